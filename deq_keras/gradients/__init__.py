@@ -1,0 +1,54 @@
+"""Strategies to differentiate an equilibrium."""
+
+import keras
+
+from deq_keras import serialization
+from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
+from deq_keras.gradients.implicit import ImplicitGradient
+from deq_keras.gradients.phantom import PhantomGradient
+from deq_keras.gradients.unrolled import UnrolledGradient
+
+__all__ = [
+    "ALL_OBJECTS",
+    "Equilibrium",
+    "EquilibriumGradient",
+    "ImplicitGradient",
+    "PhantomGradient",
+    "UnrolledGradient",
+    "deserialize",
+    "get",
+    "serialize",
+]
+
+ALL_OBJECTS = (ImplicitGradient, PhantomGradient, UnrolledGradient)
+_SHORT_NAMES = {
+    "implicit": ImplicitGradient,
+    "phantom": PhantomGradient,
+    "unrolled": UnrolledGradient,
+}
+
+
+def get(identifier):
+    """Returns a gradient strategy from a name, a config dict or an instance.
+
+    Args:
+        identifier: `"implicit"`, `"phantom"`, `"unrolled"`; a dict like
+            `{"class_name": "PhantomGradient", "num_steps": 3}` or what `serialize`
+            returns; or an `EquilibriumGradient`, which is returned as it is.
+
+    Raises:
+        ValueError: for an unknown name or argument.
+    """
+    return serialization.get(
+        identifier, EquilibriumGradient, ALL_OBJECTS, "gradient", _SHORT_NAMES
+    )
+
+
+def serialize(gradient):
+    """Returns the config dict of a gradient strategy."""
+    return keras.saving.serialize_keras_object(gradient)
+
+
+def deserialize(config):
+    """Returns the gradient strategy of a config dict."""
+    return get(config)

@@ -1,0 +1,33 @@
+"""Back-propagation through every iteration of the solver."""
+
+import keras
+import tensorflow as tf
+from keras import tree
+
+from deq_keras.gradients.forward import linearize_equilibrium
+from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
+
+
+@keras.saving.register_keras_serializable("deq_keras")
+class UnrolledGradient(EquilibriumGradient):
+    """Differentiates the solver's own iterations.
+
+    Exact for what was computed, converged or not, and differentiable to any order.
+    Memory grows with the number of evaluations. With
+    `FixedPointIteration(max_iter=L, tol=None)` the layer is a weight-tied network of L
+    layers, the papers' pretraining.
+
+    Example:
+
+    >>> gradient = deq_keras.gradients.UnrolledGradient()
+
+    Reference:
+
+    - Bai et al. (2019), "Deep Equilibrium Models", section 4 (pretraining).
+    """
+
+    def solve(self, fn, initial_state, injection, solver, record_adjoint=None):
+        solution = solver.solve(lambda state: fn(state, injection), initial_state)
+        constant = tree.map_structure(tf.stop_gradient, solution)
+        linearization, _ = linearize_equilibrium(fn, constant, injection)
+        return Equilibrium(solution.value, constant, linearization)

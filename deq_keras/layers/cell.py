@@ -1,0 +1,65 @@
+"""The base of equilibrium cells."""
+
+import keras
+from keras import ops, tree
+
+
+@keras.saving.register_keras_serializable("deq_keras")
+class EquilibriumCell(keras.layers.Layer):
+    """The function f of an equilibrium z* = f(z*, u): what `DEQ` iterates.
+
+    A cell is to `DEQ` what an RNN cell is to `keras.layers.RNN`. Subclasses write
+    `call`, and `inject` where anything can be computed once a solve instead of once
+    an evaluation: projections of the input, normalised weights, dropout masks.
+
+    `call` must be pure, because it is evaluated until it stops changing: no randomness,
+    no variable updates, no `add_loss`, and no normalisation over the batch. `DEQ`
+    checks that it returns the structure, shapes and dtypes that it was given. Give
+    sublayers `dtype=self.dtype_policy`, or mixed precision does not reach them.
+
+    Example:
+
+    >>> class TanhCell(deq_keras.layers.EquilibriumCell):
+    ...     def __init__(self, units, **kwargs):
+    ...         super().__init__(**kwargs)
+    ...         self.recurrent = keras.layers.Dense(
+    ...             units, use_bias=False, dtype=self.dtype_policy)
+    ...         self.projection = keras.layers.Dense(units, dtype=self.dtype_policy)
+    ...
+    ...     def inject(self, inputs, training=False):
+    ...         return self.projection(inputs)
+    ...
+    ...     def call(self, state, injection):
+    ...         return keras.ops.tanh(0.5 * self.recurrent(state) + injection)
+    >>> deq_keras.layers.DEQ(TanhCell(8))(np.ones((2, 3), "float32")).shape
+    TensorShape([2, 8])
+    """
+
+    def inject(self, inputs, training=False):
+        """Returns the injection u: a nest of everything that is constant in a solve.
+
+        Args:
+            inputs: what `DEQ` was called with.
+            training: bool.
+        """
+        del training
+        return inputs
+
+    def initial_state(self, injection):
+        """Returns the state to start from: a nest of `(batch, ...)` tensors.
+
+        Args:
+            injection: what `inject` returned.
+        """
+        return tree.map_structure(ops.zeros_like, injection)
+
+    def call(self, state, injection):
+        """Returns f(state, injection), a state of the same structure."""
+        raise NotImplementedError(
+            f"{type(self).__name__} must implement `call(state, injection)`."
+        )
+
+    def get_build_config(self):
+        # The weights are created when `DEQ` is built; shapes of the state alone would
+        # not do for what `inject` needs.
+        return None

@@ -1,0 +1,59 @@
+"""What `DEQ` requires of a cell, checked by tracing one application."""
+
+import tensorflow as tf
+
+from deq_keras.structure import StateStructure
+
+_ADVICE = (
+    "A cell is evaluated until it stops changing, so its `call` must be a pure "
+    "function of (state, injection)."
+)
+
+
+def check_application(apply, cell, state, injection):
+    """Traces `apply(state, injection)` once; raises `ValueError` if it is no cell.
+
+    Args:
+        apply: function `(state, injection) -> state` that calls `cell`.
+        cell: the layer, for its losses and its name.
+        state: nest of tensors.
+        injection: nest of tensors.
+    """
+    source = f"`{type(cell).__name__}.call`"
+    num_losses = len(cell.losses)
+    structure = StateStructure(state)
+    with tf.__internal__.FuncGraph(f"{cell.name}_check").as_default() as graph:
+        structure.check(apply(structure.template, injection), source)
+        if len(cell.losses) > num_losses:
+            raise ValueError(
+                f"{source} added a loss. {_ADVICE} Add losses on the output of the "
+                "DEQ layer instead."
+            )
+    types = {node.op for node in _nodes(graph.as_graph_def())}
+    draws = sorted(name for name in types if _is_random(name))
+    if draws:
+        raise ValueError(
+            f"{source} draws random numbers ({', '.join(draws)}). {_ADVICE} Dropout "
+            "and noise must stay fixed during a solve: sample masks in `inject` "
+            "(see VariationalDropout) and apply them in `call`."
+        )
+    updates = sorted(name for name in types if _is_update(name))
+    if updates:
+        raise ValueError(
+            f"{source} updates variables ({', '.join(updates)}). {_ADVICE} Layers such "
+            "as BatchNormalization belong before or after the DEQ layer."
+        )
+
+
+def _nodes(graph_def):
+    yield from graph_def.node
+    for function in graph_def.library.function:
+        yield from function.node_def
+
+
+def _is_random(name):
+    return "Random" in name or name in ("Multinomial", "StatelessMultinomial")
+
+
+def _is_update(name):
+    return name.startswith(("Assign", "ResourceScatter", "ResourceApply"))

@@ -1,0 +1,304 @@
+"""The deep equilibrium layer."""
+
+import keras
+import tensorflow as tf
+from keras import tree
+
+from deq_keras import gradients, regularizers, solvers
+from deq_keras.layers.cell_check import check_application
+from deq_keras.linearization import linearize
+from deq_keras.metrics import ForwardResidual, RunningMean
+from deq_keras.structure import finite_rows, where_rows
+
+
+@keras.saving.register_keras_serializable("deq_keras")
+class DEQ(keras.layers.Layer):
+    """Returns the equilibrium z* = f(z*, u) of a cell f.
+
+    `DEQ(cell)` is to an equilibrium cell what `keras.layers.RNN(cell)` is to an RNN
+    cell: the same cell applied again and again, but to the same input, and until it
+    stops changing. Training memory does not grow with the number of applications.
+
+    The layer owns metrics that Keras shows in the logs, under the layer's name:
+    `_evaluations` (mean evaluations a sample), `_residual`, `_converged` (share of
+    samples), and in training `_adjoint_evaluations` and `_adjoint_residual` for
+    `ImplicitGradient`, `_jacobian` for a regularised layer. In logs of an evaluation
+    those of training are NaN.
+
+    Args:
+        cell: the function f: an `EquilibriumCell`, or any layer whose call takes
+            `(state, injection)`, or a functional model with those two inputs.
+        solver: how z* is found: a name, a config dict or a `FixedPointSolver`.
+            Defaults to `"anderson"`.
+        gradient: how z* is differentiated: a name, a config dict or an
+            `EquilibriumGradient`. Defaults to `"implicit"`.
+        jacobian_regularizer: what is asked of df/dz: a `JacobianRegularizer`, its
+            config, or `None`. Defaults to `None`.
+        seed: optional int. Draws the regulariser's probes.
+        **kwargs: see `keras.layers.Layer`.
+
+    `solver`, `gradient` and `jacobian_regularizer` may be set later; compile the model
+    again after that.
+
+    Call arguments:
+        inputs: nest of tensors `(batch, ...)`, passed to the cell's `inject`. A sample
+            with a non-finite input gets the state it starts from and no gradient, and
+            leaves the others alone.
+        initial_state: optional state to start from (a warm start). Non-finite samples
+            start as the cell says.
+        training: bool.
+
+    Output shape:
+        That of the cell's state: a nest of `(batch, ...)` tensors.
+
+    Raises:
+        ValueError: if the cell changes the structure, a shape or a dtype of the state,
+            draws random numbers, updates variables or adds losses in its `call`.
+
+    Example:
+
+    >>> cell = deq_keras.layers.DenseCell(16)
+    >>> model = keras.Sequential([deq_keras.layers.DEQ(cell), keras.layers.Dense(1)])
+    >>> model(np.ones((2, 3), "float32")).shape
+    TensorShape([2, 1])
+
+    Reference:
+
+    - Bai et al. (2019), "Deep Equilibrium Models".
+    """
+
+    def __init__(
+        self,
+        cell,
+        solver="anderson",
+        gradient="implicit",
+        jacobian_regularizer=None,
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if not isinstance(cell, keras.layers.Layer):
+            raise ValueError(
+                "`cell` must be a Keras layer, usually an EquilibriumCell, whose call "
+                f"takes (state, injection). Received: cell={cell!r} "
+                f"(of type {type(cell).__name__})."
+            )
+        self.cell = cell
+        self.solver = solver
+        self.gradient = gradient
+        self.jacobian_regularizer = jacobian_regularizer
+        self.seed = seed
+        self.seed_generator = keras.random.SeedGenerator(seed)
+        self._checked_modes = set()
+        self._evaluations = RunningMean(f"{self.name}_evaluations")
+        self._residual = ForwardResidual(name=f"{self.name}_residual")
+        self._converged = RunningMean(f"{self.name}_converged")
+        self._adjoint_evaluations = RunningMean(f"{self.name}_adjoint_evaluations")
+        self._adjoint_residual = RunningMean(f"{self.name}_adjoint_residual")
+        self._jacobian = RunningMean(f"{self.name}_jacobian")
+
+    @property
+    def solver(self):
+        return self._solver
+
+    @solver.setter
+    def solver(self, solver):
+        self._solver = solvers.get(solver)
+
+    @property
+    def gradient(self):
+        return self._gradient
+
+    @gradient.setter
+    def gradient(self, gradient):
+        self._gradient = gradients.get(gradient)
+
+    @property
+    def jacobian_regularizer(self):
+        return self._jacobian_regularizer
+
+    @jacobian_regularizer.setter
+    def jacobian_regularizer(self, regularizer):
+        self._jacobian_regularizer = regularizers.get(regularizer)
+
+    @property
+    def metrics(self):
+        metrics = [self._evaluations, self._residual, self._converged]
+        if self._is_implicit:
+            metrics += [self._adjoint_evaluations, self._adjoint_residual]
+        if self.jacobian_regularizer is not None:
+            metrics.append(self._jacobian)
+        return metrics + self.cell.metrics
+
+    def build(self, inputs_shape, initial_state_shape=None):
+        del initial_state_shape
+        with tf.__internal__.FuncGraph(f"{self.name}_build").as_default():
+            inputs = tree.map_shape_structure(
+                lambda shape: tf.compat.v1.placeholder(self.compute_dtype, shape),
+                inputs_shape,
+            )
+            injection = self._inject(inputs, training=False)
+            state = self._initial_state(injection)
+            check_application(self._apply, self.cell, state, injection)
+
+    def call(self, inputs, initial_state=None, training=None):
+        inputs, is_usable = _usable_inputs(inputs)
+        injection, state = self._prepare(inputs, initial_state, training)
+        equilibrium = self.gradient.solve(
+            self._apply,
+            state,
+            injection,
+            self.solver,
+            record_adjoint=self._record_adjoint if training else None,
+        )
+        solution = _without_unusable(equilibrium.solution, state, is_usable)
+        if training is not None:
+            self._record(solution, training)
+        if training and self.jacobian_regularizer is not None:
+            self._add_jacobian_loss(equilibrium.linearization)
+        return _rows_or(is_usable, equilibrium.value, state)
+
+    def solve(
+        self, inputs, initial_state=None, max_iter=None, tol=None, training=False
+    ):
+        """Solves without a gradient and returns everything known about the solve.
+
+        Args:
+            inputs: what the layer is called with.
+            initial_state: optional state to start from.
+            max_iter: optional budget of evaluations, an int or a tensor. Defaults to
+                the solver's.
+            tol: optional tolerance, a float or a tensor. Defaults to the solver's.
+            training: bool, passed to the cell's `inject`.
+
+        Returns:
+            A `deq_keras.solvers.Solution`.
+        """
+        if not self.built:
+            self(inputs)
+        inputs, is_usable = _usable_inputs(self._cast(inputs))
+        injection, state = self._prepare(inputs, initial_state, training)
+        solution = self.solver.solve(
+            lambda state: self._apply(state, injection), state, max_iter, tol
+        )
+        return _without_unusable(solution, state, is_usable)
+
+    def linearize(self, inputs, state):
+        """Linearises the cell at `state`, for `deq_keras.diagnostics`.
+
+        Args:
+            inputs: what the layer is called with.
+            state: nest like the layer's output, for example `solve(inputs).point`.
+
+        Returns:
+            A `deq_keras.diagnostics.Linearization`.
+        """
+        injection = self._inject(self._cast(inputs), training=False)
+        return linearize(lambda state: self._apply(state, injection), state)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "cell": keras.saving.serialize_keras_object(self.cell),
+            "solver": solvers.serialize(self.solver),
+            "gradient": gradients.serialize(self.gradient),
+            "jacobian_regularizer": regularizers.serialize(self.jacobian_regularizer),
+            "seed": self.seed,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        cell = keras.saving.deserialize_keras_object(config.pop("cell"))
+        return cls(cell, **config)
+
+    @property
+    def _is_implicit(self):
+        return isinstance(self.gradient, gradients.ImplicitGradient)
+
+    def _prepare(self, inputs, initial_state, training):
+        injection = self._inject(inputs, bool(training))
+        state = self._initial_state(injection)
+        if bool(training) not in self._checked_modes:
+            check_application(self._apply, self.cell, state, injection)
+            self._checked_modes.add(bool(training))
+        if initial_state is not None:
+            initial_state = self._cast(initial_state)
+            state = where_rows(finite_rows(initial_state), initial_state, state)
+        return injection, state
+
+    def _inject(self, inputs, training):
+        if hasattr(self.cell, "inject"):
+            return self.cell.inject(inputs, training=training)
+        return inputs
+
+    def _initial_state(self, injection):
+        if hasattr(self.cell, "initial_state"):
+            return self.cell.initial_state(injection)
+        return tree.map_structure(tf.zeros_like, injection)
+
+    def _apply(self, state, injection):
+        if isinstance(self.cell, keras.Model) and len(self.cell.inputs or ()) == 2:
+            return self.cell([state, injection])
+        return self.cell(state, injection)
+
+    def _cast(self, tensors):
+        def cast(tensor):
+            tensor = tf.convert_to_tensor(tensor)
+            is_float = tensor.dtype.is_floating
+            return tf.cast(tensor, self.compute_dtype) if is_float else tensor
+
+        return tree.map_structure(cast, tensors)
+
+    def _record(self, solution, training):
+        self._evaluations.update_state(solution.num_evaluations)
+        self._residual.update_state(
+            solution.residual, is_implicit=training and self._is_implicit
+        )
+        self._converged.update_state(tf.equal(solution.status, solvers.CONVERGED))
+
+    def _record_adjoint(self, solution):
+        self._adjoint_evaluations.update_state(solution.num_evaluations)
+        self._adjoint_residual.update_state(solution.residual)
+
+    def _add_jacobian_loss(self, linearization):
+        seed = tf.cast(self.seed_generator.next(), tf.int32)
+        loss = self.jacobian_regularizer(linearization, seed)
+        self.add_loss(loss)
+        self._jacobian.update_state(loss)
+
+
+def _usable_inputs(inputs):
+    """Zeroes the samples with non-finite inputs; returns which samples are usable."""
+    is_usable = finite_rows(inputs)
+    if is_usable is None:
+        return inputs, None
+    inputs = tf.cond(
+        tf.reduce_all(is_usable),
+        lambda: inputs,
+        lambda: where_rows(~is_usable, 0.0, inputs),
+    )
+    return inputs, is_usable
+
+
+def _rows_or(is_usable, value, otherwise):
+    if is_usable is None:
+        return value
+    return tf.cond(
+        tf.reduce_all(is_usable),
+        lambda: value,
+        lambda: where_rows(is_usable, value, otherwise),
+    )
+
+
+def _without_unusable(solution, state, is_usable):
+    if is_usable is None:
+        return solution
+    status = tf.where(is_usable, solution.status, solvers.DIVERGED)
+    infinite = tf.constant(float("inf"), solution.residual.dtype)
+    return solution._replace(
+        value=_rows_or(is_usable, solution.value, state),
+        point=_rows_or(is_usable, solution.point, state),
+        residual=tf.where(is_usable, solution.residual, infinite),
+        status=status,
+    )

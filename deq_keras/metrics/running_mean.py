@@ -1,0 +1,42 @@
+"""A mean that is NaN, not zero, while there is nothing to average."""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable("deq_keras")
+class RunningMean(keras.metrics.Metric):
+    """The mean of all numbers since the last reset; NaN if there were none.
+
+    `keras.metrics.Mean` reports 0 for "nothing recorded", which reads as a perfect
+    residual. Updates may come from inside a gradient function.
+
+    Args:
+        name: optional str. Name of the metric.
+        dtype: dtype of the result. Defaults to `"float32"`.
+
+    Example:
+
+    >>> metric = deq_keras.metrics.RunningMean()
+    >>> metric.update_state([1.0, 3.0])
+    >>> float(metric.result())
+    2.0
+    """
+
+    def __init__(self, name="running_mean", dtype="float32"):
+        super().__init__(name=name, dtype=dtype)
+        self.total = self.add_variable((), "zeros", name="total")
+        self.count = self.add_variable((), "zeros", name="count")
+
+    def update_state(self, values, sample_weight=None):
+        del sample_weight
+        values = ops.cast(values, self.dtype)
+        self.total.assign_add(ops.sum(values))
+        self.count.assign_add(ops.cast(ops.size(values), self.dtype))
+
+    def result(self):
+        return self.total / self.count
+
+    def reset_state(self):
+        self.total.assign(0.0)
+        self.count.assign(0.0)

@@ -1,0 +1,79 @@
+"""Names, configs and instances: the three ways to say which object is meant."""
+
+import difflib
+import re
+
+import keras
+
+
+def registry(classes):
+    """Maps snake-case names to classes: `FixedPointIteration` has the name
+    `fixed_point_iteration`."""
+    return {_snake_case(cls.__name__): cls for cls in classes}
+
+
+def get(identifier, base, classes, kind, aliases=None):
+    """Returns an object from its name, config or instance.
+
+    Args:
+        identifier: str (a registered name, or a class name), dict (what
+            `serialize` returns, or `{"class_name": name, **arguments}`), or an
+            instance of `base`.
+        base: the class that every object of this family derives from.
+        classes: tuple of classes that are known by name.
+        kind: str. The family's name in messages, `"solver"` for example.
+        aliases: optional dict of further names to classes.
+
+    Returns:
+        An instance of `base`.
+    """
+    if isinstance(identifier, base):
+        return identifier
+    known = {**registry(classes), **(aliases or {})}
+    if isinstance(identifier, str):
+        return _class_named(identifier, known, kind)()
+    if isinstance(identifier, dict) and "class_name" in identifier:
+        return _from_config(identifier, base, known, kind)
+    raise ValueError(
+        f"A {kind} must be a name, a config dict with the key 'class_name' or an "
+        f"instance of {base.__name__}. Received: {kind}={identifier!r} "
+        f"(of type {type(identifier).__name__}). Names: {sorted(known)}."
+    )
+
+
+def _from_config(config, base, known, kind):
+    if "config" in config:
+        result = keras.saving.deserialize_keras_object(
+            config, custom_objects={cls.__name__: cls for cls in known.values()}
+        )
+        if not isinstance(result, base):
+            raise ValueError(
+                f"Expected the config of a {kind}. Received: {config!r}, which is a "
+                f"{type(result).__name__}."
+            )
+        return result
+    arguments = {key: value for key, value in config.items() if key != "class_name"}
+    cls = _class_named(config["class_name"], known, kind)
+    try:
+        return cls(**arguments)
+    except TypeError as error:
+        raise ValueError(
+            f"{cls.__name__} does not take these arguments. Received: {arguments!r} "
+            f"({error})."
+        ) from error
+
+
+def _class_named(name, known, kind):
+    by_any_name = {**known, **{cls.__name__: cls for cls in known.values()}}
+    if name in by_any_name:
+        return by_any_name[name]
+    nearest = difflib.get_close_matches(str(name), by_any_name, n=1)
+    hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+    raise ValueError(
+        f"Unknown {kind}. Expected one of {sorted(known)}. "
+        f"Received: {kind}={name!r}.{hint}"
+    )
+
+
+def _snake_case(name):
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()

@@ -1,0 +1,52 @@
+"""Solvers of fixed-point problems z = f(z)."""
+
+import keras
+
+from deq_keras import serialization
+from deq_keras.solvers.anderson import Anderson
+from deq_keras.solvers.broyden import Broyden
+from deq_keras.solvers.fixed_point_iteration import FixedPointIteration
+from deq_keras.solvers.solution import CONVERGED, DIVERGED, MAX_ITER, Solution
+from deq_keras.solvers.solver import Evaluation, FixedPointSolver
+
+__all__ = [
+    "ALL_OBJECTS",
+    "CONVERGED",
+    "DIVERGED",
+    "MAX_ITER",
+    "Anderson",
+    "Broyden",
+    "Evaluation",
+    "FixedPointIteration",
+    "FixedPointSolver",
+    "Solution",
+    "deserialize",
+    "get",
+    "serialize",
+]
+
+ALL_OBJECTS = (FixedPointIteration, Anderson, Broyden)
+
+
+def get(identifier):
+    """Returns a solver from a name, a config dict or an instance.
+
+    Args:
+        identifier: `"fixed_point_iteration"`, `"anderson"`, `"broyden"`; a dict like
+            `{"class_name": "Anderson", "max_iter": 12}` or what `serialize` returns; or
+            a `FixedPointSolver`, which is returned as it is.
+
+    Raises:
+        ValueError: for an unknown name or argument.
+    """
+    return serialization.get(identifier, FixedPointSolver, ALL_OBJECTS, "solver")
+
+
+def serialize(solver):
+    """Returns the config dict of a solver, which `deserialize` turns back."""
+    return keras.saving.serialize_keras_object(solver)
+
+
+def deserialize(config):
+    """Returns the solver of a config dict."""
+    return get(config)

@@ -1,0 +1,183 @@
+"""Anderson acceleration."""
+
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+
+from deq_keras.solvers.checks import check_count, check_fraction, check_non_negative
+from deq_keras.solvers.solver import FixedPointSolver
+
+# Where a residual is exactly zero its column should take all the weight, which this
+# pivot gives it without a division by zero.
+_SMALLEST_PIVOT = 1e-30
+
+
+class _History(NamedTuple):
+    """The last evaluations, the newest first; columns not yet filled are zero."""
+
+    values: tuple  # (B, D) each: f(z_i)
+    residuals: tuple  # (B, D) each: g_i = f(z_i) - z_i
+    gram: tuple  # gram[i][j - i] = g_i . g_j for j >= i, (B, 1) each
+
+
+@keras.saving.register_keras_serializable("deq_keras")
+class Anderson(FixedPointSolver):
+    """Anderson acceleration: the next point is the mixture of the last `history`
+    values of f whose mixed residual is smallest.
+
+    Every step solves, for each sample,
+
+        min_a |sum_i a_i g_i|^2 + sum_i r_i a_i^2    subject to    sum_i a_i = 1
+        z <- sum_i a_i (f(z_i) - (1 - mixing) g_i)
+
+    The solver to start with: few evaluations, little memory (two states a column of
+    history, whatever the budget).
+
+    Args:
+        max_iter: int >= 1. Budget of function evaluations. Defaults to `30`.
+        tol: float >= 0 or `None`. See `FixedPointSolver`. Defaults to `1e-3`.
+        stop_mode: `"rel"` or `"abs"`. See `FixedPointSolver`. Defaults to `"rel"`.
+        history: int >= 1. How many evaluations are mixed. Defaults to `5`.
+        ridge: float >= 0. Regularises the mixture. Defaults to `1e-5`.
+        ridge_mode: `"relative"` takes r_i = ridge |g_i|^2, which works alike at every
+            scale of the residual. `"absolute"` takes r_i = ridge, as the reference
+            does (with 1e-4): it caps the accuracy that small residuals can reach,
+            those of the adjoint of a mean loss above all. Defaults to `"relative"`.
+        mixing: float in (0, 1]. The share of the residual that a step takes, from the
+            second step on. Defaults to `1.0`.
+
+    Example:
+
+    >>> solver = deq_keras.solvers.Anderson(tol=1e-5)
+    >>> solution = solver.solve(lambda z: tf.cos(z), tf.zeros((1, 3)))
+    >>> round(float(solution.value[0, 0]), 4)
+    0.7391
+
+    Reference:
+
+    - Walker and Ni (2011), "Anderson acceleration for fixed-point iterations".
+    - Bai et al. (2021), "Stabilizing Equilibrium Models by Jacobian Regularization".
+    """
+
+    def __init__(
+        self,
+        max_iter=30,
+        tol=1e-3,
+        stop_mode="rel",
+        history=5,
+        ridge=1e-5,
+        ridge_mode="relative",
+        mixing=1.0,
+    ):
+        super().__init__(max_iter, tol, stop_mode)
+        self.history = check_count("history", history)
+        self.ridge = check_non_negative("ridge", ridge)
+        if ridge_mode not in ("relative", "absolute"):
+            raise ValueError(
+                "`ridge_mode` must be 'relative' or 'absolute'. "
+                f"Received: ridge_mode={ridge_mode!r}."
+            )
+        self.ridge_mode = ridge_mode
+        self.mixing = check_fraction("mixing", mixing)
+
+    def init(self, point, max_iter):
+        columns = self.history
+        if not tf.is_tensor(max_iter):
+            columns = min(columns, max(1, max_iter - 1))
+        zeros = tf.zeros_like(point)
+        zero = tf.zeros_like(point[:, :1])
+        return _History(
+            values=(zeros,) * columns,
+            residuals=(zeros,) * columns,
+            gram=tuple((zero,) * (columns - i) for i in range(columns)),
+        )
+
+    def step(self, evaluation, memory, num_evaluations):
+        history = _push(memory, evaluation)
+        weights = self._weights(history.gram, num_evaluations)
+        next_point = _mix(weights, history.values)
+        if self.mixing < 1.0:
+            held_back = tf.where(num_evaluations > 1, 1.0 - self.mixing, 0.0)
+            mixed_residual = _mix(weights, history.residuals)
+            next_point -= tf.cast(held_back, next_point.dtype) * mixed_residual
+        return next_point, history
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "history": self.history,
+            "ridge": self.ridge,
+            "ridge_mode": self.ridge_mode,
+            "mixing": self.mixing,
+        }
+
+    def _weights(self, gram, num_evaluations):
+        dtype = gram[0][0].dtype
+        diagonal = [row[0] for row in gram]
+        if self.ridge_mode == "relative":
+            ridges = [self.ridge * squared_norm for squared_norm in diagonal]
+        else:
+            ridges = [tf.constant(self.ridge, dtype)] * len(diagonal)
+        floors = [tf.maximum(ridge, _SMALLEST_PIVOT) for ridge in ridges]
+        rows = [
+            [squared_norm + ridge, *row[1:]]
+            for squared_norm, ridge, row in zip(diagonal, ridges, gram, strict=True)
+        ]
+        # A column that is not filled yet gets a zero on the right, so no weight.
+        ones = [
+            tf.cast(num_evaluations > i, dtype) * tf.ones_like(diagonal[0])
+            for i in range(len(diagonal))
+        ]
+        weights = _solve_positive_definite(rows, ones, floors)
+        total = tf.add_n(weights)
+        return [weight / total for weight in weights]
+
+
+def _push(history, evaluation):
+    """Puts the newest evaluation in front and drops the oldest, by reference."""
+    residuals = (evaluation.residual, *history.residuals[:-1])
+    products = [
+        tf.reduce_sum(evaluation.residual * residual, axis=1, keepdims=True)
+        for residual in residuals[1:]
+    ]  # (B, 1) each
+    older = tuple(row[: len(row) - 1] for row in history.gram[:-1])
+    return _History(
+        values=(evaluation.value, *history.values[:-1]),
+        residuals=residuals,
+        gram=((evaluation.squared_norm, *products), *older),
+    )
+
+
+def _mix(weights, columns):
+    return tf.add_n([w * c for w, c in zip(weights, columns, strict=True)])  # (B, D)
+
+
+def _solve_positive_definite(rows, right, floors):
+    """Gaussian elimination of a small symmetric system, for every sample at once.
+
+    Elementary operations only: `tf.linalg` solvers have no LiteRT or ONNX form. Needs
+    no pivoting, because the matrix is positive definite; `floors` are lower bounds of
+    the pivots that hold in exact arithmetic and keep rounding from breaking them.
+
+    Args:
+        rows: list of lists, `rows[i][j - i]` is the entry (i, j), j >= i, `(batch, 1)`.
+        right: list of `(batch, 1)` tensors, the right-hand side.
+        floors: list of tensors, positive lower bounds of the pivots.
+
+    Returns:
+        The solution, a list of `(batch, 1)` tensors.
+    """
+    rows, right, size = [list(row) for row in rows], list(right), len(rows)
+    for i in range(size):
+        rows[i][0] = tf.maximum(rows[i][0], floors[i])
+        for j in range(i + 1, size):
+            factor = rows[i][j - i] / rows[i][0]
+            for k in range(j, size):
+                rows[j][k - j] -= factor * rows[i][k - i]
+            right[j] -= factor * right[i]
+    solution = [None] * size
+    for i in reversed(range(size)):
+        known = [rows[i][j - i] * solution[j] for j in range(i + 1, size)]
+        solution[i] = tf.add_n([right[i], *(-x for x in known)]) / rows[i][0]
+    return solution

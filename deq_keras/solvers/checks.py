@@ -1,0 +1,36 @@
+"""Checks of constructor arguments that several solvers share."""
+
+import numbers
+
+
+def check_fraction(name, value):
+    """Returns `value` as a float if it lies in (0, 1], else raises `ValueError`."""
+    if not _is_real(value) or not 0 < value <= 1:
+        raise ValueError(
+            f"`{name}` must lie in (0, 1]; it is the weight of the new value. "
+            f"Received: {name}={value!r}."
+        )
+    return float(value)
+
+
+def check_non_negative(name, value):
+    """Returns `value` as a float if it is finite and >= 0, else raises `ValueError`."""
+    if not _is_real(value) or not 0 <= value < float("inf"):
+        raise ValueError(
+            f"`{name}` must be a finite number >= 0. Received: {name}={value!r}."
+        )
+    return float(value)
+
+
+def check_count(name, value):
+    """Returns `value` as an int if it is an integer >= 1, else raises `ValueError`."""
+    is_int = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not is_int or value < 1:
+        raise ValueError(
+            f"`{name}` must be an int of at least 1. Received: {name}={value!r}."
+        )
+    return int(value)
+
+
+def _is_real(value):
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)

@@ -1,0 +1,160 @@
+"""A nest of `(batch, ...)` tensors as one `(batch, features)` matrix, and back."""
+
+import math
+
+import tensorflow as tf
+from keras import tree
+
+
+class StateStructure:
+    """The shapes, dtypes and nesting of an equilibrium state.
+
+    Solvers see one matrix: every leaf is flattened to `(batch, features)`, cast
+    to float32 (float64 if a leaf is float64) and concatenated. A state of one
+    float32 leaf is only reshaped.
+
+    Args:
+        state: nest of floating-point tensors of shape `(batch, ...)`.
+    """
+
+    def __init__(self, state):
+        self.template = tree.map_structure(tf.convert_to_tensor, state)
+        self.leaves = tree.flatten(self.template)
+        if not self.leaves:
+            raise ValueError(
+                "A state must hold at least one tensor. "
+                f"Received an empty structure: state={state!r}."
+            )
+        for path, leaf in _named_leaves(self.template):
+            _check_leaf(path, leaf)
+        is_double = any(leaf.dtype == tf.float64 for leaf in self.leaves)
+        self.dtype = tf.float64 if is_double else tf.float32
+        self._shapes = [tf.shape(leaf) for leaf in self.leaves]
+        self.batch_size = self._shapes[0][0]
+        self._sizes = [
+            _num_features(leaf, shape)
+            for leaf, shape in zip(self.leaves, self._shapes, strict=True)
+        ]
+
+    def to_matrix(self, state):
+        """Returns `state` as a `(batch, features)` matrix of `self.dtype`."""
+        columns = [
+            tf.reshape(tf.cast(leaf, self.dtype), [self.batch_size, size])
+            for leaf, size in zip(tree.flatten(state), self._sizes, strict=True)
+        ]  # (B, D_i) each
+        matrix = columns[0] if len(columns) == 1 else tf.concat(columns, axis=1)
+        return tf.ensure_shape(matrix, self.matrix_shape)
+
+    def to_state(self, matrix):
+        """Returns the nest that `to_matrix` would turn into `matrix`."""
+        columns = (
+            [matrix] if len(self.leaves) == 1 else tf.split(matrix, self._sizes, axis=1)
+        )
+        leaves = []
+        for column, leaf, shape in zip(columns, self.leaves, self._shapes, strict=True):
+            tensor = tf.cast(tf.reshape(column, shape), leaf.dtype)  # (B, ...)
+            leaves.append(tf.ensure_shape(tensor, leaf.shape))
+        return tree.pack_sequence_as(self.template, leaves)
+
+    @property
+    def matrix_shape(self):
+        """The static `(batch, features)` shape, `None` where it is dynamic."""
+        sizes = [size if isinstance(size, int) else None for size in self._sizes]
+        total = None if None in sizes else sum(sizes)
+        return tf.TensorShape([self.leaves[0].shape[0], total])
+
+    def check(self, state, source):
+        """Raises `ValueError` if `state` is not like the template.
+
+        Args:
+            state: what a cell or a function returned.
+            source: str. What returned it, for the message.
+        """
+        try:
+            tree.assert_same_structure(self.template, state)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{source} must return a state of the structure it was given. "
+                f"Expected: {_describe(self.template)}. "
+                f"Received: {_describe(state)}."
+            ) from error
+        expected = _named_leaves(self.template)
+        for (path, old), (_, new) in zip(expected, _named_leaves(state), strict=True):
+            new = tf.convert_to_tensor(new)
+            if not new.shape.is_compatible_with(old.shape) or new.dtype != old.dtype:
+                raise ValueError(
+                    f"{source} must return the shapes and dtypes it was given, but "
+                    f"the leaf {path} changed. Expected: shape={old.shape}, "
+                    f"dtype={old.dtype.name}. Received: shape={new.shape}, "
+                    f"dtype={new.dtype.name}."
+                )
+
+
+def where_rows(mask, chosen, otherwise):
+    """Selects whole samples of a nest.
+
+    Args:
+        mask: bool tensor of shape `(batch,)`.
+        chosen: nest of `(batch, ...)` tensors, taken where `mask` is true; a
+            scalar is broadcast.
+        otherwise: nest of `(batch, ...)` tensors, taken elsewhere.
+
+    Returns:
+        A nest with the structure of `otherwise`.
+    """
+
+    def select(leaf, other):
+        shape = [-1] + [1] * (other.shape.rank - 1)
+        return tf.where(tf.reshape(mask, shape), tf.cast(leaf, other.dtype), other)
+
+    if tree.is_nested(chosen):
+        return tree.map_structure(select, chosen, otherwise)
+    return tree.map_structure(lambda other: select(chosen, other), otherwise)
+
+
+def finite_rows(state):
+    """Tells which samples of a nest hold only finite numbers, as `(batch,)` bools."""
+    masks = []
+    for leaf in tree.flatten(state):
+        leaf = tf.convert_to_tensor(leaf)
+        if leaf.dtype.is_floating:
+            axes = list(range(1, leaf.shape.rank))
+            masks.append(tf.reduce_all(tf.math.is_finite(leaf), axis=axes))
+    return tf.reduce_all(tf.stack(masks), axis=0) if masks else None
+
+
+def _num_features(leaf, dynamic_shape):
+    static = leaf.shape[1:]
+    if static.is_fully_defined():
+        return math.prod(static.as_list())
+    return tf.reduce_prod(dynamic_shape[1:])
+
+
+def _check_leaf(path, leaf):
+    if leaf.shape.rank is None or leaf.shape.rank < 1:
+        raise ValueError(
+            "Every leaf of a state must have a batch axis, that is a shape "
+            f"(batch, ...). Received: {path} of shape {leaf.shape}."
+        )
+    if not leaf.dtype.is_floating:
+        raise ValueError(
+            "Every leaf of a state must be floating-point: an equilibrium is found "
+            f"by real arithmetic. Received: {path} of dtype {leaf.dtype.name}. "
+            "Keep integers in the injection."
+        )
+
+
+def _named_leaves(state):
+    return [
+        ("state" + "".join(f"[{key!r}]" for key in path), leaf)
+        for path, leaf in tree.flatten_with_path(state)
+    ]
+
+
+def _describe(state):
+    def spec(leaf):
+        if tf.is_tensor(leaf):
+            return f"{leaf.dtype.name}{leaf.shape}"
+        return repr(leaf)
+
+    return str(tree.map_structure(spec, state))

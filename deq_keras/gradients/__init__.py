@@ -5,6 +5,7 @@ import keras
 from deq_keras import serialization
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
 from deq_keras.gradients.implicit import ImplicitGradient
+from deq_keras.gradients.neumann import NeumannGradient
 from deq_keras.gradients.phantom import PhantomGradient
 from deq_keras.gradients.unrolled import UnrolledGradient
 
@@ -13,6 +14,7 @@ __all__ = [
     "Equilibrium",
     "EquilibriumGradient",
     "ImplicitGradient",
+    "NeumannGradient",
     "PhantomGradient",
     "UnrolledGradient",
     "deserialize",
@@ -20,9 +22,10 @@ __all__ = [
     "serialize",
 ]
 
-ALL_OBJECTS = (ImplicitGradient, PhantomGradient, UnrolledGradient)
+ALL_OBJECTS = (ImplicitGradient, NeumannGradient, PhantomGradient, UnrolledGradient)
 _SHORT_NAMES = {
     "implicit": ImplicitGradient,
+    "neumann": NeumannGradient,
     "phantom": PhantomGradient,
     "unrolled": UnrolledGradient,
 }
@@ -32,7 +35,7 @@ def get(identifier):
     """Returns a gradient strategy from a name, a config dict or an instance.
 
     Args:
-        identifier: `"implicit"`, `"phantom"`, `"unrolled"`; a dict like
+        identifier: `"implicit"`, `"neumann"`, `"phantom"`, `"unrolled"`; a dict like
             `{"class_name": "PhantomGradient", "num_steps": 3}` or what `serialize`
             returns; or an `EquilibriumGradient`, which is returned as it is.
 

@@ -3,20 +3,34 @@
 import keras
 
 from deq_keras import serialization
+from deq_keras.regularizers.contraction_regularizer import ContractionRegularizer
 from deq_keras.regularizers.jacobian_regularizer import JacobianRegularizer
+from deq_keras.regularizers.regularizer import EquilibriumRegularizer
 
-__all__ = ["ALL_OBJECTS", "JacobianRegularizer", "deserialize", "get", "serialize"]
+__all__ = [
+    "ALL_OBJECTS",
+    "ContractionRegularizer",
+    "EquilibriumRegularizer",
+    "JacobianRegularizer",
+    "deserialize",
+    "get",
+    "serialize",
+]
 
-ALL_OBJECTS = (JacobianRegularizer,)
+ALL_OBJECTS = (JacobianRegularizer, ContractionRegularizer)
+_SHORT_NAMES = {
+    "contraction": ContractionRegularizer,
+    "jacobian": JacobianRegularizer,
+}
 
 
 def get(identifier):
-    """Returns a Jacobian regulariser, or `None` for `None`.
+    """Returns a regulariser, or `None` for `None`.
 
     Args:
-        identifier: `None`; `"jacobian_regularizer"`; a dict like
+        identifier: `None`; `"contraction"`, `"jacobian"`; a dict like
             `{"class_name": "JacobianRegularizer", "weight": 0.5}` or what `serialize`
-            returns; or a `JacobianRegularizer`, which is returned as it is.
+            returns; or an `EquilibriumRegularizer`, which is returned as it is.
 
     Raises:
         ValueError: for an unknown name or argument.
@@ -24,7 +38,11 @@ def get(identifier):
     if identifier is None:
         return None
     return serialization.get(
-        identifier, JacobianRegularizer, ALL_OBJECTS, "jacobian_regularizer"
+        identifier,
+        EquilibriumRegularizer,
+        ALL_OBJECTS,
+        "jacobian_regularizer",
+        _SHORT_NAMES,
     )
 
 

@@ -1,14 +1,19 @@
-"""Regularisation of the Jacobian at the equilibrium."""
+"""Regularisation of the Frobenius norm of the Jacobian."""
 
 import keras
-import tensorflow as tf
 from keras import ops, tree
 
-from deq_keras.solvers.checks import check_count, check_fraction, check_non_negative
+from deq_keras.regularizers.regularizer import (
+    EquilibriumRegularizer,
+    derived_seed,
+    loss_dtype,
+    normal_like,
+)
+from deq_keras.solvers.checks import check_count, check_non_negative
 
 
 @keras.saving.register_keras_serializable("deq_keras")
-class JacobianRegularizer:
+class JacobianRegularizer(EquilibriumRegularizer):
     """Penalises the Frobenius norm of df/dz at the equilibrium.
 
         weight * mean_v |v^T J(z*)|^2 / (B D),        v ~ N(0, I)
@@ -43,27 +48,19 @@ class JacobianRegularizer:
     """
 
     def __init__(self, weight=1.0, num_probes=1, probability=1.0):
+        super().__init__(probability)
         self.weight = check_non_negative("weight", weight)
         self.num_probes = check_count("num_probes", num_probes)
-        self.probability = check_fraction("probability", probability)
 
-    def __call__(self, linearization, seed):
-        if self.probability == 1.0:
-            return self.weight * self.mean_squared_norm(linearization, seed)
-        draw = tf.random.stateless_uniform((), _derived(seed, 0))
-        dtype = _loss_dtype(linearization)
-        return ops.cond(
-            draw < self.probability,
-            lambda: self.weight * self.mean_squared_norm(linearization, seed),
-            lambda: ops.zeros((), dtype),
-        )
+    def penalty(self, linearization, seed):
+        return self.weight * self.mean_squared_norm(linearization, seed)
 
     def mean_squared_norm(self, linearization, seed):
         """The estimate of mean |J|_F^2 / D, without the weight."""
-        dtype = _loss_dtype(linearization)
+        dtype = loss_dtype(linearization)
         total = ops.zeros((), dtype)
         for i in range(self.num_probes):
-            probe = self.probe(linearization.value, _derived(seed, i + 1))
+            probe = self.probe(linearization.value, derived_seed(seed, i + 1))
             products = tree.flatten(linearization.vjp(probe))
             total += sum(ops.sum(ops.square(ops.cast(p, dtype))) for p in products)
         size = sum(ops.size(leaf) for leaf in tree.flatten(linearization.value))
@@ -71,32 +68,11 @@ class JacobianRegularizer:
 
     def probe(self, value, seed):
         """Draws v ~ N(0, I), a nest like `value`."""
-        leaves = [
-            tf.random.stateless_normal(
-                ops.shape(leaf), _derived(seed, i), dtype=leaf.dtype
-            )
-            for i, leaf in enumerate(tree.flatten(value))
-        ]
-        return tree.pack_sequence_as(value, leaves)
+        return normal_like(value, seed)
 
     def get_config(self):
         return {
             "weight": self.weight,
             "num_probes": self.num_probes,
-            "probability": self.probability,
+            **super().get_config(),
         }
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**config)
-
-
-def _derived(seed, index):
-    """A seed of its own for the draw `index` that follows from `seed`."""
-    return seed + ops.convert_to_tensor([0, 7919 * (index + 1)], dtype=seed.dtype)
-
-
-def _loss_dtype(linearization):
-    leaves = tree.flatten(linearization.value)
-    dtypes = {keras.backend.standardize_dtype(leaf.dtype) for leaf in leaves}
-    return "float64" if "float64" in dtypes else "float32"

@@ -1,0 +1,214 @@
+import math
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class GroupNormalization(keras.layers.Layer):
+    """Group normalization that spends few passes over the feature map.
+
+    The same function, arguments and weights as `keras.layers.GroupNormalization`,
+    for equilibrium cells, where it runs at every evaluation:
+
+    ```
+    centered = inputs - mean
+    outputs  = centered * (gamma / sqrt(variance + epsilon)) + beta
+    ```
+
+    with mean and biased variance over the positions and channels of a group;
+    groups are contiguous channels. Sums run over positions, channel by channel,
+    and are combined into groups afterwards, so the map is never reshaped; the
+    gradient is the closed form in two sums and one combination. It can be
+    differentiated again, exactly.
+
+    The variance is the mean square of the centered map, not the difference of
+    two large numbers: maps with a mean of many standard deviations are safe.
+    Statistics are taken in float32 (float64 for float64 inputs) whatever the
+    compute dtype.
+
+    Args:
+        groups: Positive integer that divides the number of channels, or `-1` for
+            one group a channel. Defaults to `32`, as in Keras.
+        axis: Integer. The channel axis. Defaults to `-1`.
+        epsilon: Float > 0, added to the variance. Defaults to `1e-5`, as in the
+            reference implementation of deep equilibrium models (Keras: `1e-3`).
+        center: Boolean. Whether to add `beta`. Defaults to `True`.
+        scale: Boolean. Whether to multiply with `gamma`. Defaults to `True`.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+
+    Call arguments:
+        inputs: Tensor of rank 2 or more, batch first.
+
+    Input shape:
+        `(batch, ..., channels)`, with the channels at `axis`.
+
+    Output shape:
+        As the inputs.
+
+    Raises:
+        ValueError: If `groups` does not divide the number of channels, or an
+            argument is out of its range.
+
+    Example:
+
+    >>> layer = GroupNormalization(groups=4)
+    >>> tuple(layer(keras.random.normal((2, 8, 8, 24))).shape)
+    (2, 8, 8, 24)
+
+    Reference:
+        [Wu and He, 2018](https://arxiv.org/abs/1803.08494).
+    """
+
+    def __init__(
+        self,
+        groups=32,
+        axis=-1,
+        epsilon=1e-5,
+        center=True,
+        scale=True,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if not isinstance(groups, int) or (groups <= 0 and groups != -1):
+            raise ValueError(
+                "Argument `groups` must be a positive integer, or -1 for one group a "
+                f"channel. Received: groups={groups}"
+            )
+        if not isinstance(axis, int) or axis == 0:
+            raise ValueError(
+                "Argument `axis` must be the integer position of the channels, which "
+                f"is not the batch axis. Received: axis={axis}"
+            )
+        if not epsilon > 0:
+            raise ValueError(
+                f"Argument `epsilon` must be positive. Received: epsilon={epsilon}"
+            )
+        self.groups = groups
+        self.axis = axis
+        self.epsilon = epsilon
+        self.center = center
+        self.scale = scale
+        self.supports_masking = True
+
+    def build(self, input_shape):
+        channels = self._validate_channels(input_shape)
+        self.input_spec = keras.InputSpec(
+            ndim=len(input_shape), axes={self.axis: channels}
+        )
+        self.gamma = self.beta = None
+        if self.scale:
+            self.gamma = self._add_channel_weight("gamma", channels, "ones")
+        if self.center:
+            self.beta = self._add_channel_weight("beta", channels, "zeros")
+
+    def _validate_channels(self, input_shape):
+        rank = len(input_shape)
+        if not -rank < self.axis < rank:
+            raise ValueError(
+                f"Argument `axis` of layer '{self.name}' must name an axis of the "
+                f"inputs other than the batch. Received: axis={self.axis}, inputs of "
+                f"shape {input_shape}"
+            )
+        channels = input_shape[self.axis]
+        if channels is None or (self.groups > 0 and channels % self.groups != 0):
+            raise ValueError(
+                f"Layer '{self.name}' needs a static number of channels that its "
+                f"groups divide. Received: groups={self.groups}, {channels} channels "
+                f"on axis {self.axis} of inputs of shape {input_shape}"
+            )
+        return channels
+
+    def _add_channel_weight(self, name, channels, initializer):
+        return self.add_weight(
+            name=name, shape=(channels,), initializer=initializer, autocast=False
+        )
+
+    def call(self, inputs):
+        channels = inputs.shape[self.axis]
+        dtype = keras.backend.result_type(self.compute_dtype, "float32")
+        gamma = ops.ones((channels,), dtype) if self.gamma is None else self.gamma
+        beta = ops.zeros((channels,), dtype) if self.beta is None else self.beta
+        return self._normalize(inputs, ops.cast(gamma, dtype), ops.cast(beta, dtype))
+
+    def _normalize(self, inputs, gamma, beta):
+        # Arguments of the function rather than captured, so that it needs no
+        # account of variables; what it captures is differentiated by the tape.
+        @ops.custom_gradient
+        def normalize(inputs, gamma, beta):
+            gamma_map = self._to_map(gamma, inputs)
+            wide = ops.cast(inputs, gamma.dtype)
+            centered = wide - self._group_mean(self._position_sum(wide), inputs)
+            variance = self._group_mean(
+                self._position_sum(ops.square(centered)), inputs
+            )
+            inverse = ops.rsqrt(variance + self.epsilon)
+            outputs = centered * (inverse * gamma_map) + self._to_map(beta, inputs)
+
+            def gradient(upstream):
+                return self._gradient(upstream, centered, inverse, gamma_map)
+
+            return ops.cast(outputs, inputs.dtype), gradient
+
+        return normalize(inputs, gamma, beta)
+
+    def _gradient(self, upstream, centered, inverse, gamma_map):
+        wide = ops.cast(upstream, centered.dtype)
+        beta_sum = self._position_sum(wide)
+        gamma_sum = self._position_sum(wide * centered) * inverse
+        mean = self._group_mean(beta_sum * gamma_map, wide)
+        slope = self._group_mean(gamma_sum * gamma_map, wide)
+        grad_inputs = (
+            wide * (inverse * gamma_map)
+            - centered * (inverse * inverse * slope)
+            - inverse * mean
+        )
+        grad_gamma = ops.reshape(ops.sum(gamma_sum, axis=0), (-1,))  # (C,)
+        grad_beta = ops.reshape(ops.sum(beta_sum, axis=0), (-1,))  # (C,)
+        return ops.cast(grad_inputs, upstream.dtype), grad_gamma, grad_beta
+
+    def _position_sum(self, feature_map):
+        """Sums over everything but batch and channels, which stay as axes."""
+        # One axis at a time: partial sums stay small, so rounding errors do too.
+        for axis in reversed(self._position_axes(feature_map)):
+            feature_map = ops.sum(feature_map, axis=axis, keepdims=True)
+        return feature_map  # (B, 1, ..., C)
+
+    def _group_mean(self, channel_sums, feature_map):
+        """Turns sums over positions into the mean of each channel's group."""
+        channels = channel_sums.shape[self.axis]
+        groups = channels if self.groups == -1 else self.groups
+        grouped = ops.reshape(
+            channel_sums, (-1, groups, channels // groups)
+        )  # (B, groups, channels of a group)
+        mean = ops.mean(grouped, axis=-1, keepdims=True)
+        mean = mean / self._num_positions(feature_map, mean.dtype)
+        mean = ops.broadcast_to(mean, ops.shape(grouped))
+        return ops.reshape(mean, ops.shape(channel_sums))  # (B, 1, ..., C)
+
+    def _num_positions(self, feature_map, dtype):
+        shape = ops.shape(feature_map)
+        sizes = [shape[axis] for axis in self._position_axes(feature_map)]
+        return ops.cast(math.prod(sizes), dtype)
+
+    def _position_axes(self, feature_map):
+        rank = len(feature_map.shape)
+        return tuple(axis for axis in range(1, rank) if axis != self.axis % rank)
+
+    def _to_map(self, channel_vector, feature_map):
+        shape = [1] * len(feature_map.shape)
+        shape[self.axis] = -1
+        return ops.reshape(channel_vector, shape)  # (1, ..., C)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        config = {
+            "groups": self.groups,
+            "axis": self.axis,
+            "epsilon": self.epsilon,
+            "center": self.center,
+            "scale": self.scale,
+        }
+        return {**super().get_config(), **config}

@@ -1,0 +1,144 @@
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class VariationalDropout(keras.layers.Layer):
+    """Inverted dropout whose mask is a tensor that can be held fixed.
+
+    Ordinary dropout draws a new mask at every call, so an equilibrium under it
+    does not exist. In a cell the mask is therefore sampled once per solve, with
+    `sample_mask` in `inject`, and handed to `call` as part of the injection: the
+    solver, the adjoint solve and the Jacobian regularizer all see the same one.
+
+    ```
+    mask = bernoulli(1 - rate) / (1 - rate)
+    outputs = inputs * mask
+    ```
+
+    Called as a layer, it samples and multiplies in one go: use it like that in
+    the stem and the head of a model, never inside the iteration.
+
+    Args:
+        rate: Float in `[0, 1)`. Probability that an entry of the mask is zero.
+        noise_shape: Tuple with one entry for each axis of the inputs, or `None`.
+            An entry of 1 shares the mask along that axis, `None` takes the size
+            of the inputs. `(None, 1, None)` drops channels of a sequence
+            `(batch, length, channels)` for all of its positions, and
+            `(None, 1, 1, None)` drops whole feature maps. Defaults to `None`:
+            every entry of the inputs has its own.
+        seed: Integer. Seed of the masks. Defaults to `None`, a random one.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+
+    Call arguments:
+        inputs: Tensor of any shape.
+        training: Boolean. Outside training the inputs are returned as they are.
+
+    Input shape:
+        Any, batch first.
+
+    Output shape:
+        As the inputs.
+
+    Raises:
+        ValueError: If `rate` is not in `[0, 1)`, or `noise_shape` does not have
+            one entry for each axis of the inputs.
+
+    Example:
+
+    >>> dropout = VariationalDropout(0.25, noise_shape=(None, 1, 1, None), seed=1)
+    >>> mask = dropout.sample_mask((16, 8, 8, 24), training=True)
+    >>> tuple(mask.shape)
+    (16, 1, 1, 24)
+
+    Reference:
+        [Gal and Ghahramani, 2016](https://arxiv.org/abs/1512.05287).
+    """
+
+    def __init__(self, rate, noise_shape=None, seed=None, **kwargs):
+        super().__init__(**kwargs)
+        if not 0 <= rate < 1:
+            raise ValueError(
+                "Argument `rate` must be a number in [0, 1), the probability of "
+                f"dropping an entry. Received: rate={rate}"
+            )
+        self.rate = float(rate)
+        self.noise_shape = self._validate_noise_shape(noise_shape)
+        self.seed = seed
+        if self.rate > 0:
+            self.seed_generator = keras.random.SeedGenerator(seed)
+        self.supports_masking = True
+        self.built = True
+
+    @staticmethod
+    def _validate_noise_shape(noise_shape):
+        if noise_shape is None:
+            return None
+        if not isinstance(noise_shape, (list, tuple)) or not all(
+            size is None or (isinstance(size, int) and size > 0) for size in noise_shape
+        ):
+            raise ValueError(
+                "Argument `noise_shape` must be `None` or a tuple of positive "
+                "integers and `None`, one for each axis of the inputs. Received: "
+                f"noise_shape={noise_shape}"
+            )
+        return tuple(noise_shape)
+
+    def sample_mask(self, inputs_or_shape, training=False):
+        """Samples the mask of one solve.
+
+        Args:
+            inputs_or_shape: The tensor to be masked, or its shape as a tuple of
+                integers and scalar tensors.
+            training: Boolean. Outside training nothing is dropped.
+
+        Returns:
+            Tensor of zeros and `1 / (1 - rate)` in the compute dtype, of the
+            shape `noise_shape`. Outside training, and for a rate of zero, a
+            tensor of ones of the static shape `(1, ..., 1)`, which broadcasts.
+        """
+        shape = self._shape_of(inputs_or_shape)
+        if not training or self.rate == 0:
+            return ops.ones((1,) * len(shape), dtype=self.compute_dtype)
+        # bfloat16 has too few digits for a uniform draw: 0.05 would act as 7/128.
+        uniform = keras.random.uniform(
+            self._mask_shape(shape), dtype="float32", seed=self.seed_generator
+        )
+        keep = ops.cast(uniform >= self.rate, self.compute_dtype)
+        return keep * ops.cast(1 / (1 - self.rate), self.compute_dtype)
+
+    @staticmethod
+    def _shape_of(inputs_or_shape):
+        if isinstance(inputs_or_shape, (list, tuple)):
+            return tuple(inputs_or_shape)
+        return tuple(ops.shape(inputs_or_shape))
+
+    def _mask_shape(self, shape):
+        if self.noise_shape is None:
+            return shape
+        if len(self.noise_shape) != len(shape):
+            raise ValueError(
+                "Argument `noise_shape` must have one entry for each axis of the "
+                f"inputs. Received: noise_shape={self.noise_shape}, inputs of shape "
+                f"{shape}"
+            )
+        return tuple(
+            size if fixed is None else fixed
+            for fixed, size in zip(self.noise_shape, shape)
+        )
+
+    def call(self, inputs, training=False):
+        if not training or self.rate == 0:
+            return inputs
+        return inputs * self.sample_mask(inputs, training=True)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        config = {
+            "rate": self.rate,
+            "noise_shape": self.noise_shape,
+            "seed": self.seed,
+        }
+        return {**super().get_config(), **config}

@@ -1,0 +1,72 @@
+"""The base of the regularisers of an equilibrium."""
+
+import keras
+import tensorflow as tf
+from keras import ops, tree
+
+from deq_keras.solvers.checks import check_fraction
+
+
+class EquilibriumRegularizer:
+    """A penalty on f at its equilibrium, which is held constant.
+
+    Subclasses write `penalty`. `DEQ` adds the result to the losses in training.
+
+    Args:
+        probability: float in (0, 1]. The share of training steps in which the penalty
+            is computed; the others do not pay for it. Defaults to `1.0`.
+
+    Call arguments:
+        linearization: a `Linearization` of f at z*.
+        seed: int32 tensor of shape `(2,)`. Every draw follows from it.
+
+    Returns:
+        A scalar in float32 or, for a float64 state, float64.
+    """
+
+    def __init__(self, probability=1.0):
+        self.probability = check_fraction("probability", probability)
+
+    def __call__(self, linearization, seed):
+        if self.probability == 1.0:
+            return self.penalty(linearization, seed)
+        draw = tf.random.stateless_uniform((), derived_seed(seed, 0))
+        return ops.cond(
+            draw < self.probability,
+            lambda: self.penalty(linearization, seed),
+            lambda: ops.zeros((), loss_dtype(linearization)),
+        )
+
+    def penalty(self, linearization, seed):
+        """Returns the penalty, a scalar of `loss_dtype(linearization)`."""
+        raise NotImplementedError
+
+    def get_config(self):
+        return {"probability": self.probability}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**config)
+
+
+def derived_seed(seed, index):
+    """A seed of its own for the draw `index` that follows from `seed`."""
+    return seed + ops.convert_to_tensor([0, 7919 * (index + 1)], dtype=seed.dtype)
+
+
+def normal_like(value, seed):
+    """Draws a nest of standard normal tensors like `value`."""
+    leaves = [
+        tf.random.stateless_normal(
+            ops.shape(leaf), derived_seed(seed, i), dtype=leaf.dtype
+        )
+        for i, leaf in enumerate(tree.flatten(value))
+    ]
+    return tree.pack_sequence_as(value, leaves)
+
+
+def loss_dtype(linearization):
+    """float64 for a float64 state, else float32, whatever the compute dtype."""
+    leaves = tree.flatten(linearization.value)
+    dtypes = {keras.backend.standardize_dtype(leaf.dtype) for leaf in leaves}
+    return "float64" if "float64" in dtypes else "float32"

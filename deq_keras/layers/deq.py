@@ -22,8 +22,8 @@ class DEQ(keras.layers.Layer):
     The layer owns metrics that Keras shows in the logs, under the layer's name:
     `_evaluations` (mean evaluations a sample), `_residual`, `_converged` (share of
     samples), and in training `_adjoint_evaluations` and `_adjoint_residual` for
-    `ImplicitGradient`, `_jacobian` for a regularised layer. In logs of an evaluation
-    those of training are NaN.
+    `ImplicitGradient` and `NeumannGradient`, `_jacobian` (the penalty) for a
+    regularised layer. In logs of an evaluation those of training are NaN.
 
     Args:
         cell: the function f: an `EquilibriumCell`, or any layer whose call takes
@@ -31,9 +31,11 @@ class DEQ(keras.layers.Layer):
         solver: how z* is found: a name, a config dict or a `FixedPointSolver`.
             Defaults to `"anderson"`.
         gradient: how z* is differentiated: a name, a config dict or an
-            `EquilibriumGradient`. Defaults to `"implicit"`.
-        jacobian_regularizer: what is asked of df/dz: a `JacobianRegularizer`, its
-            config, or `None`. Defaults to `None`.
+            `EquilibriumGradient`. Defaults to `"neumann"`, an adjoint of six terms,
+            which trains where the exact one (`"implicit"`) fails.
+        jacobian_regularizer: what is asked of df/dz in training: a name, a config dict,
+            an `EquilibriumRegularizer`, or `None`. Defaults to `"contraction"`, which
+            keeps the equilibrium within the solver's reach.
         seed: optional int. Draws the regulariser's probes.
         **kwargs: see `keras.layers.Layer`.
 
@@ -43,7 +45,8 @@ class DEQ(keras.layers.Layer):
     Call arguments:
         inputs: nest of tensors `(batch, ...)`, passed to the cell's `inject`. A sample
             with a non-finite input gets the state it starts from and no gradient, and
-            leaves the others alone.
+            leaves the others alone. If the cell itself is non-finite for every sample,
+            the output is NaN, so that the loss shows it.
         initial_state: optional state to start from (a warm start). Non-finite samples
             start as the cell says.
         training: bool.
@@ -71,8 +74,8 @@ class DEQ(keras.layers.Layer):
         self,
         cell,
         solver="anderson",
-        gradient="implicit",
-        jacobian_regularizer=None,
+        gradient="neumann",
+        jacobian_regularizer="contraction",
         seed=None,
         **kwargs,
     ):
@@ -156,7 +159,8 @@ class DEQ(keras.layers.Layer):
             self._record(solution, training)
         if training and self.jacobian_regularizer is not None:
             self._add_jacobian_loss(equilibrium.linearization)
-        return _rows_or(is_usable, equilibrium.value, state)
+        value = _nan_if_all_failed(equilibrium)
+        return _rows_or(is_usable, value, state)
 
     def solve(
         self, inputs, initial_state=None, max_iter=None, tol=None, training=False
@@ -279,6 +283,19 @@ def _usable_inputs(inputs):
         lambda: where_rows(~is_usable, 0.0, inputs),
     )
     return inputs, is_usable
+
+
+def _nan_if_all_failed(equilibrium):
+    """A failed sample must not spoil its batch. Where all fail, the weights are to
+    blame, and a finite output would hide that from the loss."""
+    has_failed = tf.math.is_inf(equilibrium.solution.residual)
+    return tf.cond(
+        tf.reduce_all(has_failed),
+        lambda: tree.map_structure(
+            lambda leaf: leaf * tf.constant(float("nan"), leaf.dtype), equilibrium.value
+        ),
+        lambda: equilibrium.value,
+    )
 
 
 def _rows_or(is_usable, value, otherwise):

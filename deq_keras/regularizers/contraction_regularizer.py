@@ -19,10 +19,12 @@ class ContractionRegularizer(EquilibriumRegularizer):
 
     With z* the solver's best iterate, held constant, and J = df/dz there,
 
-        weight * mean_b |J^T w|^2 + residual_weight * mean_b |f(z*) - z*|^2 / |f(z*)|^2
+        weight * mean_b max(0, |J^T w|^2 - margin^2)
+            + residual_weight * mean_b |f(z*) - z*|^2 / |f(z*)|^2
 
     The unit vector w is what `num_iterations` products with J^T make of noise: the
-    direction that J damps least, so |J^T w| is near the spectral radius. The Frobenius
+    direction that J damps least, so |J^T w| is near the spectral radius. Below `margin`
+    a solver needs few evaluations anyway, and the model is left alone. The Frobenius
     norm of `JacobianRegularizer` weighs all directions alike and hardly sees the few
     that keep a solver from converging. The second term vanishes at an equilibrium; away
     from one it moves f(z*) to where the solver stopped. What `DEQ` uses unless told
@@ -31,6 +33,7 @@ class ContractionRegularizer(EquilibriumRegularizer):
     Args:
         weight: float >= 0. Weight of the squared growth, near the squared spectral
             radius. Defaults to `1.0`.
+        margin: float >= 0. The growth that is free. Defaults to `0.6`.
         residual_weight: float >= 0. Weight of the squared relative residual. Defaults
             to `10.0`.
         num_iterations: int >= 1. Vector-Jacobian products that find w. Defaults to `3`.
@@ -50,10 +53,16 @@ class ContractionRegularizer(EquilibriumRegularizer):
     """
 
     def __init__(
-        self, weight=1.0, residual_weight=10.0, num_iterations=3, probability=1.0
+        self,
+        weight=1.0,
+        margin=0.6,
+        residual_weight=10.0,
+        num_iterations=3,
+        probability=1.0,
     ):
         super().__init__(probability)
         self.weight = check_non_negative("weight", weight)
+        self.margin = check_non_negative("margin", margin)
         self.residual_weight = check_non_negative("residual_weight", residual_weight)
         self.num_iterations = check_count("num_iterations", num_iterations)
 
@@ -62,7 +71,7 @@ class ContractionRegularizer(EquilibriumRegularizer):
         terms = tf.zeros((), loss_dtype(linearization))
         if self.weight:
             growth = self._squared_growth(linearization, structure, seed)
-            terms += self.weight * tf.reduce_mean(growth)
+            terms += self.weight * tf.reduce_mean(tf.nn.relu(growth - self.margin**2))
         if self.residual_weight:
             residual = _squared_residual(linearization, structure)
             terms += self.residual_weight * tf.reduce_mean(residual)
@@ -71,6 +80,7 @@ class ContractionRegularizer(EquilibriumRegularizer):
     def get_config(self):
         return {
             "weight": self.weight,
+            "margin": self.margin,
             "residual_weight": self.residual_weight,
             "num_iterations": self.num_iterations,
             **super().get_config(),

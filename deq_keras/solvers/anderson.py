@@ -38,7 +38,8 @@ class Anderson(FixedPointSolver):
         max_iter: int >= 1. Budget of function evaluations. Defaults to `30`.
         tol: float >= 0 or `None`. See `FixedPointSolver`. Defaults to `1e-3`.
         stop_mode: `"rel"` or `"abs"`. See `FixedPointSolver`. Defaults to `"rel"`.
-        history: int >= 1. How many evaluations are mixed. Defaults to `5`.
+        history: int >= 1. How many evaluations are mixed. Defaults to `4`: more save
+            little at tolerances of 1e-3, and each costs two passes over the state.
         ridge: float >= 0. Regularises the mixture. Defaults to `1e-5`.
         ridge_mode: `"relative"` takes r_i = ridge |g_i|^2, which works alike at every
             scale of the residual. `"absolute"` takes r_i = ridge, as the reference
@@ -65,7 +66,7 @@ class Anderson(FixedPointSolver):
         max_iter=30,
         tol=1e-3,
         stop_mode="rel",
-        history=5,
+        history=4,
         ridge=1e-5,
         ridge_mode="relative",
         mixing=1.0,
@@ -83,6 +84,10 @@ class Anderson(FixedPointSolver):
 
     def init(self, point, max_iter):
         columns = self.history
+        if point.shape[1] is not None:
+            # More residuals than that are linearly dependent, and the ridge alone
+            # would share out the weights.
+            columns = min(columns, point.shape[1] + 1)
         if not tf.is_tensor(max_iter):
             columns = min(columns, max(1, max_iter - 1))
         zeros = tf.zeros_like(point)

@@ -1,0 +1,43 @@
+"""What every test starts from: fixed seeds, float32, and the three ways to run TensorFlow."""
+
+import keras
+import pytest
+import tensorflow as tf
+
+
+class Regime:
+    """One of the ways in which TensorFlow runs a function.
+
+    Args:
+        name: `"eager"`, `"graph"` or `"xla"`.
+    """
+
+    def __init__(self, name):
+        self.name = name
+
+    def __call__(self, function):
+        """Returns `function` as this regime runs it."""
+        if self.name == "eager":
+            return function
+        return tf.function(function, jit_compile=self.name == "xla")
+
+
+@pytest.fixture(params=["eager", "graph", "xla"])
+def regime(request):
+    """Runs the test eagerly, in a graph and compiled by XLA."""
+    return Regime(request.param)
+
+
+@pytest.fixture(params=["eager", "graph"])
+def exact_regime(request):
+    """Runs the test where batched arithmetic is promised to be bit for bit."""
+    return Regime(request.param)
+
+
+@pytest.fixture(autouse=True)
+def fresh_keras():
+    """Seeds everything, and undoes a test's dtype policy and names."""
+    keras.utils.set_random_seed(1)
+    yield
+    keras.config.set_dtype_policy("float32")
+    keras.utils.clear_session()

@@ -1,0 +1,190 @@
+"""Spectral radius and Frobenius norm against explicit Jacobians."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras import diagnostics
+from tests.golden.arrays import load
+from tests.oracles import dense_jacobians
+from tests.problems import ZOO, non_normal_matrix
+
+
+def _linear(jacobians, dtype="float64"):
+    """f(z)_b = J_b z_b, linearised."""
+    matrices = tf.constant(jacobians, dtype)
+    return diagnostics.linearize(
+        lambda z: tf.linalg.matvec(matrices, z), tf.zeros(matrices.shape[:2], dtype)
+    )
+
+
+def _radius(linearize, **arguments):
+    """Compiled: the iteration is many small operations."""
+    return tf.function(lambda: diagnostics.spectral_radius(linearize(), **arguments))()
+
+
+def _radius_of(jacobians, dtype="float64", **arguments):
+    return _radius(lambda: _linear(jacobians, dtype), **arguments)
+
+
+def _rotation(radius, angle):
+    cosine, sine = radius * np.cos(angle), radius * np.sin(angle)
+    return np.array([[cosine, -sine], [sine, cosine]])
+
+
+@pytest.mark.parametrize("name", ["pm_sym", "pm_nonsym", "pm_complex"])
+def test_spectral_radius_of_the_golden_jacobians(name, regime):
+    """`pm_complex` is where the reference's Rayleigh quotient gives 0.688 for 0.9."""
+    arrays = load("jacobian")
+
+    @regime
+    def radius():
+        linearization = _linear(arrays[f"{name}/J"])
+        return diagnostics.spectral_radius(linearization, max_iter=300, tol=1e-7)
+
+    result = radius()
+    np.testing.assert_array_equal(result.converged, True)
+    np.testing.assert_allclose(result.value, arrays[f"{name}/rho_exact"], rtol=1e-5)
+    assert result.num_iterations < 300
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("angle", [0.05, 0.7, np.pi / 2, 2.2, 3.0])
+def test_complex_pairs(angle, seed):
+    matrix = np.zeros((5, 5))
+    matrix[:2, :2] = _rotation(1.2, angle)
+    matrix[2:, 2:] = np.diag([0.8, -0.7, 0.1])
+    basis = np.linalg.qr(np.random.RandomState(seed).normal(size=(5, 5)))[0]
+    shear = basis + 0.3 * np.triu(np.ones((5, 5)))
+    jacobian = shear @ matrix @ np.linalg.inv(shear)
+    result = _radius_of(jacobian[None], seed=seed)
+    np.testing.assert_array_equal(result.converged, True)
+    np.testing.assert_allclose(result.value, 1.2, rtol=3e-3)
+
+
+@pytest.mark.parametrize(
+    "jacobian, expected",
+    [
+        (np.diag([0.9, -0.9, 0.2]), 0.9),
+        (np.diag([-1.5, 0.3, 0.2]), 1.5),
+        (0.7 * np.eye(3), 0.7),
+        (np.zeros((3, 3)), 0.0),
+        (np.array([[0.5]]), 0.5),
+        (np.array([[-0.5]]), 0.5),
+        (np.outer([1.0, 2.0, 3.0], [0.1, 0.2, 0.1]), 0.8),
+    ],
+    ids=["opposite", "negative", "multiple", "zero", "scalar", "minus", "rank-one"],
+)
+def test_special_spectra(jacobian, expected):
+    result = _radius_of(jacobian[None], max_iter=60)
+    np.testing.assert_array_equal(result.converged, True)
+    np.testing.assert_allclose(result.value, expected, rtol=1e-3, atol=1e-12)
+
+
+def test_samples_have_their_own_radius():
+    jacobians = np.stack(
+        [np.diag([0.9, 0.1, 0.0]), np.diag([-0.2, 0.05, 0.0]), np.eye(3) * 3.0]
+    )
+    result = _radius_of(jacobians)
+    np.testing.assert_allclose(result.value, [0.9, 0.2, 3.0], rtol=1e-3)
+
+
+def test_non_normal_jacobians():
+    """The norm is 5 times the radius, which is what convergence depends on."""
+    matrix = non_normal_matrix() + np.diag([0, 0, 0, 0, 0, 0.2])
+    assert np.linalg.norm(matrix, 2) > 2
+    result = _radius_of(matrix[None], max_iter=400)
+    np.testing.assert_array_equal(result.converged, True)
+    np.testing.assert_allclose(result.value, 0.7, rtol=2e-2)
+
+
+def test_says_when_it_has_not_converged():
+    close = np.diag([1.0, 0.999, 0.998, 0.997, 0.996])
+    basis = np.random.RandomState(0).normal(size=(5, 5))
+    jacobian = basis @ close @ np.linalg.inv(basis)
+    easy = np.diag([1.0, 0.01, 0.0, 0.0, 0.0])
+    result = _radius_of(np.stack([jacobian, easy]), max_iter=8, tol=1e-6)
+    np.testing.assert_array_equal(result.converged, [False, True])
+    assert result.residual[0] > 1e-6
+    assert result.num_iterations == 8
+
+
+def test_the_residual_is_that_of_the_eigenpair():
+    """With a converged pair |J^T w - lambda w| is small; it is relative to lambda."""
+    jacobian = np.diag([2.0, 0.5, 0.1])
+    tolerances = (1e-2, 1e-8)
+    results = [
+        _radius_of(s * jacobian[None], tol=tol)
+        for tol in tolerances
+        for s in (1.0, 1e-4)
+    ]
+    for result, tol in zip(results, np.repeat(tolerances, 2), strict=True):
+        assert result.residual[0] <= tol
+    # Scale invariant: as many iterations for a tiny Jacobian.
+    assert results[0].num_iterations == results[1].num_iterations
+    assert results[2].num_iterations > results[0].num_iterations
+
+
+def test_nests_and_nonlinear_functions():
+    problem = ZOO["tanh"]()
+    point = tf.random.stateless_normal((3, 6), [0, 1], dtype=tf.float64)
+    jacobians = dense_jacobians(problem.function, point)
+    expected = np.abs(np.linalg.eigvals(jacobians)).max(axis=1)
+    result = _radius(
+        lambda: diagnostics.linearize(problem.function, point), max_iter=500, tol=1e-6
+    )
+    np.testing.assert_allclose(
+        result.value.numpy()[result.converged], expected[result.converged], rtol=1e-4
+    )
+    assert np.any(result.converged)
+
+    nested = diagnostics.linearize(
+        lambda s: {"a": 0.25 * s["a"], "b": -0.75 * s["b"]},
+        {"a": tf.zeros((2, 3)), "b": tf.zeros((2, 2, 2))},
+    )
+    result = diagnostics.spectral_radius(nested)
+    np.testing.assert_allclose(result.value, 0.75, rtol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_spectral_radius_in_every_precision(dtype):
+    jacobian = np.diag([0.75, 0.25, 0.125])[None]
+    result = _radius_of(jacobian, dtype, tol=2e-2)
+    assert result.value.dtype == "float32"
+    np.testing.assert_allclose(result.value, 0.75, rtol=2e-2)
+
+
+def test_frobenius_norm(regime):
+    random = np.random.RandomState(0)
+    jacobians = (
+        random.normal(size=(3, 12, 12)) * np.array([0.1, 1.0, 5.0])[:, None, None]
+    )
+
+    @regime
+    def norm():
+        return diagnostics.jacobian_norm(_linear(jacobians), num_probes=400)
+
+    expected = np.linalg.norm(jacobians, axis=(1, 2))
+    np.testing.assert_allclose(norm(), expected, rtol=0.1)
+
+
+def test_the_squared_frobenius_norm_is_unbiased():
+    jacobian = np.random.RandomState(1).normal(size=(1, 6, 6))
+    squares = [
+        diagnostics.jacobian_norm(_linear(jacobian), num_probes=8, seed=seed).numpy()
+        for seed in range(40)
+    ]
+    squares = np.square(squares)
+    error = np.std(squares) / np.sqrt(len(squares))
+    assert abs(np.mean(squares) - np.sum(jacobian**2)) < 4 * error
+    assert len(np.unique(squares)) == 40
+
+
+def test_frobenius_norm_of_nests_is_that_of_the_whole_state():
+    nested = diagnostics.linearize(
+        lambda s: {"a": 2.0 * s["a"], "b": 3.0 * s["b"]},
+        {"a": tf.zeros((2, 30)), "b": tf.zeros((2, 10, 2))},
+    )
+    expected = np.sqrt(4 * 30 + 9 * 20)
+    norm = diagnostics.jacobian_norm(nested, num_probes=200)
+    np.testing.assert_allclose(norm, expected, rtol=0.1)

@@ -1,0 +1,75 @@
+"""Names and configs of the gradient strategies."""
+
+import keras
+import pytest
+
+from deq_keras import gradients, solvers
+
+CONFIGURED = [
+    gradients.ImplicitGradient(solvers.Broyden(max_iter=7)),
+    gradients.ImplicitGradient(),
+    gradients.PhantomGradient(num_steps=3, damping=0.25),
+    gradients.UnrolledGradient(),
+    gradients.NeumannGradient(num_terms=2),
+]
+
+
+@pytest.mark.parametrize("gradient", CONFIGURED, ids=repr)
+def test_round_trips(gradient):
+    config = gradients.serialize(gradient)
+    for copy in (
+        gradients.deserialize(config),
+        keras.saving.deserialize_keras_object(config),
+        type(gradient).from_config(gradient.get_config()),
+    ):
+        assert type(copy) is type(gradient)
+        assert copy.get_config() == gradient.get_config()
+    assert gradients.get(gradient) is gradient
+
+
+@pytest.mark.parametrize(
+    "name, cls",
+    [
+        ("implicit", gradients.ImplicitGradient),
+        ("phantom", gradients.PhantomGradient),
+        ("neumann", gradients.NeumannGradient),
+        ("unrolled", gradients.UnrolledGradient),
+        ("implicit_gradient", gradients.ImplicitGradient),
+        ("PhantomGradient", gradients.PhantomGradient),
+    ],
+)
+def test_names(name, cls):
+    assert type(gradients.get(name)) is cls
+
+
+def test_a_dict_configures():
+    gradient = gradients.get(
+        {"class_name": "implicit", "solver": {"class_name": "anderson", "max_iter": 4}}
+    )
+    assert isinstance(gradient.solver, solvers.Anderson)
+    assert gradient.solver.max_iter == 4
+    assert gradients.get({"class_name": "phantom", "num_steps": 2}).num_steps == 2
+
+
+@pytest.mark.parametrize("identifier", ["implict", 3, None, {"num_steps": 3}])
+def test_what_is_no_gradient_is_refused(identifier):
+    with pytest.raises(ValueError, match="gradient"):
+        gradients.get(identifier)
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"num_steps": 0}, {"num_steps": 1.5}, {"damping": 0}, {"damping": 2}]
+)
+def test_bad_arguments_are_refused_and_named(arguments):
+    ((name, value),) = arguments.items()
+    with pytest.raises(ValueError, match=f"Received: {name}={value}"):
+        gradients.PhantomGradient(**arguments)
+
+
+def test_unknown_arguments_raise():
+    with pytest.raises(TypeError, match="steps"):
+        gradients.PhantomGradient(steps=3)
+    with pytest.raises(ValueError, match="tau"):
+        gradients.get({"class_name": "phantom", "tau": 3})
+    with pytest.raises(ValueError, match="solver"):
+        gradients.ImplicitGradient("andersen")

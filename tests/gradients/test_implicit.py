@@ -1,0 +1,336 @@
+"""Implicit gradients against the dense solution with (I - J)^-1."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import tree
+
+from deq_keras import gradients, solvers
+from tests.oracles import dense_adjoint, dense_jacobians, relative_error
+from tests.problems import non_normal_matrix
+
+SOLVERS = (solvers.FixedPointIteration, solvers.Anderson, solvers.Broyden)
+BATCH, FEATURES, INPUTS = 3, 6, 4
+
+
+class Case:
+    """f(z, u) = tanh(z A + u + b) with u = x V: random, non-normal, nonlinear."""
+
+    def __init__(self, dtype):
+        random = np.random.RandomState(7)
+        self.kernel = tf.constant(non_normal_matrix(seed=8).T * 0.6, dtype)
+        self.bias = tf.constant(random.normal(size=FEATURES) * 0.3, dtype)
+        self.projection = tf.constant(random.normal(size=(INPUTS, FEATURES)), dtype)
+        self.inputs = tf.constant(random.normal(size=(BATCH, INPUTS)) * 0.5, dtype)
+        self.cotangent = tf.constant(random.normal(size=(BATCH, FEATURES)), dtype)
+        self.sources = (self.kernel, self.bias, self.projection, self.inputs)
+
+    @staticmethod
+    def apply(state, injection, kernel, bias):
+        return tf.tanh(tf.matmul(state, kernel) + injection + bias)
+
+    def gradients(self, gradient, solver, sources, record_adjoint=None):
+        """Gradients of sum(cotangent * z*) for what f captures and what is upstream."""
+        kernel, bias, projection, inputs = sources
+        with tf.GradientTape() as tape:
+            tape.watch(sources)
+            equilibrium = gradient.solve(
+                lambda state, injection: self.apply(state, injection, kernel, bias),
+                tf.zeros((BATCH, FEATURES), self.kernel.dtype),
+                tf.matmul(inputs, projection),
+                solver,
+                record_adjoint,
+            )
+            loss = tf.reduce_sum(equilibrium.value * self.cotangent)
+        return tape.gradient(loss, sources)
+
+    def oracle(self):
+        """The same by a dense solve in float64."""
+        sources = [tf.cast(source, tf.float64) for source in self.sources]
+        kernel, bias, projection, inputs = sources
+        injection = tf.matmul(inputs, projection)
+
+        def function(state):
+            return self.apply(state, injection, kernel, bias)
+
+        solution = solvers.Broyden(80, 1e-14).solve(
+            function, tf.zeros((BATCH, FEATURES), tf.float64)
+        )
+        jacobians = dense_jacobians(function, solution.value)
+        assert np.linalg.norm(jacobians, 2, axis=(1, 2)).max() > 1.4
+        adjoint = dense_adjoint(jacobians, self.cotangent)
+        with tf.GradientTape() as tape:
+            tape.watch(sources)
+            value = self.apply(
+                solution.value, tf.matmul(inputs, projection), kernel, bias
+            )
+        return tape.gradient(value, sources, output_gradients=tf.constant(adjoint))
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return [source.numpy() for source in Case("float64").oracle()]
+
+
+def _solver(cls, tol):
+    return cls(max_iter=25 if cls is solvers.Broyden else 120, tol=tol)
+
+
+def _assert_close(actual, expected, tolerance):
+    names = ("kernel", "bias", "projection", "inputs")
+    for name, got, want in zip(names, actual, expected, strict=True):
+        assert relative_error(got, want) < tolerance, name
+
+
+@pytest.mark.parametrize("adjoint", SOLVERS, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("forward", SOLVERS, ids=lambda cls: cls.__name__)
+def test_float64_equals_the_dense_solution(forward, adjoint, expected):
+    case = Case("float64")
+    gradient = gradients.ImplicitGradient(_solver(adjoint, 1e-13))
+    compute = tf.function(case.gradients)
+    actual = compute(gradient, _solver(forward, 1e-13), case.sources)
+    _assert_close(actual, expected, 1e-9)
+
+
+@pytest.mark.parametrize("cls", SOLVERS, ids=lambda cls: cls.__name__)
+def test_every_regime_equals_the_dense_solution(cls, regime, expected):
+    case = Case("float64")
+    gradient = gradients.ImplicitGradient()
+    compute = regime(
+        lambda sources: case.gradients(gradient, _solver(cls, 1e-13), sources)
+    )
+    _assert_close(compute(case.sources), expected, 1e-9)
+
+
+@pytest.mark.parametrize("cls", SOLVERS, ids=lambda cls: cls.__name__)
+def test_float32_equals_the_dense_solution(cls, expected):
+    case = Case("float32")
+    gradient = gradients.ImplicitGradient()
+    compute = tf.function(
+        lambda sources: case.gradients(gradient, _solver(cls, 1e-6), sources)
+    )
+    _assert_close(compute(case.sources), expected, 1e-4)
+
+
+@pytest.mark.parametrize("cls", SOLVERS, ids=lambda cls: cls.__name__)
+def test_tiny_cotangents_are_solved_as_well(cls, expected):
+    """The cotangent of a mean loss over many entries is small; an absolute ridge or
+    tolerance would not see it."""
+    case = Case("float64")
+    case.cotangent *= 1e-9
+    actual = case.gradients(
+        gradients.ImplicitGradient(_solver(cls, 1e-10)),
+        solvers.Broyden(80, 1e-13),
+        case.sources,
+    )
+    _assert_close([1e9 * source for source in actual], expected, 1e-7)
+
+
+def test_nested_states_and_injections():
+    """Two leaves and a dict injection give what the concatenated problem gives."""
+    case = Case("float64")
+    kernel, bias, projection, inputs = case.sources
+
+    def nested(state, injection):
+        flat = tf.concat([state["a"], state["b"][:, :, 0]], axis=1)
+        new = tf.tanh(tf.matmul(flat, kernel) + injection["u"] + injection["bias"])
+        return {"a": new[:, :2], "b": new[:, 2:, None]}
+
+    start = {
+        "a": tf.zeros((BATCH, 2), tf.float64),
+        "b": tf.zeros((BATCH, 4, 1), tf.float64),
+    }
+    with tf.GradientTape() as tape:
+        tape.watch(case.sources)
+        equilibrium = gradients.ImplicitGradient().solve(
+            nested,
+            start,
+            {"u": tf.matmul(inputs, projection), "bias": bias},
+            solvers.Broyden(80, 1e-13),
+        )
+        value = equilibrium.value
+        flat = tf.concat([value["a"], value["b"][:, :, 0]], axis=1)
+        loss = tf.reduce_sum(flat * case.cotangent)
+    actual = tape.gradient(loss, case.sources)
+    _assert_close(actual, [s.numpy() for s in case.oracle()], 1e-9)
+
+
+def test_two_backward_passes_are_equal():
+    case = Case("float64")
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(case.sources)
+        equilibrium = gradients.ImplicitGradient().solve(
+            lambda z, u: case.apply(z, u, case.kernel, case.bias),
+            tf.zeros((BATCH, FEATURES), tf.float64),
+            tf.matmul(case.inputs, case.projection),
+            solvers.Anderson(60, 1e-10),
+        )
+        loss = tf.reduce_sum(equilibrium.value * case.cotangent)
+    first, second = (tape.gradient(loss, case.sources) for _ in range(2))
+    for one, two in zip(first, second, strict=True):
+        np.testing.assert_array_equal(one, two)
+        assert np.abs(one).max() > 0
+
+
+def test_the_start_gets_no_gradient():
+    case = Case("float64")
+    start = tf.ones((BATCH, FEATURES), tf.float64)
+    with tf.GradientTape() as tape:
+        tape.watch(start)
+        equilibrium = gradients.ImplicitGradient().solve(
+            lambda z, u: case.apply(z, u, case.kernel, case.bias),
+            start,
+            tf.matmul(case.inputs, case.projection),
+            solvers.FixedPointIteration(3, tol=None),
+        )
+    gradient = tape.gradient(equilibrium.value, start)
+    assert gradient is None or not np.any(gradient)
+
+
+@pytest.mark.parametrize("regime_name", ["eager", "graph"])
+def test_a_second_derivative_is_a_clear_error(regime_name):
+    def second_derivative(u):
+        with tf.GradientTape() as outer:
+            outer.watch(u)
+            with tf.GradientTape() as inner:
+                inner.watch(u)
+                value = (
+                    gradients.ImplicitGradient()
+                    .solve(
+                        lambda z, u: tf.tanh(0.5 * z + u),
+                        tf.zeros_like(u),
+                        u,
+                        solvers.Anderson(20, 1e-6),
+                    )
+                    .value
+                )
+            first = inner.gradient(value, u)
+        return outer.gradient(first, u)
+
+    compute = (
+        tf.function(second_derivative)
+        if regime_name == "graph"
+        else (second_derivative)
+    )
+    with pytest.raises(NotImplementedError, match="UnrolledGradient"):
+        compute(tf.constant([[0.3]], tf.float64))
+
+
+def test_the_adjoint_is_recorded():
+    case = Case("float64")
+    records = []
+    adjoint = solvers.Broyden(max_iter=40, tol=1e-8)
+    gradient = gradients.ImplicitGradient(adjoint)
+    case.gradients(gradient, solvers.Broyden(40, 1e-10), case.sources, records.append)
+    (record,) = records
+    assert isinstance(record, solvers.Solution)
+    np.testing.assert_array_equal(record.status, solvers.CONVERGED)
+    assert np.max(record.residual) <= 1e-8
+    assert 2 < record.batch_evaluations < 40
+
+    records.clear()
+    short = gradients.ImplicitGradient(solvers.FixedPointIteration(2))
+    case.gradients(short, solvers.Broyden(40, 1e-10), case.sources, records.append)
+    np.testing.assert_array_equal(records[0].status, solvers.MAX_ITER)
+    assert np.min(records[0].residual) > 1e-3
+
+
+@pytest.mark.parametrize("num_terms", [1, 3])
+def test_a_fixed_budget_of_iterations_is_the_neumann_series(num_terms):
+    case = Case("float64")
+    neumann = gradients.ImplicitGradient(
+        solvers.FixedPointIteration(max_iter=num_terms, tol=None)
+    )
+    solver = solvers.Broyden(80, 1e-13)
+    actual = case.gradients(neumann, solver, case.sources)
+
+    injection = tf.matmul(case.inputs, case.projection)
+
+    def function(z):
+        return case.apply(z, injection, case.kernel, case.bias)
+
+    solution = solver.solve(function, tf.zeros((BATCH, FEATURES), tf.float64))
+    jacobians = dense_jacobians(function, solution.point)
+    series = term = case.cotangent.numpy()
+    for _ in range(num_terms):
+        term = np.einsum("bi,bij->bj", term, jacobians)
+        series = series + term
+    with tf.GradientTape() as tape:
+        tape.watch(case.bias)
+        value = case.apply(solution.point, injection, case.kernel, case.bias)
+    expected = tape.gradient(value, case.bias, output_gradients=tf.constant(series))
+    assert relative_error(actual[1], expected) < 1e-9
+
+
+def test_the_value_and_solution_of_every_gradient_are_the_same():
+    case = Case("float64")
+    values = [
+        gradients.get(name).solve(
+            lambda z, u: case.apply(z, u, case.kernel, case.bias),
+            tf.zeros((BATCH, FEATURES), tf.float64),
+            tf.matmul(case.inputs, case.projection),
+            solvers.Anderson(4, tol=1e-9),
+        )
+        for name in ("implicit", "phantom", "unrolled")
+    ]
+    for other in values[1:]:
+        np.testing.assert_array_equal(other.value, values[0].value)
+        tree.map_structure(
+            np.testing.assert_array_equal, other.solution, values[0].solution
+        )
+    np.testing.assert_array_equal(values[0].value, values[0].solution.value)
+
+
+@pytest.mark.parametrize("name", ["implicit", "phantom"])
+def test_a_failed_sample_leaves_the_gradients_of_the_others_alone(name):
+    """The injection holds a weight as well, as square as the batch is large."""
+    case = Case("float64")
+    clean_inputs = case.inputs.numpy()
+    poisoned = clean_inputs.copy()
+    poisoned[1] = np.nan
+    kernel = tf.constant(np.eye(BATCH) * 0.3 + 0.1)
+
+    def compute(inputs, rows):
+        projection = case.projection[:, :BATCH]
+        with tf.GradientTape() as tape:
+            tape.watch([kernel, projection])
+            equilibrium = gradients.get(name).solve(
+                lambda z, u: tf.tanh(tf.matmul(z, u["kernel"]) + u["inputs"]),
+                tf.zeros((BATCH, BATCH), tf.float64),
+                {"kernel": kernel, "inputs": tf.matmul(inputs, projection)},
+                solvers.Anderson(30, 1e-9),
+            )
+            loss = tf.reduce_sum(tf.gather(equilibrium.value, rows))
+        return tape.gradient(loss, kernel)
+
+    expected = compute(tf.constant(clean_inputs), [0, 2])
+    actual = compute(tf.constant(poisoned), [0, 2])
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("num_terms", [1, 4])
+def test_neumann_gradient_is_the_truncated_series(num_terms):
+    case = Case("float64")
+    solver = solvers.Broyden(25, 1e-13)
+    adjoint = solvers.FixedPointIteration(max_iter=num_terms, tol=None)
+    expected = case.gradients(gradients.ImplicitGradient(adjoint), solver, case.sources)
+    actual = case.gradients(gradients.NeumannGradient(num_terms), solver, case.sources)
+    for one, two in zip(actual, expected, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_more_neumann_terms_come_closer(expected):
+    case = Case("float64")
+    errors = [
+        relative_error(
+            case.gradients(
+                gradients.NeumannGradient(num_terms),
+                solvers.Broyden(25, 1e-13),
+                case.sources,
+            )[0],
+            expected[0],
+        )
+        for num_terms in (1, 8, 60)
+    ]
+    assert errors[0] > errors[1] > errors[2]
+    assert errors[2] < 1e-8

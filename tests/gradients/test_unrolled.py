@@ -1,0 +1,138 @@
+"""Back-propagation through the solver."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras import gradients, solvers
+from tests.gradients.test_implicit import BATCH, FEATURES, SOLVERS, Case
+from tests.oracles import relative_error
+
+
+@pytest.mark.parametrize("damping", [1.0, 0.6])
+def test_equals_a_loop_by_hand(damping, regime):
+    """A fixed budget of iterations is a weight-tied network."""
+    case = Case("float64")
+    solver = solvers.FixedPointIteration(max_iter=5, tol=None, damping=damping)
+    compute = regime(
+        lambda sources: case.gradients(gradients.UnrolledGradient(), solver, sources)
+    )
+    with tf.GradientTape() as tape:
+        tape.watch(case.sources)
+        injection = tf.matmul(case.inputs, case.projection)
+        state = tf.zeros((BATCH, FEATURES), tf.float64)
+        for _ in range(4):
+            new = case.apply(state, injection, case.kernel, case.bias)
+            state = state + damping * (new - state)
+        value = case.apply(state, injection, case.kernel, case.bias)
+        loss = tf.reduce_sum(value * case.cotangent)
+    expected = tape.gradient(loss, case.sources)
+    for got, want in zip(compute(case.sources), expected, strict=True):
+        assert relative_error(got, want) < 1e-12
+
+
+@pytest.mark.parametrize("cls", SOLVERS, ids=lambda cls: cls.__name__)
+def test_equals_finite_differences_through_every_solver(cls, regime):
+    """Exact for what was computed, converged or not."""
+    case = Case("float64")
+    solver = cls(max_iter=5, tol=None)
+    gradient = gradients.UnrolledGradient()
+
+    def loss(bias):
+        equilibrium = gradient.solve(
+            lambda z, u: case.apply(z, u, case.kernel, bias),
+            tf.zeros((BATCH, FEATURES), tf.float64),
+            tf.matmul(case.inputs, case.projection),
+            solver,
+        )
+        return tf.reduce_sum(equilibrium.value * case.cotangent)
+
+    @regime
+    def gradient_of(bias):
+        with tf.GradientTape() as tape:
+            tape.watch(bias)
+            value = loss(bias)
+        return tape.gradient(value, bias)
+
+    step = 1e-6
+    differences = [
+        (loss(case.bias + shift) - loss(case.bias - shift)) / (2 * step)
+        for shift in step * np.eye(FEATURES)
+    ]
+    assert relative_error(gradient_of(case.bias), np.array(differences)) < 1e-6
+
+
+def test_approaches_the_implicit_gradient():
+    case = Case("float64")
+    solver = solvers.FixedPointIteration(max_iter=120, tol=None)
+    unrolled = case.gradients(gradients.UnrolledGradient(), solver, case.sources)
+    for got, want in zip(unrolled, case.oracle(), strict=True):
+        assert relative_error(got, want) < 1e-9
+
+
+def test_the_start_gets_its_gradient():
+    start = tf.ones((1, 1))
+    with tf.GradientTape() as tape:
+        tape.watch(start)
+        value = (
+            gradients.UnrolledGradient()
+            .solve(
+                lambda z, u: 0.5 * z + u,
+                start,
+                tf.ones((1, 1)),
+                solvers.FixedPointIteration(max_iter=3, tol=None),
+            )
+            .value
+        )
+    np.testing.assert_allclose(tape.gradient(value, start), 0.125)
+
+
+def test_second_derivatives():
+    """z = u z + 1 after three applications from zero is 1 + u + u^2."""
+
+    @tf.function
+    def derivatives(u):
+        with tf.GradientTape() as outer:
+            outer.watch(u)
+            with tf.GradientTape() as inner:
+                inner.watch(u)
+                value = (
+                    gradients.UnrolledGradient()
+                    .solve(
+                        lambda z, u: u * z + 1.0,
+                        tf.zeros_like(u),
+                        u,
+                        solvers.FixedPointIteration(max_iter=3, tol=None),
+                    )
+                    .value
+                )
+            first = inner.gradient(value, u)
+        return first, outer.gradient(first, u)
+
+    first, second = derivatives(tf.constant([[0.25]]))
+    np.testing.assert_allclose(first, 1.5)
+    np.testing.assert_allclose(second, 2.0)
+
+
+def test_a_sample_that_starts_at_its_solution(regime):
+    """The residual's norm has no derivative at zero; nothing may depend on it."""
+
+    @regime
+    def gradient(u):
+        with tf.GradientTape() as tape:
+            tape.watch(u)
+            value = (
+                gradients.UnrolledGradient()
+                .solve(
+                    lambda z, u: tf.tanh(0.5 * z + u),
+                    tf.zeros_like(u),
+                    u,
+                    solvers.FixedPointIteration(max_iter=4, tol=1e-6),
+                )
+                .value
+            )
+        return tape.gradient(value, u)
+
+    slopes = gradient(tf.constant([[0.0], [0.3]], tf.float64))
+    assert np.all(np.isfinite(slopes))
+    np.testing.assert_allclose(slopes[0], 1.0, rtol=1e-12)

@@ -1,0 +1,94 @@
+"""Cells for the tests of the DEQ layer."""
+
+import keras
+from keras import ops
+
+from deq_keras import layers
+
+
+@keras.saving.register_keras_serializable("deq_keras_tests")
+class TanhCell(layers.EquilibriumCell):
+    """f(z, u) = tanh(z W + u) with u = x V + b."""
+
+    def __init__(self, units, scale=0.4, **kwargs):
+        super().__init__(**kwargs)
+        self.units = units
+        self.scale = scale
+        self.recurrent = keras.layers.Dense(
+            units,
+            use_bias=False,
+            kernel_initializer=keras.initializers.Orthogonal(scale, seed=1),
+            dtype=self.dtype_policy,
+        )
+        self.projection = keras.layers.Dense(
+            units,
+            kernel_initializer=keras.initializers.GlorotUniform(seed=2),
+            dtype=self.dtype_policy,
+        )
+
+    def inject(self, inputs, training=False):
+        return self.projection(inputs)
+
+    def call(self, state, injection):
+        return ops.tanh(self.recurrent(state) + injection)
+
+    def get_config(self):
+        return {**super().get_config(), "units": self.units, "scale": self.scale}
+
+
+@keras.saving.register_keras_serializable("deq_keras_tests")
+class TwoScaleCell(layers.EquilibriumCell):
+    """A state of a vector and a map, from an input of a dict."""
+
+    def __init__(self, units, **kwargs):
+        super().__init__(**kwargs)
+        self.units = units
+        small = keras.initializers.RandomNormal(stddev=0.1, seed=3)
+        self.mix = keras.layers.Dense(
+            2 * units, kernel_initializer=small, dtype=self.dtype_policy
+        )
+        self.project = keras.layers.Dense(
+            2 * units,
+            kernel_initializer=keras.initializers.GlorotUniform(seed=4),
+            dtype=self.dtype_policy,
+        )
+
+    def inject(self, inputs, training=False):
+        return {"u": self.project(ops.concatenate([inputs["x"], inputs["y"]], axis=-1))}
+
+    def initial_state(self, injection):
+        zeros = ops.zeros_like(injection["u"])
+        return {
+            "vector": zeros[:, : self.units],
+            "map": ops.reshape(zeros[:, self.units :], (-1, self.units, 1)),
+        }
+
+    def call(self, state, injection):
+        flat = ops.concatenate([state["vector"], state["map"][:, :, 0]], axis=-1)
+        new = ops.tanh(self.mix(flat) + injection["u"])
+        return {
+            "vector": new[:, : self.units],
+            "map": ops.reshape(new[:, self.units :], (-1, self.units, 1)),
+        }
+
+    def get_config(self):
+        return {**super().get_config(), "units": self.units}
+
+
+class FunctionCell(layers.EquilibriumCell):
+    """A cell of a bare function, to try out what a cell may and may not do."""
+
+    def __init__(self, function, initial_state=None, **kwargs):
+        super().__init__(**kwargs)
+        self.function = function
+        self.start = initial_state
+
+    def initial_state(self, injection):
+        return (
+            super().initial_state(injection)
+            if self.start is None
+            else (self.start(injection))
+        )
+
+    def call(self, state, injection):
+        return self.function(state, injection)

@@ -1,0 +1,126 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras.layers import DEQ, DenseCell
+
+
+def _inputs(shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def _randomize(cell):
+    for index, weight in enumerate(cell.trainable_weights):
+        weight.assign(_inputs(weight.shape, seed=10 + index))
+
+
+@pytest.mark.parametrize("weight_normalization", [False, True])
+@pytest.mark.parametrize("layer_normalization", [False, True])
+def test_formula(weight_normalization, layer_normalization):
+    cell = DenseCell(
+        6,
+        weight_normalization=weight_normalization,
+        layer_normalization=layer_normalization,
+        dtype="float64",
+    )
+    inputs, state = _inputs((3, 4)), _inputs((3, 6), seed=1)
+    cell.build(inputs.shape)
+    _randomize(cell)
+    if weight_normalization:
+        v, g = cell.recurrent.direction.numpy(), cell.recurrent.gain.numpy()
+        kernel = v * g / np.sqrt(np.sum(v**2, axis=0))
+    else:
+        kernel = cell.recurrent.kernel.numpy()
+    injected = inputs @ cell.projection.kernel.numpy() + cell.projection.bias.numpy()
+    expected = np.tanh(state @ kernel + injected)
+    if layer_normalization:
+        variance = expected.var(axis=1, keepdims=True)
+        expected = expected - expected.mean(axis=1, keepdims=True)
+        expected = expected / np.sqrt(variance + 1e-5) * cell.norm.gamma.numpy()
+        expected = expected + cell.norm.beta.numpy()
+    injection = cell.inject(inputs)
+    np.testing.assert_allclose(injection["inputs"], injected, atol=1e-13)
+    np.testing.assert_allclose(cell(state, injection), expected, atol=1e-12)
+    np.testing.assert_array_equal(cell.initial_state(injection), np.zeros((3, 6)))
+
+
+def test_initial_spectral_radius():
+    cell = DenseCell(200, seed=1)
+    cell.build((None, 3))
+    kernel = cell.recurrent.kernel.numpy()
+    assert np.abs(kernel).max() <= 1 / np.sqrt(200)
+    radius = np.abs(np.linalg.eigvals(kernel)).max()
+    np.testing.assert_allclose(radius, 1 / np.sqrt(3), rtol=0.15)
+
+
+def test_equal_seeds_give_equal_weights():
+    one, same, other = (DenseCell(4, seed=seed) for seed in (1, 1, 2))
+    for cell in (one, same, other):
+        cell.build((None, 4))
+    np.testing.assert_array_equal(one.recurrent.kernel, same.recurrent.kernel)
+    assert np.any(one.recurrent.kernel != other.recurrent.kernel)
+    assert np.any(one.recurrent.kernel != one.projection.kernel)
+
+
+@pytest.mark.parametrize("policy", ["float32", "float64", "mixed_bfloat16"])
+def test_dtypes(policy):
+    cell = DenseCell(
+        4, weight_normalization=True, layer_normalization=True, dtype=policy
+    )
+    inputs = tf.cast(_inputs((3, 5)), cell.compute_dtype)
+    injection = cell.inject(inputs)
+    state = cell.initial_state(injection)
+    tensors = [*injection.values(), state, cell(state, injection)]
+    assert {tensor.dtype.name for tensor in tensors} == {cell.compute_dtype}
+
+
+def test_second_order_gradients_with_layer_normalization():
+    cell = DenseCell(6, layer_normalization=True, dtype="float64", seed=1)
+    injection = cell.inject(_inputs((3, 4)))
+    state = tf.constant(_inputs((3, 6), seed=1))
+    cotangent, direction = _inputs((3, 6), seed=2), _inputs((3, 6), seed=3)
+
+    def squared_vjp(state):
+        with tf.GradientTape() as tape:
+            tape.watch(state)
+            value = cell(state, injection)
+        return tf.reduce_sum(tape.gradient(value, state, cotangent) ** 2)
+
+    with tf.GradientTape() as tape:
+        tape.watch(state)
+        value = squared_vjp(state)
+    slope = np.sum(tape.gradient(value, state) * direction)
+    step = 1e-6
+    after = squared_vjp(state + step * direction)
+    before = squared_vjp(state - step * direction)
+    np.testing.assert_allclose(slope, (after - before) / (2 * step), rtol=1e-6)
+
+
+def test_solves_trains_saves_and_loads(tmp_path):
+    cell = DenseCell(8, weight_normalization=True, seed=1)
+    model = keras.Sequential([keras.Input((5,)), DEQ(cell), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.Adam(1e-2), "mse")
+    inputs, targets = _inputs((16, 5)).astype("float32"), _inputs((16, 1), seed=1)
+    history = model.fit(inputs, targets, epochs=5, verbose=0).history
+    assert history["loss"][-1] < history["loss"][0]
+    solution = model.layers[0].solve(inputs)
+    assert np.max(solution.residual) <= 1e-3
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(
+        loaded.predict(inputs, verbose=0), model.predict(inputs, verbose=0)
+    )
+
+
+def test_config_round_trip():
+    cell = DenseCell(4, activation="relu", kernel_initializer="orthogonal", seed=2)
+    restored = DenseCell.from_config(cell.get_config())
+    assert restored.get_config() == cell.get_config()
+
+
+def test_errors():
+    with pytest.raises(ValueError, match="`units` must be a positive integer"):
+        DenseCell(0)
+    with pytest.raises(ValueError, match=r"shape \(batch, features\)"):
+        DenseCell(4).build((2, 3, 4))

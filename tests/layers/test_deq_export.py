@@ -1,0 +1,156 @@
+"""Exported models run without this package."""
+
+import importlib.util
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras import gradients, layers, regularizers, solvers
+from tests import harness
+from tests.layers.cells import TanhCell, TwoScaleCell
+
+RANDOM = np.random.RandomState(0)
+INPUTS = RANDOM.normal(size=(5, 4)).astype("float32")
+PAIR = {"x": INPUTS, "y": RANDOM.normal(size=(5, 2)).astype("float32")}
+
+SERVE = """
+import sys
+import numpy as np
+import tensorflow as tf
+
+try:
+    import deq_keras
+except ImportError:
+    pass
+else:
+    raise SystemExit("deq_keras is importable here")
+for name in sys.argv[1:]:
+    arrays = dict(np.load(name + ".npz"))
+    expected = [arrays.pop(key) for key in sorted(arrays) if key.startswith("expected")]
+    model = tf.saved_model.load(name)
+    for rows in (5, 1, 3):
+        inputs = {key: tf.constant(value[:rows]) for key, value in arrays.items()}
+        inputs = inputs["x"] if len(inputs) == 1 else inputs
+        outputs = tf.nest.flatten(model.serve(inputs))
+        assert len(outputs) == len(expected)
+        for output, value in zip(outputs, expected):
+            np.testing.assert_allclose(output, value[:rows], rtol=0, atol=1e-5)
+    print("served", name)
+"""
+
+
+def _trained(deq, inputs, **compile_arguments):
+    """A model that was trained, so that statistics and losses have been traced."""
+    model = harness.functional_model(deq, inputs)
+    model.compile(optimizer="sgd", loss="mse", **compile_arguments)
+    targets = tf.nest.map_structure(np.zeros_like, model.predict(inputs, verbose=0))
+    model.fit(inputs, targets, verbose=0)
+    return model
+
+
+def _models():
+    regularizer = regularizers.JacobianRegularizer(0.1, probability=0.5)
+    yield (
+        "anderson",
+        layers.DEQ(TanhCell(5), "anderson", "implicit", regularizer, seed=1),
+        INPUTS,
+    )
+    yield (
+        "broyden",
+        layers.DEQ(TanhCell(5), solvers.Broyden(8), gradients.PhantomGradient(2)),
+        INPUTS,
+    )
+    yield (
+        "nest",
+        layers.DEQ(TwoScaleCell(3), "fixed_point_iteration", "unrolled"),
+        PAIR,
+    )
+
+
+def test_saved_models_serve_where_the_package_is_missing(tmp_path):
+    names = []
+    for name, deq, inputs in _models():
+        model = _trained(deq, inputs)
+        model.export(tmp_path / name, verbose=False)
+        outputs = tf.nest.flatten(model.predict(inputs, verbose=0))
+        arrays = inputs if isinstance(inputs, dict) else {"x": inputs}
+        expected = {f"expected{i}": value for i, value in enumerate(outputs)}
+        np.savez(tmp_path / f"{name}.npz", **arrays, **expected)
+        names.append(name)
+    printed = harness.run_in_clean_process(SERVE, *names, folder=tmp_path)
+    assert printed.split() == [word for name in names for word in ("served", name)]
+
+
+def test_an_exported_loop_still_stops_early(tmp_path):
+    """The loop is adaptive in the file: an easy batch runs fewer evaluations."""
+    deq = layers.DEQ(TanhCell(5), solvers.Anderson(max_iter=40, tol=1e-5), "implicit")
+    model = harness.functional_model(deq, INPUTS)
+    model.export(tmp_path / "model", verbose=False)
+    graph = tf.saved_model.load(tmp_path / "model").signatures["serve"].graph
+    types = {
+        node.op
+        for function in graph.as_graph_def().library.function
+        for node in function.node_def
+    } | {op.type for op in graph.get_operations()}
+    assert types & {"While", "StatelessWhile"}
+    assert not {op for op in types if op.startswith(("Matrix", "Cholesky", "Qr"))} - {
+        "MatMul"
+    }
+
+
+@pytest.mark.parametrize("solver", ["fixed_point_iteration", "anderson", "broyden"])
+@pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated:UserWarning")
+def test_lite_models_need_built_in_ops_only(solver):
+    solver = {"class_name": solver, "max_iter": 6}
+    model = harness.functional_model(layers.DEQ(TanhCell(5), solver), INPUTS)
+
+    @tf.function(input_signature=[tf.TensorSpec([5, 4])])
+    def serve(inputs):
+        return model(inputs)
+
+    converter = tf.lite.TFLiteConverter.from_concrete_functions(
+        [serve.get_concrete_function()], model
+    )
+    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+    interpreter = tf.lite.Interpreter(model_content=converter.convert())
+    interpreter.allocate_tensors()
+    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], INPUTS)
+    interpreter.invoke()
+    outputs = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+    np.testing.assert_allclose(outputs, model(INPUTS), rtol=0, atol=1e-5)
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("tf2onnx") is None
+    or importlib.util.find_spec("onnxruntime") is None,
+    reason="needs tf2onnx and onnxruntime",
+)
+@pytest.mark.parametrize("solver", ["fixed_point_iteration", "anderson", "broyden"])
+def test_onnx_models(solver, tmp_path):
+    import onnxruntime
+
+    model = harness.functional_model(layers.DEQ(TanhCell(5), solver), INPUTS)
+    path = tmp_path / "model.onnx"
+    model.export(path, format="onnx", verbose=False)
+    session = onnxruntime.InferenceSession(path)
+    name = session.get_inputs()[0].name
+    (outputs,) = session.run(None, {name: INPUTS})
+    np.testing.assert_allclose(outputs, model(INPUTS), rtol=0, atol=1e-5)
+
+
+def test_a_saved_model_keeps_training(tmp_path):
+    """A `.keras` file carries the optimizer, the solver and the gradient."""
+    # Keras files hold no states of random generators: no random penalty here.
+    solver = solvers.Broyden(8, 1e-4)
+    deq = layers.DEQ(TanhCell(5), solver, gradients.ImplicitGradient("anderson"))
+    inputs = INPUTS
+    model = _trained(deq, inputs)
+    model.save(tmp_path / "model.keras")
+    restored = keras.saving.load_model(tmp_path / "model.keras")
+    targets = np.ones((5, 5), "float32")
+    losses = [m.train_on_batch(inputs, targets) for m in (model, restored)]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
+    for one, two in zip(model.weights, restored.weights, strict=True):
+        np.testing.assert_allclose(one.numpy(), two.numpy(), atol=1e-6)

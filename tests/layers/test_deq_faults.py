@@ -1,0 +1,166 @@
+"""A sample that fails must not take the batch, the weights or the run with it."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras import layers, regularizers, solvers
+from tests.layers.cells import FunctionCell, TanhCell
+
+RANDOM = np.random.RandomState(0)
+INPUTS = RANDOM.normal(size=(6, 4)).astype("float32")
+GRADIENTS = ("implicit", "phantom", "unrolled")
+
+
+def _poisoned(value=np.nan):
+    inputs = INPUTS.copy()
+    inputs[2, 1] = value
+    return inputs
+
+
+def _gradients(deq, inputs, rows):
+    with tf.GradientTape() as tape:
+        value = deq(inputs, training=True)
+        loss = tf.reduce_sum(tf.square(tf.gather(value, rows)))
+    variables = [weight.value for weight in deq.trainable_weights]
+    return value, tape.gradient(loss, variables)
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("gradient", GRADIENTS)
+def test_a_non_finite_input(gradient, poison):
+    deq = layers.DEQ(TanhCell(5), gradient=gradient)
+    deq(INPUTS)
+    others = [0, 1, 3, 4, 5]
+    clean_value, clean = _gradients(deq, INPUTS, others)
+    value, actual = _gradients(deq, _poisoned(poison), others)
+    np.testing.assert_array_equal(
+        tf.gather(value, others), tf.gather(clean_value, others)
+    )
+    np.testing.assert_array_equal(value[2], 0.0)
+    for one, two in zip(actual, clean, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-7)
+    # A loss over every sample stays usable as well.
+    for slope in _gradients(deq, _poisoned(poison), list(range(6)))[1]:
+        assert np.all(np.isfinite(slope))
+
+
+def test_solve_reports_a_non_finite_input():
+    deq = layers.DEQ(TanhCell(5))
+    solution = deq.solve(_poisoned())
+    clean = deq.solve(INPUTS)
+    assert solution.status[2] == solvers.DIVERGED
+    assert np.isinf(solution.residual[2])
+    np.testing.assert_array_equal(solution.value[2], 0.0)
+    for i in (0, 1, 3, 4, 5):
+        np.testing.assert_array_equal(solution.value[i], clean.value[i])
+        np.testing.assert_array_equal(solution.status[i], clean.status[i])
+
+
+class LogCell(TanhCell):
+    """Finite at first, and NaN after a few evaluations where the input is large."""
+
+    def call(self, state, injection):
+        new = super().call(state, injection["u"])
+        trap = tf.math.log(1.0 - injection["danger"] * tf.reduce_sum(state**2, 1))
+        return new + 0.0 * trap[:, None]
+
+    def inject(self, inputs, training=False):
+        danger = tf.where(inputs[:, 0] > 50.0, 10.0, 0.0)
+        return {"u": super().inject(inputs), "danger": danger}
+
+    def initial_state(self, injection):
+        return tf.zeros_like(injection["u"])
+
+
+@pytest.mark.parametrize("gradient", GRADIENTS)
+def test_a_cell_that_turns_non_finite(gradient):
+    deq = layers.DEQ(LogCell(5), gradient=gradient)
+    inputs = INPUTS.copy()
+    inputs[2, 0] = 100.0
+    deq(INPUTS)
+    solution = deq.solve(inputs)
+    assert solution.status[2] == solvers.DIVERGED
+    assert solution.num_evaluations[2] >= 2
+    assert np.all(np.isfinite(solution.value))
+    value, slopes = _gradients(deq, inputs, list(range(6)))
+    assert np.all(np.isfinite(value))
+    for i in (0, 1, 3, 4, 5):
+        np.testing.assert_array_equal(value[i], deq(INPUTS)[i])
+    if gradient != "unrolled":
+        for slope in slopes:
+            assert np.all(np.isfinite(slope))
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("gradient", GRADIENTS)
+def test_training_goes_on(gradient, jit_compile):
+    deq = layers.DEQ(
+        TanhCell(5),
+        solver=solvers.Anderson(max_iter=8, tol=1e-2),
+        gradient=gradient,
+        jacobian_regularizer=regularizers.JacobianRegularizer(0.1),
+        name="deq",
+    )
+    model = keras.Sequential([deq, keras.layers.Dense(1)])
+    model.compile(optimizer="adam", loss="mse", jit_compile=jit_compile)
+    history = model.fit(
+        _poisoned(), INPUTS[:, :1], batch_size=6, epochs=2, verbose=0
+    ).history
+    for weight in model.weights:
+        assert np.all(np.isfinite(weight.numpy())), weight.path
+    for name in ("loss", "deq_residual", "deq_evaluations", "deq_jacobian"):
+        assert np.all(np.isfinite(history[name])), name
+    np.testing.assert_allclose(history["deq_converged"], 5 / 6, rtol=1e-5)
+    assert np.all(np.isfinite(model.predict(_poisoned(), verbose=0)))
+
+
+def test_a_weight_in_the_injection_as_square_as_the_batch():
+    """Normalised weights travel in the injection; they have no samples to take apart."""
+
+    class SharedKernelCell(TanhCell):
+        def inject(self, inputs, training=False):
+            projected = super().inject(inputs)
+            if not self.recurrent.built:
+                self.recurrent.build((None, self.units))
+            return {"u": projected, "kernel": 0.9 * self.recurrent.kernel}
+
+        def initial_state(self, injection):
+            return tf.zeros_like(injection["u"])
+
+        def call(self, state, injection):
+            return tf.tanh(state @ injection["kernel"] + injection["u"])
+
+    deq = layers.DEQ(SharedKernelCell(6), gradient="implicit")
+    deq(INPUTS)
+    others = [0, 1, 3, 4, 5]
+    _, clean = _gradients(deq, INPUTS, others)
+    # The input is finite, and the projection overflows for one sample.
+    overflowing = INPUTS.copy()
+    overflowing[2] = 3e38
+    _, actual = _gradients(deq, overflowing, others)
+    for one, two in zip(actual, clean, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("max_iter", [1, 2])
+@pytest.mark.parametrize("gradient", GRADIENTS)
+def test_the_smallest_budgets_train(gradient, max_iter):
+    solver = solvers.Anderson(max_iter=max_iter)
+    deq = layers.DEQ(TanhCell(5), solver, gradient, name="deq")
+    model = keras.Sequential([deq, keras.layers.Dense(1)])
+    model.compile(optimizer="adam", loss="mse")
+    history = model.fit(INPUTS, INPUTS[:, :1], verbose=0).history
+    assert history["deq_evaluations"][0] == max_iter
+    assert np.isfinite(history["loss"][0])
+
+
+def test_an_expansive_cell_gives_finite_values_and_says_so():
+    """The norm of f(z) overflows long before f(z) itself."""
+    cell = FunctionCell(lambda z, u: 3.0 * z + u)
+    deq = layers.DEQ(cell, solvers.FixedPointIteration(max_iter=200), "phantom")
+    solution = deq.solve(INPUTS)
+    assert np.all(np.isfinite(solution.value))
+    np.testing.assert_array_equal(solution.status, solvers.DIVERGED)
+    assert np.min(solution.residual) > 0.5

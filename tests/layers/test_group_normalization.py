@@ -1,0 +1,272 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras.layers import GroupNormalization
+
+
+def _inputs(shape, mean=0.0, std=1.0, seed=0):
+    return mean + std * np.random.default_rng(seed).normal(size=shape)
+
+
+def _formula(inputs, groups, gamma, beta, epsilon=1e-5):
+    """Group norm of a channels-last array, in float64."""
+    inputs = np.asarray(inputs, "float64")
+    batch, channels = inputs.shape[0], inputs.shape[-1]
+    grouped = inputs.reshape(batch, -1, groups, channels // groups)
+    mean = grouped.mean(axis=(1, 3), keepdims=True)
+    variance = grouped.var(axis=(1, 3), keepdims=True)
+    normalized = (grouped - mean) / np.sqrt(variance + epsilon)
+    return normalized.reshape(inputs.shape) * gamma + beta
+
+
+def _pair(shape, groups, dtype, **kwargs):
+    """This layer and Keras' with the same random weights."""
+    arguments = {"epsilon": 1e-5, "dtype": dtype, **kwargs}
+    layers = (
+        GroupNormalization(groups, **arguments),
+        keras.layers.GroupNormalization(groups, **arguments),
+    )
+    for layer in layers:
+        layer.build(shape)
+        layer.set_weights(
+            [_inputs(w.shape, 0.5, seed=i) for i, w in enumerate(layer.weights)]
+        )
+    return layers
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 4, 8), (3, 7, 8), (3, 8), (2, 3, 4, 5, 8)])
+@pytest.mark.parametrize("groups", [1, 4, 8])
+def test_formula(shape, groups):
+    layer, _ = _pair(shape, groups, "float64")
+    inputs = _inputs(shape, mean=2, std=3)
+    expected = _formula(inputs, groups, layer.gamma.numpy(), layer.beta.numpy())
+    np.testing.assert_allclose(layer(inputs), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("mean, std", [(0, 1), (3, 2), (-100, 100)])
+@pytest.mark.parametrize(
+    "dtype, rounding", [("float32", 1e-5), ("mixed_bfloat16", 2**-7)]
+)
+def test_matches_keras(mean, std, dtype, rounding):
+    shape = (4, 16, 16, 32)
+    layer, reference = _pair(shape, 8, dtype)
+    inputs = tf.cast(_inputs(shape, mean, std), layer.compute_dtype)
+    outputs, expected = layer(inputs), reference(inputs)
+    assert outputs.dtype == expected.dtype
+    outputs, expected = tf.cast(outputs, "float32"), tf.cast(expected, "float32")
+    np.testing.assert_allclose(outputs, expected, rtol=rounding, atol=rounding)
+
+
+@pytest.mark.parametrize(
+    "mean, std, tolerance",
+    # The mean itself is known to float32 only: a unit in the last place of 100 is
+    # 8e-6. Keras' layer is up to 2.3e-5 off in the first case.
+    [(100, 1, 1.5e-5), (-1e4, 1e2, 1.5e-5), (-5, 0.01, 1e-4)],
+)
+def test_large_mean(mean, std, tolerance):
+    shape = (4, 16, 16, 32)
+    inputs = _inputs(shape, mean, std).astype("float32")
+    layer, reference = _pair(shape, 8, "float32", center=False, scale=False)
+    outputs = layer(inputs)
+    np.testing.assert_allclose(outputs, reference(inputs), atol=10 * tolerance)
+    np.testing.assert_allclose(outputs, _formula(inputs, 8, 1, 0), atol=tolerance)
+
+
+def test_constant_map_gives_beta():
+    layer, _ = _pair((2, 4, 4, 8), 4, "float32")
+    outputs = layer(np.full((2, 4, 4, 8), 1e4, "float32"))
+    expected = np.broadcast_to(layer.beta.numpy(), outputs.shape)
+    np.testing.assert_allclose(outputs, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("center", [False, True])
+@pytest.mark.parametrize("scale", [False, True])
+def test_weights(center, scale):
+    layer, reference = _pair((2, 5, 8), 2, "float64", center=center, scale=scale)
+    assert len(layer.weights) == center + scale
+    inputs = _inputs((2, 5, 8))
+    np.testing.assert_allclose(layer(inputs), reference(inputs), atol=1e-12)
+
+
+def test_one_group_a_channel_and_channels_first():
+    inputs = _inputs((2, 5, 4, 8))
+    expected = _formula(inputs, 8, 1.0, 0.0)
+    layer = GroupNormalization(-1, dtype="float64")
+    np.testing.assert_allclose(layer(inputs), expected, atol=1e-12)
+    layer = GroupNormalization(8, axis=1, dtype="float64")
+    outputs = layer(inputs.transpose(0, 3, 1, 2))
+    np.testing.assert_allclose(outputs, expected.transpose(0, 3, 1, 2), atol=1e-12)
+
+
+def test_dynamic_batch_and_size():
+    layer = GroupNormalization(2, dtype="float64")
+    spec = tf.TensorSpec((None, None, None, 4), "float64")
+    function = tf.function(layer, input_signature=[spec])
+    for shape in ((2, 3, 5, 4), (4, 6, 2, 4)):
+        inputs = _inputs(shape)
+        np.testing.assert_allclose(
+            function(inputs), _formula(inputs, 2, 1.0, 0.0), atol=1e-12
+        )
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 4, 8), (3, 8)])
+@pytest.mark.parametrize("groups", [1, 4])
+def test_first_order_gradients_match_keras(shape, groups):
+    layers = _pair(shape, groups, "float64")
+    inputs, cotangent = tf.constant(_inputs(shape)), _inputs(shape, seed=1)
+    gradients = []
+    for layer in layers:
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            outputs = layer(inputs)
+        sources = [inputs, layer.gamma.value, layer.beta.value]
+        gradients.append(tape.gradient(outputs, sources, cotangent))
+    for ours, expected in zip(*gradients):
+        np.testing.assert_allclose(ours, expected, atol=1e-12)
+
+
+def _squared_vjp(function, inputs, cotangent):
+    """What a Jacobian regularizer differentiates: |v^T J|^2."""
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        outputs = function(inputs)
+    (product,) = tape.gradient(outputs, [inputs], cotangent)
+    return tf.reduce_sum(product**2)
+
+
+def _plain(inputs, gamma, beta, groups):
+    """The formula in plain TensorFlow, differentiated automatically."""
+    channels = inputs.shape[-1]
+    grouped = tf.reshape(inputs, (inputs.shape[0], -1, groups, channels // groups))
+    mean = tf.reduce_mean(grouped, axis=(1, 3), keepdims=True)
+    variance = tf.reduce_mean((grouped - mean) ** 2, axis=(1, 3), keepdims=True)
+    normalized = (grouped - mean) * tf.math.rsqrt(variance + 1e-5)
+    return tf.reshape(normalized, inputs.shape) * gamma + beta
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph", "xla"])
+@pytest.mark.parametrize("groups", [1, 4])
+def test_second_order_gradients(mode, groups):
+    shape = (2, 3, 4, 8)
+    layer, _ = _pair(shape, groups, "float64")
+    inputs, cotangent = tf.constant(_inputs(shape)), tf.constant(_inputs(shape, seed=1))
+
+    def differentiate(function):
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            # Behind another function, so that the inputs are not a leaf either.
+            value = _squared_vjp(lambda x: function(tf.sin(x)), inputs, cotangent)
+        return tape.gradient(value, [inputs, layer.gamma.value])
+
+    def expected(inputs):
+        gamma = tf.convert_to_tensor(layer.gamma.value)
+        return _plain(inputs, gamma, layer.beta.value, groups)
+
+    if mode != "eager":
+        differentiate = tf.function(differentiate, jit_compile=mode == "xla")
+    for ours, reference in zip(differentiate(layer), differentiate(expected)):
+        np.testing.assert_allclose(ours, reference, rtol=1e-9, atol=1e-10)
+
+
+def test_second_order_gradients_by_finite_differences():
+    shape = (2, 3, 3, 4)
+    layer, _ = _pair(shape, 2, "float64")
+    inputs, cotangent = tf.constant(_inputs(shape)), _inputs(shape, seed=1)
+    direction, step = _inputs(shape, seed=2), 1e-5
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        value = _squared_vjp(layer, inputs, cotangent)
+    slope = np.sum(tape.gradient(value, inputs) * direction)
+    after = _squared_vjp(layer, inputs + step * direction, cotangent)
+    before = _squared_vjp(layer, inputs - step * direction, cotangent)
+    np.testing.assert_allclose(slope, (after - before) / (2 * step), rtol=1e-6)
+
+
+def test_products_in_a_loop_from_one_tape():
+    """As the adjoint solve uses it: many products of one recorded evaluation."""
+    shape = (2, 4, 4, 8)
+    layer, reference = _pair(shape, 4, "float64")
+
+    @tf.function
+    def iterate(layer, inputs, cotangent):
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(inputs)
+            outputs = layer(inputs)
+        for _ in tf.range(5):
+            cotangent = 0.5 * tape.gradient(outputs, inputs, cotangent) + 1.0
+        return cotangent
+
+    inputs, cotangent = tf.constant(_inputs(shape)), tf.constant(_inputs(shape, seed=1))
+    np.testing.assert_allclose(
+        iterate(layer, inputs, cotangent),
+        iterate(reference, inputs, cotangent),
+        atol=1e-12,
+    )
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_mixed_precision_gradients(policy):
+    shape = (2, 8, 8, 16)
+    layer, exact = GroupNormalization(4, dtype=policy), GroupNormalization(4)
+    inputs = tf.cast(_inputs(shape), layer.compute_dtype)
+    cotangent = tf.cast(_inputs(shape, seed=1), layer.compute_dtype)
+    gradients = []
+    for one, dtype in ((layer, layer.compute_dtype), (exact, "float32")):
+        x = tf.cast(inputs, dtype)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            outputs = one(x)
+        assert outputs.dtype == dtype
+        gradients.append(tape.gradient(outputs, x, tf.cast(cotangent, dtype)))
+    assert gradients[0].dtype == layer.compute_dtype
+    np.testing.assert_allclose(
+        tf.cast(gradients[0], "float32"), gradients[1], atol=0.05
+    )
+
+
+def test_no_overflow_in_float16():
+    layer = GroupNormalization(4, dtype="mixed_float16")
+    inputs = tf.cast(_inputs((2, 32, 32, 8), mean=3e4, std=1e3), "float16")
+    expected = _formula(inputs, 4, 1.0, 0.0)
+    np.testing.assert_allclose(tf.cast(layer(inputs), "float64"), expected, atol=5e-3)
+
+
+def test_config_round_trip():
+    layer = GroupNormalization(4, axis=1, epsilon=1e-3, center=False, scale=False)
+    restored = GroupNormalization.from_config(layer.get_config())
+    assert restored.get_config() == layer.get_config()
+
+
+def test_save_and_load(tmp_path):
+    model = keras.Sequential([keras.Input((4, 4, 8)), GroupNormalization(2)])
+    model.layers[0].gamma.assign(np.arange(8.0))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    inputs = _inputs((2, 4, 4, 8)).astype("float32")
+    np.testing.assert_array_equal(loaded(inputs), model(inputs))
+
+
+@pytest.mark.parametrize("groups", [0, -2, 2.0])
+def test_bad_groups(groups):
+    with pytest.raises(ValueError, match="`groups`.*Received: groups="):
+        GroupNormalization(groups)
+
+
+@pytest.mark.parametrize("arguments", [{"axis": 0}, {"epsilon": 0.0}])
+def test_bad_arguments(arguments):
+    (name,) = arguments
+    with pytest.raises(ValueError, match=f"`{name}`.*Received: {name}="):
+        GroupNormalization(2, **arguments)
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 6), (2, 4, None)])
+def test_channels_that_groups_do_not_divide(shape):
+    with pytest.raises(ValueError, match="static number of channels"):
+        GroupNormalization(4).build(shape)
+
+
+def test_axis_out_of_range():
+    with pytest.raises(ValueError, match="must name an axis"):
+        GroupNormalization(2, axis=3).build((2, 4, 4))

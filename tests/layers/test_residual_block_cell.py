@@ -1,0 +1,282 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras.layers import DEQ, ResidualBlockCell
+from deq_keras.solvers import FixedPointIteration
+
+
+def _inputs(shape=(2, 6, 5, 3), seed=0):
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def _cell(dtype="float64", **kwargs):
+    arguments = {"filters": 8, "expansion": 2, "groups": 4, "seed": 1, **kwargs}
+    return ResidualBlockCell(**arguments, dtype=dtype)
+
+
+def _randomize(cell):
+    for index, weight in enumerate(cell.trainable_weights):
+        weight.assign(_inputs(weight.shape, seed=10 + index) + 0.3)
+
+
+def _conv(inputs, kernel):
+    """Convolution by explicit sums over a zero-padded window."""
+    pad = kernel.shape[0] // 2
+    padded = np.pad(inputs, [(0, 0), (pad, pad), (pad, pad), (0, 0)])
+    height, width = inputs.shape[1:3]
+    return sum(
+        padded[:, i : i + height, j : j + width] @ kernel[i, j]
+        for i in range(kernel.shape[0])
+        for j in range(kernel.shape[1])
+    )
+
+
+def _kernel(layer):
+    v, g = layer.direction.numpy(), layer.gain.numpy()
+    return v * g / np.sqrt(np.sum(v**2, axis=(0, 1, 2)))
+
+
+def _norm(inputs, layer):
+    batch, height, width, channels = inputs.shape
+    grouped = inputs.reshape(batch, height * width, layer.groups, -1)
+    mean = grouped.mean(axis=(1, 3), keepdims=True)
+    variance = grouped.var(axis=(1, 3), keepdims=True)
+    normalized = ((grouped - mean) / np.sqrt(variance + 1e-5)).reshape(inputs.shape)
+    return normalized * layer.gamma.numpy() + layer.beta.numpy()
+
+
+def _formula(cell, state, injected, kernel1, kernel2, mask):
+    hidden = np.maximum(_norm(_conv(state, kernel1), cell.norm1), 0)
+    hidden = _norm(_conv(hidden, kernel2) * mask + injected, cell.norm2)
+    return _norm(np.maximum(state + hidden, 0), cell.norm3)
+
+
+@pytest.mark.parametrize("kernel_size", [3, 5])
+@pytest.mark.parametrize("channels", [3, 8])
+@pytest.mark.parametrize("training", [False, True])
+def test_formula(kernel_size, channels, training):
+    cell = _cell(kernel_size=kernel_size, dropout_rate=0.5)
+    inputs = _inputs((4, 6, 5, channels))
+    cell.build(inputs.shape)
+    _randomize(cell)
+    injection = cell.inject(inputs, training=training)
+    injected = inputs
+    if channels != 8:
+        injected = inputs @ cell.projection.kernel.numpy()[0, 0]
+    mask = injection["mask"].numpy() if training else 1.0
+    state = _inputs((4, 6, 5, 8), seed=2)
+    kernels = _kernel(cell.conv1), _kernel(cell.conv2)
+    expected = _formula(cell, state, injected, *kernels, mask)
+    np.testing.assert_allclose(cell(state, injection), expected, atol=1e-10)
+
+
+def test_without_weight_normalization():
+    cell = _cell(weight_normalization=False)
+    inputs = _inputs((2, 6, 5, 8))
+    cell.build(inputs.shape)
+    _randomize(cell)
+    injection = cell.inject(inputs)
+    assert set(injection) == {"inputs"}
+    kernels = cell.conv1.kernel.numpy(), cell.conv2.kernel.numpy()
+    state = _inputs(inputs.shape, seed=2)
+    expected = _formula(cell, state, inputs, *kernels, 1.0)
+    np.testing.assert_allclose(cell(state, injection), expected, atol=1e-10)
+
+
+def test_number_of_parameters_is_that_of_the_reference():
+    # A 24-channel branch of the published TINY model: two 3x3 convolutions with
+    # expansion 5, one gain a filter, three affine norms.
+    cell = ResidualBlockCell(24, expansion=5, groups=8)
+    cell.build((None, 32, 32, 24))
+    expected = 2 * 9 * 24 * 120 + (120 + 24) + 2 * (120 + 24 + 24)
+    assert cell.count_params() == expected
+    assert cell.projection is None
+
+
+def test_initial_distribution():
+    cell = ResidualBlockCell(64, expansion=1, seed=1)
+    cell.build((None, 8, 8, 64))
+    bound = 1 / np.sqrt(9 * 64)
+    for layer in (cell.conv1, cell.conv2):
+        kernel = layer.kernel.numpy()
+        assert np.abs(kernel).max() <= bound * (1 + 1e-6)
+        np.testing.assert_allclose(kernel.std(), bound / np.sqrt(3), rtol=0.02)
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+@pytest.mark.parametrize("initializer", [None, "he_normal"])
+def test_kernels_are_drawn_independently(seed, initializer):
+    cells = [
+        ResidualBlockCell(8, expansion=1, seed=seed, kernel_initializer=initializer)
+        for _ in range(2)
+    ]
+    kernels = []
+    for cell in cells:
+        cell.build((None, 4, 4, 8))
+        kernels.append([cell.conv1.kernel.numpy(), cell.conv2.kernel.numpy()])
+    for one, other in kernels:
+        assert abs(np.corrcoef(one.ravel(), other.ravel())[0, 1]) < 0.2
+    repeats = np.array_equal(kernels[0], kernels[1])
+    assert repeats == (seed is not None)
+
+
+def test_initial_state():
+    cell = _cell()
+    state = cell.initial_state(cell.inject(_inputs()))
+    np.testing.assert_array_equal(state, np.zeros((2, 6, 5, 8)))
+
+
+def test_mask_is_fixed_in_a_solve_and_new_in_the_next():
+    cell = _cell(dropout_rate=0.5)
+    inputs, state = _inputs((8, 6, 5, 3)), _inputs((8, 6, 5, 8), seed=2)
+    injections = [cell.inject(inputs, training=True) for _ in range(2)]
+    masks = [injection["mask"].numpy() for injection in injections]
+    assert masks[0].shape == (8, 1, 1, 8)
+    assert (masks[0] != masks[1]).any()
+    assert set(np.unique(masks)) == {0, 2}
+    values = [cell(state, injection) for injection in injections]
+    np.testing.assert_array_equal(cell(state, injections[0]), values[0])
+    assert np.any(values[0] != values[1])
+
+
+@pytest.mark.parametrize("rate, training", [(0.5, False), (0.0, True)])
+def test_no_mask_where_nothing_is_dropped(rate, training):
+    cell = _cell(dropout_rate=rate)
+    assert "mask" not in cell.inject(_inputs(), training=training)
+
+
+def test_call_is_pure():
+    """No random number, no variable update, no weight normalization in `call`."""
+    cell = _cell(dropout_rate=0.5)
+    injection = cell.inject(_inputs(), training=True)
+    state = cell.initial_state(injection)
+    function = tf.function(cell).get_concrete_function(state, injection)
+    types = {node.op for node in function.graph.as_graph_def().node}
+    assert not [name for name in types if "Random" in name or "Assign" in name]
+    # Of the weights, the loop reads those of the norms only.
+    captured = {id(tensor) for tensor, _ in function.graph.captures}
+    norms = [w for norm in (cell.norm1, cell.norm2, cell.norm3) for w in norm.weights]
+    assert captured == {id(weight.value.handle) for weight in norms}
+
+
+@pytest.mark.parametrize(
+    "policy, dtype",
+    [("mixed_bfloat16", "bfloat16"), ("mixed_float16", "float16")],
+)
+def test_mixed_precision(policy, dtype):
+    cell, exact = _cell(policy), _cell("float32")
+    inputs, state = _inputs().astype("float32"), _inputs((2, 6, 5, 8), seed=2)
+    values = []
+    for one in (cell, exact):
+        injection = one.inject(inputs)
+        compute_dtype = one.compute_dtype
+        assert {tensor.dtype.name for tensor in injection.values()} == {compute_dtype}
+        value = one(tf.cast(state, compute_dtype), injection)
+        assert value.dtype == compute_dtype
+        values.append(tf.cast(value, "float32"))
+    assert cell.compute_dtype == dtype
+    assert {weight.dtype for weight in cell.trainable_weights} == {"float32"}
+    np.testing.assert_allclose(values[0], values[1], atol=0.1)
+
+
+def test_second_order_gradients():
+    """d/dz of |v^T J|^2, what a Jacobian regularizer needs, against differences."""
+    cell = _cell()
+    injection = cell.inject(_inputs((2, 4, 4, 3)))
+    state = tf.constant(_inputs((2, 4, 4, 8), seed=2))
+    cotangent = _inputs(state.shape, seed=3)
+    direction, step = _inputs(state.shape, seed=4), 1e-6
+
+    def squared_vjp(state):
+        with tf.GradientTape() as tape:
+            tape.watch(state)
+            value = cell(state, injection)
+        return tf.reduce_sum(tape.gradient(value, state, cotangent) ** 2)
+
+    with tf.GradientTape() as tape:
+        tape.watch(state)
+        value = squared_vjp(state)
+    slope = np.sum(tape.gradient(value, state) * direction)
+    after = squared_vjp(state + step * direction)
+    before = squared_vjp(state - step * direction)
+    np.testing.assert_allclose(slope, (after - before) / (2 * step), rtol=1e-5)
+
+
+def test_gradients_reach_every_weight_through_the_injection():
+    cell = _cell(dropout_rate=0.25)
+    inputs = _inputs()
+    cell.build(inputs.shape)
+    with tf.GradientTape() as tape:
+        injection = cell.inject(inputs, training=True)
+        state = tf.constant(_inputs((2, 6, 5, 8), seed=2))
+        loss = tf.reduce_sum(cell(state, injection) ** 3)
+    gradients = tape.gradient(loss, [w.value for w in cell.trainable_weights])
+    for weight, gradient in zip(cell.trainable_weights, gradients):
+        assert gradient is not None, weight.path
+        assert np.abs(gradient).max() > 0, weight.path
+
+
+def test_config_round_trip():
+    cell = _cell(kernel_initializer="he_normal", dropout_rate=0.1, kernel_size=5)
+    restored = ResidualBlockCell.from_config(cell.get_config())
+    assert restored.get_config() == cell.get_config()
+
+
+@pytest.mark.parametrize("channels", [3, 8])
+def test_train_save_and_load_in_a_model(channels, tmp_path):
+    cell = _cell("float32", dropout_rate=0.2)
+    solver = FixedPointIteration(max_iter=6, tol=None)
+    deq = DEQ(cell, solver=solver, gradient="unrolled")
+    model = keras.Sequential(
+        [
+            keras.Input((6, 5, channels)),
+            deq,
+            keras.layers.GlobalAveragePooling2D(),
+            keras.layers.Dense(2),
+        ]
+    )
+    model.compile(keras.optimizers.Adam(1e-2), "mse")
+    inputs = _inputs((8, 6, 5, channels)).astype("float32")
+    targets = _inputs((8, 2), seed=1)
+    before = model.evaluate(inputs, targets, verbose=0, return_dict=True)["loss"]
+    model.fit(inputs, targets, epochs=20, verbose=0)
+    after = model.evaluate(inputs, targets, verbose=0, return_dict=True)["loss"]
+    assert after < 0.7 * before
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(
+        loaded.predict(inputs, verbose=0), model.predict(inputs, verbose=0)
+    )
+
+
+def test_gain_is_the_norm_after_a_build_in_a_graph():
+    cell = _cell("float32")
+    DEQ(cell)(_inputs().astype("float32"))
+    for layer in (cell.conv1, cell.conv2):
+        norm = np.sqrt(np.sum(layer.direction.numpy() ** 2, axis=(0, 1, 2)))
+        np.testing.assert_allclose(layer.gain, norm, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"filters": 0}, "`filters` must be a positive integer"),
+        ({"groups": 3}, "multiples of `groups`"),
+        ({"expansion": 0.2}, "multiples of `groups`"),
+        ({"expansion": -1}, "multiples of `groups`"),
+        ({"kernel_size": 4}, "`kernel_size` must be an odd"),
+        ({"dropout_rate": 1.0}, "`rate` must be"),
+        ({"kernel_initializer": "he_nomral"}, "he_nomral"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        _cell(**arguments)
+
+
+@pytest.mark.parametrize("shape", [(2, 6, 8), (2, 6, 5, None)])
+def test_bad_inputs(shape):
+    with pytest.raises(ValueError, match=r"\(batch, height, width, channels\)"):
+        _cell().build(shape)

@@ -1,0 +1,226 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras.layers import (
+    WeightNormalizedConv1D,
+    WeightNormalizedConv2D,
+    WeightNormalizedDense,
+)
+
+CASES = {
+    "dense": (WeightNormalizedDense, keras.layers.Dense, {"units": 6}, (2, 5)),
+    "dense_sequence": (
+        WeightNormalizedDense,
+        keras.layers.Dense,
+        {"units": 6, "activation": "tanh"},
+        (2, 7, 5),
+    ),
+    "conv1d_causal": (
+        WeightNormalizedConv1D,
+        keras.layers.Conv1D,
+        {"filters": 6, "kernel_size": 3, "padding": "causal", "dilation_rate": 2},
+        (2, 9, 4),
+    ),
+    "conv2d": (
+        WeightNormalizedConv2D,
+        keras.layers.Conv2D,
+        {"filters": 6, "kernel_size": 3, "padding": "same", "activation": "relu"},
+        (2, 5, 6, 4),
+    ),
+    "conv2d_strided_no_bias": (
+        WeightNormalizedConv2D,
+        keras.layers.Conv2D,
+        {"filters": 6, "kernel_size": 3, "strides": 2, "use_bias": False},
+        (2, 8, 8, 4),
+    ),
+}
+
+
+@pytest.fixture(params=CASES, name="case")
+def fixture_case(request):
+    return CASES[request.param]
+
+
+def _build(case, dtype="float64", **kwargs):
+    cls, _, arguments, shape = case
+    layer = cls(
+        **{"bias_initializer": "random_normal", **arguments, **kwargs}, dtype=dtype
+    )
+    layer.build(shape)
+    return layer
+
+
+def _inputs(shape, dtype="float64", seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype(dtype)
+
+
+def _plain(case, kernel, bias):
+    _, cls, arguments, shape = case
+    plain = cls(**arguments, dtype="float64")
+    plain.build(shape)
+    plain.set_weights([kernel] if bias is None else [kernel, bias])
+    return plain
+
+
+def _bias(layer):
+    return layer.bias.numpy() if layer.use_bias else None
+
+
+def test_starts_as_the_plain_layer(case):
+    layer = _build(case)
+    plain = _plain(case, layer.direction.numpy(), _bias(layer))
+    inputs = _inputs(case[3])
+    np.testing.assert_allclose(layer(inputs), plain(inputs), atol=1e-14)
+
+
+def test_formula(case):
+    layer = _build(case)
+    v = _inputs(layer.direction.shape, seed=1)
+    g = _inputs(layer.gain.shape, seed=2)
+    layer.direction.assign(v)
+    layer.gain.assign(g)
+    axes = tuple(range(v.ndim - 1))
+    kernel = v * g / np.sqrt(np.sum(v**2, axis=axes))
+    np.testing.assert_allclose(layer.normalized_kernel(), kernel, atol=1e-14)
+    np.testing.assert_allclose(layer.kernel, kernel, atol=1e-14)
+    inputs = _inputs(case[3])
+    plain = _plain(case, kernel, _bias(layer))
+    np.testing.assert_allclose(layer(inputs), plain(inputs), atol=1e-13)
+
+
+def test_given_kernel_is_used(case):
+    layer = _build(case)
+    inputs = _inputs(case[3])
+    kernel = layer.normalized_kernel()
+    np.testing.assert_array_equal(layer(inputs, kernel=kernel), layer(inputs))
+    plain = _plain(case, 2 * kernel, _bias(layer))
+    np.testing.assert_allclose(
+        layer(inputs, kernel=2 * kernel), plain(inputs), atol=1e-13
+    )
+
+
+def test_gradients_through_a_given_kernel(case):
+    """The chain rule by hand: dL/dg = sum(dL/dw * v) / ||v||, and dL/dv is the part
+    of g / ||v|| * dL/dw that is orthogonal to v (Salimans and Kingma, eq. 3)."""
+    layer = _build(case)
+    layer.gain.assign(_inputs(layer.gain.shape, seed=2))
+    inputs = tf.constant(_inputs(case[3]))
+    with tf.GradientTape(persistent=True) as tape:
+        kernel = layer.normalized_kernel()
+        loss = tf.reduce_sum(tf.square(layer(inputs, kernel=kernel)))
+    grad_kernel = tape.gradient(loss, kernel).numpy()
+    grad_v = tape.gradient(loss, layer.direction.value)
+    grad_g = tape.gradient(loss, layer.gain.value)
+    v, g = layer.direction.numpy(), layer.gain.numpy()
+    axes = tuple(range(v.ndim - 1))
+    norm = np.sqrt(np.sum(v**2, axis=axes))
+    expected_g = np.sum(grad_kernel * v, axis=axes) / norm
+    expected_v = g / norm * grad_kernel - g * expected_g / norm**2 * v
+    np.testing.assert_allclose(grad_g, expected_g, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(grad_v, expected_v, rtol=1e-10, atol=1e-10)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(tf.square(layer(inputs)))
+    np.testing.assert_allclose(
+        tape.gradient(loss, layer.direction.value), grad_v, rtol=1e-12, atol=1e-12
+    )
+
+
+def test_zero_direction_is_a_zero_unit_without_gradient():
+    layer = WeightNormalizedDense(3, use_bias=False)
+    layer.build((None, 4))
+    v = np.ones((4, 3), "float32")
+    v[:, 1] = 0
+    layer.direction.assign(v)
+    with tf.GradientTape() as tape:
+        kernel = layer.normalized_kernel()
+        loss = tf.reduce_sum(kernel**2)
+    np.testing.assert_array_equal(kernel[:, 1], np.zeros(4))
+    grads = tape.gradient(loss, [layer.direction.value, layer.gain.value])
+    assert all(np.isfinite(grad).all() for grad in grads)
+    np.testing.assert_array_equal(grads[0][:, 1], np.zeros(4))
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_mixed_precision(case, policy):
+    layer = _build(case, dtype=policy)
+    inputs = _inputs(case[3], "float32")
+    outputs = layer(inputs)
+    assert outputs.dtype == layer.compute_dtype
+    assert layer.normalized_kernel().dtype == layer.compute_dtype
+    assert {weight.dtype for weight in layer.weights} == {"float32"}
+    plain = _plain(case, layer.direction.numpy(), _bias(layer))
+    np.testing.assert_allclose(tf.cast(outputs, "float64"), plain(inputs), atol=0.05)
+
+
+def test_norm_is_not_taken_in_half_precision():
+    layer = WeightNormalizedDense(2, use_bias=False, dtype="mixed_float16")
+    layer.build((None, 8))
+    layer.direction.assign(np.full((8, 2), 1e3, "float32"))  # the norm of 2828
+    layer.gain.assign([1.0, 2.0])  # is fine in float16, its square is not
+    np.testing.assert_allclose(
+        layer.normalized_kernel()[0], np.array([1, 2]) / np.sqrt(8), rtol=1e-3
+    )
+
+
+def test_weights_and_parameter_count(case):
+    layer = _build(case)
+    num_plain = layer.direction.numpy().size + (layer.use_bias * layer.gain.shape[0])
+    assert layer.count_params() == num_plain + layer.gain.shape[0]
+    assert len(layer.trainable_weights) == 2 + layer.use_bias
+
+
+def test_config_round_trip(case):
+    layer = _build(case)
+    restored = type(layer).from_config(layer.get_config())
+    assert restored.get_config() == layer.get_config()
+
+
+def test_save_and_load(case, tmp_path):
+    layer = case[0](**case[2])
+    model = keras.Sequential([keras.Input(case[3][1:]), layer])
+    layer.gain.assign(_inputs(layer.gain.shape, "float32"))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    inputs = _inputs(case[3], "float32")
+    np.testing.assert_array_equal(loaded(inputs), model(inputs))
+    np.testing.assert_array_equal(loaded.layers[0].gain, layer.gain)
+    model.save_weights(tmp_path / "model.weights.h5")
+    layer.gain.assign(np.zeros(layer.gain.shape))
+    model.load_weights(tmp_path / "model.weights.h5")
+    np.testing.assert_array_equal(loaded(inputs), model(inputs))
+
+
+def test_gain_of_a_layer_built_in_a_graph(case):
+    layer = case[0](**case[2])
+    tf.function(layer)(tf.zeros(case[3]))
+    v = layer.direction.numpy()
+    norm = np.linalg.norm(v.reshape(-1, v.shape[-1]), axis=0)
+    np.testing.assert_allclose(layer.gain, norm, rtol=1e-6)
+
+
+def test_trains(case):
+    layer = case[0](**case[2])
+    model = keras.Sequential([keras.Input(case[3][1:]), layer])
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    inputs = _inputs(case[3], "float32")
+    targets = np.zeros(model.output_shape[:0] + tuple(model(inputs).shape))
+    before = [weight.numpy() for weight in layer.weights]
+    losses = model.fit(inputs, targets, epochs=3, verbose=0).history["loss"]
+    assert losses[-1] < losses[0]
+    after = [weight.numpy() for weight in layer.weights]
+    assert all((one != other).any() for one, other in zip(before, after))
+
+
+def test_errors():
+    layer = WeightNormalizedDense(3)
+    with pytest.raises(ValueError, match="before it is built"):
+        layer.normalized_kernel()
+    layer.build((None, 4))
+    with pytest.raises(ValueError, match=r"shape \(4, 3\).*Received.*\(3, 4\)"):
+        layer(np.ones((2, 4), "float32"), kernel=np.ones((3, 4), "float32"))
+    with pytest.raises(NotImplementedError, match="does not support LoRA"):
+        layer.enable_lora(2)
+    with pytest.raises(NotImplementedError, match="cannot be quantized"):
+        layer.quantize("int8")

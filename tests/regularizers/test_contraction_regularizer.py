@@ -1,0 +1,108 @@
+"""The contraction penalty against explicit Jacobians."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras import regularizers
+from deq_keras.linearization import linearize
+from tests.oracles import relative_error
+
+SEED = tf.constant([3, 4])
+
+
+def _penalty(function, point, **arguments):
+    regularizer = regularizers.ContractionRegularizer(**arguments)
+    return regularizer(linearize(function, point), SEED)
+
+
+@pytest.mark.parametrize("radius", [0.5, 1.5])
+def test_many_iterations_find_the_squared_spectral_radius(radius, regime):
+    jacobian = tf.constant(np.diag([radius, -0.2, 0.1, 0.05]))
+
+    @regime
+    def penalty():
+        return _penalty(
+            lambda z: tf.matmul(z, jacobian),
+            tf.ones((3, 4), tf.float64),
+            weight=2.0,
+            residual_weight=0.0,
+            num_iterations=30,
+        )
+
+    np.testing.assert_allclose(penalty(), 2.0 * radius**2, rtol=1e-9)
+
+
+def test_the_residual_term_is_the_mean_squared_relative_residual():
+    point = tf.constant([[1.0, 1.0], [2.0, 0.0]], tf.float64)
+    penalty = _penalty(lambda z: 0.5 * z + 1.0, point, weight=0.0, residual_weight=3.0)
+    value = 0.5 * point.numpy() + 1.0
+    squares = np.sum((value - point) ** 2, axis=1) / np.sum(value**2, axis=1)
+    np.testing.assert_allclose(penalty, 3.0 * np.mean(squares), rtol=1e-12)
+
+
+def test_vanishes_for_a_constant_function_at_its_equilibrium():
+    penalty = _penalty(lambda z: tf.ones_like(z), tf.ones((2, 3)))
+    np.testing.assert_array_equal(penalty, 0.0)
+    nothing = _penalty(lambda z: tf.zeros_like(z), tf.zeros((2, 3)))
+    np.testing.assert_array_equal(nothing, 0.0)
+
+
+def test_the_gradient_is_that_of_the_growth_along_a_constant_direction():
+    """For a symmetric Jacobian w is an eigenvector, so d|J w|^2 = d lambda^2."""
+    scale = tf.constant(0.7, tf.float64)
+    with tf.GradientTape() as tape:
+        tape.watch(scale)
+        penalty = _penalty(
+            lambda z: tf.concat([scale * z[:, :1], 0.01 * z[:, 1:]], axis=1),
+            tf.zeros((2, 3), tf.float64),
+            residual_weight=0.0,
+            num_iterations=12,
+        )
+    np.testing.assert_allclose(tape.gradient(penalty, scale), 1.4, rtol=1e-6)
+
+
+def test_gradients_of_the_residual_hold_the_scale_and_the_point():
+    shift = tf.constant([0.3, -0.2], tf.float64)
+    point = tf.constant([[1.0, 2.0]], tf.float64)
+
+    def residual(shift, scale):
+        value = 0.5 * point + shift
+        return tf.reduce_sum(tf.square(value - point)) / scale
+
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(shift)
+        penalty = _penalty(
+            lambda z: 0.5 * z + shift, point, weight=0.0, residual_weight=1.0
+        )
+        by_hand = residual(shift, np.sum((0.5 * point + shift).numpy() ** 2))
+    actual, expected = tape.gradient(penalty, shift), tape.gradient(by_hand, shift)
+    assert relative_error(actual, expected) < 1e-12
+
+
+@pytest.mark.parametrize(
+    "dtype, expected", [("bfloat16", "float32"), ("float64", "float64")]
+)
+def test_the_loss_is_float32_or_better(dtype, expected):
+    penalty = _penalty(lambda z: 0.5 * z, tf.ones((4, 8), dtype))
+    assert penalty.dtype == expected
+    # The growth is 1/4, and |z / 2 - z| / |z / 2| = 1.
+    np.testing.assert_allclose(penalty, 0.25 + 10.0, rtol=1e-2)
+
+
+def test_configuration():
+    regularizer = regularizers.get(
+        {"class_name": "contraction", "weight": 0.5, "num_iterations": 2}
+    )
+    copy = regularizers.deserialize(regularizers.serialize(regularizer))
+    assert isinstance(copy, regularizers.ContractionRegularizer)
+    assert copy.get_config() == regularizer.get_config()
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"weight": -1}, {"residual_weight": -1}, {"num_iterations": 0}]
+)
+def test_bad_arguments_are_refused_and_named(arguments):
+    ((name, value),) = arguments.items()
+    with pytest.raises(ValueError, match=f"`{name}`.*Received: {name}={value}"):
+        regularizers.ContractionRegularizer(**arguments)

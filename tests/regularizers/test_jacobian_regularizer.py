@@ -1,0 +1,220 @@
+"""The Jacobian regulariser against the explicit Jacobian and the reference."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras import regularizers
+from deq_keras.linearization import linearize
+from tests.golden.arrays import load, mlp, weights
+from tests.oracles import dense_jacobians, relative_error
+from tests.problems import ZOO
+
+SEED = tf.constant([3, 4])
+
+
+class StoredProbes(regularizers.JacobianRegularizer):
+    """Takes its probes from an array instead of drawing them."""
+
+    def __init__(self, probes):
+        super().__init__(num_probes=len(probes))
+        self.remaining = list(probes)
+
+    def probe(self, value, seed):
+        return tf.constant(self.remaining.pop(0))
+
+
+def _golden():
+    arrays = load("jacobian")
+    return arrays, weights(arrays, "jl_mlp"), tf.constant(arrays["jl_mlp/z0"])
+
+
+@pytest.mark.parametrize("num_probes", [1, 2, 3])
+def test_equals_the_reference_for_its_probes(num_probes):
+    arrays, w, point = _golden()
+    regularizer = StoredProbes(arrays["jl_mlp/v"][:num_probes])
+    with tf.GradientTape() as tape:
+        tape.watch(w)
+        loss = regularizer(linearize(mlp(w), point), SEED)
+    prefix = f"jl_mlp/vecs{num_probes}"
+    np.testing.assert_allclose(loss, arrays[f"{prefix}/loss"], rtol=1e-12)
+    for name, gradient in tape.gradient(loss, w).items():
+        expected = arrays[f"{prefix}/grad/{name}"]
+        if gradient is None:  # The injection x does not enter the Jacobian.
+            assert not np.any(expected), name
+        else:
+            np.testing.assert_allclose(gradient, expected, rtol=0, atol=1e-12)
+
+
+def test_the_point_is_a_constant():
+    _, w, point = _golden()
+    with tf.GradientTape() as tape:
+        tape.watch(point)
+        loss = regularizers.JacobianRegularizer()(linearize(mlp(w), point), SEED)
+    assert tape.gradient(loss, point) is None
+
+
+def test_the_expectation_is_the_frobenius_norm(regime):
+    arrays, w, point = _golden()
+    num_probes = 40
+
+    @regime
+    def estimate(seed):
+        regularizer = regularizers.JacobianRegularizer(num_probes=num_probes)
+        return regularizer(linearize(mlp(w), point), seed)
+
+    estimates = [estimate(tf.constant([0, i])).numpy() for i in range(12)]
+    expected = arrays["jl_mlp/exact_frob2_over_numel"]
+    # 480 probes; the standard error comes from the twelve estimates themselves.
+    error = np.std(estimates) / np.sqrt(len(estimates))
+    assert abs(np.mean(estimates) - expected) < 4 * error
+    assert error < 0.05 * expected
+    assert len(set(estimates)) == 12
+
+
+def test_gradients_equal_those_of_the_explicit_jacobian():
+    """Second order: the probes are fixed by the seed, so finite differences are exact."""
+    problem_bias = tf.constant(np.linspace(-0.5, 0.5, 6))
+    kernel = tf.constant(np.random.RandomState(0).normal(size=(6, 6)) * 0.4)
+    point = tf.random.stateless_normal((2, 6), [0, 1], dtype=tf.float64)
+
+    def loss(bias):
+        linearization = linearize(lambda z: tf.tanh(tf.matmul(z, kernel) + bias), point)
+        return regularizers.JacobianRegularizer(2.0, num_probes=2)(linearization, SEED)
+
+    with tf.GradientTape() as tape:
+        tape.watch(problem_bias)
+        value = loss(problem_bias)
+    step = 1e-5
+    differences = [
+        (loss(problem_bias + shift) - loss(problem_bias - shift)) / (2 * step)
+        for shift in step * np.eye(6)
+    ]
+    actual = tape.gradient(value, problem_bias)
+    assert relative_error(actual, np.array(differences)) < 1e-7
+
+
+def test_weight_scales_and_nests_are_one_state():
+    problem = ZOO["nest"]()
+    linearization = linearize(problem.function, problem.initial_state)
+    single = regularizers.JacobianRegularizer(1.0)(linearization, SEED)
+    weighted = regularizers.JacobianRegularizer(2.5)(linearization, SEED)
+    np.testing.assert_allclose(weighted, 2.5 * single, rtol=1e-12)
+
+    def flat_function(matrix):
+        state = {
+            "map": tf.reshape(matrix[:, :12], [-1, 2, 2, 3]),
+            "rest": (matrix[:, 12:16], tf.reshape(matrix[:, 16:], [-1, 2, 1])),
+        }
+        new = problem.function(state)
+        leaves = [new["map"], *new["rest"]]
+        return tf.concat([tf.reshape(leaf, [len(leaf), -1]) for leaf in leaves], 1)
+
+    jacobians = dense_jacobians(flat_function, tf.zeros((3, 18), tf.float64))
+    expected = np.sum(jacobians**2) / (3 * 18)
+    many = regularizers.JacobianRegularizer(num_probes=300)
+    np.testing.assert_allclose(many(linearization, SEED), expected, rtol=0.1)
+
+
+@pytest.mark.parametrize(
+    "dtype, expected",
+    [("float16", "float32"), ("bfloat16", "float32"), ("float64", "float64")],
+)
+def test_the_loss_is_float32_or_better(dtype, expected):
+    linearization = linearize(lambda z: 0.5 * z, tf.ones((4, 8), dtype))
+    regularizer = regularizers.JacobianRegularizer(num_probes=30)
+    loss = regularizer(linearization, SEED)
+    assert loss.dtype == expected
+    np.testing.assert_allclose(loss, 0.25, rtol=0.2)
+    sometimes = regularizers.JacobianRegularizer(probability=0.5)
+    assert sometimes(linearization, SEED).dtype == expected
+
+
+def test_probability_is_the_share_of_calls_that_pay(regime):
+
+    @regime
+    def loss(seed):
+        linearization = linearize(lambda z: tf.tanh(z), tf.zeros((1, 8)))
+        regularizer = regularizers.JacobianRegularizer(probability=0.25)
+        return regularizer(linearization, seed)
+
+    draws = np.array([loss(tf.constant([5, i])).numpy() for i in range(200)])
+    assert 0.15 < np.mean(draws > 0) < 0.35
+    assert set(np.unique(draws[draws <= 0])) == {0.0}
+
+
+def test_a_skipped_step_does_no_work():
+    """The products sit in a branch of the graph, not in front of a zero factor."""
+
+    @tf.function
+    def loss(seed):
+        linearization = linearize(lambda z: tf.tanh(z), tf.zeros((1, 8)))
+        return regularizers.JacobianRegularizer(probability=0.5)(linearization, seed)
+
+    graph = loss.get_concrete_function(SEED).graph
+    types = {op.type for op in graph.get_operations()}
+    assert types & {"If", "StatelessIf"}
+    assert "TanhGrad" not in types
+
+
+def test_the_seed_decides():
+    linearization = linearize(tf.tanh, tf.ones((2, 5)))
+    regularizer = regularizers.JacobianRegularizer()
+    same = [regularizer(linearization, SEED).numpy() for _ in range(2)]
+    assert same[0] == same[1]
+    other = regularizer(linearization, tf.constant([3, 5])).numpy()
+    assert other != same[0]
+
+
+def test_configuration():
+    regularizer = regularizers.JacobianRegularizer(0.5, num_probes=3, probability=0.25)
+    config = regularizers.serialize(regularizer)
+    for copy in (
+        regularizers.deserialize(config),
+        keras.saving.deserialize_keras_object(config),
+    ):
+        assert copy.get_config() == regularizer.get_config()
+    assert regularizers.get(None) is None
+    assert regularizers.serialize(None) is None
+    assert regularizers.get(regularizer) is regularizer
+    named = regularizers.get({"class_name": "JacobianRegularizer", "weight": 0.25})
+    assert named.weight == 0.25
+    default = regularizers.get("jacobian")
+    assert default.get_config() == regularizers.JacobianRegularizer().get_config()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"weight": -1}, {"num_probes": 0}, {"probability": 0.0}, {"probability": 1.5}],
+)
+def test_bad_arguments_are_refused_and_named(arguments):
+    ((name, value),) = arguments.items()
+    with pytest.raises(ValueError, match=f"`{name}`.*Received: {name}={value}"):
+        regularizers.JacobianRegularizer(**arguments)
+
+
+def test_unknown_names_and_arguments_raise():
+    with pytest.raises(ValueError, match="jacobain.*jacobian"):
+        regularizers.get("jacobain")
+    with pytest.raises(ValueError, match="gamma"):
+        regularizers.get({"class_name": "JacobianRegularizer", "gamma": 1.0})
+    with pytest.raises(TypeError, match="vecs"):
+        regularizers.JacobianRegularizer(vecs=2)
+
+
+def test_probes_of_all_leaves_are_independent():
+    """The mean over probes gains nothing from one that repeats another's numbers."""
+    drawn = []
+
+    class Recording(regularizers.JacobianRegularizer):
+        def probe(self, value, seed):
+            probe = super().probe(value, seed)
+            drawn.extend(leaf.numpy() for leaf in probe)
+            return probe
+
+    state = (tf.zeros((2, 5)), tf.zeros((2, 5)), tf.zeros((2, 5)))
+    linearization = linearize(lambda s: tuple(0.5 * leaf for leaf in s), state)
+    Recording(num_probes=3)(linearization, SEED)
+    assert len(drawn) == 9
+    assert len({leaf.tobytes() for leaf in drawn}) == 9

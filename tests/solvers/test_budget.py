@@ -1,0 +1,153 @@
+"""Budgets: how often f is evaluated, and what the statistics say about it."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras import solvers
+from tests.problems import ZOO, linear
+
+
+def _counted(function):
+    calls = []
+
+    def counting(state):
+        calls.append(1)
+        return function(state)
+
+    return counting, calls
+
+
+@pytest.mark.parametrize("max_iter", [1, 2, 3, 7])
+def test_evaluates_exactly_the_budget(solver_class, max_iter):
+    problem = ZOO["tanh"]()
+    counting, calls = _counted(problem.function)
+    solution = solver_class(max_iter=max_iter, tol=0.0).solve(
+        counting, problem.initial_state
+    )
+    assert len(calls) == max_iter
+    assert solution.batch_evaluations == max_iter
+    np.testing.assert_array_equal(solution.num_evaluations, max_iter)
+    np.testing.assert_array_equal(solution.status, solvers.MAX_ITER)
+    assert solution.trace.shape == (max_iter, 3)
+
+
+def test_stops_when_every_sample_has_converged(solver_class):
+    problem = ZOO["tanh"]()
+    counting, calls = _counted(problem.function)
+    solution = solver_class(max_iter=60, tol=1e-4).solve(
+        counting, problem.initial_state
+    )
+    assert len(calls) == solution.batch_evaluations.numpy() < 60
+    assert solution.batch_evaluations == np.max(solution.num_evaluations)
+
+
+def test_a_budget_in_solve_overrides_the_constructed_one(solver_class):
+    problem = ZOO["tanh"]()
+    solver = solver_class(max_iter=60, tol=1e-4)
+    short = solver.solve(problem.function, problem.initial_state, max_iter=3)
+    assert short.batch_evaluations == 3
+    loose = solver.solve(problem.function, problem.initial_state, tol=0.5)
+    full = solver.solve(problem.function, problem.initial_state)
+    assert loose.batch_evaluations < full.batch_evaluations
+
+
+def test_budgets_are_tensors_without_retracing(solver_class, regime):
+    if regime.name == "eager":
+        pytest.skip("eager code has no traces")
+    problem = ZOO["tanh"]()
+    solver = solver_class()
+    solve = regime(
+        lambda z, max_iter, tol: solver.solve(problem.function, z, max_iter, tol)
+    )
+    for max_iter in (1, 2, 9):
+        solution = solve(
+            problem.initial_state,
+            tf.constant(max_iter),
+            tf.constant(0.0, tf.float64),
+        )
+        expected = solver.solve(problem.function, problem.initial_state, max_iter, 0.0)
+        assert solution.batch_evaluations == max_iter
+        assert solution.trace.shape == (max_iter, 3)
+        np.testing.assert_allclose(solution.value, expected.value, rtol=1e-9)
+    loose = solve(problem.initial_state, tf.constant(9), tf.constant(0.5, tf.float64))
+    assert loose.batch_evaluations < 9
+    assert solve.experimental_get_tracing_count() == 1
+
+
+def test_a_start_at_the_solution_costs_one_evaluation(solver_class, regime):
+    problem = ZOO["contraction"]()
+    solver = solver_class(max_iter=30, tol=1e-6)
+    start = tf.constant(problem.equilibrium)
+    solution = regime(lambda z: solver.solve(problem.function, z))(start)
+    assert solution.batch_evaluations == 1
+    np.testing.assert_array_equal(solution.num_evaluations, 1)
+    np.testing.assert_array_equal(solution.status, solvers.CONVERGED)
+    np.testing.assert_array_equal(solution.point, start)
+
+
+@pytest.mark.parametrize("stop_mode", ["rel", "abs"])
+def test_an_equilibrium_at_zero_converges_at_once(solver_class, stop_mode):
+    solver = solver_class(max_iter=30, tol=0.0, stop_mode=stop_mode)
+    solution = solver.solve(lambda z: 0.5 * z, tf.zeros((2, 3)))
+    np.testing.assert_array_equal(solution.num_evaluations, 1)
+    np.testing.assert_array_equal(solution.residual, 0.0)
+    np.testing.assert_array_equal(solution.status, solvers.CONVERGED)
+
+
+def test_zero_tolerance_spends_the_budget_and_improves(solver_class):
+    problem = ZOO["tanh"]()
+    solution = solver_class(max_iter=25, tol=0.0).solve(
+        problem.function, problem.initial_state
+    )
+    # A residual of exactly zero would be convergence, and is the only other way out.
+    spent = (solution.num_evaluations == 25) | (solution.residual == 0.0)
+    assert np.all(spent)
+    assert np.max(solution.residual) < 1e-6
+
+
+def test_no_tolerance_returns_the_last_iterate(solver_class):
+    # f(z) = -1.2 z with a start near the fixed point: plain iterates drift away.
+    problem = linear(np.diag([-1.2, -1.2]), batch=2)
+    start = tf.constant(problem.equilibrium + 1e-3)
+    solver = solvers.FixedPointIteration(max_iter=5, tol=None)
+    last = solver.solve(problem.function, start)
+    expected = start
+    for _ in range(4):
+        expected = problem.function(expected)
+    np.testing.assert_array_equal(last.point, expected)
+    np.testing.assert_array_equal(last.value, problem.function(expected))
+    best = solvers.FixedPointIteration(max_iter=5, tol=0.0).solve(
+        problem.function, start
+    )
+    np.testing.assert_array_equal(best.point, start)
+
+    spent = solver_class(max_iter=12, tol=None).solve(
+        problem.function, problem.initial_state
+    )
+    assert spent.batch_evaluations == 12
+    np.testing.assert_array_equal(spent.residual, spent.trace[-1])
+
+
+def test_one_iteration_is_one_application(solver_class, regime):
+    problem = ZOO["nest"]()
+    solver = solver_class(max_iter=1, tol=None)
+    solution = regime(lambda z: solver.solve(problem.function, z))(
+        problem.initial_state
+    )
+    expected = problem.function(problem.initial_state)
+    tf.nest.map_structure(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12),
+        solution.value,
+        expected,
+    )
+
+
+def test_the_second_evaluation_is_at_f_of_the_first_point(solver_class):
+    problem = ZOO["tanh"]()
+    solution = solver_class(max_iter=2, tol=None).solve(
+        problem.function, problem.initial_state
+    )
+    np.testing.assert_allclose(
+        solution.point, problem.function(problem.initial_state), rtol=1e-13
+    )

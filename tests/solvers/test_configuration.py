@@ -1,0 +1,124 @@
+"""Constructors, names, configs."""
+
+import inspect
+
+import keras
+import pytest
+import tensorflow as tf
+
+from deq_keras import solvers
+
+BAD_ARGUMENTS = [
+    (solvers.FixedPointIteration, {"max_iter": 0}),
+    (solvers.FixedPointIteration, {"max_iter": -3}),
+    (solvers.FixedPointIteration, {"max_iter": 2.5}),
+    (solvers.FixedPointIteration, {"max_iter": True}),
+    (solvers.FixedPointIteration, {"tol": -1e-3}),
+    (solvers.FixedPointIteration, {"tol": "small"}),
+    (solvers.FixedPointIteration, {"tol": float("nan")}),
+    (solvers.FixedPointIteration, {"stop_mode": "relative"}),
+    (solvers.FixedPointIteration, {"damping": 0.0}),
+    (solvers.FixedPointIteration, {"damping": 1.5}),
+    (solvers.Anderson, {"max_iter": 0}),
+    (solvers.Anderson, {"history": 0}),
+    (solvers.Anderson, {"ridge": -1.0}),
+    (solvers.Anderson, {"ridge": float("inf")}),
+    (solvers.Anderson, {"ridge_mode": "auto"}),
+    (solvers.Anderson, {"mixing": 0}),
+    (solvers.Broyden, {"max_iter": 0}),
+    (solvers.Broyden, {"history": 0}),
+    (solvers.Broyden, {"history": "all"}),
+]
+
+CONFIGURED = [
+    solvers.FixedPointIteration(max_iter=7, tol=None, stop_mode="abs", damping=0.25),
+    solvers.Anderson(4, 1e-2, "abs", 3, 1e-4, "absolute", 0.5),
+    solvers.Broyden(max_iter=9, tol=0.0, stop_mode="abs", history=4),
+]
+
+
+@pytest.mark.parametrize("cls, arguments", BAD_ARGUMENTS, ids=str)
+def test_bad_arguments_are_refused_and_named(cls, arguments):
+    ((name, value),) = arguments.items()
+    with pytest.raises(ValueError) as error:
+        cls(**arguments)
+    assert f"`{name}`" in str(error.value)
+    assert f"Received: {name}={value!r}" in str(error.value)
+
+
+def test_a_bad_budget_in_solve_is_refused(solver_class):
+    with pytest.raises(ValueError, match="max_iter=0"):
+        solver_class().solve(lambda z: z, [[1.0]], max_iter=0)
+    with pytest.raises(ValueError, match="tol=-1"):
+        solver_class().solve(lambda z: z, [[1.0]], tol=-1)
+
+
+def test_unknown_arguments_raise(solver_class):
+    with pytest.raises(TypeError, match="max_iters"):
+        solver_class(max_iters=3)
+    with pytest.raises(ValueError, match="max_iters"):
+        solvers.get({"class_name": solver_class.__name__, "max_iters": 3})
+
+
+@pytest.mark.parametrize("solver", CONFIGURED, ids=lambda s: type(s).__name__)
+def test_round_trips(solver):
+    config = solver.get_config()
+    assert type(solver).from_config(config).get_config() == config
+    for copy in (
+        solvers.deserialize(solvers.serialize(solver)),
+        keras.saving.deserialize_keras_object(solvers.serialize(solver)),
+        solvers.get({"class_name": type(solver).__name__, **config}),
+    ):
+        assert type(copy) is type(solver)
+        assert copy.get_config() == config
+    assert solvers.get(solver) is solver
+    assert all(repr(value) in repr(solver) for value in config.values())
+
+
+def test_the_config_names_every_argument(solver_class):
+    arguments = set(inspect.signature(solver_class).parameters)
+    assert set(solver_class().get_config()) == arguments
+
+
+@pytest.mark.parametrize(
+    "name, cls",
+    [
+        ("fixed_point_iteration", solvers.FixedPointIteration),
+        ("anderson", solvers.Anderson),
+        ("broyden", solvers.Broyden),
+        ("Broyden", solvers.Broyden),
+    ],
+)
+def test_names(name, cls):
+    assert type(solvers.get(name)) is cls
+    assert solvers.get(name).get_config() == cls().get_config()
+
+
+def test_the_callers_dict_is_left_as_it_was():
+    config = {"class_name": "anderson", "history": 3}
+    assert solvers.get(config).history == 3
+    assert config == {"class_name": "anderson", "history": 3}
+
+
+@pytest.mark.parametrize("identifier", ["andersen", 3, None, {"name": "anderson"}])
+def test_what_is_no_solver_is_refused(identifier):
+    with pytest.raises(ValueError, match="solver"):
+        solvers.get(identifier)
+
+
+def test_a_typo_gets_a_suggestion():
+    with pytest.raises(ValueError, match="Did you mean 'anderson'"):
+        solvers.get("andersen")
+
+
+def test_the_config_of_something_else_is_refused():
+    config = keras.saving.serialize_keras_object(keras.layers.Dense(1))
+    with pytest.raises(ValueError, match="solver"):
+        solvers.get(config)
+
+
+def test_solving_changes_nothing_in_the_solver(solver_class):
+    solver = solver_class()
+    before = dict(vars(solver))
+    solver.solve(lambda z: 0.5 * z + 1.0, tf.zeros((1, 2)), max_iter=3, tol=0.1)
+    assert vars(solver) == before

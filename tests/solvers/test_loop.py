@@ -1,0 +1,153 @@
+"""What the traced loop is made of."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras import solvers
+from tests.problems import ZOO
+
+# Small dense solves have no LiteRT and no ONNX form.
+LINEAR_ALGEBRA = ("Matrix", "Cholesky", "Qr", "Svd", "Lu", "SelfAdjoint", "Eig")
+
+
+def _traced(solver, problem):
+    return tf.function(
+        lambda z: solver.solve(problem.function, z)
+    ).get_concrete_function(problem.initial_state)
+
+
+def _op_types(graph_def):
+    functions = graph_def.library.function
+    nodes = [node for function in functions for node in function.node_def]
+    return {node.op for node in [*graph_def.node, *nodes]}
+
+
+def test_no_dense_linear_algebra(solver_class):
+    traced = _traced(solver_class(max_iter=8), ZOO["tanh"]())
+    types = _op_types(traced.graph.as_graph_def())
+    assert "StatelessWhile" in types or "While" in types
+    assert "Tanh" in types
+    forbidden = {op for op in types if op.startswith(LINEAR_ALGEBRA)} - {"MatMul"}
+    assert not forbidden
+
+
+def _num_states_in_memory(solver, budget):
+    """How many (B, D) tensors a solver carries besides those of the base class."""
+    state = tf.zeros((2, 5))
+    memory = solver.init(state, budget)
+    return sum(leaf.shape == (2, 5) for leaf in tf.nest.flatten(memory))
+
+
+def test_broyden_stores_one_state_an_iteration():
+    solver = solvers.Broyden()
+    assert [_num_states_in_memory(solver, n) for n in (2, 6, 12, 60)] == [1, 5, 11, 59]
+    assert _num_states_in_memory(solvers.Broyden(history=4), 60) == 4
+
+
+def test_anderson_stores_two_states_a_column_of_history():
+    solver = solvers.Anderson(history=5)
+    assert [_num_states_in_memory(solver, n) for n in (2, 6, 60)] == [2, 10, 10]
+
+
+def test_iteration_stores_nothing():
+    assert _num_states_in_memory(solvers.FixedPointIteration(), 60) == 0
+
+
+@pytest.mark.parametrize("budget", [6, 24])
+def test_the_loop_carries_what_init_says(solver_class, budget):
+    """Nothing grows behind the memory's back: the while loop's own variables."""
+    solver = solver_class(max_iter=budget)
+    problem = ZOO["tanh"]("float32")
+    traced = _traced(solver, problem)
+    loops = [op for op in traced.graph.get_operations() if "While" in op.type]
+    assert len(loops) == 1
+    shape = tuple(problem.initial_state.shape)
+    # Loop inputs that leave the loop unchanged are captured weights, not variables.
+    carried = [t for t in loops[0].outputs if tuple(t.shape) == shape]
+    # The next point, the best point and the best value are the base class's own.
+    captured = sum(tuple(t.shape) == shape for t in _captured(loops[0]))
+    expected = 3 + _memory_of(solver, problem.initial_state, budget)
+    assert len(carried) - captured == expected
+
+
+def _memory_of(solver, state, budget):
+    memory = tf.nest.flatten(solver.init(state, budget))
+    return sum(tuple(leaf.shape) == tuple(state.shape) for leaf in memory)
+
+
+def _captured(loop):
+    """Loop variables that the body returns as it got them."""
+    body = loop.graph._get_function(loop.get_attr("body").name).graph
+    return [
+        output
+        for output, got in zip(body.outputs, body.inputs, strict=True)
+        if output is got
+    ]
+
+
+def test_broyden_restarts_when_its_memory_is_full():
+    problem = ZOO["contraction"]()
+    full = solvers.Broyden(max_iter=40, tol=None)
+    short = solvers.Broyden(max_iter=40, tol=None, history=3)
+    limited = short.solve(problem.function, problem.initial_state, max_iter=30)
+    np.testing.assert_allclose(limited.value, problem.equilibrium, atol=1e-6)
+    # Steps 1 to 3 know everything; the fourth starts anew, with a plain step.
+    points = [
+        solver.solve(problem.function, problem.initial_state, max_iter=k).point
+        for solver in (full, short)
+        for k in (4, 5)
+    ]
+    before = short.solve(problem.function, problem.initial_state, max_iter=4)
+    np.testing.assert_array_equal(points[0], points[2])
+    assert np.abs(points[1] - points[3]).max() > 1e-6
+    np.testing.assert_allclose(points[3], before.value, rtol=1e-12)
+
+
+def test_anderson_ignores_columns_that_are_not_filled():
+    problem = ZOO["tanh"]()
+    traces = [
+        solvers.Anderson(max_iter=4, tol=None, history=history)
+        .solve(problem.function, problem.initial_state)
+        .trace
+        for history in (3, 30)
+    ]
+    np.testing.assert_allclose(traces[0], traces[1], rtol=1e-12)
+
+
+def test_a_relative_ridge_works_at_every_scale():
+    """Scaling a linear problem scales every iterate; an absolute ridge breaks that."""
+    problem = ZOO["negative_spectrum"]()
+
+    def traces(**arguments):
+        solver = solvers.Anderson(max_iter=12, tol=None, **arguments)
+        scaled = []
+        for scale in (1.0, 1e-6):
+            function = lambda z, s=scale: problem.function(z / s) * s  # noqa: E731
+            start = problem.initial_state * scale
+            scaled.append(solver.solve(function, start).trace.numpy())
+        return scaled
+
+    relative, scaled = traces()
+    np.testing.assert_allclose(relative, scaled, rtol=1e-5)
+    absolute, scaled = traces(ridge=1e-4, ridge_mode="absolute")
+    assert np.abs(scaled[-1] / absolute[-1]).max() > 10
+
+
+def test_damping_is_the_weight_of_the_new_value():
+    solver = solvers.FixedPointIteration(max_iter=3, tol=None, damping=0.25)
+    solution = solver.solve(lambda z: tf.ones_like(z), tf.zeros((1, 2)))
+    np.testing.assert_allclose(solution.point, 1 - 0.75**2)
+
+
+def test_mixing_is_the_share_of_the_residual():
+    """With one column the mixture is the newest evaluation: damped iteration."""
+    problem = ZOO["tanh"]()
+    mixed = solvers.Anderson(max_iter=6, tol=None, history=1, mixing=0.3)
+    plain = problem.function(problem.initial_state)
+    damped = solvers.FixedPointIteration(max_iter=5, tol=None, damping=0.3)
+    np.testing.assert_allclose(
+        mixed.solve(problem.function, problem.initial_state).value,
+        damped.solve(problem.function, plain).value,
+        rtol=1e-12,
+    )

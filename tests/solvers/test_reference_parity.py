@@ -1,0 +1,216 @@
+"""Anderson and Broyden reproduce the reference's iterates when configured as it is.
+
+The reference stops and measures for the whole batch at once. Here every solve runs its
+whole budget (`tol=None`), and the batch's norms are formed from the samples'.
+"""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import tree
+
+from deq_keras import solvers
+from tests.golden.arrays import golden_problem, load
+
+PROBLEMS = ("p1_linear", "p2_tanh", "p3_mlp", "p6_multi")
+# (run, budget): the reference's threshold is a budget for Anderson, and the number of
+# evaluations after the first for Broyden.
+RUNS = ("rel/eps1e-06/thr30", "abs/eps0.001/thr30", "rel/eps0.001/thr30")
+
+
+def _norm(state):
+    squares = [np.sum(np.square(leaf)) for leaf in tree.flatten(state)]
+    return np.sqrt(np.sum(squares))
+
+
+def _batch_traces(solver, problem, num_evaluations):
+    """|g| and |f(z)| over the batch at the last of 1 ... num_evaluations evaluations."""
+
+    @tf.function
+    def solve(max_iter):
+        return solver.solve(problem.function, problem.initial_state, max_iter)
+
+    residuals, values = [], []
+    for k in range(1, num_evaluations + 1):
+        solution = solve(tf.constant(k))
+        difference = tree.map_structure(tf.subtract, solution.value, solution.point)
+        residuals.append(_norm(difference))
+        values.append(_norm(solution.value))
+    return np.array(residuals), np.array(values)
+
+
+def _assert_follows(trace, expected, sensitivity):
+    num_real = _length_without_padding(expected)
+    assert num_real >= 3
+    np.testing.assert_allclose(
+        trace[:num_real],
+        expected[:num_real],
+        rtol=max(100 * sensitivity, 1e-9),
+        atol=1e-14,
+    )
+
+
+def _length_without_padding(trace):
+    """The reference pads its traces with the lowest value after it stops."""
+    return int(np.argmax(trace == trace[-1])) + 1
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_golden_problems_are_ported_exactly(name):
+    problem = golden_problem(name)
+    arrays = load("solvers")
+    value = problem.function(problem.initial_state)
+    flat = np.concatenate(
+        [np.reshape(leaf, (len(leaf), -1)) for leaf in tree.flatten(value)], axis=1
+    )
+    expected = arrays[f"{name}/f_z0"].reshape(len(flat), -1)
+    np.testing.assert_allclose(flat, expected, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_anderson_follows_the_reference(name):
+    solver = solvers.Anderson(
+        max_iter=30, tol=None, history=6, ridge=1e-4, ridge_mode="absolute"
+    )
+    residuals, values = _batch_traces(solver, golden_problem(name), 30)
+    for run in RUNS:
+        arrays = _run(name, "anderson", run)
+        _assert_follows(residuals[2:], arrays["abs_trace"], arrays["sens_trace"])
+        relative = residuals / (values + 1e-5)
+        _assert_follows(relative[2:], arrays["rel_trace"], arrays["sens_trace"])
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_broyden_follows_the_reference(name):
+    solver = solvers.Broyden(max_iter=31, tol=None)
+    residuals, values = _batch_traces(solver, golden_problem(name), 31)
+    for run in RUNS:
+        arrays = _run(name, "broyden", run)
+        _assert_follows(residuals[1:], arrays["abs_trace"], arrays["sens_trace"])
+        relative = residuals / (values + 1e-9)
+        _assert_follows(relative[1:], arrays["rel_trace"], arrays["sens_trace"])
+
+
+@pytest.mark.parametrize(
+    "variant, arguments",
+    [
+        ("m2", {"history": 2}),
+        ("m3", {"history": 3}),
+        ("m10", {"history": 10}),
+        ("beta0.8", {"mixing": 0.8}),
+        ("lam1e-8", {"ridge": 1e-8}),
+        ("lam0", {"ridge": 0.0}),
+    ],
+)
+def test_anderson_variants_follow_the_reference(variant, arguments):
+    arguments = {"history": 6, "ridge": 1e-4, **arguments}
+    solver = solvers.Anderson(tol=None, ridge_mode="absolute", **arguments)
+    # Without a ridge the systems become singular to rounding as residuals fall, and
+    # both implementations then follow their own noise.
+    trace = load("solvers")[f"p3_mlp/anderson_{variant}/rel/eps1e-06/thr30/abs_trace"]
+    expected = trace[: _length_without_padding(trace)]
+    compared = min(len(expected), {"lam0": 10, "lam1e-8": 12}.get(variant, 28))
+    residuals, _ = _batch_traces(solver, golden_problem("p3_mlp"), compared + 2)
+    rtol = 1e-6 if variant.startswith("lam") else 1e-9
+    np.testing.assert_allclose(residuals[2:], expected[:compared], rtol=rtol)
+
+
+@pytest.mark.parametrize("cls", [solvers.Anderson, solvers.Broyden])
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_reaches_the_exact_equilibrium(cls, name):
+    problem = golden_problem(name)
+    solution = cls(max_iter=200, tol=1e-11).solve(
+        problem.function, problem.initial_state
+    )
+    tree.map_structure(
+        lambda value, exact: np.testing.assert_allclose(value, exact, atol=1e-9),
+        solution.value,
+        problem.equilibrium,
+    )
+
+
+def _run(name, solver, run):
+    prefix = f"{name}/{solver}/{run}/"
+    fields = ("abs_trace", "rel_trace", "sens_trace")
+    return {field: load("solvers")[prefix + field] for field in fields}
+
+
+def _filled(shape, k, scale):
+    """The reference tables' deterministic filler: s sin(1 + k + 0.7 n + 0.013 n^2)."""
+    n = np.arange(np.prod(shape))
+    return (scale * np.sin(1 + k + 0.7 * n + 0.013 * n**2)).reshape(shape)
+
+
+def _tabled_function(scale=1.0):
+    kernel = tf.constant(_filled((6, 6), 1, 0.5).T * scale)
+    bias = tf.constant(_filled((2, 6), 2, 0.8))
+    return lambda z: tf.tanh(tf.matmul(z, kernel) + bias)
+
+
+EQUILIBRIUM = [
+    [0.2937866179, -0.9171595719, -0.9659693297, -0.9131197024, 0.5138032229]
+    + [0.2560134474],
+    [0.9111311432, 0.9653878897, 0.7711016945, 0.3220782772, -0.6378722981]
+    + [-0.3953462138],
+]
+
+TABLE = [
+    pytest.param(
+        solvers.Anderson(history=6, ridge=1e-4, ridge_mode="absolute"),
+        1.0,
+        [0.58570104142, 0.29534676792, 0.11712563846, 0.040154936455, 0.0059160665271]
+        + [0.0030437366134, 0.0016925707789, 9.7561206859e-4],
+        id="anderson",
+    ),
+    pytest.param(
+        solvers.Anderson(history=3, ridge=1e-3, ridge_mode="absolute", mixing=0.8),
+        1.0,
+        [0.66466777670, 0.30433016462, 0.15107702930, 0.071853933242, 0.020615364954]
+        + [0.011579526090],
+        id="anderson-mixing",
+    ),
+    pytest.param(
+        solvers.Broyden(),
+        1.0,
+        [1.2822587002, 0.54603375932, 0.29000755641, 0.12715707501, 0.058254490298]
+        + [0.0048685233667, 0.0011931689463, 2.5112519923e-4],
+        id="broyden",
+    ),
+    pytest.param(
+        solvers.Broyden(),
+        6.0,
+        [3.3724821416, 2.2329955049, 1.6341157094, 0.75792086197, 1.0370237955]
+        + [0.27058185013, 0.035217297587, 0.017824117100],
+        id="broyden-expansive",
+    ),
+]
+
+
+@pytest.mark.parametrize("solver, scale, expected", TABLE)
+def test_tabled_traces(solver, scale, expected):
+    first = 1 if isinstance(solver, solvers.Broyden) else 2
+    solution = type(solver)(
+        **{
+            **solver.get_config(),
+            "max_iter": len(expected) + first,
+            "tol": None,
+            "stop_mode": "abs",
+        }
+    ).solve(_tabled_function(scale), tf.zeros((2, 6), tf.float64))
+    batch_norms = np.linalg.norm(solution.trace, axis=1)
+    np.testing.assert_allclose(batch_norms[first:], expected, rtol=1e-9)
+
+
+def test_samples_stop_alone_where_the_reference_stops_the_batch():
+    """The reference solves both samples to k = 8; alone it would stop sample 1 at 6."""
+    solver = solvers.Anderson(10, 1e-3, history=6, ridge=1e-4, ridge_mode="absolute")
+    solution = solver.solve(_tabled_function(), tf.zeros((2, 6), tf.float64))
+    np.testing.assert_array_equal(solution.num_evaluations, [9, 7])
+    np.testing.assert_allclose(
+        solution.trace[2:7, 1], [0.28524, 0.15156, 0.06239, 0.0087749, 3.7522e-4], 2e-4
+    )
+    np.testing.assert_allclose(
+        solvers.Broyden(30, 1e-12).solve(_tabled_function(), solution.point).value,
+        EQUILIBRIUM,
+        atol=1e-9,
+    )

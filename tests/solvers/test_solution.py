@@ -1,0 +1,160 @@
+"""Traces, best iterates, statuses, structures and dtypes."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import tree
+
+from deq_keras import solvers
+from tests.problems import ZOO
+
+
+@pytest.mark.parametrize("stop_mode", ["rel", "abs"])
+def test_the_trace_holds_the_residual_of_every_evaluation(solver_class, stop_mode):
+    problem = ZOO["tanh"]()
+    points = []
+
+    def recorded(z):
+        points.append(z.numpy())
+        return problem.function(z)
+
+    solver = solver_class(max_iter=30, tol=1e-4, stop_mode=stop_mode)
+    solution = solver.solve(recorded, problem.initial_state)
+    expected = np.full((30, 3), np.nan)
+    for k, point in enumerate(points):
+        value = problem.function(point).numpy()
+        norm = np.linalg.norm(value - point, axis=1)
+        if stop_mode == "rel":
+            norm /= np.linalg.norm(value, axis=1)
+        live = k < solution.num_evaluations.numpy()
+        expected[k, live] = norm[live]
+    np.testing.assert_allclose(solution.trace, expected, rtol=1e-9)
+    last = np.array(solution.num_evaluations) - 1
+    np.testing.assert_array_equal(
+        solution.residual, solution.trace.numpy()[last, np.arange(3)]
+    )
+
+
+def test_the_best_iterate_is_kept(solver_class):
+    problem = ZOO["non_normal"]()
+    start = tf.constant(problem.equilibrium + 1e-4)
+    start = tf.where([[True], [False], [True]], start, tf.zeros_like(start))
+    solution = solver_class(max_iter=4, tol=1e-12).solve(problem.function, start)
+    np.testing.assert_array_equal(solution.residual, np.nanmin(solution.trace, axis=0))
+    residual = problem.function(solution.point) - solution.point
+    norms = np.linalg.norm(residual, axis=1)
+    norms /= np.linalg.norm(problem.function(solution.point), axis=1)
+    np.testing.assert_allclose(solution.residual, norms, rtol=1e-9)
+    best_steps = np.argmin(solution.trace.numpy(), axis=0)
+    if solver_class is solvers.FixedPointIteration:
+        # Non-normality: the residual grew, and for some samples only.
+        assert len(set(best_steps)) > 1
+
+
+def test_residuals_at_the_tolerance_count_as_converged():
+    solver = solvers.FixedPointIteration(max_iter=5, tol=1.0, stop_mode="abs")
+    solution = solver.solve(lambda z: z + 1.0, tf.zeros((2, 1)))
+    np.testing.assert_array_equal(solution.status, solvers.CONVERGED)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_dtypes_go_in_and_out(solver_class, dtype):
+    problem = ZOO["nest"](dtype)
+    solution = solver_class(max_iter=20, tol=2e-2).solve(
+        problem.function, problem.initial_state
+    )
+    for leaf in tree.flatten((solution.value, solution.point)):
+        assert leaf.dtype == dtype
+    statistics = "float64" if dtype == "float64" else "float32"
+    assert solution.residual.dtype == statistics
+    assert solution.trace.dtype == statistics
+    for counter in ("status", "num_evaluations", "batch_evaluations"):
+        assert getattr(solution, counter).dtype == "int32"
+    np.testing.assert_array_equal(solution.status, solvers.CONVERGED)
+
+
+def test_a_half_precision_cell_gets_float32_solver_arithmetic():
+    """The mixture of bfloat16 iterates reaches the accuracy of a few roundings."""
+    function = ZOO["tanh"]("float64").function
+
+    def rounded(z):
+        return tf.cast(function(tf.cast(z, tf.float64)), tf.bfloat16)
+
+    exact = solvers.Broyden(60, 1e-12).solve(function, tf.zeros((3, 6), tf.float64))
+    solution = solvers.Anderson(max_iter=20, tol=0.0).solve(
+        rounded, tf.zeros((3, 6), tf.bfloat16)
+    )
+    error = tf.cast(solution.value, tf.float64) - exact.value
+    assert np.abs(error).max() < 2**-6
+
+
+def test_mixed_dtypes_are_kept_leaf_by_leaf(solver_class, regime):
+    state = {
+        "half": tf.zeros((2, 3), tf.float16),
+        "double": tf.zeros((2, 2), "float64"),
+    }
+
+    def function(state):
+        return {
+            "half": 0.5 * state["half"] + 1,
+            "double": 0.25 * state["double"] + tf.cast(state["half"][:, :2], "float64"),
+        }
+
+    solver = solver_class(max_iter=40, tol=1e-3)
+    solution = regime(lambda z: solver.solve(function, z))(state)
+    assert solution.value["half"].dtype == "float16"
+    assert solution.value["double"].dtype == "float64"
+    np.testing.assert_allclose(solution.value["double"], 8 / 3, rtol=5e-3)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        lambda z: z,
+        lambda z: [z, z],
+        lambda z: (z, {"b": z, "a": (z,)}),
+        lambda z: {"only": z[..., None, None]},
+    ],
+    ids=["tensor", "list", "nest", "dict"],
+)
+def test_the_structure_is_preserved(solver_class, state):
+    initial_state = state(tf.zeros((2, 3)))
+
+    def function(state):
+        return tree.map_structure(lambda leaf: 0.5 * leaf + 1.0, state)
+
+    solution = solver_class(max_iter=20, tol=1e-4).solve(function, initial_state)
+    tree.assert_same_structure(solution.value, initial_state)
+    tree.assert_same_structure(solution.point, initial_state)
+    tree.map_structure(
+        lambda leaf: np.testing.assert_allclose(leaf, 2.0, rtol=1e-3), solution.value
+    )
+
+
+@pytest.mark.parametrize(
+    "function, leaf",
+    [
+        (lambda s: (s[0], tf.cast(s[1], tf.float64)), r"\[1\].*float64"),
+        (lambda s: (s[0][:, :2], s[1]), r"\[0\].*2\)"),
+        (lambda s: [s[0]], "structure"),
+        (lambda s: s[0], "structure"),
+    ],
+    ids=["dtype", "shape", "length", "tensor"],
+)
+def test_a_function_that_changes_the_state_is_refused(solver_class, function, leaf):
+    state = (tf.zeros((2, 3)), tf.zeros((2, 1)))
+    with pytest.raises(ValueError, match=leaf):
+        solver_class().solve(function, state)
+
+
+@pytest.mark.parametrize(
+    "state, message",
+    [
+        ((), "at least one tensor"),
+        (tf.constant(1.0), "batch axis"),
+        (tf.zeros((2, 3), tf.int32), "floating-point"),
+    ],
+)
+def test_a_state_that_is_none_is_refused(solver_class, state, message):
+    with pytest.raises(ValueError, match=message):
+        solver_class().solve(lambda z: z, state)

@@ -1,0 +1,170 @@
+"""Imports look down the levels of the library, and into public names only."""
+
+import ast
+import importlib
+import pathlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+# A module imports only from lower levels. Modules of one package may import one another,
+# as long as they form no cycle.
+LEVELS = {
+    "structure": 0,
+    "serialization": 0,
+    "linearization": 1,
+    "solvers": 1,
+    "gradients": 2,
+    "regularizers": 2,
+    "diagnostics": 2,
+    "metrics": 2,
+    "layers": 3,
+    "models": 4,
+    "callbacks": 4,
+    "converters": 5,
+    "serving": 5,
+}
+# Unit tests of these two look inside; they are not packages.
+INTERNAL_MODULES_WITH_TESTS = {"deq_keras.structure", "deq_keras.linearization"}
+OTHER_BACKENDS = {"jax", "torch"}
+
+
+def _sources(folder):
+    return sorted((ROOT / folder).rglob("*.py"))
+
+
+def _module_name(path):
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _imports(path):
+    """Yields (module, name) of every absolute import; name is None for `import m`."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, None) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield from ((node.module, alias.name) for alias in node.names)
+
+
+def _room(module):
+    """`deq_keras.solvers.anderson` lives in the room `solvers`."""
+    return module.split(".")[1] if "." in module else None
+
+
+def _imported_rooms(path):
+    for module, name in _imports(path):
+        if module == "deq_keras":
+            yield name
+        elif module.startswith("deq_keras."):
+            yield _room(module)
+
+
+def _library_modules():
+    return [path for path in _sources("deq_keras") if path.parent != ROOT]
+
+
+def test_every_room_has_a_level():
+    rooms = {
+        path.stem
+        for path in (ROOT / "deq_keras").iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").exists()
+    } - {"__init__"}
+    assert rooms <= set(LEVELS)
+    assert {"structure", "linearization", "solvers", "gradients", "layers"} <= rooms
+
+
+@pytest.mark.parametrize("path", _library_modules(), ids=_module_name)
+def test_imports_look_down(path):
+    room = _room(_module_name(path))
+    if room is None:  # The package's own __init__ sees every room.
+        return
+    for imported in _imported_rooms(path):
+        assert imported in LEVELS, f"{path} imports deq_keras.{imported}"
+        is_own_room = imported == room
+        assert is_own_room or LEVELS[imported] < LEVELS[room], (
+            f"deq_keras.{room} (level {LEVELS[room]}) imports deq_keras.{imported} "
+            f"(level {LEVELS[imported]})"
+        )
+
+
+@pytest.mark.parametrize(
+    "room", [r for r in LEVELS if (ROOT / "deq_keras" / r).is_dir()]
+)
+def test_no_import_cycles_within_a_room(room):
+    folder = ROOT / "deq_keras" / room
+    graph = {
+        _module_name(path): {
+            target
+            for module, name in _imports(path)
+            if module.startswith(f"deq_keras.{room}")
+            for target in (f"{module}.{name}", module)
+            if target != f"deq_keras.{room}"
+        }
+        for path in folder.rglob("*.py")
+        if path.name != "__init__.py"
+    }
+
+    def visit(module, ancestors):
+        assert module not in ancestors, " -> ".join([*ancestors, module])
+        for target in graph.get(module, ()):
+            visit(target, [*ancestors, module])
+
+    for module in graph:
+        visit(module, [])
+
+
+def test_the_library_needs_no_other_framework():
+    for path in _sources("deq_keras"):
+        roots = {module.split(".")[0] for module, _ in _imports(path)}
+        assert not roots & OTHER_BACKENDS, path
+        assert not roots & {"training", "tests"}, path
+
+
+def _outside_modules():
+    return _sources("training") + _sources("tests")
+
+
+@pytest.mark.parametrize("path", _outside_modules(), ids=_module_name)
+def test_users_of_the_library_use_public_names(path):
+    for module, name in _imports(path):
+        if module.split(".")[0] != "deq_keras":
+            continue
+        if module in INTERNAL_MODULES_WITH_TESTS:
+            assert path.is_relative_to(ROOT / "tests"), f"{path} imports {module}"
+            continue
+        package = importlib.import_module(module)
+        assert hasattr(package, "__path__"), f"{path} imports the module {module}"
+        if name is not None:
+            assert name in package.__all__, f"{path} imports {module}.{name}"
+
+
+@pytest.mark.parametrize(
+    "package",
+    [p.parent for p in _sources("deq_keras") if p.name == "__init__.py"],
+    ids=lambda p: p.name,
+)
+def test_public_names_exist(package):
+    module = importlib.import_module(".".join(package.relative_to(ROOT).parts))
+    assert list(module.__all__) == sorted(set(module.__all__), key=_isort_key)
+    for name in module.__all__:
+        assert getattr(module, name, None) is not None
+
+
+def _isort_key(name):
+    """Constants, then classes, then functions, as ruff sorts `__all__`."""
+    is_class = name[0].isupper()
+    return (0 if name.isupper() and len(name) > 3 else 1 if is_class else 2, name)
+
+
+def test_source_has_no_assert():
+    for path in _sources("deq_keras") + _sources("training"):
+        tree = ast.parse(path.read_text())
+        assert not any(isinstance(node, ast.Assert) for node in ast.walk(tree)), path
+
+
+def test_rooms_have_telling_names():
+    for path in _sources("deq_keras") + _sources("training"):
+        assert path.stem not in {"utils", "misc", "common", "helpers"}, path

@@ -1,0 +1,86 @@
+"""The benchmark itself, on a small workload."""
+
+import json
+
+import numpy as np
+import pytest
+
+from training.benchmarks import report, solvers, timing
+from training.benchmarks import workloads as built
+from training.benchmarks.compiled_cell import CompiledCell
+from training.benchmarks.plan import Plan
+from training.benchmarks.precision import degrees_between
+from training.benchmarks.training_step import TrainingStep
+
+_EFFORT = timing.Effort(seconds=0.0, min_rounds=2, attempts=1)
+_SMALL = {"sizes": {"batch": 8, "hidden": 4}, "hidden": 4}
+_PLAN = Plan((6,), 4, (), _EFFORT, False, _SMALL)
+
+
+def test_run_measures_and_reports():
+    results = solvers.run(_PLAN, ["tiny_mlp"], log=lambda message: None)
+    assert json.loads(json.dumps(results)) == results
+    measured = results["deq_keras"]["tiny_mlp"]
+    for name in ("fixed_point_iteration", "anderson", "broyden"):
+        cost = measured["solve"][name]["6"]
+        assert cost["num_evaluations"] == 6
+        assert cost["ratio"]["median"] > 0
+        assert measured["train"][name]["statistics"]["deq_evaluations"] <= 4
+    assert set(results["left_out"]) == {"memory", "torchdeq"}
+    text = report.table(results)
+    assert "**tiny_mlp**" in text and "torchdeq was left out: not asked for." in text
+
+
+def test_a_solve_that_stops_early_is_refused():
+    workload = built.build("tiny_mlp", **_SMALL)
+    workload.cell.set_weights([0.0 * w for w in workload.cell.get_weights()])
+    from training.benchmarks.solving import solve_cost
+
+    with pytest.raises(RuntimeError, match="Received: 1 of 6 evaluations"):
+        solve_cost(workload, CompiledCell(workload), "anderson", 6, _EFFORT)
+
+
+def test_implicit_and_unrolled_steps_agree_at_convergence():
+    workload = built.build("tiny_mlp", **_SMALL)
+    implicit = TrainingStep(workload, "fixed_point_iteration", 60).gradient()
+    unrolled = TrainingStep(workload, "unrolled", 60).gradient()
+    assert degrees_between(implicit, unrolled) < 0.1
+
+
+def test_derivatives_equal_the_jacobian():
+    workload = built.build("tiny_mlp", "float64", **_SMALL)
+    cell = CompiledCell(workload)
+    (once,) = cell.differentiate(0, with_weights=False)()
+    (thrice,) = cell.differentiate(2, with_weights=False)()
+    slope = once / cell._cotangent  # df/dz is diagonal: each state is one number
+    np.testing.assert_allclose(thrice, slope**3 * cell._cotangent, rtol=1e-9)
+
+
+def test_ratio_is_numerator_over_denominator():
+    import time
+
+    ratio = timing.compare(lambda: time.sleep(0.03), lambda: time.sleep(0.01), _EFFORT)
+    assert 2.0 < ratio.median < 4.0
+    assert ratio.numerator.rounds == 2
+
+
+def test_degrees():
+    assert degrees_between(np.array([1.0, 0]), np.array([0, 2.0])) == pytest.approx(90)
+    assert degrees_between(np.ones(3), 5 * np.ones(3)) == pytest.approx(0, abs=1e-6)
+
+
+def test_missing_output_directory_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        solvers.main(["--out", "missing/directory/file.json"])
+    assert "create it first" in capsys.readouterr().err
+
+
+def test_missed_bound_is_named():
+    results = {"6": {"ratio": _ratio(1.5), "num_diverged": 0}}
+    ours = {"deq_keras": {"solve": {"anderson": results}}}
+    (row,) = report._solve_rows("conv_block", ours, "solve")
+    assert row[-1] == "<= 1.20: MISSED"
+
+
+def _ratio(median):
+    return {"median": median, "numerator": {"other_processors": 0.0}}

@@ -1,0 +1,63 @@
+"""A classification run of seconds."""
+
+import copy
+
+import pytest
+
+from training import config as configs
+from training.work_directory import WorkDirectory
+
+SMALL = {
+    "experiment": "classification",
+    "tensorboard": False,
+    "data": {
+        "batch_size": 16,
+        "train_examples": 72,
+        "test_examples": 40,
+        "augmentation": {"crop_padding": 1},
+    },
+    "model": {
+        "stem": {"filters": 4},
+        "cell": {
+            "class_name": "residual_block_cell",
+            "filters": 4,
+            "expansion": 1,
+            "groups": 2,
+            "dropout_rate": 0.25,
+        },
+        "solver": {"class_name": "anderson", "max_iter": 4},
+        "gradient": "phantom",
+        "head": {"dropout_rate": 0.2},
+    },
+    "optimizer": {"learning_rate": 0.01},
+    "phases": [{"epochs": 1}],
+    "evaluation": {"budgets": [1, 4], "num_samples": 8, "max_iter": 5},
+}
+
+
+@pytest.fixture
+def small():
+    """The plain config of a small classifier, to change as a test likes."""
+    return copy.deepcopy(SMALL)
+
+
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory):
+    """The `WorkDirectory` of a finished run with two variants. Tests only read it."""
+    from training.experiments import classification
+
+    mapping = copy.deepcopy(SMALL)
+    tied = {
+        "model.gradient": "unrolled",
+        "model.solver": {
+            "class_name": "fixed_point_iteration",
+            "max_iter": 3,
+            "tol": None,
+        },
+    }
+    mapping["variants"] = {"equilibrium": {}, "tied": tied}
+    mapping["tensorboard"] = True
+    path = tmp_path_factory.mktemp("finished") / "run"
+    directory = WorkDirectory.start(path, configs.resolve(mapping))
+    classification.run(directory.config, directory)
+    return directory

@@ -1,0 +1,132 @@
+import csv
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from training import checkpoint
+from training import config as configs
+from training import data as datasets
+from training import train as training
+from training.epoch_recorder import EpochRecorder
+from training.errors import InputError
+
+
+class Killed(Exception):
+    pass
+
+
+@pytest.fixture
+def kill_in_epoch(monkeypatch):
+    """Makes the next run die in the middle of an epoch, counted from 0."""
+
+    def arm(epoch):
+        def die(recorder, batch, logs=None):
+            if len(recorder.history) == epoch and batch == 2:
+                raise Killed
+
+        monkeypatch.setattr(EpochRecorder, "on_train_batch_end", die)
+
+    yield arm
+
+
+@pytest.fixture
+def phased(small):
+    """A config of two phases with everything random that there is."""
+    small["phases"] = [
+        {"name": "tied", "epochs": 1, "gradient": "unrolled"},
+        {"epochs": 2, "jacobian_regularizer": "jacobian_regularizer"},
+    ]
+    return configs.resolve(small)
+
+
+def run(config, folder):
+    folder.mkdir(exist_ok=True)
+    return training.train(config, datasets.load(config.data), folder)
+
+
+def variables(folder):
+    with np.load(folder / "checkpoint.npz") as file:
+        return {name: file[name] for name in file.files if name != "history"}
+
+
+@pytest.mark.slow
+def test_interrupted_run_continues_to_the_same_result(
+    tmp_path, phased, kill_in_epoch, monkeypatch
+):
+    model, history = run(phased, tmp_path / "whole")
+    for epoch in (0, 1, 2):
+        kill_in_epoch(epoch)
+        with pytest.raises(Killed):
+            run(phased, tmp_path / "parts")
+    monkeypatch.undo()
+    resumed_model, resumed_history = run(phased, tmp_path / "parts")
+    whole, parts = variables(tmp_path / "whole"), variables(tmp_path / "parts")
+    assert whole.keys() == parts.keys()
+    for name in whole:
+        np.testing.assert_array_equal(parts[name], whole[name])
+    for row, resumed in zip(history, resumed_history, strict=True):
+        assert {**row, "seconds": 0} == {**resumed, "seconds": 0}
+    assert [row["phase"] for row in history] == ["tied", "equilibrium", "equilibrium"]
+    images = tf.zeros((2, 8, 8, 1))
+    np.testing.assert_array_equal(resumed_model(images), model(images))
+    with open(tmp_path / "parts" / "history.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["epoch"] for row in rows] == ["1", "2", "3"]
+    assert rows[0]["deq_jacobian"] == "" and float(rows[1]["deq_jacobian"]) > 0
+
+
+def test_finished_run_is_only_loaded(tmp_path, small):
+    config = configs.resolve(small)
+    model, history = run(config, tmp_path)
+    before = (tmp_path / "checkpoint.npz").stat().st_mtime_ns
+    again, same_history = run(config, tmp_path)
+    assert (tmp_path / "checkpoint.npz").stat().st_mtime_ns == before
+    assert same_history == history
+    images = tf.zeros((2, 8, 8, 1))
+    np.testing.assert_allclose(again(images), model(images), atol=1e-6)
+
+
+@pytest.mark.slow
+def test_seed_decides_the_result(tmp_path, small):
+    losses = []
+    for seed in (0, 0, 1):
+        config = configs.resolve({**small, "seed": seed})
+        _, history = run(config, tmp_path / str(len(losses)))
+        losses.append(history[-1]["loss"])
+    assert losses[0] == losses[1] != losses[2]
+
+
+def test_checkpoint_of_another_model_is_refused(tmp_path, small):
+    run(configs.resolve(small), tmp_path)
+    (tmp_path / "model.keras").unlink()
+    small["optimizer"]["name"] = "sgd"
+    with pytest.raises(InputError, match="checkpoint of another model"):
+        run(configs.resolve(small), tmp_path)
+
+
+def test_loss_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(
+    tmp_path, small
+):
+    small["phases"] = [{"epochs": 2}]
+    small["optimizer"] = {"name": "sgd", "learning_rate": 1e38, "schedule": "constant"}
+    with pytest.raises(FloatingPointError, match="The loss is (nan|inf) in epoch"):
+        run(configs.resolve(small), tmp_path)
+    if (tmp_path / "checkpoint.npz").exists():
+        assert len(checkpoint.read_history(tmp_path / "checkpoint.npz")) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"model.solver.histroy": 3}, "`model.solver`.*histroy"),
+        ({"model.cell.groups": 3}, "`model.cell`"),
+        ({"model.cell.depth": 3}, "`model.cell`.*depth"),
+        ({"phases.0.gradient": {"class_name": "phantom", "steps": 3}}, "`phases.0"),
+        ({"optimizer.warmup_epochs": 1}, "warmup_epochs=1.0"),
+    ],
+)
+def test_check_names_the_part_that_cannot_be_made(small, change, words):
+    config = configs.resolve(small, change.items())
+    with pytest.raises(InputError, match=words):
+        training.check(config, datasets.load(config.data))

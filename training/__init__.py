@@ -1,0 +1,1 @@
+"""Pipelines that train, evaluate, diagnose and export deep equilibrium models."""

@@ -1,0 +1,7 @@
+"""`python -m training`, the same as the command `deq-keras`."""
+
+import sys
+
+from training.cli import main
+
+sys.exit(main())

@@ -1,0 +1,1 @@
+"""Benchmarks of the library; `deq-keras benchmark NAME` runs `NAME.main`."""

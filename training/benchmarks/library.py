@@ -1,0 +1,106 @@
+"""All measurements of this library on one workload."""
+
+from training.benchmarks import workloads
+from training.benchmarks.compiled_cell import CompiledCell
+from training.benchmarks.memory import peak_memory
+from training.benchmarks.precision import precision_cost
+from training.benchmarks.solving import PLAIN_LOOP, SOLVERS, solve_cost
+from training.benchmarks.timing import compare, measure
+from training.benchmarks.training_step import UNROLLED, step_cost
+
+# A tiny state leaves nothing to gain from half the bytes.
+_PRECISION_WORKLOADS = ("transformer_layer", "conv_block")
+
+# Products with the Jacobian over which the time of one is averaged.
+_PRODUCTS = 12
+
+
+def measure_times(name, plan, log):
+    """Returns all wall times of the library on one workload, as a dict.
+
+    Args:
+        name: one of `arrays.NAMES`.
+        plan: a `Plan`.
+        log: function that is told, in words, what is measured next.
+    """
+    workload = workloads.build(name, **plan.build_arguments)
+    cell = CompiledCell(workload)
+    log(f"{name}: f and its derivatives")
+    results = {
+        "calls": _call_times(cell, plan),
+        "solve": _solve_costs(workload, cell, plan, log),
+        "train": _step_costs(workload, cell, plan, log),
+    }
+    if plan.with_xla:
+        log(f"{name}: now under XLA")
+        cell = CompiledCell(workload, jit_compile=True)
+        results["solve_xla"] = _solve_costs(workload, cell, plan, log)
+    if name in _PRECISION_WORKLOADS:
+        results["mixed_bfloat16"] = _precision_costs(name, plan, log)
+    return results
+
+
+def measure_memory(name, plan, log):
+    """Returns the peak memory of training steps on one workload, in MiB, by solver and
+    budget."""
+    peaks = {}
+    for solver in (*SOLVERS, UNROLLED):
+        log(f"{name}: memory of a training step, {solver}")
+        peaks[solver] = {
+            budget: peak_memory(name, solver, budget, **plan.build_arguments)
+            for budget in plan.memory_budgets
+        }
+    return peaks
+
+
+def state_size(name, plan):
+    """Returns the size of one state in MiB."""
+    return workloads.build(name, **plan.build_arguments).target.numpy().nbytes / 2**20
+
+
+def _call_times(cell, plan):
+    """Milliseconds of f, of a product with its Jacobian, and of a back-propagation to
+    all weights. The latter two are differences of calls that evaluate f as well."""
+    product = cell.differentiate(0, with_weights=False)
+    products = cell.differentiate(_PRODUCTS, with_weights=False)
+    to_weights = cell.differentiate(0)
+    vjp = _difference(products, product, plan) / _PRODUCTS
+    return {
+        "evaluate": measure(cell.evaluate, plan.effort).median,
+        "vjp": vjp,
+        "backpropagate": vjp + _difference(to_weights, product, plan),
+    }
+
+
+def _difference(longer, shorter, plan):
+    ratio = compare(longer, shorter, plan.effort)
+    return ratio.numerator.median - ratio.denominator.median
+
+
+def _solve_costs(workload, cell, plan, log):
+    costs = {}
+    for solver in (PLAIN_LOOP, *SOLVERS):
+        log(f"{workload.name}: solve, {solver}")
+        costs[solver] = {
+            budget: solve_cost(workload, cell, solver, budget, plan.effort)
+            for budget in plan.solve_budgets
+        }
+    return costs
+
+
+def _step_costs(workload, cell, plan, log):
+    costs = {}
+    for solver in (*SOLVERS, UNROLLED):
+        log(f"{workload.name}: training step, {solver}")
+        costs[solver] = step_cost(workload, cell, solver, plan.step_budget, plan.effort)
+    return costs
+
+
+def _precision_costs(name, plan, log):
+    costs = {}
+    for solver in SOLVERS:
+        log(f"{name}: training step in mixed_bfloat16, {solver}")
+        costs[solver] = precision_cost(
+            name, solver, plan.step_budget, plan.effort, **plan.build_arguments
+        )
+    return costs

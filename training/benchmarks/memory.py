@@ -1,0 +1,46 @@
+"""Peak memory of a training step, each in a fresh process."""
+
+from training.benchmarks import fresh_process, resident_memory
+
+
+def peak_memory(workload, name, num_evaluations, repeats=5, **build_arguments):
+    """Returns the peak growth of memory in a training step, in MiB.
+
+    A child process compiles the step, evaluates f a few times, and then measures how
+    far the resident memory rises over that in the first steps. TensorFlow's allocator
+    keeps what it freed, so a step before the measurement would hide all later ones.
+
+    Args:
+        workload: one of `arrays.NAMES`.
+        name: a solver's name or `"unrolled"`, as `TrainingStep` takes it.
+        num_evaluations: int. The exact budget of the forward and of the adjoint solve.
+        repeats: int. Steps that are watched. Defaults to `5`.
+        **build_arguments: of `workloads.build`; JSON values.
+    """
+    request = {
+        "workload": workload,
+        "name": name,
+        "num_evaluations": num_evaluations,
+        "repeats": repeats,
+        "build_arguments": build_arguments,
+    }
+    return fresh_process.run(
+        "training.benchmarks.memory",
+        request,
+        environment=resident_memory.ENVIRONMENT,
+    )
+
+
+def _measure(workload, name, num_evaluations, repeats, build_arguments):
+    from training.benchmarks import workloads
+    from training.benchmarks.compiled_cell import CompiledCell
+    from training.benchmarks.training_step import TrainingStep
+
+    built = workloads.build(workload, **build_arguments)
+    step = TrainingStep(built, name, num_evaluations)
+    CompiledCell(built).evaluate()
+    return resident_memory.peak_growth(step, repeats)
+
+
+if __name__ == "__main__":
+    fresh_process.answer(_measure)

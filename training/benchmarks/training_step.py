@@ -1,0 +1,76 @@
+"""Training steps through an equilibrium, and what they cost."""
+
+import numpy as np
+import tensorflow as tf
+
+import deq_keras
+from training.benchmarks.solving import exact_solver
+from training.benchmarks.timing import compare
+
+UNROLLED = "unrolled"
+
+
+class TrainingStep:
+    """Loss mean((z* - target)^2) and its parameter gradient, compiled.
+
+    Args:
+        workload: a `workloads.Workload`.
+        name: a solver's name, which then solves the forward and the adjoint equation,
+            or `UNROLLED` for back-propagation through plain iterations.
+        num_evaluations: int. The exact budget of each of the two solves.
+    """
+
+    def __init__(self, workload, name, num_evaluations):
+        is_unrolled = name == UNROLLED
+        solver = (
+            deq_keras.solvers.FixedPointIteration(num_evaluations, tol=None)
+            if is_unrolled
+            else exact_solver(name, num_evaluations)
+        )
+        self._cell = workload.cell
+        self._deq = deq_keras.layers.DEQ(
+            workload.cell,
+            solver=solver,
+            gradient="unrolled" if is_unrolled else "implicit",
+            dtype=workload.cell.dtype_policy,
+            name="deq",
+        )
+        self._arguments = workload.injection, workload.target
+        step = tf.function(self._step)
+        self._compiled = step.get_concrete_function(*self._arguments)
+
+    def __call__(self):
+        """Returns the loss and the gradients of the cell's weights."""
+        return self._compiled(*self._arguments)
+
+    def gradient(self):
+        """Returns the gradient of all weights as one float64 vector."""
+        _, gradients = self()
+        return np.concatenate([np.asarray(g, np.float64).ravel() for g in gradients])
+
+    def statistics(self):
+        """Returns the layer's own statistics of the last steps, as floats."""
+        return {metric.name: float(metric.result()) for metric in self._deq.metrics}
+
+    def _step(self, injection, target):
+        with tf.GradientTape() as tape:
+            state = tf.cast(self._deq(injection, training=True), target.dtype)
+            loss = tf.reduce_mean(tf.square(state - target))
+        return loss, tape.gradient(loss, self._cell.trainable_variables)
+
+
+def step_cost(workload, cell, name, num_evaluations, effort):
+    """Returns the cost of a training step over its ideal, and the step's statistics.
+
+    The ideal is `CompiledCell.ideal_step`.
+
+    Args:
+        workload: a `workloads.Workload`.
+        cell: its `CompiledCell`.
+        name: what `TrainingStep` takes.
+        num_evaluations: int. The exact budget of each of the two solves.
+        effort: a `timing.Effort`.
+    """
+    step = TrainingStep(workload, name, num_evaluations)
+    ratio = compare(step, cell.ideal_step(num_evaluations), effort)
+    return {"ratio": ratio, "statistics": step.statistics()}

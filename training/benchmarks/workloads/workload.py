@@ -1,0 +1,55 @@
+"""A benchmark workload: a cell with its weights, its injection and a target."""
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from training.benchmarks.arrays import arrays
+from training.benchmarks.workloads.conv_block_cell import ConvBlockCell
+from training.benchmarks.workloads.tiny_mlp_cell import TinyMLPCell
+from training.benchmarks.workloads.transformer_layer_cell import TransformerLayerCell
+
+_CELLS = {
+    "transformer_layer": TransformerLayerCell,
+    "conv_block": ConvBlockCell,
+    "tiny_mlp": TinyMLPCell,
+}
+
+
+class Workload(NamedTuple):
+    """What is solved.
+
+    Attributes:
+        name: as in `arrays.NAMES`.
+        cell: a built `EquilibriumCell` that carries the workload's weights.
+        injection: tensor like the state, in the cell's compute dtype.
+        target: tensor like the state, float32 (float64 for a float64 cell).
+    """
+
+    name: str
+    cell: Any
+    injection: tf.Tensor
+    target: tf.Tensor
+
+
+def build(name, dtype="float32", sizes=None, **cell_arguments):
+    """Returns the workload of that name.
+
+    Args:
+        name: one of `arrays.NAMES`.
+        dtype: dtype policy of the cell, such as `"float32"`, `"float64"` or
+            `"mixed_bfloat16"`. Defaults to `"float32"`.
+        sizes: dict of sizes for `arrays.arrays`. `None`: the benchmark's.
+        **cell_arguments: of the cell, where they differ from the benchmark's.
+    """
+    values = arrays(name, **(sizes or {}))
+    cell = _CELLS[name](dtype=dtype, **cell_arguments)
+    shape = values.injection.shape
+    cell.build(shape, shape)
+    cell.set_weights(list(values.weights.values()))
+    return Workload(
+        name,
+        cell,
+        injection=tf.constant(values.injection, cell.compute_dtype),
+        target=tf.constant(values.target, cell.variable_dtype),
+    )

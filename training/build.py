@@ -1,0 +1,116 @@
+"""Makes a classifier and its optimizer from their configs."""
+
+import keras
+
+import deq_keras
+from training.errors import InputError
+from training.phases import set_parts
+
+_CELLS = {"residualblockcell": deq_keras.layers.ResidualBlockCell}
+
+
+def build_classifier(config, data, precision):
+    """Returns the functional model pixels -> stem -> DEQ(cell) -> head -> logits.
+
+    Pixels are normalised inside, so that a saved model takes raw images. With
+    `gradient: unrolled` and a `fixed_point_iteration` of `max_iter: L` and `tol: null`
+    it is the explicit weight-tied network of L layers.
+
+    Args:
+        config: a `ModelConfig`.
+        data: the `ImageData`, for the shapes and the normalisation.
+        precision: str. The dtype policy of all layers; logits are float32.
+
+    Raises:
+        InputError: if the cell, solver, gradient or regulariser refuses an argument.
+    """
+    policy = keras.DTypePolicy(precision)
+    pixels = keras.Input(data.training.images.shape[1:], name="pixels")
+    variance = [deviation**2 for deviation in data.standard_deviation]
+    features = keras.layers.Normalization(
+        mean=list(data.mean), variance=variance, dtype=policy, name="normalization"
+    )(pixels)
+    features = _stem(features, config.stem, policy)
+    equilibrium = deq_keras.layers.DEQ(
+        _cell(config.cell, policy), dtype=policy, name="deq"
+    )
+    set_parts(equilibrium, config, "model")
+    features = equilibrium(features)
+    logits = _head(features, config.head, data.num_classes, policy)
+    return keras.Model(pixels, logits, name="classifier")
+
+
+def build_optimizer(config, num_epochs, steps_per_epoch, precision):
+    """Returns the optimizer of an `OptimizerConfig` for a run of `num_epochs`."""
+    warmup = round(config.warmup_epochs * steps_per_epoch)
+    total = num_epochs * steps_per_epoch
+    if warmup >= total:
+        raise InputError(
+            f"`optimizer.warmup_epochs` must be less than the {num_epochs} epochs of "
+            f"all phases. Received: warmup_epochs={config.warmup_epochs}."
+        )
+    peak = config.learning_rate
+    last = {"constant": peak, "cosine": config.final_learning_rate}[config.schedule]
+    schedule = keras.optimizers.schedules.CosineDecay(
+        initial_learning_rate=0.0 if warmup else peak,
+        decay_steps=total - warmup,
+        alpha=last / peak,
+        warmup_target=peak if warmup else None,
+        warmup_steps=warmup,
+    )
+    arguments = {
+        "learning_rate": schedule,
+        "weight_decay": config.weight_decay,
+        "global_clipnorm": config.clip_norm,
+    }
+    if config.name == "sgd":
+        optimizer = keras.optimizers.SGD(momentum=0.9, nesterov=True, **arguments)
+    else:
+        optimizer = keras.optimizers.Adam(**arguments)
+    if precision == "mixed_float16":
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+    return optimizer
+
+
+def _stem(features, config, policy):
+    features = keras.layers.Conv2D(
+        config.filters,
+        config.kernel_size,
+        strides=config.strides,
+        padding="same",
+        use_bias=False,
+        dtype=policy,
+        name="stem_convolution",
+    )(features)
+    features = keras.layers.BatchNormalization(
+        momentum=0.9, dtype=policy, name="stem_normalization"
+    )(features)
+    return keras.layers.ReLU(dtype=policy, name="stem_activation")(features)
+
+
+def _head(features, config, num_classes, policy):
+    if config.pool_size is None:
+        pooling = keras.layers.GlobalAveragePooling2D(dtype=policy, name="head_pooling")
+        features = pooling(features)
+    else:
+        features = keras.layers.AveragePooling2D(
+            config.pool_size, dtype=policy, name="head_pooling"
+        )(features)
+        features = keras.layers.Flatten(dtype=policy, name="head_flattening")(features)
+    if config.dropout_rate:
+        features = keras.layers.Dropout(
+            config.dropout_rate, dtype=policy, name="head_dropout"
+        )(features)
+    dtype = "float64" if policy.compute_dtype == "float64" else "float32"
+    return keras.layers.Dense(num_classes, dtype=dtype, name="logits")(features)
+
+
+def _cell(config, policy):
+    if isinstance(config, str):
+        config = {"class_name": config}
+    arguments = {key: value for key, value in config.items() if key != "class_name"}
+    cls = _CELLS[config["class_name"].replace("_", "").lower()]
+    try:
+        return cls(**arguments, dtype=policy, name="cell")
+    except (TypeError, ValueError) as error:
+        raise InputError(f"`model.cell`: {error}") from error

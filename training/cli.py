@@ -1,0 +1,189 @@
+"""The command `deq-keras`. TensorFlow is imported when the input has been validated."""
+
+import argparse
+import importlib
+import os
+import sys
+from pathlib import Path
+
+from training import config as configs
+from training.errors import InputError
+from training.work_directory import WorkDirectory
+
+BENCHMARKS = ("solvers",)
+
+
+def main(argv=None):
+    """Runs one command and returns the exit status.
+
+    Args:
+        argv: list of strings; `None` takes those of the process.
+
+    Returns:
+        0 on success, 2 where the user's input cannot be used, 1 for a run that failed.
+    """
+    arguments = _parser().parse_args(argv)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    try:
+        return arguments.command(arguments) or 0
+    except InputError as error:
+        print(f"deq-keras: error: {error}", file=sys.stderr)
+        return 2
+    except FloatingPointError as error:
+        print(f"deq-keras: failed: {error}", file=sys.stderr)
+        return 1
+
+
+def _train(arguments):
+    config = configs.load(arguments.config, arguments.overrides)
+    path = arguments.work_dir or _default_work_directory(arguments.config)
+    enter = WorkDirectory.resume if arguments.resume else WorkDirectory.start
+    directory = enter(path, config)
+    module = importlib.import_module(f"training.experiments.{config.experiment}")
+    return module.run(config, directory)
+
+
+def _evaluate(arguments):
+    directory, names = _selected(arguments)
+    from training import data as datasets
+    from training.experiments import classification
+
+    for name in names:
+        model = classification.load_variant(directory, name)
+        data = datasets.load(configs.variant(directory.config, name).data)
+        classification.evaluate_variant(model, directory, name, data, arguments.budgets)
+    return _report(arguments)
+
+
+def _diagnose(arguments):
+    directory, names = _selected(arguments)
+    from training import data as datasets
+    from training.experiments import classification
+
+    for name in names:
+        model = classification.load_variant(directory, name)
+        data = datasets.load(configs.variant(directory.config, name).data)
+        classification.diagnose_variant(model, directory, name, data)
+        print(f"{name}: residuals.png, residuals.csv, diagnosis.json")
+    return _report(arguments)
+
+
+def _export(arguments):
+    directory, names = _selected(arguments)
+    if len(names) > 1:
+        raise InputError(f"Choose one --variant of {', '.join(names)}.")
+    from training import data as datasets
+    from training.experiments import classification
+    from training.export import export
+
+    model = classification.load_variant(directory, names[0])
+    data = datasets.load(configs.variant(directory.config, names[0]).data)
+    difference = export(model, data.test.images[:8], arguments.out)
+    print(
+        f"Exported {names[0]} to {arguments.out}. Reloaded, its logits agree to "
+        f"{difference:.1e}."
+    )
+
+
+def _benchmark(arguments):
+    module = importlib.import_module(f"training.benchmarks.{arguments.name}")
+    return module.main(arguments.arguments)
+
+
+def _report(arguments):
+    directory, _ = _selected(arguments)
+    from training.report import report
+
+    print(report(directory))
+
+
+def _selected(arguments):
+    """Returns the work directory of the arguments and the names of the variants."""
+    directory = WorkDirectory.open(arguments.work_dir)
+    if directory.config.experiment != "classification":
+        raise InputError(
+            f"This command is for classification experiments. {directory.path} holds "
+            f"the experiment `{directory.config.experiment}`."
+        )
+    name = getattr(arguments, "variant", None)
+    if name is not None:
+        configs.variant(directory.config, name)
+    return directory, [name] if name else list(directory.config.variants)
+
+
+def _default_work_directory(config_path):
+    path = Path(config_path).resolve()
+    return Path("runs") / f"{path.parent.name}-{path.stem}"
+
+
+def _parser():
+    parser = argparse.ArgumentParser(
+        prog="deq-keras", description="Trains and examines deep equilibrium models."
+    )
+    commands = parser.add_subparsers(required=True, metavar="command")
+    _add_train(commands)
+    evaluate = _add(
+        commands, "evaluate", _evaluate, "accuracy at budgets of evaluations"
+    )
+    _add_work_directory(evaluate)
+    evaluate.add_argument(
+        "--budgets",
+        type=_positive,
+        nargs="+",
+        metavar="NFE",
+        help="default: the config's",
+    )
+    diagnose = _add(commands, "diagnose", _diagnose, "residual curves, spectral radius")
+    _add_work_directory(diagnose)
+    export = _add(commands, "export", _export, "write a SavedModel and check it")
+    _add_work_directory(export)
+    export.add_argument("--out", required=True, help="a new folder for the SavedModel")
+    benchmark = _add(commands, "benchmark", _benchmark, "measure the library's speed")
+    benchmark.add_argument("name", choices=BENCHMARKS)
+    benchmark.add_argument(
+        "arguments", nargs=argparse.REMAINDER, help="arguments of the benchmark"
+    )
+    report = _add(commands, "report", _report, "print the table of a run")
+    report.add_argument("work_dir", help="the work directory of a run")
+    return parser
+
+
+def _add(commands, name, function, description):
+    parser = commands.add_parser(name, help=description, description=description)
+    parser.set_defaults(command=function)
+    return parser
+
+
+def _add_train(commands):
+    train = _add(commands, "train", _train, "train what a config describes")
+    train.add_argument(
+        "config", help="a YAML file, for example configs/digits/main.yaml"
+    )
+    train.add_argument(
+        "--work-dir",
+        metavar="DIR",
+        help="new folder for all the run writes (default: runs/<folder>-<config>)",
+    )
+    train.add_argument(
+        "--resume", action="store_true", help="continue the run in the work directory"
+    )
+    train.add_argument(
+        "--set",
+        dest="overrides",
+        action="append",
+        default=[],
+        metavar="A.B=C",
+        help="replace a value of the config; may be repeated",
+    )
+
+
+def _add_work_directory(parser):
+    parser.add_argument("work_dir", help="the work directory of a finished run")
+    parser.add_argument("--variant", metavar="NAME", help="default: all variants")
+
+
+def _positive(text):
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return value

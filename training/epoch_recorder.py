@@ -1,0 +1,76 @@
+"""Puts every finished epoch on disk."""
+
+import csv
+import io
+import math
+import time
+
+import keras
+
+from training import checkpoint
+from training.atomic_file import replacing, write_text
+
+
+class EpochRecorder(keras.callbacks.Callback):
+    """Saves history, best model and checkpoint at the end of every epoch.
+
+    The checkpoint comes last: whatever is interrupted before it is done again on
+    resuming, with the same result.
+
+    Args:
+        folder: where `history.csv`, `best.keras` and `checkpoint.npz` go.
+        history: list of one dict for each epoch that is done; grows.
+        phase: str. The name of the current phase, a column of the history.
+    """
+
+    def __init__(self, folder, history, phase):
+        super().__init__()
+        self.folder = folder
+        self.history = history
+        self.phase = phase
+        self._start = None
+        self._seconds = None
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._start = time.perf_counter()
+        self._seconds = None
+
+    def on_test_begin(self, logs=None):
+        self._seconds = time.perf_counter() - self._start
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs = {name: float(value) for name, value in logs.items()}
+        if not math.isfinite(logs["loss"]):
+            raise FloatingPointError(
+                f"The loss is {logs['loss']} in epoch {epoch + 1}. The checkpoint of "
+                "the epoch before is kept. A lower optimizer.learning_rate, "
+                "optimizer.clip_norm or a jacobian_regularizer may help."
+            )
+        # NaN: nothing was recorded, as for training statistics in validation.
+        known = {name: value for name, value in logs.items() if not math.isnan(value)}
+        row = {"epoch": epoch + 1, "phase": self.phase, "seconds": self._seconds}
+        row.update(known)
+        is_best = all(
+            row["val_accuracy"] > earlier["val_accuracy"] for earlier in self.history
+        )
+        self.history.append(row)
+        if is_best:
+            save_model(self.model, self.folder / "best.keras")
+        write_history(self.folder / "history.csv", self.history)
+        checkpoint.save(self.folder / "checkpoint.npz", self.model, self.history)
+
+
+def save_model(model, path):
+    """Saves a `.keras` file atomically."""
+    with replacing(path) as temporary:
+        model.save(temporary)
+
+
+def write_history(path, history):
+    """Writes the history as CSV, with the columns of all phases."""
+    columns = dict.fromkeys(name for row in history for name in row)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(history)
+    write_text(path, text.getvalue())

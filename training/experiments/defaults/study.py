@@ -1,0 +1,118 @@
+"""Trains and measures the models of all tasks, seeds and variants."""
+
+import json
+import math
+
+import keras
+
+from training import config as configs
+from training.atomic_file import write_text
+from training.epoch_recorder import save_model, write_history
+from training.errors import InputError
+from training.experiments.defaults import table
+from training.experiments.defaults.measure import measure
+from training.experiments.defaults.model import build, fit
+from training.experiments.defaults.task import TASKS
+from training.experiments.synthetic.table import to_csv
+
+
+def run(config, directory):
+    """Runs the study; prints and saves the table.
+
+    Writes `results.csv` and `results.json` (all runs), `summary.csv`, `summary.json`
+    and `report.txt` (by task and variant), and for each run a folder with its model,
+    history and result.
+
+    Args:
+        config: the `DefaultsConfig`.
+        directory: its `WorkDirectory`. Runs that are already finished in it are kept.
+
+    Raises:
+        InputError: if a part of the config cannot be used.
+    """
+    _check(config)
+    results = []
+    for index in range(len(config.tasks)):
+        for seed in config.seeds:
+            for variant in config.variants:
+                result = _finished_run(config, directory, index, variant, seed)
+                results.append(result)
+                print(_line(result), flush=True)
+    _write_tables(config, directory.path, results)
+    print(f"\nModels and tables are in {directory.path}.")
+
+
+def _check(config):
+    names = [task.name for task in config.tasks]
+    if len(set(names)) < len(names):
+        raise InputError(
+            f"`tasks` must have different names. Received: {', '.join(names)}."
+        )
+    if config.reference not in config.variants:
+        raise InputError(
+            f"`reference` must be one of the variants, {', '.join(config.variants)}. "
+            f"Received: reference={config.reference!r}."
+        )
+
+
+def _finished_run(config, directory, index, variant, seed):
+    """Returns the result of a run, from its folder if it is already there."""
+    task_name = config.tasks[index].name
+    folder = directory.run(f"{task_name}-{variant}-seed-{seed}")
+    file = folder / "result.json"
+    if file.is_file():
+        return json.loads(file.read_text(encoding="utf-8"))
+    # Dozens of models would otherwise pile up in Keras' global state.
+    keras.utils.clear_session()
+    changed = configs.variant(config, variant)
+    task_config, task = changed.tasks[index], TASKS[task_name]
+    training, testing = task.draw(task_config, seed)
+    model = build(changed.equilibrium, task_config, training.inputs.shape[1:], seed)
+    history, seconds = fit(model, task_config, training)
+    write_history(folder / "history.csv", history)
+    save_model(model, folder / "model.keras")
+    loss = history[-1]["loss"]
+    result = {
+        "task": task_name,
+        "variant": variant,
+        "seed": seed,
+        "loss": loss if math.isfinite(loss) else None,
+        "seconds": seconds,
+        **measure(model, task.score, testing, changed.measurement),
+    }
+    # Last: it says that the run is finished.
+    _write_json(file, result)
+    return result
+
+
+def _write_tables(config, path, results):
+    summaries = table.summarize(results, config.reference)
+    _write_json(path / "results.json", results)
+    _write_json(path / "summary.json", summaries)
+    write_text(path / "results.csv", to_csv(results))
+    write_text(path / "summary.csv", to_csv(summaries))
+    text = (
+        "Mean +- standard deviation over seeds, without failed runs. The score is "
+        "test accuracy,\nfor regression R^2, in %, at the budget that was trained and "
+        "at a longer one; residual and\nNFE are those of the trained budget. The twin "
+        f"is the variant `{config.reference}`.\n\n"
+        f"{table.render(summaries, config.measurement.long_budget)}"
+    )
+    write_text(path / "report.txt", text + "\n")
+    print(f"\n{text}")
+
+
+def _line(result):
+    name = f"{result['task']}, seed {result['seed']}, {result['variant']}"
+    if None in result.values():
+        return f"{name}: failed, not all numbers are finite"
+    return (
+        f"{name}: score {result['score']:.2f}, {result['long_score']:.2f} with the "
+        f"long budget, residual {result['residual']:.4f}, spectral radius "
+        f"{result['spectral_radius']:.3f}, NFE {result['evaluations']:.1f} "
+        f"({result['seconds']:.0f} s)"
+    )
+
+
+def _write_json(path, value):
+    write_text(path, json.dumps(value, indent=2) + "\n")

@@ -1,0 +1,91 @@
+"""The table of the study of the defaults."""
+
+import statistics
+
+_KEYS = ("task", "variant", "seed")
+_COLUMNS = (
+    ("score", 2),
+    ("gap", 2),
+    ("long_score", 2),
+    ("residual", 4),
+    ("spectral_radius", 3),
+    ("evaluations", 1),
+    ("seconds", 1),
+)
+
+
+def summarize(results, reference):
+    """Returns one dict for each task and variant: mean and deviation over the seeds.
+
+    Args:
+        results: list of one dict for each run, with `task`, `variant` and `seed`.
+        reference: str. The variant with which the others are compared.
+
+    Returns:
+        A list of dicts of `task`, `variant`, `runs`, `failed`, the number of runs in
+        which a measured number is not finite, and `<name>_mean` and `<name>_std` of
+        every number over the other runs. `gap` is the score less the reference's with
+        the same seed. Without a number the mean is `None`, with a single one the
+        deviation.
+    """
+    references = {
+        (result["task"], result["seed"]): result["score"]
+        for result in results
+        if result["variant"] == reference
+    }
+    groups = {}
+    for result in results:
+        baseline = references.get((result["task"], result["seed"]))
+        known = baseline is not None and result["score"] is not None
+        gap = result["score"] - baseline if known else None
+        group = groups.setdefault((result["task"], result["variant"]), [])
+        group.append((result, gap))
+    return [_summary(key, group) for key, group in groups.items()]
+
+
+def render(summaries, long_budget):
+    """Returns the summaries as text, one block of lines for each task.
+
+    Args:
+        summaries: what `summarize` returned.
+        long_budget: int. Evaluations of the longer solve, for the heading.
+    """
+    heading = ["task", "variant", "failed", "score", "less twin's"]
+    heading += [f"at NFE {long_budget}", "residual", "radius", "NFE", "seconds"]
+    rows = [heading]
+    for summary in summaries:
+        if summary["task"] != rows[-1][0] and len(rows) > 1:
+            rows.append([""] * len(heading))
+        cells = [_cell(summary, name, digits) for name, digits in _COLUMNS]
+        failed = f"{summary['failed']}/{summary['runs']}"
+        rows.append([summary["task"], summary["variant"], failed, *cells])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(c.rjust(w) for c, w in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
+
+
+def _summary(key, group):
+    trained = [
+        {**result, "gap": gap} for result, gap in group if None not in result.values()
+    ]
+    summary = {
+        "task": key[0],
+        "variant": key[1],
+        "runs": len(group),
+        "failed": len(group) - len(trained),
+    }
+    for name in (*(name for name in group[0][0] if name not in _KEYS), "gap"):
+        values = [run[name] for run in trained if run[name] is not None]
+        summary[f"{name}_mean"] = statistics.fmean(values) if values else None
+        summary[f"{name}_std"] = statistics.stdev(values) if len(values) > 1 else None
+    return summary
+
+
+def _cell(summary, name, digits):
+    mean, spread = summary[f"{name}_mean"], summary[f"{name}_std"]
+    if mean is None:
+        return "-"
+    text = f"{mean:.{digits}f}"
+    return text if spread is None else f"{text} +- {spread:.{digits}f}"

@@ -1,0 +1,94 @@
+"""What is measured of a trained scalar model."""
+
+import numpy as np
+import tensorflow as tf
+
+import deq_keras
+
+
+def measure(model, pairs, config):
+    """Measures the error, the slope df/dz and the evaluations of solves.
+
+    Args:
+        model: a trained model.
+        pairs: the validation `Pairs`.
+        config: a `MeasurementConfig`.
+
+    Returns:
+        A dict of `failed` (whether a constant would predict better), `mse`, `rmse`, `mean_slope` (mean |df/dz| at the equilibrium, exact),
+        `max_slope` (the largest), `share_above_one` (of samples with |df/dz| >= 1,
+        where plain iteration cannot converge) and `solvers`: name -> dict of
+        `evaluations` (mean), `not_converged` (number of samples) and `rmse`.
+    """
+    layer = model.get_layer("deq")
+    solution = layer.solve(pairs.x)
+    slope = np.abs(slopes(layer, pairs.x, solution.point))
+    squared_error = float(np.mean(np.square(solution.value.numpy() - pairs.y)))
+    return {
+        # NaN weights count too: such a layer returns the zeros that it starts from.
+        "failed": not squared_error < float(np.var(pairs.y)),
+        "mse": squared_error,
+        "rmse": squared_error**0.5,
+        "mean_slope": float(slope.mean()),
+        "max_slope": float(slope.max()),
+        "share_above_one": float(np.mean(slope >= 1.0)),
+        "solvers": {
+            name: _count(layer, pairs, name, config) for name in config.solvers
+        },
+    }
+
+
+def slopes(layer, x, state):
+    """Returns df/dz at a state, `(batch,)`: the product of a scalar Jacobian with 1."""
+    linearization = layer.linearize(x, state)
+    return linearization.vjp(tf.ones_like(linearization.value)).numpy()[:, 0]
+
+
+def surface(layer, x, z):
+    """Returns f(z; x) for every pair of the vectors x and z, `(len(z), len(x))`."""
+    grid_x, grid_z = np.meshgrid(x, z)  # (Z, X) each
+    injection = layer.cell.inject(_column(grid_x))
+    return layer.cell(_column(grid_z), injection).numpy().reshape(grid_x.shape)
+
+
+def trajectory(layer, x, solver, evaluations):
+    """Returns the points at which a solver evaluates f(.; x), from z = 0 on.
+
+    Args:
+        layer: the `DEQ` layer.
+        x: float.
+        solver: str. Name of the solver.
+        evaluations: int. Number of points.
+    """
+    # Without a tolerance, a solve of k evaluations returns the k-th of its points.
+    settings = {"class_name": solver, "max_iter": evaluations, "tol": None}
+    solver = deq_keras.solvers.get(settings)
+    points = [
+        _solve(layer, _column(x), solver, max_iter).point
+        for max_iter in range(1, evaluations + 1)
+    ]
+    return np.array([point.numpy().item() for point in points])
+
+
+def _count(layer, pairs, name, config):
+    settings = {"class_name": name, "max_iter": config.max_iter, "tol": config.tol}
+    solution = _solve(layer, pairs.x, deq_keras.solvers.get(settings))
+    is_open = solution.status.numpy() != deq_keras.solvers.CONVERGED
+    error = solution.value.numpy() - pairs.y
+    return {
+        "evaluations": float(np.mean(solution.num_evaluations)),
+        "not_converged": int(is_open.sum()),
+        "rmse": float(np.sqrt(np.mean(np.square(error)))),
+    }
+
+
+def _solve(layer, x, solver, max_iter=None):
+    """Solves with another solver than the layer's, which stays as it is."""
+    cell = layer.cell
+    injection = cell.inject(x)
+    start = cell.initial_state(injection)
+    return solver.solve(lambda state: cell(state, injection), start, max_iter)
+
+
+def _column(values):
+    return tf.reshape(tf.cast(values, tf.float32), (-1, 1))

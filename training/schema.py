@@ -1,0 +1,206 @@
+"""What the config of a classification experiment may say, with all defaults."""
+
+from dataclasses import MISSING, dataclass, field
+from typing import Any, Literal
+
+SOLVERS = ("fixed_point_iteration", "anderson", "broyden")
+GRADIENTS = ("implicit", "neumann", "phantom", "unrolled")
+REGULARIZERS = ("jacobian_regularizer", "contraction_regularizer")
+CELLS = ("residual_block_cell",)
+INHERIT = "inherit"
+
+_NUMBER = {"minimum": 1}
+_FRACTION = {"minimum": 0.0, "maximum": 1.0}
+
+
+def _component(names, default=MISSING, nullable=False, arguments=None):
+    metadata = {
+        "component": names,
+        "nullable": nullable,
+        "arguments": arguments or {},
+    }
+    return field(default=default, metadata=metadata)
+
+
+def _solver(default, *extra):
+    return _component((*SOLVERS, *extra), default)
+
+
+def _gradient(default, *extra):
+    adjoint = {"component": SOLVERS, "nullable": True}
+    names = (*GRADIENTS, *extra)
+    return _component(names, default, arguments={"solver": adjoint})
+
+
+def _regularizer(default, *extra):
+    return _component((*REGULARIZERS, *extra), default, nullable=True)
+
+
+@dataclass(frozen=True)
+class AugmentationConfig:
+    """Random changes of the training images.
+
+    Args:
+        crop_padding: pixels of zeros around the image from which a random crop of the
+            original size is cut.
+        horizontal_flip: whether half of the images are mirrored.
+    """
+
+    crop_padding: int = field(default=0, metadata={"minimum": 0})
+    horizontal_flip: bool = False
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """The images.
+
+    Args:
+        name: `digits` (embedded) or `cifar10`.
+        directory: folder of CIFAR-10 TFRecord shards; null loads it through
+            TensorFlow Datasets.
+        batch_size: of a training step. The last, partial batch is kept.
+        evaluation_batch_size: of evaluation.
+        validation_examples: training images held out for the validation of each epoch,
+            the last ones. With 0 the test images serve for it as well, and the best
+            epoch is then chosen by looking at them; tables always use the last epoch.
+        train_examples: only the first so many training images; null takes all.
+        test_examples: only the first so many test images; null takes all.
+        augmentation: random changes of the training images.
+    """
+
+    name: Literal["digits", "cifar10"] = "digits"
+    directory: str | None = None
+    batch_size: int = field(default=64, metadata=_NUMBER)
+    evaluation_batch_size: int = field(default=256, metadata=_NUMBER)
+    validation_examples: int = field(default=0, metadata={"minimum": 0})
+    train_examples: int | None = field(default=None, metadata=_NUMBER)
+    test_examples: int | None = field(default=None, metadata=_NUMBER)
+    augmentation: AugmentationConfig = AugmentationConfig()
+
+
+@dataclass(frozen=True)
+class StemConfig:
+    """Convolution, batch normalisation and ReLU before the equilibrium layer."""
+
+    filters: int = field(default=24, metadata=_NUMBER)
+    kernel_size: int = field(default=3, metadata=_NUMBER)
+    strides: int = field(default=1, metadata=_NUMBER)
+
+
+@dataclass(frozen=True)
+class HeadConfig:
+    """Pooling, dropout and a dense layer after the equilibrium layer.
+
+    Args:
+        pool_size: side of the average pooling windows before flattening; null pools
+            over all positions.
+        dropout_rate: of the pooled features.
+    """
+
+    pool_size: int | None = field(default=2, metadata=_NUMBER)
+    dropout_rate: float = field(default=0.0, metadata={"minimum": 0.0, "maximum": 0.99})
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Stem, `DEQ(cell)` and head. A phase may replace solver, gradient, regulariser.
+
+    Each of them is a name of `deq_keras`, alone or with arguments:
+    `{class_name: anderson, max_iter: 12}`.
+    """
+
+    cell: Any = _component(CELLS)
+    stem: StemConfig = StemConfig()
+    solver: Any = _solver("anderson")
+    gradient: Any = _gradient("implicit")
+    jacobian_regularizer: Any = _regularizer(None)
+    head: HeadConfig = HeadConfig()
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """The optimizer and its learning rate.
+
+    Args:
+        name: `adam` or `sgd` (with Nesterov momentum 0.9).
+        learning_rate: the highest one.
+        schedule: `cosine` falls to `final_learning_rate` in the last step of the last
+            phase; `constant` does not.
+        warmup_epochs: epochs in which the learning rate rises linearly from 0.
+        weight_decay: decoupled; null for none.
+        clip_norm: bound of the global gradient norm; null for none.
+    """
+
+    name: Literal["adam", "sgd"] = "adam"
+    learning_rate: float = field(default=1e-3, metadata={"above": 0})
+    schedule: Literal["constant", "cosine"] = "cosine"
+    final_learning_rate: float = field(default=1e-6, metadata={"minimum": 0})
+    warmup_epochs: float = field(default=0.0, metadata={"minimum": 0})
+    weight_decay: float | None = field(default=None, metadata={"minimum": 0})
+    clip_norm: float | None = field(default=None, metadata={"above": 0})
+
+
+@dataclass(frozen=True)
+class PhaseConfig:
+    """Some epochs with one solver, gradient and regulariser.
+
+    `inherit` takes the model's.
+    """
+
+    epochs: int = field(metadata=_NUMBER)
+    name: str = "equilibrium"
+    solver: Any = _solver(INHERIT, INHERIT)
+    gradient: Any = _gradient(INHERIT, INHERIT)
+    jacobian_regularizer: Any = _regularizer(INHERIT, INHERIT)
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """What is measured of a trained model.
+
+    Args:
+        budgets: numbers of function evaluations (NFE) at which accuracy is measured.
+        num_samples: test images for the residual curves and the spectral radius.
+        max_iter: evaluations that the residual curves show, and the budget of the
+            solve to tolerance whose mean NFE is reported.
+    """
+
+    budgets: list[int] = field(
+        default_factory=lambda: [1, 2, 3, 4, 5, 6, 7, 8, 12, 20, 30],
+        metadata={"non_empty": True, **_NUMBER},
+    )
+    num_samples: int = field(default=128, metadata=_NUMBER)
+    max_iter: int = field(default=30, metadata=_NUMBER)
+
+
+@dataclass(frozen=True)
+class ClassificationConfig:
+    """One or several variants of an image classifier.
+
+    Args:
+        experiment: the experiment this config is for.
+        seed: of initialisation, shuffling, augmentation and dropout.
+        precision: the Keras dtype policy of the model; its logits are float32.
+        jit_compile: whether training and evaluation steps are compiled by XLA.
+        tensorboard: whether event files are written.
+        variants: name -> {dotted path: value}. Each variant is the config with these
+            values replaced, trained in a folder of its own and compared with the
+            others.
+    """
+
+    experiment: Literal["classification"]
+    model: ModelConfig
+    phases: list[PhaseConfig] = field(metadata={"non_empty": True})
+    seed: int = field(default=0, metadata={"minimum": 0, "maximum": 2**31 - 1})
+    precision: Literal["float32", "float64", "mixed_bfloat16", "mixed_float16"] = (
+        "float32"
+    )
+    jit_compile: bool = False
+    tensorboard: bool = True
+    data: DataConfig = DataConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    variants: dict[str, Any] = field(
+        default_factory=lambda: {"model": {}},
+        metadata={"non_empty": True, "pattern": r"[A-Za-z0-9][A-Za-z0-9_-]*"},
+    )

@@ -220,6 +220,11 @@ class DEQ(keras.layers.Layer):
     def _is_implicit(self):
         return isinstance(self.gradient, gradients.ImplicitGradient)
 
+    @property
+    def _is_exact(self):
+        is_truncated = isinstance(self.gradient, gradients.NeumannGradient)
+        return self._is_implicit and not is_truncated
+
     def _prepare(self, inputs, initial_state, training):
         injection = self._inject(inputs, bool(training))
         state = self._initial_state(injection)
@@ -257,7 +262,7 @@ class DEQ(keras.layers.Layer):
     def _record(self, solution, training):
         self._evaluations.update_state(solution.num_evaluations)
         self._residual.update_state(
-            solution.residual, is_implicit=training and self._is_implicit
+            solution.residual, is_exact=training and self._is_exact
         )
         self._converged.update_state(tf.equal(solution.status, solvers.CONVERGED))
 

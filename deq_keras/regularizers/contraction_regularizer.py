@@ -32,11 +32,11 @@ class ContractionRegularizer(EquilibriumRegularizer):
 
     Args:
         weight: float >= 0. Weight of the squared growth, near the squared spectral
-            radius. Defaults to `1.0`.
-        margin: float >= 0. The growth that is free. Defaults to `0.6`.
+            radius. Defaults to `3.0`.
+        margin: float >= 0. The growth that is free. Defaults to `0.9`.
         residual_weight: float >= 0. Weight of the squared relative residual. Defaults
             to `10.0`.
-        num_iterations: int >= 1. Vector-Jacobian products that find w. Defaults to `3`.
+        num_iterations: int >= 1. Vector-Jacobian products that find w. Defaults to `6`.
         probability: float in (0, 1]. The share of training steps in which the penalty
             is computed; the others do not pay for it. Defaults to `1.0`.
 
@@ -54,10 +54,10 @@ class ContractionRegularizer(EquilibriumRegularizer):
 
     def __init__(
         self,
-        weight=1.0,
-        margin=0.6,
+        weight=3.0,
+        margin=0.9,
         residual_weight=10.0,
-        num_iterations=3,
+        num_iterations=6,
         probability=1.0,
     ):
         super().__init__(probability)

@@ -1,6 +1,7 @@
 """The benchmark's workloads in plain PyTorch."""
 
-from typing import Any, Callable, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn import functional

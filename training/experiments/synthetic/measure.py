@@ -15,8 +15,8 @@ def measure(model, pairs, config):
         config: a `MeasurementConfig`.
 
     Returns:
-        A dict of `failed` (whether a constant would predict better), `mse`, `rmse`, `mean_slope` (mean |df/dz| at the equilibrium, exact),
-        `max_slope` (the largest), `share_above_one` (of samples with |df/dz| >= 1,
+        A dict of `failed` (whether a constant would predict better), `mse`, `rmse`,
+        `mean_slope` (mean |df/dz| at the equilibrium, exact), `max_slope` (the largest), `share_above_one` (of samples with |df/dz| >= 1,
         where plain iteration cannot converge) and `solvers`: name -> dict of
         `evaluations` (mean), `not_converged` (number of samples) and `rmse`.
     """

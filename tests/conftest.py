@@ -1,4 +1,4 @@
-"""What every test starts from: fixed seeds, float32, and the three ways to run TensorFlow."""
+"""What every test starts from: fixed seeds, float32, and three ways to run it."""
 
 import keras
 import pytest

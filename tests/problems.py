@@ -72,7 +72,7 @@ def non_normal(dtype="float64"):
 
 
 def tanh(dtype="float64"):
-    """The nonlinearity of a recurrent cell; spectral radius below 1 but not the norm."""
+    """The nonlinearity of a recurrent cell; the norm of its kernel is above 1."""
     random = np.random.RandomState(4)
     kernel = tf.constant(random.normal(size=(FEATURES, FEATURES)) * 0.35, dtype)
     bias = tf.constant(random.normal(size=(BATCH, FEATURES)), dtype)

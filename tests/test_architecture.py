@@ -8,8 +8,8 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
 
-# A module imports only from lower levels. Modules of one package may import one another,
-# as long as they form no cycle.
+# A module imports only from lower levels. Modules of one package may import one
+# another, as long as they form no cycle.
 LEVELS = {
     "structure": 0,
     "serialization": 0,

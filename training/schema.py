@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 SOLVERS = ("fixed_point_iteration", "anderson", "broyden")
 GRADIENTS = ("implicit", "neumann", "phantom", "unrolled")
-REGULARIZERS = ("jacobian_regularizer", "contraction_regularizer")
+REGULARIZERS = ("contraction", "jacobian")
 CELLS = ("residual_block_cell",)
 INHERIT = "inherit"
 

@@ -162,10 +162,10 @@ def test_frobenius_norm(regime):
 
     @regime
     def norm():
-        return diagnostics.jacobian_norm(_linear(jacobians), num_probes=400)
+        return diagnostics.jacobian_norm(_linear(jacobians), num_probes=60)
 
     expected = np.linalg.norm(jacobians, axis=(1, 2))
-    np.testing.assert_allclose(norm(), expected, rtol=0.1)
+    np.testing.assert_allclose(norm(), expected, rtol=0.2)
 
 
 def test_the_squared_frobenius_norm_is_unbiased():

@@ -19,7 +19,8 @@ PAIR = {
 
 def _tanh(**kwargs):
     solver = solvers.Anderson(max_iter=12)
-    return layers.DEQ(TanhCell(5), solver=solver, gradient="implicit", **kwargs)
+    arguments = {"gradient": "implicit", "jacobian_regularizer": None, **kwargs}
+    return layers.DEQ(TanhCell(5), solver=solver, **arguments)
 
 
 def _configured(**kwargs):
@@ -50,6 +51,7 @@ def _two_scales(**kwargs):
         TwoScaleCell(3, **policy),
         solver=solvers.Anderson(max_iter=8, history=2),
         gradient="unrolled",
+        jacobian_regularizer=None,
         **kwargs,
     )
 
@@ -281,6 +283,7 @@ def test_phases_keep_the_optimizer():
         TanhCell(5),
         solver=solvers.FixedPointIteration(max_iter=3, tol=None),
         gradient="unrolled",
+        jacobian_regularizer=None,
     )
     model = keras.Sequential([deq, keras.layers.Dense(1)])
     optimizer = keras.optimizers.Adam(0.01)

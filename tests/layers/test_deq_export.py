@@ -59,7 +59,7 @@ def _models():
     )
     yield (
         "broyden",
-        layers.DEQ(TanhCell(5), solvers.Broyden(8), gradients.PhantomGradient(2)),
+        layers.DEQ(TanhCell(5), solvers.Broyden(8), gradients.PhantomGradient(2), None),
         INPUTS,
     )
     yield (
@@ -144,7 +144,7 @@ def test_a_saved_model_keeps_training(tmp_path):
     """A `.keras` file carries the optimizer, the solver and the gradient."""
     # Keras files hold no states of random generators: no random penalty here.
     solver = solvers.Broyden(8, 1e-4)
-    deq = layers.DEQ(TanhCell(5), solver, gradients.ImplicitGradient("anderson"))
+    deq = layers.DEQ(TanhCell(5), solver, gradients.ImplicitGradient("anderson"), None)
     inputs = INPUTS
     model = _trained(deq, inputs)
     model.save(tmp_path / "model.keras")

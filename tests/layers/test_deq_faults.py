@@ -117,7 +117,7 @@ def test_training_goes_on(gradient, jit_compile):
 
 
 def test_a_weight_in_the_injection_as_square_as_the_batch():
-    """Normalised weights travel in the injection; they have no samples to take apart."""
+    """Normalised weights travel in the injection; they are no samples."""
 
     class SharedKernelCell(TanhCell):
         def inject(self, inputs, training=False):
@@ -148,7 +148,7 @@ def test_a_weight_in_the_injection_as_square_as_the_batch():
 @pytest.mark.parametrize("gradient", GRADIENTS)
 def test_the_smallest_budgets_train(gradient, max_iter):
     solver = solvers.Anderson(max_iter=max_iter)
-    deq = layers.DEQ(TanhCell(5), solver, gradient, name="deq")
+    deq = layers.DEQ(TanhCell(5), solver, gradient, None, name="deq")
     model = keras.Sequential([deq, keras.layers.Dense(1)])
     model.compile(optimizer="adam", loss="mse")
     history = model.fit(INPUTS, INPUTS[:, :1], verbose=0).history

@@ -124,7 +124,7 @@ def test_budgets_show_in_the_statistics():
 def _expansive_model(gradient):
     """f never comes near an equilibrium: period two around the origin."""
     cell = FunctionCell(lambda z, u: -1.05 * z + u)
-    deq = layers.DEQ(cell, solvers.FixedPointIteration(6), gradient, name="deq")
+    deq = layers.DEQ(cell, solvers.FixedPointIteration(6), gradient, None, name="deq")
     return keras.Sequential([keras.Input((4,)), keras.layers.Dense(4), deq])
 
 

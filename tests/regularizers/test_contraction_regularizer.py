@@ -26,6 +26,7 @@ def test_many_iterations_find_the_squared_spectral_radius(radius, regime):
             lambda z: tf.matmul(z, jacobian),
             tf.ones((3, 4), tf.float64),
             weight=2.0,
+            margin=0.0,
             residual_weight=0.0,
             num_iterations=30,
         )
@@ -39,6 +40,35 @@ def test_the_residual_term_is_the_mean_squared_relative_residual():
     value = 0.5 * point.numpy() + 1.0
     squares = np.sum((value - point) ** 2, axis=1) / np.sum(value**2, axis=1)
     np.testing.assert_allclose(penalty, 3.0 * np.mean(squares), rtol=1e-12)
+
+
+@pytest.mark.parametrize("radius, expected", [(0.8, 0.0), (0.9, 0.0), (1.0, 0.19)])
+def test_growth_below_the_margin_is_free(radius, expected):
+    with tf.GradientTape() as tape:
+        scale = tf.constant(radius, tf.float64)
+        tape.watch(scale)
+        penalty = _penalty(
+            lambda z: scale * z,
+            tf.zeros((2, 3), tf.float64),
+            weight=1.0,
+            margin=0.9,
+            residual_weight=0.0,
+        )
+    np.testing.assert_allclose(penalty, expected, atol=1e-12)
+    if radius < 0.9:
+        np.testing.assert_array_equal(tape.gradient(penalty, scale), 0.0)
+
+
+def test_the_mean_is_over_samples_that_each_have_a_margin():
+    jacobians = tf.constant(np.stack([0.5 * np.eye(3), 2.0 * np.eye(3)]))
+    penalty = _penalty(
+        lambda z: tf.linalg.matvec(jacobians, z),
+        tf.zeros((2, 3), tf.float64),
+        weight=1.0,
+        margin=1.0,
+        residual_weight=0.0,
+    )
+    np.testing.assert_allclose(penalty, (0.0 + 3.0) / 2, rtol=1e-12)
 
 
 def test_vanishes_for_a_constant_function_at_its_equilibrium():
@@ -56,6 +86,8 @@ def test_the_gradient_is_that_of_the_growth_along_a_constant_direction():
         penalty = _penalty(
             lambda z: tf.concat([scale * z[:, :1], 0.01 * z[:, 1:]], axis=1),
             tf.zeros((2, 3), tf.float64),
+            weight=1.0,
+            margin=0.0,
             residual_weight=0.0,
             num_iterations=12,
         )
@@ -84,10 +116,11 @@ def test_gradients_of_the_residual_hold_the_scale_and_the_point():
     "dtype, expected", [("bfloat16", "float32"), ("float64", "float64")]
 )
 def test_the_loss_is_float32_or_better(dtype, expected):
-    penalty = _penalty(lambda z: 0.5 * z, tf.ones((4, 8), dtype))
+    unweighted = {"weight": 1.0, "margin": 0.0, "residual_weight": 1.0}
+    penalty = _penalty(lambda z: 0.5 * z, tf.ones((4, 8), dtype), **unweighted)
     assert penalty.dtype == expected
     # The growth is 1/4, and |z / 2 - z| / |z / 2| = 1.
-    np.testing.assert_allclose(penalty, 0.25 + 10.0, rtol=1e-2)
+    np.testing.assert_allclose(penalty, 0.25 + 1.0, rtol=1e-2)
 
 
 def test_configuration():

@@ -74,7 +74,7 @@ def test_the_expectation_is_the_frobenius_norm(regime):
 
 
 def test_gradients_equal_those_of_the_explicit_jacobian():
-    """Second order: the probes are fixed by the seed, so finite differences are exact."""
+    """Second order: the seed fixes the probes."""
     problem_bias = tf.constant(np.linspace(-0.5, 0.5, 6))
     kernel = tf.constant(np.random.RandomState(0).normal(size=(6, 6)) * 0.4)
     point = tf.random.stateless_normal((2, 6), [0, 1], dtype=tf.float64)

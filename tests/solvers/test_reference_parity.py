@@ -24,7 +24,7 @@ def _norm(state):
 
 
 def _batch_traces(solver, problem, num_evaluations):
-    """|g| and |f(z)| over the batch at the last of 1 ... num_evaluations evaluations."""
+    """|g| and |f(z)| over the batch after 1 ... num_evaluations evaluations."""
 
     @tf.function
     def solve(max_iter):

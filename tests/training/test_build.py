@@ -69,11 +69,11 @@ def test_phases_inherit_and_follow_each_other(small):
         {"epochs": 2, "solver": {"class_name": "broyden", "max_iter": 6}},
         {"epochs": 3, "gradient": "implicit", "jacobian_regularizer": None},
     ]
-    small["model"]["jacobian_regularizer"] = "jacobian_regularizer"
+    small["model"]["jacobian_regularizer"] = "jacobian"
     spans = phase_spans(configs.resolve(small))
     assert [span.epochs for span in spans] == [range(0, 2), range(2, 5)]
     assert spans[0].phase.gradient == "phantom"
-    assert spans[0].phase.jacobian_regularizer == "jacobian_regularizer"
+    assert spans[0].phase.jacobian_regularizer == "jacobian"
     assert spans[1].phase.solver == small["model"]["solver"]
     assert spans[1].phase.gradient == "implicit"
     assert spans[1].phase.jacobian_regularizer is None

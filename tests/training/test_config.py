@@ -75,7 +75,7 @@ def test_refuses_what_is_wrong_with_path_and_value(small, change, words):
         ("solver", {"max_iter": 3}, ["`model.solver` must name its class"]),
         ("solver", None, ["`model.solver`", "solver=None"]),
         ("gradient", {"class_name": "implict"}, ["Did you mean `implicit`?"]),
-        ("jacobian_regularizer", "jacobian", ["`model.jacobian_regularizer`"]),
+        ("jacobian_regularizer", "jacobain", ["`model.jacobian_regularizer`"]),
         ("cell", "residual_cell", ["Did you mean `residual_block_cell`?"]),
         (
             "gradient",

@@ -35,7 +35,7 @@ def phased(small):
     """A config of two phases with everything random that there is."""
     small["phases"] = [
         {"name": "tied", "epochs": 1, "gradient": "unrolled"},
-        {"epochs": 2, "jacobian_regularizer": "jacobian_regularizer"},
+        {"epochs": 2, "jacobian_regularizer": "jacobian"},
     ]
     return configs.resolve(small)
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from training.schema import SOLVERS, OptimizerConfig
+from training.schema import GRADIENTS, REGULARIZERS, SOLVERS, OptimizerConfig
 
 TASKS = (
     "digits_pooled",
@@ -14,8 +14,8 @@ TASKS = (
 )
 LAYER_DEFAULT = "default"
 
-_GRADIENTS = (LAYER_DEFAULT, "implicit", "neumann", "phantom", "unrolled")
-_REGULARIZERS = (LAYER_DEFAULT, "contraction", "jacobian")
+_GRADIENTS = (LAYER_DEFAULT, *GRADIENTS)
+_REGULARIZERS = (LAYER_DEFAULT, *REGULARIZERS)
 _COUNT = {"minimum": 1}
 
 

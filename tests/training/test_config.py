@@ -123,7 +123,7 @@ def test_overrides_are_yaml_and_go_into_lists_and_parts(tmp_path):
             "model.solver.max_iter=12",
             "model.solver.tol=1e-4",
             "optimizer.learning_rate=3e-3",
-            "model.jacobian_regularizer={class_name: JacobianRegularizer, weight: 2}",
+            "model.jacobian_regularizer={class_name: jacobian, weight: 2}",
             "data.directory=null",
             "variants.second={model.gradient: phantom}",
         ],

@@ -68,13 +68,13 @@ class StateStructure:
 
         Args:
             state: what a cell or a function returned.
-            source: str. What returned it, for the message.
+            source: str. What the state is or who returned it, for the message.
         """
         try:
             tree.assert_same_structure(self.template, state)
         except (TypeError, ValueError) as error:
             raise ValueError(
-                f"{source} must return a state of the structure it was given. "
+                f"{source} must have the structure of the state. "
                 f"Expected: {_describe(self.template)}. "
                 f"Received: {_describe(state)}."
             ) from error
@@ -83,8 +83,8 @@ class StateStructure:
             new = tf.convert_to_tensor(new)
             if not new.shape.is_compatible_with(old.shape) or new.dtype != old.dtype:
                 raise ValueError(
-                    f"{source} must return the shapes and dtypes it was given, but "
-                    f"the leaf {path} changed. Expected: shape={old.shape}, "
+                    f"{source} must have the shapes and dtypes of the state, but "
+                    f"the leaf {path} differs. Expected: shape={old.shape}, "
                     f"dtype={old.dtype.name}. Received: shape={new.shape}, "
                     f"dtype={new.dtype.name}."
                 )

@@ -57,7 +57,7 @@ class PhantomGradient(EquilibriumGradient):
 
     def _damped(self, old, new):
         def mix(old, new):
-            weight = tf.cast(self.damping, new.dtype)
+            weight = tf.constant(self.damping, new.dtype)
             return new if self.damping == 1.0 else old + weight * (new - old)
 
         return tree.map_structure(mix, old, new)

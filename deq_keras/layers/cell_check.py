@@ -23,7 +23,7 @@ def check_application(apply, cell, state, injection):
     num_losses = len(cell.losses)
     structure = StateStructure(state)
     with tf.__internal__.FuncGraph(f"{cell.name}_check").as_default() as graph:
-        structure.check(apply(structure.template, injection), source)
+        structure.check(apply(structure.template, injection), f"What {source} returns")
         if len(cell.losses) > num_losses:
             raise ValueError(
                 f"{source} added a loss. {_ADVICE} Add losses on the output of the "

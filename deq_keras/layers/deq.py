@@ -8,7 +8,7 @@ from deq_keras import gradients, regularizers, solvers
 from deq_keras.layers.cell_check import check_application
 from deq_keras.linearization import linearize
 from deq_keras.metrics import ForwardResidual, RunningMean
-from deq_keras.structure import finite_rows, where_rows
+from deq_keras.structure import StateStructure, finite_rows, where_rows
 
 
 @keras.saving.register_keras_serializable("deq_keras")
@@ -233,6 +233,7 @@ class DEQ(keras.layers.Layer):
             self._checked_modes.add(bool(training))
         if initial_state is not None:
             initial_state = self._cast(initial_state)
+            StateStructure(state).check(initial_state, "`initial_state`")
             state = where_rows(finite_rows(initial_state), initial_state, state)
         return injection, state
 

@@ -103,9 +103,9 @@ class Anderson(FixedPointSolver):
         weights = self._weights(history.gram, num_evaluations)
         next_point = _mix(weights, history.values)
         if self.mixing < 1.0:
-            held_back = tf.where(num_evaluations > 1, 1.0 - self.mixing, 0.0)
-            mixed_residual = _mix(weights, history.residuals)
-            next_point -= tf.cast(held_back, next_point.dtype) * mixed_residual
+            held_back = tf.constant(1.0 - self.mixing, next_point.dtype)
+            held_back = tf.where(num_evaluations > 1, held_back, 0.0)
+            next_point -= held_back * _mix(weights, history.residuals)
         return next_point, history
 
     def get_config(self):

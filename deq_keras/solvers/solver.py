@@ -97,9 +97,16 @@ class FixedPointSolver:
         tol = self.tol if tol is None else _checked_tol(tol)
         structure = StateStructure(initial_state)
 
+        if tol is not None:
+            tol = (
+                tf.cast(tol, structure.dtype)
+                if tf.is_tensor(tol)
+                else tf.constant(tol, structure.dtype)
+            )
+
         def evaluate(point):
             state = fn(structure.to_state(point))
-            structure.check(state, "The function of a fixed-point problem")
+            structure.check(state, "What the function of a fixed-point problem returns")
             value = structure.to_matrix(state)
             residual = value - point
             return Evaluation(point, value, residual, _squared_norm(residual))
@@ -184,7 +191,7 @@ class FixedPointSolver:
         best_point, best_value = _take_better(better, evaluation, search)
         status = tf.where(is_searched & ~is_finite, DIVERGED, search.status)
         if tol is not None:
-            has_converged = is_searched & (error <= tf.cast(tol, error.dtype))
+            has_converged = is_searched & (error <= tol)
             status = tf.where(has_converged, CONVERGED, status)
         num_evaluations = search.num_evaluations + 1
         is_running = (num_evaluations < max_iter) & tf.reduce_any(

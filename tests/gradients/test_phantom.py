@@ -8,7 +8,7 @@ from deq_keras import gradients, solvers
 from tests.gradients.test_implicit import BATCH, FEATURES, Case
 from tests.oracles import relative_error
 
-SOLVER = solvers.Broyden(60, 1e-12)
+SOLVER = solvers.Broyden(25, 1e-12)
 
 
 def _by_hand(case, num_steps, damping):
@@ -28,7 +28,7 @@ def _by_hand(case, num_steps, damping):
     return tape.gradient(loss, case.sources)
 
 
-@pytest.mark.parametrize("num_steps, damping", [(1, 1.0), (1, 0.5), (4, 0.7), (5, 1.0)])
+@pytest.mark.parametrize("num_steps, damping", [(1, 1.0), (4, 0.7)])
 def test_equals_damped_steps_by_hand(num_steps, damping, regime):
     case = Case("float64")
     gradient = gradients.PhantomGradient(num_steps, damping)

@@ -125,7 +125,7 @@ class Subclassed(keras.Model):
     def __init__(self):
         super().__init__()
         self.deq = _tanh()
-        self.deq.solver = solvers.Anderson(max_iter=40, tol=1e-6)
+        self.deq.solver = solvers.Anderson(max_iter=20, tol=1e-6, history=3)
         self.head = keras.layers.Dense(1)
 
     def call(self, inputs, training=None):

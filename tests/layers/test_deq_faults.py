@@ -98,7 +98,7 @@ def test_a_cell_that_turns_non_finite(gradient):
 def test_training_goes_on(gradient, jit_compile):
     deq = layers.DEQ(
         TanhCell(5),
-        solver=solvers.Anderson(max_iter=8, tol=1e-2),
+        solver=solvers.Anderson(max_iter=6, tol=1e-2, history=2),
         gradient=gradient,
         jacobian_regularizer=regularizers.JacobianRegularizer(0.1),
         name="deq",

@@ -106,7 +106,7 @@ def test_the_jacobian_loss_lowers_the_jacobian():
             jacobian_regularizer=regularizers.JacobianRegularizer(weight), seed=1
         )
         model.compile(optimizer=keras.optimizers.Adam(0.02), loss="mse")
-        model.fit(INPUTS, TARGETS, epochs=40, verbose=0)
+        model.fit(INPUTS, TARGETS, epochs=25, verbose=0)
         norms[weight] = np.linalg.norm(model.layers[0].cell.recurrent.kernel.numpy())
     assert norms[5.0] < 0.7 * norms[0.0]
 

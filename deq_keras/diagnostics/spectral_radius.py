@@ -107,15 +107,16 @@ def _dominant_eigenpair(pair, image):
     root = tf.sqrt(tf.abs(discriminant))
     shift = tf.where(half_trace < 0, -root, root)
     real = half_trace + tf.where(is_real, shift, 0.0)
-    imaginary = tf.where(is_real, 0.0, root)
+    zero = tf.zeros_like(root)
+    imaginary = tf.where(is_real, zero, root)
     radius = tf.sqrt(tf.square(real) + tf.square(imaginary))
     # The eigenvector of [[a, b], [c, d]] is (b, lambda - a) or (lambda - d, c).
     use_first = tf.square(b) + tf.square(real - a) > tf.square(c) + tf.square(real - d)
-    first = tf.where(use_first, b, real - d), tf.where(use_first, 0.0, imaginary)
+    first = tf.where(use_first, b, real - d), tf.where(use_first, zero, imaginary)
     second = tf.where(use_first, real - a, c), tf.where(use_first, imaginary, 0.0)
     # Of a multiple of the identity every vector is an eigenvector.
     is_zero = _size(first, second) == 0
-    first = tf.where(is_zero, 1.0, first[0]), first[1]
+    first = tf.where(is_zero, zero + 1.0, first[0]), first[1]
     error = (
         image[0] - a[:, None] * pair[0] - c[:, None] * pair[1],
         image[1] - b[:, None] * pair[0] - d[:, None] * pair[1],

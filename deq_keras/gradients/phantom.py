@@ -10,7 +10,9 @@ from deq_keras.gradients.forward import (
     with_gradient_of,
 )
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
+from deq_keras.solvers import DIVERGED
 from deq_keras.solvers.checks import check_count, check_fraction
+from deq_keras.structure import where_rows
 
 
 @keras.saving.register_keras_serializable("deq_keras")
@@ -47,8 +49,12 @@ class PhantomGradient(EquilibriumGradient):
         solution = solve_without_gradient(fn, initial_state, injection, solver)
         linearization, injection = linearize_equilibrium(fn, solution, injection)
         state = self._damped(linearization.point, linearization.value)
+        has_diverged = tf.equal(solution.status, DIVERGED)
         for _ in range(self.num_steps - 1):
-            state = self._damped(state, fn(state, injection))
+            # A sample that diverged takes the first step only: f is finite there.
+            start = _rows(has_diverged, linearization.point, state)
+            new = self._damped(state, fn(start, injection))
+            state = _rows(has_diverged, state, new)
         value = with_gradient_of(solution.value, state)
         return Equilibrium(value, solution, linearization)
 
@@ -61,3 +67,11 @@ class PhantomGradient(EquilibriumGradient):
             return new if self.damping == 1.0 else old + weight * (new - old)
 
         return tree.map_structure(mix, old, new)
+
+
+def _rows(mask, chosen, otherwise):
+    return tf.cond(
+        tf.reduce_any(mask),
+        lambda: where_rows(mask, chosen, otherwise),
+        lambda: otherwise,
+    )

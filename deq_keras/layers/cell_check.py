@@ -29,6 +29,8 @@ def check_application(apply, cell, state, injection):
                 f"{source} added a loss. {_ADVICE} Add losses on the output of the "
                 "DEQ layer instead."
             )
+    if any(getattr(variable, "_value", 0) is None for variable in cell.variables):
+        return  # Symbolic weights are drawn wherever they are read.
     types = {node.op for node in _nodes(graph.as_graph_def())}
     draws = sorted(name for name in types if _is_random(name))
     if draws:

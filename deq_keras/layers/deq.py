@@ -142,6 +142,8 @@ class DEQ(keras.layers.Layer):
             )
             injection = self._inject(inputs, training=False)
             state = self._initial_state(injection)
+            # Builds the cell: initial weights are drawn here, not in the check.
+            self._apply(state, injection)
             check_application(self._apply, self.cell, state, injection)
 
     def call(self, inputs, initial_state=None, training=None):

@@ -8,8 +8,11 @@ import tensorflow as tf
 from deq_keras.solvers.checks import check_count, check_fraction, check_non_negative
 from deq_keras.solvers.solver import FixedPointSolver
 
-# Where a residual is exactly zero its column should take all the weight, which this
-# pivot gives it without a division by zero.
+# A column whose residual is exactly zero should take all the weight. It gets a pivot of
+# one and this right-hand side, whose square is still finite in float32.
+_EXACT = 1e15
+
+# Bound of the pivots where an absolute ridge of zero gives none.
 _SMALLEST_PIVOT = 1e-30
 
 
@@ -119,24 +122,29 @@ class Anderson(FixedPointSolver):
 
     def _weights(self, gram, num_evaluations):
         dtype = gram[0][0].dtype
-        diagonal = [row[0] for row in gram]
-        if self.ridge_mode == "relative":
-            ridges = [self.ridge * squared_norm for squared_norm in diagonal]
-        else:
-            ridges = [tf.constant(self.ridge, dtype)] * len(diagonal)
-        floors = [tf.maximum(ridge, _SMALLEST_PIVOT) for ridge in ridges]
-        rows = [
-            [squared_norm + ridge, *row[1:]]
-            for squared_norm, ridge, row in zip(diagonal, ridges, gram, strict=True)
-        ]
-        # A column that is not filled yet gets a zero on the right, so no weight.
-        ones = [
-            tf.cast(num_evaluations > i, dtype) * tf.ones_like(diagonal[0])
-            for i in range(len(diagonal))
-        ]
-        weights = _solve_positive_definite(rows, ones, floors)
+        one, exact = tf.ones((), dtype), tf.constant(_EXACT, dtype)
+        rows, right, floors = [], [], []
+        for i, (squared_norm, *products) in enumerate(gram):
+            is_exact = tf.equal(squared_norm, 0.0)
+            ridge, floor = self._ridge(squared_norm)
+            rows.append([tf.where(is_exact, one, squared_norm + ridge), *products])
+            floors.append(tf.where(is_exact, one, floor))
+            # A column that is not filled yet gets a zero, so no weight.
+            is_filled = tf.cast(num_evaluations > i, dtype)
+            right.append(is_filled * tf.where(is_exact, exact, one))
+        weights = _solve_positive_definite(rows, right, floors)
         total = tf.add_n(weights)
         return [weight / total for weight in weights]
+
+    def _ridge(self, squared_norm):
+        """The ridge of a column, and a positive lower bound of its pivot."""
+        if self.ridge_mode == "relative":
+            ridge = self.ridge * squared_norm
+        else:
+            ridge = tf.fill(
+                tf.shape(squared_norm), tf.constant(self.ridge, squared_norm.dtype)
+            )
+        return ridge, tf.maximum(ridge, _SMALLEST_PIVOT)
 
 
 def _push(history, evaluation):

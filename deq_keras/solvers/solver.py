@@ -221,7 +221,9 @@ class FixedPointSolver:
         norm = tf.sqrt(evaluation.squared_norm[:, 0])
         if self.stop_mode == "abs":
             return norm
-        return norm / (tf.sqrt(_squared_norm(evaluation.value)[:, 0]) + _TINY_NORM)
+        scale = tf.sqrt(_squared_norm(evaluation.value)[:, 0])
+        # A norm that overflowed would make any residual look small.
+        return tf.where(tf.math.is_finite(scale), norm / (scale + _TINY_NORM), scale)
 
 
 def _take_better(better, evaluation, search):

@@ -16,9 +16,10 @@ def measure(model, pairs, config):
 
     Returns:
         A dict of `failed` (whether a constant would predict better), `mse`, `rmse`,
-        `mean_slope` (mean |df/dz| at the equilibrium, exact), `max_slope` (the largest), `share_above_one` (of samples with |df/dz| >= 1,
-        where plain iteration cannot converge) and `solvers`: name -> dict of
-        `evaluations` (mean), `not_converged` (number of samples) and `rmse`.
+        `mean_slope` (mean |df/dz| at the equilibrium, exact), `max_slope` (the
+        largest), `share_above_one` (of samples with |df/dz| >= 1, where plain iteration
+        cannot converge) and `solvers`: name -> dict of `evaluations` (mean),
+        `not_converged` (number of samples) and `rmse`.
     """
     layer = model.get_layer("deq")
     solution = layer.solve(pairs.x)

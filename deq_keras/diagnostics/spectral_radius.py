@@ -115,7 +115,7 @@ def _dominant_eigenpair(pair, image):
     first = tf.where(use_first, b, real - d), tf.where(use_first, zero, imaginary)
     second = tf.where(use_first, real - a, c), tf.where(use_first, imaginary, 0.0)
     # Of a multiple of the identity every vector is an eigenvector.
-    is_zero = _size(first, second) == 0
+    is_zero = _size(*first, *second) == 0
     first = tf.where(is_zero, zero + 1.0, first[0]), first[1]
     error = (
         image[0] - a[:, None] * pair[0] - c[:, None] * pair[1],
@@ -123,14 +123,14 @@ def _dominant_eigenpair(pair, image):
     )
     overlap = first[0] * second[0] + first[1] * second[1]
     squared = (
-        _size(first, (0.0, 0.0)) * _dot(error[0], error[0])
-        + _size(second, (0.0, 0.0)) * _dot(error[1], error[1])
+        _size(*first) * _dot(error[0], error[0])
+        + _size(*second) * _dot(error[1], error[1])
         + 2 * overlap * _dot(error[0], error[1])
     )
-    residual = tf.sqrt(tf.maximum(squared, 0.0) / _size(first, second))
+    residual = tf.sqrt(tf.maximum(squared, 0.0) / _size(*first, *second))
     # A zero Jacobian has the eigenvalue zero exactly.
     return radius, tf.where(residual > 0, residual / radius, residual)
 
 
-def _size(first, second):
-    return sum(tf.square(part) for part in (*first, *second))
+def _size(*parts):
+    return tf.add_n([tf.square(part) for part in parts])

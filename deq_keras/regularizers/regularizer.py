@@ -51,7 +51,7 @@ class EquilibriumRegularizer:
 
 def derived_seed(seed, index):
     """A seed of its own for the draw `index` that follows from `seed`."""
-    return seed + ops.convert_to_tensor([0, 7919 * (index + 1)], dtype=seed.dtype)
+    return tf.random.fold_in(seed, index)
 
 
 def normal_like(value, seed):

@@ -4,7 +4,7 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras.linearization import Linearization, linearize
-from deq_keras.structure import where_rows
+from deq_keras.structure import finite_rows, where_rows
 
 
 def solve_without_gradient(fn, initial_state, injection, solver):
@@ -27,19 +27,16 @@ def linearize_equilibrium(fn, solution, injection):
         fn: function `(state, injection) -> state`.
         solution: a `Solution` without gradient.
         injection: nest of tensors. Those whose first axis is the batch axis are taken
-            apart by samples.
+            apart by samples, as far as their shapes tell.
 
     Returns:
         The `Linearization`, and the injection it was taken with.
     """
     has_failed = tf.math.is_inf(solution.residual)
     any_failed = tf.reduce_any(has_failed)
-    leaves = tree.flatten(injection)
     safe = [
-        _without_rows(leaf, has_failed, any_failed)
-        if _is_batched(leaf, has_failed)
-        else leaf
-        for leaf in leaves
+        _without_failed_rows(leaf, has_failed, any_failed)
+        for leaf in tree.flatten(injection)
     ]
     injection = tree.pack_sequence_as(injection, safe)
     linearization = linearize(lambda state: fn(state, injection), solution.point)
@@ -75,12 +72,18 @@ def with_gradient_of(value, carrier):
     return tree.pack_sequence_as(value, list(leaves))
 
 
-def _without_rows(leaf, has_failed, any_failed):
-    return tf.cond(any_failed, lambda: where_rows(has_failed, 0.0, leaf), lambda: leaf)
+def _without_failed_rows(leaf, has_failed, any_failed):
+    """Zeroes what failed samples injected, in a leaf whose first axis is the batch."""
+    is_batched = leaf.shape.rank and leaf.shape[0] == has_failed.shape[0]
+    if not is_batched or not leaf.dtype.is_floating:
+        return leaf
 
+    def select():
+        # A weight may happen to have as many rows as the batch has samples. Only a
+        # symbolic batch axis tells them apart; elsewhere, finite rows are spared.
+        rows = has_failed
+        if leaf.shape[0] is not None:
+            rows = rows & ~finite_rows(leaf)
+        return where_rows(rows, 0.0, leaf)
 
-def _is_batched(leaf, rows):
-    """Whether the first axis of `leaf` is the batch axis, as far as shapes tell."""
-    if leaf.shape.rank in (None, 0) or not leaf.dtype.is_floating:
-        return False
-    return leaf.shape[0] == rows.shape[0]
+    return tf.cond(any_failed, select, lambda: leaf)

@@ -20,11 +20,11 @@ def check_application(apply, cell, state, injection):
         injection: nest of tensors.
     """
     source = f"`{type(cell).__name__}.call`"
-    num_losses = len(cell.losses)
     structure = StateStructure(state)
     with tf.__internal__.FuncGraph(f"{cell.name}_check").as_default() as graph:
         structure.check(apply(structure.template, injection), f"What {source} returns")
-        if len(cell.losses) > num_losses:
+        weights = cell.trainable_variables
+        if len(cell.losses) > sum(weight.regularizer is not None for weight in weights):
             raise ValueError(
                 f"{source} added a loss. {_ADVICE} Add losses on the output of the "
                 "DEQ layer instead."

@@ -74,20 +74,9 @@ class Broyden(FixedPointSolver):
         )
 
     def step(self, evaluation, memory, num_evaluations):
-        slots = len(memory.steps)
-        num_steps = (num_evaluations - 1) % slots
-        is_new = tf.equal(num_steps, 0)
-
-        def begin():
-            zeros = tf.zeros_like(evaluation.residual)
-            zero = tf.zeros_like(evaluation.squared_norm)
-            empty = _Steps((zeros,) * slots, (zero,) * slots)
-            return evaluation.residual, empty
-
-        def update():
-            return _quasi_newton_step(evaluation.residual, memory, num_steps), memory
-
-        step, memory = tf.cond(is_new, begin, update)
+        # Steps from before a restart stay in their slots and are passed over.
+        num_steps = (num_evaluations - 1) % len(memory.steps)
+        step = _quasi_newton_step(evaluation.residual, memory, num_steps)
         squared_norm = tf.reduce_sum(tf.square(step), axis=1, keepdims=True)
         memory = _Steps(
             steps=(step, *memory.steps[:-1]),
@@ -108,23 +97,26 @@ def _quasi_newton_step(residual, memory, num_steps):
         if oldest >= newest:
             direction = tf.cond(
                 num_steps > newest,
-                lambda d=direction, i=oldest, j=newest: _sweep(d, memory, i, j),
+                lambda d=direction, i=oldest, j=newest: _sweep(
+                    d, memory, num_steps, i, j
+                ),
                 lambda d=direction: d,
             )
-    pivot = 1.0 - _coefficient(direction, memory, 0)
+    pivot = 1.0 - _coefficient(direction, memory, num_steps, 0)
     bounded = tf.maximum(tf.abs(pivot), _SMALLEST_PIVOT)
     return direction / tf.where(pivot < 0, -bounded, bounded)
 
 
-def _sweep(direction, memory, oldest, newest):
+def _sweep(direction, memory, num_steps, oldest, newest):
     for i in range(oldest, newest - 1, -1):
-        coefficient = _coefficient(direction, memory, i)
+        coefficient = _coefficient(direction, memory, num_steps, i)
         direction += coefficient * memory.steps[i - 1]
     return direction
 
 
-def _coefficient(direction, memory, i):
+def _coefficient(direction, memory, num_steps, i):
     """(s_i . d) / |s_i|^2, which is zero for a step that is not there."""
     squared_norm = memory.squared_norms[i]
     product = tf.reduce_sum(memory.steps[i] * direction, axis=1, keepdims=True)
-    return product / tf.where(squared_norm > 0, squared_norm, 1.0)  # (B, 1)
+    is_there = (squared_norm > 0) & (num_steps > i)
+    return tf.where(is_there, product, 0.0) / tf.where(is_there, squared_norm, 1.0)

@@ -184,7 +184,9 @@ class FixedPointSolver:
         )
 
     def _advance(self, search, evaluation, max_iter, tol):
-        error = self._error(evaluation)
+        # It decides, and is no part of the answer: its square root has no derivative at
+        # a residual of zero.
+        error = tf.stop_gradient(self._error(evaluation))
         is_searched = tf.equal(search.status, MAX_ITER)
         is_finite = tf.math.is_finite(error)
         better = is_searched & (is_finite if tol is None else error < search.best_error)

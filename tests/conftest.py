@@ -40,4 +40,5 @@ def fresh_keras():
     keras.utils.set_random_seed(1)
     yield
     keras.config.set_dtype_policy("float32")
-    keras.utils.clear_session()
+    # Collecting garbage after every test would take longer than the tests.
+    keras.utils.clear_session(free_memory=False)

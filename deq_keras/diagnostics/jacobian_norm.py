@@ -29,12 +29,16 @@ def jacobian_norm(linearization, num_probes=16, seed=0):
     """
     structure = StateStructure(linearization.point)
     point = structure.to_matrix(linearization.point)
-    total = tf.zeros_like(point[:, 0])
-    for i in range(num_probes):
+
+    def add_probe(i, total):
         probe = tf.random.stateless_normal(
             tf.shape(point), [seed, i], dtype=structure.dtype
         )
         vector = structure.to_state(tf.ensure_shape(probe, point.shape))
         product = structure.to_matrix(linearization.vjp(vector))
-        total += tf.reduce_sum(tf.square(product), axis=1)
+        return i + 1, total + tf.reduce_sum(tf.square(product), axis=1)
+
+    _, total = tf.while_loop(
+        lambda i, total: i < num_probes, add_probe, (0, tf.zeros_like(point[:, 0]))
+    )
     return tf.sqrt(total / num_probes)

@@ -24,7 +24,7 @@ class NeumannGradient(ImplicitGradient):
     memory as in `ImplicitGradient`.
 
     Args:
-        num_terms: int >= 1. Vector-Jacobian products of the adjoint. Defaults to `6`.
+        num_terms: int >= 1. Vector-Jacobian products of the adjoint. Defaults to `12`.
 
     Example:
 
@@ -36,7 +36,7 @@ class NeumannGradient(ImplicitGradient):
       phantom gradient).
     """
 
-    def __init__(self, num_terms=6):
+    def __init__(self, num_terms=12):
         self.num_terms = check_count("num_terms", num_terms)
         super().__init__(FixedPointIteration(max_iter=num_terms, tol=None))
 

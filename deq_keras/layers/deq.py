@@ -31,7 +31,7 @@ class DEQ(keras.layers.Layer):
         solver: how z* is found: a name, a config dict or a `FixedPointSolver`.
             Defaults to `"anderson"`.
         gradient: how z* is differentiated: a name, a config dict or an
-            `EquilibriumGradient`. Defaults to `"neumann"`, an adjoint of six terms,
+            `EquilibriumGradient`. Defaults to `"neumann"`, an adjoint of twelve terms,
             which trains where the exact one (`"implicit"`) fails.
         jacobian_regularizer: what is asked of df/dz in training: a name, a config dict,
             an `EquilibriumRegularizer`, or `None`. Defaults to `"contraction"`, which

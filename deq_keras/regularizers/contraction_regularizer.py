@@ -20,22 +20,24 @@ class ContractionRegularizer(EquilibriumRegularizer):
     With z* the solver's best iterate, held constant, and J = df/dz there,
 
         weight * mean_b max(0, |J^T w|^2 - margin^2)
-            + residual_weight * mean_b |f(z*) - z*|^2 / |f(z*)|^2
+            + residual_weight * mean_b max(0, r^2 - residual_margin^2)
 
-    The unit vector w is what `num_iterations` products with J^T make of noise: the
-    direction that J damps least, so |J^T w| is near the spectral radius. Below `margin`
-    a solver needs few evaluations anyway, and the model is left alone. The Frobenius
-    norm of `JacobianRegularizer` weighs all directions alike and hardly sees the few
-    that keep a solver from converging. The second term vanishes at an equilibrium; away
-    from one it moves f(z*) to where the solver stopped. What `DEQ` uses unless told
-    otherwise.
+    where r = |f(z*) - z*| / |f(z*)| is the relative residual. The unit vector w is what
+    `num_iterations` products with J^T make of noise: the direction that J damps least,
+    so |J^T w| is near the spectral radius. Below the margins a solver needs few
+    evaluations anyway, and the model is left alone. The Frobenius norm of
+    `JacobianRegularizer` weighs all directions alike and hardly sees the few that keep
+    a solver from converging. The second term moves f(z*) to where the solver stopped.
+    What `DEQ` uses unless told otherwise.
 
     Args:
         weight: float >= 0. Weight of the squared growth, near the squared spectral
             radius. Defaults to `3.0`.
-        margin: float >= 0. The growth that is free. Defaults to `0.9`.
+        margin: float >= 0. The growth that is free. Defaults to `0.8`.
         residual_weight: float >= 0. Weight of the squared relative residual. Defaults
             to `10.0`.
+        residual_margin: float >= 0. The relative residual that is free. Defaults to
+            `0.03`.
         num_iterations: int >= 1. Vector-Jacobian products that find w. Defaults to `6`.
         probability: float in (0, 1]. The share of training steps in which the penalty
             is computed; the others do not pay for it. Defaults to `1.0`.
@@ -55,8 +57,9 @@ class ContractionRegularizer(EquilibriumRegularizer):
     def __init__(
         self,
         weight=3.0,
-        margin=0.9,
+        margin=0.8,
         residual_weight=10.0,
+        residual_margin=0.03,
         num_iterations=6,
         probability=1.0,
     ):
@@ -64,6 +67,7 @@ class ContractionRegularizer(EquilibriumRegularizer):
         self.weight = check_non_negative("weight", weight)
         self.margin = check_non_negative("margin", margin)
         self.residual_weight = check_non_negative("residual_weight", residual_weight)
+        self.residual_margin = check_non_negative("residual_margin", residual_margin)
         self.num_iterations = check_count("num_iterations", num_iterations)
 
     def penalty(self, linearization, seed):
@@ -74,7 +78,8 @@ class ContractionRegularizer(EquilibriumRegularizer):
             terms += self.weight * tf.reduce_mean(tf.nn.relu(growth - self.margin**2))
         if self.residual_weight:
             residual = _squared_residual(linearization, structure)
-            terms += self.residual_weight * tf.reduce_mean(residual)
+            excess = tf.nn.relu(residual - self.residual_margin**2)
+            terms += self.residual_weight * tf.reduce_mean(excess)
         return terms
 
     def get_config(self):
@@ -82,6 +87,7 @@ class ContractionRegularizer(EquilibriumRegularizer):
             "weight": self.weight,
             "margin": self.margin,
             "residual_weight": self.residual_weight,
+            "residual_margin": self.residual_margin,
             "num_iterations": self.num_iterations,
             **super().get_config(),
         }

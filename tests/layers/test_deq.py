@@ -58,8 +58,11 @@ def _two_scales(**kwargs):
 
 @pytest.mark.parametrize(
     "make_layer, inputs",
-    [(_configured, INPUTS), (_phantom, INPUTS), (_two_scales, PAIR)],
-    ids=["configured", "phantom", "two-scales"],
+    [
+        pytest.param(_configured, INPUTS, id="configured"),
+        pytest.param(_phantom, INPUTS, id="phantom", marks=pytest.mark.slow),
+        pytest.param(_two_scales, PAIR, id="two-scales", marks=pytest.mark.slow),
+    ],
 )
 def test_is_a_keras_layer(make_layer, inputs, tmp_path):
     harness.check_layer(make_layer, inputs, tmp_path)

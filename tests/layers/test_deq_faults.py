@@ -93,7 +93,9 @@ def test_a_cell_that_turns_non_finite(gradient):
             assert np.all(np.isfinite(slope))
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize(
+    "jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("gradient", GRADIENTS)
 def test_training_goes_on(gradient, jit_compile):
     deq = layers.DEQ(

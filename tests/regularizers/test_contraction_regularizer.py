@@ -36,10 +36,33 @@ def test_many_iterations_find_the_squared_spectral_radius(radius, regime):
 
 def test_the_residual_term_is_the_mean_squared_relative_residual():
     point = tf.constant([[1.0, 1.0], [2.0, 0.0]], tf.float64)
-    penalty = _penalty(lambda z: 0.5 * z + 1.0, point, weight=0.0, residual_weight=3.0)
+    penalty = _penalty(
+        lambda z: 0.5 * z + 1.0,
+        point,
+        weight=0.0,
+        residual_weight=3.0,
+        residual_margin=0.0,
+    )
     value = 0.5 * point.numpy() + 1.0
     squares = np.sum((value - point) ** 2, axis=1) / np.sum(value**2, axis=1)
     np.testing.assert_allclose(penalty, 3.0 * np.mean(squares), rtol=1e-12)
+
+
+@pytest.mark.parametrize("residual, expected", [(0.1, 0.0), (0.2, 0.0), (0.3, 0.05)])
+def test_a_residual_below_its_margin_is_free(residual, expected):
+    with tf.GradientTape() as tape:
+        value = tf.constant([[1.0], [1.0]], tf.float64)
+        tape.watch(value)
+        penalty = _penalty(
+            lambda z: value + 0.0 * z,
+            tf.constant([[1.0 - residual], [1.0 + residual]], tf.float64),
+            weight=0.0,
+            residual_weight=1.0,
+            residual_margin=0.2,
+        )
+    np.testing.assert_allclose(penalty, expected, atol=1e-12)
+    if residual < 0.2:
+        np.testing.assert_array_equal(tape.gradient(penalty, value), 0.0)
 
 
 @pytest.mark.parametrize("radius, expected", [(0.8, 0.0), (0.9, 0.0), (1.0, 0.19)])
@@ -105,7 +128,11 @@ def test_gradients_of_the_residual_hold_the_scale_and_the_point():
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(shift)
         penalty = _penalty(
-            lambda z: 0.5 * z + shift, point, weight=0.0, residual_weight=1.0
+            lambda z: 0.5 * z + shift,
+            point,
+            weight=0.0,
+            residual_weight=1.0,
+            residual_margin=0.0,
         )
         by_hand = residual(shift, np.sum((0.5 * point + shift).numpy() ** 2))
     actual, expected = tape.gradient(penalty, shift), tape.gradient(by_hand, shift)
@@ -116,8 +143,8 @@ def test_gradients_of_the_residual_hold_the_scale_and_the_point():
     "dtype, expected", [("bfloat16", "float32"), ("float64", "float64")]
 )
 def test_the_loss_is_float32_or_better(dtype, expected):
-    unweighted = {"weight": 1.0, "margin": 0.0, "residual_weight": 1.0}
-    penalty = _penalty(lambda z: 0.5 * z, tf.ones((4, 8), dtype), **unweighted)
+    plain = {"margin": 0.0, "residual_weight": 1.0, "residual_margin": 0.0}
+    penalty = _penalty(lambda z: 0.5 * z, tf.ones((4, 8), dtype), weight=1.0, **plain)
     assert penalty.dtype == expected
     # The growth is 1/4, and |z / 2 - z| / |z / 2| = 1.
     np.testing.assert_allclose(penalty, 0.25 + 1.0, rtol=1e-2)
@@ -133,7 +160,13 @@ def test_configuration():
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"weight": -1}, {"residual_weight": -1}, {"num_iterations": 0}]
+    "arguments",
+    [
+        {"weight": -1},
+        {"residual_weight": -1},
+        {"residual_margin": -1},
+        {"num_iterations": 0},
+    ],
 )
 def test_bad_arguments_are_refused_and_named(arguments):
     ((name, value),) = arguments.items()

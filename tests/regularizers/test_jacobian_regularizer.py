@@ -57,20 +57,20 @@ def test_the_point_is_a_constant():
 
 def test_the_expectation_is_the_frobenius_norm(regime):
     arrays, w, point = _golden()
-    num_probes = 40
+    num_probes = 4
 
     @regime
     def estimate(seed):
         regularizer = regularizers.JacobianRegularizer(num_probes=num_probes)
         return regularizer(linearize(mlp(w), point), seed)
 
-    estimates = [estimate(tf.constant([0, i])).numpy() for i in range(12)]
+    estimates = [estimate(tf.constant([0, i])).numpy() for i in range(120)]
     expected = arrays["jl_mlp/exact_frob2_over_numel"]
-    # 480 probes; the standard error comes from the twelve estimates themselves.
+    # 480 probes; the standard error comes from the estimates themselves.
     error = np.std(estimates) / np.sqrt(len(estimates))
     assert abs(np.mean(estimates) - expected) < 4 * error
     assert error < 0.05 * expected
-    assert len(set(estimates)) == 12
+    assert len(set(estimates)) == 120
 
 
 def test_gradients_equal_those_of_the_explicit_jacobian():

@@ -1,7 +1,5 @@
 """Exported models run without this package."""
 
-import importlib.util
-
 import keras
 import numpy as np
 import pytest
@@ -130,24 +128,6 @@ def test_lite_models_need_built_in_ops_only(solver, batch):
     for _ in range(3):
         outputs = _interpret(content, INPUTS)
         np.testing.assert_allclose(outputs, model(INPUTS), rtol=0, atol=1e-5)
-
-
-@pytest.mark.skipif(
-    importlib.util.find_spec("tf2onnx") is None
-    or importlib.util.find_spec("onnxruntime") is None,
-    reason="needs tf2onnx and onnxruntime",
-)
-@pytest.mark.parametrize("solver", ["fixed_point_iteration", "anderson", "broyden"])
-def test_onnx_models(solver, tmp_path):
-    import onnxruntime
-
-    model = harness.functional_model(layers.DEQ(TanhCell(5), solver), INPUTS)
-    path = tmp_path / "model.onnx"
-    model.export(path, format="onnx", verbose=False)
-    session = onnxruntime.InferenceSession(path)
-    name = session.get_inputs()[0].name
-    (outputs,) = session.run(None, {name: INPUTS})
-    np.testing.assert_allclose(outputs, model(INPUTS), rtol=0, atol=1e-5)
 
 
 def test_a_saved_model_keeps_training(tmp_path):

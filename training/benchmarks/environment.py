@@ -24,13 +24,23 @@ def describe():
     }
 
 
+def has_bfloat16():
+    """Tells whether the processor computes in bfloat16; `None` if that is unknown."""
+    flags = _cpu_info("flags")
+    return None if flags is None else "bf16" in flags
+
+
 def _processor():
+    return _cpu_info("model name") or platform.processor() or platform.machine()
+
+
+def _cpu_info(key):
     path = Path("/proc/cpuinfo")
     if path.exists():
         for line in path.read_text().splitlines():
-            if line.startswith("model name"):
+            if line.startswith(key):
                 return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
+    return None
 
 
 def _usable_processors():

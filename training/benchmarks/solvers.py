@@ -78,7 +78,7 @@ def _measure_library(plan, workloads, left_out, log):
 
     results = {}
     for name in workloads:
-        results[name] = library.measure_times(name, plan, log)
+        results[name] = library.measure_times(name, plan, left_out, log)
         results[name]["state_mib"] = library.state_size(name, plan)
         if "memory" not in left_out:
             results[name]["memory"] = library.measure_memory(name, plan, log)
@@ -103,6 +103,8 @@ def _left_out(plan, peer_python, peer_versions):
         reasons["memory"] = "not asked for."
     elif not resident_memory.is_available():
         reasons["memory"] = "this system has no writable /proc/self/clear_refs."
+    if environment.has_bfloat16() is False:
+        reasons["mixed_bfloat16"] = "this processor has no bfloat16 instructions."
     if peer_python is None:
         reasons[peer.NAME] = "not asked for."
     elif peer_versions is None:

@@ -6,9 +6,8 @@ from training.benchmarks import fresh_process, resident_memory
 def peak_memory(workload, name, num_evaluations, repeats=5, **build_arguments):
     """Returns the peak growth of memory in a training step, in MiB.
 
-    A child process compiles the step, evaluates f a few times, and then measures how
-    far the resident memory rises over that in the first steps. TensorFlow's allocator
-    keeps what it freed, so a step before the measurement would hide all later ones.
+    A child process compiles the step, runs it once, and then measures how far the
+    resident memory rises in further steps.
 
     Args:
         workload: one of `arrays.NAMES`.
@@ -33,12 +32,10 @@ def peak_memory(workload, name, num_evaluations, repeats=5, **build_arguments):
 
 def _measure(workload, name, num_evaluations, repeats, build_arguments):
     from training.benchmarks import workloads
-    from training.benchmarks.compiled_cell import CompiledCell
     from training.benchmarks.training_step import TrainingStep
 
     built = workloads.build(workload, **build_arguments)
     step = TrainingStep(built, name, num_evaluations)
-    CompiledCell(built).evaluate()
     return resident_memory.peak_growth(step, repeats)
 
 

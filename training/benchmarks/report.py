@@ -138,7 +138,8 @@ def _memory_verdict(solver, peaks, state_mib):
     budgets, growth = [int(budget) for budget in peaks], list(peaks.values())
     if solver == "broyden":
         evaluations = budgets[-1] - budgets[0]
-        states = (growth[-1] - growth[0]) / state_mib / evaluations
+        # Two decimals: norms and traces add some thousandths to the states.
+        states = round((growth[-1] - growth[0]) / state_mib / evaluations, 2)
         bound = f"<= {bounds.BROYDEN_STATES:g} states an NFE"
         return f"{bound}: {_word(states <= bounds.BROYDEN_STATES)} ({states:.2f})"
     if solver in bounds.FLAT_MEMORY_SOLVERS:

@@ -23,10 +23,14 @@ def is_available():
 def peak_growth(call, repeats):
     """Returns by how much memory grew at its peak over its start, in MiB.
 
+    The first call is not measured: what it leaves, compiled graphs above all, is there
+    once, whatever the size of the tensors.
+
     Args:
         call: function without arguments.
-        repeats: int. How often it runs: the peak of a parallel program varies.
+        repeats: int. How often it is measured: the peak of a parallel program varies.
     """
+    call()
     gc.collect()
     start = _mebibytes("VmRSS")
     _CLEAR.write_text("5")  # VmHWM starts again from here

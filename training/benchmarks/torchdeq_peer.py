@@ -1,7 +1,5 @@
 """The same measurements of torchdeq, in a process without TensorFlow."""
 
-import gc
-
 import numpy as np
 import torch
 import torchdeq
@@ -61,8 +59,6 @@ def measure_peak_memory(workload, name, num_evaluations, repeats, sizes=None):
     def step():
         training_step(work, name, num_evaluations)
 
-    step()
-    gc.collect()
     return resident_memory.peak_growth(step, repeats)
 
 

@@ -33,7 +33,7 @@ class ContractionRegularizer(EquilibriumRegularizer):
     Args:
         weight: float >= 0. Weight of the squared growth, near the squared spectral
             radius. Defaults to `3.0`.
-        margin: float >= 0. The growth that is free. Defaults to `0.85`.
+        margin: float >= 0. The growth that is free. Defaults to `0.88`.
         residual_weight: float >= 0. Weight of the squared relative residual. Defaults
             to `10.0`.
         residual_margin: float >= 0. The relative residual that is free. Defaults to
@@ -57,7 +57,7 @@ class ContractionRegularizer(EquilibriumRegularizer):
     def __init__(
         self,
         weight=3.0,
-        margin=0.85,
+        margin=0.88,
         residual_weight=10.0,
         residual_margin=0.03,
         num_iterations=6,

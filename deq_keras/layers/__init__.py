@@ -4,7 +4,10 @@ from deq_keras.layers.cell import EquilibriumCell
 from deq_keras.layers.dense_cell import DenseCell
 from deq_keras.layers.deq import DEQ
 from deq_keras.layers.group_normalization import GroupNormalization
+from deq_keras.layers.layer_normalization import LayerNormalization
+from deq_keras.layers.relative_attention import RelativeAttention
 from deq_keras.layers.residual_block_cell import ResidualBlockCell
+from deq_keras.layers.transformer_cell import TransformerCell
 from deq_keras.layers.variational_dropout import VariationalDropout
 from deq_keras.layers.weight_normalized_conv import (
     WeightNormalizedConv1D,
@@ -17,7 +20,10 @@ __all__ = [
     "DenseCell",
     "EquilibriumCell",
     "GroupNormalization",
+    "LayerNormalization",
+    "RelativeAttention",
     "ResidualBlockCell",
+    "TransformerCell",
     "VariationalDropout",
     "WeightNormalizedConv1D",
     "WeightNormalizedConv2D",

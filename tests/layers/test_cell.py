@@ -42,7 +42,9 @@ def test_a_functional_model_of_two_inputs_is_a_cell():
     assert len(deq.trainable_weights) == 2
 
 
-@pytest.mark.parametrize("cell", ["tanh", None, lambda z, u: z], ids=["name", "none", "function"])
+@pytest.mark.parametrize(
+    "cell", ["tanh", None, lambda z, u: z], ids=["name", "none", "function"]
+)
 def test_what_is_no_layer_is_refused(cell):
     with pytest.raises(ValueError, match="`cell` must be a Keras layer.*Received"):
         layers.DEQ(cell)

@@ -1,0 +1,101 @@
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class LayerNormalization(keras.layers.Layer):
+    """Layer normalization that can be differentiated twice.
+
+    ```
+    outputs = gamma * (inputs - mean) / sqrt(variance + epsilon) + beta
+    ```
+
+    with mean and biased variance over the last axis. It is the function of
+    `keras.layers.LayerNormalization`, whose second-order gradient is wrong on
+    TensorFlow, where its variance stops the gradient of the mean: a cell whose
+    Jacobian is regularized needs this one.
+
+    The variance is the mean square of the centered inputs, and statistics are
+    taken in float32 (float64 for float64 inputs) whatever the compute dtype.
+
+    Args:
+        epsilon: Float > 0, added to the variance. Defaults to `1e-5`, as in the
+            reference implementation of deep equilibrium models (Keras: `1e-3`).
+        center: Boolean. Whether to add `beta`. Defaults to `True`.
+        scale: Boolean. Whether to multiply with `gamma`. Defaults to `True`.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+
+    Call arguments:
+        inputs: Tensor of rank 2 or more, batch first.
+
+    Input shape:
+        `(batch, ..., features)`.
+
+    Output shape:
+        As the inputs.
+
+    Raises:
+        ValueError: If `epsilon` is not positive, or the number of features is
+            not static.
+
+    Example:
+
+    >>> layer = LayerNormalization()
+    >>> tuple(layer(keras.random.normal((2, 5, 8))).shape)
+    (2, 5, 8)
+
+    Reference:
+        [Ba, Kiros and Hinton, 2016](https://arxiv.org/abs/1607.06450).
+    """
+
+    def __init__(self, epsilon=1e-5, center=True, scale=True, **kwargs):
+        super().__init__(**kwargs)
+        if not epsilon > 0:
+            raise ValueError(
+                f"Argument `epsilon` must be positive. Received: epsilon={epsilon}"
+            )
+        self.epsilon = epsilon
+        self.center = center
+        self.scale = scale
+        self.supports_masking = True
+
+    def build(self, input_shape):
+        features = input_shape[-1]
+        if features is None:
+            raise ValueError(
+                f"Layer '{self.name}' needs a static number of features on the last "
+                f"axis. Received: inputs of shape {tuple(input_shape)}"
+            )
+        self.gamma = self.beta = None
+        if self.scale:
+            self.gamma = self._add_feature_weight("gamma", features, "ones")
+        if self.center:
+            self.beta = self._add_feature_weight("beta", features, "zeros")
+
+    def _add_feature_weight(self, name, features, initializer):
+        return self.add_weight(
+            name=name, shape=(features,), initializer=initializer, autocast=False
+        )
+
+    def call(self, inputs):
+        dtype = keras.backend.result_type(inputs.dtype, "float32")
+        wide = ops.cast(inputs, dtype)
+        centered = wide - ops.mean(wide, axis=-1, keepdims=True)
+        variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)
+        outputs = centered * ops.rsqrt(variance + self.epsilon)
+        if self.gamma is not None:
+            outputs = outputs * ops.cast(self.gamma, dtype)
+        if self.beta is not None:
+            outputs = outputs + ops.cast(self.beta, dtype)
+        return ops.cast(outputs, inputs.dtype)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        config = {
+            "epsilon": self.epsilon,
+            "center": self.center,
+            "scale": self.scale,
+        }
+        return {**super().get_config(), **config}

@@ -1,5 +1,7 @@
 """Equilibrium layers and what their cells are made of."""
 
+from deq_keras.layers.adaptive_embedding import AdaptiveEmbedding
+from deq_keras.layers.adaptive_softmax import AdaptiveSoftmax
 from deq_keras.layers.cell import EquilibriumCell
 from deq_keras.layers.dense_cell import DenseCell
 from deq_keras.layers.deq import DEQ
@@ -7,6 +9,7 @@ from deq_keras.layers.group_normalization import GroupNormalization
 from deq_keras.layers.layer_normalization import LayerNormalization
 from deq_keras.layers.relative_attention import RelativeAttention
 from deq_keras.layers.residual_block_cell import ResidualBlockCell
+from deq_keras.layers.segment_memory import SegmentMemory
 from deq_keras.layers.transformer_cell import TransformerCell
 from deq_keras.layers.variational_dropout import VariationalDropout
 from deq_keras.layers.weight_normalized_conv import (
@@ -16,6 +19,8 @@ from deq_keras.layers.weight_normalized_conv import (
 from deq_keras.layers.weight_normalized_dense import WeightNormalizedDense
 
 __all__ = [
+    "AdaptiveEmbedding",
+    "AdaptiveSoftmax",
     "DEQ",
     "DenseCell",
     "EquilibriumCell",
@@ -23,6 +28,7 @@ __all__ = [
     "LayerNormalization",
     "RelativeAttention",
     "ResidualBlockCell",
+    "SegmentMemory",
     "TransformerCell",
     "VariationalDropout",
     "WeightNormalizedConv1D",

@@ -1,0 +1,159 @@
+import keras
+import tensorflow as tf
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class SegmentMemory(keras.layers.Layer):
+    """Carries the memory of a DEQ-Transformer from segment to segment.
+
+    Wraps a `DEQ` layer of a `TransformerCell`. Each call solves one segment of a
+    longer sequence, with the equilibrium and the injection of the last `length`
+    positions before it in front, and remembers those of its own (Dai et al., 2019).
+    No gradient flows into the memory.
+
+    Sample b of a batch must continue sample b of the batch before. The memory starts
+    empty, fills while segments come, and is empty again after `reset_memory()`, which
+    is due wherever a new sequence begins. A model that holds this layer should call it
+    in `reset_metrics`, which Keras calls at the start of every epoch and evaluation.
+    Under a `tf.distribute` strategy each replica remembers its own samples.
+
+    The memory is not saved with the model. It takes any batch size and changes its
+    shape as it fills, which XLA cannot compile.
+
+    Args:
+        deq: `DEQ` layer whose cell is a `TransformerCell`.
+        length: Integer >= 0. Positions to remember; 0 for no memory. May be set later,
+            to remember more at test time; compile the model again after that.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+
+    Call arguments:
+        inputs: Tensor of shape `(batch, length, features)`.
+        training: Boolean. Passed to `deq`.
+
+    Input shape:
+        `(batch, length, features)`.
+
+    Output shape:
+        `(batch, length, units)`, with the units of the cell.
+
+    Raises:
+        ValueError: If `length` is negative, or `deq` has no such cell.
+        tf.errors.InvalidArgumentError: If the batch size changes while something is
+            remembered.
+
+    Example:
+
+    >>> cell = deq_keras.layers.TransformerCell(8, num_heads=2, intermediate_dim=16)
+    >>> layer = SegmentMemory(deq_keras.layers.DEQ(cell), length=4)
+    >>> tuple(layer(keras.random.normal((2, 6, 8))).shape)
+    (2, 6, 8)
+    >>> layer.memory_length
+    4
+
+    Reference:
+        [Dai et al., 2019](https://arxiv.org/abs/1901.02860), section 3.2.
+    """
+
+    def __init__(self, deq, length, **kwargs):
+        super().__init__(**kwargs)
+        if not hasattr(getattr(deq, "cell", None), "injection_projection"):
+            raise ValueError(
+                "Argument `deq` must be a DEQ layer of a TransformerCell. Received: "
+                f"deq={deq!r}"
+            )
+        self.deq = deq
+        self.length = length
+
+    @property
+    def length(self):
+        return self._length
+
+    @length.setter
+    def length(self, length):
+        if not isinstance(length, int) or length < 0:
+            raise ValueError(
+                "Argument `length` must be an integer, 0 or more. Received: "
+                f"length={length!r}"
+            )
+        self._length = length
+        self.supports_jit = length == 0
+
+    @property
+    def memory_length(self):
+        """Number of positions that are remembered at the moment."""
+        return int(tf.shape(self._memory["states"])[1]) if self.built else 0
+
+    def build(self, inputs_shape):
+        if not self.deq.built:
+            self.deq.build(inputs_shape)
+        units = self.deq.cell.units
+        self._memory = {
+            "states": self._add_memory(units, "memory_states"),
+            "injections": self._add_memory(3 * units, "memory_injections"),
+        }
+
+    def _add_memory(self, size, name):
+        with tf.init_scope():
+            return tf.Variable(
+                lambda: tf.zeros((0, 0, size), self.compute_dtype),
+                shape=(None, None, size),
+                trainable=False,
+                name=name,
+                # Each replica has samples of its own, and nobody reads another's.
+                synchronization=tf.VariableSynchronization.ON_READ,
+                aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+            )
+
+    def reset_memory(self):
+        """Empties the memory."""
+        if self.built:
+            for variable in self._memory.values():
+                variable.assign(tf.zeros((0, 0, variable.shape[-1]), variable.dtype))
+
+    def call(self, inputs, training=None):
+        if self.length == 0:
+            return self.deq(inputs, training=training)
+        memory = {
+            name: self._read(variable, tf.shape(inputs)[0])
+            for name, variable in self._memory.items()
+        }
+        states = self.deq({"inputs": inputs, "memory": memory}, training=training)
+        injections = self.deq.cell.injection_projection(inputs)
+        self._write("states", memory, states)
+        self._write("injections", memory, injections)
+        return states
+
+    def _read(self, variable, batch):
+        value = tf.convert_to_tensor(variable)
+        empty = tf.zeros((batch, 0, variable.shape[-1]), variable.dtype)
+        is_empty = tf.equal(tf.shape(value)[1], 0)
+        value = tf.cond(is_empty, lambda: empty, lambda: value)
+        check = tf.debugging.assert_equal(
+            tf.shape(value)[0],
+            batch,
+            message="The batch size differs from that of the remembered segment. Call "
+            "`reset_memory()` where a new sequence begins.",
+        )
+        with tf.control_dependencies([check] if check is not None else []):
+            return tf.identity(value)  # (B, M, size)
+
+    def _write(self, name, memory, new):
+        new = tf.cast(new, self.compute_dtype)
+        remembered = tf.concat([memory[name], new], axis=1)[:, -self.length :]
+        self._memory[name].assign(tf.stop_gradient(remembered))
+
+    def compute_output_shape(self, inputs_shape):
+        return (*inputs_shape[:-1], self.deq.cell.units)
+
+    def get_config(self):
+        config = {
+            "deq": keras.saving.serialize_keras_object(self.deq),
+            "length": self.length,
+        }
+        return {**super().get_config(), **config}
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        deq = keras.saving.deserialize_keras_object(config.pop("deq"))
+        return cls(deq, **config)

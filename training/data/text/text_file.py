@@ -1,0 +1,48 @@
+"""Text files: UTF-8 in, and a clear word about anything else."""
+
+from pathlib import Path
+
+from training.errors import InputError
+
+_BYTE_ORDER_MARK = "\ufeff"
+
+
+def read_text(path):
+    """Returns the text of a UTF-8 file, its line ends as `\\n`.
+
+    A byte order mark at the start is dropped.
+
+    Args:
+        path: the file.
+
+    Raises:
+        InputError: if the file is missing, holds nothing but white space, or is not
+            UTF-8 text. The message gives the first bad byte and where it stands.
+    """
+    path = Path(path)
+    if not path.is_file():
+        kind = "is a folder" if path.is_dir() else "does not exist"
+        raise InputError(f"Expected a text file. Received: {path}, which {kind}.")
+    text = _decoded(path.read_bytes(), path).removeprefix(_BYTE_ORDER_MARK)
+    if not text or text.isspace():
+        raise InputError(
+            f"Expected text in {path}. It holds {path.stat().st_size} bytes, none of "
+            "them more than white space."
+        )
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _decoded(content, path):
+    position = content.find(b"\0")  # Valid UTF-8, but no text has it.
+    if position < 0:
+        try:
+            return content.decode("utf-8")
+        except UnicodeDecodeError as error:
+            position = error.start
+    line = content.count(b"\n", 0, position) + 1
+    raise InputError(
+        f"Expected UTF-8 text in {path}. Received: byte 0x{content[position]:02x} at "
+        f"position {position}, in line {line}. If it is text in another encoding, "
+        "convert it, for example with `iconv -f latin1 -t utf-8`; a compressed file "
+        "must be unpacked."
+    )

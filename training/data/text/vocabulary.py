@@ -1,0 +1,94 @@
+"""Vocabularies that are made once and then read from a file."""
+
+import hashlib
+import json
+from pathlib import Path
+
+from training import atomic_file
+from training.data.text.byte_vocabulary import ByteVocabulary
+from training.data.text.character_vocabulary import CharacterVocabulary
+from training.data.text.word_vocabulary import WordVocabulary
+from training.errors import InputError
+from training.validation import closest
+
+_COUNTED = {"word": WordVocabulary, "character": CharacterVocabulary}
+_LEVELS = (*_COUNTED, "byte")
+
+
+def load_vocabulary(
+    level, training_text, directory=None, lower_case=False, minimum_count=1
+):
+    """Returns the vocabulary of a training text, from its cache if there is one.
+
+    All vocabularies have `size`, `encode(text)`, int32 ids of shape `(num_tokens,)`,
+    and `decode(ids)`, the text.
+
+    The cache is the text file `vocabulary.<level>.json` with one token a line. It also
+    holds a digest of the training text and the arguments: where they differ, or the
+    file is damaged, the vocabulary is made anew and the file replaced.
+
+    Args:
+        level: `"word"`, `"character"` or `"byte"`.
+        training_text: str. The training split alone.
+        directory: optional folder of the cache, made if needed. By default there is no
+            cache. Bytes need none.
+        lower_case: bool. Whether text becomes lower case. Not for bytes. Defaults to
+            `False`.
+        minimum_count: int >= 1. Tokens that the training text has less often become
+            `<unk>` or, of characters, U+FFFD. Not for bytes. Defaults to `1`.
+
+    Raises:
+        InputError: if the text is empty or an argument is none of these.
+    """
+    _check(level, training_text, lower_case, minimum_count)
+    if level == "byte":
+        return ByteVocabulary()
+    cls = _COUNTED[level]
+    if directory is None:
+        return cls.from_text(training_text, lower_case, minimum_count)
+    file = Path(directory) / f"vocabulary.{level}.json"
+    key = {
+        "lower_case": lower_case,
+        "minimum_count": minimum_count,
+        "sha256_of_training_text": hashlib.sha256(training_text.encode()).hexdigest(),
+    }
+    tokens = _cached_tokens(file, key)
+    if tokens is not None:
+        return cls(tokens, lower_case)
+    vocabulary = cls.from_text(training_text, lower_case, minimum_count)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    content = {**key, "tokens": vocabulary.tokens}
+    atomic_file.write_text(file, json.dumps(content, ensure_ascii=False, indent=0))
+    return vocabulary
+
+
+def _cached_tokens(file, key):
+    """Returns the tokens of the cache if it is there, whole and of this key."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return None
+    if not isinstance(content, dict):
+        return None
+    tokens = content.pop("tokens", None)
+    return tokens if content == key and isinstance(tokens, list) else None
+
+
+def _check(level, training_text, lower_case, minimum_count):
+    if level not in _LEVELS:
+        raise InputError(
+            f"The level of the vocabulary must be one of {list(_LEVELS)}. Received: "
+            f"level={level!r}.{closest(level, _LEVELS)}"
+        )
+    if minimum_count < 1:
+        raise InputError(
+            "`minimum_count` must be at least 1. Received: "
+            f"minimum_count={minimum_count}."
+        )
+    if level == "byte" and (lower_case or minimum_count > 1):
+        raise InputError(
+            "Bytes are always these 256. Expected: lower_case=False, minimum_count=1. "
+            f"Received: lower_case={lower_case}, minimum_count={minimum_count}."
+        )
+    if not training_text or training_text.isspace():
+        raise InputError("The training text is empty; a vocabulary needs words.")

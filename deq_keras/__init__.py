@@ -1,13 +1,24 @@
 """Deep equilibrium models for Keras."""
 
+import importlib
+
 from deq_keras import diagnostics, gradients, layers, metrics, regularizers, solvers
 
 __all__ = [
+    "converters",
     "diagnostics",
     "gradients",
     "layers",
     "metrics",
+    "models",
     "regularizers",
     "solvers",
 ]
 __version__ = "0.1.0"
+
+
+def __getattr__(name):
+    # These two import KerasHub, which takes seconds: at their first use.
+    if name in ("converters", "models"):
+        return importlib.import_module(f"deq_keras.{name}")
+    raise AttributeError(f"module 'deq_keras' has no attribute {name!r}")

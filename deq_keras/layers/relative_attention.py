@@ -141,7 +141,24 @@ class RelativeAttention(keras.layers.Layer):
             initializer=self.bias_initializer,
         )
 
-    def prepare(self, injection, memory=None, training=False):
+    def constants(self, num_keys, training=False):
+        """Computes what depends on neither inputs nor state.
+
+        Args:
+            num_keys: Integer or scalar tensor. Positions of the memory and the sequence
+                together.
+            training: Boolean. Whether to drop channels of the sinusoids.
+
+        Returns:
+            Dict of tensors.
+        """
+        return {
+            "query_key_value": self.query_key_value.kernel,
+            "output_projection": self.output_projection.kernel,
+            "positions": self._positions(num_keys, training),
+        }
+
+    def prepare(self, injection, memory=None, training=False, constants=None):
         """Computes what is constant during a solve.
 
         Args:
@@ -154,30 +171,28 @@ class RelativeAttention(keras.layers.Layer):
                 optionally `"mask"`, boolean `(batch, memory_length)`: which positions
                 hold something.
             training: Boolean. Whether to sample dropout masks.
+            constants: Optional. What `constants` returned, to solve many times with it.
 
         Returns:
             Dict of tensors.
         """
-        prepared = {
-            "injection": injection,
-            "query_key_value": self.query_key_value.kernel,
-            "output_projection": self.output_projection.kernel,
-        }
         shape = ops.shape(injection)
-        length, memory_length = shape[1], 0
-        memory_mask = None
+        length, memory_length, memory_mask = shape[1], 0, None
         if memory is not None:
-            keys, values = self._memory_keys_and_values(
-                memory, prepared["query_key_value"]
-            )
-            prepared["memory_keys"], prepared["memory_values"] = keys, values
-            memory_length = ops.shape(keys)[2]
+            first = memory["keys"] if "keys" in memory else memory["states"]
+            memory_length = ops.shape(first)[-2]
             memory_mask = memory.get("mask")
-        prepared["positions"] = self._positions(memory_length + length, training)
+        num_keys = memory_length + length
+        prepared = dict(constants or self.constants(num_keys, training))
+        prepared["injection"] = injection
         prepared["mask"] = self._mask(length, memory_length, memory_mask)
+        if memory is not None:
+            prepared["memory_keys"], prepared["memory_values"] = (
+                self._memory_keys_and_values(memory, prepared["query_key_value"])
+            )
         if training and self.dropout.rate > 0:
             prepared["dropout"] = self.dropout.sample_mask(
-                (shape[0], self.num_heads, length, memory_length + length), training
+                (shape[0], self.num_heads, length, num_keys), training
             )
         return prepared
 

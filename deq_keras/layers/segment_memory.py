@@ -104,6 +104,12 @@ class SegmentMemory(keras.layers.Layer):
                 aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
             )
 
+    @property
+    def memory(self):
+        """Dict of what is remembered: `"states"`, `(batch, memory_length, units)`, and
+        `"injections"`, `(batch, memory_length, 3 * units)`."""
+        return {name: tf.identity(value) for name, value in self._memory.items()}
+
     def reset_memory(self):
         """Empties the memory."""
         if self.built:

@@ -169,6 +169,26 @@ class TransformerCell(EquilibriumCell):
             layer.build(state_shape)
         self.contraction.build((*inputs_shape[:-1], self.intermediate_dim))
 
+    def constants(self, num_keys, training=False):
+        """Computes what depends on neither inputs nor state: kernels and positions.
+
+        `inject` does so for each solve. Who solves many times with the same weights
+        and the same number of positions computes it once.
+
+        Args:
+            num_keys: Integer or scalar tensor. Positions of the memory and the sequence
+                together.
+            training: Boolean. Whether to drop channels of the sinusoids.
+
+        Returns:
+            Nest of tensors.
+        """
+        return {
+            "attention": self.attention.constants(num_keys, training),
+            "expansion": self.expansion.kernel,
+            "contraction": self.contraction.kernel,
+        }
+
     def inject(self, inputs, training=False):
         """Projects inputs and positions, and fixes memory, kernels and masks.
 
@@ -177,37 +197,45 @@ class TransformerCell(EquilibriumCell):
                 and, as `"memory"`, a dict of `"states"`, `(batch, memory_length,
                 units)`, and `"injections"`, `(batch, memory_length, 3 * units)`, of the
                 positions before; or of their `"keys"` and `"values"`. The memory may
-                hold a `"mask"`; see `RelativeAttention.prepare`.
+                hold a `"mask"`; see `RelativeAttention.prepare`. The dict may also have
+                the `"constants"` of the cell.
             training: Boolean. Whether to sample dropout masks.
 
         Returns:
             Nest of tensors.
         """
-        memory = None
-        if isinstance(inputs, dict):
-            inputs, memory = inputs["inputs"], inputs.get("memory")
+        parts = inputs if isinstance(inputs, dict) else {"inputs": inputs}
+        inputs, memory = parts["inputs"], parts.get("memory")
+        constants = parts.get("constants", {})
         if not self.built:
             self.build(tuple(inputs.shape))
         if memory is not None and self.normalize_first and "states" in memory:
             memory = {**memory, "states": self.norm(memory["states"])}
         injection = {
             "attention": self.attention.prepare(
-                self.injection_projection(inputs), memory, training
+                self.injection_projection(inputs),
+                memory,
+                training,
+                constants.get("attention"),
             ),
-            "expansion": self.expansion.kernel,
-            "contraction": self.contraction.kernel,
+            "expansion": constants.get("expansion", self.expansion.kernel),
+            "contraction": constants.get("contraction", self.contraction.kernel),
         }
         if training and self.dropout_rate > 0:
-            batch, length = ops.shape(inputs)[:2]
-            injection["masks"] = {
-                name: self.dropout.sample_mask((batch, length, size), training)
-                for name, size in (
-                    ("attention", self.units),
-                    ("expansion", self.intermediate_dim),
-                    ("contraction", self.units),
-                )
-            }
+            injection["masks"] = self._sample_masks(inputs)
         return injection
+
+    def _sample_masks(self, inputs):
+        batch, length = ops.shape(inputs)[:2]
+        sizes = {
+            "attention": self.units,
+            "expansion": self.intermediate_dim,
+            "contraction": self.units,
+        }
+        return {
+            name: self.dropout.sample_mask((batch, length, size), training=True)
+            for name, size in sizes.items()
+        }
 
     def initial_state(self, injection):
         """Returns zeros of the shape of the state."""

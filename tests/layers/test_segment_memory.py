@@ -35,9 +35,9 @@ def test_two_segments_equal_the_reference(variant, wrap):
     layer = SegmentMemory(deq, 8, dtype="float64")
     solve = wrap(layer)
     solve(tf.constant(golden["s0/word_emb"]))
-    np.testing.assert_allclose(layer._memory["states"], golden["s1/mem_z"], atol=1e-8)
+    np.testing.assert_allclose(layer.memory["states"], golden["s1/mem_z"], atol=1e-8)
     np.testing.assert_allclose(
-        layer._memory["injections"], golden["s1/mem_u"], atol=1e-12
+        layer.memory["injections"], golden["s1/mem_u"], atol=1e-12
     )
     value = solve(tf.constant(golden["s1/word_emb"]))
     np.testing.assert_allclose(value, golden["s1/fz_star"], atol=1e-8)

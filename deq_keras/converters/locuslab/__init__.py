@@ -1,0 +1,5 @@
+"""Checkpoints of `locuslab/deq`, the authors' PyTorch implementation."""
+
+from deq_keras.converters.locuslab.deq_transformer import load_deq_transformer
+
+__all__ = ["load_deq_transformer"]

@@ -1,0 +1,158 @@
+"""The DEQ-Transformer of the authors' repository (version 2)."""
+
+import numpy as np
+
+from deq_keras.converters.locuslab.architecture import backbone_arguments
+from deq_keras.models import DEQTransformerBackbone, DEQTransformerCausalLM
+
+# Derived from the architecture, or copies of other entries.
+_IGNORED = ("pos_emb.inv_freq", "func_copy.", "deq.")
+
+
+def load_deq_transformer(
+    state_dict,
+    solver="anderson",
+    gradient="neumann",
+    jacobian_regularizer="contraction",
+    dtype=None,
+    **architecture,
+):
+    """Returns a `DEQTransformerCausalLM` with the weights of a checkpoint.
+
+    The sizes are read from the shapes of the weights. What shapes do not tell must be
+    given, where it differs from the defaults of the reference: `pre_lnorm`,
+    `local_size` (0 stands for 1000, as there), `mem_len`, and `cutoffs` where
+    `div_val` is 1. What is given besides is checked against the weights.
+
+    The model differs from the reference where that is a matter of taste: its hidden
+    states are f(z*) also in evaluation (there z*), each sample stops by itself, and
+    dropout of the hidden states drops channels (there, positions).
+
+    Args:
+        state_dict: Mapping of parameter names to arrays: weight-normalized or not,
+            adaptive or not, tied or not. A leading `module.` is dropped.
+        solver: See `DEQ`. Defaults to `"anderson"`.
+        gradient: See `DEQ`. Defaults to `"neumann"`.
+        jacobian_regularizer: See `DEQ`. Defaults to `"contraction"`.
+        dtype: Dtype or policy of the model. Defaults to `None`, Keras' own.
+        **architecture: Arguments of the reference's `DEQTransformerLM`: `n_token`,
+            `n_head`, `d_model`, `d_head`, `d_embed`, `d_inner`, `dropout`, `dropatt`,
+            `tie_weights`, `tie_projs`, `div_val`, `pre_lnorm`, `wnorm`, `mem_len`,
+            `local_size`, `cutoffs`; its `n_layer`, `eval_n_layer`, `tgt_len`,
+            `pretrain_steps` and `load` mean nothing here.
+
+    Raises:
+        ValueError: If an argument is unknown or contradicts the weights, or entries of
+            the checkpoint are missing, left over or of a wrong shape; all are named.
+    """
+    state_dict = {
+        name.removeprefix("module."): np.asarray(value)
+        for name, value in state_dict.items()
+    }
+    state_dict = {
+        name: value
+        for name, value in state_dict.items()
+        if not name.startswith(_IGNORED)
+    }
+    arguments, ties = backbone_arguments(state_dict, architecture)
+    backbone = DEQTransformerBackbone(
+        **arguments,
+        solver=solver,
+        gradient=gradient,
+        jacobian_regularizer=jacobian_regularizer,
+        dtype=dtype,
+    )
+    model = DEQTransformerCausalLM(backbone, **ties)
+    _assign(_variables(model), state_dict)
+    return model
+
+
+def _variables(model):
+    """Returns the reference's names of all variables; tied ones have several."""
+    cell = model.backbone.deq.cell
+    embedding, softmax = model.backbone.token_embedding, model.softmax
+    variables = {
+        "func.dec_attn.r_w_bias": cell.attention.content_bias,
+        "func.dec_attn.r_r_bias": cell.attention.position_bias,
+        **_dense("inject_conv", cell.injection_projection),
+        **_dense("func.dec_attn.qkv_net", cell.attention.query_key_value),
+        **_dense("func.dec_attn.r_net", cell.attention.position_projection),
+        **_dense("func.dec_attn.o_net", cell.attention.output_projection),
+        **_dense("func.pos_ff.ff1_net", cell.expansion),
+        **_dense("func.pos_ff.ff2_net", cell.contraction),
+        **_indexed("word_emb.emb_layers.{}.weight", embedding.tables),
+        **_indexed("word_emb.emb_projs.{}.weight", embedding.projections),
+        **_indexed("crit.out_layers.{}.weight", softmax.tables),
+        **_indexed("crit.out_layers.{}.bias", softmax.biases),
+        **_indexed("crit.out_projs.{}.weight", softmax.projections),
+    }
+    if softmax.num_clusters:
+        variables["crit.cluster_weight"] = softmax.cluster_weight
+        variables["crit.cluster_bias"] = softmax.cluster_bias
+    return variables
+
+
+def _dense(name, layer):
+    variables = {f"{name}.bias": layer.bias} if layer.use_bias else {}
+    if hasattr(layer, "gain"):
+        variables[f"{name}.weight_g"] = layer.gain
+        variables[f"{name}.weight_v"] = layer.direction
+    else:
+        variables[f"{name}.weight"] = layer.kernel
+    return variables
+
+
+def _indexed(name, variables):
+    return {
+        name.format(index): variable
+        for index, variable in enumerate(variables)
+        if variable is not None
+    }
+
+
+def _assign(variables, state_dict):
+    """Assigns all variables, or none and names everything that does not fit."""
+    arrays = {
+        name: _as_keras(name, state_dict[name])
+        for name in variables
+        if name in state_dict
+    }
+    found = {id(variables[name]) for name in arrays}
+    missing = [name for name in variables if id(variables[name]) not in found]
+    problems = [f"missing: {name}" for name in sorted(missing)]
+    problems += [
+        f"left over: {name}" for name in sorted(set(state_dict) - set(variables))
+    ]
+    problems += [
+        f"wrong shape: {name}, which is {state_dict[name].shape} and not "
+        f"{_as_reference(name, variables[name].shape)}"
+        for name, array in sorted(arrays.items())
+        if array.shape != tuple(variables[name].shape)
+    ]
+    if problems:
+        raise ValueError(
+            "The checkpoint does not fit the architecture. " + "; ".join(problems) + "."
+        )
+    for name, array in arrays.items():
+        variables[name].assign(array)
+
+
+def _is_table(name):
+    return "emb_layers" in name or "out_layers" in name or "cluster" in name
+
+
+def _is_kernel(name):
+    return name.endswith((".weight", ".weight_v")) and not _is_table(name)
+
+
+def _as_keras(name, array):
+    """Kernels are (out, in), or (out, in, 1) for a convolution; here (in, out)."""
+    if name.endswith(".weight_g"):
+        return array.reshape(-1)
+    if _is_kernel(name):
+        return array.reshape(array.shape[:2]).T
+    return array
+
+
+def _as_reference(name, shape):
+    return tuple(reversed(shape)) if _is_kernel(name) else tuple(shape)

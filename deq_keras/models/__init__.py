@@ -1,0 +1,8 @@
+"""Models of the papers, in the style of KerasHub."""
+
+from deq_keras.models.deq_transformer import (
+    DEQTransformerBackbone,
+    DEQTransformerCausalLM,
+)
+
+__all__ = ["DEQTransformerBackbone", "DEQTransformerCausalLM"]

@@ -1,0 +1,204 @@
+import keras
+from keras_hub.models import Backbone
+
+from deq_keras import gradients, regularizers, solvers
+from deq_keras.layers import (
+    DEQ,
+    AdaptiveEmbedding,
+    SegmentMemory,
+    TransformerCell,
+    VariationalDropout,
+)
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class DEQTransformerBackbone(Backbone):
+    """Transformer whose depth is an equilibrium, up to its hidden states.
+
+    Token ids are embedded, injected into one Transformer layer, and that layer is
+    driven to its fixed point: `AdaptiveEmbedding`, `VariationalDropout`,
+    `SegmentMemory` around `DEQ` of a `TransformerCell`, `VariationalDropout`. Positions
+    are relative, so sequences may have any length.
+
+    With a `memory_length`, consecutive calls are consecutive segments of the same
+    texts; see `SegmentMemory` and `reset_memory`.
+
+    Args:
+        vocabulary_size: Positive integer. Number of tokens.
+        hidden_dim: Positive even integer, a multiple of `num_heads`. Size of the
+            hidden states.
+        num_heads: Positive integer. Attention heads.
+        intermediate_dim: Positive integer. Units of the hidden layer of the cell's
+            second branch.
+        embedding_dim: Positive integer. Size of the embedding of frequent tokens.
+            Defaults to `None`, that is `hidden_dim`.
+        cutoffs: Tuple of integers. First token of every bucket of the adaptive
+            embedding but the first. Defaults to `()`, one bucket.
+        div_val: Positive integer. How much smaller the embedding becomes from bucket
+            to bucket. Defaults to `1`.
+        normalize_first: Boolean. Pre-LN or post-LN. Defaults to `False`.
+        memory_length: Integer >= 0. Positions remembered from the segments before.
+            Defaults to `0`.
+        local_size: Positive integer or `None`. Number of positions that a position
+            sees, its own included. Defaults to `None`, all.
+        dropout: Float in `[0, 1)`. Rate at which channels are dropped: of the
+            embedding, inside the cell and of the hidden states, each for all positions
+            of a sample. Defaults to `0.0`.
+        attention_dropout: Float in `[0, 1)`. Rate at which attention weights are
+            dropped. Defaults to `0.0`.
+        weight_normalization: Boolean. Whether the kernels of the cell are weight
+            normalized. Defaults to `True`.
+        solver: See `DEQ`. Defaults to `"anderson"`.
+        gradient: See `DEQ`. Defaults to `"neumann"`.
+        jacobian_regularizer: See `DEQ`. Defaults to `"contraction"`.
+        dtype: Dtype or policy of all layers. Defaults to `None`, Keras' own.
+        **kwargs: Arguments of `keras_hub.models.Backbone`, such as `name`.
+
+    Call arguments:
+        inputs: Integer tensor `(batch, length)`, or a dict of it as `"token_ids"`.
+            A `"padding_mask"` is not needed: padding comes last, and nothing sees what
+            comes after it.
+
+    Input shape:
+        `(batch, length)`.
+
+    Output shape:
+        `(batch, length, hidden_dim)`.
+
+    Example:
+
+    >>> backbone = DEQTransformerBackbone(
+    ...     vocabulary_size=100, hidden_dim=16, num_heads=2, intermediate_dim=32)
+    >>> tuple(backbone(np.array([[1, 5, 3], [7, 0, 2]])).shape)
+    (2, 3, 16)
+
+    Reference:
+        [Bai, Kolter and Koltun, 2019](https://arxiv.org/abs/1909.01377), section 4.
+    """
+
+    def __init__(
+        self,
+        vocabulary_size,
+        hidden_dim,
+        num_heads,
+        intermediate_dim,
+        embedding_dim=None,
+        cutoffs=(),
+        div_val=1,
+        normalize_first=False,
+        memory_length=0,
+        local_size=None,
+        dropout=0.0,
+        attention_dropout=0.0,
+        weight_normalization=True,
+        solver="anderson",
+        gradient="neumann",
+        jacobian_regularizer="contraction",
+        dtype=None,
+        **kwargs,
+    ):
+        token_embedding = AdaptiveEmbedding(
+            vocabulary_size,
+            hidden_dim if embedding_dim is None else embedding_dim,
+            hidden_dim,
+            cutoffs=cutoffs,
+            div_val=div_val,
+            dtype=dtype,
+            name="token_embedding",
+        )
+        cell = TransformerCell(
+            hidden_dim,
+            num_heads,
+            intermediate_dim,
+            normalize_first=normalize_first,
+            local_size=local_size,
+            dropout_rate=dropout,
+            attention_dropout_rate=attention_dropout,
+            weight_normalization=weight_normalization,
+            dtype=dtype,
+            name="cell",
+        )
+        deq = DEQ(cell, solver, gradient, jacobian_regularizer, dtype=dtype, name="deq")
+        segment_memory = SegmentMemory(
+            deq, memory_length, dtype=dtype, name="segment_memory"
+        )
+        dropouts = [
+            VariationalDropout(
+                dropout,
+                noise_shape=(None, 1, None),
+                dtype=dtype,
+                name=f"{name}_dropout",
+            )
+            for name in ("embedding", "output")
+        ]
+
+        token_ids = keras.Input((None,), dtype="int32", name="token_ids")
+        hidden = segment_memory(dropouts[0](token_embedding(token_ids)))
+        super().__init__(
+            inputs=token_ids, outputs=dropouts[1](hidden), dtype=dtype, **kwargs
+        )
+
+        self.token_embedding = token_embedding
+        self.embedding_dropout, self.output_dropout = dropouts
+        self.segment_memory = segment_memory
+        self.vocabulary_size = vocabulary_size
+        self.hidden_dim = hidden_dim
+        self.num_heads = num_heads
+        self.intermediate_dim = intermediate_dim
+        self.embedding_dim = embedding_dim
+        self.cutoffs = tuple(cutoffs)
+        self.div_val = div_val
+        self.normalize_first = normalize_first
+        self.local_size = local_size
+        self.dropout = dropout
+        self.attention_dropout = attention_dropout
+        self.weight_normalization = weight_normalization
+
+    def call(self, inputs, training=None, mask=None):
+        return super().call(token_ids_of(inputs), training=training, mask=mask)
+
+    @property
+    def deq(self):
+        """The equilibrium layer, whose solver, gradient and regulariser may be set."""
+        return self.segment_memory.deq
+
+    @property
+    def memory_length(self):
+        """Positions to remember; may be set, after which to compile again."""
+        return self.segment_memory.length
+
+    @memory_length.setter
+    def memory_length(self, length):
+        self.segment_memory.length = length
+
+    def reset_memory(self):
+        """Forgets the segments before: the next call begins new texts."""
+        self.segment_memory.reset_memory()
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "vocabulary_size": self.vocabulary_size,
+            "hidden_dim": self.hidden_dim,
+            "num_heads": self.num_heads,
+            "intermediate_dim": self.intermediate_dim,
+            "embedding_dim": self.embedding_dim,
+            "cutoffs": list(self.cutoffs),
+            "div_val": self.div_val,
+            "normalize_first": self.normalize_first,
+            "memory_length": self.memory_length,
+            "local_size": self.local_size,
+            "dropout": self.dropout,
+            "attention_dropout": self.attention_dropout,
+            "weight_normalization": self.weight_normalization,
+            "solver": solvers.serialize(self.deq.solver),
+            "gradient": gradients.serialize(self.deq.gradient),
+            "jacobian_regularizer": regularizers.serialize(
+                self.deq.jacobian_regularizer
+            ),
+        }
+
+
+def token_ids_of(inputs):
+    """Returns the token ids of what a preprocessor makes, or of plain ids."""
+    return inputs["token_ids"] if isinstance(inputs, dict) else inputs

@@ -1,0 +1,228 @@
+import keras
+import numpy as np
+from keras import ops
+from keras_hub.models import CausalLM
+
+from deq_keras.layers import AdaptiveSoftmax
+from deq_keras.models.deq_transformer.deq_transformer_backbone import (
+    DEQTransformerBackbone,
+    token_ids_of,
+)
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class DEQTransformerCausalLM(CausalLM):
+    """Language model that predicts the next token from an equilibrium.
+
+    A `DEQTransformerBackbone` with an `AdaptiveSoftmax` on its hidden states. Outputs
+    are log-probabilities, which are logits whose softmax is the distribution itself.
+
+    `generate()` is incremental. An equilibrium is causal: that of a prefix does not
+    depend on what follows, so each new token is solved alone, against the keys and
+    values of the tokens before it.
+
+    With a `memory_length`, consecutive batches are consecutive segments of the same
+    texts. Every epoch, evaluation and prediction begins with an empty memory. The
+    segments of `fit` must therefore come in order: pass `shuffle=False`.
+
+    Args:
+        backbone: `DEQTransformerBackbone`.
+        preprocessor: `keras_hub.models.CausalLMPreprocessor`, or `None` for inputs
+            that are token ids already. Defaults to `None`.
+        tie_weights: Boolean. Whether the tables of the softmax are those of the
+            embedding. Defaults to `True`.
+        tie_projections: Tuple of Booleans, one for each bucket: whether its projection
+            is that of the embedding. Defaults to `None`, all but the first.
+        **kwargs: Arguments of `keras_hub.models.CausalLM`, such as `name`.
+
+    Call arguments:
+        inputs: Integer tensor `(batch, length)`, or a dict of it as `"token_ids"`.
+
+    Input shape:
+        `(batch, length)`.
+
+    Output shape:
+        `(batch, length, vocabulary_size)`.
+
+    Example:
+
+    >>> backbone = DEQTransformerBackbone(
+    ...     vocabulary_size=100, hidden_dim=16, num_heads=2, intermediate_dim=32)
+    >>> model = DEQTransformerCausalLM(backbone)
+    >>> model.compile(sampler="greedy")
+    >>> prompt = {"token_ids": np.array([[1, 5, 3, 0, 0, 0]]),
+    ...           "padding_mask": np.array([[1, 1, 1, 0, 0, 0]])}
+    >>> output = model.generate(prompt, stop_token_ids=None)
+    >>> output["token_ids"].shape
+    (1, 6)
+
+    Reference:
+        [Bai, Kolter and Koltun, 2019](https://arxiv.org/abs/1909.01377), section 4.
+    """
+
+    backbone_cls = DEQTransformerBackbone
+
+    def __init__(
+        self,
+        backbone,
+        preprocessor=None,
+        tie_weights=True,
+        tie_projections=None,
+        **kwargs,
+    ):
+        softmax = AdaptiveSoftmax(
+            backbone.token_embedding,
+            tie_weights=tie_weights,
+            tie_projections=tie_projections,
+            dtype=backbone.dtype_policy,
+            name="softmax",
+        )
+        inputs = backbone.input
+        self.backbone = backbone
+        self.preprocessor = preprocessor
+        super().__init__(inputs=inputs, outputs=softmax(backbone(inputs)), **kwargs)
+        self.softmax = softmax
+
+    def call(self, inputs, training=None, mask=None):
+        return super().call(token_ids_of(inputs), training=training, mask=mask)
+
+    def reset_memory(self):
+        """Forgets the segments before: the next call begins new texts."""
+        self.backbone.reset_memory()
+
+    def reset_metrics(self):
+        """Resets metrics and memory. Keras calls this at the start of every epoch and
+        evaluation."""
+        super().reset_metrics()
+        self.reset_memory()
+
+    def predict(self, *args, **kwargs):
+        """See `keras.Model.predict`. Begins with an empty memory."""
+        self.reset_memory()
+        return super().predict(*args, **kwargs)
+
+    def call_with_cache(self, token_ids, cache, cache_update_index, constants=None):
+        """Solves one new token against the tokens before it.
+
+        Args:
+            token_ids: Integer tensor `(batch, 1)`.
+            cache: Tensor `(batch, 2, num_heads, cache_length, head_dim)`: keys and
+                values of the positions before, the last one last.
+            cache_update_index: Integer tensor. The position of the token: how many
+                there are before it.
+            constants: Optional. `TransformerCell.constants(cache_length + 1)`.
+
+        Returns:
+            Tuple of the log-probabilities `(batch, 1, vocabulary_size)`, the hidden
+            states `(batch, 1, hidden_dim)` and the cache with the token as its last
+            position.
+        """
+        cell, solver = self.backbone.deq.cell, self.backbone.deq.solver
+        cache_length = ops.shape(cache)[3]
+        is_filled = ops.arange(cache_length) >= cache_length - cache_update_index
+        mask = ops.broadcast_to(is_filled, (ops.shape(cache)[0], cache_length))
+        parts = {
+            "inputs": self.backbone.token_embedding(token_ids),
+            "memory": {"keys": cache[:, 0], "values": cache[:, 1], "mask": mask},
+        }
+        if constants is not None:
+            parts["constants"] = constants
+        injection = cell.inject(parts)
+        solution = solver.solve(
+            lambda state: cell(state, injection), cell.initial_state(injection)
+        )
+        new = ops.stack(cell.keys_and_values(solution.value, injection), axis=1)
+        cache = ops.concatenate([cache[:, :, :, 1:], new], axis=3)
+        return self.softmax(solution.value), solution.value, cache
+
+    def build_cache(self, token_ids, length):
+        """Solves prompts, and remembers their beginning.
+
+        Args:
+            token_ids: Integer tensor `(batch, max_length)`.
+            length: Integer tensor. How many positions to remember.
+
+        Returns:
+            Tuple of the hidden states `(batch, max_length, hidden_dim)` and the cache
+            of the first `length` positions for `call_with_cache`, of the length
+            `max_length`.
+        """
+        deq, max_length = self.backbone.deq, ops.shape(token_ids)[1]
+        inputs = self.backbone.token_embedding(token_ids)
+        injection = deq.cell.inject(inputs)
+        hidden = deq.solver.solve(
+            lambda state: deq.cell(state, injection),
+            deq.cell.initial_state(injection),
+        ).value
+        cache = ops.stack(deq.cell.keys_and_values(hidden, injection), axis=1)
+        # Behind `max_length` empty positions, a window that ends after `length`.
+        padding = ((0, 0), (0, 0), (0, 0), (max_length, 0), (0, 0))
+        window = ops.arange(max_length) + length
+        return hidden, ops.take(ops.pad(cache, padding), window, axis=3)
+
+    def generate(self, inputs, *args, **kwargs):
+        """See `keras_hub.models.CausalLM.generate`."""
+        mask = inputs.get("padding_mask") if isinstance(inputs, dict) else None
+        if mask is not None and not np.all(np.sum(mask, axis=-1) > 0):
+            raise ValueError(
+                "A prompt must have at least one token to continue. Received: a "
+                "`padding_mask` with an empty row."
+            )
+        return super().generate(inputs, *args, **kwargs)
+
+    def generate_step(self, inputs, stop_token_ids=None):
+        """Generates for one batch of prompts.
+
+        Args:
+            inputs: Dict of `"token_ids"` and `"padding_mask"`, `(batch, max_length)`.
+            stop_token_ids: Tuple of the ids that end a text, or `None`.
+
+        Returns:
+            Dict of the same keys and shapes.
+        """
+        token_ids, padding_mask = inputs["token_ids"], inputs["padding_mask"]
+        max_length = ops.shape(token_ids)[1]
+        index = ops.min(ops.sum(ops.cast(padding_mask, "int32"), axis=-1))
+        hidden, cache = self.build_cache(token_ids, index - 1)
+        constants = self.backbone.deq.cell.constants(max_length + 1)
+
+        def next(prompt, cache, index):
+            token = ops.slice(prompt, [0, index - 1], [ops.shape(prompt)[0], 1])
+            logits, hidden, cache = self.call_with_cache(
+                token, cache, index - 1, constants
+            )
+            return ops.squeeze(logits, axis=1), ops.squeeze(hidden, axis=1), cache
+
+        token_ids = self.sampler(
+            next=next,
+            prompt=token_ids,
+            cache=cache,
+            index=index,
+            mask=padding_mask,
+            stop_token_ids=stop_token_ids,
+            hidden_states=hidden,
+            model=self,
+        )
+        return {
+            "token_ids": token_ids,
+            "padding_mask": _until_stop(token_ids, padding_mask, stop_token_ids),
+        }
+
+    def get_config(self):
+        config = {
+            "tie_weights": self.softmax.tie_weights,
+            "tie_projections": list(self.softmax.tie_projections),
+        }
+        return {**super().get_config(), **config}
+
+
+def _until_stop(token_ids, padding_mask, stop_token_ids):
+    """Masks what follows the first generated stop token."""
+    if stop_token_ids is None:
+        return ops.ones_like(token_ids, dtype="bool")
+    is_generated = ops.logical_not(ops.cast(padding_mask, "bool"))
+    stop_ids = ops.convert_to_tensor(list(stop_token_ids), token_ids.dtype)
+    is_stop = ops.any(ops.equal(ops.expand_dims(token_ids, -1), stop_ids), axis=-1)
+    stops = ops.cast(ops.logical_and(is_stop, is_generated), "int32")
+    num_stops_before = ops.cumsum(stops, axis=-1) - stops
+    return ops.equal(num_stops_before, 0)

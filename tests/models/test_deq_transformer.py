@@ -1,0 +1,209 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras import models, solvers
+from tests import harness
+
+TIGHT = solvers.Broyden(max_iter=80, tol=1e-6, history=80)
+
+
+def _backbone(**kwargs):
+    arguments = {
+        "vocabulary_size": 60,
+        "hidden_dim": 16,
+        "num_heads": 2,
+        "intermediate_dim": 32,
+        "cutoffs": (20, 40),
+        "div_val": 2,
+        "solver": TIGHT,
+    }
+    return models.DEQTransformerBackbone(**{**arguments, **kwargs})
+
+
+def _model(**kwargs):
+    model = models.DEQTransformerCausalLM(_backbone(**kwargs))
+    # The initial weights of the embedding are so small that all tokens look alike.
+    for seed, weight in enumerate(model.backbone.token_embedding.weights):
+        weight.assign(keras.random.normal(weight.shape, stddev=0.5, seed=seed))
+    return model
+
+
+def _tokens(shape=(2, 12), seed=0):
+    return np.random.default_rng(seed).integers(0, 60, shape).astype("int32")
+
+
+PROMPT_MASK = np.array([[1] * 4 + [0] * 8, [1] * 6 + [0] * 6])
+
+
+@pytest.fixture(scope="module")
+def model():
+    keras.utils.set_random_seed(0)
+    return _model()
+
+
+@pytest.fixture(scope="module")
+def pre_norm_model():
+    keras.utils.set_random_seed(0)
+    return _model(normalize_first=True, local_size=5, weight_normalization=False)
+
+
+def test_outputs_are_log_probabilities(model):
+    outputs = model(_tokens())
+    assert outputs.shape == (2, 12, 60)
+    np.testing.assert_allclose(tf.reduce_sum(tf.exp(outputs), -1), 1, atol=1e-5)
+
+
+def test_takes_what_a_preprocessor_makes(model):
+    tokens = _tokens()
+    outputs = model({"token_ids": tokens, "padding_mask": np.ones_like(tokens)})
+    np.testing.assert_array_equal(outputs, model(tokens))
+
+
+@pytest.mark.parametrize("name", ["model", "pre_norm_model"])
+def test_a_token_alone_equals_a_full_solve(name, request):
+    model = request.getfixturevalue(name)
+    tokens = _tokens()
+    whole = model(tokens)
+    _, cache = model.build_cache(tokens, 5)
+    for position in range(5, 12):
+        token = tokens[:, position : position + 1]
+        outputs, _, cache = model.call_with_cache(token, cache, position)
+        np.testing.assert_allclose(outputs[:, 0], whole[:, position], atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["model", "pre_norm_model"])
+def test_greedy_generation_equals_solving_the_prefix_again(name, request):
+    model = request.getfixturevalue(name)
+    model.compile(sampler="greedy")
+    prompt = _tokens() * PROMPT_MASK
+    inputs = {"token_ids": prompt, "padding_mask": PROMPT_MASK}
+    generated = model.generate(inputs, stop_token_ids=None)
+    expected = prompt.copy()
+    for position in range(4, 12):
+        best = np.argmax(model(expected)[:, position - 1], axis=-1)
+        is_free = PROMPT_MASK[:, position] == 0
+        expected[is_free, position] = best[is_free]
+    np.testing.assert_array_equal(generated["token_ids"], expected)
+    assert np.all(generated["padding_mask"])
+
+
+@pytest.mark.parametrize("sampler", ["top_k", "top_p", "beam", "random"])
+def test_samplers_of_kerashub(model, sampler):
+    model.compile(sampler=sampler)
+    prompt = _tokens() * PROMPT_MASK
+    inputs = {"token_ids": prompt, "padding_mask": PROMPT_MASK}
+    tokens = model.generate(inputs, stop_token_ids=None)["token_ids"]
+    np.testing.assert_array_equal(tokens[PROMPT_MASK == 1], prompt[PROMPT_MASK == 1])
+    assert tokens.min() >= 0
+    assert tokens.max() < 60
+
+
+def test_generation_stops_at_a_stop_token(model):
+    model.compile(sampler="greedy")
+    prompt = _tokens() * PROMPT_MASK
+    inputs = {"token_ids": prompt, "padding_mask": PROMPT_MASK}
+    free = model.generate(inputs, stop_token_ids=None)["token_ids"]
+    stop = (int(free[0, 5]), int(free[1, 7]))
+    stopped = model.generate(inputs, stop_token_ids=stop)
+    for row in range(2):
+        length = stopped["padding_mask"][row].sum()
+        generated = np.arange(12) >= PROMPT_MASK[row].sum()
+        first = np.flatnonzero(np.isin(free[row], stop) & generated)[0]
+        assert length == first + 1
+        np.testing.assert_array_equal(
+            stopped["token_ids"][row, :length], free[row, :length]
+        )
+
+
+def test_an_empty_prompt_is_refused(model):
+    model.compile(sampler="greedy")
+    inputs = {"token_ids": np.zeros((1, 4), int), "padding_mask": np.zeros((1, 4))}
+    with pytest.raises(ValueError, match="prompt must have at least one token"):
+        model.generate(inputs, stop_token_ids=None)
+
+
+def test_memory_is_carried_and_reset(model):
+    model = _model(memory_length=24)
+    tokens = _tokens((2, 24))
+    whole = model(tokens)
+    model.reset_memory()
+    parts = [model(tokens[:, start : start + 8]) for start in (0, 8, 16)]
+    np.testing.assert_allclose(tf.concat(parts, axis=1), whole, atol=1e-3)
+    first = model.predict(tokens[:, :8], verbose=0)
+    np.testing.assert_allclose(first, whole[:, :8], atol=1e-3)
+
+
+def test_learns_a_cycle_with_memory():
+    """Tokens 0, 1, ..., 9, 0, 1, ... in order."""
+    keras.utils.set_random_seed(0)
+    backbone = _backbone(
+        vocabulary_size=10, cutoffs=(), div_val=1, memory_length=8, solver="anderson"
+    )
+    model = models.DEQTransformerCausalLM(backbone)
+    model.compile(keras.optimizers.Adam(1e-2, clipnorm=1.0), sampler="greedy")
+    stream = np.arange(4 * 8 * 10 + 1) % 10
+    inputs, targets = (
+        part.reshape(10, 4, 8).astype("int32") for part in (stream[:-1], stream[1:])
+    )
+    data = tf.data.Dataset.from_tensor_slices((inputs, targets))
+    history = model.fit(data, epochs=24, shuffle=False, verbose=0).history
+    assert history["loss"][-1] < 0.1
+    prompt = np.array([[3, 4, 5] + [0] * 5])
+    mask = np.array([[1] * 3 + [0] * 5])
+    inputs = {"token_ids": prompt, "padding_mask": mask}
+    generated = model.generate(inputs, stop_token_ids=None)["token_ids"]
+    np.testing.assert_array_equal(generated, [[3, 4, 5, 6, 7, 8, 9, 0]])
+
+
+@pytest.mark.filterwarnings("ignore:`compile\\(\\)` was not called as part of model")
+@pytest.mark.filterwarnings("ignore:Skipping variable loading for optimizer")
+def test_files_and_presets(model, tmp_path):
+    tokens = _tokens()
+    expected = model(tokens)
+    model.save(tmp_path / "model.keras")
+    model.save_to_preset(tmp_path / "preset")
+    restored = (
+        keras.saving.load_model(tmp_path / "model.keras"),
+        models.DEQTransformerCausalLM.from_preset(str(tmp_path / "preset")),
+    )
+    for copy in restored:
+        np.testing.assert_array_equal(copy(tokens), expected)
+        assert copy.get_config()["tie_weights"]
+        assert copy.softmax.tables[0] is copy.backbone.token_embedding.tables[0]
+        assert len(copy.trainable_weights) == len(model.trainable_weights)
+
+
+def test_exports(model, tmp_path):
+    tokens = _tokens()
+    expected = model(tokens)
+    model.export(tmp_path / "saved", verbose=False)
+    restored = tf.saved_model.load(tmp_path / "saved")
+    served = restored.serve
+    np.testing.assert_allclose(served(tokens), expected, atol=1e-4)
+    np.testing.assert_allclose(served(tokens[:1, :5]), expected[:1, :5], atol=1e-4)
+
+
+def test_number_of_parameters_of_wikitext_103():
+    backbone = models.DEQTransformerBackbone(
+        vocabulary_size=267735,
+        hidden_dim=700,
+        num_heads=10,
+        intermediate_dim=48000,
+        cutoffs=(20000, 40000, 200000),
+        div_val=4,
+    )
+    model = models.DEQTransformerCausalLM(backbone)
+    # 97,851,488 in the reference, which counts tied projections twice.
+    assert model.count_params() == 97_851_488 - 700 * (175 + 43 + 10)
+    assert backbone.deq.cell.count_params() == 69_753_000 + 3 * 700 * 700 + 3 * 700
+
+
+def test_token_ids_out_of_range_are_refused(model):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="range \\[0, 60\\)"):
+        model(np.array([[3, 60]]))
+
+
+def test_config_round_trip():
+    harness.check_round_trip(_backbone(memory_length=5, dropout=0.1))

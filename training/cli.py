@@ -85,6 +85,14 @@ def _export(arguments):
     )
 
 
+def _import_checkpoint(arguments):
+    architecture = dict(configs.parse_override(text) for text in arguments.overrides)
+    from training.import_checkpoint import import_checkpoint
+
+    model = import_checkpoint(arguments.checkpoint, arguments.out, architecture)
+    print(f"Wrote {arguments.out}: {model.count_params():,} parameters.")
+
+
 def _benchmark(arguments):
     module = importlib.import_module(f"training.benchmarks.{arguments.name}")
     return module.main(arguments.arguments)
@@ -138,6 +146,7 @@ def _parser():
     export = _add(commands, "export", _export, "write a SavedModel and check it")
     _add_work_directory(export)
     export.add_argument("--out", required=True, help="a new folder for the SavedModel")
+    _add_import_checkpoint(commands)
     benchmark = _add(commands, "benchmark", _benchmark, "measure the library's speed")
     benchmark.add_argument("name", choices=BENCHMARKS)
     benchmark.add_argument(
@@ -174,6 +183,25 @@ def _add_train(commands):
         default=[],
         metavar="A.B=C",
         help="replace a value of the config; may be repeated",
+    )
+
+
+def _add_import_checkpoint(commands):
+    parser = _add(
+        commands,
+        "import-checkpoint",
+        _import_checkpoint,
+        "make a Keras model of the authors' DEQ-Transformer",
+    )
+    parser.add_argument("checkpoint", help="a state dict: .pth, .pkl or .npz")
+    parser.add_argument("--out", required=True, help="a new .keras file")
+    parser.add_argument(
+        "--set",
+        dest="overrides",
+        action="append",
+        default=[],
+        metavar="A=B",
+        help="what the weights do not tell: mem_len, pre_lnorm, local_size, cutoffs",
     )
 
 

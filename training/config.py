@@ -15,6 +15,7 @@ from training.validation import closest, from_mapping
 EXPERIMENTS = {
     "classification": "training.schema:ClassificationConfig",
     "defaults": "training.experiments.defaults_schema:DefaultsConfig",
+    "language_model": "training.experiments.language_model_schema:LanguageModelConfig",
     "synthetic": "training.experiments.synthetic_schema:SyntheticConfig",
 }
 
@@ -51,7 +52,7 @@ def load(path, overrides=()):
         InputError: if the file cannot be read or the config is not valid.
     """
     mapping = read_yaml(path)
-    assignments = [_parsed(override) for override in overrides]
+    assignments = [parse_override(override) for override in overrides]
     try:
         return resolve(mapping, assignments)
     except InputError as error:
@@ -152,7 +153,12 @@ def _index(node, key, place):
     return int(key)
 
 
-def _parsed(override):
+def parse_override(override):
+    """Returns the path and the value of a string `a.b=c` with a YAML value.
+
+    Raises:
+        InputError: if it has another form.
+    """
     path, equals, text = override.partition("=")
     if not equals or not all(path.split(".")):
         raise InputError(

@@ -21,13 +21,17 @@ class EpochRecorder(keras.callbacks.Callback):
         folder: where `history.csv`, `best.keras` and `checkpoint.npz` go.
         history: list of one dict for each epoch that is done; grows.
         phase: str. The name of the current phase, a column of the history.
+        monitor: str. The entry of the logs that tells the best epoch.
+        is_better: function of two values of it.
     """
 
-    def __init__(self, folder, history, phase):
+    def __init__(self, folder, history, phase, monitor, is_better):
         super().__init__()
         self.folder = folder
         self.history = history
         self.phase = phase
+        self.monitor = monitor
+        self.is_better = is_better
         self._start = None
         self._seconds = None
 
@@ -51,7 +55,8 @@ class EpochRecorder(keras.callbacks.Callback):
         row = {"epoch": epoch + 1, "phase": self.phase, "seconds": self._seconds}
         row.update(known)
         is_best = all(
-            row["val_accuracy"] > earlier["val_accuracy"] for earlier in self.history
+            self.is_better(row[self.monitor], earlier[self.monitor])
+            for earlier in self.history
         )
         self.history.append(row)
         if is_best:

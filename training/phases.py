@@ -3,8 +3,6 @@
 import dataclasses
 from typing import NamedTuple
 
-import keras
-
 import deq_keras
 from training.errors import InputError
 from training.schema import INHERIT, PhaseConfig
@@ -27,7 +25,7 @@ class PhaseSpan(NamedTuple):
 
 
 def phase_spans(config):
-    """Returns the `PhaseSpan`s of a `ClassificationConfig`, one after the other."""
+    """Returns the `PhaseSpan`s of a config, one after the other."""
     spans, start = [], 0
     for index, phase in enumerate(config.phases):
         inherited = {
@@ -40,20 +38,6 @@ def phase_spans(config):
         spans.append(PhaseSpan(phase, f"phases.{index}", range(start, stop)))
         start = stop
     return spans
-
-
-def enter_phase(model, span, optimizer, jit_compile):
-    """Gives the model the parts of a phase and compiles it.
-
-    The optimizer goes on where it is: its moments and its step stay.
-    """
-    set_parts(equilibrium_layer(model), span.phase, span.path)
-    model.compile(
-        optimizer=optimizer,
-        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=["accuracy"],
-        jit_compile=jit_compile,
-    )
 
 
 def set_parts(layer, config, path):

@@ -22,17 +22,20 @@ def _component(names, default=MISSING, nullable=False, arguments=None):
     return field(default=default, metadata=metadata)
 
 
-def _solver(default, *extra):
+def solver_field(default, *extra):
+    """Returns a dataclass field that holds a solver."""
     return _component((*SOLVERS, *extra), default)
 
 
-def _gradient(default, *extra):
+def gradient_field(default, *extra):
+    """Returns a dataclass field that holds a gradient."""
     adjoint = {"component": SOLVERS, "nullable": True}
     names = (*GRADIENTS, *extra)
     return _component(names, default, arguments={"solver": adjoint})
 
 
-def _regularizer(default, *extra):
+def regularizer_field(default, *extra):
+    """Returns a dataclass field that holds a regulariser, or null."""
     return _component((*REGULARIZERS, *extra), default, nullable=True)
 
 
@@ -111,9 +114,9 @@ class ModelConfig:
 
     cell: Any = _component(CELLS)
     stem: StemConfig = StemConfig()
-    solver: Any = _solver("anderson")
-    gradient: Any = _gradient("implicit")
-    jacobian_regularizer: Any = _regularizer(None)
+    solver: Any = solver_field("anderson")
+    gradient: Any = gradient_field("implicit")
+    jacobian_regularizer: Any = regularizer_field(None)
     head: HeadConfig = HeadConfig()
 
 
@@ -149,9 +152,9 @@ class PhaseConfig:
 
     epochs: int = field(metadata=_NUMBER)
     name: str = "equilibrium"
-    solver: Any = _solver(INHERIT, INHERIT)
-    gradient: Any = _gradient(INHERIT, INHERIT)
-    jacobian_regularizer: Any = _regularizer(INHERIT, INHERIT)
+    solver: Any = solver_field(INHERIT, INHERIT)
+    gradient: Any = gradient_field(INHERIT, INHERIT)
+    jacobian_regularizer: Any = regularizer_field(INHERIT, INHERIT)
 
 
 @dataclass(frozen=True)

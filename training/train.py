@@ -1,32 +1,60 @@
-"""Trains one classifier through its phases, from the start or from a checkpoint."""
+"""Trains a model through its phases, from the start or from a checkpoint."""
 
 import sys
 
 import keras
 
 from training import checkpoint
-from training.build import build_classifier, build_optimizer
-from training.data import evaluation_batches, steps_per_epoch, training_batches
 from training.epoch_recorder import EpochRecorder, save_model
-from training.phases import enter_phase, equilibrium_layer, phase_spans, set_parts
+from training.phases import set_parts
 
 
-def check(config, data):
+class Job:
+    """What a run must know of one variant of an experiment.
+
+    Attributes:
+        config: with `seed`, `tensorboard`, `jit_compile` and `phases`.
+        monitor: str. The entry of the logs that tells the best epoch.
+        is_better: function of two values of it.
+    """
+
+    def __init__(self, config, monitor, is_better):
+        self.config = config
+        self.monitor = monitor
+        self.is_better = is_better
+
+    def build(self):
+        """Returns a model, an optimizer and the `PhaseSpan`s of a run."""
+        raise NotImplementedError
+
+    def equilibrium(self, model):
+        """Returns the `DEQ` layer of a model."""
+        raise NotImplementedError
+
+    def compile(self, model, optimizer):
+        """Compiles a model; the optimizer goes on where it is."""
+        raise NotImplementedError
+
+    def fit_arguments(self, epochs):
+        """Returns what `fit` is given for a `range` of epochs: data and steps."""
+        raise NotImplementedError
+
+
+def check(job):
     """Raises `InputError` if a part of the model or of a phase cannot be made."""
-    model, _, spans = _made(config, data)
+    model, _, spans = _made(job)
     for span in spans:
-        set_parts(equilibrium_layer(model), span.phase, span.path)
+        set_parts(job.equilibrium(model), span.phase, span.path)
 
 
-def train(config, data, folder):
+def train(job, folder):
     """Returns a trained model and its history; everything is also saved in `folder`.
 
     A run that is already finished is only loaded. One that was interrupted goes on
     after the last epoch that was finished, and ends like one that was not.
 
     Args:
-        config: a `ClassificationConfig`.
-        data: the `ImageData`.
+        job: the `Job`.
         folder: `pathlib.Path` of an existing folder.
 
     Returns:
@@ -36,56 +64,50 @@ def train(config, data, folder):
     state, finished = folder / "checkpoint.npz", folder / "model.keras"
     if finished.exists():
         return keras.models.load_model(finished), checkpoint.read_history(state)
-    model, optimizer, spans = _made(config, data)
+    model, optimizer, spans = _made(job)
     history = []
     if state.exists():
-        enter_phase(model, spans[0], optimizer, config.jit_compile)
+        enter_phase(job, model, spans[0], optimizer)
         history = checkpoint.restore(state, model)
     for span in spans:
         if len(history) < span.epochs.stop:
-            enter_phase(model, span, optimizer, config.jit_compile)
-            _fit(model, span, config, data, folder, history)
+            enter_phase(job, model, span, optimizer)
+            _fit(job, model, span, folder, history)
     save_model(model, finished)
     return model, history
 
 
-def _made(config, data):
+def _made(job):
     """Returns model, optimizer and phases in the state in which a run begins."""
     # Resets the names of variables too, by which a checkpoint is checked.
     keras.utils.clear_session()
-    keras.utils.set_random_seed(config.seed)
-    model = build_classifier(config.model, data, config.precision)
-    spans = phase_spans(config)
-    num_epochs = spans[-1].epochs.stop
-    num_steps = steps_per_epoch(data.training, config.data.batch_size)
-    optimizer = build_optimizer(
-        config.optimizer, num_epochs, num_steps, config.precision
-    )
-    return model, optimizer, spans
+    keras.utils.set_random_seed(job.config.seed)
+    return job.build()
 
 
-def _fit(model, span, config, data, folder, history):
+def enter_phase(job, model, span, optimizer):
+    """Gives the model the parts of a phase and compiles it.
+
+    The optimizer goes on where it is: its moments and its step stay.
+    """
+    set_parts(job.equilibrium(model), span.phase, span.path)
+    job.compile(model, optimizer)
+
+
+def _fit(job, model, span, folder, history):
     epochs = range(max(len(history), span.epochs.start), span.epochs.stop)
-    settings = config.data
-    callbacks = [EpochRecorder(folder, history, span.phase.name)]
-    if config.tensorboard:
+    recorder = EpochRecorder(
+        folder, history, span.phase.name, job.monitor, job.is_better
+    )
+    callbacks = [recorder]
+    if job.config.tensorboard:
         # First, so that an epoch in the checkpoint is also in the event files.
         callbacks.insert(0, keras.callbacks.TensorBoard(folder / "tensorboard"))
     model.fit(
-        training_batches(
-            data.training,
-            settings.batch_size,
-            settings.augmentation,
-            config.seed,
-            epochs,
-        ),
-        validation_data=evaluation_batches(
-            data.validation, settings.evaluation_batch_size
-        ),
-        steps_per_epoch=steps_per_epoch(data.training, settings.batch_size),
+        **job.fit_arguments(epochs),
         initial_epoch=epochs.start,
         epochs=epochs.stop,
         callbacks=callbacks,
-        shuffle=False,  # The stream is shuffled already.
+        shuffle=False,  # The data come in the order in which they are wanted.
         verbose=1 if sys.stdout.isatty() else 2,
     )

@@ -53,13 +53,15 @@ class AdaptiveSoftmax(keras.layers.Layer):
     Call arguments:
         hidden: Tensor of shape `(batch, length, output_dim)`, with the `output_dim`
             of the embedding.
+        targets: Optional integer tensor `(batch, length)`. With it the outputs are
+            those of `loss`.
 
     Input shape:
         `(batch, length, output_dim)`, or any other rank with that last axis.
 
     Output shape:
-        `(batch, length, vocabulary_size)`, of dtype float32 (float64 for that dtype
-        policy).
+        `(batch, length, vocabulary_size)`, or with targets `(batch, length)`, of dtype
+        float32 (float64 for that dtype policy).
 
     Raises:
         ValueError: If an argument is not as above, or the last axis of the inputs is
@@ -110,13 +112,14 @@ class AdaptiveSoftmax(keras.layers.Layer):
             )
         return tuple(tie_projections)
 
-    def build(self, input_shape):
+    def build(self, hidden_shape, targets_shape=None):
+        del targets_shape
         embedding = self.embedding
-        if input_shape[-1] != embedding.output_dim:
+        if hidden_shape[-1] != embedding.output_dim:
             raise ValueError(
                 f"Layer '{self.name}' needs inputs whose last axis is the output_dim="
                 f"{embedding.output_dim} of its embedding. Received: inputs of shape "
-                f"{tuple(input_shape)}"
+                f"{tuple(hidden_shape)}"
             )
         if (self.tie_weights or any(self.tie_projections)) and not embedding.built:
             embedding.build((None, None))
@@ -176,7 +179,9 @@ class AdaptiveSoftmax(keras.layers.Layer):
             )
         ]
 
-    def call(self, hidden):
+    def call(self, hidden, targets=None):
+        if targets is not None:
+            return self.loss(hidden, targets)
         head = ops.log_softmax(self._logits(hidden, 0))
         size = self.embedding.bucket_bounds[0][1]
         parts = [head[..., :size]]
@@ -268,8 +273,10 @@ class AdaptiveSoftmax(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-1], self.embedding.vocabulary_size)
 
-    def compute_output_spec(self, hidden):
+    def compute_output_spec(self, hidden, targets=None):
         shape = self.compute_output_shape(hidden.shape)
+        if targets is not None:
+            shape = shape[:-1]
         return keras.KerasTensor(shape, dtype=self._wide_dtype)
 
     def get_config(self):

@@ -1,6 +1,7 @@
-"""Metrics of equilibrium layers."""
+"""Metrics of equilibrium layers and of language models."""
 
 from deq_keras.metrics.forward_residual import ForwardResidual
+from deq_keras.metrics.perplexity import Perplexity
 from deq_keras.metrics.running_mean import RunningMean
 
-__all__ = ["ForwardResidual", "RunningMean"]
+__all__ = ["ForwardResidual", "Perplexity", "RunningMean"]

@@ -3,6 +3,11 @@
 from deq_keras.models.deq_transformer import (
     DEQTransformerBackbone,
     DEQTransformerCausalLM,
+    NextTokenLossModel,
 )
 
-__all__ = ["DEQTransformerBackbone", "DEQTransformerCausalLM"]
+__all__ = [
+    "DEQTransformerBackbone",
+    "DEQTransformerCausalLM",
+    "NextTokenLossModel",
+]

@@ -80,9 +80,9 @@ def test_greedy_generation_equals_solving_the_prefix_again(name, request):
     prompt = _tokens() * PROMPT_MASK
     inputs = {"token_ids": prompt, "padding_mask": PROMPT_MASK}
     generated = model.generate(inputs, stop_token_ids=None)
-    expected = prompt.copy()
+    expected, solve = prompt.copy(), tf.function(model)
     for position in range(4, 12):
-        best = np.argmax(model(expected)[:, position - 1], axis=-1)
+        best = np.argmax(solve(expected)[:, position - 1], axis=-1)
         is_free = PROMPT_MASK[:, position] == 0
         expected[is_free, position] = best[is_free]
     np.testing.assert_array_equal(generated["token_ids"], expected)
@@ -129,7 +129,8 @@ def test_memory_is_carried_and_reset(model):
     tokens = _tokens((2, 24))
     whole = model(tokens)
     model.reset_memory()
-    parts = [model(tokens[:, start : start + 8]) for start in (0, 8, 16)]
+    solve = tf.function(model)
+    parts = [solve(tokens[:, start : start + 8]) for start in (0, 8, 16)]
     np.testing.assert_allclose(tf.concat(parts, axis=1), whole, atol=1e-3)
     first = model.predict(tokens[:, :8], verbose=0)
     np.testing.assert_allclose(first, whole[:, :8], atol=1e-3)
@@ -207,3 +208,37 @@ def test_token_ids_out_of_range_are_refused(model):
 
 def test_config_round_trip():
     harness.check_round_trip(_backbone(memory_length=5, dropout=0.1))
+
+
+def test_losses_are_those_of_the_log_probabilities(model):
+    tokens = _tokens((2, 13))
+    x, y = models.NextTokenLossModel.examples(tokens[:, :-1], tokens[:, 1:])
+    losses = models.NextTokenLossModel(model)(x)
+    expected = -tf.gather(model(x["token_ids"]), y, batch_dims=2)
+    np.testing.assert_allclose(losses, expected, atol=1e-4)
+
+
+def test_loss_model_trains_and_reports_perplexity(tmp_path):
+    causal_lm = _model(memory_length=8, solver="anderson")
+    model = models.NextTokenLossModel(causal_lm)
+    model.compile(keras.optimizers.Adam(1e-2))
+    stream = _tokens((4, 25))
+    segments = [
+        model.examples(stream[:, i : i + 8], stream[:, i + 1 : i + 9])
+        for i in (0, 8, 16)
+    ]
+    stacked = tf.nest.map_structure(lambda *arrays: np.stack(arrays), *segments)
+    data = tf.data.Dataset.from_tensor_slices(stacked)
+    before = model.evaluate(data, verbose=0, return_dict=True)
+    causal_lm.reset_memory()
+    losses = [np.mean(model(x)) for x, _ in segments]
+    np.testing.assert_allclose(before["loss"], np.mean(losses), rtol=1e-3)
+    np.testing.assert_allclose(before["perplexity"], np.exp(np.mean(losses)), rtol=1e-3)
+    history = model.fit(data, epochs=3, shuffle=False, verbose=0).history
+    assert history["perplexity"][-1] < before["perplexity"]
+    model.save(tmp_path / "model.keras")
+    restored = keras.saving.load_model(tmp_path / "model.keras")
+    assert int(restored.optimizer.iterations) == int(model.optimizer.iterations) == 9
+    causal_lm.reset_memory()
+    x = segments[0][0]
+    np.testing.assert_allclose(restored(x), model(x), atol=1e-4)

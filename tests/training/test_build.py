@@ -4,10 +4,12 @@ import pytest
 from training import config as configs
 from training import data as datasets
 from training.build import build_classifier, build_optimizer
+from training.classification_job import ClassificationJob
 from training.data import Split, digits
 from training.errors import InputError
-from training.phases import enter_phase, equilibrium_layer, phase_spans
+from training.phases import equilibrium_layer, phase_spans
 from training.schema import OptimizerConfig
+from training.train import enter_phase
 
 
 def build(small):
@@ -53,10 +55,9 @@ def test_half_precision_scales_the_loss(small):
     config = configs.resolve(small)
     data = datasets.load(config.data)
     data = data._replace(training=Split(*(part[:16] for part in data.training)))
-    model = build_classifier(config.model, data, config.precision)
-    optimizer = build_optimizer(config.optimizer, 1, 1, config.precision)
-    (span,) = phase_spans(config)
-    enter_phase(model, span, optimizer, jit_compile=False)
+    job = ClassificationJob(config, data)
+    model, optimizer, (span,) = job.build()
+    enter_phase(job, model, span, optimizer)
     loss = model.train_on_batch(
         data.training.images.astype("float32"), data.training.labels
     )
@@ -82,11 +83,12 @@ def test_phases_inherit_and_follow_each_other(small):
 def test_entering_a_phase_keeps_the_optimizer(small):
     small["phases"] = [{"epochs": 1, "gradient": "implicit"}, {"epochs": 1}]
     config = configs.resolve(small)
-    model = build(small)
-    optimizer = build_optimizer(config.optimizer, 2, 1, "float32")
-    images, labels = (part[:16] for part in datasets.load(config.data).training)
-    for step, span in enumerate(phase_spans(config), start=1):
-        enter_phase(model, span, optimizer, jit_compile=False)
+    data = datasets.load(config.data)
+    job = ClassificationJob(config, data)
+    model, optimizer, spans = job.build()
+    images, labels = (part[:16] for part in data.training)
+    for step, span in enumerate(spans, start=1):
+        enter_phase(job, model, span, optimizer)
         model.train_on_batch(images.astype("float32"), labels)
         assert model.optimizer is optimizer
         assert int(optimizer.iterations) == step

@@ -8,6 +8,7 @@ from training import checkpoint
 from training import config as configs
 from training import data as datasets
 from training import train as training
+from training.classification_job import ClassificationJob
 from training.epoch_recorder import EpochRecorder
 from training.errors import InputError
 
@@ -40,9 +41,13 @@ def phased(small):
     return configs.resolve(small)
 
 
+def job(config):
+    return ClassificationJob(config, datasets.load(config.data))
+
+
 def run(config, folder):
     folder.mkdir(exist_ok=True)
-    return training.train(config, datasets.load(config.data), folder)
+    return training.train(job(config), folder)
 
 
 def variables(folder):
@@ -129,4 +134,4 @@ def test_loss_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(
 def test_check_names_the_part_that_cannot_be_made(small, change, words):
     config = configs.resolve(small, change.items())
     with pytest.raises(InputError, match=words):
-        training.check(config, datasets.load(config.data))
+        training.check(job(config))

@@ -11,6 +11,7 @@ import keras
 from training import data as datasets
 from training import report
 from training.atomic_file import write_text
+from training.classification_job import ClassificationJob
 from training.config import variant
 from training.diagnose import diagnose, write_residuals
 from training.errors import InputError
@@ -30,11 +31,12 @@ def run(config, directory):
     data = {name: datasets.load(variants[name].data) for name in variants}
     # A mistake in the last variant should not wait for the training of the first.
     for name in variants:
-        check(variants[name], data[name])
+        check(ClassificationJob(variants[name], data[name]))
     evaluations, diagnoses = {}, {}
     for name in variants:
         print(f"{name}: training in {directory.run(name)}", flush=True)
-        model, _ = train(variants[name], data[name], directory.run(name))
+        job = ClassificationJob(variants[name], data[name])
+        model, _ = train(job, directory.run(name))
         evaluations[name] = evaluate_variant(model, directory, name, data[name])
         diagnoses[name] = diagnose_variant(model, directory, name, data[name])
     plot_accuracy(directory.path / "accuracy.png", evaluations)

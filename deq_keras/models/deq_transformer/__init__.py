@@ -6,5 +6,10 @@ from deq_keras.models.deq_transformer.deq_transformer_backbone import (
 from deq_keras.models.deq_transformer.deq_transformer_causal_lm import (
     DEQTransformerCausalLM,
 )
+from deq_keras.models.deq_transformer.next_token_loss_model import NextTokenLossModel
 
-__all__ = ["DEQTransformerBackbone", "DEQTransformerCausalLM"]
+__all__ = [
+    "DEQTransformerBackbone",
+    "DEQTransformerCausalLM",
+    "NextTokenLossModel",
+]

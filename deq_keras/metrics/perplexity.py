@@ -1,0 +1,53 @@
+"""Perplexity of a language model whose outputs are losses."""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable("deq_keras")
+class Perplexity(keras.metrics.Metric):
+    """exp of the mean loss of all tokens since the last reset; NaN if there were none.
+
+    For models whose outputs are the losses of tokens in nats, such as
+    `deq_keras.models.NextTokenLossModel`. `keras_hub.metrics.Perplexity` wants logits
+    of the whole vocabulary.
+
+    Args:
+        name: optional str. Name of the metric. Defaults to `"perplexity"`.
+        dtype: dtype of the result. Defaults to `"float32"`.
+
+    Example:
+
+    >>> metric = deq_keras.metrics.Perplexity()
+    >>> metric.update_state(None, np.log([2.0, 8.0]))
+    >>> round(float(metric.result()), 3)
+    4.0
+    """
+
+    def __init__(self, name="perplexity", dtype="float32"):
+        super().__init__(name=name, dtype=dtype)
+        self.total = self.add_variable((), "zeros", name="total")
+        self.count = self.add_variable((), "zeros", name="count")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        """Adds losses.
+
+        Args:
+            y_true: ignored.
+            y_pred: float tensor `(batch, length)`, losses in nats.
+            sample_weight: optional float tensor that broadcasts to them.
+        """
+        del y_true
+        losses = ops.cast(y_pred, self.dtype)
+        weights = ops.ones_like(losses)
+        if sample_weight is not None:
+            weights = weights * ops.cast(sample_weight, self.dtype)
+        self.total.assign_add(ops.sum(weights * losses))
+        self.count.assign_add(ops.sum(weights))
+
+    def result(self):
+        return ops.exp(self.total / self.count)
+
+    def reset_state(self):
+        self.total.assign(0.0)
+        self.count.assign(0.0)

@@ -1,0 +1,99 @@
+import keras
+
+from deq_keras.metrics import Perplexity
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class NextTokenLossModel(keras.Model):
+    """Trains a language model without its log-probabilities of the whole vocabulary.
+
+    Shares the layers of a `DEQTransformerCausalLM`, and returns the loss of each
+    target. A `CausalLM` can be trained as it is, but then forms an array
+    `(batch, length, vocabulary_size)`: 9 GB for a batch of 56 x 150 tokens of
+    WikiText-103. Here each cluster of the softmax sees its own tokens only.
+
+    `compile` has a loss, the mean over tokens, and a metric, `Perplexity`. Every epoch,
+    evaluation and prediction begins with an empty memory.
+
+    Args:
+        causal_lm: `DEQTransformerCausalLM`, which is trained in place.
+        **kwargs: Arguments of `keras.Model`, such as `name`.
+
+    Call arguments:
+        inputs: Dict of integer tensors `"token_ids"` and `"targets"`,
+            `(batch, length)`, as `examples` makes them.
+
+    Output shape:
+        `(batch, length)`: losses in nats.
+
+    Example:
+
+    >>> causal_lm = deq_keras.models.DEQTransformerCausalLM(
+    ...     deq_keras.models.DEQTransformerBackbone(
+    ...         vocabulary_size=100, hidden_dim=16, num_heads=2, intermediate_dim=32))
+    >>> model = NextTokenLossModel(causal_lm)
+    >>> model.compile("adam")
+    >>> segment = np.array([[1, 2, 3, 4], [5, 6, 7, 8]])
+    >>> x, y = NextTokenLossModel.examples(segment[:, :-1], segment[:, 1:])
+    >>> sorted(model.evaluate(x, y, verbose=0, return_dict=True))[-2:]
+    ['loss', 'perplexity']
+    """
+
+    def __init__(self, causal_lm, **kwargs):
+        inputs = {
+            name: keras.Input((None,), dtype="int32", name=name)
+            for name in ("token_ids", "targets")
+        }
+        hidden = causal_lm.backbone(inputs["token_ids"])
+        losses = causal_lm.softmax(hidden, inputs["targets"])
+        super().__init__(inputs=inputs, outputs=losses, **kwargs)
+        self.causal_lm = causal_lm
+
+    @staticmethod
+    def examples(token_ids, targets):
+        """Returns what `fit` takes: to map over a dataset of segments."""
+        return {"token_ids": token_ids, "targets": targets}, targets
+
+    def compile(self, optimizer="adam", loss=None, weighted_metrics=None, **kwargs):
+        """See `keras.Model.compile`. `loss` is a function of (targets, losses)."""
+        super().compile(
+            optimizer=optimizer,
+            loss=_given_losses if loss is None else loss,
+            weighted_metrics=[Perplexity()]
+            if weighted_metrics is None
+            else weighted_metrics,
+            **kwargs,
+        )
+
+    def compile_from_config(self, config):
+        # Keras does not compile models whose `compile` has other arguments.
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
+
+    def reset_metrics(self):
+        """Resets metrics and memory. Keras calls this at the start of every epoch and
+        evaluation."""
+        super().reset_metrics()
+        self.causal_lm.reset_memory()
+
+    def predict(self, *args, **kwargs):
+        """See `keras.Model.predict`. Begins with an empty memory."""
+        self.causal_lm.reset_memory()
+        return super().predict(*args, **kwargs)
+
+    def get_config(self):
+        causal_lm = keras.saving.serialize_keras_object(self.causal_lm)
+        causal_lm.pop("compile_config", None)  # It is this model that is trained.
+        return {"name": self.name, "causal_lm": causal_lm}
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        causal_lm = keras.saving.deserialize_keras_object(config.pop("causal_lm"))
+        return cls(causal_lm, **config)
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+def _given_losses(targets, losses):
+    del targets
+    return losses

@@ -1,0 +1,118 @@
+"""What the config of a language model may say, with all defaults."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from training.schema import (
+    OptimizerConfig,
+    PhaseConfig,
+    gradient_field,
+    regularizer_field,
+    solver_field,
+)
+
+_POSITIVE = {"minimum": 1}
+_RATE = {"minimum": 0.0, "maximum": 0.99}
+
+
+@dataclass(frozen=True)
+class TextConfig:
+    """The text, and how it is cut into segments.
+
+    Args:
+        source: `embedded` (the documentation that ships with Python), `file` (one UTF-8
+            file), `directory` (train, valid and test files of WikiText or Penn
+            Treebank), `lm1b` or `wiki40b` (TensorFlow Datasets).
+        path: of the file or directory, or the `data_dir` of TensorFlow Datasets.
+        tokens: `character`, `word` or `byte`.
+        lower_case: whether the text becomes lower case.
+        minimum_count: tokens that occur less often become the unknown token.
+        validation_fraction: of a `file`, its last part.
+        max_examples: of TensorFlow Datasets; null takes all.
+        batch_size: texts that are read in parallel.
+        length: tokens of a segment.
+        evaluation_batch_size: of validation and test.
+        evaluation_length: tokens of a segment there.
+    """
+
+    source: Literal["embedded", "file", "directory", "lm1b", "wiki40b"] = "embedded"
+    path: str | None = None
+    tokens: Literal["character", "word", "byte"] = "character"
+    lower_case: bool = False
+    minimum_count: int = field(default=1, metadata=_POSITIVE)
+    validation_fraction: float = field(
+        default=0.1, metadata={"above": 0.0, "maximum": 0.9}
+    )
+    max_examples: int | None = field(default=None, metadata=_POSITIVE)
+    batch_size: int = field(default=12, metadata=_POSITIVE)
+    length: int = field(default=64, metadata=_POSITIVE)
+    evaluation_batch_size: int = field(default=16, metadata=_POSITIVE)
+    evaluation_length: int = field(default=64, metadata=_POSITIVE)
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """Arguments of `DEQTransformerBackbone`; see there."""
+
+    hidden_dim: int = field(metadata=_POSITIVE)
+    num_heads: int = field(metadata=_POSITIVE)
+    intermediate_dim: int = field(metadata=_POSITIVE)
+    embedding_dim: int | None = field(default=None, metadata=_POSITIVE)
+    cutoffs: list[int] = field(default_factory=list, metadata=_POSITIVE)
+    div_val: int = field(default=1, metadata=_POSITIVE)
+    normalize_first: bool = False
+    memory_length: int = field(default=0, metadata={"minimum": 0})
+    local_size: int | None = field(default=None, metadata=_POSITIVE)
+    dropout: float = field(default=0.0, metadata=_RATE)
+    attention_dropout: float = field(default=0.0, metadata=_RATE)
+    weight_normalization: bool = True
+    solver: Any = solver_field("anderson")
+    gradient: Any = gradient_field("neumann")
+    jacobian_regularizer: Any = regularizer_field("contraction")
+
+
+@dataclass(frozen=True)
+class BudgetConfig:
+    """What is measured of a trained model.
+
+    Args:
+        budgets: numbers of function evaluations (NFE) at which the loss is measured.
+    """
+
+    budgets: list[int] = field(
+        default_factory=lambda: [2, 4, 6, 8, 12, 20, 30],
+        metadata={"non_empty": True, **_POSITIVE},
+    )
+
+
+@dataclass(frozen=True)
+class LanguageModelConfig:
+    """One or several variants of a DEQ-Transformer language model.
+
+    Args:
+        experiment: the experiment this config is for.
+        seed: of initialisation, dropout and the regulariser.
+        precision: the Keras dtype policy of the model.
+        jit_compile: not for a model with a memory.
+        tensorboard: whether event files are written.
+        variants: name -> {dotted path: value}. Each variant is the config with these
+            values replaced, trained in a folder of its own and compared with the
+            others.
+    """
+
+    experiment: Literal["language_model"]
+    model: TransformerConfig
+    phases: list[PhaseConfig] = field(metadata={"non_empty": True})
+    seed: int = field(default=0, metadata={"minimum": 0, "maximum": 2**31 - 1})
+    precision: Literal["float32", "float64", "mixed_bfloat16", "mixed_float16"] = (
+        "float32"
+    )
+    jit_compile: bool = False
+    tensorboard: bool = True
+    data: TextConfig = TextConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    evaluation: BudgetConfig = BudgetConfig()
+    variants: dict[str, Any] = field(
+        default_factory=lambda: {"model": {}},
+        metadata={"non_empty": True, "pattern": r"[A-Za-z0-9][A-Za-z0-9_-]*"},
+    )

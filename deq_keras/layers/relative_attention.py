@@ -101,7 +101,8 @@ class RelativeAttention(keras.layers.Layer):
         self.position_dropout = VariationalDropout(
             position_dropout_rate,
             noise_shape=(1, None),
-            seed=seed,
+            # The same seed would draw the same numbers.
+            seed=None if seed is None else seed + 1,
             name="position_dropout",
             dtype=self.dtype_policy,
         )

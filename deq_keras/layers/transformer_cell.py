@@ -134,7 +134,8 @@ class TransformerCell(EquilibriumCell):
             weight_normalization=self.weight_normalization,
             kernel_initializer=fresh(self.kernel_initializer),
             bias_initializer=fresh(self.injection_initializer),
-            seed=self.seed,
+            # The attention takes two seeds, the dropout below this one.
+            seed=None if self.seed is None else self.seed + 1,
             name="attention",
             dtype=self.dtype_policy,
         )

@@ -105,7 +105,7 @@ class VariationalDropout(keras.layers.Layer):
             self._mask_shape(shape), dtype="float32", seed=self.seed_generator
         )
         keep = ops.cast(uniform >= self.rate, self.compute_dtype)
-        return keep * ops.cast(1 / (1 - self.rate), self.compute_dtype)
+        return keep * (1 / (1 - self.rate))
 
     @staticmethod
     def _shape_of(inputs_or_shape):

@@ -89,7 +89,16 @@ def test_greedy_generation_equals_solving_the_prefix_again(name, request):
     assert np.all(generated["padding_mask"])
 
 
-@pytest.mark.parametrize("sampler", ["top_k", "top_p", "beam", "random"])
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        "beam",
+        *(
+            pytest.param(s, marks=pytest.mark.slow)
+            for s in ("top_k", "top_p", "random")
+        ),
+    ],
+)
 def test_samplers_of_kerashub(model, sampler):
     model.compile(sampler=sampler)
     prompt = _tokens() * PROMPT_MASK

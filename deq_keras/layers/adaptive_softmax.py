@@ -3,7 +3,7 @@ import tensorflow as tf
 from keras import ops
 
 from deq_keras.layers.adaptive_embedding import AdaptiveEmbedding
-from deq_keras.layers.fresh_initializer import fresh
+from deq_keras.layers.kernel_initializer import fresh
 from deq_keras.layers.token_check import check_token_ids
 
 

@@ -1,7 +1,7 @@
 import keras
 from keras import ops
 
-from deq_keras.layers.fresh_initializer import fresh
+from deq_keras.layers.kernel_initializer import fresh
 from deq_keras.layers.variational_dropout import VariationalDropout
 from deq_keras.layers.weight_normalized_dense import WeightNormalizedDense
 

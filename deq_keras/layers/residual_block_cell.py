@@ -3,14 +3,9 @@ from keras import ops
 
 from deq_keras.layers.cell import EquilibriumCell
 from deq_keras.layers.group_normalization import GroupNormalization
+from deq_keras.layers.kernel_initializer import FAN_IN_UNIFORM
 from deq_keras.layers.variational_dropout import VariationalDropout
 from deq_keras.layers.weight_normalized_conv import WeightNormalizedConv2D
-
-_DEFAULT_INITIALIZER = {
-    # U(-1 / sqrt(fan_in), 1 / sqrt(fan_in))
-    "class_name": "VarianceScaling",
-    "config": {"scale": 1 / 3, "mode": "fan_in", "distribution": "uniform"},
-}
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -96,7 +91,7 @@ class ResidualBlockCell(EquilibriumCell):
         self.dropout_rate = dropout_rate
         self.weight_normalization = weight_normalization
         self.kernel_initializer = keras.initializers.get(
-            kernel_initializer or _DEFAULT_INITIALIZER
+            kernel_initializer or FAN_IN_UNIFORM
         )
         self.seed = seed
         self._create_layers()

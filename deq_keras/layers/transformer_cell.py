@@ -2,17 +2,11 @@ import keras
 from keras import ops
 
 from deq_keras.layers.cell import EquilibriumCell
-from deq_keras.layers.fresh_initializer import fresh
+from deq_keras.layers.kernel_initializer import FAN_IN_UNIFORM, fresh
 from deq_keras.layers.layer_normalization import LayerNormalization
 from deq_keras.layers.relative_attention import RelativeAttention
 from deq_keras.layers.variational_dropout import VariationalDropout
 from deq_keras.layers.weight_normalized_dense import WeightNormalizedDense
-
-_DEFAULT_INITIALIZER = {
-    # U(-1 / sqrt(fan_in), 1 / sqrt(fan_in))
-    "class_name": "VarianceScaling",
-    "config": {"scale": 1 / 3, "mode": "fan_in", "distribution": "uniform"},
-}
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -111,7 +105,7 @@ class TransformerCell(EquilibriumCell):
         self.attention_dropout_rate = attention_dropout_rate
         self.weight_normalization = weight_normalization
         self.kernel_initializer = keras.initializers.get(
-            kernel_initializer or _DEFAULT_INITIALIZER
+            kernel_initializer or FAN_IN_UNIFORM
         )
         self.injection_initializer = keras.initializers.get(
             injection_initializer or keras.initializers.RandomNormal(stddev=0.01)
@@ -186,6 +180,11 @@ class TransformerCell(EquilibriumCell):
         """
         return {
             "attention": self.attention.constants(num_keys, training),
+            **self._branch_kernels(),
+        }
+
+    def _branch_kernels(self):
+        return {
             "expansion": self.expansion.kernel,
             "contraction": self.contraction.kernel,
         }
@@ -207,21 +206,18 @@ class TransformerCell(EquilibriumCell):
         """
         parts = inputs if isinstance(inputs, dict) else {"inputs": inputs}
         inputs, memory = parts["inputs"], parts.get("memory")
-        constants = parts.get("constants", {})
         if not self.built:
             self.build(tuple(inputs.shape))
+        constants = parts.get("constants") or self._branch_kernels()
         if memory is not None and self.normalize_first and "states" in memory:
             memory = {**memory, "states": self.norm(memory["states"])}
-        injection = {
-            "attention": self.attention.prepare(
-                self.injection_projection(inputs),
-                memory,
-                training,
-                constants.get("attention"),
-            ),
-            "expansion": constants.get("expansion", self.expansion.kernel),
-            "contraction": constants.get("contraction", self.contraction.kernel),
-        }
+        attention = self.attention.prepare(
+            self.injection_projection(inputs),
+            memory,
+            training,
+            constants.get("attention"),
+        )
+        injection = {**constants, "attention": attention}
         if training and self.dropout_rate > 0:
             injection["masks"] = self._sample_masks(inputs)
         return injection

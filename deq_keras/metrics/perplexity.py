@@ -3,9 +3,11 @@
 import keras
 from keras import ops
 
+from deq_keras.metrics.running_mean import RunningMean
+
 
 @keras.saving.register_keras_serializable("deq_keras")
-class Perplexity(keras.metrics.Metric):
+class Perplexity(RunningMean):
     """exp of the mean loss of all tokens since the last reset; NaN if there were none.
 
     For models whose outputs are the losses of tokens in nats, such as
@@ -26,8 +28,6 @@ class Perplexity(keras.metrics.Metric):
 
     def __init__(self, name="perplexity", dtype="float32"):
         super().__init__(name=name, dtype=dtype)
-        self.total = self.add_variable((), "zeros", name="total")
-        self.count = self.add_variable((), "zeros", name="count")
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         """Adds losses.
@@ -46,8 +46,4 @@ class Perplexity(keras.metrics.Metric):
         self.count.assign_add(ops.sum(weights))
 
     def result(self):
-        return ops.exp(self.total / self.count)
-
-    def reset_state(self):
-        self.total.assign(0.0)
-        self.count.assign(0.0)
+        return ops.exp(super().result())

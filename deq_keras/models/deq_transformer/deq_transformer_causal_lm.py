@@ -117,7 +117,6 @@ class DEQTransformerCausalLM(CausalLM):
             states `(batch, 1, hidden_dim)` and the cache with the token as its last
             position.
         """
-        cell, solver = self.backbone.deq.cell, self.backbone.deq.solver
         cache_length = ops.shape(cache)[3]
         is_filled = ops.arange(cache_length) >= cache_length - cache_update_index
         mask = ops.broadcast_to(is_filled, (ops.shape(cache)[0], cache_length))
@@ -127,13 +126,9 @@ class DEQTransformerCausalLM(CausalLM):
         }
         if constants is not None:
             parts["constants"] = constants
-        injection = cell.inject(parts)
-        solution = solver.solve(
-            lambda state: cell(state, injection), cell.initial_state(injection)
-        )
-        new = ops.stack(cell.keys_and_values(solution.value, injection), axis=1)
+        hidden, new = self._solve(parts)
         cache = ops.concatenate([cache[:, :, :, 1:], new], axis=3)
-        return self.softmax(solution.value), solution.value, cache
+        return self.softmax(hidden), hidden, cache
 
     def build_cache(self, token_ids, length):
         """Solves prompts, and remembers their beginning.
@@ -147,18 +142,22 @@ class DEQTransformerCausalLM(CausalLM):
             of the first `length` positions for `call_with_cache`, of the length
             `max_length`.
         """
-        deq, max_length = self.backbone.deq, ops.shape(token_ids)[1]
-        inputs = self.backbone.token_embedding(token_ids)
-        injection = deq.cell.inject(inputs)
-        hidden = deq.solver.solve(
-            lambda state: deq.cell(state, injection),
-            deq.cell.initial_state(injection),
-        ).value
-        cache = ops.stack(deq.cell.keys_and_values(hidden, injection), axis=1)
+        max_length = ops.shape(token_ids)[1]
+        hidden, cache = self._solve(self.backbone.token_embedding(token_ids))
         # Behind `max_length` empty positions, a window that ends after `length`.
         padding = ((0, 0), (0, 0), (0, 0), (max_length, 0), (0, 0))
         window = ops.arange(max_length) + length
         return hidden, ops.take(ops.pad(cache, padding), window, axis=3)
+
+    def _solve(self, inputs):
+        """Returns the equilibrium, and its keys and values in one tensor."""
+        cell, solver = self.backbone.deq.cell, self.backbone.deq.solver
+        injection = cell.inject(inputs)
+        hidden = solver.solve(
+            lambda state: cell(state, injection), cell.initial_state(injection)
+        ).value
+        keys_and_values = cell.keys_and_values(hidden, injection)
+        return hidden, ops.stack(keys_and_values, axis=1)
 
     def generate(self, inputs, *args, **kwargs):
         """See `keras_hub.models.CausalLM.generate`."""

@@ -1,4 +1,13 @@
+"""How the kernels of cells start."""
+
 import keras
+
+# U(-1 / sqrt(fan_in), 1 / sqrt(fan_in)): what weight-normalized layers of the reference
+# start from in effect.
+FAN_IN_UNIFORM = {
+    "class_name": "VarianceScaling",
+    "config": {"scale": 1 / 3, "mode": "fan_in", "distribution": "uniform"},
+}
 
 
 def fresh(initializer):

@@ -2,9 +2,18 @@
 
 import importlib
 
-from deq_keras import diagnostics, gradients, layers, metrics, regularizers, solvers
+from deq_keras import (
+    callbacks,
+    diagnostics,
+    gradients,
+    layers,
+    metrics,
+    regularizers,
+    solvers,
+)
 
 __all__ = [
+    "callbacks",
     "converters",
     "diagnostics",
     "gradients",

@@ -54,9 +54,10 @@ class EpochRecorder(keras.callbacks.Callback):
         known = {name: value for name, value in logs.items() if not math.isnan(value)}
         row = {"epoch": epoch + 1, "phase": self.phase, "seconds": self._seconds}
         row.update(known)
-        is_best = all(
+        is_best = self.monitor in row and all(
             self.is_better(row[self.monitor], earlier[self.monitor])
             for earlier in self.history
+            if self.monitor in earlier
         )
         self.history.append(row)
         if is_best:

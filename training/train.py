@@ -39,6 +39,11 @@ class Job:
         """Returns what `fit` is given for a `range` of epochs: data and steps."""
         raise NotImplementedError
 
+    def callbacks(self, model):
+        """Returns further callbacks, whose logs join the history."""
+        del model
+        return []
+
 
 def check(job):
     """Raises `InputError` if a part of the model or of a phase cannot be made."""
@@ -99,10 +104,11 @@ def _fit(job, model, span, folder, history):
     recorder = EpochRecorder(
         folder, history, span.phase.name, job.monitor, job.is_better
     )
-    callbacks = [recorder]
+    callbacks = job.callbacks(model)
     if job.config.tensorboard:
-        # First, so that an epoch in the checkpoint is also in the event files.
-        callbacks.insert(0, keras.callbacks.TensorBoard(folder / "tensorboard"))
+        callbacks.append(keras.callbacks.TensorBoard(folder / "tensorboard"))
+    # Last, so that an epoch in the checkpoint is also in the event files.
+    callbacks.append(recorder)
     model.fit(
         **job.fit_arguments(epochs),
         initial_epoch=epochs.start,

@@ -31,6 +31,8 @@ class TextConfig:
         max_examples: of TensorFlow Datasets; null takes all.
         batch_size: texts that are read in parallel.
         length: tokens of a segment.
+        steps_per_epoch: null takes the whole text in every epoch. A number takes that
+            many segments, and the next epoch goes on in the text where it stopped.
         evaluation_batch_size: of validation and test.
         evaluation_length: tokens of a segment there.
     """
@@ -46,6 +48,7 @@ class TextConfig:
     max_examples: int | None = field(default=None, metadata=_POSITIVE)
     batch_size: int = field(default=12, metadata=_POSITIVE)
     length: int = field(default=64, metadata=_POSITIVE)
+    steps_per_epoch: int | None = field(default=None, metadata=_POSITIVE)
     evaluation_batch_size: int = field(default=16, metadata=_POSITIVE)
     evaluation_length: int = field(default=64, metadata=_POSITIVE)
 
@@ -77,12 +80,19 @@ class BudgetConfig:
 
     Args:
         budgets: numbers of function evaluations (NFE) at which the loss is measured.
+        every_epochs: the validation loss is measured after every so many epochs.
+        num_samples: validation segments at which the spectral radius is measured after
+            every epoch; 0 for none.
+        max_iter: evaluations of the solves there.
     """
 
     budgets: list[int] = field(
         default_factory=lambda: [2, 4, 6, 8, 12, 20, 30],
         metadata={"non_empty": True, **_POSITIVE},
     )
+    every_epochs: int = field(default=1, metadata=_POSITIVE)
+    num_samples: int = field(default=8, metadata={"minimum": 0})
+    max_iter: int = field(default=30, metadata=_POSITIVE)
 
 
 @dataclass(frozen=True)

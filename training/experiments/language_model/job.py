@@ -10,6 +10,8 @@ from training.build import build_optimizer
 from training.errors import InputError
 from training.experiments.language_model.text import (
     evaluation_segments,
+    sample_segments,
+    steps_per_epoch,
     training_segments,
 )
 from training.phases import phase_spans
@@ -32,11 +34,10 @@ class LanguageModelJob(Job):
         config = self.config
         model = build_model(config, self.text.vocabulary.size)
         spans = phase_spans(config)
-        segments = training_segments(config.data, self.text.train)
         optimizer = build_optimizer(
             config.optimizer,
             spans[-1].epochs.stop,
-            int(segments.cardinality()),
+            steps_per_epoch(config.data, self.text.train),
             config.precision,
         )
         return model, optimizer, spans
@@ -50,9 +51,29 @@ class LanguageModelJob(Job):
     def fit_arguments(self, epochs):
         config = self.config.data
         return {
-            "x": training_segments(config, self.text.train),
+            "x": training_segments(config, self.text.train, epochs.start),
+            "steps_per_epoch": config.steps_per_epoch,
             "validation_data": evaluation_segments(config, self.text.validation),
+            "validation_freq": self.config.evaluation.every_epochs,
         }
+
+    def callbacks(self, model):
+        config, backbone = self.config.evaluation, model.causal_lm.backbone
+        if config.num_samples == 0:
+            return []
+        samples = self.samples()
+        return [
+            deq_keras.callbacks.EquilibriumDiagnostics(
+                backbone.deq, lambda: backbone.token_embedding(samples), config.max_iter
+            )
+        ]
+
+    def samples(self):
+        """Returns validation segments with as many positions as a training step has
+        keys, int32 `(num_samples, length)`."""
+        length = self.config.data.length + self.config.model.memory_length
+        num_samples = self.config.evaluation.num_samples
+        return sample_segments(self.text.validation, num_samples, length)
 
 
 def build_model(config, vocabulary_size):

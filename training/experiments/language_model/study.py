@@ -47,11 +47,16 @@ def _finished_measurement(job, model, history, folder):
             "epochs": len(history),
             "seconds": sum(row["seconds"] for row in history),
             "parameters": model.count_params(),
-            "validation_loss": history[-1]["val_loss"],
+            "validation_loss": _last(history, "val_loss"),
             "budgets": losses_at_budgets(model, job),
         }
         write_text(file, json.dumps(result, indent=2) + "\n")
     return json.loads(file.read_text())
+
+
+def _last(history, name):
+    """Returns the newest of a value that not every epoch has."""
+    return next((row[name] for row in reversed(history) if name in row), None)
 
 
 def losses_at_budgets(model, job):

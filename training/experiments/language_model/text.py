@@ -42,10 +42,22 @@ def load(config, cache=None):
     return Text(vocabulary, *(vocabulary.encode(split) for split in corpus))
 
 
-def training_segments(config, ids):
-    """Returns the examples of one epoch, all segments of the same length."""
+def training_segments(config, ids, first_epoch=0):
+    """Returns the examples of the epochs from `first_epoch` on.
+
+    All segments have the same length. Without `steps_per_epoch`, one iteration over
+    the dataset is an epoch; with it the dataset has no end.
+    """
     segments = text.segments(ids, config.batch_size, config.length, drop_remainder=True)
+    if config.steps_per_epoch is not None:
+        start = first_epoch * config.steps_per_epoch % int(segments.cardinality())
+        segments = segments.repeat().skip(start)
     return segments.map(deq_keras.models.NextTokenLossModel.examples)
+
+
+def steps_per_epoch(config, ids):
+    """Returns the number of training steps of an epoch."""
+    return config.steps_per_epoch or int(training_segments(config, ids).cardinality())
 
 
 def evaluation_segments(config, ids):
@@ -54,6 +66,14 @@ def evaluation_segments(config, ids):
         ids, config.evaluation_batch_size, config.evaluation_length
     )
     return segments.map(deq_keras.models.NextTokenLossModel.examples)
+
+
+def sample_segments(ids, num_samples, length):
+    """Returns the first segments of a text, int32 `(num_samples, length)`; fewer or
+    shorter ones of a short text."""
+    length = min(length, len(ids))
+    num_samples = min(num_samples, len(ids) // length)
+    return ids[: num_samples * length].reshape(num_samples, length)
 
 
 def _corpus(config):

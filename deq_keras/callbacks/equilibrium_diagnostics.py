@@ -1,0 +1,85 @@
+import keras
+import tensorflow as tf
+
+from deq_keras.diagnostics import jacobian_norm, spectral_radius
+
+
+class EquilibriumDiagnostics(keras.callbacks.Callback):
+    """Follows the spectral radius and the norm of df/dz over training.
+
+    At the end of every epoch the same inputs are solved, and the Jacobian at their
+    equilibria is measured. The means over the samples join the logs, and with them
+    `History`, CSV files and TensorBoard, if this callback comes before those:
+
+    - `{layer}_spectral_radius`, the largest absolute eigenvalue. Above 1 an
+      equilibrium repels plain iteration, and the implicit gradient means little.
+    - `{layer}_jacobian_norm`, the Frobenius norm over sqrt(dimensions of the state).
+
+    An epoch costs `max_iter` evaluations and about `2 * num_iterations` products.
+
+    Args:
+        layer: `DEQ` layer of the model that is trained.
+        inputs: Function without arguments that returns what `layer` is called with:
+            the few samples to measure, encoded by the current weights.
+        max_iter: Positive integer. Budget of evaluations of the solve. Defaults to
+            `30`.
+        num_iterations: Positive integer. Most iterations of the estimate of the
+            spectral radius; see `deq_keras.diagnostics.spectral_radius`. Defaults to
+            `50`.
+
+    Example:
+
+    >>> layer = deq_keras.layers.DEQ(deq_keras.layers.DenseCell(4), name="deq")
+    >>> inputs = keras.Input((3,))
+    >>> model = keras.Model(inputs, keras.layers.Dense(1)(layer(inputs)))
+    >>> model.compile("adam", "mse")
+    >>> x = np.ones((8, 3), "float32")
+    >>> history = model.fit(x, x[:, :1], verbose=0, callbacks=[
+    ...     EquilibriumDiagnostics(layer, lambda: x[:2])]).history
+    >>> 0 < history["deq_spectral_radius"][0] < 1
+    True
+
+    Reference:
+        [Bai, Koltun and Kolter, 2021](https://arxiv.org/abs/2106.14342), figure 1.
+    """
+
+    def __init__(self, layer, inputs, max_iter=30, num_iterations=50):
+        super().__init__()
+        for name, value in (("max_iter", max_iter), ("num_iterations", num_iterations)):
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(
+                    f"Argument `{name}` must be a positive integer. Received: "
+                    f"{name}={value}"
+                )
+        if not callable(inputs):
+            raise ValueError(
+                "Argument `inputs` must be a function that returns the inputs of the "
+                f"layer. Received: inputs={inputs!r}"
+            )
+        self.layer = layer
+        self.inputs = inputs
+        self.max_iter = max_iter
+        self.num_iterations = num_iterations
+        self._measure = None
+
+    def on_train_begin(self, logs=None):
+        self._measure = tf.function(self._means)
+
+    def on_epoch_end(self, epoch, logs=None):
+        for name, value in self._measure().items():
+            logs[f"{self.layer.name}_{name}"] = float(value)
+
+    def _means(self):
+        inputs = self.inputs()
+        solution = self.layer.solve(inputs, max_iter=self.max_iter)
+        linearization = self.layer.linearize(inputs, solution.point)
+        radius = spectral_radius(linearization, self.num_iterations)
+        norm = jacobian_norm(linearization)
+        state_size = tf.add_n(
+            [tf.size(leaf) for leaf in tf.nest.flatten(solution.point)]
+        ) / tf.size(norm)
+        return {
+            "spectral_radius": tf.reduce_mean(radius.value),
+            "jacobian_norm": tf.reduce_mean(norm)
+            / tf.cast(tf.sqrt(state_size), norm.dtype),
+        }

@@ -1,0 +1,55 @@
+import keras
+import numpy as np
+import pytest
+
+import deq_keras
+from deq_keras.callbacks import EquilibriumDiagnostics
+
+
+class LinearCell(deq_keras.layers.EquilibriumCell):
+    """f(z, x) = rate z + x, whose Jacobian is rate I."""
+
+    def __init__(self, rate=0.5):
+        super().__init__()
+        self.rate = self.add_weight(shape=(), initializer=lambda *_, **__: rate)
+
+    def call(self, state, injection):
+        return self.rate * state + injection
+
+
+def fitted(layer, **arguments):
+    inputs = keras.Input((3,))
+    model = keras.Model(inputs, layer(inputs))
+    model.compile(keras.optimizers.SGD(1e-3), "mse")
+    x = np.ones((8, 3), "float32")
+    callback = EquilibriumDiagnostics(layer, lambda: x[:2], **arguments)
+    return model.fit(x, 3 * x, epochs=2, verbose=0, callbacks=[callback]).history
+
+
+def test_logs_the_radius_and_the_norm_of_each_epoch():
+    layer = deq_keras.layers.DEQ(
+        LinearCell(), jacobian_regularizer=None, name="balance"
+    )
+    history = fitted(layer)
+    radii = history["balance_spectral_radius"]
+    assert radii[-1] == pytest.approx(float(layer.cell.rate), rel=1e-3)
+    assert radii[0] != radii[1]
+    # Of a multiple of the identity, norm / sqrt(dimensions) is its factor.
+    np.testing.assert_allclose(history["balance_jacobian_norm"], radii, rtol=0.3)
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (
+            {"max_iter": 0},
+            "`max_iter` must be a positive integer. Received: max_iter=0",
+        ),
+        ({"num_iterations": 1.5}, "`num_iterations` must be a positive integer"),
+        ({"inputs": np.ones((2, 3))}, "`inputs` must be a function"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments, words):
+    layer = deq_keras.layers.DEQ(LinearCell())
+    with pytest.raises(ValueError, match=words):
+        EquilibriumDiagnostics(layer, **{"inputs": lambda: None, **arguments})

@@ -22,12 +22,13 @@ __all__ = [
     "models",
     "regularizers",
     "solvers",
+    "tokenizers",
 ]
 __version__ = "0.1.0"
 
 
 def __getattr__(name):
-    # These two import KerasHub, which takes seconds: at their first use.
-    if name in ("converters", "models"):
+    # These import KerasHub, which takes seconds: at their first use.
+    if name in ("converters", "models", "tokenizers"):
         return importlib.import_module(f"deq_keras.{name}")
     raise AttributeError(f"module 'deq_keras' has no attribute {name!r}")

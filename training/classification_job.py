@@ -3,9 +3,14 @@
 import operator
 
 import keras
+import tensorflow as tf
 
 from training.build import build_classifier, build_optimizer
 from training.data import evaluation_batches, steps_per_epoch, training_batches
+from training.diagnose import diagnose
+from training.equilibrium_parts import cut
+from training.evaluate import accuracy_at_budgets
+from training.export import export
 from training.phases import equilibrium_layer, phase_spans
 from training.train import Job
 
@@ -64,3 +69,19 @@ class ClassificationJob(Job):
             ),
             "steps_per_epoch": self._steps_per_epoch,
         }
+
+    def evaluate(self, model, budgets):
+        return accuracy_at_budgets(
+            model, self.data.test, budgets, self.config.data.evaluation_batch_size
+        )
+
+    def diagnose(self, model):
+        config = self.config.evaluation
+        parts = cut(model)
+        batches = evaluation_batches(self.data.test.part(0, config.num_samples), 64)
+        images = (images for images, _ in batches)
+        return diagnose(parts.layer, parts.encode, images, config.max_iter)
+
+    def export(self, model, path):
+        images = tf.cast(self.data.test.images[:8], tf.float32)
+        return export(model, images, path)

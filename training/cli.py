@@ -8,9 +8,10 @@ from pathlib import Path
 
 from training import config as configs
 from training.errors import InputError
+from training.report import SCORES, report
 from training.work_directory import WorkDirectory
 
-BENCHMARKS = ("solvers",)
+BENCHMARKS = ("language_model", "solvers")
 
 
 def main(argv=None):
@@ -45,26 +46,24 @@ def _train(arguments):
 
 def _evaluate(arguments):
     directory, names = _selected(arguments)
-    from training import data as datasets
-    from training.experiments import classification
+    from training import variants
 
     for name in names:
-        model = classification.load_variant(directory, name)
-        data = datasets.load(configs.variant(directory.config, name).data)
-        classification.evaluate_variant(model, directory, name, data, arguments.budgets)
+        job, model = _trained(directory, name)
+        variants.evaluate(job, model, directory.run(name), arguments.budgets)
     return _report(arguments)
 
 
 def _diagnose(arguments):
     directory, names = _selected(arguments)
-    from training import data as datasets
-    from training.experiments import classification
+    from training import variants
 
     for name in names:
-        model = classification.load_variant(directory, name)
-        data = datasets.load(configs.variant(directory.config, name).data)
-        classification.diagnose_variant(model, directory, name, data)
-        print(f"{name}: residuals.png, residuals.csv, diagnosis.json")
+        job, model = _trained(directory, name)
+        if variants.diagnose(job, model, directory.run(name), name):
+            print(f"{name}: residuals.png, residuals.csv, diagnosis.json")
+        else:
+            print(f"{name}: has no equilibrium to diagnose")
     return _report(arguments)
 
 
@@ -72,17 +71,21 @@ def _export(arguments):
     directory, names = _selected(arguments)
     if len(names) > 1:
         raise InputError(f"Choose one --variant of {', '.join(names)}.")
-    from training import data as datasets
-    from training.experiments import classification
-    from training.export import export
-
-    model = classification.load_variant(directory, names[0])
-    data = datasets.load(configs.variant(directory.config, names[0]).data)
-    difference = export(model, data.test.images[:8], arguments.out)
+    job, model = _trained(directory, names[0])
+    difference = job.export(model, arguments.out)
     print(
-        f"Exported {names[0]} to {arguments.out}. Reloaded, its logits agree to "
+        f"Exported {names[0]} to {arguments.out}. Reloaded, its outputs agree to "
         f"{difference:.1e}."
     )
+
+
+def _trained(directory, name):
+    """Returns the job and the trained model of a variant."""
+    from training import variants
+
+    model = variants.load_trained(directory, name)
+    experiment = f"training.experiments.{directory.config.experiment}"
+    return importlib.import_module(experiment).job(directory, name), model
 
 
 def _import_checkpoint(arguments):
@@ -100,18 +103,16 @@ def _benchmark(arguments):
 
 def _report(arguments):
     directory, _ = _selected(arguments)
-    from training.report import report
-
     print(report(directory))
 
 
 def _selected(arguments):
     """Returns the work directory of the arguments and the names of the variants."""
     directory = WorkDirectory.open(arguments.work_dir)
-    if directory.config.experiment != "classification":
+    if directory.config.experiment not in SCORES:
         raise InputError(
-            f"This command is for classification experiments. {directory.path} holds "
-            f"the experiment `{directory.config.experiment}`."
+            f"This command is for the experiments {', '.join(SCORES)}. "
+            f"{directory.path} holds the experiment `{directory.config.experiment}`."
         )
     name = getattr(arguments, "variant", None)
     if name is not None:
@@ -131,7 +132,7 @@ def _parser():
     commands = parser.add_subparsers(required=True, metavar="command")
     _add_train(commands)
     evaluate = _add(
-        commands, "evaluate", _evaluate, "accuracy at budgets of evaluations"
+        commands, "evaluate", _evaluate, "accuracy or loss at budgets of evaluations"
     )
     _add_work_directory(evaluate)
     evaluate.add_argument(
@@ -152,8 +153,8 @@ def _parser():
     benchmark.add_argument(
         "arguments", nargs=argparse.REMAINDER, help="arguments of the benchmark"
     )
-    report = _add(commands, "report", _report, "print the table of a run")
-    report.add_argument("work_dir", help="the work directory of a run")
+    table = _add(commands, "report", _report, "print the table of a run")
+    table.add_argument("work_dir", help="the work directory of a run")
     return parser
 
 

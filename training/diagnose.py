@@ -1,4 +1,4 @@
-"""How a trained classifier's equilibrium is reached, and how stable it is."""
+"""How a trained model's equilibrium is reached, and how stable it is."""
 
 import csv
 import io
@@ -8,39 +8,36 @@ import tensorflow as tf
 
 import deq_keras
 from training.atomic_file import write_text
-from training.data import evaluation_batches
-from training.equilibrium_parts import cut
 
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 
-def diagnose(model, split, max_iter, batch_size=64):
+def diagnose(layer, encode, batches, max_iter):
     """Measures residuals against evaluations, and the spectral radius of df/dz.
 
     Args:
-        model: a functional classifier with one `DEQ` layer.
-        split: the `Split` to measure on.
+        layer: a `DEQ` layer.
+        encode: function of a batch that returns what the layer is called with.
+        batches: iterable of batches to measure on.
         max_iter: int. Evaluations of every solve.
-        batch_size: int. Defaults to `64`.
 
     Returns:
         A dict:
         `residual_quantiles`: one dict for each evaluation 1 ... max_iter: `budget` and
             the quantiles over samples of the smallest residual so far.
         `evaluations`, `residual`, `converged`: means of a solve to the tolerance of the
-            model's solver with at most `max_iter` evaluations.
+            layer's solver with at most `max_iter` evaluations.
         `spectral_radius`: dict of `mean`, the quantiles, and `converged`, the share of
             samples for which the estimate is reliable; at the best iterate of the solve
             without a tolerance.
     """
-    parts = cut(model)
 
     @tf.function(reduce_retracing=True)
-    def measure(images):
-        inputs = parts.encode(images)
-        full = parts.layer.solve(inputs, max_iter=max_iter, tol=0.0)
-        stopped = parts.layer.solve(inputs, max_iter=max_iter)
-        linearization = parts.layer.linearize(inputs, full.point)
+    def measure(batch):
+        inputs = encode(batch)
+        full = layer.solve(inputs, max_iter=max_iter, tol=0.0)
+        stopped = layer.solve(inputs, max_iter=max_iter)
+        linearization = layer.linearize(inputs, full.point)
         radius = deq_keras.diagnostics.spectral_radius(linearization)
         return {
             "trace": tf.transpose(full.trace),  # (B, max_iter)
@@ -51,10 +48,10 @@ def diagnose(model, split, max_iter, batch_size=64):
             "radius_converged": radius.converged,
         }
 
-    batches = [measure(images) for images, _ in evaluation_batches(split, batch_size)]
+    measured = [measure(batch) for batch in batches]
     samples = {
-        name: np.concatenate([np.asarray(batch[name]) for batch in batches])
-        for name in batches[0]
+        name: np.concatenate([np.asarray(batch[name]) for batch in measured])
+        for name in measured[0]
     }
     means = ("evaluations", "residual", "converged")
     return {

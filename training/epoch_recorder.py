@@ -39,7 +39,8 @@ class EpochRecorder(keras.callbacks.Callback):
         self._start = time.perf_counter()
         self._seconds = None
 
-    def on_test_begin(self, logs=None):
+    def on_train_batch_end(self, batch, logs=None):
+        # After the last batch come validation and the other callbacks.
         self._seconds = time.perf_counter() - self._start
 
     def on_epoch_end(self, epoch, logs=None):

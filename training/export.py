@@ -1,4 +1,4 @@
-"""Exports a trained classifier as a SavedModel that needs no Python package of ours."""
+"""Exports a trained model as a SavedModel that needs no Python package of ours."""
 
 from pathlib import Path
 
@@ -8,35 +8,34 @@ import tensorflow as tf
 from training.errors import InputError
 
 
-def export(model, images, path):
-    """Exports a model and checks that the export gives the same logits.
+def export(model, inputs, path):
+    """Exports a model and checks that the export gives the same outputs.
 
     Args:
         model: a built `keras.Model`.
-        images: array of images for the check, at least two.
+        inputs: tensor of at least two samples, for the check.
         path: a folder that does not exist or is empty.
 
     Returns:
-        The largest absolute difference of a logit between model and export.
+        The largest absolute difference of an output between model and export.
 
     Raises:
         InputError: if there is something at `path`.
-        RuntimeError: if the exported model gives other logits.
+        RuntimeError: if the exported model gives other outputs.
     """
     path = Path(path)
     if path.is_file() or (path.is_dir() and any(path.iterdir())):
         raise InputError(f"There is something at {path} already. Choose another --out.")
     model.export(path, format="tf_saved_model", verbose=False)
     exported = tf.saved_model.load(path)
-    images = tf.cast(images, tf.float32)
     largest = 0.0
-    for batch in (images, images[:1]):  # Any batch size must do.
+    for batch in (inputs, inputs[:1]):  # Any batch size must do.
         expected = np.asarray(model(batch, training=False))
         received = np.asarray(exported.serve(batch))
         largest = max(largest, float(np.abs(received - expected).max()))
     if not largest <= 1e-3 * max(1.0, float(np.abs(expected).max())):
         raise RuntimeError(
-            f"The model exported to {path} gives other logits than the model itself: "
+            f"The model exported to {path} gives other outputs than the model itself: "
             f"they differ by up to {largest}."
         )
     return largest

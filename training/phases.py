@@ -1,6 +1,7 @@
 """Phases of a run: epochs with a solver, a gradient and a regulariser of their own."""
 
 import dataclasses
+import itertools
 from typing import NamedTuple
 
 import deq_keras
@@ -11,7 +12,7 @@ PARTS = ("solver", "gradient", "jacobian_regularizer")
 
 
 class PhaseSpan(NamedTuple):
-    """A phase and the epochs that it lasts.
+    """A phase, or a part of one, and the epochs that it lasts.
 
     Attributes:
         phase: the `PhaseConfig`, nothing inherited any more.
@@ -25,7 +26,13 @@ class PhaseSpan(NamedTuple):
 
 
 def phase_spans(config):
-    """Returns the `PhaseSpan`s of a config, one after the other."""
+    """Returns the `PhaseSpan`s of a config, one after the other.
+
+    A phase whose regulariser rises in weight has one for each of the weights.
+
+    Raises:
+        InputError: if the weight of a regulariser rises that there is not.
+    """
     spans, start = [], 0
     for index, phase in enumerate(config.phases):
         inherited = {
@@ -35,9 +42,50 @@ def phase_spans(config):
         }
         stop = start + phase.epochs
         phase = dataclasses.replace(phase, **inherited)
-        spans.append(PhaseSpan(phase, f"phases.{index}", range(start, stop)))
+        spans += _spans_of_weights(
+            PhaseSpan(phase, f"phases.{index}", range(start, stop))
+        )
         start = stop
     return spans
+
+
+def _spans_of_weights(span):
+    """Cuts a span where the weight of its regulariser rises."""
+    increment = span.phase.jacobian_weight_increment
+    if increment is None:
+        return [span]
+    first, *later = span.epochs
+    rises = [epoch for epoch in later if epoch % increment.every_epochs == 0]
+    bounds = [first, *rises, span.epochs.stop]
+    return [
+        PhaseSpan(_heavier(span, i * increment.amount), span.path, range(*epochs))
+        for i, epochs in enumerate(itertools.pairwise(bounds))
+    ]
+
+
+def _heavier(span, amount):
+    """Returns the phase of a span with more weight of its regulariser."""
+    regularizer = _regularizer(span)
+    config = {
+        "class_name": type(regularizer).__name__,
+        **regularizer.get_config(),
+        "weight": regularizer.weight + amount,
+    }
+    return dataclasses.replace(span.phase, jacobian_regularizer=config)
+
+
+def _regularizer(span):
+    config = span.phase.jacobian_regularizer
+    if config is None:
+        raise InputError(
+            f"`{span.path}.jacobian_weight_increment` needs a regulariser whose weight "
+            "rises. Set the phase's jacobian_regularizer, or the increment to null. "
+            "Received: jacobian_regularizer=None."
+        )
+    try:
+        return deq_keras.regularizers.get(config)
+    except ValueError as error:
+        raise InputError(f"`{span.path}.jacobian_regularizer`: {error}") from error
 
 
 def set_parts(layer, config, path):

@@ -9,17 +9,19 @@ from matplotlib import pyplot  # noqa: E402
 from training.atomic_file import replacing  # noqa: E402
 
 
-def plot_accuracy(path, evaluations):
-    """Draws accuracy against the budget of evaluations.
+def plot_scores(path, evaluations, score):
+    """Draws a score against the budget of evaluations.
 
     Args:
         path: the PNG file.
-        evaluations: name of a variant -> what `accuracy_at_budgets` returns.
+        evaluations: name of a variant -> list of dicts of `budget` and the score.
+        score: the `Score`.
     """
-    figure, axes = _figure("function evaluations (NFE)", "test accuracy")
+    figure, axes = _figure("function evaluations (NFE)", score.label)
     for name, rows in evaluations.items():
         budgets = [row["budget"] for row in rows]
-        axes.plot(budgets, [row["accuracy"] for row in rows], marker="o", label=name)
+        values = [score.scale * row[score.name] for row in rows]
+        axes.plot(budgets, values, marker="o", label=name)
     _save(figure, axes, path)
 
 

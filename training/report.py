@@ -2,51 +2,92 @@
 
 import csv
 import json
+from typing import NamedTuple
 
 HISTORY = "history.csv"
 EVALUATION = "evaluation.json"
 DIAGNOSIS = "diagnosis.json"
 
 
+class Score(NamedTuple):
+    """What the variants of an experiment are compared by.
+
+    Attributes:
+        name: str. Its key in logs and rows.
+        label: str. What it is, with its unit.
+        scale: float. Its unit in the rows over that of the label.
+        digits: str. Its format.
+    """
+
+    name: str
+    label: str
+    scale: float
+    digits: str
+
+
+SCORES = {
+    "classification": Score("accuracy", "test accuracy [%]", 100, ".1f"),
+    "language_model": Score("loss", "loss [nats a token]", 1, ".3f"),
+}
+
+
 def report(directory):
     """Returns the text that compares the variants of a work directory.
 
     Args:
-        directory: a `WorkDirectory` of a classification experiment, finished or not.
+        directory: a `WorkDirectory` of an experiment in `SCORES`, finished or not.
     """
-    total = sum(phase.epochs for phase in directory.config.phases)
-    folders = {name: directory.path / name for name in directory.config.variants}
-    parts = [_progress(folders, total)]
-    evaluations = _present(folders, EVALUATION)
+    score = SCORES[directory.config.experiment]
+    evaluations, diagnoses = measurements(directory)
+    parts = [_progress(directory, score)]
     if evaluations:
-        parts.append(_accuracy_table(evaluations))
-    diagnoses = _present(folders, DIAGNOSIS)
+        parts.append(_score_table(evaluations, score))
     if diagnoses:
         parts.append(_diagnosis_table(diagnoses))
     return "\n\n".join(parts)
 
 
-def _progress(folders, total):
-    rows = [["", "epochs", "training time [s]", "val. accuracy"]]
-    for name, folder in folders.items():
+def measurements(directory):
+    """Returns what has been measured: dicts of variants to the rows of their
+    evaluation, and to their diagnosis."""
+    evaluations = _present(directory, EVALUATION)
+    rows = {name: result["budgets"] for name, result in evaluations.items()}
+    return rows, _present(directory, DIAGNOSIS)
+
+
+def _progress(directory, score):
+    total = sum(phase.epochs for phase in directory.config.phases)
+    evaluations = _present(directory, EVALUATION)
+    rows = [["", "epochs", "training time [s]", f"validation {score.name}", "weights"]]
+    for name, folder in _folders(directory).items():
         history = _history(folder)
         seconds = sum(float(row["seconds"]) for row in history)
-        accuracy = f"{float(history[-1]['val_accuracy']):.2%}" if history else "-"
-        rows.append([name, f"{len(history)} / {total}", f"{seconds:.1f}", accuracy])
+        values = [row[f"val_{score.name}"] for row in history]
+        known = [float(value) * score.scale for value in values if value]
+        last = f"{known[-1]:{score.digits}}" if known else "-"
+        weights = "-"
+        if name in evaluations:
+            weights = f"{evaluations[name]['parameters']:,}"
+        rows.append(
+            [name, f"{len(history)} / {total}", f"{seconds:.1f}", last, weights]
+        )
     return _aligned(rows)
 
 
-def _accuracy_table(evaluations):
+def _score_table(evaluations, score):
     budgets = sorted({row["budget"] for rows in evaluations.values() for row in rows})
-    table = [["test accuracy [%] at NFE", *map(str, budgets)]]
-    for name, rows in evaluations.items():
-        accuracy = {row["budget"]: f"{100 * row['accuracy']:.1f}" for row in rows}
-        table.append([name, *(accuracy.get(budget, "-") for budget in budgets)])
-    table.append(["residual at NFE", *map(str, budgets)])
-    for name, rows in evaluations.items():
-        residual = {row["budget"]: f"{row['residual']:.2g}" for row in rows}
-        table.append([name, *(residual.get(budget, "-") for budget in budgets)])
-    return _aligned(table)
+    tables = []
+    for key, label, scale, digits in (score, ("residual", "residual", 1, ".2g")):
+        table = [[f"{label} at NFE", *map(str, budgets)]]
+        for name, rows in evaluations.items():
+            values = {
+                row["budget"]: f"{scale * row[key]:{digits}}"
+                for row in rows
+                if row[key] is not None
+            }
+            table.append([name, *(values.get(budget, "-") for budget in budgets)])
+        tables += table
+    return _aligned(tables)
 
 
 def _diagnosis_table(diagnoses):
@@ -68,6 +109,10 @@ def _diagnosis_table(diagnoses):
     return f"{note}\n{_aligned(rows)}"
 
 
+def _folders(directory):
+    return {name: directory.path / name for name in directory.config.variants}
+
+
 def _history(folder):
     file = folder / HISTORY
     if not file.is_file():
@@ -76,10 +121,10 @@ def _history(folder):
         return list(csv.DictReader(lines))
 
 
-def _present(folders, file_name):
+def _present(directory, file_name):
     return {
         name: json.loads((folder / file_name).read_text(encoding="utf-8"))
-        for name, folder in folders.items()
+        for name, folder in _folders(directory).items()
         if (folder / file_name).is_file()
     }
 

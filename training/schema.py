@@ -144,10 +144,29 @@ class OptimizerConfig:
 
 
 @dataclass(frozen=True)
+class WeightIncrementConfig:
+    """Raises the weight of a regulariser step by step.
+
+    Args:
+        every_epochs: the weight rises when so many epochs of the run are done, and
+            again after every so many more. They count from the start of the run, but
+            those before the phase and at its start change nothing.
+        amount: by which it rises.
+    """
+
+    every_epochs: int = field(metadata=_NUMBER)
+    amount: float
+
+
+@dataclass(frozen=True)
 class PhaseConfig:
     """Some epochs with one solver, gradient and regulariser.
 
     `inherit` takes the model's.
+
+    Args:
+        jacobian_weight_increment: how the weight of the regulariser rises in the
+            phase; null for not at all.
     """
 
     epochs: int = field(metadata=_NUMBER)
@@ -155,6 +174,7 @@ class PhaseConfig:
     solver: Any = solver_field(INHERIT, INHERIT)
     gradient: Any = gradient_field(INHERIT, INHERIT)
     jacobian_regularizer: Any = regularizer_field(INHERIT, INHERIT)
+    jacobian_weight_increment: WeightIncrementConfig | None = None
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ class Job:
         raise NotImplementedError
 
     def equilibrium(self, model):
-        """Returns the `DEQ` layer of a model."""
+        """Returns the `DEQ` layer of a model, or `None` for explicit layers."""
         raise NotImplementedError
 
     def compile(self, model, optimizer):
@@ -44,12 +44,25 @@ class Job:
         del model
         return []
 
+    def evaluate(self, model, budgets):
+        """Measures a model at numbers of evaluations: one dict for each, of `budget`,
+        the score of the experiment, `residual` and `evaluations`."""
+        raise NotImplementedError
+
+    def diagnose(self, model):
+        """Returns what `training.diagnose` measures of a model's equilibrium."""
+        raise NotImplementedError
+
+    def export(self, model, path):
+        """Exports a model as `training.export` does."""
+        raise NotImplementedError
+
 
 def check(job):
     """Raises `InputError` if a part of the model or of a phase cannot be made."""
     model, _, spans = _made(job)
     for span in spans:
-        set_parts(job.equilibrium(model), span.phase, span.path)
+        _set_parts(job, model, span)
 
 
 def train(job, folder):
@@ -95,8 +108,14 @@ def enter_phase(job, model, span, optimizer):
 
     The optimizer goes on where it is: its moments and its step stay.
     """
-    set_parts(job.equilibrium(model), span.phase, span.path)
+    _set_parts(job, model, span)
     job.compile(model, optimizer)
+
+
+def _set_parts(job, model, span):
+    layer = job.equilibrium(model)
+    if layer is not None:
+        set_parts(layer, span.phase, span.path)
 
 
 def _fit(job, model, span, folder, history):

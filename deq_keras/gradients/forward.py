@@ -7,12 +7,12 @@ from deq_keras.linearization import Linearization, linearize
 from deq_keras.structure import finite_rows, where_rows
 
 
-def solve_without_gradient(fn, initial_state, injection, solver):
+def solve_without_gradient(fn, initial_state, injection, solver, seed=None):
     """Solves z = fn(z, injection); nothing in the result carries a gradient."""
     start, constant = tree.map_structure(
         lambda leaf: tf.stop_gradient(leaf), (initial_state, injection)
     )
-    solution = solver.solve(lambda state: fn(state, constant), start)
+    solution = solver.solve(lambda state: fn(state, constant), start, seed=seed)
     return tree.map_structure(tf.stop_gradient, solution)
 
 

@@ -27,7 +27,9 @@ class EquilibriumGradient:
     be shared by layers.
     """
 
-    def solve(self, fn, initial_state, injection, solver, record_adjoint=None):
+    def solve(
+        self, fn, initial_state, injection, solver, record_adjoint=None, seed=None
+    ):
         """Returns the equilibrium of `fn` with a gradient attached.
 
         Args:
@@ -39,6 +41,8 @@ class EquilibriumGradient:
             solver: a `FixedPointSolver` for the forward solve.
             record_adjoint: optional function, called in the backward pass with the
                 `Solution` of the adjoint solve. Strategies without one ignore it.
+            seed: optional int32 tensor of shape `(2,)`. Draws the budget of the forward
+                solve, if the solver has a `max_iter_jitter`.
 
         Returns:
             An `Equilibrium`.

@@ -33,8 +33,8 @@ class ImplicitGradient(EquilibriumGradient):
     Args:
         solver: the adjoint solver: a name, a config dict or a `FixedPointSolver`.
             `FixedPointIteration(max_iter=K, tol=None)` makes the gradient the Neumann
-            series of K terms. `None`: the solver of the forward solve. Defaults to
-            `None`.
+            series of K terms. `None`: the solver of the forward solve, with its whole
+            budget. Defaults to `None`.
 
     Example:
 
@@ -55,10 +55,12 @@ class ImplicitGradient(EquilibriumGradient):
     """
 
     def __init__(self, solver=None):
-        self.solver = None if solver is None else solvers.get(solver)
+        self.solver = None if solver is None else _without_jitter(solvers.get(solver))
 
-    def solve(self, fn, initial_state, injection, solver, record_adjoint=None):
-        solution = solve_without_gradient(fn, initial_state, injection, solver)
+    def solve(
+        self, fn, initial_state, injection, solver, record_adjoint=None, seed=None
+    ):
+        solution = solve_without_gradient(fn, initial_state, injection, solver, seed)
         linearization, _ = linearize_equilibrium(fn, solution, injection)
         carrier = _attach_adjoint(linearization, self.solver or solver, record_adjoint)
         value = with_gradient_of(solution.value, carrier)
@@ -66,6 +68,15 @@ class ImplicitGradient(EquilibriumGradient):
 
     def get_config(self):
         return {"solver": self.solver and solvers.serialize(self.solver)}
+
+
+def _without_jitter(solver):
+    if solver.max_iter_jitter:
+        raise ValueError(
+            "An adjoint solver must have max_iter_jitter=0: only the budget of the "
+            f"forward solve is drawn. Received: solver={solver!r}."
+        )
+    return solver
 
 
 def _attach_adjoint(linearization, solver, record_adjoint):

@@ -45,8 +45,10 @@ class PhantomGradient(EquilibriumGradient):
         self.num_steps = check_count("num_steps", num_steps)
         self.damping = check_fraction("damping", damping)
 
-    def solve(self, fn, initial_state, injection, solver, record_adjoint=None):
-        solution = solve_without_gradient(fn, initial_state, injection, solver)
+    def solve(
+        self, fn, initial_state, injection, solver, record_adjoint=None, seed=None
+    ):
+        solution = solve_without_gradient(fn, initial_state, injection, solver, seed)
         linearization, injection = linearize_equilibrium(fn, solution, injection)
         state = self._damped(linearization.point, linearization.value)
         has_diverged = tf.equal(solution.status, DIVERGED)

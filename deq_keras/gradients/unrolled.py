@@ -26,8 +26,12 @@ class UnrolledGradient(EquilibriumGradient):
     - Bai et al. (2019), "Deep Equilibrium Models", section 4 (pretraining).
     """
 
-    def solve(self, fn, initial_state, injection, solver, record_adjoint=None):
-        solution = solver.solve(lambda state: fn(state, injection), initial_state)
+    def solve(
+        self, fn, initial_state, injection, solver, record_adjoint=None, seed=None
+    ):
+        solution = solver.solve(
+            lambda state: fn(state, injection), initial_state, seed=seed
+        )
         constant = tree.map_structure(tf.stop_gradient, solution)
         linearization, _ = linearize_equilibrium(fn, constant, injection)
         return Equilibrium(solution.value, constant, linearization)

@@ -11,6 +11,7 @@ from deq_keras.layers.relative_attention import RelativeAttention
 from deq_keras.layers.residual_block_cell import ResidualBlockCell
 from deq_keras.layers.segment_memory import SegmentMemory
 from deq_keras.layers.transformer_cell import TransformerCell
+from deq_keras.layers.transformer_stack import TransformerStack
 from deq_keras.layers.variational_dropout import VariationalDropout
 from deq_keras.layers.weight_normalized_conv import (
     WeightNormalizedConv1D,
@@ -30,6 +31,7 @@ __all__ = [
     "ResidualBlockCell",
     "SegmentMemory",
     "TransformerCell",
+    "TransformerStack",
     "VariationalDropout",
     "WeightNormalizedConv1D",
     "WeightNormalizedConv2D",

@@ -36,7 +36,8 @@ class DEQ(keras.layers.Layer):
         jacobian_regularizer: what is asked of df/dz in training: a name, a config dict,
             an `EquilibriumRegularizer`, or `None`. Defaults to `"contraction"`, which
             keeps the equilibrium within the solver's reach.
-        seed: optional int. Draws the regulariser's probes.
+        seed: optional int. Draws the regulariser's probes, and the training budgets of
+            a solver with a `max_iter_jitter`.
         **kwargs: see `keras.layers.Layer`.
 
     `solver`, `gradient` and `jacobian_regularizer` may be set later; compile the model
@@ -155,6 +156,7 @@ class DEQ(keras.layers.Layer):
             injection,
             self.solver,
             record_adjoint=self._record_adjoint if training else None,
+            seed=self._budget_seed() if training else None,
         )
         solution = _without_unusable(equilibrium.solution, state, is_usable)
         if training is not None:
@@ -262,6 +264,12 @@ class DEQ(keras.layers.Layer):
 
         return tree.map_structure(cast, tensors)
 
+    def _budget_seed(self):
+        return self._next_seed() if self.solver.max_iter_jitter else None
+
+    def _next_seed(self):
+        return tf.cast(self.seed_generator.next(), tf.int32)
+
     def _record(self, solution, training):
         self._evaluations.update_state(solution.num_evaluations)
         self._residual.update_state(
@@ -274,8 +282,7 @@ class DEQ(keras.layers.Layer):
         self._adjoint_residual.update_state(solution.residual)
 
     def _add_jacobian_loss(self, linearization):
-        seed = tf.cast(self.seed_generator.next(), tf.int32)
-        loss = self.jacobian_regularizer(linearization, seed)
+        loss = self.jacobian_regularizer(linearization, self._next_seed())
         self.add_loss(loss)
         self._jacobian.update_state(loss)
 

@@ -1,6 +1,8 @@
 import keras
 import tensorflow as tf
 
+from deq_keras.layers.segment_buffer import SegmentBuffer
+
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class SegmentMemory(keras.layers.Layer):
@@ -81,72 +83,41 @@ class SegmentMemory(keras.layers.Layer):
     @property
     def memory_length(self):
         """Number of positions that are remembered at the moment."""
-        return int(tf.shape(self._memory["states"])[1]) if self.built else 0
+        return int(tf.shape(self.memory["states"])[1]) if self.built else 0
 
     def build(self, inputs_shape):
         if not self.deq.built:
             self.deq.build(inputs_shape)
         units = self.deq.cell.units
         self._memory = {
-            "states": self._add_memory(units, "memory_states"),
-            "injections": self._add_memory(3 * units, "memory_injections"),
+            name: SegmentBuffer(size, self.compute_dtype, f"memory_{name}")
+            for name, size in (("states", units), ("injections", 3 * units))
         }
-
-    def _add_memory(self, size, name):
-        with tf.init_scope():
-            return tf.Variable(
-                lambda: tf.zeros((0, 0, size), self.compute_dtype),
-                shape=(None, None, size),
-                trainable=False,
-                name=name,
-                # Each replica has samples of its own, and nobody reads another's.
-                synchronization=tf.VariableSynchronization.ON_READ,
-                aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-            )
 
     @property
     def memory(self):
         """Dict of what is remembered: `"states"`, `(batch, memory_length, units)`, and
         `"injections"`, `(batch, memory_length, 3 * units)`."""
-        return {name: tf.identity(value) for name, value in self._memory.items()}
+        return {name: buffer.value for name, buffer in self._memory.items()}
 
     def reset_memory(self):
         """Empties the memory."""
         if self.built:
-            for variable in self._memory.values():
-                variable.assign(tf.zeros((0, 0, variable.shape[-1]), variable.dtype))
+            for buffer in self._memory.values():
+                buffer.reset()
 
     def call(self, inputs, training=None):
         if self.length == 0:
             return self.deq(inputs, training=training)
         memory = {
-            name: self._read(variable, tf.shape(inputs)[0])
-            for name, variable in self._memory.items()
+            name: buffer.read(tf.shape(inputs)[0])
+            for name, buffer in self._memory.items()
         }
         states = self.deq({"inputs": inputs, "memory": memory}, training=training)
         injections = self.deq.cell.injection_projection(inputs)
-        self._write("states", memory, states)
-        self._write("injections", memory, injections)
+        for name, new in (("states", states), ("injections", injections)):
+            self._memory[name].write(memory[name], new, self.length)
         return states
-
-    def _read(self, variable, batch):
-        value = tf.convert_to_tensor(variable)
-        empty = tf.zeros((batch, 0, variable.shape[-1]), variable.dtype)
-        is_empty = tf.equal(tf.shape(value)[1], 0)
-        value = tf.cond(is_empty, lambda: empty, lambda: value)
-        check = tf.debugging.assert_equal(
-            tf.shape(value)[0],
-            batch,
-            message="The batch size differs from that of the remembered segment. Call "
-            "`reset_memory()` where a new sequence begins.",
-        )
-        with tf.control_dependencies([check] if check is not None else []):
-            return tf.identity(value)  # (B, M, size)
-
-    def _write(self, name, memory, new):
-        new = tf.cast(new, self.compute_dtype)
-        remembered = tf.concat([memory[name], new], axis=1)[:, -self.length :]
-        self._memory[name].assign(tf.stop_gradient(remembered))
 
     def compute_output_shape(self, inputs_shape):
         return (*inputs_shape[:-1], self.deq.cell.units)

@@ -3,11 +3,19 @@
 from deq_keras.models.deq_transformer import (
     DEQTransformerBackbone,
     DEQTransformerCausalLM,
-    NextTokenLossModel,
+    DEQTransformerCausalLMPreprocessor,
+)
+from deq_keras.models.next_token_loss_model import NextTokenLossModel
+from deq_keras.models.transformer_xl import (
+    TransformerXLBackbone,
+    TransformerXLCausalLM,
 )
 
 __all__ = [
     "DEQTransformerBackbone",
     "DEQTransformerCausalLM",
+    "DEQTransformerCausalLMPreprocessor",
     "NextTokenLossModel",
+    "TransformerXLBackbone",
+    "TransformerXLCausalLM",
 ]

@@ -50,6 +50,7 @@ class Anderson(FixedPointSolver):
             those of the adjoint of a mean loss above all. Defaults to `"relative"`.
         mixing: float in (0, 1]. The share of the residual that a step takes, from the
             second step on. Defaults to `1.0`.
+        max_iter_jitter: int in [0, max_iter). See `FixedPointSolver`. Defaults to `0`.
 
     Example:
 
@@ -73,8 +74,9 @@ class Anderson(FixedPointSolver):
         ridge=1e-5,
         ridge_mode="relative",
         mixing=1.0,
+        max_iter_jitter=0,
     ):
-        super().__init__(max_iter, tol, stop_mode)
+        super().__init__(max_iter, tol, stop_mode, max_iter_jitter)
         self.history = check_count("history", history)
         self.ridge = check_non_negative("ridge", ridge)
         if ridge_mode not in ("relative", "absolute"):

@@ -45,6 +45,7 @@ class Broyden(FixedPointSolver):
         history: int >= 1 or `None`. How many steps are stored; when they are full, the
             method starts anew from the current point. `None` stores them all.
             Defaults to `None`.
+        max_iter_jitter: int in [0, max_iter). See `FixedPointSolver`. Defaults to `0`.
 
     Example:
 
@@ -59,8 +60,15 @@ class Broyden(FixedPointSolver):
     - Bai et al. (2019), "Deep Equilibrium Models", section 3.1.
     """
 
-    def __init__(self, max_iter=30, tol=1e-3, stop_mode="rel", history=None):
-        super().__init__(max_iter, tol, stop_mode)
+    def __init__(
+        self,
+        max_iter=30,
+        tol=1e-3,
+        stop_mode="rel",
+        history=None,
+        max_iter_jitter=0,
+    ):
+        super().__init__(max_iter, tol, stop_mode, max_iter_jitter)
         self.history = None if history is None else check_count("history", history)
 
     def init(self, point, max_iter):

@@ -22,6 +22,19 @@ def check_non_negative(name, value):
     return float(value)
 
 
+def check_jitter(jitter, max_iter):
+    """Returns `jitter` as an int if it lies in [0, max_iter), else raises
+    `ValueError`."""
+    is_int = isinstance(jitter, numbers.Integral) and not isinstance(jitter, bool)
+    if not is_int or not 0 <= jitter < max_iter:
+        raise ValueError(
+            "`max_iter_jitter` must be an int >= 0 and less than `max_iter`: the "
+            "budgets of training are drawn from max_iter - max_iter_jitter to "
+            f"max_iter. Received: max_iter_jitter={jitter!r}, max_iter={max_iter}."
+        )
+    return int(jitter)
+
+
 def check_count(name, value):
     """Returns `value` as an int if it is an integer >= 1, else raises `ValueError`."""
     is_int = isinstance(value, numbers.Integral) and not isinstance(value, bool)

@@ -21,6 +21,7 @@ class FixedPointIteration(FixedPointSolver):
         damping: float in (0, 1]. The weight of the new value; `1.0` is undamped.
             Below 1 it tames oscillation (eigenvalues of df/dz near -1). Defaults to
             `1.0`.
+        max_iter_jitter: int in [0, max_iter). See `FixedPointSolver`. Defaults to `0`.
 
     Example:
 
@@ -30,8 +31,15 @@ class FixedPointIteration(FixedPointSolver):
     2.0
     """
 
-    def __init__(self, max_iter=30, tol=1e-3, stop_mode="rel", damping=1.0):
-        super().__init__(max_iter, tol, stop_mode)
+    def __init__(
+        self,
+        max_iter=30,
+        tol=1e-3,
+        stop_mode="rel",
+        damping=1.0,
+        max_iter_jitter=0,
+    ):
+        super().__init__(max_iter, tol, stop_mode, max_iter_jitter)
         self.damping = check_fraction("damping", damping)
 
     def init(self, point, max_iter):

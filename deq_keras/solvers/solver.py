@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from deq_keras.solvers.checks import check_jitter
 from deq_keras.solvers.solution import CONVERGED, DIVERGED, MAX_ITER, Solution
 from deq_keras.structure import StateStructure
 
@@ -64,10 +65,15 @@ class FixedPointSolver:
             Defaults to `1e-3`.
         stop_mode: `"rel"` for |f(z) - z| / |f(z)| or `"abs"` for |f(z) - z|, with the
             Euclidean norm over one sample's whole state. Defaults to `"rel"`.
+        max_iter_jitter: int in [0, max_iter). `DEQ` draws the budget of every training
+            step uniformly from `max_iter - max_iter_jitter` to `max_iter`, so that a
+            model does not learn to rely on one of them. All else has the whole budget:
+            inference, and the adjoint of the backward pass. Defaults to `0`.
     """
 
-    def __init__(self, max_iter=30, tol=1e-3, stop_mode="rel"):
+    def __init__(self, max_iter=30, tol=1e-3, stop_mode="rel", max_iter_jitter=0):
         self.max_iter = _checked_max_iter(max_iter)
+        self.max_iter_jitter = check_jitter(max_iter_jitter, self.max_iter)
         self.tol = _checked_tol(tol)
         if stop_mode not in ("rel", "abs"):
             raise ValueError(
@@ -76,7 +82,7 @@ class FixedPointSolver:
             )
         self.stop_mode = stop_mode
 
-    def solve(self, fn, initial_state, max_iter=None, tol=None):
+    def solve(self, fn, initial_state, max_iter=None, tol=None, seed=None):
         """Iterates from `initial_state` until `fn` leaves each sample unchanged.
 
         Args:
@@ -86,6 +92,8 @@ class FixedPointSolver:
             max_iter: int >= 1 or an int32 scalar tensor (a new value needs no
                 retracing; values below 1 count as 1). `None`: as constructed.
             tol: float >= 0 or a scalar tensor. `None`: as constructed.
+            seed: int32 tensor of shape `(2,)` that draws by how much, of 0 to
+                `max_iter_jitter`, the budget is lowered. `None`: not at all.
 
         Returns:
             A `Solution`.
@@ -95,6 +103,7 @@ class FixedPointSolver:
         """
         max_iter = self.max_iter if max_iter is None else _checked_max_iter(max_iter)
         tol = self.tol if tol is None else _checked_tol(tol)
+        budget = self._drawn_budget(max_iter, seed)
         structure = StateStructure(initial_state)
 
         if tol is not None:
@@ -112,7 +121,7 @@ class FixedPointSolver:
             return Evaluation(point, value, residual, _squared_norm(residual))
 
         def body(search):
-            return (self._advance(search, evaluate(search.next_point), max_iter, tol),)
+            return (self._advance(search, evaluate(search.next_point), budget, tol),)
 
         search = self._start(structure.to_matrix(structure.template), max_iter)
         (search,) = tf.while_loop(
@@ -155,6 +164,7 @@ class FixedPointSolver:
             "max_iter": self.max_iter,
             "tol": self.tol,
             "stop_mode": self.stop_mode,
+            "max_iter_jitter": self.max_iter_jitter,
         }
 
     @classmethod
@@ -164,6 +174,14 @@ class FixedPointSolver:
     def __repr__(self):
         arguments = ", ".join(f"{k}={v!r}" for k, v in self.get_config().items())
         return f"{type(self).__name__}({arguments})"
+
+    def _drawn_budget(self, max_iter, seed):
+        """The budget of one solve. Shapes depend on `max_iter` only, as XLA needs."""
+        if seed is None or self.max_iter_jitter == 0:
+            return max_iter
+        return max_iter - tf.random.stateless_uniform(
+            (), seed, 0, self.max_iter_jitter + 1, tf.int32
+        )
 
     def _start(self, point, max_iter):
         batch_size = tf.shape(point)[0]
@@ -183,7 +201,7 @@ class FixedPointSolver:
             trace=tf.ensure_shape(trace, [static_rows, point.shape[0]]),
         )
 
-    def _advance(self, search, evaluation, max_iter, tol):
+    def _advance(self, search, evaluation, budget, tol):
         # It decides, and is no part of the answer: its square root has no derivative at
         # a residual of zero.
         error = tf.stop_gradient(self._error(evaluation))
@@ -196,7 +214,7 @@ class FixedPointSolver:
             has_converged = is_searched & (error <= tol)
             status = tf.where(has_converged, CONVERGED, status)
         num_evaluations = search.num_evaluations + 1
-        is_running = (num_evaluations < max_iter) & tf.reduce_any(
+        is_running = (num_evaluations < budget) & tf.reduce_any(
             tf.equal(status, MAX_ITER)
         )
         next_point, memory = tf.cond(

@@ -66,6 +66,12 @@ def test_bad_arguments_are_refused_and_named(arguments):
         gradients.PhantomGradient(**arguments)
 
 
+def test_an_adjoint_has_no_jitter():
+    solver = solvers.Anderson(max_iter=9, max_iter_jitter=2)
+    with pytest.raises(ValueError, match="max_iter_jitter=0.*max_iter_jitter=2"):
+        gradients.ImplicitGradient(solver)
+
+
 def test_unknown_arguments_raise():
     with pytest.raises(TypeError, match="steps"):
         gradients.PhantomGradient(steps=3)

@@ -28,12 +28,16 @@ BAD_ARGUMENTS = [
     (solvers.Broyden, {"max_iter": 0}),
     (solvers.Broyden, {"history": 0}),
     (solvers.Broyden, {"history": "all"}),
+    (solvers.FixedPointIteration, {"max_iter_jitter": -1}),
+    (solvers.FixedPointIteration, {"max_iter_jitter": 1.5}),
+    (solvers.Anderson, {"max_iter_jitter": 30}),
+    (solvers.Broyden, {"max_iter_jitter": True}),
 ]
 
 CONFIGURED = [
     solvers.FixedPointIteration(max_iter=7, tol=None, stop_mode="abs", damping=0.25),
     solvers.Anderson(4, 1e-2, "abs", 3, 1e-4, "absolute", 0.5),
-    solvers.Broyden(max_iter=9, tol=0.0, stop_mode="abs", history=4),
+    solvers.Broyden(9, 0.0, "abs", history=4, max_iter_jitter=8),
 ]
 
 

@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from training import config as configs
 from training import data as datasets
-from training.data import Split
 from training.diagnose import diagnose
 from training.equilibrium_parts import cut
 from training.errors import InputError
@@ -59,10 +58,11 @@ def test_evaluations_follow_the_budget(model, split):
 
 
 def test_diagnosis_agrees_with_direct_solves(model, split):
-    samples = Split(split.images[:6], split.labels[:6])
-    result = diagnose(model, samples, max_iter=5, batch_size=4)
     parts = cut(model)
-    inputs = parts.encode(samples.images.astype("float32"))
+    images = split.images[:6].astype("float32")
+    batches = [images[:4], images[4:]]
+    result = diagnose(parts.layer, parts.encode, batches, max_iter=5)
+    inputs = parts.encode(images)
     residuals = parts.layer.solve(inputs, max_iter=5, tol=0.0).residual
     assert len(result["residual_quantiles"]) == 5
     assert result["residual_quantiles"][-1]["q50"] == pytest.approx(
@@ -77,7 +77,9 @@ def test_diagnosis_agrees_with_direct_solves(model, split):
 
 
 def test_export_agrees_for_any_batch_size(model, split, tmp_path):
-    difference = export(model, split.images[:5], tmp_path / "exported")
+    difference = export(
+        model, split.images[:5].astype("float32"), tmp_path / "exported"
+    )
     assert difference < 1e-4
     exported = tf.saved_model.load(tmp_path / "exported")
     images = tf.cast(split.images[:3], tf.float32)
@@ -132,7 +134,7 @@ def test_report_shows_what_was_measured(finished_run):
     text = report(finished_run)
     assert text + "\n" == (finished_run.path / "report.txt").read_text()
     path = finished_run.run("tied") / "evaluation.json"
-    rows = json.loads(path.read_text())
+    rows = json.loads(path.read_text())["budgets"]
     lines = [line.split() for line in text.splitlines() if line.startswith("tied")]
     assert ["tied", "1", "/", "1"] == lines[0][:4]
     assert lines[1][1:] == [f"{100 * row['accuracy']:.1f}" for row in rows]

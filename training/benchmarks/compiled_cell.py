@@ -18,7 +18,9 @@ class CompiledCell:
     def __init__(self, workload, jit_compile=False):
         self.jit_compile = jit_compile
         self._cell = workload.cell
-        start, self._injection = tf.zeros_like(workload.injection), workload.injection
+        self._inputs = workload.injection
+        self._injection = workload.cell.inject(self._inputs)  # Once a solve.
+        start = workload.cell.initial_state(self._injection)
         self._evaluate = self._compile(self._apply, start, self._injection)
         self._point = start
         for _ in range(5):
@@ -34,8 +36,8 @@ class CompiledCell:
     def differentiate(self, num_products, with_weights=True):
         """Returns a call of f(z) that is tracked, then products with df/dz.
 
-        The call evaluates f once, takes `num_products` products v <- v^T df/dz one
-        after the other, and back-propagates the last v.
+        The call injects, evaluates f once, takes `num_products` products v <- v^T df/dz
+        one after the other, and back-propagates the last v.
 
         Args:
             num_products: int >= 0.
@@ -45,7 +47,7 @@ class CompiledCell:
         Returns:
             A function without arguments.
         """
-        arguments = self._point, self._injection, self._cotangent
+        arguments = self._point, self._inputs, self._cotangent
         differentiate = functools.partial(
             self._differentiate, num_products=num_products, with_weights=with_weights
         )
@@ -75,10 +77,10 @@ class CompiledCell:
     def _apply(self, state, injection):
         return self._cell(state, injection)
 
-    def _differentiate(self, state, injection, cotangent, num_products, with_weights):
+    def _differentiate(self, state, inputs, cotangent, num_products, with_weights):
         with tf.GradientTape(persistent=True) as tape:
             tape.watch(state)
-            value = self._apply(state, injection)
+            value = self._apply(state, self._cell.inject(inputs))
         for _ in range(num_products):
             cotangent = tape.gradient(value, state, cotangent)
         weights = self._cell.trainable_variables if with_weights else []

@@ -39,6 +39,11 @@ def peak_growth(call, repeats):
     return _mebibytes("VmHWM") - start
 
 
+def peak():
+    """Returns the peak of the resident memory of this process so far, in MiB."""
+    return _mebibytes("VmHWM")
+
+
 def _mebibytes(key):
     for line in _STATUS.read_text().splitlines():
         if line.startswith(key + ":"):

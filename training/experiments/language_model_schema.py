@@ -24,7 +24,8 @@ class TextConfig:
             file), `directory` (train, valid and test files of WikiText or Penn
             Treebank), `lm1b` or `wiki40b` (TensorFlow Datasets).
         path: of the file or directory, or the `data_dir` of TensorFlow Datasets.
-        tokens: `character`, `word` or `byte`.
+        tokens: `character`, `word`, `subword` or `byte`.
+        vocabulary_size: the most subwords; for these alone, which need it.
         lower_case: whether the text becomes lower case.
         minimum_count: tokens that occur less often become the unknown token.
         validation_fraction: of a `file`, its last part.
@@ -39,7 +40,8 @@ class TextConfig:
 
     source: Literal["embedded", "file", "directory", "lm1b", "wiki40b"] = "embedded"
     path: str | None = None
-    tokens: Literal["character", "word", "byte"] = "character"
+    tokens: Literal["character", "word", "subword", "byte"] = "character"
+    vocabulary_size: int | None = field(default=None, metadata=_POSITIVE)
     lower_case: bool = False
     minimum_count: int = field(default=1, metadata=_POSITIVE)
     validation_fraction: float = field(
@@ -54,8 +56,22 @@ class TextConfig:
 
 
 @dataclass(frozen=True)
+class ExplicitConfig:
+    """Arguments of `TransformerXLBackbone`; see there."""
+
+    num_layers: int = field(metadata=_POSITIVE)
+    weight_tied: bool = False
+    recompute: bool = False
+
+
+@dataclass(frozen=True)
 class TransformerConfig:
-    """Arguments of `DEQTransformerBackbone`; see there."""
+    """Arguments of `DEQTransformerBackbone`; see there.
+
+    Args:
+        explicit: explicit layers instead of an equilibrium, for comparison; `solver`,
+            `gradient` and `jacobian_regularizer` then mean nothing.
+    """
 
     hidden_dim: int = field(metadata=_POSITIVE)
     num_heads: int = field(metadata=_POSITIVE)
@@ -69,6 +85,7 @@ class TransformerConfig:
     dropout: float = field(default=0.0, metadata=_RATE)
     attention_dropout: float = field(default=0.0, metadata=_RATE)
     weight_normalization: bool = True
+    explicit: ExplicitConfig | None = None
     solver: Any = solver_field("anderson")
     gradient: Any = gradient_field("neumann")
     jacobian_regularizer: Any = regularizer_field("contraction")
@@ -79,10 +96,11 @@ class BudgetConfig:
     """What is measured of a trained model.
 
     Args:
-        budgets: numbers of function evaluations (NFE) at which the loss is measured.
+        budgets: numbers of function evaluations (NFE) at which the loss of the test
+            text, or else of the validation text, is measured.
         every_epochs: the validation loss is measured after every so many epochs.
-        num_samples: validation segments at which the spectral radius is measured after
-            every epoch; 0 for none.
+        num_samples: validation segments for the residual curves and the spectral
+            radius, which is also measured after every epoch.
         max_iter: evaluations of the solves there.
     """
 
@@ -91,7 +109,7 @@ class BudgetConfig:
         metadata={"non_empty": True, **_POSITIVE},
     )
     every_epochs: int = field(default=1, metadata=_POSITIVE)
-    num_samples: int = field(default=8, metadata={"minimum": 0})
+    num_samples: int = field(default=8, metadata=_POSITIVE)
     max_iter: int = field(default=30, metadata=_POSITIVE)
 
 

@@ -6,10 +6,12 @@ from deq_keras.models.deq_transformer.deq_transformer_backbone import (
 from deq_keras.models.deq_transformer.deq_transformer_causal_lm import (
     DEQTransformerCausalLM,
 )
-from deq_keras.models.deq_transformer.next_token_loss_model import NextTokenLossModel
+from deq_keras.models.deq_transformer.deq_transformer_causal_lm_preprocessor import (
+    DEQTransformerCausalLMPreprocessor,
+)
 
 __all__ = [
     "DEQTransformerBackbone",
     "DEQTransformerCausalLM",
-    "NextTokenLossModel",
+    "DEQTransformerCausalLMPreprocessor",
 ]

@@ -1,18 +1,12 @@
 import keras
-from keras_hub.models import Backbone
 
 from deq_keras import gradients, regularizers, solvers
-from deq_keras.layers import (
-    DEQ,
-    AdaptiveEmbedding,
-    SegmentMemory,
-    TransformerCell,
-    VariationalDropout,
-)
+from deq_keras.layers import DEQ, SegmentMemory
+from deq_keras.models.segment_backbone import SegmentBackbone
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class DEQTransformerBackbone(Backbone):
+class DEQTransformerBackbone(SegmentBackbone):
     """Transformer whose depth is an equilibrium, up to its hidden states.
 
     Token ids are embedded, injected into one Transformer layer, and that layer is
@@ -52,7 +46,7 @@ class DEQTransformerBackbone(Backbone):
         gradient: See `DEQ`. Defaults to `"neumann"`.
         jacobian_regularizer: See `DEQ`. Defaults to `"contraction"`.
         dtype: Dtype or policy of all layers. Defaults to `None`, Keras' own.
-        **kwargs: Arguments of `keras_hub.models.Backbone`, such as `name`.
+        **kwargs: `name` and `trainable` of `keras.Model`.
 
     Call arguments:
         inputs: Integer tensor `(batch, length)`, or a dict of it as `"token_ids"`.
@@ -97,108 +91,43 @@ class DEQTransformerBackbone(Backbone):
         dtype=None,
         **kwargs,
     ):
-        token_embedding = AdaptiveEmbedding(
+        def make_layer(make_cell, memory_length):
+            cell = make_cell(name="cell")
+            deq = DEQ(
+                cell, solver, gradient, jacobian_regularizer, dtype=dtype, name="deq"
+            )
+            return SegmentMemory(deq, memory_length, dtype=dtype, name="segment_memory")
+
+        super().__init__(
+            make_layer,
             vocabulary_size,
-            hidden_dim if embedding_dim is None else embedding_dim,
-            hidden_dim,
-            cutoffs=cutoffs,
-            div_val=div_val,
-            dtype=dtype,
-            name="token_embedding",
-        )
-        cell = TransformerCell(
             hidden_dim,
             num_heads,
             intermediate_dim,
+            embedding_dim=embedding_dim,
+            cutoffs=cutoffs,
+            div_val=div_val,
             normalize_first=normalize_first,
+            memory_length=memory_length,
             local_size=local_size,
-            dropout_rate=dropout,
-            attention_dropout_rate=attention_dropout,
+            dropout=dropout,
+            attention_dropout=attention_dropout,
             weight_normalization=weight_normalization,
             dtype=dtype,
-            name="cell",
+            **kwargs,
         )
-        deq = DEQ(cell, solver, gradient, jacobian_regularizer, dtype=dtype, name="deq")
-        segment_memory = SegmentMemory(
-            deq, memory_length, dtype=dtype, name="segment_memory"
-        )
-        dropouts = [
-            VariationalDropout(
-                dropout,
-                noise_shape=(None, 1, None),
-                dtype=dtype,
-                name=f"{name}_dropout",
-            )
-            for name in ("embedding", "output")
-        ]
-
-        token_ids = keras.Input((None,), dtype="int32", name="token_ids")
-        hidden = segment_memory(dropouts[0](token_embedding(token_ids)))
-        super().__init__(
-            inputs=token_ids, outputs=dropouts[1](hidden), dtype=dtype, **kwargs
-        )
-
-        self.token_embedding = token_embedding
-        self.embedding_dropout, self.output_dropout = dropouts
-        self.segment_memory = segment_memory
-        self.vocabulary_size = vocabulary_size
-        self.hidden_dim = hidden_dim
-        self.num_heads = num_heads
-        self.intermediate_dim = intermediate_dim
-        self.embedding_dim = embedding_dim
-        self.cutoffs = tuple(cutoffs)
-        self.div_val = div_val
-        self.normalize_first = normalize_first
-        self.local_size = local_size
-        self.dropout = dropout
-        self.attention_dropout = attention_dropout
-        self.weight_normalization = weight_normalization
-
-    def call(self, inputs, training=None, mask=None):
-        return super().call(token_ids_of(inputs), training=training, mask=mask)
 
     @property
     def deq(self):
         """The equilibrium layer, whose solver, gradient and regulariser may be set."""
-        return self.segment_memory.deq
-
-    @property
-    def memory_length(self):
-        """Positions to remember; may be set, after which to compile again."""
-        return self.segment_memory.length
-
-    @memory_length.setter
-    def memory_length(self, length):
-        self.segment_memory.length = length
-
-    def reset_memory(self):
-        """Forgets the segments before: the next call begins new texts."""
-        self.segment_memory.reset_memory()
+        return self.segment_layer.deq
 
     def get_config(self):
         return {
             **super().get_config(),
-            "vocabulary_size": self.vocabulary_size,
-            "hidden_dim": self.hidden_dim,
-            "num_heads": self.num_heads,
-            "intermediate_dim": self.intermediate_dim,
-            "embedding_dim": self.embedding_dim,
-            "cutoffs": list(self.cutoffs),
-            "div_val": self.div_val,
-            "normalize_first": self.normalize_first,
-            "memory_length": self.memory_length,
-            "local_size": self.local_size,
-            "dropout": self.dropout,
-            "attention_dropout": self.attention_dropout,
-            "weight_normalization": self.weight_normalization,
             "solver": solvers.serialize(self.deq.solver),
             "gradient": gradients.serialize(self.deq.gradient),
             "jacobian_regularizer": regularizers.serialize(
                 self.deq.jacobian_regularizer
             ),
         }
-
-
-def token_ids_of(inputs):
-    """Returns the token ids of what a preprocessor makes, or of plain ids."""
-    return inputs["token_ids"] if isinstance(inputs, dict) else inputs

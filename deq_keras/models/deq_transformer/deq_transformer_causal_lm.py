@@ -1,17 +1,18 @@
 import keras
 import numpy as np
 from keras import ops
-from keras_hub.models import CausalLM
 
-from deq_keras.layers import AdaptiveSoftmax
 from deq_keras.models.deq_transformer.deq_transformer_backbone import (
     DEQTransformerBackbone,
-    token_ids_of,
 )
+from deq_keras.models.deq_transformer.deq_transformer_causal_lm_preprocessor import (
+    DEQTransformerCausalLMPreprocessor,
+)
+from deq_keras.models.segment_causal_lm import SegmentCausalLM
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class DEQTransformerCausalLM(CausalLM):
+class DEQTransformerCausalLM(SegmentCausalLM):
     """Language model that predicts the next token from an equilibrium.
 
     A `DEQTransformerBackbone` with an `AdaptiveSoftmax` on its hidden states. Outputs
@@ -33,7 +34,9 @@ class DEQTransformerCausalLM(CausalLM):
             embedding. Defaults to `True`.
         tie_projections: Tuple of Booleans, one for each bucket: whether its projection
             is that of the embedding. Defaults to `None`, all but the first.
-        **kwargs: Arguments of `keras_hub.models.CausalLM`, such as `name`.
+        compile: Boolean. Whether to compile with KerasHub's defaults. Defaults to
+            `True`.
+        name: String. Name of the model. Defaults to `None`.
 
     Call arguments:
         inputs: Integer tensor `(batch, length)`, or a dict of it as `"token_ids"`.
@@ -61,45 +64,7 @@ class DEQTransformerCausalLM(CausalLM):
     """
 
     backbone_cls = DEQTransformerBackbone
-
-    def __init__(
-        self,
-        backbone,
-        preprocessor=None,
-        tie_weights=True,
-        tie_projections=None,
-        **kwargs,
-    ):
-        softmax = AdaptiveSoftmax(
-            backbone.token_embedding,
-            tie_weights=tie_weights,
-            tie_projections=tie_projections,
-            dtype=backbone.dtype_policy,
-            name="softmax",
-        )
-        inputs = backbone.input
-        self.backbone = backbone
-        self.preprocessor = preprocessor
-        super().__init__(inputs=inputs, outputs=softmax(backbone(inputs)), **kwargs)
-        self.softmax = softmax
-
-    def call(self, inputs, training=None, mask=None):
-        return super().call(token_ids_of(inputs), training=training, mask=mask)
-
-    def reset_memory(self):
-        """Forgets the segments before: the next call begins new texts."""
-        self.backbone.reset_memory()
-
-    def reset_metrics(self):
-        """Resets metrics and memory. Keras calls this at the start of every epoch and
-        evaluation."""
-        super().reset_metrics()
-        self.reset_memory()
-
-    def predict(self, *args, **kwargs):
-        """See `keras.Model.predict`. Begins with an empty memory."""
-        self.reset_memory()
-        return super().predict(*args, **kwargs)
+    preprocessor_cls = DEQTransformerCausalLMPreprocessor
 
     def call_with_cache(self, token_ids, cache, cache_update_index, constants=None):
         """Solves one new token against the tokens before it.
@@ -159,15 +124,21 @@ class DEQTransformerCausalLM(CausalLM):
         keys_and_values = cell.keys_and_values(hidden, injection)
         return hidden, ops.stack(keys_and_values, axis=1)
 
-    def generate(self, inputs, *args, **kwargs):
-        """See `keras_hub.models.CausalLM.generate`."""
-        mask = inputs.get("padding_mask") if isinstance(inputs, dict) else None
-        if mask is not None and not np.all(np.sum(mask, axis=-1) > 0):
-            raise ValueError(
-                "A prompt must have at least one token to continue. Received: a "
-                "`padding_mask` with an empty row."
-            )
-        return super().generate(inputs, *args, **kwargs)
+    def generate(
+        self, inputs, max_length=None, stop_token_ids="auto", strip_prompt=False
+    ):
+        """See `keras_hub.models.CausalLM.generate`.
+
+        `stop_token_ids="auto"` is the end token of the tokenizer. If it has none, what
+        is generated ends at `max_length`.
+        """
+        if self.preprocessor is None:
+            _check_padding_mask(inputs)
+        elif stop_token_ids == "auto":
+            tokenizer = self.preprocessor.tokenizer
+            if getattr(tokenizer, "end_token_id", None) is None:
+                stop_token_ids = None
+        return super().generate(inputs, max_length, stop_token_ids, strip_prompt)
 
     def generate_step(self, inputs, stop_token_ids=None):
         """Generates for one batch of prompts.
@@ -207,12 +178,19 @@ class DEQTransformerCausalLM(CausalLM):
             "padding_mask": _until_stop(token_ids, padding_mask, stop_token_ids),
         }
 
-    def get_config(self):
-        config = {
-            "tie_weights": self.softmax.tie_weights,
-            "tie_projections": list(self.softmax.tie_projections),
-        }
-        return {**super().get_config(), **config}
+
+def _check_padding_mask(inputs):
+    """Refuses prompts without a token, or without a free position."""
+    mask = inputs.get("padding_mask") if isinstance(inputs, dict) else None
+    if mask is None:
+        return
+    lengths, max_length = np.sum(mask, axis=-1), np.shape(mask)[-1]
+    if np.any(lengths == 0) or np.any(lengths >= max_length):
+        raise ValueError(
+            "A prompt must have at least one token to continue, and leave at least one "
+            "position for what is generated: pad `token_ids` and `padding_mask`. "
+            f"Received: prompts of {lengths} tokens in {max_length} positions."
+        )
 
 
 def _until_stop(token_ids, padding_mask, stop_token_ids):

@@ -1,16 +1,22 @@
 import copy
+import csv
 import json
+import shutil
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from deq_keras import models
 from training import config as configs
 from training.cli import main
+from training.data.text import ByteVocabulary
 from training.errors import InputError
 from training.experiments import language_model
-from training.experiments.language_model import job, text
+from training.experiments.language_model import text
+from training.experiments.language_model.job import build_model
+from training.train import train
 from training.work_directory import WorkDirectory
 
 SMALL = {
@@ -32,7 +38,7 @@ SMALL = {
     },
     "optimizer": {"learning_rate": 0.02, "clip_norm": 1.0},
     "phases": [{"epochs": 2}],
-    "evaluation": {"budgets": [1, 4]},
+    "evaluation": {"budgets": [1, 4], "num_samples": 2, "max_iter": 5},
 }
 
 
@@ -55,42 +61,61 @@ def finished(text_file, tmp_path_factory):
     """The work directory of a model and its explicit twin, trained for seconds."""
     mapping = copy.deepcopy(SMALL)
     mapping["data"]["path"] = text_file
-    tied = {
-        "model.solver": {
-            "class_name": "fixed_point_iteration",
-            "max_iter": 3,
-            "tol": None,
-        },
-        "model.gradient": "unrolled",
-        "model.jacobian_regularizer": None,
+    mapping["variants"] = {
+        "equilibrium": {},
+        "untied": {"model.explicit": {"num_layers": 2, "recompute": True}},
     }
-    mapping["variants"] = {"equilibrium": {}, "tied": tied}
     path = tmp_path_factory.mktemp("run") / "run"
     directory = WorkDirectory.start(path, configs.resolve(mapping))
     language_model.run(directory.config, directory)
     return directory
 
 
+def history(directory, name):
+    with (directory.run(name) / "history.csv").open() as lines:
+        return list(csv.DictReader(lines))
+
+
+def evaluation(directory, name):
+    return json.loads((directory.run(name) / "evaluation.json").read_text())
+
+
 class TestRun:
-    def test_learns(self, finished):
-        history = (finished.run("equilibrium") / "history.csv").read_text()
-        columns, *rows = [line.split(",") for line in history.splitlines()]
-        losses = [float(row[columns.index("val_loss")]) for row in rows]
+    @pytest.mark.parametrize("name", ["equilibrium", "untied"])
+    def test_learns(self, finished, name):
+        losses = [float(row["val_loss"]) for row in history(finished, name)]
         assert len(losses) == 2
         assert losses[1] < losses[0] < np.log(7) + 0.5
 
+    def test_follows_the_jacobian(self, finished):
+        for row in history(finished, "equilibrium"):
+            assert 0 < float(row["deq_spectral_radius"]) < 10
+            assert 0 < float(row["deq_jacobian_norm"]) < 10
+        assert "deq_spectral_radius" not in history(finished, "untied")[0]
+
     def test_loss_at_the_trained_budget_is_that_of_the_last_epoch(self, finished):
-        for name in ("equilibrium", "tied"):
-            file = finished.run(name) / "evaluation.json"
-            result = json.loads(file.read_text())
-            assert [row["budget"] for row in result["budgets"]] == [1, 4]
-            assert result["parameters"] > 900
-        file = finished.run("equilibrium") / "evaluation.json"
-        result = json.loads(file.read_text())
+        result = evaluation(finished, "equilibrium")
+        assert [row["budget"] for row in result["budgets"]] == [1, 4]
         row = result["budgets"][1]
         # The mean over tokens, not over segments: the last segment is shorter.
-        assert row["loss"] == pytest.approx(result["validation_loss"], abs=0.1)
+        last = float(history(finished, "equilibrium")[-1]["val_loss"])
+        assert row["loss"] == pytest.approx(last, abs=0.1)
         assert row["perplexity"] == pytest.approx(np.exp(row["loss"]), rel=1e-5)
+
+    def test_explicit_layers_have_one_loss(self, finished):
+        (row,) = evaluation(finished, "untied")["budgets"]
+        assert row["budget"] == 2
+        assert row["residual"] is None
+        last = float(history(finished, "untied")[-1]["val_loss"])
+        assert row["loss"] == pytest.approx(last, abs=0.1)
+        assert not (finished.run("untied") / "diagnosis.json").exists()
+
+    def test_untied_layers_have_more_weights(self, finished):
+        weights = [
+            evaluation(finished, name)["parameters"]
+            for name in ("equilibrium", "untied")
+        ]
+        assert 900 < weights[0] < weights[1] < 2 * weights[0]
 
     def test_the_model_is_saved(self, finished):
         model = keras.saving.load_model(finished.run("equilibrium") / "model.keras")
@@ -100,6 +125,84 @@ class TestRun:
     def test_a_finished_run_is_only_loaded(self, finished, capsys):
         language_model.run(finished.config, finished)
         assert "Epoch" not in capsys.readouterr().out
+
+
+class TestCommands:
+    def test_evaluate_at_other_budgets(self, finished, tmp_path, capsys):
+        path = shutil.copytree(finished.path, tmp_path / "run")
+        assert main(["evaluate", str(path), "--budgets", "1", "2", "4"]) == 0
+        result = json.loads((path / "equilibrium" / "evaluation.json").read_text())
+        before = evaluation(finished, "equilibrium")["budgets"]
+        rows = result["budgets"]
+        assert [row["budget"] for row in rows] == [1, 2, 4]
+        assert rows[0]["loss"] == pytest.approx(before[0]["loss"], rel=1e-5)
+        assert "loss [nats a token] at NFE" in capsys.readouterr().out
+
+    def test_diagnose(self, finished, tmp_path, capsys):
+        path = shutil.copytree(finished.path, tmp_path / "run")
+        (path / "equilibrium" / "diagnosis.json").unlink()
+        assert main(["diagnose", str(path)]) == 0
+        output = capsys.readouterr().out
+        assert "spectral radius" in output
+        assert "untied: has no equilibrium" in output
+        assert (path / "equilibrium" / "diagnosis.json").is_file()
+
+    @pytest.mark.parametrize("name", ["equilibrium", "untied"])
+    def test_export(self, finished, tmp_path, name):
+        out = tmp_path / "exported"
+        arguments = ["export", str(finished.path), "--variant", name, "--out", str(out)]
+        assert main(arguments) == 0
+        exported = tf.saved_model.load(out)
+        ids = np.array([[1, 2, 3], [4, 5, 6]], "int32")
+        outputs = exported.serve(ids)
+        np.testing.assert_allclose(
+            np.exp(outputs).sum(axis=-1), np.ones((2, 3)), atol=1e-5
+        )
+        # One call is no continuation of the other.
+        np.testing.assert_array_equal(exported.serve(ids), outputs)
+
+
+def test_an_interrupted_run_ends_like_an_uninterrupted_one(small, tmp_path):
+    """With epochs that are parts of the text, each going on where the last stopped."""
+    small["data"]["steps_per_epoch"] = 7
+    small["phases"] = [{"epochs": 3}]
+    small["model"]["dropout"] = 0.1
+    config = configs.resolve(small)
+    whole = WorkDirectory.start(tmp_path / "whole", config)
+    language_model.run(config, whole)
+
+    class Interruption(Exception):
+        pass
+
+    parts = WorkDirectory.start(tmp_path / "parts", config)
+    job = language_model.job(parts, "model")
+    make = job.callbacks
+    stop = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, _: _raise(epoch))
+
+    def _raise(epoch):
+        if epoch == 2:
+            raise Interruption
+
+    job.callbacks = lambda model: [*make(model), stop]
+    with pytest.raises(Interruption):
+        train(job, parts.run("model"))
+    language_model.run(config, WorkDirectory.resume(tmp_path / "parts", config))
+    with (
+        np.load(whole.run("model") / "checkpoint.npz") as expected,
+        np.load(parts.run("model") / "checkpoint.npz") as received,
+    ):
+        for name in set(expected.files) - {"history"}:
+            np.testing.assert_array_equal(received[name], expected[name])
+
+
+def test_epochs_go_on_in_the_text(small, tmp_path):
+    small["data"]["steps_per_epoch"] = 5
+    config = configs.resolve(small).data
+    ids = text.load(config, tmp_path).train
+    first = text.training_segments(config, ids)
+    second = text.training_segments(config, ids, first_epoch=1)
+    for (x, _), (y, _) in zip(first.skip(5).take(5), second.take(5), strict=True):
+        np.testing.assert_array_equal(x["token_ids"], y["token_ids"])
 
 
 def test_text_is_cut_into_streams(small, tmp_path):
@@ -118,7 +221,7 @@ def test_text_is_cut_into_streams(small, tmp_path):
 def test_published_names_reach_the_model(small):
     small["model"] |= {"normalize_first": True, "dropout": 0.1, "local_size": 5}
     config = configs.resolve(small)
-    backbone = job.build_model(config, 7).causal_lm.backbone
+    backbone = build_model(config, ByteVocabulary()).causal_lm.backbone
     assert backbone.normalize_first
     assert (backbone.dropout, backbone.local_size) == (0.1, 5)
     assert backbone.deq.solver.max_iter == 4
@@ -129,6 +232,7 @@ def test_published_names_reach_the_model(small):
     [
         ("model.num_heads", 3, "`model`.*num_heads"),
         ("model.solver.histroy", 3, "histroy"),
+        ("model.explicit", {"num_layer": 2}, "Did you mean"),
         ("data.path", None, "needs a `data.path`"),
         ("data.batch_size", 400, "too short"),
         ("model.hiden_dim", 3, "Did you mean `model.hidden_dim`"),
@@ -139,9 +243,3 @@ def test_what_cannot_be_made_is_refused(small, tmp_path, path, value, words):
         config = configs.resolve(small, [(path, value)])
         directory = WorkDirectory.start(tmp_path / "run", config)
         language_model.run(config, directory)
-
-
-def test_cli_refuses_a_second_kind_of_command(small, tmp_path, capsys):
-    directory = WorkDirectory.start(tmp_path / "run", configs.resolve(small))
-    assert main(["evaluate", str(directory.path)]) == 2
-    assert "experiment `language_model`" in capsys.readouterr().err

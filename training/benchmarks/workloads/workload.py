@@ -22,7 +22,8 @@ class Workload(NamedTuple):
     Attributes:
         name: as in `arrays.NAMES`.
         cell: a built `EquilibriumCell` that carries the workload's weights.
-        injection: tensor like the state, in the cell's compute dtype.
+        injection: what the cell's `inject` takes, in its compute dtype; for the cells
+            of `arrays.NAMES` a tensor like the state.
         target: tensor like the state, float32 (float64 for a float64 cell).
     """
 

@@ -11,6 +11,7 @@ from training.data.text.corpus import (
     from_tfds,
 )
 from training.data.text.download import fetch
+from training.data.text.subword_vocabulary import SubwordVocabulary
 from training.data.text.vocabulary import load_vocabulary
 from training.data.text.word_vocabulary import WordVocabulary
 
@@ -18,6 +19,7 @@ __all__ = [
     "ByteVocabulary",
     "CharacterVocabulary",
     "Corpus",
+    "SubwordVocabulary",
     "WordVocabulary",
     "embedded",
     "fetch",

@@ -24,3 +24,9 @@ class ByteVocabulary:
         """Returns the text of ids `(num_bytes,)`; U+FFFD for what is not UTF-8."""
         content = token_ids.checked(ids, self.size).astype(np.uint8).tobytes()
         return content.decode("utf-8", errors="replace")
+
+    def tokenizer(self):
+        """Returns the Keras layer of the same ids."""
+        from keras_hub.tokenizers import ByteTokenizer  # Takes seconds.
+
+        return ByteTokenizer(lowercase=False)

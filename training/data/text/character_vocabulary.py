@@ -5,6 +5,7 @@ from collections import Counter
 
 import numpy as np
 
+import deq_keras
 from training.data.text import token_ids
 from training.errors import InputError
 
@@ -77,6 +78,12 @@ class CharacterVocabulary:
         """Returns the text of ids `(num_characters,)`."""
         codes = self._codes[token_ids.checked(ids, self.size)]
         return codes.tobytes().decode("utf-32-le")
+
+    def tokenizer(self):
+        """Returns the Keras layer of the same ids."""
+        return deq_keras.tokenizers.CharacterTokenizer(
+            self.tokens, lowercase=self.lower_case
+        )
 
     def _lacks(self, text, position):
         line = text.count("\n", 0, position) + 1

@@ -7,55 +7,65 @@ from pathlib import Path
 from training import atomic_file
 from training.data.text.byte_vocabulary import ByteVocabulary
 from training.data.text.character_vocabulary import CharacterVocabulary
+from training.data.text.subword_vocabulary import SubwordVocabulary
 from training.data.text.word_vocabulary import WordVocabulary
 from training.errors import InputError
 from training.validation import closest
 
-_COUNTED = {"word": WordVocabulary, "character": CharacterVocabulary}
-_LEVELS = (*_COUNTED, "byte")
+_LEARNT = {
+    "word": WordVocabulary,
+    "character": CharacterVocabulary,
+    "subword": SubwordVocabulary,
+}
+_LEVELS = (*_LEARNT, "byte")
 
 
 def load_vocabulary(
-    level, training_text, directory=None, lower_case=False, minimum_count=1
+    level,
+    training_text,
+    directory=None,
+    lower_case=False,
+    minimum_count=1,
+    vocabulary_size=None,
 ):
     """Returns the vocabulary of a training text, from its cache if there is one.
 
     All vocabularies have `size`, `encode(text)`, int32 ids of shape `(num_tokens,)`,
-    and `decode(ids)`, the text.
+    `decode(ids)`, the text, and `tokenizer()`, the Keras layer that does the same.
 
     The cache is the text file `vocabulary.<level>.json` with one token a line. It also
     holds a digest of the training text and the arguments: where they differ, or the
     file is damaged, the vocabulary is made anew and the file replaced.
 
     Args:
-        level: `"word"`, `"character"` or `"byte"`.
+        level: `"word"`, `"character"`, `"subword"` or `"byte"`.
         training_text: str. The training split alone.
         directory: optional folder of the cache, made if needed. By default there is no
             cache. Bytes need none.
         lower_case: bool. Whether text becomes lower case. Not for bytes. Defaults to
             `False`.
         minimum_count: int >= 1. Tokens that the training text has less often become
-            `<unk>` or, of characters, U+FFFD. Not for bytes. Defaults to `1`.
+            `<unk>` or, of characters, U+FFFD. Not for bytes and subwords. Defaults to
+            `1`.
+        vocabulary_size: int. The most subwords; for these alone, which need it.
 
     Raises:
         InputError: if the text is empty or an argument is none of these.
     """
-    _check(level, training_text, lower_case, minimum_count)
+    _check(level, training_text)
+    arguments = _arguments(level, lower_case, minimum_count, vocabulary_size)
     if level == "byte":
         return ByteVocabulary()
-    cls = _COUNTED[level]
+    cls = _LEARNT[level]
     if directory is None:
-        return cls.from_text(training_text, lower_case, minimum_count)
+        return cls.from_text(training_text, **arguments)
     file = Path(directory) / f"vocabulary.{level}.json"
-    key = {
-        "lower_case": lower_case,
-        "minimum_count": minimum_count,
-        "sha256_of_training_text": hashlib.sha256(training_text.encode()).hexdigest(),
-    }
+    digest = hashlib.sha256(training_text.encode()).hexdigest()
+    key = {**arguments, "sha256_of_training_text": digest}
     tokens = _cached_tokens(file, key)
     if tokens is not None:
         return cls(tokens, lower_case)
-    vocabulary = cls.from_text(training_text, lower_case, minimum_count)
+    vocabulary = cls.from_text(training_text, **arguments)
     file.parent.mkdir(parents=True, exist_ok=True)
     content = {**key, "tokens": vocabulary.tokens}
     atomic_file.write_text(file, json.dumps(content, ensure_ascii=False, indent=0))
@@ -74,12 +84,18 @@ def _cached_tokens(file, key):
     return tokens if content == key and isinstance(tokens, list) else None
 
 
-def _check(level, training_text, lower_case, minimum_count):
+def _check(level, training_text):
     if level not in _LEVELS:
         raise InputError(
             f"The level of the vocabulary must be one of {list(_LEVELS)}. Received: "
             f"level={level!r}.{closest(level, _LEVELS)}"
         )
+    if not training_text or training_text.isspace():
+        raise InputError("The training text is empty; a vocabulary needs words.")
+
+
+def _arguments(level, lower_case, minimum_count, vocabulary_size):
+    """Returns the arguments that the vocabulary of a level has, and refuses others."""
     if minimum_count < 1:
         raise InputError(
             "`minimum_count` must be at least 1. Received: "
@@ -90,5 +106,16 @@ def _check(level, training_text, lower_case, minimum_count):
             "Bytes are always these 256. Expected: lower_case=False, minimum_count=1. "
             f"Received: lower_case={lower_case}, minimum_count={minimum_count}."
         )
-    if not training_text or training_text.isspace():
-        raise InputError("The training text is empty; a vocabulary needs words.")
+    if (level == "subword") != (vocabulary_size is not None):
+        raise InputError(
+            "`vocabulary_size` is for subwords, which need it, and for no other tokens."
+            f" Received: {level}, vocabulary_size={vocabulary_size}."
+        )
+    if level != "subword":
+        return {"lower_case": lower_case, "minimum_count": minimum_count}
+    if minimum_count > 1:
+        raise InputError(
+            "Subwords have a `vocabulary_size`, but no `minimum_count`. Received: "
+            f"minimum_count={minimum_count}."
+        )
+    return {"lower_case": lower_case, "vocabulary_size": vocabulary_size}

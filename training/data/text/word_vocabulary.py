@@ -5,6 +5,7 @@ from collections import Counter
 
 import numpy as np
 
+import deq_keras
 from training.data.text import token_ids
 from training.errors import InputError
 
@@ -81,6 +82,12 @@ class WordVocabulary:
         ids = token_ids.checked(ids, self.size)
         words = ("\n" if index == 0 else self.tokens[index] for index in ids)
         return " ".join(words).replace("\n ", "\n").replace(" \n", "\n")
+
+    def tokenizer(self):
+        """Returns the Keras layer of the same ids."""
+        return deq_keras.tokenizers.WordTokenizer(
+            self.tokens, lowercase=self.lower_case
+        )
 
     def _encoded(self, text):
         for number, words in enumerate(_lines(text, self.lower_case), 1):

@@ -4,17 +4,25 @@ import dataclasses
 import operator
 
 import keras
+import tensorflow as tf
 
 import deq_keras
+from deq_keras import models
 from training.build import build_optimizer
+from training.diagnose import diagnose
 from training.errors import InputError
+from training.experiments.language_model.measure import (
+    loss_of_layers,
+    losses_at_budgets,
+)
 from training.experiments.language_model.text import (
     evaluation_segments,
     sample_segments,
     steps_per_epoch,
     training_segments,
 )
-from training.phases import phase_spans
+from training.export import export
+from training.phases import PARTS, phase_spans
 from training.train import Job
 
 
@@ -32,7 +40,7 @@ class LanguageModelJob(Job):
 
     def build(self):
         config = self.config
-        model = build_model(config, self.text.vocabulary.size)
+        model = build_model(config, self.text.vocabulary)
         spans = phase_spans(config)
         optimizer = build_optimizer(
             config.optimizer,
@@ -43,7 +51,7 @@ class LanguageModelJob(Job):
         return model, optimizer, spans
 
     def equilibrium(self, model):
-        return model.causal_lm.backbone.deq
+        return getattr(model.causal_lm.backbone, "deq", None)
 
     def compile(self, model, optimizer):
         model.compile(optimizer, jit_compile=self.config.jit_compile)
@@ -59,7 +67,7 @@ class LanguageModelJob(Job):
 
     def callbacks(self, model):
         config, backbone = self.config.evaluation, model.causal_lm.backbone
-        if config.num_samples == 0:
+        if self.equilibrium(model) is None:
             return []
         samples = self.samples()
         return [
@@ -75,20 +83,57 @@ class LanguageModelJob(Job):
         num_samples = self.config.evaluation.num_samples
         return sample_segments(self.text.validation, num_samples, length)
 
+    def evaluate(self, model, budgets):
+        text = self.text.test if len(self.text.test) else self.text.validation
+        segments = evaluation_segments(self.config.data, text)
+        layer = self.equilibrium(model)
+        if layer is None:
+            num_layers = self.config.model.explicit.num_layers
+            return [loss_of_layers(model, num_layers, segments)]
+        return losses_at_budgets(model, layer, segments, budgets)
 
-def build_model(config, vocabulary_size):
+    def diagnose(self, model):
+        encode = model.causal_lm.backbone.token_embedding
+        batches = [self.samples()]
+        layer = self.equilibrium(model)
+        return diagnose(layer, encode, batches, self.config.evaluation.max_iter)
+
+    def export(self, model, path):
+        """Exports log-probabilities of texts on their own: without the memory, which
+        would make one caller's text part of the next one's."""
+        causal_lm = model.causal_lm
+        causal_lm.backbone.memory_length = 0
+        return export(causal_lm, tf.constant(self.samples()), path)
+
+
+def build_model(config, vocabulary):
     """Returns the `NextTokenLossModel` of a `LanguageModelConfig`.
 
     Raises:
         InputError: if the model refuses an argument.
     """
     arguments = dataclasses.asdict(config.model)
+    explicit = arguments.pop("explicit")
+    if explicit is None:
+        backbone_cls, task_cls = (
+            models.DEQTransformerBackbone,
+            models.DEQTransformerCausalLM,
+        )
+    else:
+        backbone_cls, task_cls = (
+            models.TransformerXLBackbone,
+            models.TransformerXLCausalLM,
+        )
+        arguments = {**_without_parts(arguments), **explicit}
     policy = keras.DTypePolicy(config.precision)
     try:
-        backbone = deq_keras.models.DEQTransformerBackbone(
-            vocabulary_size, dtype=policy, **arguments
-        )
+        backbone = backbone_cls(vocabulary.size, dtype=policy, **arguments)
     except (TypeError, ValueError) as error:
         raise InputError(f"`model`: {error}") from error
-    causal_lm = deq_keras.models.DEQTransformerCausalLM(backbone)
-    return deq_keras.models.NextTokenLossModel(causal_lm, name="language_model")
+    preprocessor = models.DEQTransformerCausalLMPreprocessor(vocabulary.tokenizer())
+    causal_lm = task_cls(backbone, preprocessor=preprocessor)
+    return models.NextTokenLossModel(causal_lm, name="language_model")
+
+
+def _without_parts(arguments):
+    return {name: value for name, value in arguments.items() if name not in PARTS}

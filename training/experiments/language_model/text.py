@@ -11,7 +11,7 @@ class Text(NamedTuple):
     """A text in ids.
 
     Attributes:
-        vocabulary: has `size`, `encode` and `decode`.
+        vocabulary: has `size`, `encode`, `decode` and `tokenizer`.
         train: int32 array `(num_tokens,)`.
         validation: int32 array `(num_tokens,)`.
         test: int32 array `(num_tokens,)`; may be empty.
@@ -37,7 +37,12 @@ def load(config, cache=None):
     if not corpus.validation:
         raise InputError(f"The text {config.path or config.source} has no validation.")
     vocabulary = text.load_vocabulary(
-        config.tokens, corpus.train, cache, config.lower_case, config.minimum_count
+        config.tokens,
+        corpus.train,
+        cache,
+        config.lower_case,
+        config.minimum_count,
+        config.vocabulary_size,
     )
     return Text(vocabulary, *(vocabulary.encode(split) for split in corpus))
 

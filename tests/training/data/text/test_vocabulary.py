@@ -122,6 +122,62 @@ def test_bytes():
     assert vocabulary.size == 256
 
 
+SENTENCE = "low lower lowest, new newer newest (naïve 🜚)\n"
+
+
+@pytest.fixture(scope="module")
+def subwords():
+    return text.SubwordVocabulary.from_text(SENTENCE * 20, vocabulary_size=80)
+
+
+@pytest.fixture(params=["word", "character", "subword", "byte"])
+def vocabulary(request):
+    if request.param == "subword":
+        return request.getfixturevalue("subwords")
+    return text.load_vocabulary(request.param, SENTENCE)
+
+
+def test_subwords(subwords):
+    assert subwords.size == len(subwords.tokens) <= 80
+    content = "newest\n\n  low (lower\r), naïve 🜚"
+    ids = subwords.encode(content)
+    assert ids.dtype == np.int32
+    assert len(ids) < len(content)
+    assert subwords.decode(ids) == content.replace("\r", "")
+    assert subwords.encode("").tolist() == []
+    assert subwords.decode([]) == ""
+    assert subwords.decode(subwords.encode("low Ω")) == "low\ufffd"
+
+
+def test_lower_case_subwords():
+    vocabulary = text.SubwordVocabulary.from_text(
+        SENTENCE.upper() * 20, lower_case=True, vocabulary_size=80
+    )
+    assert vocabulary.decode(vocabulary.encode("LOW newest")) == "low newest"
+
+
+def test_too_few_subwords():
+    with pytest.raises(InputError, match="vocabulary_size=30"):
+        text.SubwordVocabulary.from_text(SENTENCE * 20, vocabulary_size=30)
+
+
+def test_the_tokenizer_has_the_same_ids(vocabulary):
+    tokenizer = vocabulary.tokenizer()
+    assert tokenizer.vocabulary_size() == vocabulary.size
+    for content in (SENTENCE, "low new\n\nnewest (naïve\n"):
+        ids = vocabulary.encode(content)
+        np.testing.assert_array_equal(tokenizer(content), ids)
+        assert tokenizer.detokenize(ids) == vocabulary.decode(ids) == content
+
+
+@pytest.mark.parametrize("level", ["word", "character"])
+def test_the_tokenizer_of_lower_case_has_the_same_ids(level):
+    vocabulary = text.load_vocabulary(level, TRAIN, lower_case=True)
+    np.testing.assert_array_equal(
+        vocabulary.tokenizer()("A <UNK> B\n"), vocabulary.encode("A <UNK> B\n")
+    )
+
+
 @pytest.mark.parametrize("level", ["word", "character", "byte"])
 @pytest.mark.parametrize("ids", [[0, -1], [0, 256]])
 def test_ids_out_of_range(level, ids):
@@ -144,12 +200,12 @@ def test_no_ids_are_no_text():
 def counted(monkeypatch):
     """The texts that vocabularies were counted from."""
     texts = []
-    for cls in (text.WordVocabulary, text.CharacterVocabulary):
+    for cls in (text.WordVocabulary, text.CharacterVocabulary, text.SubwordVocabulary):
         from_text = cls.from_text
 
-        def counting(training_text, *args, from_text=from_text):
+        def counting(training_text, from_text=from_text, **kwargs):
             texts.append(training_text)
-            return from_text(training_text, *args)
+            return from_text(training_text, **kwargs)
 
         monkeypatch.setattr(cls, "from_text", counting)
     return texts
@@ -164,6 +220,16 @@ def test_second_time_from_the_cache(tmp_path, counted, level):
     assert read.tokens == made.tokens
     np.testing.assert_array_equal(read.encode("A b\n"), made.encode("A b\n"))
     assert [file.name for file in folder.iterdir()] == [f"vocabulary.{level}.json"]
+
+
+def test_subwords_from_the_cache(tmp_path, counted):
+    made, read, _ = (
+        text.load_vocabulary("subword", SENTENCE * 20, tmp_path, vocabulary_size=size)
+        for size in (80, 80, 70)
+    )
+    assert len(counted) == 2
+    assert read.tokens == made.tokens
+    np.testing.assert_array_equal(read.encode(SENTENCE), made.encode(SENTENCE))
 
 
 @pytest.mark.parametrize(
@@ -207,6 +273,10 @@ def test_without_a_folder_there_is_no_file(tmp_path, monkeypatch):
         (("word", " \n"), "training text is empty"),
         (("word", TRAIN, None, False, 0), "minimum_count=0"),
         (("byte", TRAIN, None, True), "lower_case=True"),
+        (("word", TRAIN, None, False, 1, 9), "Received: word, vocabulary_size=9"),
+        (("byte", TRAIN, None, False, 1, 9), "Received: byte, vocabulary_size=9"),
+        (("subword", TRAIN), "Received: subword, vocabulary_size=None"),
+        (("subword", TRAIN, None, False, 2, 9), "no `minimum_count`"),
     ],
 )
 def test_refuses(arguments, words):

@@ -7,8 +7,8 @@ from deq_keras.metrics import Perplexity
 class NextTokenLossModel(keras.Model):
     """Trains a language model without its log-probabilities of the whole vocabulary.
 
-    Shares the layers of a `DEQTransformerCausalLM`, and returns the loss of each
-    target. A `CausalLM` can be trained as it is, but then forms an array
+    Shares the layers of such a model, and returns the loss of each target. A
+    `CausalLM` can be trained as it is, but then forms an array
     `(batch, length, vocabulary_size)`: 9 GB for a batch of 56 x 150 tokens of
     WikiText-103. Here each cluster of the softmax sees its own tokens only.
 
@@ -16,8 +16,9 @@ class NextTokenLossModel(keras.Model):
     evaluation and prediction begins with an empty memory.
 
     Args:
-        causal_lm: `DEQTransformerCausalLM`, which is trained in place.
-        **kwargs: Arguments of `keras.Model`, such as `name`.
+        causal_lm: `DEQTransformerCausalLM` or `TransformerXLCausalLM`, which is trained
+            in place.
+        name: String. Name of the model. Defaults to `None`.
 
     Call arguments:
         inputs: Dict of integer tensors `"token_ids"` and `"targets"`,
@@ -39,14 +40,14 @@ class NextTokenLossModel(keras.Model):
     ['loss', 'perplexity']
     """
 
-    def __init__(self, causal_lm, **kwargs):
+    def __init__(self, causal_lm, name=None):
         inputs = {
-            name: keras.Input((None,), dtype="int32", name=name)
-            for name in ("token_ids", "targets")
+            part: keras.Input((None,), dtype="int32", name=part)
+            for part in ("token_ids", "targets")
         }
         hidden = causal_lm.backbone(inputs["token_ids"])
         losses = causal_lm.softmax(hidden, inputs["targets"])
-        super().__init__(inputs=inputs, outputs=losses, **kwargs)
+        super().__init__(inputs=inputs, outputs=losses, name=name)
         self.causal_lm = causal_lm
 
     @staticmethod

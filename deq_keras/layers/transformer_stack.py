@@ -1,0 +1,154 @@
+import keras
+import tensorflow as tf
+from keras import ops
+
+from deq_keras.layers.segment_buffer import SegmentBuffer
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class TransformerStack(keras.layers.Layer):
+    """Explicit Transformer-XL of the layers that a DEQ-Transformer iterates.
+
+    The baseline of an equilibrium: `num_layers` applications of a `TransformerCell` to
+    the same injected input, starting from zeros, back-propagated through,
+
+        z_0 = 0,    z_(l + 1) = f_l(z_l, x),    l = 0 ... num_layers - 1
+
+    with one cell for all of them (weight-tied) or a cell for each. As in
+    Transformer-XL (Dai et al., 2019), each layer attends to its own inputs of the
+    segments before; see `SegmentMemory` for what holds of a memory.
+
+    Args:
+        cells: List of one `TransformerCell`, or of `num_layers` of them.
+        num_layers: Positive integer.
+        length: Integer >= 0. Positions to remember. Defaults to `0`.
+        recompute: Boolean. Whether the backward pass computes the activations inside
+            a layer again instead of keeping them (`keras.remat`). Defaults to `False`.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+
+    Call arguments:
+        inputs: Tensor of shape `(batch, length, features)`.
+        training: Boolean. Whether to drop.
+
+    Input shape:
+        `(batch, length, features)`.
+
+    Output shape:
+        `(batch, length, units)`, with the units of the cells.
+
+    Raises:
+        ValueError: If there are other numbers of cells, or an argument is out of its
+            range.
+
+    Example:
+
+    >>> cell = deq_keras.layers.TransformerCell(8, num_heads=2, intermediate_dim=16)
+    >>> layer = TransformerStack([cell], num_layers=6)
+    >>> tuple(layer(keras.random.normal((2, 5, 8))).shape)
+    (2, 5, 8)
+
+    Reference:
+        [Dai et al., 2019](https://arxiv.org/abs/1901.02860).
+    """
+
+    def __init__(self, cells, num_layers, length=0, recompute=False, **kwargs):
+        super().__init__(**kwargs)
+        if not isinstance(num_layers, int) or num_layers < 1:
+            raise ValueError(
+                "Argument `num_layers` must be a positive integer. Received: "
+                f"num_layers={num_layers}"
+            )
+        if len(cells) not in (1, num_layers):
+            raise ValueError(
+                f"Argument `cells` must be a list of 1 or num_layers={num_layers} "
+                f"cells. Received: {len(cells)} cells"
+            )
+        self.cells = list(cells)
+        self.num_layers = num_layers
+        self.length = length
+        self.recompute = recompute
+
+    @property
+    def length(self):
+        return self._length
+
+    @length.setter
+    def length(self, length):
+        if not isinstance(length, int) or length < 0:
+            raise ValueError(
+                "Argument `length` must be an integer, 0 or more. Received: "
+                f"length={length!r}"
+            )
+        self._length = length
+        self.supports_jit = length == 0
+
+    def build(self, inputs_shape):
+        for cell in self.cells:
+            cell.build(inputs_shape)
+        self._states = SegmentBuffer(
+            self.num_layers * self.cells[0].units, self.compute_dtype, "memory_states"
+        )
+        self._inputs = SegmentBuffer(
+            inputs_shape[-1], self.compute_dtype, "memory_inputs"
+        )
+
+    def reset_memory(self):
+        """Empties the memory."""
+        if self.built:
+            self._states.reset()
+            self._inputs.reset()
+
+    def call(self, inputs, training=None):
+        if self.length == 0:
+            return self._apply_layers(inputs, None, training)[-1]
+        batch = tf.shape(inputs)[0]
+        memory = self._states.read(batch), self._inputs.read(batch)
+        states = self._apply_layers(inputs, memory, training)
+        # The memory of a layer is what came in.
+        self._states.write(memory[0], tf.concat(states[:-1], axis=-1), self.length)
+        self._inputs.write(memory[1], inputs, self.length)
+        return states[-1]
+
+    def _apply_layers(self, inputs, memory, training):
+        """Returns the inputs of all layers and the output of the last."""
+        states = [
+            ops.zeros((*ops.shape(inputs)[:-1], self.cells[0].units), inputs.dtype)
+        ]
+        for layer in range(self.num_layers):
+            cell = self.cells[layer % len(self.cells)]
+            parts = {"inputs": inputs}
+            if memory is not None:
+                parts["memory"] = _memory_of_layer(cell, layer, *memory)
+            # Draws the dropout masks, so it is not computed again.
+            injection = cell.inject(parts, training=bool(training))
+            apply = keras.remat(cell.__call__) if self.recompute else cell
+            states.append(apply(states[-1], injection))
+        return states
+
+    def compute_output_shape(self, inputs_shape):
+        return (*inputs_shape[:-1], self.cells[0].units)
+
+    def get_config(self):
+        config = {
+            "cells": [keras.saving.serialize_keras_object(c) for c in self.cells],
+            "num_layers": self.num_layers,
+            "length": self.length,
+            "recompute": self.recompute,
+        }
+        return {**super().get_config(), **config}
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        cells = [
+            keras.saving.deserialize_keras_object(cell) for cell in config.pop("cells")
+        ]
+        return cls(cells, **config)
+
+
+def _memory_of_layer(cell, layer, states, inputs):
+    start = layer * cell.units
+    return {
+        "states": states[:, :, start : start + cell.units],
+        "injections": cell.injection_projection(inputs),
+    }

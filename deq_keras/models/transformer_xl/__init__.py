@@ -1,0 +1,10 @@
+"""The explicit baseline of the DEQ-Transformer."""
+
+from deq_keras.models.transformer_xl.transformer_xl_backbone import (
+    TransformerXLBackbone,
+)
+from deq_keras.models.transformer_xl.transformer_xl_causal_lm import (
+    TransformerXLCausalLM,
+)
+
+__all__ = ["TransformerXLBackbone", "TransformerXLCausalLM"]

@@ -1,0 +1,69 @@
+import keras
+
+from deq_keras.layers import TransformerStack
+from deq_keras.models.segment_backbone import SegmentBackbone
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class TransformerXLBackbone(SegmentBackbone):
+    """Explicit layers where `DEQTransformerBackbone` has an equilibrium.
+
+    The same embedding, cell, dropout and memory, to compare quality, time and memory:
+    `num_layers` layers of a `TransformerStack`, each with the input injected.
+
+    Args:
+        vocabulary_size: Positive integer. Number of tokens.
+        num_layers: Positive integer.
+        weight_tied: Boolean. Whether all layers are the same cell. Defaults to
+            `False`.
+        recompute: Boolean. Whether the backward pass computes the activations inside
+            a layer again instead of keeping them. Defaults to `False`.
+        **kwargs: Other arguments of `DEQTransformerBackbone`, but for `solver`,
+            `gradient` and `jacobian_regularizer`.
+
+    Call arguments:
+        inputs: Integer tensor `(batch, length)`, or a dict of it as `"token_ids"`.
+
+    Input shape:
+        `(batch, length)`.
+
+    Output shape:
+        `(batch, length, hidden_dim)`.
+
+    Example:
+
+    >>> backbone = TransformerXLBackbone(
+    ...     100, num_layers=4, hidden_dim=16, num_heads=2, intermediate_dim=32)
+    >>> tuple(backbone(np.array([[1, 5, 3], [7, 0, 2]])).shape)
+    (2, 3, 16)
+
+    Reference:
+        [Dai et al., 2019](https://arxiv.org/abs/1901.02860).
+    """
+
+    def __init__(
+        self, vocabulary_size, num_layers, weight_tied=False, recompute=False, **kwargs
+    ):
+        def make_layer(make_cell, memory_length):
+            num_cells = 1 if weight_tied else num_layers
+            return TransformerStack(
+                [make_cell(name=f"cell_{i}") for i in range(num_cells)],
+                num_layers,
+                memory_length,
+                recompute,
+                dtype=kwargs.get("dtype"),
+                name="layers",
+            )
+
+        super().__init__(make_layer, vocabulary_size, **kwargs)
+        self.num_layers = num_layers
+        self.weight_tied = weight_tied
+        self.recompute = recompute
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_layers": self.num_layers,
+            "weight_tied": self.weight_tied,
+            "recompute": self.recompute,
+        }

@@ -1,0 +1,42 @@
+import keras
+
+from deq_keras.models.segment_causal_lm import SegmentCausalLM
+from deq_keras.models.transformer_xl.transformer_xl_backbone import (
+    TransformerXLBackbone,
+)
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class TransformerXLCausalLM(SegmentCausalLM):
+    """Language model of explicit layers: the baseline of `DEQTransformerCausalLM`.
+
+    For training and evaluation, alone or in a `NextTokenLossModel`. It does not
+    `generate()`.
+
+    Args:
+        backbone: `TransformerXLBackbone`.
+        preprocessor: See `DEQTransformerCausalLM`. Defaults to `None`.
+        tie_weights: See there. Defaults to `True`.
+        tie_projections: See there. Defaults to `None`.
+        compile: Boolean. Whether to compile with KerasHub's defaults. Defaults to
+            `True`.
+        name: String. Name of the model. Defaults to `None`.
+
+    Call arguments:
+        inputs: Integer tensor `(batch, length)`, or a dict of it as `"token_ids"`.
+
+    Input shape:
+        `(batch, length)`.
+
+    Output shape:
+        `(batch, length, vocabulary_size)`.
+
+    Example:
+
+    >>> model = TransformerXLCausalLM(TransformerXLBackbone(
+    ...     100, num_layers=4, hidden_dim=16, num_heads=2, intermediate_dim=32))
+    >>> tuple(model(np.array([[1, 5, 3], [7, 0, 2]])).shape)
+    (2, 3, 100)
+    """
+
+    backbone_cls = TransformerXLBackbone

@@ -1,0 +1,43 @@
+import keras
+import tensorflow as tf
+
+from deq_keras.tokenizers.vocabulary_tokenizer import VocabularyTokenizer
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class CharacterTokenizer(VocabularyTokenizer):
+    """Tokenizer of characters, those of a list.
+
+    For models of a small alphabet: the ids of
+    `keras_hub.tokenizers.UnicodeCodepointTokenizer` are the code points themselves,
+    which need tables of 1.1 million tokens.
+
+    A character that the vocabulary lacks becomes U+FFFD, the replacement character,
+    and is an error where the vocabulary lacks that too.
+
+    Args:
+        vocabulary: List of different strings of one character, in the order of their
+            ids. Defaults to `None`: to be loaded.
+        lowercase: Boolean. Whether text becomes lower case. Defaults to `False`.
+        dtype: Integer dtype of the ids. Defaults to `"int32"`.
+        **kwargs: Arguments of `keras_hub.tokenizers.Tokenizer`, such as `name`.
+
+    Call arguments:
+        inputs: String, list of strings or string tensor.
+
+    Example:
+
+    >>> tokenizer = CharacterTokenizer(["a", "b", "n"])
+    >>> tokenizer(["nab", "banana"])
+    [[2, 0, 1], [1, 0, 2, 0, 2, 0]]
+    >>> tokenizer.detokenize([2, 0, 1])
+    'nab'
+    """
+
+    unknown_token = "\ufffd"
+
+    def split(self, texts):
+        return tf.strings.unicode_split(texts, "UTF-8")
+
+    def join(self, tokens):
+        return tf.strings.reduce_join(tokens, axis=-1)

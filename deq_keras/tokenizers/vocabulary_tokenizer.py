@@ -1,0 +1,131 @@
+import json
+import pathlib
+
+import tensorflow as tf
+from keras_hub.tokenizers import Tokenizer
+
+from deq_keras.tokenizers.python_strings import python_strings
+
+VOCABULARY_FILE = "vocabulary.json"
+
+
+class VocabularyTokenizer(Tokenizer):
+    """Base of tokenizers whose ids are positions in a list of tokens.
+
+    Subclasses define `split` and `join`. The vocabulary is saved as an asset, not in
+    the config.
+
+    Args:
+        vocabulary: List of different strings, in the order of their ids. Defaults to
+            `None`: to be loaded.
+        lowercase: Boolean. Whether text becomes lower case. Defaults to `False`.
+        dtype: Integer dtype of the ids. Defaults to `"int32"`.
+        **kwargs: Arguments of `keras_hub.tokenizers.Tokenizer`, such as `name`.
+    """
+
+    unknown_token = None
+
+    def __init__(self, vocabulary=None, lowercase=False, dtype="int32", **kwargs):
+        super().__init__(dtype=dtype, **kwargs)
+        self.lowercase = lowercase
+        self.file_assets = [VOCABULARY_FILE]
+        self.set_vocabulary(vocabulary)
+
+    def split(self, texts):
+        """Returns the tokens `(..., num_tokens)` of a string tensor."""
+        raise NotImplementedError
+
+    def join(self, tokens):
+        """Returns the texts of string tokens `(..., num_tokens)`."""
+        raise NotImplementedError
+
+    def tokenize(self, inputs):
+        self._check_vocabulary()
+        texts = tf.convert_to_tensor(inputs)
+        if self.lowercase:
+            texts = tf.strings.lower(texts, encoding="utf-8")
+        return tf.ragged.map_flat_values(self._ids_of, self.split(texts))
+
+    def detokenize(self, inputs):
+        self._check_vocabulary()
+        if isinstance(inputs, list | tuple):
+            inputs = tf.ragged.constant(inputs, dtype="int32")
+        tokens = tf.ragged.map_flat_values(
+            lambda ids: tf.gather(self._tokens, ids), inputs
+        )
+        return python_strings(self.join(tokens))
+
+    def set_vocabulary(self, vocabulary):
+        """Sets the list of tokens, or none."""
+        self.vocabulary = None if vocabulary is None else list(vocabulary)
+        if vocabulary is None:
+            return
+        self._ids = {token: index for index, token in enumerate(self.vocabulary)}
+        if len(self._ids) < len(self.vocabulary) or not self._ids:
+            raise ValueError(
+                "Argument `vocabulary` must be a list of different tokens. Received: "
+                f"{len(self.vocabulary)} tokens, {len(self._ids)} of them different."
+            )
+        self._tokens = tf.constant(self.vocabulary)
+        self._table = tf.lookup.StaticHashTable(
+            tf.lookup.KeyValueTensorInitializer(
+                self._tokens, tf.range(len(self.vocabulary), dtype="int64")
+            ),
+            default_value=self._ids.get(self.unknown_token, -1),
+        )
+
+    def get_vocabulary(self):
+        self._check_vocabulary()
+        return list(self.vocabulary)
+
+    def vocabulary_size(self):
+        self._check_vocabulary()
+        return len(self.vocabulary)
+
+    def id_to_token(self, id):
+        self._check_vocabulary()
+        if not 0 <= id < len(self.vocabulary):
+            raise ValueError(
+                f"Argument `id` must be in the range [0, {len(self.vocabulary)}). "
+                f"Received: id={id}"
+            )
+        return self.vocabulary[id]
+
+    def token_to_id(self, token):
+        self._check_vocabulary()
+        if token not in self._ids:
+            raise ValueError(self._lacks(token))
+        return self._ids[token]
+
+    def save_assets(self, dir_path):
+        content = json.dumps(self.get_vocabulary(), ensure_ascii=False, indent=0)
+        pathlib.Path(dir_path, VOCABULARY_FILE).write_text(content, encoding="utf-8")
+
+    def load_assets(self, dir_path):
+        file = pathlib.Path(dir_path, VOCABULARY_FILE)
+        self.set_vocabulary(json.loads(file.read_text(encoding="utf-8")))
+
+    def get_config(self):
+        config = {"vocabulary": None, "lowercase": self.lowercase}
+        return {**super().get_config(), **config}
+
+    def _ids_of(self, tokens):
+        ids = self._table.lookup(tokens)
+        unknown = tf.boolean_mask(tokens, ids < 0)
+        if tf.executing_eagerly() and len(unknown):
+            raise ValueError(self._lacks(python_strings(unknown)[0]))
+        tf.debugging.assert_equal(tf.size(unknown), 0, self._lacks("a token"))
+        return tf.cast(ids, self.compute_dtype)
+
+    def _lacks(self, token):
+        return (
+            f"The vocabulary of {len(self.vocabulary)} tokens must have each token of "
+            f"the text, or {self.unknown_token!r} in their place. Received: {token!r}"
+        )
+
+    def _check_vocabulary(self):
+        if self.vocabulary is None:
+            raise ValueError(
+                f"`{type(self).__name__}` has no vocabulary yet. Pass the argument "
+                "`vocabulary`, or call `load_assets`."
+            )

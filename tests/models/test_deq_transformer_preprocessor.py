@@ -1,0 +1,247 @@
+import keras
+import keras_hub
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras import models, tokenizers
+
+TEXT = "to be or not to be\n"
+TOKENIZERS = {
+    "word": lambda: tokenizers.WordTokenizer(["<eos>", "to", "be", "or", "not"]),
+    "character": lambda: tokenizers.CharacterTokenizer(sorted(set(TEXT))),
+    "subword": lambda: tokenizers.SubwordTokenizer.learn([TEXT] * 20, 40),
+    "byte": lambda: keras_hub.tokenizers.ByteTokenizer(lowercase=False),
+    "word_piece": lambda: keras_hub.tokenizers.WordPieceTokenizer(
+        ["[UNK]", "to", "be", "or", "not"]
+    ),
+}
+
+
+class MarkedTokenizer(keras_hub.tokenizers.ByteTokenizer):
+    """Bytes with the special tokens of KerasHub's tokenizers of published models."""
+
+    def __init__(self, **kwargs):
+        for name, token in (("start", "<"), ("end", ">"), ("pad", "_")):
+            self._add_special_token(token, f"{name}_token")
+        super().__init__(**kwargs)
+
+
+def _model(preprocessor, **kwargs):
+    keras.utils.set_random_seed(0)
+    backbone = models.DEQTransformerBackbone(
+        preprocessor.tokenizer.vocabulary_size(), 16, 2, 32, **kwargs
+    )
+    model = models.DEQTransformerCausalLM(backbone, preprocessor=preprocessor)
+    # The initial weights of the embedding are so small that all tokens look alike.
+    for seed, weight in enumerate(backbone.token_embedding.weights):
+        weight.assign(keras.random.normal(weight.shape, stddev=0.5, seed=seed))
+    model.compile(sampler="greedy")
+    return model
+
+
+def _preprocessor(level, **kwargs):
+    return models.DEQTransformerCausalLMPreprocessor(TOKENIZERS[level](), **kwargs)
+
+
+@pytest.fixture(scope="module", params=TOKENIZERS)
+def model(request):
+    return _model(_preprocessor(request.param, sequence_length=12))
+
+
+@pytest.fixture(scope="module")
+def character_model():
+    return _model(_preprocessor("character", sequence_length=12))
+
+
+def test_prompts_are_padded(model):
+    preprocessor = model.preprocessor
+    inputs = preprocessor.generate_preprocess(["to be", "to"])
+    lengths = [len(row) for row in preprocessor.tokenizer(["to be", "to"])]
+    expected = np.arange(12) < np.array(lengths)[:, None]
+    np.testing.assert_array_equal(inputs["padding_mask"], expected)
+    for row, length in enumerate(lengths):
+        ids = preprocessor.tokenizer(["to be", "to"][row])
+        np.testing.assert_array_equal(inputs["token_ids"][row, :length], ids)
+        np.testing.assert_array_equal(inputs["token_ids"][row, length:], 0)
+    assert preprocessor.generate_postprocess(inputs) == ["to be", "to"]
+
+
+def test_one_prompt(model):
+    preprocessor = model.preprocessor
+    batch = preprocessor.generate_preprocess(["to be"], sequence_length=9)
+    inputs = preprocessor.generate_preprocess("to be", sequence_length=9)
+    for name, values in inputs.items():
+        assert values.shape == (9,)
+        np.testing.assert_array_equal(values, batch[name][0])
+    assert preprocessor.generate_postprocess(inputs) == "to be"
+
+
+def test_generates_text_as_ids_are_generated(model):
+    texts = ["to be", "to"]
+    generated = model.generate(texts, max_length=10)
+    inputs = model.preprocessor.generate_preprocess(texts, sequence_length=10)
+    outputs = model.generate_function(inputs, stop_token_ids=None)
+    assert generated == model.preprocessor.generate_postprocess(outputs)
+    for text, prompt in zip(generated, texts, strict=True):
+        assert text.startswith(prompt)
+        assert len(text) > len(prompt)
+    assert model.generate("to", max_length=10) == model.generate(["to"], 10)[0]
+    dataset = tf.data.Dataset.from_tensor_slices(texts).batch(2)
+    assert model.generate(dataset, max_length=10) == generated
+
+
+@pytest.mark.filterwarnings("ignore:Skipping variable loading for optimizer")
+@pytest.mark.filterwarnings("ignore:`compile\\(\\)` was not called as part of model")
+def test_files_and_presets_hold_the_tokenizer(model, tmp_path):
+    expected = model.generate("to be", max_length=10)
+    model.save(tmp_path / "model.keras")
+    model.save_to_preset(str(tmp_path / "preset"))
+    restored = (
+        keras.saving.load_model(tmp_path / "model.keras"),
+        models.DEQTransformerCausalLM.from_preset(str(tmp_path / "preset")),
+    )
+    for copy in restored:
+        assert isinstance(copy.preprocessor, models.DEQTransformerCausalLMPreprocessor)
+        copy.compile(sampler="greedy")
+        assert copy.generate("to be", max_length=10) == expected
+    preprocessor = keras_hub.models.CausalLMPreprocessor.from_preset(
+        str(tmp_path / "preset"), sequence_length=7
+    )
+    assert preprocessor.sequence_length == 7
+    assert preprocessor.tokenizer.detokenize(preprocessor.tokenizer("to")) == "to"
+
+
+def test_a_loss_model_holds_the_tokenizer(character_model, tmp_path):
+    loss_model = models.NextTokenLossModel(character_model)
+    loss_model.save(tmp_path / "model.keras")
+    causal_lm = keras.saving.load_model(tmp_path / "model.keras").causal_lm
+    causal_lm.compile(sampler="greedy")
+    expected = character_model.generate("to be", max_length=10)
+    assert causal_lm.generate("to be", max_length=10) == expected
+
+
+def test_generates_up_to_a_stop_token(character_model):
+    free = character_model.generate("to b", max_length=12)
+    stop = free[5]
+    ids = (character_model.preprocessor.tokenizer.token_to_id(stop),)
+    text = character_model.generate("to b", max_length=12, stop_token_ids=ids)
+    assert text == free[: free.index(stop, 4) + 1]
+
+
+def test_strip_prompt(character_model):
+    whole = character_model.generate(["to be", "to"], max_length=12)
+    rest = character_model.generate(["to be", "to"], max_length=12, strip_prompt=True)
+    assert rest == [whole[0][5:], whole[1][2:]]
+
+
+def test_learns_from_text():
+    keras.utils.set_random_seed(0)
+    model = _model(_preprocessor("word", sequence_length=8))
+    model.compile(keras.optimizers.Adam(2e-2), sampler="greedy")
+    texts = tf.data.Dataset.from_tensor_slices(["to be or not to be"] * 16).batch(8)
+    model.fit(texts, epochs=10, shuffle=False, verbose=0)
+    assert model.generate("to be", max_length=6) == "to be or not to be"
+
+
+def test_examples_to_train_on():
+    preprocessor = _preprocessor("word", sequence_length=4)
+    x, y, sample_weight = preprocessor(["to be", "to be or not to be"])
+    np.testing.assert_array_equal(x["token_ids"], [[1, 2, 0, 0], [1, 2, 3, 4]])
+    np.testing.assert_array_equal(x["padding_mask"], [[1, 1, 0, 0], [1, 1, 1, 1]])
+    np.testing.assert_array_equal(y, [[2, 0, 0, 0], [2, 3, 4, 1]])
+    np.testing.assert_array_equal(sample_weight, [[1, 0, 0, 0], [1, 1, 1, 1]])
+
+
+@pytest.mark.parametrize("add_start_token", [True, False])
+def test_special_tokens(add_start_token):
+    preprocessor = models.DEQTransformerCausalLMPreprocessor(
+        MarkedTokenizer(), sequence_length=6, add_start_token=add_start_token
+    )
+    start, text = ("<", "ab") if add_start_token else ("", "ab")
+    x, y, _ = preprocessor(text)
+    expected = f"{start}{text}>".ljust(7, "_")
+    assert "".join(map(chr, x["token_ids"].numpy())) == expected[:-1]
+    assert "".join(map(chr, y.numpy())) == expected[1:]
+    inputs = preprocessor.generate_preprocess([text])
+    prompt = f"{start}{text}".ljust(6, "_")
+    assert "".join(map(chr, inputs["token_ids"].numpy()[0])) == prompt
+    assert preprocessor.generate_postprocess(inputs) == ["ab"]
+    assert preprocessor.generate_postprocess(x) == "ab"
+
+
+def test_ends_at_the_end_token():
+    model = _model(_preprocessor("character", sequence_length=12))
+    free, tokenizer = model.generate("to b"), model.preprocessor.tokenizer
+    tokenizer.end_token_id = tokenizer.token_to_id(free[5])
+    assert model.generate("to b") == free[: free.index(free[5], 4) + 1]
+    assert model.generate("to b", stop_token_ids=None) == free
+
+
+@pytest.mark.parametrize("level", ["word", "byte"])
+def test_a_prompt_that_leaves_no_position(level):
+    model = _model(_preprocessor(level, sequence_length=6))
+    length = {"word": 6, "byte": 18}[level]
+    words = f"{length} tokens at index 1, where {{}} positions are .* `max_length`"
+    with pytest.raises(ValueError, match=words.format(6)):
+        model.generate(["to", "to be or not to be"])
+    with pytest.raises(ValueError, match=words.format(length)):
+        model.generate(["to", "to be or not to be"], max_length=length)
+    assert model.generate(["to be or not to be"], max_length=length + 1)
+
+
+def test_the_start_token_counts():
+    preprocessor = models.DEQTransformerCausalLMPreprocessor(MarkedTokenizer())
+    with pytest.raises(ValueError, match="a prompt of 3 tokens .* where 3 positions"):
+        preprocessor.generate_preprocess(["ab"], sequence_length=3)
+    inputs = preprocessor.generate_preprocess(["", "a"], sequence_length=3)
+    np.testing.assert_array_equal(inputs["padding_mask"], [[1, 0, 0], [1, 1, 0]])
+
+
+def test_no_positions_at_all(character_model):
+    with pytest.raises(ValueError, match="where 0 positions"):
+        character_model.generate("to", max_length=0)
+
+
+@pytest.mark.parametrize("prompts, index", [("", 0), (["to", ""], 1)])
+def test_an_empty_prompt(character_model, prompts, index):
+    with pytest.raises(ValueError, match=f"at least one token .* index {index}"):
+        character_model.generate(prompts)
+
+
+@pytest.mark.parametrize("prompts", [3, [], [["to"]], [[1, 2]]])
+def test_prompts_that_are_no_texts(character_model, prompts):
+    with pytest.raises(ValueError, match="must be a string or a list of strings"):
+        character_model.generate(prompts)
+
+
+def test_prompts_in_a_graph(character_model):
+    dataset = tf.data.Dataset.from_tensors(["to"])
+    with pytest.raises(ValueError, match="not in a graph"):
+        dataset.map(character_model.preprocessor.generate_preprocess)
+
+
+def test_a_tokenizer_that_cuts_texts_itself():
+    tokenizer = keras_hub.tokenizers.ByteTokenizer(sequence_length=8)
+    with pytest.raises(ValueError, match="tokenizer with sequence_length=8"):
+        models.DEQTransformerCausalLMPreprocessor(tokenizer)
+
+
+@pytest.mark.parametrize("mask", [[[1, 1, 1, 1]], [[1, 0, 0, 0], [1, 1, 1, 1]]])
+def test_prompts_of_ids_that_leave_no_position(character_model, mask):
+    model = models.DEQTransformerCausalLM(character_model.backbone)
+    inputs = {"token_ids": np.zeros_like(mask), "padding_mask": np.array(mask)}
+    with pytest.raises(ValueError, match="leave at least one position"):
+        model.generate(inputs, stop_token_ids=None)
+
+
+def test_config_round_trip():
+    preprocessor = _preprocessor(
+        "byte", sequence_length=7, add_start_token=False, add_end_token=False
+    )
+    config = keras.saving.serialize_keras_object(preprocessor)
+    copy = keras.saving.deserialize_keras_object(config)
+    assert copy.get_config() == preprocessor.get_config()
+    np.testing.assert_array_equal(
+        copy("to be")[0]["token_ids"], preprocessor("to be")[0]["token_ids"]
+    )

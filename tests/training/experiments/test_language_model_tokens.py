@@ -1,0 +1,62 @@
+"""From the tokens of a config to the text of a saved model."""
+
+import keras
+import pytest
+
+from training import config as configs
+from training.errors import InputError
+from training.experiments.language_model import text
+from training.experiments.language_model.job import build_model
+
+CONTENT = "to be, or not to be\n"
+CONFIG = {
+    "experiment": "language_model",
+    "data": {"source": "file"},
+    "model": {"hidden_dim": 8, "num_heads": 2, "intermediate_dim": 16},
+    "phases": [{"epochs": 1}],
+}
+
+
+def _config(tmp_path, **data):
+    path = tmp_path / "text.txt"
+    path.write_text(CONTENT * 40)
+    data = {**CONFIG["data"], "path": str(path), **data}
+    return configs.resolve({**CONFIG, "data": data})
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"tokens": "word"},
+        {"tokens": "character"},
+        {"tokens": "subword", "vocabulary_size": 30},
+        {"tokens": "byte"},
+    ],
+    ids=lambda data: data["tokens"],
+)
+def test_a_saved_model_generates_text(tmp_path, data):
+    config = _config(tmp_path, **data)
+    vocabulary = text.load(config.data).vocabulary
+    build_model(config, vocabulary).save(tmp_path / "model.keras")
+    causal_lm = keras.saving.load_model(tmp_path / "model.keras").causal_lm
+    assert causal_lm.backbone.vocabulary_size == vocabulary.size
+    generated = causal_lm.generate("to be", max_length=10)
+    assert isinstance(generated, str)
+    assert generated.startswith("to be")
+    assert len(generated) > 5
+
+
+def test_subwords_come_from_the_cache(tmp_path):
+    config = _config(tmp_path, tokens="subword", vocabulary_size=30).data
+    first, second = (text.load(config, tmp_path) for _ in range(2))
+    assert (tmp_path / "vocabulary.subword.json").is_file()
+    assert first.vocabulary.tokens == second.vocabulary.tokens
+    assert second.vocabulary.decode(second.train).startswith(CONTENT)
+
+
+@pytest.mark.parametrize(
+    "data", [{"tokens": "subword"}, {"tokens": "word", "vocabulary_size": 30}]
+)
+def test_the_vocabulary_size_is_for_subwords(tmp_path, data):
+    with pytest.raises(InputError, match="is for subwords, which need it"):
+        text.load(_config(tmp_path, **data).data)

@@ -1,0 +1,56 @@
+"""The loss of a language model at fixed numbers of function evaluations."""
+
+import math
+
+import keras
+
+
+def losses_at_budgets(model, layer, segments, budgets):
+    """Measures the loss of a text at each budget.
+
+    The tolerance is that of the trained solver, so a large budget need not be used.
+
+    Args:
+        model: a `NextTokenLossModel`.
+        layer: its `DEQ` layer.
+        segments: dataset of examples, in their order.
+        budgets: list of ints, each a `max_iter`.
+
+    Returns:
+        List of dicts of `budget`, `loss` (nats a token), `perplexity`, and means over
+        the samples of `residual`, `evaluations` and the share `converged`.
+    """
+    trained = layer.solver
+    rows = []
+    for budget in budgets:
+        layer.solver = type(trained).from_config(
+            {**trained.get_config(), "max_iter": budget, "max_iter_jitter": 0}
+        )
+        logs = _evaluate(model, segments)
+        statistics = ("residual", "evaluations", "converged")
+        rows.append(
+            {
+                "budget": budget,
+                **_loss(logs),
+                **{name: logs[f"{layer.name}_{name}"] for name in statistics},
+            }
+        )
+    layer.solver = trained
+    return rows
+
+
+def loss_of_layers(model, num_layers, segments):
+    """Measures the loss of a text under explicit layers, as a row of that budget."""
+    logs = _evaluate(model, segments)
+    statistics = {"residual": None, "evaluations": num_layers, "converged": None}
+    return {"budget": num_layers, **_loss(logs), **statistics}
+
+
+def _evaluate(model, segments):
+    model.compile(keras.optimizers.SGD())  # A new solver needs a new trace.
+    return model.evaluate(segments, verbose=0, return_dict=True)
+
+
+def _loss(logs):
+    # The mean over tokens. Keras' mean loss weighs a short last segment as a whole one.
+    return {"loss": math.log(logs["perplexity"]), "perplexity": logs["perplexity"]}

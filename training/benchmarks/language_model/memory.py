@@ -20,6 +20,7 @@ WIKITEXT103 = {
     "cutoffs": [20000, 40000, 200000],
     "div_val": 4,
     "memory_length": 150,
+    "solver": {"class_name": "anderson", "max_iter": 12},
 }
 _MODULE = "training.benchmarks.language_model.memory"
 

@@ -20,7 +20,7 @@ LEVELS = {
     "diagnostics": 2,
     "metrics": 2,
     "layers": 3,
-    "tokenizers": 4,
+    "tokenizers": 3,
     "models": 4,
     "callbacks": 4,
     "converters": 5,

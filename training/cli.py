@@ -83,9 +83,12 @@ def _trained(directory, name):
     """Returns the job and the trained model of a variant."""
     from training import variants
 
+    # First, since it imports the classes that the saved model is made of.
+    experiment = importlib.import_module(
+        f"training.experiments.{directory.config.experiment}"
+    )
     model = variants.load_trained(directory, name)
-    experiment = f"training.experiments.{directory.config.experiment}"
-    return importlib.import_module(experiment).job(directory, name), model
+    return experiment.job(directory, name), model
 
 
 def _import_checkpoint(arguments):

@@ -1,5 +1,6 @@
 """Models of the papers, in the style of KerasHub."""
 
+import deq_keras.tokenizers  # noqa: F401  Saved models have them: they must be known.
 from deq_keras.models.deq_transformer import (
     DEQTransformerBackbone,
     DEQTransformerCausalLM,

@@ -2,6 +2,8 @@ import copy
 import csv
 import json
 import shutil
+import subprocess
+import sys
 
 import keras
 import numpy as np
@@ -146,6 +148,13 @@ class TestCommands:
         assert "spectral radius" in output
         assert "untied: has no equilibrium" in output
         assert (path / "equilibrium" / "diagnosis.json").is_file()
+
+    def test_a_new_process_knows_the_classes_of_the_model(self, finished, tmp_path):
+        """This one has imported them already."""
+        command = [sys.executable, "-m", "training", "export", str(finished.path)]
+        options = ["--variant", "equilibrium", "--out", str(tmp_path / "exported")]
+        subprocess.run([*command, *options], check=True)
+        assert (tmp_path / "exported" / "saved_model.pb").is_file()
 
     @pytest.mark.parametrize("name", ["equilibrium", "untied"])
     def test_export(self, finished, tmp_path, name):

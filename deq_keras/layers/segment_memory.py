@@ -2,10 +2,11 @@ import keras
 import tensorflow as tf
 
 from deq_keras.layers.segment_buffer import SegmentBuffer
+from deq_keras.layers.segment_layer import SegmentLayer
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class SegmentMemory(keras.layers.Layer):
+class SegmentMemory(SegmentLayer):
     """Carries the memory of a DEQ-Transformer from segment to segment.
 
     Wraps a `DEQ` layer of a `TransformerCell`. Each call solves one segment of a
@@ -57,28 +58,13 @@ class SegmentMemory(keras.layers.Layer):
     """
 
     def __init__(self, deq, length, **kwargs):
-        super().__init__(**kwargs)
+        super().__init__(length, **kwargs)
         if not hasattr(getattr(deq, "cell", None), "injection_projection"):
             raise ValueError(
                 "Argument `deq` must be a DEQ layer of a TransformerCell. Received: "
                 f"deq={deq!r}"
             )
         self.deq = deq
-        self.length = length
-
-    @property
-    def length(self):
-        return self._length
-
-    @length.setter
-    def length(self, length):
-        if not isinstance(length, int) or length < 0:
-            raise ValueError(
-                "Argument `length` must be an integer, 0 or more. Received: "
-                f"length={length!r}"
-            )
-        self._length = length
-        self.supports_jit = length == 0
 
     @property
     def memory_length(self):

@@ -3,10 +3,11 @@ import tensorflow as tf
 from keras import ops
 
 from deq_keras.layers.segment_buffer import SegmentBuffer
+from deq_keras.layers.segment_layer import SegmentLayer
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class TransformerStack(keras.layers.Layer):
+class TransformerStack(SegmentLayer):
     """Explicit Transformer-XL of the layers that a DEQ-Transformer iterates.
 
     The baseline of an equilibrium: `num_layers` applications of a `TransformerCell` to
@@ -52,7 +53,7 @@ class TransformerStack(keras.layers.Layer):
     """
 
     def __init__(self, cells, num_layers, length=0, recompute=False, **kwargs):
-        super().__init__(**kwargs)
+        super().__init__(length, **kwargs)
         if not isinstance(num_layers, int) or num_layers < 1:
             raise ValueError(
                 "Argument `num_layers` must be a positive integer. Received: "
@@ -65,22 +66,7 @@ class TransformerStack(keras.layers.Layer):
             )
         self.cells = list(cells)
         self.num_layers = num_layers
-        self.length = length
         self.recompute = recompute
-
-    @property
-    def length(self):
-        return self._length
-
-    @length.setter
-    def length(self, length):
-        if not isinstance(length, int) or length < 0:
-            raise ValueError(
-                "Argument `length` must be an integer, 0 or more. Received: "
-                f"length={length!r}"
-            )
-        self._length = length
-        self.supports_jit = length == 0
 
     def build(self, inputs_shape):
         for cell in self.cells:
@@ -114,9 +100,11 @@ class TransformerStack(keras.layers.Layer):
         states = [
             ops.zeros((*ops.shape(inputs)[:-1], self.cells[0].units), inputs.dtype)
         ]
+        constants = self._constants(inputs, memory, bool(training))
         for layer in range(self.num_layers):
-            cell = self.cells[layer % len(self.cells)]
-            parts = {"inputs": inputs}
+            index = layer % len(self.cells)
+            cell = self.cells[index]
+            parts = {"inputs": inputs, "constants": constants[index]}
             if memory is not None:
                 parts["memory"] = _memory_of_layer(cell, layer, *memory)
             # Draws the dropout masks, so it is not computed again.
@@ -124,6 +112,13 @@ class TransformerStack(keras.layers.Layer):
             apply = keras.remat(cell.__call__) if self.recompute else cell
             states.append(apply(states[-1], injection))
         return states
+
+    def _constants(self, inputs, memory, training):
+        """Returns kernels and positions by cell: tied layers share them."""
+        num_keys = ops.shape(inputs)[1]
+        if memory is not None:
+            num_keys = num_keys + ops.shape(memory[0])[1]
+        return [cell.constants(num_keys, training) for cell in self.cells]
 
     def compute_output_shape(self, inputs_shape):
         return (*inputs_shape[:-1], self.cells[0].units)

@@ -62,7 +62,9 @@ class ImplicitGradient(EquilibriumGradient):
     ):
         solution = solve_without_gradient(fn, initial_state, injection, solver, seed)
         linearization, _ = linearize_equilibrium(fn, solution, injection)
-        carrier = _attach_adjoint(linearization, self.solver or solver, record_adjoint)
+        carrier, linearization = _attach_adjoint(
+            linearization, self.solver or solver, record_adjoint
+        )
         value = with_gradient_of(solution.value, carrier)
         return Equilibrium(value, solution, linearization)
 
@@ -80,25 +82,40 @@ def _without_jitter(solver):
 
 
 def _attach_adjoint(linearization, solver, record_adjoint):
-    """Passes the value through; replaces its cotangent by the adjoint solution."""
+    """Passes the value through; replaces its cotangent by the adjoint solution.
+
+    Also returns the linearization with a vjp that the adjoint waits for: it is not
+    solved before its products, those of a penalty, have been differentiated. Both at
+    once would need the memory of both at once.
+    """
 
     @tf.custom_gradient
-    def attach(*value):
-        def backward(*cotangent):
-            cotangent = tree.pack_sequence_as(linearization.value, list(cotangent))
+    def attach(zero, *value):
+        def backward(end_of_penalty, *cotangent):
+            with tf.control_dependencies([end_of_penalty]):
+                cotangent = [tf.identity(leaf) for leaf in cotangent]
+            cotangent = tree.pack_sequence_as(linearization.value, cotangent)
             adjoint = _solve_adjoint(linearization, cotangent, solver)
             if record_adjoint is not None:
                 record_adjoint(adjoint)
             leaves = tree.flatten(adjoint.value)
-            return tuple(
+            return (None,) + tuple(
                 _first_order_only(tf.cast(leaf, output.dtype), output)
                 for leaf, output in zip(leaves, value, strict=True)
             )
 
-        return tuple(tf.identity(leaf) for leaf in value), backward
+        return (tf.identity(zero), *map(tf.identity, value)), backward
 
-    value = attach(*tree.flatten(linearization.value))
-    return tree.pack_sequence_as(linearization.value, list(value))
+    zero, *value = attach(tf.zeros(()), *tree.flatten(linearization.value))
+
+    def vjp(vector):
+        # The gradient of `zero` is the last tensor that a penalty's gradient forms.
+        return linearization.vjp(
+            tree.map_structure(lambda leaf: leaf + tf.cast(zero, leaf.dtype), vector)
+        )
+
+    value = tree.pack_sequence_as(linearization.value, value)
+    return value, linearization._replace(vjp=vjp)
 
 
 def _solve_adjoint(linearization, cotangent, solver):

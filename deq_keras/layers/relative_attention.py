@@ -1,6 +1,7 @@
 import keras
 from keras import ops
 
+from deq_keras.layers.attend import attend
 from deq_keras.layers.kernel_initializer import fresh
 from deq_keras.layers.variational_dropout import VariationalDropout
 from deq_keras.layers.weight_normalized_dense import WeightNormalizedDense
@@ -241,7 +242,9 @@ class RelativeAttention(keras.layers.Layer):
         positions = ops.reshape(
             self.position_projection(sinusoids), (-1, self.num_heads, self.head_dim)
         )  # (K, H, head_dim)
-        return ops.transpose(positions, (1, 2, 0))  # (H, head_dim, K)
+        positions = ops.transpose(positions, (1, 2, 0))  # (H, head_dim, K)
+        # One more column, which no query sees, makes room for the shift of `attend`.
+        return ops.pad(positions, ((0, 0), (0, 0), (1, 0)))
 
     def _mask(self, length, memory_length, memory_mask):
         """Returns what is added to the scores: 0, or -3e4 where nothing is seen."""
@@ -271,23 +274,20 @@ class RelativeAttention(keras.layers.Layer):
         if "memory_keys" in prepared:
             keys = ops.concatenate([prepared["memory_keys"], keys], axis=2)
             values = ops.concatenate([prepared["memory_values"], values], axis=2)
-        weights = self._weights(queries, keys, prepared)  # (B, H, L, K)
-        if "dropout" in prepared:
-            weights = weights * prepared["dropout"]
-        mixed = ops.transpose(ops.matmul(weights, values), (0, 2, 1, 3))
+        scale = self.head_dim**-0.5
+        mixed = attend(
+            (queries + self.content_bias[:, None]) * scale,
+            (queries + self.position_bias[:, None]) * scale,
+            keys,
+            prepared["positions"],
+            values,
+            prepared["mask"],
+            prepared.get("dropout"),
+        )
+        mixed = ops.transpose(mixed, (0, 2, 1, 3))
         mixed = ops.reshape(mixed, ops.shape(inputs))  # (B, L, units)
         outputs = ops.matmul(mixed, prepared["output_projection"])
         return outputs + self.output_projection.bias
-
-    def _weights(self, queries, keys, prepared):
-        scale = self.head_dim**-0.5
-        content_queries = (queries + self.content_bias[:, None]) * scale
-        position_queries = (queries + self.position_bias[:, None]) * scale
-        content = ops.matmul(content_queries, ops.swapaxes(keys, -1, -2))
-        position = ops.matmul(position_queries, prepared["positions"])
-        scores = content + _relative_shift(position) + prepared["mask"]
-        dtype = keras.backend.result_type(scores.dtype, "float32")
-        return ops.cast(ops.softmax(ops.cast(scores, dtype)), scores.dtype)
 
     def get_config(self):
         config = {
@@ -301,13 +301,3 @@ class RelativeAttention(keras.layers.Layer):
             "seed": self.seed,
         }
         return {**super().get_config(), **config}
-
-
-def _relative_shift(scores):
-    """Moves column c of row i, which belongs to the distance K - 1 - c, to the key
-    that far before the query: c - (L - 1 - i). What wraps around is masked later."""
-    shape = ops.shape(scores)  # (B, H, L, K)
-    batch, heads, length, keys = shape
-    padded = ops.pad(scores, ((0, 0), (0, 0), (0, 0), (1, 0)))  # (B, H, L, K + 1)
-    rows = ops.reshape(padded, (batch, heads, keys + 1, length))[:, :, 1:]
-    return ops.reshape(rows, (batch, heads, length, keys))

@@ -25,12 +25,8 @@ def build_classifier(config, data, precision):
         InputError: if the cell, solver, gradient or regulariser refuses an argument.
     """
     policy = keras.DTypePolicy(precision)
-    pixels = keras.Input(data.training.images.shape[1:], name="pixels")
-    variance = [deviation**2 for deviation in data.standard_deviation]
-    features = keras.layers.Normalization(
-        mean=list(data.mean), variance=variance, dtype=policy, name="normalization"
-    )(pixels)
-    features = _stem(features, config.stem, policy)
+    pixels = keras.Input(data.image_shape, name="pixels")
+    features = _stem(normalization(data, policy)(pixels), config.stem, policy)
     equilibrium = deq_keras.layers.DEQ(
         _cell(config.cell, policy), dtype=policy, name="deq"
     )
@@ -38,6 +34,16 @@ def build_classifier(config, data, precision):
     features = equilibrium(features)
     logits = _head(features, config.head, data.num_classes, policy)
     return keras.Model(pixels, logits, name="classifier")
+
+
+def normalization(data, policy):
+    """Returns the layer that normalises the pixels of an `ImageData`."""
+    return keras.layers.Normalization(
+        mean=list(data.mean),
+        variance=[deviation**2 for deviation in data.standard_deviation],
+        dtype=policy,
+        name="normalization",
+    )
 
 
 def build_optimizer(config, num_epochs, steps_per_epoch, precision):
@@ -49,27 +55,41 @@ def build_optimizer(config, num_epochs, steps_per_epoch, precision):
             f"`optimizer.warmup_epochs` must be less than the {num_epochs} epochs of "
             f"all phases. Received: warmup_epochs={config.warmup_epochs}."
         )
-    peak = config.learning_rate
-    last = {"constant": peak, "cosine": config.final_learning_rate}[config.schedule]
-    schedule = keras.optimizers.schedules.CosineDecay(
+    arguments = {
+        "learning_rate": _schedule(config, warmup, total),
+        "weight_decay": config.weight_decay,
+        "global_clipnorm": config.clip_norm,
+    }
+    if config.name == "sgd":
+        optimizer = keras.optimizers.SGD(
+            momentum=0.9, nesterov=config.nesterov, **arguments
+        )
+    else:
+        optimizer = keras.optimizers.Adam(**arguments)
+    if precision == "mixed_float16":
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+    return optimizer
+
+
+def _schedule(config, warmup, total):
+    """Returns the learning rate of each of the steps of a run."""
+    peak, last = config.learning_rate, config.final_learning_rate
+    if config.schedule == "poly":
+        if warmup:
+            raise InputError(
+                "`optimizer.warmup_epochs` must be 0 with the schedule `poly`. "
+                f"Received: warmup_epochs={config.warmup_epochs}."
+            )
+        return keras.optimizers.schedules.PolynomialDecay(peak, total, last, power=0.9)
+    if config.schedule == "constant":
+        last = peak
+    return keras.optimizers.schedules.CosineDecay(
         initial_learning_rate=0.0 if warmup else peak,
         decay_steps=total - warmup,
         alpha=last / peak,
         warmup_target=peak if warmup else None,
         warmup_steps=warmup,
     )
-    arguments = {
-        "learning_rate": schedule,
-        "weight_decay": config.weight_decay,
-        "global_clipnorm": config.clip_norm,
-    }
-    if config.name == "sgd":
-        optimizer = keras.optimizers.SGD(momentum=0.9, nesterov=True, **arguments)
-    else:
-        optimizer = keras.optimizers.Adam(**arguments)
-    if precision == "mixed_float16":
-        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
-    return optimizer
 
 
 def _stem(features, config, policy):

@@ -3,10 +3,14 @@
 import operator
 
 import keras
-import tensorflow as tf
 
 from training.build import build_classifier, build_optimizer
-from training.data import evaluation_batches, steps_per_epoch, training_batches
+from training.data import (
+    evaluation_batches,
+    sample,
+    steps_per_epoch,
+    training_batches,
+)
 from training.diagnose import diagnose
 from training.equilibrium_parts import cut
 from training.evaluate import accuracy_at_budgets
@@ -28,7 +32,7 @@ class ClassificationJob(Job):
         self.data = data
 
     @property
-    def _steps_per_epoch(self):
+    def steps_per_epoch(self):
         return steps_per_epoch(self.data.training, self.config.data.batch_size)
 
     def build(self):
@@ -38,7 +42,7 @@ class ClassificationJob(Job):
         optimizer = build_optimizer(
             config.optimizer,
             spans[-1].epochs.stop,
-            self._steps_per_epoch,
+            self.steps_per_epoch,
             config.precision,
         )
         return model, optimizer, spans
@@ -67,21 +71,28 @@ class ClassificationJob(Job):
             "validation_data": evaluation_batches(
                 self.data.validation, config.evaluation_batch_size
             ),
-            "steps_per_epoch": self._steps_per_epoch,
+            "steps_per_epoch": self.steps_per_epoch,
         }
 
+    def parts(self, model):
+        """Returns the `EquilibriumParts` of a model."""
+        return cut(model)
+
+    def batches(self, model, split):
+        """Returns batches of a split as the model takes them, in their order."""
+        del model
+        return evaluation_batches(split, self.config.data.evaluation_batch_size)
+
     def evaluate(self, model, budgets):
-        return accuracy_at_budgets(
-            model, self.data.test, budgets, self.config.data.evaluation_batch_size
-        )
+        batches = self.batches(model, self.data.test)
+        return accuracy_at_budgets(self.parts(model), batches, budgets)
 
     def diagnose(self, model):
         config = self.config.evaluation
-        parts = cut(model)
-        batches = evaluation_batches(self.data.test.part(0, config.num_samples), 64)
-        images = (images for images, _ in batches)
+        parts = self.parts(model)
+        split = self.data.test.part(0, config.num_samples)
+        images = (images for images, _ in self.batches(model, split))
         return diagnose(parts.layer, parts.encode, images, config.max_iter)
 
     def export(self, model, path):
-        images = tf.cast(self.data.test.images[:8], tf.float32)
-        return export(model, images, path)
+        return export(model, sample(self.data.test, 8), path)

@@ -11,7 +11,7 @@ from training.errors import InputError
 from training.report import SCORES, report
 from training.work_directory import WorkDirectory
 
-BENCHMARKS = ("language_model", "solvers")
+BENCHMARKS = ("input_pipeline", "language_model", "mdeq", "solvers")
 
 
 def main(argv=None):
@@ -195,9 +195,9 @@ def _add_import_checkpoint(commands):
         commands,
         "import-checkpoint",
         _import_checkpoint,
-        "make a Keras model of the authors' DEQ-Transformer",
+        "make a Keras model of the authors' DEQ-Transformer or MDEQ",
     )
-    parser.add_argument("checkpoint", help="a state dict: .pth, .pkl or .npz")
+    parser.add_argument("checkpoint", help="a state dict: .pth, .pth.tar, .pkl or .npz")
     parser.add_argument("--out", required=True, help="a new .keras file")
     parser.add_argument(
         "--set",
@@ -205,7 +205,8 @@ def _add_import_checkpoint(commands):
         action="append",
         default=[],
         metavar="A=B",
-        help="what the weights do not tell: mem_len, pre_lnorm, local_size, cutoffs",
+        help="what the weights do not tell: mem_len, pre_lnorm, local_size, cutoffs; "
+        "downsample_times, num_groups, dropout",
     )
 
 

@@ -16,6 +16,10 @@ EXPERIMENTS = {
     "classification": "training.schema:ClassificationConfig",
     "defaults": "training.experiments.defaults_schema:DefaultsConfig",
     "language_model": "training.experiments.language_model_schema:LanguageModelConfig",
+    "mdeq_classification": "training.experiments.mdeq_schema:MDEQClassificationConfig",
+    "mdeq_segmentation": (
+        "training.experiments.mdeq_segmentation_schema:MDEQSegmentationConfig"
+    ),
     "synthetic": "training.experiments.synthetic_schema:SyntheticConfig",
 }
 

@@ -4,28 +4,24 @@ import numpy as np
 import tensorflow as tf
 
 from deq_keras.solvers import CONVERGED
-from training.data import evaluation_batches
-from training.equilibrium_parts import cut
 
 
-def accuracy_at_budgets(model, split, budgets, batch_size=256):
+def accuracy_at_budgets(parts, batches, budgets):
     """Measures a classifier that may evaluate its cell only so many times.
 
     Every budget is a new solve with the model's own solver and tolerance, started from
     the cell's initial state.
 
     Args:
-        model: a functional classifier with one `DEQ` layer.
-        split: the `Split` to classify.
+        parts: the `EquilibriumParts` of a classifier.
+        batches: dataset of `(images, labels)` as `parts.encode` takes them.
         budgets: list of ints, each a `max_iter`.
-        batch_size: int. Does not change the result. Defaults to `256`.
 
     Returns:
         A list of one dict a budget: `budget`; `accuracy`; means over the images of
         `evaluations` (fewer than the budget where the tolerance was met) and of the
         `residual`; the share `converged`.
     """
-    parts = cut(model)
 
     # One trace serves all budgets: they are tensors.
     @tf.function(reduce_retracing=True)
@@ -37,22 +33,38 @@ def accuracy_at_budgets(model, split, budgets, batch_size=256):
 
     rows = []
     for budget in budgets:
-        batches = [
-            measure(images, labels, tf.constant(budget))
-            for images, labels in evaluation_batches(split, batch_size)
+        measured = [
+            measure(images, labels, tf.constant(budget)) for images, labels in batches
         ]
-        rows.append({"budget": budget, **_means(batches)})
+        rows.append({"budget": budget, **_means(measured)})
     return rows
 
 
-def _means(batches):
+def _means(measured):
     is_correct, evaluations, residual, status = (
         np.concatenate([np.asarray(part) for part in parts])
-        for parts in zip(*batches, strict=True)
+        for parts in zip(*measured, strict=True)
     )
     return {
         "accuracy": float(is_correct.mean()),
         "evaluations": float(evaluations.mean()),
         "residual": float(residual.mean()),
         "converged": float((status == CONVERGED).mean()),
+    }
+
+
+def accuracy_of_layers(model, num_layers, batches):
+    """Measures an explicit network, as a row of the budget of its layers."""
+    measured = [
+        tf.equal(
+            tf.argmax(model(images, training=False), axis=-1), tf.cast(labels, "int64")
+        )
+        for images, labels in batches
+    ]
+    return {
+        "budget": num_layers,
+        "accuracy": float(np.concatenate(measured).mean()),
+        "evaluations": num_layers,
+        "residual": None,
+        "converged": None,
     }

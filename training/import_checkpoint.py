@@ -10,16 +10,18 @@ from training.errors import InputError
 
 
 def import_checkpoint(path, out, architecture):
-    """Reads the state dict of a DEQ-Transformer and saves it as a Keras model.
+    """Reads the state dict of a DEQ-Transformer or an MDEQ, saves it as a Keras model.
 
     Args:
-        path: a `.pth` or `.pkl` file, which needs `torch`, or the same state dict as
-            a `.npz` of arrays, which does not.
+        path: a `.pth`, `.pth.tar` or `.pkl` file, which needs `torch`, or the same
+            state dict as a `.npz` of arrays, which does not.
         out: the new `.keras` file.
-        architecture: dict of arguments of `locuslab.load_deq_transformer`.
+        architecture: dict of arguments of `locuslab.load_deq_transformer` or
+            `locuslab.load_mdeq`.
 
     Returns:
-        The `deq_keras.models.DEQTransformerCausalLM`.
+        The `deq_keras.models.DEQTransformerCausalLM`, `MDEQImageClassifier` or
+        `MDEQImageSegmenter`.
 
     Raises:
         InputError: if the file cannot be read, does not fit the architecture, or there
@@ -33,12 +35,17 @@ def import_checkpoint(path, out, architecture):
         )
     state_dict = _read(Path(path))
     try:
-        model = locuslab.load_deq_transformer(state_dict, **architecture)
+        model = _loader(state_dict)(state_dict, **architecture)
     except (TypeError, ValueError) as error:
         raise InputError(f"{path}: {error}") from error
     with replacing(out) as temporary:
         model.save(temporary)
     return model
+
+
+def _loader(state_dict):
+    is_multiscale = any("fullstage." in name for name in state_dict)
+    return locuslab.load_mdeq if is_multiscale else locuslab.load_deq_transformer
 
 
 def _read(path):
@@ -66,6 +73,9 @@ def _read_torch(path):
             f"{path} is no state dict that PyTorch reads safely. Of the reference's "
             f"files take model_state_dict.pth, not model.pt. ({error})"
         ) from error
+    if isinstance(state_dict, dict):
+        # What the vision code saves after an epoch holds more than the weights.
+        state_dict = state_dict.get("state_dict", state_dict)
     if not isinstance(state_dict, dict) or not all(
         isinstance(value, torch.Tensor) for value in state_dict.values()
     ):

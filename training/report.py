@@ -25,9 +25,12 @@ class Score(NamedTuple):
     digits: str
 
 
+_ACCURACY = Score("accuracy", "test accuracy [%]", 100, ".1f")
 SCORES = {
-    "classification": Score("accuracy", "test accuracy [%]", 100, ".1f"),
+    "classification": _ACCURACY,
     "language_model": Score("loss", "loss [nats a token]", 1, ".3f"),
+    "mdeq_classification": _ACCURACY,
+    "mdeq_segmentation": Score("mean_iou", "mean IoU [%]", 100, ".1f"),
 }
 
 

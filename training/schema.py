@@ -45,11 +45,15 @@ class AugmentationConfig:
 
     Args:
         crop_padding: pixels of zeros around the image from which a random crop of the
-            original size is cut.
+            original size is cut; for images of one size.
+        resized_crop: whether a random window, of 8 % to 100 % of the image's area and a
+            ratio of sides of 3/4 to 4/3, is resized to `image_size`; for images of many
+            sizes, of which otherwise the centre is taken as in evaluation.
         horizontal_flip: whether half of the images are mirrored.
     """
 
     crop_padding: int = field(default=0, metadata={"minimum": 0})
+    resized_crop: bool = False
     horizontal_flip: bool = False
 
 
@@ -58,9 +62,12 @@ class DataConfig:
     """The images.
 
     Args:
-        name: `digits` (embedded) or `cifar10`.
-        directory: folder of CIFAR-10 TFRecord shards; null loads it through
-            TensorFlow Datasets.
+        name: `digits` (embedded), `cifar10`, or, streamed from disk, `imagenet2012` or
+            `imagenette`.
+        directory: folder of the TFRecord shards `<name>-train-*.tfrecord.gz` and
+            `<name>-test-*.tfrecord.gz`; null takes TensorFlow Datasets.
+        image_size: side in pixels of the squares that are made of streamed images; null
+            takes 224.
         batch_size: of a training step. The last, partial batch is kept.
         evaluation_batch_size: of evaluation.
         validation_examples: training images held out for the validation of each epoch,
@@ -71,8 +78,9 @@ class DataConfig:
         augmentation: random changes of the training images.
     """
 
-    name: Literal["digits", "cifar10"] = "digits"
+    name: Literal["digits", "cifar10", "imagenet2012", "imagenette"] = "digits"
     directory: str | None = None
+    image_size: int | None = field(default=None, metadata=_NUMBER)
     batch_size: int = field(default=64, metadata=_NUMBER)
     evaluation_batch_size: int = field(default=256, metadata=_NUMBER)
     validation_examples: int = field(default=0, metadata={"minimum": 0})
@@ -125,18 +133,22 @@ class OptimizerConfig:
     """The optimizer and its learning rate.
 
     Args:
-        name: `adam` or `sgd` (with Nesterov momentum 0.9).
+        name: `adam` or `sgd` (with momentum 0.9).
+        nesterov: whether the momentum of `sgd` is Nesterov's.
         learning_rate: the highest one.
         schedule: `cosine` falls to `final_learning_rate` in the last step of the last
-            phase; `constant` does not.
-        warmup_epochs: epochs in which the learning rate rises linearly from 0.
+            phase, `poly` does with the power 0.9 of the steps that are left; `constant`
+            does not.
+        warmup_epochs: epochs in which the learning rate rises linearly from 0; not with
+            `poly`.
         weight_decay: decoupled; null for none.
         clip_norm: bound of the global gradient norm; null for none.
     """
 
     name: Literal["adam", "sgd"] = "adam"
+    nesterov: bool = True
     learning_rate: float = field(default=1e-3, metadata={"above": 0})
-    schedule: Literal["constant", "cosine"] = "cosine"
+    schedule: Literal["constant", "cosine", "poly"] = "cosine"
     final_learning_rate: float = field(default=1e-6, metadata={"minimum": 0})
     warmup_epochs: float = field(default=0.0, metadata={"minimum": 0})
     weight_decay: float | None = field(default=None, metadata={"minimum": 0})

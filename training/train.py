@@ -5,6 +5,7 @@ import sys
 import keras
 
 from training import checkpoint
+from training.data import damage
 from training.epoch_recorder import EpochRecorder, save_model
 from training.phases import set_parts
 
@@ -81,7 +82,8 @@ def train(job, folder):
     """
     state, finished = folder / "checkpoint.npz", folder / "model.keras"
     if finished.exists():
-        return keras.models.load_model(finished), checkpoint.read_history(state)
+        model = keras.models.load_model(finished, compile=False)
+        return model, checkpoint.read_history(state)
     model, optimizer, spans = _made(job)
     history = []
     if state.exists():
@@ -128,11 +130,12 @@ def _fit(job, model, span, folder, history):
         callbacks.append(keras.callbacks.TensorBoard(folder / "tensorboard"))
     # Last, so that an epoch in the checkpoint is also in the event files.
     callbacks.append(recorder)
-    model.fit(
-        **job.fit_arguments(epochs),
-        initial_epoch=epochs.start,
-        epochs=epochs.stop,
-        callbacks=callbacks,
-        shuffle=False,  # The data come in the order in which they are wanted.
-        verbose=1 if sys.stdout.isatty() else 2,
-    )
+    with damage.reported():
+        model.fit(
+            **job.fit_arguments(epochs),
+            initial_epoch=epochs.start,
+            epochs=epochs.stop,
+            callbacks=callbacks,
+            shuffle=False,  # The data come in the order in which they are wanted.
+            verbose=1 if sys.stdout.isatty() else 2,
+        )

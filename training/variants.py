@@ -6,6 +6,7 @@ import keras
 
 from training import report
 from training.atomic_file import write_text
+from training.data import damage
 from training.diagnose import write_residuals
 from training.errors import InputError
 from training.plots import plot_residuals, plot_scores
@@ -43,10 +44,9 @@ def run(jobs, directory):
 def evaluate(job, model, folder, budgets=None):
     """Measures and saves the score of a model at budgets; by default the config's."""
     budgets = budgets or job.config.evaluation.budgets
-    result = {
-        "parameters": model.count_params(),
-        "budgets": job.evaluate(model, budgets),
-    }
+    with damage.reported():
+        rows = job.evaluate(model, budgets)
+    result = {"parameters": model.count_params(), "budgets": rows}
     _write_json(folder / report.EVALUATION, result)
 
 
@@ -77,7 +77,7 @@ def load_trained(directory, name):
             f"There is no {path}. Finish the training first: deq-keras train "
             f"--resume --work-dir {directory.path}."
         )
-    return keras.models.load_model(path)
+    return keras.models.load_model(path, compile=False)
 
 
 def _write_json(path, value):

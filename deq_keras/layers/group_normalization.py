@@ -1,6 +1,7 @@
 import math
 
 import keras
+import numpy as np
 from keras import ops
 
 
@@ -169,27 +170,28 @@ class GroupNormalization(keras.layers.Layer):
 
     def _position_sum(self, feature_map):
         """Sums over everything but batch and channels, which stay as axes."""
-        # One axis at a time: partial sums stay small, so rounding errors do too.
-        for axis in reversed(self._position_axes(feature_map)):
-            feature_map = ops.sum(feature_map, axis=axis, keepdims=True)
-        return feature_map  # (B, 1, ..., C)
+        axes = self._position_axes(feature_map)
+        # All at once: TensorFlow reads the map in one pass.
+        return ops.sum(feature_map, axis=axes, keepdims=True) if axes else feature_map
 
     def _group_mean(self, channel_sums, feature_map):
         """Turns sums over positions into the mean of each channel's group."""
         channels = channel_sums.shape[self.axis]
         groups = channels if self.groups == -1 else self.groups
-        grouped = ops.reshape(
-            channel_sums, (-1, groups, channels // groups)
-        )  # (B, groups, channels of a group)
-        mean = ops.mean(grouped, axis=-1, keepdims=True)
-        mean = mean / self._num_positions(feature_map, mean.dtype)
-        mean = ops.broadcast_to(mean, ops.shape(grouped))
-        return ops.reshape(mean, ops.shape(channel_sums))  # (B, 1, ..., C)
+        size = channels // groups
+        grouped = ops.reshape(channel_sums, (-1, groups, size))  # (B, groups, size)
+        count = size * self._num_positions(feature_map)
+        # A product that also repeats the mean for each channel needs no shape.
+        share = ops.cast(np.ones((1, 1, size)) / count, channel_sums.dtype)
+        mean = ops.sum(grouped, axis=-1, keepdims=True) * share
+        shape = [1] * len(channel_sums.shape)
+        shape[0], shape[self.axis] = -1, channels
+        return ops.reshape(mean, shape)  # (B, 1, ..., C)
 
-    def _num_positions(self, feature_map, dtype):
+    def _num_positions(self, feature_map):
         shape = ops.shape(feature_map)
-        sizes = [shape[axis] for axis in self._position_axes(feature_map)]
-        return ops.cast(math.prod(sizes), dtype)
+        count = math.prod(shape[axis] for axis in self._position_axes(feature_map))
+        return count if isinstance(count, int) else ops.cast(count, "float64")
 
     def _position_axes(self, feature_map):
         rank = len(feature_map.shape)

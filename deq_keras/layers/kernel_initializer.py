@@ -9,6 +9,10 @@ FAN_IN_UNIFORM = {
     "config": {"scale": 1 / 3, "mode": "fan_in", "distribution": "uniform"},
 }
 
+# N(0, 0.01): what the reference gives the convolutions of its vision models that are
+# not weight-normalized. All are followed by a norm, which undoes the scale.
+SMALL_NORMAL = {"class_name": "RandomNormal", "config": {"stddev": 0.01}}
+
 
 def fresh(initializer):
     """Returns a copy of an initializer that draws numbers of its own.

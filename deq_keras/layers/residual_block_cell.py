@@ -23,7 +23,8 @@ class ResidualBlockCell(EquilibriumCell):
     (Bai, Koltun and Kolter, 2020, section 3.2). The convolutions are weight
     normalized and without bias, the norms are group norms with scale and offset.
     The inputs are injected as they are if they have `filters` channels, and
-    through a 1x1 convolution otherwise.
+    through a 1x1 convolution otherwise. An injection without inputs, that is the
+    `constants` alone, leaves u out.
 
     Args:
         filters: Positive integer, a multiple of `groups`. Channels of the state.
@@ -32,12 +33,13 @@ class ResidualBlockCell(EquilibriumCell):
             reference.
         groups: Positive integer. Groups of every norm. Defaults to `4`, as in the
             reference; its published configurations take 8.
-        kernel_size: Odd integer. Side of the window of both convolutions.
-            Defaults to `3`.
+        kernel_size: Odd integer, or a pair of them. Side of the window of both
+            convolutions, or of each. Defaults to `3`.
         dropout_rate: Float in `[0, 1)`. Rate at which channels are dropped, for
             all positions and all evaluations of a solve. Defaults to `0.0`.
         weight_normalization: Boolean. Whether the convolutions are weight
             normalized. Defaults to `True`.
+        affine: Boolean. Whether the norms have scale and offset. Defaults to `True`.
         kernel_initializer: Initializer of the kernels. Defaults to `None`, the
             uniform distribution on `(-1, 1) / sqrt(fan_in)` that the reference
             starts from in effect.
@@ -78,34 +80,43 @@ class ResidualBlockCell(EquilibriumCell):
         kernel_size=3,
         dropout_rate=0.0,
         weight_normalization=True,
+        affine=True,
         kernel_initializer=None,
         seed=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
-        _validate_sizes(filters, expansion, groups, kernel_size)
+        kernel_sizes = _pair(kernel_size)
+        _validate_sizes(filters, expansion, groups, kernel_sizes)
         self.filters = filters
         self.expansion = expansion
         self.groups = groups
         self.kernel_size = kernel_size
         self.dropout_rate = dropout_rate
         self.weight_normalization = weight_normalization
+        self.affine = affine
         self.kernel_initializer = keras.initializers.get(
             kernel_initializer or FAN_IN_UNIFORM
         )
         self.seed = seed
-        self._create_layers()
+        self._create_layers(kernel_sizes)
 
-    def _create_layers(self):
+    def _create_layers(self, kernel_sizes):
         self.projection = None
         cls = (
             WeightNormalizedConv2D if self.weight_normalization else keras.layers.Conv2D
         )
         hidden = int(self.expansion * self.filters)
-        self.conv1 = self._convolution(cls, hidden, self.kernel_size, 1, "conv1")
-        self.conv2 = self._convolution(cls, self.filters, self.kernel_size, 2, "conv2")
+        self.conv1 = self._convolution(cls, hidden, kernel_sizes[0], 1, "conv1")
+        self.conv2 = self._convolution(cls, self.filters, kernel_sizes[1], 2, "conv2")
         self.norm1, self.norm2, self.norm3 = (
-            GroupNormalization(self.groups, name=name, dtype=self.dtype_policy)
+            GroupNormalization(
+                self.groups,
+                center=self.affine,
+                scale=self.affine,
+                name=name,
+                dtype=self.dtype_policy,
+            )
             for name in ("norm1", "norm2", "norm3")
         )
         self.dropout = VariationalDropout(
@@ -182,14 +193,24 @@ class ResidualBlockCell(EquilibriumCell):
         inputs = ops.cast(inputs, self.compute_dtype)
         if self.projection is not None:
             inputs = self.projection(inputs)
-        injection = {"inputs": inputs}
+        return {"inputs": inputs, **self.constants(ops.shape(inputs)[0], training)}
+
+    def constants(self, batch_size, training=False):
+        """Fixes kernels and dropout mask for a solve: `inject` without the inputs.
+
+        Args:
+            batch_size: Integer or scalar tensor.
+            training: Boolean. Whether to sample a dropout mask.
+        """
+        constants = {}
         if self.weight_normalization:
-            injection["kernel1"] = self.conv1.normalized_kernel()
-            injection["kernel2"] = self.conv2.normalized_kernel()
+            constants["kernel1"] = self.conv1.normalized_kernel()
+            constants["kernel2"] = self.conv2.normalized_kernel()
         # A mask of ones would cost a pass over the map at every evaluation.
         if training and self.dropout_rate > 0:
-            injection["mask"] = self.dropout.sample_mask(inputs, training)
-        return injection
+            shape = (batch_size, 1, 1, self.filters)
+            constants["mask"] = self.dropout.sample_mask(shape, training)
+        return constants
 
     def initial_state(self, injection):
         """Returns zeros of the shape of the state."""
@@ -201,8 +222,9 @@ class ResidualBlockCell(EquilibriumCell):
         hidden = self._convolve(self.conv2, hidden, injection.get("kernel2"))
         if "mask" in injection:
             hidden = hidden * injection["mask"]
-        hidden = self.norm2(hidden + injection["inputs"])
-        return self.norm3(ops.relu(state + hidden))
+        if "inputs" in injection:
+            hidden = hidden + injection["inputs"]
+        return self.norm3(ops.relu(state + self.norm2(hidden)))
 
     @staticmethod
     def _convolve(layer, inputs, kernel):
@@ -216,13 +238,20 @@ class ResidualBlockCell(EquilibriumCell):
             "kernel_size": self.kernel_size,
             "dropout_rate": self.dropout_rate,
             "weight_normalization": self.weight_normalization,
+            "affine": self.affine,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "seed": self.seed,
         }
         return {**super().get_config(), **config}
 
 
-def _validate_sizes(filters, expansion, groups, kernel_size):
+def _pair(kernel_size):
+    if isinstance(kernel_size, (list, tuple)):
+        return tuple(kernel_size)
+    return kernel_size, kernel_size
+
+
+def _validate_sizes(filters, expansion, groups, kernel_sizes):
     for name, value in (("filters", filters), ("groups", groups)):
         if not isinstance(value, int) or value <= 0:
             raise ValueError(
@@ -235,8 +264,11 @@ def _validate_sizes(filters, expansion, groups, kernel_size):
             f"multiples of `groups`. Received: filters={filters}, "
             f"expansion={expansion}, groups={groups}"
         )
-    if not isinstance(kernel_size, int) or kernel_size <= 0 or kernel_size % 2 == 0:
+    if len(kernel_sizes) != 2 or not all(
+        isinstance(size, int) and size > 0 and size % 2 for size in kernel_sizes
+    ):
         raise ValueError(
-            "Argument `kernel_size` must be an odd positive integer, so that both "
-            f"sides are padded alike. Received: kernel_size={kernel_size}"
+            "Argument `kernel_size` must be an odd positive integer or a pair of "
+            "them, so that both sides are padded alike. Received: "
+            f"kernel_size={kernel_sizes}"
         )

@@ -6,6 +6,14 @@ from deq_keras.models.deq_transformer import (
     DEQTransformerCausalLM,
     DEQTransformerCausalLMPreprocessor,
 )
+from deq_keras.models.mdeq import (
+    MDEQBackbone,
+    MDEQImageClassifier,
+    MDEQImageClassifierPreprocessor,
+    MDEQImageConverter,
+    MDEQImageSegmenter,
+    MDEQImageSegmenterPreprocessor,
+)
 from deq_keras.models.next_token_loss_model import NextTokenLossModel
 from deq_keras.models.transformer_xl import (
     TransformerXLBackbone,
@@ -16,6 +24,12 @@ __all__ = [
     "DEQTransformerBackbone",
     "DEQTransformerCausalLM",
     "DEQTransformerCausalLMPreprocessor",
+    "MDEQBackbone",
+    "MDEQImageClassifier",
+    "MDEQImageClassifierPreprocessor",
+    "MDEQImageConverter",
+    "MDEQImageSegmenter",
+    "MDEQImageSegmenterPreprocessor",
     "NextTokenLossModel",
     "TransformerXLBackbone",
     "TransformerXLCausalLM",

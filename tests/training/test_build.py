@@ -125,3 +125,24 @@ def test_optimizer_arguments():
 def test_warmup_must_end():
     with pytest.raises(InputError, match="less than the 2 epochs.*warmup_epochs=2.0"):
         build_optimizer(OptimizerConfig(warmup_epochs=2.0), 2, 10, "float32")
+
+
+def test_poly_schedule():
+    rates = learning_rates(
+        OptimizerConfig(learning_rate=0.1, final_learning_rate=0.01, schedule="poly")
+    )
+    expected = 0.01 + 0.09 * (1 - np.arange(21) / 20) ** 0.9
+    np.testing.assert_allclose(rates, expected, rtol=1e-5)
+
+
+def test_poly_has_no_warmup():
+    config = OptimizerConfig(schedule="poly", warmup_epochs=0.5)
+    with pytest.raises(InputError, match="must be 0 with.*poly.*warmup_epochs=0.5"):
+        build_optimizer(config, 2, 10, "float32")
+
+
+def test_plain_momentum():
+    optimizer = build_optimizer(
+        OptimizerConfig(name="sgd", nesterov=False), 1, 1, "float32"
+    )
+    assert (optimizer.momentum, optimizer.nesterov) == (0.9, False)

@@ -26,6 +26,11 @@ def split(finished_run):
     return datasets.load(finished_run.config.data).test
 
 
+def _accuracies(model, split, budgets, batch_size=256):
+    batches = datasets.evaluation_batches(split, batch_size)
+    return accuracy_at_budgets(cut(model), batches, budgets)
+
+
 def test_parts_put_together_are_the_model(model, split):
     parts = cut(model)
     images = split.images.astype("float32")
@@ -38,21 +43,21 @@ def test_accuracy_at_the_trained_budget_is_keras_own(model, split):
     logs = model.evaluate(
         split.images.astype("float32"), split.labels, verbose=0, return_dict=True
     )
-    (row,) = accuracy_at_budgets(model, split, [4])
+    (row,) = _accuracies(model, split, [4])
     assert row["accuracy"] == pytest.approx(logs["accuracy"], abs=1e-6)
     assert row["residual"] == pytest.approx(logs["deq_residual"], rel=1e-3)
     assert row["evaluations"] == pytest.approx(logs["deq_evaluations"])
 
 
 def test_batch_size_does_not_change_the_accuracy(model, split):
-    whole = accuracy_at_budgets(model, split, [1, 2, 4])
-    parts = accuracy_at_budgets(model, split, [1, 2, 4], batch_size=7)
+    whole = _accuracies(model, split, [1, 2, 4])
+    parts = _accuracies(model, split, [1, 2, 4], batch_size=7)
     for left, right in zip(whole, parts, strict=True):
         assert left == pytest.approx(right, rel=1e-4)
 
 
 def test_evaluations_follow_the_budget(model, split):
-    rows = accuracy_at_budgets(model, split, [1, 3])
+    rows = _accuracies(model, split, [1, 3])
     assert [row["evaluations"] for row in rows] == [1, 3]
     assert rows[0]["residual"] > rows[1]["residual"]
 

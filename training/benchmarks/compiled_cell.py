@@ -25,8 +25,11 @@ class CompiledCell:
         self._point = start
         for _ in range(5):
             self._point = self._evaluate(self._point, self._injection)
-        self._cotangent = tf.cast(
-            tf.random.stateless_normal(start.shape, seed=(1, 2)), start.dtype
+        self._cotangent = tf.nest.map_structure(
+            lambda leaf: tf.cast(
+                tf.random.stateless_normal(leaf.shape, seed=(1, 2)), leaf.dtype
+            ),
+            start,
         )
 
     def evaluate(self):
@@ -84,8 +87,10 @@ class CompiledCell:
         for _ in range(num_products):
             cotangent = tape.gradient(value, state, cotangent)
         weights = self._cell.trainable_variables if with_weights else []
-        return tape.gradient(value, [state, *weights], cotangent)
+        return tape.gradient(value, [state, weights], cotangent)
 
     def _compile(self, function, *arguments):
         compiled = tf.function(function, jit_compile=self.jit_compile)
-        return compiled.get_concrete_function(*arguments)
+        compiled = compiled.get_concrete_function(*arguments)
+        # A concrete function takes nests flat.
+        return lambda *arguments: compiled(*tf.nest.flatten(arguments))

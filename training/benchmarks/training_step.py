@@ -2,6 +2,7 @@
 
 import numpy as np
 import tensorflow as tf
+from keras import tree
 
 import deq_keras
 from training.benchmarks.solving import exact_solver
@@ -12,6 +13,8 @@ UNROLLED = "unrolled"
 
 class TrainingStep:
     """Loss mean((z* - target)^2) and its parameter gradient, compiled.
+
+    Of a state of several tensors, the loss is the sum over them.
 
     Args:
         workload: a `workloads.Workload`.
@@ -42,7 +45,7 @@ class TrainingStep:
 
     def __call__(self):
         """Returns the loss and the gradients of the cell's weights."""
-        return self._compiled(*self._arguments)
+        return self._compiled(*tf.nest.flatten(self._arguments))
 
     def gradient(self):
         """Returns the gradient of all weights as one float64 vector."""
@@ -55,9 +58,15 @@ class TrainingStep:
 
     def _step(self, injection, target):
         with tf.GradientTape() as tape:
-            state = tf.cast(self._deq(injection, training=True), target.dtype)
-            loss = tf.reduce_mean(tf.square(state - target))
+            state = self._deq(injection, training=True)
+            loss = tf.add_n(
+                tree.flatten(tree.map_structure(_mean_square, state, target))
+            )
         return loss, tape.gradient(loss, self._cell.trainable_variables)
+
+
+def _mean_square(state, target):
+    return tf.reduce_mean(tf.square(tf.cast(state, target.dtype) - target))
 
 
 def step_cost(workload, cell, name, num_evaluations, effort):

@@ -1,18 +1,22 @@
-"""Image data: arrays to learn from, and the streams that training reads."""
+"""Image data to learn from, in memory or on disk, and the streams training reads."""
 
 from training.data.images import ImageData, load
 from training.data.pipeline import (
     evaluation_batches,
+    sample,
     steps_per_epoch,
     training_batches,
 )
 from training.data.split import Split
+from training.data.streamed_split import StreamedSplit
 
 __all__ = [
     "ImageData",
     "Split",
+    "StreamedSplit",
     "evaluation_batches",
     "load",
+    "sample",
     "steps_per_epoch",
     "training_batches",
 ]

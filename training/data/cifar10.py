@@ -41,7 +41,7 @@ def _from_tfds(split):
 
     try:
         dataset = tfds.load("cifar10", split=split, as_supervised=True)
-    except (OSError, tfds.download.DownloadError) as error:
+    except (ImportError, OSError, tfds.download.DownloadError) as error:
         raise InputError(
             "TensorFlow Datasets could not load cifar10. Check the connection, or give "
             f"a folder of TFRecords as `data.directory`. ({error})"

@@ -1,10 +1,11 @@
-"""Streams of batches: shuffled and augmented for training, plain for evaluation."""
+"""Streams of batches: shuffled and augmented for training, plain for evaluation.
+
+A split is a `Split`, in memory, or a `StreamedSplit`, read from disk.
+"""
 
 import math
 
 import tensorflow as tf
-
-from training.data.augmentation import augment
 
 
 def steps_per_epoch(split, batch_size):
@@ -19,7 +20,7 @@ def training_batches(split, batch_size, augmentation, seed, epochs):
     alone, so a resumed run sees what an uninterrupted one would have seen.
 
     Args:
-        split: the `Split` to draw from.
+        split: the split to draw from.
         batch_size: images a batch. The last batch of an epoch may be smaller.
         augmentation: an `AugmentationConfig`.
         seed: int.
@@ -29,32 +30,16 @@ def training_batches(split, batch_size, augmentation, seed, epochs):
         A `tf.data.Dataset` of `(images, labels)`: float32 pixels `(batch, height,
         width, channels)` and int32 `(batch,)`.
     """
-    images, labels = tf.constant(split.images), tf.constant(split.labels)
-    indices = tf.range(len(split))
-    seed = tf.constant(seed, tf.int64)
-    first_step = epochs.start * steps_per_epoch(split, batch_size)
-
-    def shuffled(epoch):
-        order = tf.random.experimental.stateless_shuffle(
-            indices, tf.stack([seed, epoch])
-        )
-        return tf.data.Dataset.from_tensor_slices(order).batch(batch_size)
-
-    def batch(step, chosen):
-        key = tf.stack([seed, step])
-        pixels = augment(tf.gather(images, chosen), augmentation, key)
-        return tf.cast(pixels, tf.float32), tf.gather(labels, chosen)
-
-    stream = tf.data.Dataset.range(epochs.start, epochs.stop).flat_map(shuffled)
-    stream = stream.enumerate(first_step)
-    stream = stream.map(batch, num_parallel_calls=tf.data.AUTOTUNE)
-    return stream.prefetch(tf.data.AUTOTUNE)
+    batches = split.training_batches(batch_size, augmentation, seed, epochs)
+    return batches.prefetch(tf.data.AUTOTUNE)
 
 
 def evaluation_batches(split, batch_size):
     """Returns a `tf.data.Dataset` of `(images, labels)` in their order."""
-    dataset = tf.data.Dataset.from_tensor_slices((split.images, split.labels))
-    dataset = dataset.batch(batch_size).map(
-        lambda images, labels: (tf.cast(images, tf.float32), labels)
-    )
-    return dataset.prefetch(tf.data.AUTOTUNE)
+    return split.evaluation_batches(batch_size).prefetch(tf.data.AUTOTUNE)
+
+
+def sample(split, count):
+    """Returns the first images of a split as a float32 tensor of at most `count`."""
+    (images, _), *_ = split.part(0, count).evaluation_batches(count).take(1)
+    return images

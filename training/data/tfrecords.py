@@ -33,13 +33,19 @@ def load(directory, pattern, image_shape, num_classes):
         InputError: if the folder or the files are missing, a file is truncated or
             damaged, or a record is not what it should be. The message names the file.
     """
-    files = _matching(Path(directory), pattern)
+    files = matching(directory, pattern)
     parts = [_load_file(file, image_shape, num_classes) for file in files]
     images, labels = zip(*parts, strict=True)
     return Split(np.concatenate(images), np.concatenate(labels))
 
 
-def _matching(directory, pattern):
+def matching(directory, pattern):
+    """Returns the paths of a folder's files that match a pattern, in order of names.
+
+    Raises:
+        InputError: if there is no such folder or no such file.
+    """
+    directory = Path(directory)
     if not directory.is_dir():
         raise InputError(f"The data directory {directory} does not exist.")
     files = sorted(directory.glob(pattern))

@@ -1,5 +1,6 @@
 """Checkpoints of `locuslab/deq`, the authors' PyTorch implementation."""
 
 from deq_keras.converters.locuslab.deq_transformer import load_deq_transformer
+from deq_keras.converters.locuslab.mdeq import load_mdeq
 
-__all__ = ["load_deq_transformer"]
+__all__ = ["load_deq_transformer", "load_mdeq"]

@@ -1,8 +1,9 @@
 """The DEQ-Transformer of the authors' repository (version 2)."""
 
-import numpy as np
-
-from deq_keras.converters.locuslab.architecture import backbone_arguments
+from deq_keras.converters.locuslab.checkpoint import assign, cleaned
+from deq_keras.converters.locuslab.deq_transformer_architecture import (
+    backbone_arguments,
+)
 from deq_keras.models import DEQTransformerBackbone, DEQTransformerCausalLM
 
 # Derived from the architecture, or copies of other entries.
@@ -45,15 +46,7 @@ def load_deq_transformer(
         ValueError: If an argument is unknown or contradicts the weights, or entries of
             the checkpoint are missing, left over or of a wrong shape; all are named.
     """
-    state_dict = {
-        name.removeprefix("module."): np.asarray(value)
-        for name, value in state_dict.items()
-    }
-    state_dict = {
-        name: value
-        for name, value in state_dict.items()
-        if not name.startswith(_IGNORED)
-    }
+    state_dict = cleaned(state_dict, lambda name: name.startswith(_IGNORED))
     arguments, ties = backbone_arguments(state_dict, architecture)
     backbone = DEQTransformerBackbone(
         **arguments,
@@ -63,7 +56,7 @@ def load_deq_transformer(
         dtype=dtype,
     )
     model = DEQTransformerCausalLM(backbone, **ties)
-    _assign(_variables(model), state_dict)
+    assign(_variables(model), state_dict, _as_keras, _as_reference)
     return model
 
 
@@ -108,33 +101,6 @@ def _indexed(name, variables):
         for index, variable in enumerate(variables)
         if variable is not None
     }
-
-
-def _assign(variables, state_dict):
-    """Assigns all variables, or none and names everything that does not fit."""
-    arrays = {
-        name: _as_keras(name, state_dict[name])
-        for name in variables
-        if name in state_dict
-    }
-    found = {id(variables[name]) for name in arrays}
-    missing = [name for name in variables if id(variables[name]) not in found]
-    problems = [f"missing: {name}" for name in sorted(missing)]
-    problems += [
-        f"left over: {name}" for name in sorted(set(state_dict) - set(variables))
-    ]
-    problems += [
-        f"wrong shape: {name}, which is {state_dict[name].shape} and not "
-        f"{_as_reference(name, variables[name].shape)}"
-        for name, array in sorted(arrays.items())
-        if array.shape != tuple(variables[name].shape)
-    ]
-    if problems:
-        raise ValueError(
-            "The checkpoint does not fit the architecture. " + "; ".join(problems) + "."
-        )
-    for name, array in arrays.items():
-        variables[name].assign(array)
 
 
 def _is_table(name):

@@ -1,8 +1,8 @@
 """What the shapes of a DEQ-Transformer's weights say about its architecture."""
 
-import difflib
-
 import numpy as np
+
+from deq_keras.converters.locuslab.checkpoint import check_known
 
 # Arguments of the reference's constructor that say nothing about the function.
 _MEANINGLESS = {"n_layer", "eval_n_layer", "tgt_len", "pretrain_steps", "load"}
@@ -43,7 +43,7 @@ def backbone_arguments(state_dict, architecture):
         ValueError: if an argument is unknown or contradicts the weights, or weights are
             missing from which the sizes are read.
     """
-    _check_known(architecture)
+    check_known(architecture, _KNOWN)
     found = _read(state_dict, architecture)
     _check_agreement(found, architecture)
     chosen = {**_DEFAULTS, **architecture, **found}
@@ -67,17 +67,6 @@ def backbone_arguments(state_dict, architecture):
         "tie_projections": tuple(chosen["tie_projs"]),
     }
     return arguments, ties
-
-
-def _check_known(architecture):
-    for name in architecture:
-        if name not in _KNOWN:
-            close = difflib.get_close_matches(name, _KNOWN, n=1)
-            hint = f" Did you mean `{close[0]}`?" if close else ""
-            raise ValueError(
-                f"Unknown argument `{name}`.{hint} The architecture takes: "
-                f"{', '.join(sorted(_KNOWN))}."
-            )
 
 
 def _read(state_dict, architecture):

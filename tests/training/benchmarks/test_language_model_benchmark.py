@@ -5,7 +5,7 @@ import json
 import pytest
 
 from training.benchmarks import resident_memory, timing
-from training.benchmarks.language_model import command
+from training.benchmarks.language_model import main as command
 
 _EFFORT = timing.Effort(seconds=0.0, min_rounds=2, attempts=1)
 _CELLS = {

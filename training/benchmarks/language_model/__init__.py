@@ -5,6 +5,24 @@ over solving their prefix again, the peak memory of training steps against expli
 layers, and that of evaluating the model of WikiText-103. Ratios are of one run.
 """
 
-from training.benchmarks.language_model.command import main
+from training.benchmarks.parts_command import PartsCommand
 
-__all__ = ["main"]
+
+def _measurements():
+    from training.benchmarks.language_model import cells, generation, memory
+
+    return {
+        "step": cells.step_costs,
+        "inject": cells.injection_costs,
+        "generation": generation.token_costs,
+        "memory": memory.training_peaks,
+        "evaluation": memory.evaluation_peak,
+    }
+
+
+main = PartsCommand(
+    "language_model",
+    "Measures a DEQ-Transformer, on a quiet machine.",
+    ("step", "inject", "generation", "memory", "evaluation"),
+    _measurements,
+)

@@ -24,13 +24,13 @@ class Workload(NamedTuple):
         cell: a built `EquilibriumCell` that carries the workload's weights.
         injection: what the cell's `inject` takes, in its compute dtype; for the cells
             of `arrays.NAMES` a tensor like the state.
-        target: tensor like the state, float32 (float64 for a float64 cell).
+        target: nest like the state, float32 (float64 for a float64 cell).
     """
 
     name: str
     cell: Any
     injection: tf.Tensor
-    target: tf.Tensor
+    target: Any
 
 
 def build(name, dtype="float32", sizes=None, **cell_arguments):

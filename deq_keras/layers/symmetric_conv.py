@@ -1,0 +1,62 @@
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class SymmetricConv2D(keras.layers.Conv2D):
+    """2D convolution that pads all sides alike, at any stride.
+
+    With `padding="same"` and stride 2, Keras pads maps of even size on one side only.
+    This layer pads `kernel_size // 2` zeros on every side, as PyTorch's
+    `padding=kernel_size // 2` does, whose weights it therefore understands.
+
+    Args:
+        filters: Positive integer. Number of output channels.
+        kernel_size: Odd integer. Side of the window.
+        **kwargs: The other arguments of `keras.layers.Conv2D` but `padding` and
+            `data_format`.
+
+    Call arguments:
+        inputs: Tensor of shape `(batch, height, width, channels)`.
+
+    Input shape:
+        `(batch, height, width, channels)`.
+
+    Output shape:
+        `(batch, ceil(height / strides), ceil(width / strides), filters)`.
+
+    Raises:
+        ValueError: If the side of the window is even.
+
+    Example:
+
+    >>> layer = SymmetricConv2D(4, 3, strides=2)
+    >>> tuple(layer(keras.ops.ones((2, 8, 8, 5))).shape)
+    (2, 4, 4, 4)
+    """
+
+    def __init__(self, filters, kernel_size, **kwargs):
+        kwargs.pop("padding", None)  # In configs of this layer.
+        super().__init__(
+            filters,
+            kernel_size,
+            padding="same",
+            **{**kwargs, "data_format": "channels_last"},
+        )
+        if not all(size % 2 for size in self.kernel_size):
+            raise ValueError(
+                "Argument `kernel_size` must be odd, so that all sides are padded "
+                f"alike. Received: kernel_size={kernel_size}"
+            )
+
+    def convolution_op(self, inputs, kernel):
+        if max(self.strides) == 1:  # Then "same" is symmetric, without a copy.
+            return super().convolution_op(inputs, kernel)
+        sides = [(size // 2, size // 2) for size in self.kernel_size]
+        return ops.conv(
+            ops.pad(inputs, [(0, 0), *sides, (0, 0)]),
+            kernel,
+            strides=list(self.strides),
+            padding="valid",
+            data_format="channels_last",
+        )

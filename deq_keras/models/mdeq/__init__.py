@@ -1,0 +1,21 @@
+"""Multiscale deep equilibrium models for images."""
+
+from deq_keras.models.mdeq.mdeq_backbone import MDEQBackbone
+from deq_keras.models.mdeq.mdeq_image_classifier import MDEQImageClassifier
+from deq_keras.models.mdeq.mdeq_image_classifier_preprocessor import (
+    MDEQImageClassifierPreprocessor,
+)
+from deq_keras.models.mdeq.mdeq_image_converter import MDEQImageConverter
+from deq_keras.models.mdeq.mdeq_image_segmenter import MDEQImageSegmenter
+from deq_keras.models.mdeq.mdeq_image_segmenter_preprocessor import (
+    MDEQImageSegmenterPreprocessor,
+)
+
+__all__ = [
+    "MDEQBackbone",
+    "MDEQImageClassifier",
+    "MDEQImageClassifierPreprocessor",
+    "MDEQImageConverter",
+    "MDEQImageSegmenter",
+    "MDEQImageSegmenterPreprocessor",
+]

@@ -1,0 +1,193 @@
+import keras
+from keras_hub.models import Backbone
+
+from deq_keras import gradients, regularizers, solvers
+from deq_keras.layers import DEQ, MultiscaleCell, MultiscaleStem
+from deq_keras.models.mdeq.mdeq_presets import backbone_arguments, descriptions
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class MDEQBackbone(Backbone):
+    """Multiscale deep equilibrium model, up to its feature maps.
+
+    Images go through `MultiscaleStem`; its output is injected into the finest scale of
+    a `MultiscaleCell`, and feature maps of all scales are driven to equilibrium
+    together by `DEQ`. Each scale has half the height and width of the one before.
+
+    Args:
+        filters: Tuple of positive integers, multiples of `groups`. Channels of each
+            scale, from the finest on.
+        expansion: Number > 0. Hidden channels of a block, in channels of its scale.
+            Defaults to `5`.
+        groups: Positive even integer. Groups of the group norms. Defaults to `8`.
+        num_downsamplings: Integer >= 0. How often the stem halves the resolution.
+            Defaults to `2`.
+        kernel_size: See `MultiscaleCell`. Defaults to `3`.
+        num_blocks: See `MultiscaleCell`. Defaults to `1`.
+        dropout: Float in `[0, 1)`. Rate at which the blocks drop channels. Defaults to
+            `0.0`.
+        weight_normalization: Boolean. Defaults to `True`.
+        block_affine: Boolean. See `MultiscaleCell`. Defaults to `True`.
+        fuse_affine: Boolean. See `MultiscaleCell`. Defaults to `True`.
+        post_affine: Boolean. See `MultiscaleCell`. Defaults to `True`.
+        batch_norm_momentum: Float in `[0, 1)`. Of the stem. Defaults to `0.9`.
+        solver: See `DEQ`. Defaults to `"anderson"`.
+        gradient: See `DEQ`. Defaults to `"neumann"`.
+        jacobian_regularizer: See `DEQ`. Defaults to `"contraction"`.
+        image_shape: Tuple `(height, width, channels)`, `None` for sizes that may vary.
+            Defaults to `(None, None, 3)`.
+        dtype: Dtype or policy of all layers. Defaults to `None`, Keras' own.
+        **kwargs: `name` and `trainable`.
+
+    Call arguments:
+        inputs: Floating-point tensor of normalised images.
+
+    Input shape:
+        `(batch, height, width, channels)`, sizes divisible by
+        `2**(num_downsamplings + len(filters) - 1)`.
+
+    Output shape:
+        List of `(batch, height / 2**(n + i), width / 2**(n + i), filters[i])`, n the
+        number of downsamplings.
+
+    Raises:
+        ValueError: If images have another rank, an integer dtype, other channels or
+            sizes that the scales do not divide.
+
+    Example:
+
+    >>> backbone = MDEQBackbone(filters=(8, 16), expansion=2, num_downsamplings=0)
+    >>> [tuple(m.shape) for m in backbone(np.ones((1, 16, 16, 3), "float32"))]
+    [(1, 16, 16, 8), (1, 8, 8, 16)]
+
+    Reference:
+        [Bai, Koltun and Kolter, 2020](https://arxiv.org/abs/2006.08656).
+    """
+
+    presets = descriptions()
+
+    def __init__(
+        self,
+        filters,
+        expansion=5,
+        groups=8,
+        num_downsamplings=2,
+        kernel_size=3,
+        num_blocks=1,
+        dropout=0.0,
+        weight_normalization=True,
+        block_affine=True,
+        fuse_affine=True,
+        post_affine=True,
+        batch_norm_momentum=0.9,
+        solver="anderson",
+        gradient="neumann",
+        jacobian_regularizer="contraction",
+        image_shape=(None, None, 3),
+        dtype=None,
+        **kwargs,
+    ):
+        cell = MultiscaleCell(
+            filters,
+            expansion=expansion,
+            groups=groups,
+            kernel_size=kernel_size,
+            num_blocks=num_blocks,
+            dropout_rate=dropout,
+            weight_normalization=weight_normalization,
+            block_affine=block_affine,
+            fuse_affine=fuse_affine,
+            post_affine=post_affine,
+            dtype=dtype,
+            name="cell",
+        )
+        stem = MultiscaleStem(
+            cell.filters[0],
+            num_downsamplings,
+            # The smallest models of the reference inject the stem as it is.
+            injection_unit=num_downsamplings > 0 or cell.num_scales > 2,
+            momentum=batch_norm_momentum,
+            dtype=dtype,
+            name="stem",
+        )
+        deq = DEQ(cell, solver, gradient, jacobian_regularizer, dtype=dtype, name="deq")
+        images = keras.Input(image_shape, name="images")
+        super().__init__(
+            inputs=images, outputs=deq(stem(images)), dtype=dtype, **kwargs
+        )
+        self.stem = stem
+        self.deq = deq
+        self.filters = cell.filters
+        self.expansion = expansion
+        self.groups = groups
+        self.num_downsamplings = num_downsamplings
+        self.kernel_size = kernel_size
+        self.num_blocks = num_blocks
+        self.dropout = dropout
+        self.weight_normalization = weight_normalization
+        self.block_affine = block_affine
+        self.fuse_affine = fuse_affine
+        self.post_affine = post_affine
+        self.batch_norm_momentum = batch_norm_momentum
+        self.image_shape = tuple(image_shape)
+
+    def call(self, inputs, training=None, mask=None):
+        self.check_images(inputs)
+        return super().call(inputs, training=training, mask=mask)
+
+    @property
+    def size_divisor(self):
+        """What height and width of the images must be divisible by."""
+        return 2 ** (self.num_downsamplings + len(self.filters) - 1)
+
+    def check_images(self, images):
+        """Raises `ValueError` if the model cannot take these images."""
+        shape = tuple(images.shape)
+        channels = self.image_shape[-1]
+        is_usable = len(shape) == 4 and shape[-1] == channels
+        is_usable = is_usable and not any(
+            size and size % self.size_divisor for size in shape[1:3]
+        )
+        dtype = keras.backend.standardize_dtype(images.dtype)
+        if not is_usable or "float" not in dtype:
+            raise ValueError(
+                f"'{self.name}' expects images of shape (batch, height, width, "
+                f"{channels}), with height and width divisible by {self.size_divisor}, "
+                "normalised as its preprocessor does, in floating-point. Received: "
+                f"images of shape {shape} and dtype {dtype}."
+            )
+
+    @classmethod
+    def from_preset(cls, preset, load_weights=True, **kwargs):
+        """See `keras_hub.models.Backbone.from_preset`.
+
+        The presets of this class are architectures of published models, without
+        weights: they need `load_weights=False`. Weights of the authors' checkpoints
+        come through `deq_keras.converters.locuslab.load_mdeq`.
+        """
+        if preset in cls.presets:
+            return cls(**{**backbone_arguments(preset, load_weights), **kwargs})
+        return super().from_preset(preset, load_weights, **kwargs)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "filters": list(self.filters),
+            "expansion": self.expansion,
+            "groups": self.groups,
+            "num_downsamplings": self.num_downsamplings,
+            "kernel_size": self.kernel_size,
+            "num_blocks": self.num_blocks,
+            "dropout": self.dropout,
+            "weight_normalization": self.weight_normalization,
+            "block_affine": self.block_affine,
+            "fuse_affine": self.fuse_affine,
+            "post_affine": self.post_affine,
+            "batch_norm_momentum": self.batch_norm_momentum,
+            "solver": solvers.serialize(self.deq.solver),
+            "gradient": gradients.serialize(self.deq.gradient),
+            "jacobian_regularizer": regularizers.serialize(
+                self.deq.jacobian_regularizer
+            ),
+            "image_shape": list(self.image_shape),
+        }

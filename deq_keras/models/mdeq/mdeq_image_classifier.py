@@ -1,0 +1,102 @@
+import keras
+from keras_hub.models import ImageClassifier, Task
+
+from deq_keras.layers import MultiscaleClassificationHead
+from deq_keras.models.mdeq.mdeq_backbone import MDEQBackbone
+from deq_keras.models.mdeq.mdeq_image_classifier_preprocessor import (
+    MDEQImageClassifierPreprocessor,
+)
+from deq_keras.models.mdeq.mdeq_presets import descriptions
+from deq_keras.models.mdeq.mdeq_task import MDEQTask
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class MDEQImageClassifier(MDEQTask, ImageClassifier):
+    """Image classifier on a multiscale equilibrium.
+
+    An `MDEQBackbone` with a `MultiscaleClassificationHead` on its feature maps. Outputs
+    are logits unless an activation is given.
+
+    Args:
+        backbone: `MDEQBackbone`.
+        num_classes: Positive integer.
+        head_filters: Tuple of positive integers, one for each scale; see
+            `MultiscaleClassificationHead`.
+        final_filters: Positive integer. Channels that are pooled.
+        preprocessor: `MDEQImageClassifierPreprocessor`, or `None` for images that are
+            normalised already. Defaults to `None`.
+        activation: Activation of the outputs. Defaults to `None`.
+        head_dtype: Dtype or policy of the head. Defaults to `None`, the backbone's.
+        **kwargs: `name` and `trainable`.
+
+    Call arguments:
+        inputs: Floating-point tensor of normalised images.
+
+    Input shape:
+        `(batch, height, width, channels)`; see `MDEQBackbone`.
+
+    Output shape:
+        `(batch, num_classes)`.
+
+    Example:
+
+    >>> model = MDEQImageClassifier(
+    ...     MDEQBackbone(filters=(8, 16), expansion=2, num_downsamplings=0),
+    ...     num_classes=10, head_filters=(2, 4), final_filters=16)
+    >>> tuple(model(np.ones((2, 16, 16, 3), "float32")).shape)
+    (2, 10)
+
+    Reference:
+        [Bai, Koltun and Kolter, 2020](https://arxiv.org/abs/2006.08656).
+    """
+
+    backbone_cls = MDEQBackbone
+    preprocessor_cls = MDEQImageClassifierPreprocessor
+    presets = descriptions("head_filters")
+
+    def __init__(
+        self,
+        backbone,
+        num_classes,
+        head_filters,
+        final_filters,
+        preprocessor=None,
+        activation=None,
+        head_dtype=None,
+        **kwargs,
+    ):
+        head = MultiscaleClassificationHead(
+            num_classes,
+            head_filters,
+            final_filters,
+            activation=activation,
+            dtype=head_dtype or backbone.dtype_policy,
+            name="head",
+        )
+        # The functional model of the parent class would pool and classify one map.
+        Task.__init__(
+            self,
+            inputs=backbone.input,
+            outputs=head(backbone(backbone.input)),
+            **kwargs,
+        )
+        self.backbone = backbone
+        self.preprocessor = preprocessor
+        self.head = head
+        self.num_classes = num_classes
+        self.head_filters = head.filters
+        self.final_filters = final_filters
+        self.activation = head.activation
+        self.head_dtype = head_dtype and head.dtype_policy
+
+    def get_config(self):
+        config = Task.get_config(self)
+        return {
+            **config,
+            "num_classes": self.num_classes,
+            "head_filters": list(self.head_filters),
+            "final_filters": self.final_filters,
+            "activation": keras.activations.serialize(self.activation),
+            "head_dtype": self.head_dtype
+            and keras.dtype_policies.serialize(self.head_dtype),
+        }

@@ -1,0 +1,122 @@
+import keras
+from keras_hub.models import ImageSegmenter
+
+from deq_keras.layers import MultiscaleSegmentationHead
+from deq_keras.models.mdeq.mdeq_backbone import MDEQBackbone
+from deq_keras.models.mdeq.mdeq_image_segmenter_preprocessor import (
+    MDEQImageSegmenterPreprocessor,
+)
+from deq_keras.models.mdeq.mdeq_presets import descriptions
+from deq_keras.models.mdeq.mdeq_task import MDEQTask
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class MDEQImageSegmenter(MDEQTask, ImageSegmenter):
+    """Semantic segmentation on a multiscale equilibrium.
+
+    An `MDEQBackbone` with a `MultiscaleSegmentationHead` on its feature maps. Outputs
+    are logits of every pixel unless an activation is given.
+
+    Args:
+        backbone: `MDEQBackbone`.
+        num_classes: Positive integer.
+        kernel_size: Odd integer. Side of the window of the last convolution. Defaults
+            to `1`.
+        preprocessor: `MDEQImageSegmenterPreprocessor`, or `None` for images that are
+            normalised already. Defaults to `None`.
+        activation: Activation of the outputs. Defaults to `None`.
+        head_dtype: Dtype or policy of the head. Defaults to `None`, the backbone's.
+        **kwargs: `name` and `trainable`.
+
+    Call arguments:
+        inputs: Floating-point tensor of normalised images.
+
+    Input shape:
+        `(batch, height, width, channels)`; see `MDEQBackbone`.
+
+    Output shape:
+        `(batch, height, width, num_classes)`.
+
+    Example:
+
+    >>> model = MDEQImageSegmenter(
+    ...     MDEQBackbone(filters=(8, 16), expansion=2, num_downsamplings=1),
+    ...     num_classes=5)
+    >>> tuple(model(np.ones((1, 16, 32, 3), "float32")).shape)
+    (1, 16, 32, 5)
+
+    Reference:
+        [Bai, Koltun and Kolter, 2020](https://arxiv.org/abs/2006.08656).
+    """
+
+    backbone_cls = MDEQBackbone
+    preprocessor_cls = MDEQImageSegmenterPreprocessor
+    presets = {
+        name: preset
+        for name, preset in descriptions().items()
+        if name not in descriptions("head_filters")
+    }
+
+    def __init__(
+        self,
+        backbone,
+        num_classes,
+        kernel_size=1,
+        preprocessor=None,
+        activation=None,
+        head_dtype=None,
+        **kwargs,
+    ):
+        head = MultiscaleSegmentationHead(
+            num_classes,
+            scale=2**backbone.num_downsamplings,
+            kernel_size=kernel_size,
+            activation=activation,
+            momentum=backbone.batch_norm_momentum,
+            dtype=head_dtype or backbone.dtype_policy,
+            name="head",
+        )
+        super().__init__(
+            inputs=backbone.input, outputs=head(backbone(backbone.input)), **kwargs
+        )
+        self.backbone = backbone
+        self.preprocessor = preprocessor
+        self.head = head
+        self.num_classes = num_classes
+        self.kernel_size = kernel_size
+        self.activation = head.activation
+        self.head_dtype = head_dtype and head.dtype_policy
+
+    def compile(self, optimizer="auto", loss="auto", *, metrics="auto", **kwargs):
+        """See `keras_hub.models.ImageSegmenter.compile`; labels are integers here.
+
+        The loss ignores pixels of the label 255, as data sets mark them.
+        """
+        if loss == "auto":
+            # Keras compiles before the attributes of this class are set.
+            activation = getattr(self, "activation", None)
+            loss = keras.losses.SparseCategoricalCrossentropy(
+                from_logits=activation != keras.activations.softmax,
+                ignore_class=255,
+            )
+        if metrics == "auto":
+            num_classes = self.outputs[0].shape[-1]
+            metrics = [
+                keras.metrics.MeanIoU(
+                    num_classes,
+                    name="mean_io_u",  # Also in a second compilation.
+                    ignore_class=255,
+                    sparse_y_pred=False,
+                )
+            ]
+        super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_classes": self.num_classes,
+            "kernel_size": self.kernel_size,
+            "activation": keras.activations.serialize(self.activation),
+            "head_dtype": self.head_dtype
+            and keras.dtype_policies.serialize(self.head_dtype),
+        }

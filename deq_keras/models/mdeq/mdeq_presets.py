@@ -1,0 +1,130 @@
+"""The published architectures.
+
+Source: the configurations of `locuslab/deq`, MDEQ-Vision, and for Cityscapes those of
+`locuslab/mdeq`. None has weights in Keras' format.
+"""
+
+_CIFAR_LARGE = {
+    "filters": (32, 64, 128, 256),
+    "num_downsamplings": 0,
+    "post_affine": False,
+}
+_SMALL = {"filters": (32, 64, 128, 256)}
+_LARGE = {"filters": (80, 160, 320, 640)}
+_XL = {"filters": (88, 176, 352, 704), "expansion": 6}
+_CITYSCAPES = {"num_classes": 19}
+
+# Name -> description, arguments of the backbone, arguments of the task.
+_PRESETS = {
+    "mdeq_tiny_cifar10": (
+        "Two scales of 24 channels, 159 thousand parameters, for CIFAR-10.",
+        {
+            "filters": (24, 24),
+            "num_downsamplings": 0,
+            "post_affine": False,
+            "dropout": 0.25,
+        },
+        {"num_classes": 10, "head_filters": (8, 16), "final_filters": 200},
+    ),
+    "mdeq_large_cifar10": (
+        "Four scales, 11.1 million parameters, for CIFAR-10.",
+        {**_CIFAR_LARGE, "dropout": 0.3},
+        {"num_classes": 10, "head_filters": (14, 28, 56, 112), "final_filters": 1680},
+    ),
+    "mdeq_large_regularized_cifar10": (
+        "The large model for CIFAR-10 as trained with Jacobian regularisation.",
+        {**_CIFAR_LARGE, "dropout": 0.22},
+        {"num_classes": 10, "head_filters": (14, 28, 56, 112), "final_filters": 1680},
+    ),
+    "mdeq_small_imagenet": (
+        "Four scales, 16.8 million parameters, for ImageNet.",
+        _SMALL,
+        {"num_classes": 1000, "head_filters": (24, 48, 96, 192), "final_filters": 2048},
+    ),
+    "mdeq_small_regularized_imagenet": (
+        "18.6 million parameters, for ImageNet, as trained with Jacobian "
+        "regularisation.",
+        {**_SMALL, "post_affine": False, "dropout": 0.02},
+        {
+            "num_classes": 1000,
+            "head_filters": (28, 56, 112, 224),
+            "final_filters": 2048,
+        },
+    ),
+    "mdeq_large_imagenet": (
+        "Four scales, 67.1 million parameters, for ImageNet.",
+        _LARGE,
+        {
+            "num_classes": 1000,
+            "head_filters": (32, 64, 128, 256),
+            "final_filters": 2048,
+        },
+    ),
+    "mdeq_large_regularized_imagenet": (
+        "67.1 million parameters, for ImageNet, as trained with Jacobian "
+        "regularisation.",
+        {**_LARGE, "post_affine": False},
+        {
+            "num_classes": 1000,
+            "head_filters": (32, 64, 128, 256),
+            "final_filters": 2048,
+        },
+    ),
+    "mdeq_xl_imagenet": (
+        "Four scales, 90.5 million parameters, for ImageNet.",
+        _XL,
+        {
+            "num_classes": 1000,
+            "head_filters": (32, 64, 128, 256),
+            "final_filters": 2048,
+        },
+    ),
+    "mdeq_small_cityscapes": (
+        "Four scales of 32 to 256 channels, for the segmentation of Cityscapes.",
+        {**_SMALL, "dropout": 0.05, "batch_norm_momentum": 0.99},
+        _CITYSCAPES,
+    ),
+    "mdeq_large_cityscapes": (
+        "Four scales of 80 to 640 channels, for the segmentation of Cityscapes.",
+        {**_LARGE, "dropout": 0.03, "batch_norm_momentum": 0.99},
+        _CITYSCAPES,
+    ),
+    "mdeq_xl_cityscapes": (
+        "Four scales of 88 to 704 channels, for the segmentation of Cityscapes.",
+        {**_XL, "dropout": 0.04, "batch_norm_momentum": 0.99},
+        _CITYSCAPES,
+    ),
+}
+
+
+def descriptions(task_argument=None):
+    """Returns the presets as KerasHub lists them.
+
+    Args:
+        task_argument: optional str. Only the presets whose task takes it.
+    """
+    return {
+        name: {"metadata": {"description": description}}
+        for name, (description, _, task) in _PRESETS.items()
+        if task_argument is None or task_argument in task
+    }
+
+
+def backbone_arguments(preset, load_weights):
+    """Returns the arguments of the backbone of a preset.
+
+    Raises:
+        ValueError: If weights are asked for.
+    """
+    if load_weights:
+        raise ValueError(
+            f"The preset '{preset}' is an architecture without weights. Pass "
+            "load_weights=False, or load a checkpoint of the authors with "
+            "deq_keras.converters.locuslab.load_mdeq. Received: load_weights=True."
+        )
+    return dict(_PRESETS[preset][1])
+
+
+def task_arguments(preset):
+    """Returns the arguments of the task of a preset."""
+    return dict(_PRESETS[preset][2])

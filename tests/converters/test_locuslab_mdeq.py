@@ -1,0 +1,441 @@
+"""An MDEQ with the reference's weights computes what the reference does."""
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras import gradients, models, regularizers, solvers
+from deq_keras.converters import locuslab
+from deq_keras.linearization import linearize
+from tests.golden import arrays
+
+SIZES = [(8, 16), (16, 8), (24, 4)]  # Channels, height and width of each scale.
+SOLVERS = {
+    "float64": solvers.Broyden(max_iter=60, tol=1e-12, history=60),
+    "float32": solvers.Broyden(max_iter=60, tol=1e-6, history=60),
+}
+# The weights of f were rounded to float32 after the reference ran, see the README of
+# the golden arrays: what depends on them agrees to 3e-7.
+ROUNDING = 5e-7
+
+
+class StoredProbes(regularizers.JacobianRegularizer):
+    """Takes its probes from an array instead of drawing them."""
+
+    def __init__(self, probes):
+        super().__init__(num_probes=len(probes))
+        self.remaining = list(probes)
+
+    def probe(self, value, seed):
+        maps = _maps(self.remaining.pop(0))
+        dtype = tf.nest.flatten(value)[0].dtype
+        return tf.nest.pack_sequence_as(value, [tf.cast(m, dtype) for m in maps])
+
+
+class Step(NamedTuple):
+    """What a training step of a model computes."""
+
+    maps: Any
+    logits: Any
+    loss: Any
+    gradients: list
+    jacobian_loss: Any
+    jacobian_gradients: list
+    weights: list  # Of the model, with the moving statistics after the step.
+
+
+def _golden():
+    return arrays.load("mdeq")
+
+
+def _state_dict():
+    return {
+        name.removeprefix("param/"): array
+        for name, array in _golden().items()
+        if name.startswith("param/")
+    }
+
+
+def _load(state_dict, **arguments):
+    arguments = {"num_groups": 4, "downsample_times": 1, **arguments}
+    return locuslab.load_mdeq(state_dict, **arguments)
+
+
+@functools.cache
+def _places():
+    """For every trainable variable, where its entries are in the reference's arrays,
+    flat and one behind the other in the order of the golden names."""
+    names, state_dict = list(_golden()["names"]), _state_dict()
+    ends = np.cumsum([state_dict[name].size for name in names])
+    for name, end in zip(names, ends, strict=True):
+        shape = state_dict[name].shape
+        state_dict[name] = np.arange(end - np.prod(shape), end).reshape(shape)
+    variables = _load(state_dict, dtype="float64").trainable_variables
+    places = [variable.numpy().astype(int) for variable in variables]
+    found = np.concatenate([place.ravel() for place in places])
+    np.testing.assert_array_equal(np.sort(found), np.arange(ends[-1]))
+    return places, ends
+
+
+def _in_our_layout(reference_arrays):
+    """Arrays of the reference in the order of the golden names, as our variables."""
+    flat = np.concatenate([np.ravel(array) for array in reference_arrays])
+    return [flat[place] for place in _places()[0]]
+
+
+def _in_the_references_order(our_arrays):
+    """Flat arrays by the golden names; the inverse of `_in_our_layout`."""
+    places, ends = _places()
+    flat = np.zeros(ends[-1])
+    for place, array in zip(places, our_arrays, strict=True):
+        flat[place] = array
+    return np.split(flat, ends[:-1])
+
+
+def _maps(vectors):
+    """The scales of a state `(batch, features, 1)` of the reference."""
+    parts = np.split(np.asarray(vectors, "float64"), np.cumsum([2048, 1024]), axis=1)
+    return [
+        tf.constant(part.reshape(-1, channels, size, size).transpose(0, 2, 3, 1))
+        for part, (channels, size) in zip(parts, SIZES, strict=True)
+    ]
+
+
+def _images(dtype="float64"):
+    return tf.constant(_golden()["x"].transpose(0, 2, 3, 1), dtype)
+
+
+def _assert_close(actual, expected, tolerance):
+    for one, other in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=tolerance)
+
+
+@functools.cache
+def _loaded(dtype):
+    """A model, and the weights that it must have at the start of a test."""
+    model = _load(
+        _state_dict(), jacobian_regularizer=None, solver=SOLVERS[dtype], dtype=dtype
+    )
+    return model, model.get_weights()
+
+
+def _model(dtype="float64"):
+    """A model as the checkpoint says, whatever an earlier test trained."""
+    model, weights = _loaded(dtype)
+    model.set_weights(weights)
+    deq = model.backbone.deq
+    deq.solver = SOLVERS[dtype]
+    deq.gradient = gradients.ImplicitGradient(SOLVERS[dtype])
+    deq.jacobian_regularizer = StoredProbes(_golden()["jac_v"])
+    return model
+
+
+def _step(model):
+    with tf.GradientTape(persistent=True) as tape:
+        maps = model.backbone(_images(model.compute_dtype), training=True)
+        (jacobian_loss,) = model.backbone.losses
+        logits = model.head(maps, training=True)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
+            _golden()["labels"], logits
+        )
+        loss = tf.reduce_mean(losses)
+    values = [variable.value for variable in model.trainable_variables]
+    found = [
+        tape.gradient(target, values, unconnected_gradients="zero")
+        for target in (loss, jacobian_loss)
+    ]
+    weights = model.get_weights()
+    return Step(maps, logits, loss, found[0], jacobian_loss, found[1], weights)
+
+
+@functools.cache
+def _implicit_step(dtype):
+    return _step(_model(dtype))
+
+
+@functools.cache
+def _unrolled_step(dtype):
+    """Of the pretraining: a network of four layers."""
+    model = _model(dtype)
+    model.backbone.deq.solver = solvers.FixedPointIteration(max_iter=4, tol=None)
+    model.backbone.deq.gradient = gradients.UnrolledGradient()
+    return _step(model)
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_injection(mode):
+    injection = _model().backbone.stem(_images(), training=mode == "train")
+    expected = _golden()[f"{mode}/inj0"].transpose(0, 2, 3, 1)
+    np.testing.assert_allclose(injection, expected, rtol=1e-7)
+
+
+def test_one_evaluation_and_the_product_with_its_jacobian():
+    backbone, golden = _model().backbone, _golden()
+    cell = backbone.deq.cell
+    injection = cell.inject(backbone.stem(_images(), training=True), training=True)
+    zeros = cell.initial_state(injection)
+    first = cell(zeros, injection)
+    _assert_close(first, _maps(golden["train/f_zero"]), ROUNDING)
+    state = _maps(golden["zr"])
+    linearization = linearize(lambda state: cell(state, injection), state)
+    _assert_close(linearization.value, _maps(golden["train/fzr"]), ROUNDING)
+    product = linearization.vjp(_maps(golden["ct"]))
+    _assert_close(product, _maps(golden["train/vjp"]), ROUNDING)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [("float64", 5e-7), ("float32", 1e-4)])
+def test_training(dtype, tolerance):
+    step, golden = _implicit_step(dtype), _golden()
+    _assert_close(step.maps, _maps(golden["train/z_star"]), tolerance)
+    np.testing.assert_allclose(step.logits, golden["train/logits"], atol=tolerance)
+    np.testing.assert_allclose(step.loss, golden["train/loss"], rtol=tolerance)
+
+
+def test_evaluation():
+    model, golden = _model(), _golden()
+    maps = model.backbone(_images())
+    _assert_close(maps, _maps(golden["eval/z_star"]), ROUNDING)
+    np.testing.assert_allclose(model.head(maps), golden["eval/logits"], atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [("float64", 1e-6), ("float32", 1e-3)])
+def test_implicit_gradients(dtype, tolerance):
+    golden = _golden()
+    expected = _in_our_layout([golden[f"grad/{name}"] for name in golden["names"]])
+    # The bias before a batch normalization has the gradient zero, up to rounding.
+    floor = 1e-3 * max(np.abs(array).max() for array in expected)
+    found = _implicit_step(dtype).gradients
+    for gradient, array in zip(found, expected, strict=True):
+        bound = tolerance * (np.abs(array).max() + floor)
+        np.testing.assert_allclose(gradient, array, rtol=0, atol=bound)
+
+
+def _assert_measures(found, expected, tolerance):
+    """Compares the norm of each gradient, and its products with three patterns.
+
+    Args:
+        found: list of gradients in the order of the model's trainable variables.
+        expected: array `(names, 4)` of the golden file.
+        tolerance: float, relative to the norms.
+    """
+    floor = 1e-3 * expected[:, 0].max()
+    found = _in_the_references_order(found)
+    for gradient, row in zip(found, expected, strict=True):
+        patterns = [arrays.fill(gradient.shape, k, 1.0) for k in range(3)]
+        measures = [np.linalg.norm(gradient), *(p @ gradient for p in patterns)]
+        bound = tolerance * (row[0] + floor) * np.sqrt(gradient.size)
+        np.testing.assert_allclose(measures, row, rtol=0, atol=bound)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [("float64", 1e-6), ("float32", 1e-3)])
+def test_jacobian_loss_and_its_gradients(dtype, tolerance):
+    step, golden = _implicit_step(dtype), _golden()
+    expected = golden["train/jac_loss"]
+    np.testing.assert_allclose(step.jacobian_loss, expected, rtol=tolerance)
+    _assert_measures(step.jacobian_gradients, golden["gradjac"], tolerance)
+
+
+@pytest.mark.parametrize(
+    "dtype, tolerance",
+    [("float64", 1e-6), pytest.param("float32", 1e-3, marks=pytest.mark.slow)],
+)
+def test_pretraining(dtype, tolerance):
+    step, golden = _unrolled_step(dtype), _golden()
+    atol = min(tolerance, 1e-4)
+    np.testing.assert_allclose(step.logits, golden["unroll/logits"], atol=atol)
+    np.testing.assert_allclose(step.loss, golden["unroll/loss"], atol=atol)
+    _assert_measures(step.gradients, golden["unroll/grad"], tolerance)
+
+
+def test_moving_statistics():
+    """Keras takes the variance of the batch as it is; PyTorch multiplies it with
+    n / (n - 1), n being the number of positions of the batch."""
+    model, golden, state_dict = _model(), _golden(), _state_dict()
+    model.set_weights(_implicit_step("float64").weights)
+    units = {
+        "downsample.1": (model.backbone.stem.units[0], 16),
+        "downsample.4": (model.backbone.stem.units[1], 16),
+        "stage0.1": (model.backbone.stem.units[2], 16),
+        "incre_modules.0.0.bn1": (model.head.blocks[0].units[0], 16),
+        "incre_modules.1.0.bn3": (model.head.blocks[1].units[2], 8),
+        "incre_modules.2.0.downsample.1": (model.head.blocks[2].shortcut, 4),
+        "downsamp_modules.1.1": (model.head.downsamplings[1], 4),
+        "final_layer.1": (model.head.final_unit, 4),
+    }
+    for name, (unit, size) in units.items():
+        normalization, n = unit.normalization, 2 * size * size
+        mean, variance = (
+            golden[f"train/after/{name}.running_{what}"] for what in ("mean", "var")
+        )
+        np.testing.assert_allclose(normalization.moving_mean, mean, atol=1e-7)
+        kept = 0.9 * state_dict[f"{name}.running_var"].astype("float64")
+        added = normalization.moving_variance.numpy() - kept
+        np.testing.assert_allclose(kept + added * n / (n - 1), variance, atol=1e-7)
+        assert np.abs(added / (n - 1)).max() > 1e-5
+
+
+# The golden model's finest scale alone: a model that is built fast.
+
+
+def _small_state_dict():
+    dropped = (
+        *("fullstage.branches.1.", "fullstage.branches.2.", "fullstage.fuse_layers."),
+        *("fullstage.post_fuse_layers.1.", "fullstage.post_fuse_layers.2."),
+        *("incre_modules.1.", "incre_modules.2.", "downsamp_modules."),
+    )
+    small = {k: v for k, v in _state_dict().items() if not k.startswith(dropped)}
+    small["final_layer.0.weight"] = small["final_layer.0.weight"][:, :16]
+    return small
+
+
+def _segmentation_state_dict(kernel_size=1):
+    heads = ("incre_modules.", "final_layer.", "classifier.")
+    small = {k: v for k, v in _small_state_dict().items() if not k.startswith(heads)}
+    shapes = {
+        "0.weight": (8, 8, 1, 1),
+        **{f"{n}": (8,) for n in ("0.bias", "1.weight", "1.bias", "1.running_mean")},
+        "1.running_var": (8,),
+        "3.weight": (5, 8, kernel_size, kernel_size),
+        "3.bias": (5,),
+    }
+    last = {
+        f"last_layer.{name}": arrays.fill(shape, k, 0.5) + 1
+        for k, (name, shape) in enumerate(shapes.items())
+    }
+    return {**small, **last}
+
+
+def _load_small(state_dict=None, **arguments):
+    solver = solvers.FixedPointIteration(max_iter=2, tol=None)
+    arguments = {"solver": solver, "gradient": "unrolled", **arguments}
+    return _load(
+        _small_state_dict() if state_dict is None else state_dict,
+        jacobian_regularizer=None,
+        **arguments,
+    )
+
+
+def test_what_is_no_weight_of_ours_is_ignored():
+    plain = _small_state_dict()
+    wrapped = {f"module.{name}": array for name, array in plain.items()}
+    wrapped["module.downsample.1.num_batches_tracked"] = np.array(7)
+    kernel = plain["fullstage.branches.0.blocks.0.conv1.weight"]
+    wrapped["module.fullstage_copy.branches.0.blocks.0.conv1.weight"] = kernel
+    wrapped["module.deq.func.branches.0.blocks.0.conv1.weight"] = kernel
+    given = {"NUM_CHANNELS": [8], "NUM_BLOCKS": (1,), "BIG_KERNELS": [1]}
+    given |= {"EXPANSION_FACTOR": 3, "WNORM": False, "NUM_CLASSES": 10}
+    given |= {"NUM_LAYERS": 4, "BLOCK": "BASIC", "DROPOUT": 0.5}
+    model, expected = _load_small(wrapped, **given), _load_small(plain)
+    for one, other in zip(model.get_weights(), expected.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert model.backbone.dropout == 0.5
+    assert expected.backbone.kernel_size == [[5, 3]]
+
+
+def test_everything_that_does_not_fit_is_named_in_one_error():
+    state_dict = _small_state_dict()
+    del state_dict["stage0.1.bias"]
+    del state_dict["incre_modules.0.0.bn2.running_var"]
+    state_dict["fullstage.extra"] = np.zeros(3)
+    state_dict["classifier.bias"] = np.zeros(7)
+    state_dict["downsample.0.weight"] = np.zeros((8, 4, 3, 3))
+    with pytest.raises(ValueError) as error:
+        _load_small(state_dict)
+    message = str(error.value)
+    assert "missing: incre_modules.0.0.bn2.running_var; missing: stage0.1.b" in message
+    assert "left over: fullstage.extra" in message
+    wrong = "downsample.0.weight, which is (8, 4, 3, 3) and not (8, 3, 3, 3)"
+    assert f"wrong shape: {wrong}" in message
+    assert "wrong shape: classifier.bias, which is (7,) and not (10,)" in message
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"num_chanels": [8]}, "Unknown argument `num_chanels`. Did you.*num_channels"),
+        ({"num_blocks": [2]}, r"say num_blocks=\[1\]. Received: num_blocks=\[2\]"),
+        ({"wnorm": True}, "The weights say wnorm=False. Received: wnorm=True"),
+        ({"final_chansize": 41}, "say final_chansize=40. Received: final_chansize=41"),
+        ({"num_classes": 11}, "classifies into 10 classes.*num_classes=11.*drop_head"),
+        ({"num_groups": 3}, "`groups` must be a positive even integer.*groups=3"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        _load_small(**arguments)
+
+
+def test_the_resolution_must_be_given():
+    with pytest.raises(ValueError, match="Give `downsample_times`: 0 for.*CIFAR-10"):
+        locuslab.load_mdeq(_small_state_dict(), num_groups=4)
+
+
+def test_further_downsamplings_have_names():
+    state_dict = _small_state_dict()
+    state_dict["downsample.DS3.weight"] = state_dict["downsample.3.weight"]
+    for name in ("weight", "bias", "running_mean", "running_var"):
+        state_dict[f"downsample.DS3-BN.{name}"] = state_dict[f"downsample.4.{name}"]
+    with pytest.raises(ValueError, match="The weights say downsample_times=3"):
+        _load_small(state_dict)
+    model = _load_small(state_dict, downsample_times=3)
+    assert model.backbone.num_downsamplings == 3
+    kernels = [unit.convolution.kernel.numpy() for unit in model.backbone.stem.units]
+    np.testing.assert_array_equal(kernels[1], kernels[2])
+
+
+@pytest.mark.parametrize("make", [_small_state_dict, _segmentation_state_dict])
+def test_a_new_head_for_other_classes(make):
+    state_dict = make()
+    model = _load_small(state_dict, num_classes=3, drop_head=True)
+    expected = _load_small(state_dict)
+    assert model.num_classes == 3
+    *weights, kernel, bias = model.get_weights()
+    for one, other in zip(weights, expected.get_weights()[:-2], strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert kernel.shape[-1] == len(bias) == 3
+
+
+@pytest.mark.parametrize("kernel_size", [1, 3])
+def test_segmentation(kernel_size):
+    state_dict = _segmentation_state_dict(kernel_size)
+    model = _load_small(state_dict)
+    assert isinstance(model, models.MDEQImageSegmenter)
+    assert model.backbone.batch_norm_momentum == 0.99
+    head, normalization = model.head, model.head.unit.normalization
+    found = {
+        "0.weight": head.unit.convolution.kernel.numpy().transpose(3, 2, 0, 1),
+        "0.bias": head.unit.convolution.bias,
+        "1.weight": normalization.gamma,
+        "1.bias": normalization.beta,
+        "1.running_mean": normalization.moving_mean,
+        "1.running_var": normalization.moving_variance,
+        "3.weight": head.classifier.kernel.numpy().transpose(3, 2, 0, 1),
+        "3.bias": head.classifier.bias,
+    }
+    for name, value in found.items():
+        expected = state_dict[f"last_layer.{name}"].astype("float32")
+        np.testing.assert_array_equal(value, expected)
+    assert model(_images("float32")).shape == (2, 32, 32, 5)
+
+
+@pytest.mark.parametrize("missing", ["classifier.", "fullstage.branches."])
+def test_another_checkpoint_is_refused(missing):
+    state_dict = _small_state_dict()
+    state_dict = {k: v for k, v in state_dict.items() if not k.startswith(missing)}
+    with pytest.raises(ValueError, match="sizes of an MDEQ are read from"):
+        _load_small(state_dict)
+
+
+def test_defaults_and_dtype():
+    model = locuslab.load_mdeq(
+        _small_state_dict(), downsample_times=1, dtype="mixed_bfloat16"
+    )
+    assert model.backbone.groups == 8
+    deq = model.backbone.deq
+    assert isinstance(deq.solver, solvers.Anderson)
+    assert isinstance(deq.gradient, gradients.NeumannGradient)
+    assert isinstance(deq.jacobian_regularizer, regularizers.ContractionRegularizer)
+    assert deq.compute_dtype == "bfloat16"

@@ -1,0 +1,34 @@
+"""The benchmark itself, on small models."""
+
+import json
+
+import pytest
+
+from training.benchmarks import resident_memory, timing
+from training.benchmarks.mdeq import main
+
+_EFFORT = timing.Effort(seconds=0.0, min_rounds=2, attempts=1)
+_SMALL = {"small": {"filters": (8, 16), "expansion": 2}}
+
+
+def test_step():
+    sizes = {"cells": _SMALL, "num_evaluations": 3, "batch": 2, "side": 4}
+    results = main.run(["step"], _EFFORT, {"step": sizes})
+    assert json.loads(json.dumps(results)) == results
+    assert results["step"]["small"]["ratio"]["median"] > 0
+    assert results["step"]["small"]["statistics"]["deq_evaluations"] <= 3
+
+
+@pytest.mark.skipif(
+    not resident_memory.is_available(), reason="no writable /proc/self/clear_refs"
+)
+@pytest.mark.slow
+def test_memory():
+    chosen = {
+        "MDEQ": {"preset": "mdeq_tiny_cifar10", "budget": 2},
+        "ResNet": {"network": "resnet_18", "upsampling": 4},
+    }
+    sizes = {"chosen": chosen, "batch": 2, "side": 16}
+    results = main.run(["memory"], _EFFORT, {"memory": sizes})
+    assert results["memory"]["MDEQ"] > 0
+    assert results["memory"]["ResNet"] > 0

@@ -1,0 +1,71 @@
+"""Shards of random JPEG images."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+
+def encoded_image(height, width, seed):
+    """Returns a JPEG file of smooth random colours."""
+    coarse = np.random.default_rng(seed).uniform(0, 255, (3, 4, 3))
+    image = tf.image.resize(coarse, (height, width), "bicubic")
+    return tf.io.encode_jpeg(tf.saturate_cast(image, tf.uint8), quality=95).numpy()
+
+
+def _feature(value):
+    if isinstance(value, bytes):
+        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
+
+
+def write_records(path, examples, image="image/encoded", compression="GZIP", **extra):
+    """Writes `(JPEG bytes, label)` pairs with extra features, or bytes as they are."""
+    with tf.io.TFRecordWriter(str(path), compression) as writer:
+        for example in examples:
+            if not isinstance(example, bytes):
+                encoded, label = example
+                features = {image: encoded, "label": label, **extra}
+                features = {key: _feature(value) for key, value in features.items()}
+                example = tf.train.Example(
+                    features=tf.train.Features(feature=features)
+                ).SerializeToString()
+            writer.write(example)
+
+
+@pytest.fixture(name="encoded_image", scope="session")
+def encoded_image_fixture():
+    return encoded_image
+
+
+@pytest.fixture(name="write_records", scope="session")
+def write_records_fixture():
+    return write_records
+
+
+@pytest.fixture(scope="session")
+def sizes():
+    """`(height, width)` of the images of a shard, the largest of them first."""
+    return [(50, 70), (33, 21), (24, 24), (20, 61), (41, 38)]
+
+
+@pytest.fixture(scope="session")
+def shard_examples(sizes):
+    """Makes the examples of one shard: image `k` has the label `first + k`."""
+
+    def make(first):
+        return [
+            (encoded_image(*size, seed=first + k), first + k)
+            for k, size in enumerate(sizes)
+        ]
+
+    return make
+
+
+@pytest.fixture
+def folder(tmp_path, shard_examples):
+    """Training shards of the labels 0 ... 4 and 5 ... 9, a test shard as the first."""
+    for shard in range(2):
+        path = tmp_path / f"imagenette-train-{shard:05d}.tfrecord.gz"
+        write_records(path, shard_examples(5 * shard))
+    write_records(tmp_path / "imagenette-test-00000.tfrecord.gz", shard_examples(0))
+    return tmp_path

@@ -1,0 +1,63 @@
+"""Shards of small images with labels, as those of Cityscapes."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+IMAGE_SIZE = (8, 12)
+
+
+def png(pixels):
+    """Returns the PNG file of a uint8 array."""
+    return tf.io.encode_png(pixels).numpy()
+
+
+def pixels(seed):
+    """Returns an image and its label ids."""
+    generator = np.random.default_rng(seed)
+    image = generator.integers(0, 256, (*IMAGE_SIZE, 3), "uint8")
+    return image, generator.integers(0, 34, (*IMAGE_SIZE, 1), "uint8")
+
+
+def write_shard(path, examples, names=("image/encoded", "label/encoded"), gzip=True):
+    """Writes pairs of files, or records as they are."""
+    with tf.io.TFRecordWriter(str(path), "GZIP" if gzip else "") as writer:
+        for example in examples:
+            if not isinstance(example, bytes):
+                features = {
+                    name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[file]))
+                    for name, file in zip(names, example, strict=True)
+                }
+                example = tf.train.Example(
+                    features=tf.train.Features(feature=features)
+                ).SerializeToString()
+            writer.write(example)
+
+
+@pytest.fixture(scope="session", name="png")
+def png_fixture():
+    return png
+
+
+@pytest.fixture(scope="session", name="pixels")
+def pixels_fixture():
+    return pixels
+
+
+@pytest.fixture(scope="session", name="write_shard")
+def write_shard_fixture():
+    return write_shard
+
+
+@pytest.fixture(scope="session")
+def shards(tmp_path_factory):
+    """Training shards of the images 0 ... 2 and 3 ... 4, a validation shard of 5."""
+    folder = tmp_path_factory.mktemp("cityscapes")
+    for name, seeds in {
+        "train-00000": (0, 1, 2),
+        "train-00001": (3, 4),
+        "validation-00000": (5,),
+    }.items():
+        examples = [tuple(map(png, pixels(seed))) for seed in seeds]
+        write_shard(folder / f"cityscapes-{name}.tfrecord.gz", examples)
+    return folder

@@ -1,0 +1,210 @@
+import functools
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from training.data import damage, segmentation
+from training.data.segmentation import cityscapes
+from training.errors import InputError
+from training.experiments.mdeq_segmentation_schema import SegmentationDataConfig
+
+SCORED = [7, 8, 11, 12, 13, 17, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 31, 32, 33]
+
+
+def load(folder, **arguments):
+    config = SegmentationDataConfig(
+        name="cityscapes",
+        directory=None if folder is None else str(folder),
+        image_size=[8, 12],
+        batch_size=2,
+        **arguments,
+    )
+    return segmentation.load(config)
+
+
+def images_of(split):
+    return [image for image, _ in split.in_order().as_numpy_iterator()]
+
+
+def test_label_ids():
+    table = cityscapes.train_ids()
+    np.testing.assert_array_equal(table[SCORED], np.arange(19))
+    others = np.setdiff1d(np.arange(34), SCORED)
+    assert set(table[others]) == {255}
+    assert table[255] == 255
+    assert set(table[34:255]) == {-1}
+
+
+def test_classes():
+    names = cityscapes.CLASSES.names
+    assert (names[0], names[13], names[18]) == ("road", "car", "bicycle")
+    assert cityscapes.CLASSES.palette[13] == (0, 0, 142)
+
+
+def test_folder(shards, pixels):
+    data = load(shards)
+    assert (len(data.training), len(data.test)) == (5, 1)
+    examples = list(data.training.in_order().as_numpy_iterator())
+    for seed, (image, labels) in enumerate(examples):
+        expected_image, label_ids = pixels(seed)
+        np.testing.assert_array_equal(image, expected_image)
+        np.testing.assert_array_equal(labels, cityscapes.train_ids()[label_ids[..., 0]])
+        assert labels.dtype == np.uint8
+
+
+def test_images_may_be_jpeg(tmp_path, shards, png, pixels, write_shard):
+    image, label_ids = pixels(0)
+    encoded = tf.io.encode_jpeg(image, quality=100).numpy()
+    shutil.copytree(shards, tmp_path, dirs_exist_ok=True)
+    path = tmp_path / "cityscapes-validation-00000.tfrecord.gz"
+    write_shard(path, [(encoded, png(label_ids))])
+    (received,) = images_of(load(tmp_path).test)
+    expected = tf.io.decode_jpeg(encoded, dct_method="INTEGER_ACCURATE")
+    np.testing.assert_array_equal(received, expected)
+
+
+def test_parts_go_over_shards(shards, pixels):
+    part = load(shards, train_examples=4).training.part(2, None)
+    assert len(part) == 2
+    for image, seed in zip(images_of(part), (2, 3), strict=True):
+        np.testing.assert_array_equal(image, pixels(seed)[0])
+
+
+def test_order_is_a_function_of_the_key(shards):
+    split = load(shards).training
+
+    def order(*key):
+        stream = split.shuffled(tf.constant(key, tf.int64))
+        return [int(image.sum()) for image, _ in stream.as_numpy_iterator()]
+
+    original = [int(image.sum()) for image in images_of(split)]
+    orders = [order(0, epoch) for epoch in range(3)]
+    assert all(sorted(one) == sorted(original) for one in orders)
+    assert len(set(map(tuple, orders))) > 1
+    assert order(0, 1) == orders[1]
+
+
+def test_missing_files(tmp_path):
+    with pytest.raises(InputError, match="does not exist"):
+        load(tmp_path / "missing")
+    with pytest.raises(InputError, match="no file named cityscapes-train-.*is empty"):
+        load(tmp_path)
+
+
+def test_truncated_shard(tmp_path, shards):
+    shutil.copytree(shards, tmp_path, dirs_exist_ok=True)
+    path = tmp_path / "cityscapes-train-00001.tfrecord.gz"
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(InputError, match="train-00001.*truncated"):
+        load(tmp_path)
+
+
+@pytest.fixture
+def read_damaged(tmp_path, shards, png, pixels, write_shard):
+    """Reads a validation shard of a good record and one with other bytes."""
+
+    def read(change):
+        image, label_ids = pixels(0)
+        good = (png(image), png(label_ids))
+        shutil.copytree(shards, tmp_path, dirs_exist_ok=True)
+        path = tmp_path / "cityscapes-validation-00000.tfrecord.gz"
+        write_shard(path, [good, change(*good)])
+        images_of(load(tmp_path).test)
+
+    return read
+
+
+def corrupt(encoded):
+    middle = len(encoded) // 2
+    return encoded[:middle] + bytes(8) + encoded[middle + 8 :]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda image, labels: (corrupt(image), labels), "image/encoded.*damaged"),
+        (lambda image, labels: (image, corrupt(labels)), "label/encoded.*damaged"),
+        (lambda image, labels: (image, labels[:20]), "label/encoded.*damaged"),
+        (lambda image, labels: (image, image), "label/encoded.*must have 1 channels"),
+        (lambda image, labels: b"no example", "not an example of"),
+    ],
+    ids=["image", "labels", "truncated", "colours", "record"],
+)
+def test_damage_names_the_record(read_damaged, change, words):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"(?s){words}") as error:
+        read_damaged(change)
+    assert "cityscapes-validation-00000.tfrecord.gz" in str(error.value)
+    assert "[1]" in str(error.value).replace("\n", "")
+
+
+def test_damage_is_an_error_of_the_input(read_damaged):
+    words = "damaged. `image/encoded` is .*validation-00000.tfrecord.gz 1"
+    with pytest.raises(InputError, match=words), damage.reported():
+        read_damaged(lambda image, labels: (image[:30], labels))
+
+
+def test_labels_out_of_range(read_damaged, png):
+    def change(image, labels):
+        return image, png(np.full((8, 12, 1), 34, "uint8"))
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must be label ids"):
+        read_damaged(change)
+
+
+def test_images_of_another_size(read_damaged, png):
+    def change(image, labels):
+        return png(np.zeros((8, 16, 3), "uint8")), labels
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="(?s)size.*8, 12.*8 16 3"):
+        read_damaged(change)
+
+
+@pytest.fixture
+def tfds_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        tfds, "builder", functools.partial(tfds.builder, data_dir=tmp_path)
+    )
+    return tmp_path
+
+
+def test_tfds_needs_a_manual_download(tfds_folder):
+    words = "could not prepare cityscapes/semantic.*leftImg8bit.*data.directory"
+    with pytest.raises(InputError, match=f"(?s){words}"):
+        load(None)
+
+
+def test_shards_of_tfds(tfds_folder, png, pixels, write_shard):
+    folder = tfds_folder / "cityscapes" / "semantic_segmentation" / "1.0.0"
+    folder.mkdir(parents=True)
+    infos = []
+    for split, seeds in (("train", (0, 1)), ("validation", (2,))):
+        template = tfds.core.ShardedFileTemplate(
+            dataset_name="cityscapes",
+            data_dir=folder,
+            split=split,
+            filetype_suffix="tfrecord",
+        )
+        write_shard(
+            template.sharded_filepath(shard_index=0, num_shards=1),
+            [tuple(map(png, pixels(seed))) for seed in seeds],
+            names=("image_left", "segmentation_label"),
+            gzip=False,
+        )
+        infos.append(
+            tfds.core.SplitInfo(
+                name=split,
+                shard_lengths=[len(seeds)],
+                num_bytes=0,
+                filename_template=template,
+            )
+        )
+    features = tfds.builder("cityscapes/semantic_segmentation").info.features
+    tfds.folder_dataset.write_metadata(
+        data_dir=folder, features=features, split_infos=infos, check_data=False
+    )
+    data = load(None)
+    assert (len(data.training), len(data.test)) == (2, 1)
+    np.testing.assert_array_equal(images_of(data.test)[0], pixels(2)[0])

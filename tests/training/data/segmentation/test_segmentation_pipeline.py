@@ -1,0 +1,61 @@
+import numpy as np
+import pytest
+
+from training.data import segmentation
+from training.experiments.mdeq_segmentation_schema import (
+    SegmentationAugmentationConfig,
+    SegmentationDataConfig,
+)
+
+AUGMENTATION = SegmentationAugmentationConfig(random_scale=True, horizontal_flip=True)
+
+
+@pytest.fixture(scope="module", params=["memory", "shards"])
+def split(request, shards):
+    source = {"image_size": [8, 16], "train_examples": 5}
+    if request.param == "shards":
+        source = {"name": "cityscapes", "directory": str(shards), "image_size": [8, 12]}
+    return segmentation.load(SegmentationDataConfig(batch_size=2, **source)).training
+
+
+def batches(split, epochs, seed=0):
+    stream = segmentation.training_batches(split, 2, AUGMENTATION, (4, 8), seed, epochs)
+    return list(stream.as_numpy_iterator())
+
+
+def test_resumed_streams_go_on(split):
+    whole = batches(split, range(3))
+    assert len(whole) == 3 * segmentation.steps_per_epoch(split, 2) == 6
+    for one, other in zip(whole[2:], batches(split, range(1, 3)), strict=True):
+        for part, same in zip(one, other, strict=True):
+            np.testing.assert_array_equal(part, same)
+    assert any(np.any(a[0] != b[0]) for a, b in zip(whole[:2], whole[2:4], strict=True))
+
+
+def test_another_seed_is_another_stream(split):
+    (one, _), (other, _) = batches(split, range(1))[0], batches(split, range(1), 1)[0]
+    assert np.any(one != other)
+
+
+def test_shapes_and_dtypes(split):
+    for images, labels in batches(split, range(1)):
+        assert (images.shape, images.dtype) == ((2, 4, 8, 3), np.float32)
+        assert (labels.shape, labels.dtype) == ((2, 4, 8), np.int32)
+    element = segmentation.evaluation_batches(split, 2).element_spec
+    assert element[0].shape[1:] == (8, *split_width(split), 3)
+
+
+def split_width(split):
+    return (split.images.shape[2],) if hasattr(split, "images") else (12,)
+
+
+def test_evaluation_takes_all_images_as_they_are(split):
+    images, labels = (
+        np.concatenate(part)
+        for part in zip(
+            *segmentation.evaluation_batches(split, 2).as_numpy_iterator(), strict=True
+        )
+    )
+    assert len(images) == len(labels) == len(split) == 5
+    for image, expected in zip(images, split.in_order(), strict=True):
+        np.testing.assert_array_equal(image, expected[0])

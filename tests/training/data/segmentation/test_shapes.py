@@ -1,0 +1,71 @@
+import numpy as np
+import pytest
+
+from training.data import segmentation
+from training.data.segmentation import shapes
+from training.errors import InputError
+from training.experiments.mdeq_segmentation_schema import SegmentationDataConfig
+
+
+def test_an_example_is_a_function_of_its_place():
+    first = shapes.example("train", 3, (16, 32))
+    for again, part in zip(shapes.example("train", 3, (16, 32)), first, strict=True):
+        np.testing.assert_array_equal(again, part)
+    for split, index in (("train", 4), ("test", 3)):
+        assert np.any(shapes.example(split, index, (16, 32))[0] != first[0])
+
+
+def test_default_data():
+    data = segmentation.load(SegmentationDataConfig())
+    assert (len(data.training), len(data.test), len(data.validation)) == (256, 64, 64)
+    assert data.training.images.shape == (256, 64, 128, 3)
+    assert data.image_size == data.crop_size == (64, 128)
+    labels = data.training.labels
+    assert set(np.unique(labels)) == {0, 1, 2, 3, 255}
+    shares = np.bincount(labels.ravel(), minlength=256)[[0, 1, 2, 3, 255]] / labels.size
+    assert np.all(shares[1:4] > 0.05), "every class must be frequent enough to learn"
+    assert 0.02 < shares[4] < 0.2
+    pixels = data.training.images.astype("float32")
+    assert abs(pixels.mean() - data.mean[0]) < 15
+    assert abs(pixels.std() - data.standard_deviation[0]) < 15
+
+
+def test_edges_are_ignored():
+    _, labels = shapes.example("train", 0, (32, 64))
+    known = np.where(labels == 255, -1, labels.astype(int))
+    for one, other in ((known[1:], known[:-1]), (known[:, 1:], known[:, :-1])):
+        differ = one != other
+        assert np.all((one[differ] == -1) | (other[differ] == -1))
+
+
+def test_sizes_and_counts():
+    data = segmentation.load(
+        SegmentationDataConfig(
+            image_size=[16, 32],
+            crop_size=[8, 16],
+            train_examples=9,
+            test_examples=5,
+            validation_examples=2,
+        )
+    )
+    assert (len(data.training), len(data.test), len(data.validation)) == (9, 5, 2)
+    assert data.test.images.shape == (5, 16, 32, 3)
+    assert data.crop_size == (8, 16)
+    assert len(data.classes) == len(data.classes.palette) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"directory": "/data"}, "no `data.directory`.*directory='/data'"),
+        (
+            {"image_size": [64]},
+            r"data.image_size.*\[height, width\].*image_size=\[64\]",
+        ),
+        ({"batch_size": 300}, "at most 256.*batch_size=300"),
+        ({"validation_examples": 65}, "at most 64.*validation_examples=65"),
+    ],
+)
+def test_what_cannot_be_loaded(arguments, words):
+    with pytest.raises(InputError, match=words):
+        segmentation.load(SegmentationDataConfig(**arguments))

@@ -1,0 +1,228 @@
+import copy
+import json
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras import models
+from training import config as configs
+from training import data as datasets
+from training.cli import main
+from training.errors import InputError
+from training.experiments import mdeq_classification
+from training.experiments.mdeq_classification.build import build_explicit, build_mdeq
+from training.report import report
+from training.train import train
+from training.work_directory import WorkDirectory
+
+SMALL = {
+    "experiment": "mdeq_classification",
+    "tensorboard": False,
+    "data": {"batch_size": 24, "train_examples": 48, "test_examples": 20},
+    "model": {
+        "filters": [8, 8],
+        "head_filters": [2, 4],
+        "final_filters": 16,
+        "expansion": 1,
+        "groups": 4,
+        "num_downsamplings": 0,
+        "dropout": 0.1,
+        "solver": {"class_name": "anderson", "max_iter": 4},
+        "gradient": "phantom",
+        "jacobian_regularizer": None,
+    },
+    "optimizer": {"learning_rate": 0.01},
+    "phases": [{"epochs": 1}],
+    "evaluation": {"budgets": [1, 4], "num_samples": 8, "max_iter": 5},
+}
+
+
+@pytest.fixture
+def small():
+    return copy.deepcopy(SMALL)
+
+
+def _run(mapping, path):
+    directory = WorkDirectory.start(path, configs.resolve(mapping))
+    mdeq_classification.run(directory.config, directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A finished run. Tests only read it."""
+    mapping = {**copy.deepcopy(SMALL), "variants": {"mdeq": {}}}
+    return _run(mapping, tmp_path_factory.mktemp("mdeq") / "run")
+
+
+def _data(mapping):
+    return datasets.load(configs.resolve(mapping).data)
+
+
+def _evaluation(directory, name):
+    return json.loads((directory.run(name) / "evaluation.json").read_text())
+
+
+def test_table(finished):
+    rows = _evaluation(finished, "mdeq")["budgets"]
+    assert [row["budget"] for row in rows] == [1, 4]
+    assert rows[0]["residual"] > rows[1]["residual"]
+    assert "test accuracy [%] at NFE" in report(finished)
+
+
+@pytest.mark.slow
+def test_explicit_network_in_its_place(small, tmp_path):
+    explicit = {"network": "resnet_18", "upsampling": 2}
+    small["variants"] = {"resnet": {"model.explicit": explicit}}
+    directory = _run(small, tmp_path / "run")
+    (row,) = _evaluation(directory, "resnet")["budgets"]
+    assert row["budget"] == 18
+    assert row["residual"] is None
+    assert 0 <= row["accuracy"] <= 1
+    header = (directory.run("resnet") / "history.csv").read_text().splitlines()[0]
+    assert "spectral_radius" not in header
+    assert not (directory.run("resnet") / "diagnosis.json").exists()
+
+
+def test_accuracy_is_keras_own(finished):
+    model = keras.models.load_model(finished.run("mdeq") / "model.keras", compile=False)
+    assert isinstance(model, models.MDEQImageClassifier)
+    test = _data(SMALL).test
+    model.compile(
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+    logs = model.evaluate(test.images, test.labels, verbose=0, return_dict=True)
+    row = _evaluation(finished, "mdeq")["budgets"][1]
+    assert row["accuracy"] == pytest.approx(logs["accuracy"], abs=1e-6)
+    assert row["residual"] == pytest.approx(logs["deq_residual"], rel=1e-3)
+
+
+def test_history_has_the_diagnostics(finished):
+    header = (finished.run("mdeq") / "history.csv").read_text().splitlines()[0]
+    assert "spectral_radius" in header
+    assert "jacobian" in header
+
+
+def test_export_takes_raw_pixels(finished, tmp_path, capsys):
+    arguments = ["--variant", "mdeq", "--out", str(tmp_path / "export")]
+    assert main(["export", str(finished.path), *arguments]) == 0
+    images = _data(SMALL).test.images[:3]
+    path = finished.run("mdeq") / "model.keras"
+    model = keras.models.load_model(path, compile=False)
+    exported = tf.saved_model.load(tmp_path / "export")
+    received = exported.serve(tf.cast(images, tf.float32))
+    np.testing.assert_allclose(received, model.predict(images, verbose=0), atol=1e-4)
+
+
+@pytest.mark.slow
+def test_the_saved_model_loads_in_a_new_process(finished):
+    path = finished.run("mdeq") / "model.keras"
+    script = (
+        "import keras, numpy, deq_keras.models\n"
+        f"model = keras.models.load_model({str(path)!r}, compile=False)\n"
+        "print(model.predict(numpy.zeros((1, 8, 8, 1), 'uint8'), verbose=0).shape)"
+    )
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert "(1, 10)" in done.stdout, done.stderr
+
+
+def test_resumed_run_ends_like_an_uninterrupted_one(small, tmp_path, monkeypatch):
+    small["phases"] = [{"epochs": 2}]
+    # The diagnosis of every epoch takes most of the time.
+    job_cls = mdeq_classification.MDEQJob
+    monkeypatch.setattr(job_cls, "callbacks", lambda self, model: [])
+    config = configs.resolve(small)
+
+    def job(path):
+        directory = WorkDirectory.start(path, config)
+        return mdeq_classification.job(directory, "model"), directory.run("model")
+
+    whole, _ = train(*job(tmp_path / "whole"))
+    interrupted, folder = job(tmp_path / "interrupted")
+    build = interrupted.build
+
+    def first_epoch():
+        model, optimizer, spans = build()
+        return model, optimizer, [spans[0]._replace(epochs=range(0, 1))]
+
+    interrupted.build = first_epoch
+    train(interrupted, folder)
+    (folder / "model.keras").unlink()
+    interrupted.build = build
+    resumed, _ = train(interrupted, folder)
+    for one, other in zip(whole.get_weights(), resumed.get_weights(), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_starts_from_the_backbone_of_another(finished, small):
+    path = str(finished.run("mdeq") / "model.keras")
+    small["model"]["initial_weights"] = path
+    small["model"]["head_filters"] = [4, 4]
+    model = build_mdeq(configs.resolve(small).model, _data(small), "float32")
+    expected = keras.models.load_model(path, compile=False).backbone.get_weights()
+    for one, other in zip(model.backbone.get_weights(), expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"groups": 3}, "even"),
+        ({"filters": [8, 8, 8, 8, 8]}, "divisible by 16"),
+        ({"head_filters": []}, "one entry for each scale"),
+        ({"head_filters": [2]}, "2 maps"),
+        ({"initial_weights": "nothing.keras"}, "initial_weights"),
+        ({"solver": {"class_name": "anderson", "max_iterations": 3}}, "max_iterations"),
+    ],
+)
+def test_bad_models_are_refused(small, changes, words):
+    small["model"].update(changes)
+    with pytest.raises(InputError, match=words):
+        build_mdeq(configs.resolve(small).model, _data(small), "float32")
+
+
+def test_weights_of_another_model_are_refused(finished, small):
+    small["model"]["initial_weights"] = str(finished.run("mdeq") / "model.keras")
+    small["model"]["expansion"] = 2
+    with pytest.raises(InputError, match="same backbone"):
+        build_mdeq(configs.resolve(small).model, _data(small), "float32")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "network, num_parameters",
+    [("resnet_18", 11_175_370), ("densenet_121", 6_957_706)],
+)
+def test_explicit_networks(small, network, num_parameters):
+    small["model"]["explicit"] = {"network": network, "upsampling": 2}
+    config = configs.resolve(small)
+    data = _data(small)._replace(mean=(0.0,) * 3, standard_deviation=(1.0,) * 3)
+    images = np.zeros((2, 16, 16, 3), "uint8")
+    data = data._replace(training=datasets.Split(images, np.zeros(2, "int32")))
+    model = build_explicit(config.model, data, "float32")
+    trainable = sum(np.prod(weight.shape) for weight in model.trainable_weights)
+    assert trainable == pytest.approx(num_parameters, rel=0.002)
+    assert model.output_shape == (None, 10)
+    assert keras.config.dtype_policy().name == "float32"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"filters": []},
+        {"filters": [0]},
+        {"explicit": {"network": "resnet_19"}},
+        {"explicit": {"network": "resnet_18", "upsampling": 0}},
+        {"num_branches": 2},
+    ],
+)
+def test_bad_configs_are_refused(small, change):
+    small["model"].update(change)
+    with pytest.raises(InputError):
+        configs.resolve(small)

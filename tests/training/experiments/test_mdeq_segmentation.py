@@ -1,0 +1,272 @@
+import copy
+import csv
+import json
+import shutil
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras import models
+from training import config as configs
+from training.cli import main
+from training.data import segmentation
+from training.errors import InputError
+from training.experiments import mdeq_segmentation
+from training.experiments.mdeq_segmentation.build import build_loss, build_segmenter
+from training.experiments.mdeq_segmentation.job import MDEQSegmentationJob
+from training.experiments.mdeq_segmentation.measure import BudgetPredictor
+from training.train import train
+from training.work_directory import WorkDirectory
+
+# Keras does not compile loaded models whose `compile` is their own; none has to be.
+pytestmark = [
+    pytest.mark.filterwarnings(r"ignore:`compile\(\)` was not called:UserWarning"),
+    pytest.mark.filterwarnings("ignore:Skipping variable loading for opt:UserWarning"),
+]
+
+SMALL = {
+    "experiment": "mdeq_segmentation",
+    "tensorboard": False,
+    "data": {
+        "image_size": [16, 32],
+        "crop_size": [16, 16],
+        "batch_size": 2,
+        "evaluation_batch_size": 2,
+        "train_examples": 4,
+        "test_examples": 3,
+        "validation_examples": 2,
+        "augmentation": {"random_scale": True, "horizontal_flip": True},
+    },
+    "model": {
+        "filters": [8, 16],
+        "expansion": 1,
+        "num_downsamplings": 1,
+        "dropout": 0.1,
+        "batch_norm_momentum": 0.5,
+        "solver": {"class_name": "fixed_point_iteration", "max_iter": 3},
+        "gradient": "neumann",
+        "jacobian_regularizer": None,
+    },
+    "class_weights": [0.5, 1.0, 1.0, 1.5],
+    "optimizer": {"learning_rate": 0.01},
+    "phases": [{"epochs": 1}],
+    "evaluation": {
+        "budgets": [1, 3],
+        "num_samples": 2,
+        "max_iter": 4,
+        "num_overlays": 1,
+    },
+}
+
+
+@pytest.fixture
+def small():
+    return copy.deepcopy(SMALL)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The work directory of a model trained for two steps. Tests only read it."""
+    path = tmp_path_factory.mktemp("segmentation") / "run"
+    directory = WorkDirectory.start(path, configs.resolve(copy.deepcopy(SMALL)))
+    mdeq_segmentation.run(directory.config, directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def trained(finished):
+    """Its job and its model."""
+    job = mdeq_segmentation.job(finished, "model")
+    path = finished.run("model") / "model.keras"
+    return job, keras.models.load_model(path, compile=False)
+
+
+def rows(directory):
+    result = json.loads((directory.run("model") / "evaluation.json").read_text())
+    return result["budgets"]
+
+
+def test_history(finished):
+    with (finished.run("model") / "history.csv").open() as lines:
+        (row,) = csv.DictReader(lines)
+    assert 0 < float(row["loss"]) < 3
+    assert 0 < float(row["val_mean_iou"]) < 1
+    assert float(row["deq_spectral_radius"]) > 0
+
+
+def test_budgets(finished):
+    received = rows(finished)
+    assert [row["budget"] for row in received] == [1, 3]
+    for row in received:
+        assert list(row["class_iou"]) == ["background", "rectangle", "disc", "triangle"]
+        known = [value for value in row["class_iou"].values() if value is not None]
+        assert row["mean_iou"] == pytest.approx(np.mean(known))
+        assert 0 < row["pixel_accuracy"] < 1
+        assert 1 <= row["evaluations"] <= row["budget"]
+
+
+def test_the_trained_budget_scores_as_keras(finished, trained):
+    job, model = trained
+    job.compile(model, keras.optimizers.SGD())
+    result = model.evaluate(
+        segmentation.evaluation_batches(job.data.test, 3), return_dict=True, verbose=0
+    )
+    assert result["mean_iou"] == pytest.approx(rows(finished)[1]["mean_iou"], rel=1e-5)
+
+
+def test_diagnosis(finished):
+    diagnosis = json.loads((finished.run("model") / "diagnosis.json").read_text())
+    assert len(diagnosis["residual_quantiles"]) == 4
+    assert diagnosis["spectral_radius"]["mean"] > 0
+
+
+def test_overlays(finished, trained):
+    job, _ = trained
+    folder = finished.run("model") / "overlays"
+    names = sorted(file.name for file in folder.iterdir())
+    assert names == ["000-labels.png", "000-predicted.png"]
+    image, labels = (part[0] for part in job.data.test)
+    overlay = tf.io.decode_png((folder / "000-labels.png").read_bytes()).numpy()
+    np.testing.assert_array_equal(overlay[labels == 255], image[labels == 255])
+    colours = np.array(job.data.classes.palette)[labels[labels != 255]]
+    mixed = (image[labels != 255] + colours) / 2
+    np.testing.assert_allclose(overlay[labels != 255], mixed, atol=0.5)
+
+
+def test_windows_of_evaluation(trained):
+    """Two windows side by side are two solves; one of the image's size is the image."""
+    job, model = trained
+    images, _ = next(iter(job.batches(model, job.data.test)))
+    predictor = BudgetPredictor(job.parts(model))
+    whole, statistics = predictor.predict(images, 3)
+    assert statistics["evaluations"].shape == (2,)
+    predictor.window = predictor.stride = (16, 32)
+    once, _ = predictor.predict(images, 3)
+    np.testing.assert_array_equal(once, whole)
+    predictor.window = predictor.stride = (16, 16)
+    halves, statistics = predictor.predict(images, 3)
+    assert halves.shape == whole.shape
+    assert statistics["evaluations"].shape == (4,)
+
+
+def test_evaluate_and_report(finished, tmp_path, capsys):
+    path = shutil.copytree(finished.path, tmp_path / "run")
+    assert main(["evaluate", str(path), "--budgets", "2"]) == 0
+    output = capsys.readouterr().out
+    assert "mean IoU [%] at NFE" in output
+    assert main(["report", str(path)]) == 0
+    assert capsys.readouterr().out == output
+    assert (path / "mean_iou.png").is_file()
+
+
+def test_export_takes_raw_images_of_any_size(finished, trained, tmp_path):
+    job, model = trained
+    arguments = ["export", str(finished.path), "--out", str(tmp_path / "exported")]
+    assert main(arguments) == 0
+    exported = tf.saved_model.load(tmp_path / "exported")
+    for size in ((16, 32), (8, 12)):
+        pixels = np.random.default_rng(0).uniform(0, 255, (1, *size, 3))
+        pixels = pixels.astype("float32")
+        logits = exported.serve(pixels)
+        assert logits.shape == (1, *size, 4)
+        expected = model(model.preprocessor(pixels), training=False)
+        np.testing.assert_allclose(logits, expected, atol=1e-3)
+
+
+def test_starts_from_another_run(finished, trained, small):
+    small["model"]["initial_weights"] = str(finished.run("model") / "model.keras")
+    job, donor = trained
+    model = build_segmenter(configs.resolve(small), job.data)
+    for weight, expected in zip(
+        model.backbone.get_weights(), donor.backbone.get_weights(), strict=True
+    ):
+        np.testing.assert_array_equal(weight, expected)
+
+
+@pytest.mark.slow
+def test_starts_from_a_classifier(small, tmp_path):
+    config = configs.resolve(small)
+    data = segmentation.load(config.data)
+    donor = build_segmenter(config, data).backbone
+    classifier = models.MDEQImageClassifier(donor, 5, (8, 16), 8)
+    path = str(tmp_path / "classifier.keras")
+    classifier.save(path)
+    small["model"]["initial_weights"] = path
+    model = build_segmenter(configs.resolve(small), data)
+    for weight, expected in zip(
+        model.backbone.get_weights(), donor.get_weights(), strict=True
+    ):
+        np.testing.assert_array_equal(weight, expected)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("data.crop_size", [16, 18], r"data.crop_size.*divisible by 4.*\[16, 18\]"),
+        ("data.image_size", [18, 32], "data.image_size.*divisible by 4"),
+        ("evaluation.window", [8, 6], "evaluation.window.*divisible by 4"),
+        ("evaluation.window", [8, 64], r"evaluation.window.*at most.*\[16, 32\]"),
+        ("evaluation.stride", [8, 8], "stride.*needs an `evaluation.window`"),
+        ("class_weights", [1.0, 2.0], "each of the 4 classes.*Received: 2 entries"),
+        ("class_weights", [1.0, 0.0], "class_weights.1.*> 0"),
+        ("ohem", {"treshold": 0.5}, "Did you mean `ohem.threshold`"),
+        ("data.name", "city", "cityscapes"),
+        ("model.groups", 5, "`model`"),
+        ("model.kernel_size", 0, "kernel_size"),
+    ],
+)
+def test_what_cannot_be_made(small, tmp_path, path, value, words):
+    with pytest.raises(InputError, match=f"(?s){words}"):
+        config = configs.resolve(small, [(path, value)])
+        data = segmentation.load(config.data)
+        MDEQSegmentationJob(config, data, tmp_path).build()
+
+
+def test_gaps_between_windows(small, tmp_path):
+    small["evaluation"] |= {"window": [8, 16], "stride": [8, 20]}
+    config = configs.resolve(small)
+    job = MDEQSegmentationJob(config, segmentation.load(config.data), tmp_path)
+    with pytest.raises(InputError, match=r"stride.*\[8, 16\].*gaps.*\[8, 20\]"):
+        job.build()
+
+
+def test_hard_examples_reach_the_loss(small):
+    config = configs.resolve(small, [("ohem", {"keep": 7})])
+    loss = build_loss(config, segmentation.load(config.data))
+    assert (loss.threshold, loss.keep) == (0.9, 7)
+    assert loss.class_weights == SMALL["class_weights"]
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_ends_like_an_uninterrupted_one(small, tmp_path):
+    small["phases"] = [{"epochs": 2}]
+    config = configs.resolve(small)
+    whole = WorkDirectory.start(tmp_path / "whole", config)
+    train(mdeq_segmentation.job(whole, "model"), whole.run("model"))
+
+    class Interruption(Exception):
+        pass
+
+    parts = WorkDirectory.start(tmp_path / "parts", config)
+    job = mdeq_segmentation.job(parts, "model")
+    make = job.callbacks
+
+    def stop(epoch, _):
+        if epoch == 1:
+            raise Interruption
+
+    job.callbacks = lambda model: [
+        *make(model),
+        keras.callbacks.LambdaCallback(on_epoch_begin=stop),
+    ]
+    with pytest.raises(Interruption):
+        train(job, parts.run("model"))
+    train(mdeq_segmentation.job(parts, "model"), parts.run("model"))
+    with (
+        np.load(whole.run("model") / "checkpoint.npz") as expected,
+        np.load(parts.run("model") / "checkpoint.npz") as received,
+    ):
+        for name in set(expected.files) - {"history"}:
+            np.testing.assert_array_equal(received[name], expected[name])

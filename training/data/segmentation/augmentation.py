@@ -1,0 +1,71 @@
+"""Random changes of an image together with the labels of its pixels."""
+
+import tensorflow as tf
+
+from training.data.segmentation.classes import IGNORED
+
+# Scales 0.5, 0.6 ... 2.1.
+_NUM_SCALES = 17
+
+
+def augment(image, labels, config, crop_size, key):
+    """Returns a randomly scaled, cropped and mirrored image and its labels.
+
+    Images become smaller or larger with bilinear, labels with nearest interpolation,
+    both with half-pixel centers. Where the image is smaller than the crop, black pixels
+    with the label 255 are added below and to the right.
+
+    Args:
+        image: uint8 tensor `(height, width, 3)`, not yet normalised.
+        labels: uint8 tensor `(height, width)`.
+        config: a `SegmentationAugmentationConfig`.
+        crop_size: `(height, width)`.
+        key: int64 tensor of shape `(2,)`. The result is a function of it.
+
+    Returns:
+        float32 tensor `(*crop_size, 3)` and uint8 tensor `crop_size`.
+    """
+    scale_key, crop_key, flip_key = tf.unstack(tf.random.split(key, 3))
+    labels = labels[..., tf.newaxis]
+    image = tf.cast(image, tf.float32)
+    if config.random_scale:
+        image, labels = _scaled(image, labels, scale_key)
+    image, labels = _cropped(image, labels, crop_size, crop_key)
+    if config.horizontal_flip:
+        is_mirrored = tf.random.stateless_uniform([], flip_key) < 0.5
+        image, labels = (
+            tf.where(is_mirrored, tf.reverse(part, axis=[1]), part)
+            for part in (image, labels)
+        )
+    return image, labels[..., 0]
+
+
+def _scaled(image, labels, key):
+    step = tf.random.stateless_uniform([], key, maxval=_NUM_SCALES, dtype=tf.int32)
+    scale = 0.5 + tf.cast(step, tf.float32) / 10
+    size = tf.cast(tf.shape(labels)[:2], tf.float32)
+    size = tf.cast(size * scale + 0.5, tf.int32)
+    return (
+        tf.image.resize(image, size, "bilinear"),
+        tf.image.resize(labels, size, "nearest"),
+    )
+
+
+def _cropped(image, labels, crop_size, key):
+    missing = tf.maximum(crop_size - tf.shape(labels)[:2], 0)
+    around = tf.pad(
+        missing[:, tf.newaxis], [[0, 1], [1, 0]]
+    )  # [[0, h], [0, w], [0, 0]]
+    image = tf.pad(image, around)
+    labels = tf.pad(labels, around, constant_values=IGNORED)
+    num_places = tf.shape(labels)[:2] - crop_size + 1
+    place = tf.random.stateless_uniform([2], key) * tf.cast(num_places, tf.float32)
+    top, left = tf.unstack(tf.cast(place, tf.int32))
+    height, width = crop_size
+    return tuple(
+        tf.ensure_shape(
+            part[top : top + height, left : left + width],
+            (height, width, part.shape[-1]),
+        )
+        for part in (image, labels)
+    )

@@ -1,0 +1,136 @@
+"""Cityscapes, from TensorFlow Datasets or from a folder of TFRecords."""
+
+import numpy as np
+
+from training.data import record_counts, tfrecords
+from training.data.record_reader import Segment
+from training.data.segmentation.classes import IGNORED, Classes
+from training.data.segmentation.example_reader import ExampleFormat, ExampleReader
+from training.data.segmentation.sharded_split import ShardedSplit
+from training.errors import InputError
+
+# Of the reference, ImageNet's: for pixels 0 to 255.
+MEAN = tuple(255 * value for value in (0.485, 0.456, 0.406))
+STANDARD_DEVIATION = tuple(255 * value for value in (0.229, 0.224, 0.225))
+IMAGE_SIZE = (1024, 2048)
+
+# Label id, name and colour of the classes that are scored, in the order of train ids.
+_CLASSES = (
+    (7, "road", (128, 64, 128)),
+    (8, "sidewalk", (244, 35, 232)),
+    (11, "building", (70, 70, 70)),
+    (12, "wall", (102, 102, 156)),
+    (13, "fence", (190, 153, 153)),
+    (17, "pole", (153, 153, 153)),
+    (19, "traffic light", (250, 170, 30)),
+    (20, "traffic sign", (220, 220, 0)),
+    (21, "vegetation", (107, 142, 35)),
+    (22, "terrain", (152, 251, 152)),
+    (23, "sky", (70, 130, 180)),
+    (24, "person", (220, 20, 60)),
+    (25, "rider", (255, 0, 0)),
+    (26, "car", (0, 0, 142)),
+    (27, "truck", (0, 0, 70)),
+    (28, "bus", (0, 60, 100)),
+    (31, "train", (0, 80, 100)),
+    (32, "motorcycle", (0, 0, 230)),
+    (33, "bicycle", (119, 11, 32)),
+)
+_LAST_LABEL_ID = 33
+CLASSES = Classes(
+    tuple(name for _, name, _ in _CLASSES), tuple(colour for _, _, colour in _CLASSES)
+)
+
+_IN_FOLDER = ExampleFormat("GZIP", image="image/encoded", labels="label/encoded")
+_OF_TFDS = ExampleFormat("", image="image_left", labels="segmentation_label")
+_TFDS_NAME = "cityscapes/semantic_segmentation"
+_HOW_TO_GET = (
+    "Register on https://www.cityscapes-dataset.com and put "
+    "leftImg8bit_trainvaltest.zip and gtFine_trainvaltest.zip into downloads/manual in "
+    "the data folder of TFDS (~/tensorflow_datasets or TFDS_DATA_DIR)."
+)
+
+
+def train_ids():
+    """Returns the int32 array `(256,)` that maps label ids to labels.
+
+    A label id that is not scored becomes 255, ignored; what is no label id becomes -1.
+    255 is one, that of nothing: the id -1 of licence plates in 8 bits.
+    """
+    table = np.full(256, -1, "int32")
+    table[: _LAST_LABEL_ID + 1] = IGNORED
+    table[255] = IGNORED
+    for train_id, (label_id, *_) in enumerate(_CLASSES):
+        table[label_id] = train_id
+    return table
+
+
+def load(directory, image_size):
+    """Returns the training and the validation `ShardedSplit`: test labels are secret.
+
+    Args:
+        directory: folder with `cityscapes-train-*.tfrecord.gz` and
+            `cityscapes-validation-*.tfrecord.gz`, GZIP-compressed TFRecords of
+            `tf.train.Example`s with the features `image/encoded` (a JPEG or PNG file)
+            and `label/encoded` (a PNG file of label ids). `None` takes TFDS.
+        image_size: `(height, width)` of all images.
+
+    Raises:
+        InputError: if the data is not there, or a file is truncated. What is wrong
+            inside a record only shows when it is read.
+    """
+    if directory is None:
+        return _from_tfds(image_size)
+    return tuple(
+        _from_folder(directory, split, image_size) for split in ("train", "validation")
+    )
+
+
+def _from_folder(directory, split, image_size):
+    files = tfrecords.matching(directory, f"cityscapes-{split}-*.tfrecord.gz")
+    cache = files[0].with_name(f"cityscapes-{split}-record-counts.json")
+    counts = record_counts.count(files, cache)
+    return _split(_IN_FOLDER, files, counts, image_size)
+
+
+def _from_tfds(image_size):
+    splits = _prepared().info.splits
+    return tuple(
+        _split(_OF_TFDS, split.filepaths, split.shard_lengths, image_size)
+        for split in (splits["train"], splits["validation"])
+    )
+
+
+def _split(example_format, files, counts, image_size):
+    reader = ExampleReader(example_format, image_size, train_ids())
+    segments = [
+        Segment(str(file), 0, count) for file, count in zip(files, counts, strict=True)
+    ]
+    return ShardedSplit(reader, segments)
+
+
+def _prepared():
+    import tensorflow_datasets as tfds
+
+    try:
+        builder = tfds.builder(_TFDS_NAME)
+        if not builder.is_prepared():
+            builder.download_and_prepare(file_format="tfrecord")
+    # An assertion of TFDS tells that the files of a manual download are not there.
+    except (
+        AssertionError,
+        ImportError,
+        OSError,
+        tfds.download.DownloadError,
+    ) as error:
+        raise InputError(
+            f"TensorFlow Datasets could not prepare {_TFDS_NAME}. {_HOW_TO_GET} Or "
+            f"give a folder of TFRecords as `data.directory`. ({error})"
+        ) from error
+    if builder.info.file_format.value != "tfrecord":
+        raise InputError(
+            f"The dataset {_TFDS_NAME} must be stored as tfrecord. Prepare it again "
+            f"with `tfds build {_TFDS_NAME} --file_format=tfrecord --overwrite`. "
+            f"Received: {builder.info.file_format.value} in {builder.info.data_dir}."
+        )
+    return builder

@@ -1,0 +1,93 @@
+"""The images of a segmentation experiment, in three splits."""
+
+from typing import NamedTuple
+
+from training.data.segmentation import cityscapes, shapes
+from training.data.segmentation.classes import Classes
+from training.data.segmentation.memory_split import MemorySplit
+from training.data.segmentation.sharded_split import ShardedSplit
+from training.errors import InputError
+
+_SOURCES = {"cityscapes": cityscapes, "shapes": shapes}
+
+
+class SegmentationData(NamedTuple):
+    """The images of one experiment.
+
+    Attributes:
+        training: the `MemorySplit` or `ShardedSplit` to learn from.
+        validation: the one that is evaluated after each epoch.
+        test: the one that tables are made of.
+        classes: the `Classes`.
+        image_size: `(height, width)` of all images.
+        crop_size: `(height, width)` of the crops that training sees.
+        mean: tuple, what normalisation subtracts from the pixels of each channel.
+        standard_deviation: tuple, by what it then divides them.
+    """
+
+    training: MemorySplit | ShardedSplit
+    validation: MemorySplit | ShardedSplit
+    test: MemorySplit | ShardedSplit
+    classes: Classes
+    image_size: tuple
+    crop_size: tuple
+    mean: tuple
+    standard_deviation: tuple
+
+
+def load(config):
+    """Returns the `SegmentationData` of a `SegmentationDataConfig`.
+
+    Raises:
+        InputError: if the data cannot be read or has fewer images than asked for.
+    """
+    source = _SOURCES[config.name]
+    image_size = _size(config.image_size, "image_size") or source.IMAGE_SIZE
+    training, test = _splits(config, image_size)
+    if len(training) < config.batch_size:
+        raise InputError(
+            f"`data.batch_size` must be at most {len(training)}, the number of "
+            f"training images. Received: batch_size={config.batch_size}."
+        )
+    return SegmentationData(
+        training=training,
+        validation=_first(test, config.validation_examples, "validation_examples"),
+        test=test,
+        classes=source.CLASSES,
+        image_size=image_size,
+        crop_size=_size(config.crop_size, "crop_size") or image_size,
+        mean=source.MEAN,
+        standard_deviation=source.STANDARD_DEVIATION,
+    )
+
+
+def _splits(config, image_size):
+    if config.name == "shapes":
+        if config.directory is not None:
+            raise InputError(
+                "The shapes are made up and take no `data.directory`. "
+                f"Received: directory={config.directory!r}."
+            )
+        return shapes.load(image_size, config.train_examples, config.test_examples)
+    training, test = cityscapes.load(config.directory, image_size)
+    return (
+        _first(training, config.train_examples, "train_examples"),
+        _first(test, config.test_examples, "test_examples"),
+    )
+
+
+def _size(size, name):
+    if size is not None and len(size) != 2:
+        raise InputError(
+            f"`data.{name}` must be [height, width] in pixels. Received: {name}={size}."
+        )
+    return size and tuple(size)
+
+
+def _first(split, count, name):
+    if count is not None and count > len(split):
+        raise InputError(
+            f"`data.{name}` must be at most {len(split)}, the number of images there "
+            f"are. Received: {name}={count}."
+        )
+    return split.part(0, count)

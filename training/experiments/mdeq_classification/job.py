@@ -1,0 +1,79 @@
+"""How a multiscale DEQ for classification is made, compiled and fed."""
+
+import keras
+
+import deq_keras
+from training.build import build_optimizer, normalization
+from training.classification_job import ClassificationJob
+from training.equilibrium_parts import EquilibriumParts
+from training.evaluate import accuracy_of_layers
+from training.experiments.mdeq_classification.build import build_explicit, build_mdeq
+from training.phases import phase_spans
+
+
+class MDEQJob(ClassificationJob):
+    """One variant: a multiscale DEQ, or an explicit network in its place.
+
+    Args:
+        config: an `MDEQClassificationConfig`.
+        data: the `ImageData`.
+    """
+
+    def build(self):
+        config = self.config
+        build = build_mdeq if config.model.explicit is None else build_explicit
+        model = build(config.model, self.data, config.precision)
+        spans = phase_spans(config)
+        optimizer = build_optimizer(
+            config.optimizer,
+            spans[-1].epochs.stop,
+            self.steps_per_epoch,
+            config.precision,
+        )
+        return model, optimizer, spans
+
+    def equilibrium(self, model):
+        backbone = getattr(model, "backbone", None)
+        return getattr(backbone, "deq", None)
+
+    def parts(self, model):
+        return EquilibriumParts(
+            encode=model.backbone.stem, layer=model.backbone.deq, classify=model.head
+        )
+
+    def batches(self, model, split):
+        batches = super().batches(model, split)
+        preprocessor = getattr(model, "preprocessor", None)
+        return batches if preprocessor is None else batches.map(preprocessor)
+
+    def evaluate(self, model, budgets):
+        if self.equilibrium(model) is not None:
+            return super().evaluate(model, budgets)
+        num_layers = int(self.config.model.explicit.network.rpartition("_")[2])
+        batches = self.batches(model, self.data.test)
+        return [accuracy_of_layers(model, num_layers, batches)]
+
+    def callbacks(self, model):
+        if self.equilibrium(model) is None:
+            return []
+        config = self.config.evaluation
+        samples = self.data.validation.part(0, config.num_samples)
+        parts = self.parts(model)
+        images, _ = next(iter(self.batches(model, samples)))
+        return [
+            deq_keras.callbacks.EquilibriumDiagnostics(
+                parts.layer,
+                lambda: parts.encode(images, training=False),
+                config.max_iter,
+            )
+        ]
+
+    def export(self, model, path):
+        """Exports logits of raw pixels: what the preprocessor does is part of it."""
+        pixels = keras.Input(self.data.image_shape, name="pixels")
+        images = pixels
+        if self.equilibrium(model) is not None:
+            policy = keras.DTypePolicy(self.config.precision)
+            images = normalization(self.data, policy)(pixels)
+        whole = keras.Model(pixels, model(images), name="classifier")
+        return super().export(whole, path)

@@ -1,0 +1,70 @@
+"""What the config of a multiscale DEQ for classification may say, with all defaults."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from training.schema import (
+    ClassificationConfig,
+    gradient_field,
+    regularizer_field,
+    solver_field,
+)
+
+_POSITIVE = {"minimum": 1}
+_SCALES = {"non_empty": True, **_POSITIVE}
+
+
+@dataclass(frozen=True)
+class ExplicitNetworkConfig:
+    """An explicit network of KerasHub, for comparison.
+
+    Args:
+        network: which.
+        upsampling: how many times the images are enlarged first. These networks shrink
+            images by 4 before their first block; with 4, the first block of images of
+            32 pixels sees 32, as in the networks that are made for CIFAR-10.
+    """
+
+    network: Literal["resnet_18", "resnet_101", "densenet_121"]
+    upsampling: int = field(default=1, metadata=_POSITIVE)
+
+
+@dataclass(frozen=True)
+class MDEQConfig:
+    """Arguments of `MDEQBackbone` and of its head; see there.
+
+    Args:
+        head_filters: of the classification head, one for each scale.
+        final_filters: of the classification head.
+        explicit: an explicit network instead of all this.
+        initial_weights: a `.keras` file of an MDEQ whose backbone's weights the model
+            starts from; null draws them.
+    """
+
+    filters: list[int] = field(metadata=_SCALES)
+    head_filters: list[int] = field(default_factory=list, metadata=_POSITIVE)
+    final_filters: int = field(default=200, metadata=_POSITIVE)
+    expansion: float = field(default=5, metadata={"above": 0})
+    groups: int = field(default=8, metadata=_POSITIVE)
+    num_downsamplings: int = field(default=2, metadata={"minimum": 0})
+    dropout: float = field(default=0.0, metadata={"minimum": 0.0, "maximum": 0.99})
+    weight_normalization: bool = True
+    block_affine: bool = True
+    fuse_affine: bool = True
+    post_affine: bool = True
+    explicit: ExplicitNetworkConfig | None = None
+    initial_weights: str | None = None
+    solver: Any = solver_field("anderson")
+    gradient: Any = gradient_field("neumann")
+    jacobian_regularizer: Any = regularizer_field("contraction")
+
+
+@dataclass(frozen=True)
+class MDEQClassificationConfig(ClassificationConfig):
+    """One or several variants of a multiscale DEQ that classifies images.
+
+    As `ClassificationConfig`, with the model of the papers.
+    """
+
+    experiment: Literal["mdeq_classification"]
+    model: MDEQConfig

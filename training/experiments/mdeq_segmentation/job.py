@@ -1,0 +1,184 @@
+"""How a multiscale DEQ for segmentation is made, compiled and fed."""
+
+import operator
+
+import keras
+
+import deq_keras
+from training.build import build_optimizer, normalization
+from training.data.segmentation import (
+    evaluation_batches,
+    steps_per_epoch,
+    training_batches,
+)
+from training.diagnose import diagnose
+from training.equilibrium_parts import EquilibriumParts
+from training.errors import InputError
+from training.experiments.mdeq_segmentation.build import build_loss, build_segmenter
+from training.experiments.mdeq_segmentation.measure import (
+    BudgetPredictor,
+    mean_iou_at_budgets,
+)
+from training.experiments.mdeq_segmentation.overlays import write_overlay
+from training.export import export
+from training.phases import phase_spans
+from training.train import Job
+
+
+class MDEQSegmentationJob(Job):
+    """One variant of a multiscale DEQ for segmentation.
+
+    Args:
+        config: an `MDEQSegmentationConfig`.
+        data: the `SegmentationData`.
+        folder: `pathlib.Path` of the run, for the overlays.
+    """
+
+    def __init__(self, config, data, folder):
+        super().__init__(config, "val_mean_iou", operator.gt)
+        self.data = data
+        self.folder = folder
+
+    @property
+    def steps_per_epoch(self):
+        return steps_per_epoch(self.data.training, self.config.data.batch_size)
+
+    def build(self):
+        config = self.config
+        build_loss(config, self.data)  # Raises where it cannot be made.
+        self.windows()
+        model = build_segmenter(config, self.data)
+        spans = phase_spans(config)
+        optimizer = build_optimizer(
+            config.optimizer,
+            spans[-1].epochs.stop,
+            self.steps_per_epoch,
+            config.precision,
+        )
+        return model, optimizer, spans
+
+    def equilibrium(self, model):
+        return model.backbone.deq
+
+    def compile(self, model, optimizer):
+        num_classes = len(self.data.classes)
+        model.compile(
+            optimizer=optimizer,
+            loss=build_loss(self.config, self.data),
+            metrics=[
+                keras.metrics.MeanIoU(
+                    num_classes, "mean_iou", ignore_class=255, sparse_y_pred=False
+                )
+            ],
+            jit_compile=self.config.jit_compile,
+        )
+
+    def fit_arguments(self, epochs):
+        config = self.config.data
+        return {
+            "x": training_batches(
+                self.data.training,
+                config.batch_size,
+                config.augmentation,
+                self.data.crop_size,
+                self.config.seed,
+                epochs,
+            ),
+            "validation_data": evaluation_batches(
+                self.data.validation, config.evaluation_batch_size
+            ),
+            "steps_per_epoch": self.steps_per_epoch,
+        }
+
+    def callbacks(self, model):
+        config = self.config.evaluation
+        parts = self.parts(model)
+        samples = self.data.validation.part(0, config.num_samples)
+        # Not in the function below, which is traced: there, iterating has no end.
+        ((images, _),) = evaluation_batches(samples, config.num_samples)
+        images = model.preprocessor(images)
+        return [
+            deq_keras.callbacks.EquilibriumDiagnostics(
+                parts.layer,
+                lambda: parts.encode(images, training=False),
+                config.max_iter,
+            )
+        ]
+
+    def parts(self, model):
+        """Returns the `EquilibriumParts` of a model."""
+        return EquilibriumParts(
+            encode=model.backbone.stem, layer=model.backbone.deq, classify=model.head
+        )
+
+    def batches(self, model, split):
+        """Returns batches of a split as the model takes them, in their order."""
+        batches = evaluation_batches(split, self.config.data.evaluation_batch_size)
+        return batches.map(model.preprocessor)
+
+    def windows(self):
+        """Returns size and stride of evaluation's windows, `None` for whole images.
+
+        Raises:
+            InputError: if they do not fit.
+        """
+        config = self.config.evaluation
+        window, stride = config.window, config.stride
+        if window is None:
+            if stride is not None:
+                raise InputError(
+                    "`evaluation.stride` needs an `evaluation.window`. "
+                    f"Received: stride={stride}, window=null."
+                )
+            return None, None
+        _check_within("window", window, self.data.image_size, "the images")
+        stride = stride or window
+        _check_within(
+            "stride", stride, window, "the windows, since larger ones leave gaps"
+        )
+        return tuple(window), tuple(stride)
+
+    def evaluate(self, model, budgets):
+        """See `Job`. Overlays at the largest budget are written into the folder."""
+        predictor = BudgetPredictor(self.parts(model), *self.windows())
+        batches = self.batches(model, self.data.test)
+        names = self.data.classes.names
+        rows = mean_iou_at_budgets(predictor, batches, budgets, names)
+        self._write_overlays(model, predictor, max(budgets))
+        return rows
+
+    def _write_overlays(self, model, predictor, budget):
+        folder, palette = self.folder / "overlays", self.data.classes.palette
+        folder.mkdir(exist_ok=True)
+        samples = self.data.test.part(0, self.config.evaluation.num_overlays)
+        if not len(samples):
+            return
+        for index, (images, labels) in enumerate(evaluation_batches(samples, 1)):
+            predicted, _ = predictor.predict(model.preprocessor(images), budget)
+            for name, classes in (("predicted", predicted), ("labels", labels)):
+                path = folder / f"{index:03d}-{name}.png"
+                write_overlay(path, images[0], classes[0], palette)
+
+    def diagnose(self, model):
+        config = self.config.evaluation
+        parts = self.parts(model)
+        split = self.data.test.part(0, config.num_samples)
+        images = (images for images, _ in self.batches(model, split))
+        return diagnose(parts.layer, parts.encode, images, config.max_iter)
+
+    def export(self, model, path):
+        """Exports logits of raw pixels: what the preprocessor does is part of it."""
+        pixels = keras.Input((None, None, 3), name="pixels")
+        policy = keras.DTypePolicy(self.config.precision)
+        images = normalization(self.data, policy)(pixels)
+        whole = keras.Model(pixels, model(images), name="segmenter")
+        (samples, _), *_ = evaluation_batches(self.data.test.part(0, 2), 2)
+        return export(whole, samples, path)
+
+
+def _check_within(name, size, limit, of_what):
+    if len(size) != 2 or any(a > b for a, b in zip(size, limit, strict=True)):
+        raise InputError(
+            f"`evaluation.{name}` must be two numbers, at most the {list(limit)} of "
+            f"{of_what}. Received: {name}={size}."
+        )

@@ -1,0 +1,32 @@
+"""Images with their classes in colour."""
+
+import numpy as np
+import tensorflow as tf
+
+from training.atomic_file import replacing
+from training.data.segmentation.classes import IGNORED
+
+
+def write_overlay(path, image, labels, palette):
+    """Writes an image, mixed in equal parts with the colours of its classes, as PNG.
+
+    The file is replaced atomically. Pixels of the label 255 stay as they are.
+
+    Args:
+        path: `pathlib.Path` of the PNG file, in an existing folder.
+        image: array `(height, width, 3)` of pixels 0 to 255.
+        labels: int array `(height, width)`.
+        palette: sequence of `(red, green, blue)` for each class.
+    """
+    encoded = tf.io.encode_png(blend(image, labels, palette)).numpy()
+    with replacing(path) as temporary:
+        temporary.write_bytes(encoded)
+
+
+def blend(image, labels, palette):
+    """Returns the uint8 pixels of `write_overlay`."""
+    image, labels = np.asarray(image, "float32"), np.asarray(labels)
+    is_ignored = labels == IGNORED
+    colours = np.asarray(palette, "float32")[np.where(is_ignored, 0, labels)]
+    mixed = np.where(is_ignored[..., None], image, (image + colours) / 2)
+    return np.clip(np.rint(mixed), 0, 255).astype("uint8")

@@ -1,0 +1,167 @@
+"""What the config of a multiscale DEQ for segmentation may say, with all defaults."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from training.schema import (
+    EvaluationConfig,
+    OptimizerConfig,
+    PhaseConfig,
+    gradient_field,
+    regularizer_field,
+    solver_field,
+)
+
+_POSITIVE = {"minimum": 1}
+
+
+@dataclass(frozen=True)
+class SegmentationAugmentationConfig:
+    """Random changes of the training images, besides the crop.
+
+    Args:
+        random_scale: whether images are resized by 0.5, 0.6 ... 2.1 before they are
+            cropped.
+        horizontal_flip: whether half of the images are mirrored.
+    """
+
+    random_scale: bool = False
+    horizontal_flip: bool = False
+
+
+@dataclass(frozen=True)
+class SegmentationDataConfig:
+    """The images and the labels of their pixels.
+
+    Args:
+        name: `shapes` (made up on the fly) or `cityscapes` (streamed from disk).
+        directory: folder of the TFRecord shards `cityscapes-train-*.tfrecord.gz` and
+            `cityscapes-validation-*.tfrecord.gz`; null takes TensorFlow Datasets.
+        image_size: `[height, width]` of the images; null takes 64 x 128 for shapes and
+            1024 x 2048 for Cityscapes.
+        crop_size: `[height, width]` of the crops for training; null takes the whole
+            images.
+        batch_size: of a training step. Images that do not fill a batch are left out of
+            the epoch.
+        evaluation_batch_size: of evaluation, which takes whole images.
+        train_examples: only the first so many training images; null takes all, of the
+            shapes 256.
+        validation_examples: only the first so many test images in the validation after
+            each epoch; null takes all. The best epoch is thus chosen by looking at
+            them; tables always use the last epoch.
+        test_examples: only the first so many test images; null takes all, of the shapes
+            64. Of Cityscapes they are the validation set.
+        augmentation: random changes of the training images.
+    """
+
+    name: Literal["shapes", "cityscapes"] = "shapes"
+    directory: str | None = None
+    image_size: list[int] | None = field(default=None, metadata=_POSITIVE)
+    crop_size: list[int] | None = field(default=None, metadata=_POSITIVE)
+    batch_size: int = field(default=8, metadata=_POSITIVE)
+    evaluation_batch_size: int = field(default=8, metadata=_POSITIVE)
+    train_examples: int | None = field(default=None, metadata=_POSITIVE)
+    validation_examples: int | None = field(default=None, metadata=_POSITIVE)
+    test_examples: int | None = field(default=None, metadata=_POSITIVE)
+    augmentation: SegmentationAugmentationConfig = SegmentationAugmentationConfig()
+
+
+@dataclass(frozen=True)
+class MDEQSegmenterConfig:
+    """Arguments of `MDEQBackbone` and `MDEQImageSegmenter`; see there.
+
+    Args:
+        kernel_size: side of the window of the head's last convolution, odd.
+        batch_norm_momentum: of stem and head.
+        initial_weights: a `.keras` file of an MDEQ, such as a classifier, whose
+            backbone's weights the model starts from; null draws them.
+    """
+
+    filters: list[int] = field(metadata={"non_empty": True, **_POSITIVE})
+    kernel_size: int = field(default=1, metadata=_POSITIVE)
+    expansion: float = field(default=5, metadata={"above": 0})
+    groups: int = field(default=8, metadata=_POSITIVE)
+    num_downsamplings: int = field(default=2, metadata={"minimum": 0})
+    dropout: float = field(default=0.0, metadata={"minimum": 0.0, "maximum": 0.99})
+    weight_normalization: bool = True
+    block_affine: bool = True
+    fuse_affine: bool = True
+    post_affine: bool = True
+    batch_norm_momentum: float = field(
+        default=0.99, metadata={"minimum": 0.0, "maximum": 0.9999}
+    )
+    initial_weights: str | None = None
+    solver: Any = solver_field("anderson")
+    gradient: Any = gradient_field("neumann")
+    jacobian_regularizer: Any = regularizer_field("contraction")
+
+
+@dataclass(frozen=True)
+class HardExamplesConfig:
+    """Online hard example mining: only the worst pixels of a batch count.
+
+    Args:
+        threshold: pixels count whose class has a lower probability.
+        keep: so many of the worst pixels count in any case.
+    """
+
+    threshold: float = field(default=0.9, metadata={"above": 0.0, "maximum": 1.0})
+    keep: int = field(default=131072, metadata={"minimum": 0})
+
+
+@dataclass(frozen=True)
+class SegmentationEvaluationConfig(EvaluationConfig):
+    """What is measured of a trained model; see `EvaluationConfig`.
+
+    Args:
+        window: `[height, width]` of windows in which an image is evaluated one after
+            the other, with the mean of their logits where they overlap; null takes the
+            whole image.
+        stride: `[down, right]`, from one window to the next; null takes the windows
+            side by side.
+        num_overlays: so many test images are written with the predicted and the right
+            classes in colour, at the largest of the budgets.
+    """
+
+    window: list[int] | None = field(default=None, metadata=_POSITIVE)
+    stride: list[int] | None = field(default=None, metadata=_POSITIVE)
+    num_overlays: int = field(default=4, metadata={"minimum": 0})
+
+
+@dataclass(frozen=True)
+class MDEQSegmentationConfig:
+    """One or several variants of a multiscale DEQ that segments images.
+
+    Args:
+        experiment: the experiment this config is for.
+        seed: of initialisation, shuffling, augmentation and dropout.
+        precision: the Keras dtype policy of the model; its logits are float32.
+        jit_compile: whether training and evaluation steps are compiled by XLA.
+        tensorboard: whether event files are written.
+        class_weights: of the loss, one for each class; null weighs all alike.
+        ohem: online hard example mining; null for the mean over all pixels.
+        variants: name -> {dotted path: value}. Each variant is the config with these
+            values replaced, trained in a folder of its own and compared with the
+            others.
+    """
+
+    experiment: Literal["mdeq_segmentation"]
+    model: MDEQSegmenterConfig
+    phases: list[PhaseConfig] = field(metadata={"non_empty": True})
+    seed: int = field(default=0, metadata={"minimum": 0, "maximum": 2**31 - 1})
+    precision: Literal["float32", "float64", "mixed_bfloat16", "mixed_float16"] = (
+        "float32"
+    )
+    jit_compile: bool = False
+    tensorboard: bool = True
+    data: SegmentationDataConfig = SegmentationDataConfig()
+    class_weights: list[float] | None = field(
+        default=None, metadata={"above": 0, "non_empty": True}
+    )
+    ohem: HardExamplesConfig | None = None
+    optimizer: OptimizerConfig = OptimizerConfig()
+    evaluation: SegmentationEvaluationConfig = SegmentationEvaluationConfig()
+    variants: dict[str, Any] = field(
+        default_factory=lambda: {"model": {}},
+        metadata={"non_empty": True, "pattern": r"[A-Za-z0-9][A-Za-z0-9_-]*"},
+    )

@@ -261,7 +261,10 @@ def test_regimes():
 
 @pytest.mark.slow
 def test_is_a_keras_layer(tmp_path):
-    harness.check_layer(_deq, FOUR, tmp_path)
+    harness.check_batches(_deq, FOUR)
+    harness.check_fit(_deq, FOUR)
+    harness.check_fit(lambda: _deq("mixed_bfloat16"), FOUR)
+    harness.check_save(_deq, FOUR, tmp_path)
 
 
 def test_bfloat16():

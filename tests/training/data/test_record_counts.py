@@ -1,6 +1,5 @@
 import gzip
 import json
-import os
 
 import pytest
 
@@ -75,7 +74,7 @@ def test_uncompressed_file(files, cache):
         record_counts.count(files, cache)
 
 
-@pytest.mark.parametrize("content", [b"some text, not records", os.urandom(5)])
+@pytest.mark.parametrize("content", [b"some text, not records", b"\x9f\x02\x88"])
 def test_file_of_another_kind(files, cache, content):
     files[0].write_bytes(gzip.compress(content))
     with pytest.raises(InputError, match="no TFRecord file: it ends inside record 0"):

@@ -1,7 +1,8 @@
 """Finds the shards of streamed images, in a folder or as TFDS has prepared them."""
 
 from training.data import record_counts, tfrecords
-from training.data.record_reader import RecordFormat, RecordReader, Segment
+from training.data.record_reader import RecordFormat, RecordReader
+from training.data.sharded_records import ShardedRecords
 from training.data.streamed_split import StreamedSplit
 from training.errors import InputError
 
@@ -20,7 +21,7 @@ def from_folder(directory, name, split, num_classes, image_size):
     cache = files[0].with_name(f"{name}-{split}-record-counts.json")
     counts = record_counts.count(files, cache)
     reader = RecordReader(_IN_FOLDER, num_classes)
-    return StreamedSplit(reader, _whole(files, counts), image_size)
+    return StreamedSplit(ShardedRecords.whole(reader, files, counts), image_size)
 
 
 def from_tfds(name, splits, num_classes, image_size, how_to_get):
@@ -39,13 +40,7 @@ def from_tfds(name, splits, num_classes, image_size, how_to_get):
     Raises:
         InputError: if the dataset cannot be prepared, or lacks a split.
     """
-    info = _prepared(name, how_to_get).info
-    if info.file_format.value != "tfrecord":
-        raise InputError(
-            f"The dataset {name} must be stored as tfrecord. Prepare it again with "
-            f"`tfds build {name} --file_format=tfrecord --overwrite`. "
-            f"Received: {info.file_format.value} in {info.data_dir}."
-        )
+    info = prepared(name, how_to_get)
     missing = [split for split in splits if split not in info.splits]
     if missing:
         raise InputError(
@@ -55,18 +50,26 @@ def from_tfds(name, splits, num_classes, image_size, how_to_get):
         )
     reader = RecordReader(_OF_TFDS, num_classes)
     return tuple(
-        StreamedSplit(reader, _whole(split.filepaths, split.shard_lengths), image_size)
+        StreamedSplit(
+            ShardedRecords.whole(reader, split.filepaths, split.shard_lengths),
+            image_size,
+        )
         for split in map(info.splits.get, splits)
     )
 
 
-def _prepared(name, how_to_get):
+def prepared(name, how_to_get):
+    """Returns the `DatasetInfo` of a dataset of TFDS, prepared as TFRecords.
+
+    Raises:
+        InputError: if it cannot be prepared, or is stored in another format.
+    """
     import tensorflow_datasets as tfds
 
     try:
         builder = tfds.builder(name)
         if not builder.is_prepared():
-            builder.download_and_prepare()
+            builder.download_and_prepare(file_format="tfrecord")
     # An assertion of TFDS tells that the files of a manual download are not there.
     except (
         AssertionError,
@@ -78,10 +81,11 @@ def _prepared(name, how_to_get):
             f"TensorFlow Datasets could not prepare {name}. {how_to_get} Or give a "
             f"folder of TFRecords as `data.directory`. ({error})"
         ) from error
-    return builder
-
-
-def _whole(files, counts):
-    return [
-        Segment(str(file), 0, count) for file, count in zip(files, counts, strict=True)
-    ]
+    info = builder.info
+    if info.file_format.value != "tfrecord":
+        raise InputError(
+            f"The dataset {name} must be stored as tfrecord. Prepare it again with "
+            f"`tfds build {name} --file_format=tfrecord --overwrite`. "
+            f"Received: {info.file_format.value} in {info.data_dir}."
+        )
+    return info

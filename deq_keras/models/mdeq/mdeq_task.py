@@ -15,10 +15,17 @@ class MDEQTask:
         self.backbone.check_images(inputs)
         return super().call(inputs, training=training, mask=mask)
 
+    def get_compile_config(self):
+        config = super().get_compile_config()
+        return config and {**config, "has_trained": self.optimizer.built}
+
     def compile_from_config(self, config):
         # Keras does not do it for models with a `compile` of their own.
+        config = dict(config)
+        has_trained = config.pop("has_trained")
         self.compile(**keras.saving.deserialize_keras_object(config))
-        self.optimizer.build(self.trainable_variables)
+        if has_trained:  # Otherwise the file has no state for the optimizer.
+            self.optimizer.build(self.trainable_variables)
 
     @classmethod
     def from_config(cls, config):

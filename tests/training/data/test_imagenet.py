@@ -142,7 +142,7 @@ def test_shard_without_end_is_refused_at_once(folder):
     ],
 )
 def test_what_tfds_cannot_prepare(prepared, monkeypatch, name, error, words):
-    def fail(builder):
+    def fail(builder, file_format):
         raise error
 
     monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", fail)

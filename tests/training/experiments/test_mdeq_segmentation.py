@@ -20,12 +20,6 @@ from training.experiments.mdeq_segmentation.measure import BudgetPredictor
 from training.train import train
 from training.work_directory import WorkDirectory
 
-# Keras does not compile loaded models whose `compile` is their own; none has to be.
-pytestmark = [
-    pytest.mark.filterwarnings(r"ignore:`compile\(\)` was not called:UserWarning"),
-    pytest.mark.filterwarnings("ignore:Skipping variable loading for opt:UserWarning"),
-]
-
 SMALL = {
     "experiment": "mdeq_segmentation",
     "tensorboard": False,

@@ -2,12 +2,11 @@
 
 import numpy as np
 
-from training.data import record_counts, tfrecords
-from training.data.record_reader import Segment
+from training.data import record_counts, shards, tfrecords
 from training.data.segmentation.classes import IGNORED, Classes
 from training.data.segmentation.example_reader import ExampleFormat, ExampleReader
 from training.data.segmentation.sharded_split import ShardedSplit
-from training.errors import InputError
+from training.data.sharded_records import ShardedRecords
 
 # Of the reference, ImageNet's: for pixels 0 to 255.
 MEAN = tuple(255 * value for value in (0.485, 0.456, 0.406))
@@ -94,7 +93,7 @@ def _from_folder(directory, split, image_size):
 
 
 def _from_tfds(image_size):
-    splits = _prepared().info.splits
+    splits = shards.prepared(_TFDS_NAME, _HOW_TO_GET).splits
     return tuple(
         _split(_OF_TFDS, split.filepaths, split.shard_lengths, image_size)
         for split in (splits["train"], splits["validation"])
@@ -103,34 +102,4 @@ def _from_tfds(image_size):
 
 def _split(example_format, files, counts, image_size):
     reader = ExampleReader(example_format, image_size, train_ids())
-    segments = [
-        Segment(str(file), 0, count) for file, count in zip(files, counts, strict=True)
-    ]
-    return ShardedSplit(reader, segments)
-
-
-def _prepared():
-    import tensorflow_datasets as tfds
-
-    try:
-        builder = tfds.builder(_TFDS_NAME)
-        if not builder.is_prepared():
-            builder.download_and_prepare(file_format="tfrecord")
-    # An assertion of TFDS tells that the files of a manual download are not there.
-    except (
-        AssertionError,
-        ImportError,
-        OSError,
-        tfds.download.DownloadError,
-    ) as error:
-        raise InputError(
-            f"TensorFlow Datasets could not prepare {_TFDS_NAME}. {_HOW_TO_GET} Or "
-            f"give a folder of TFRecords as `data.directory`. ({error})"
-        ) from error
-    if builder.info.file_format.value != "tfrecord":
-        raise InputError(
-            f"The dataset {_TFDS_NAME} must be stored as tfrecord. Prepare it again "
-            f"with `tfds build {_TFDS_NAME} --file_format=tfrecord --overwrite`. "
-            f"Received: {builder.info.file_format.value} in {builder.info.data_dir}."
-        )
-    return builder
+    return ShardedSplit(ShardedRecords.whole(reader, files, counts))

@@ -12,6 +12,10 @@ from deq_keras.converters import locuslab
 from deq_keras.linearization import linearize
 from tests.golden import arrays
 
+GRADIENT_DTYPES = pytest.mark.parametrize(
+    "dtype, tolerance",
+    [("float64", 1e-6), pytest.param("float32", 1e-3, marks=pytest.mark.slow)],
+)
 SIZES = [(8, 16), (16, 8), (24, 4)]  # Channels, height and width of each scale.
 SOLVERS = {
     "float64": solvers.Broyden(max_iter=60, tol=1e-12, history=60),
@@ -201,7 +205,7 @@ def test_evaluation():
     np.testing.assert_allclose(model.head(maps), golden["eval/logits"], atol=1e-7)
 
 
-@pytest.mark.parametrize("dtype, tolerance", [("float64", 1e-6), ("float32", 1e-3)])
+@GRADIENT_DTYPES
 def test_implicit_gradients(dtype, tolerance):
     golden = _golden()
     expected = _in_our_layout([golden[f"grad/{name}"] for name in golden["names"]])
@@ -230,7 +234,7 @@ def _assert_measures(found, expected, tolerance):
         np.testing.assert_allclose(measures, row, rtol=0, atol=bound)
 
 
-@pytest.mark.parametrize("dtype, tolerance", [("float64", 1e-6), ("float32", 1e-3)])
+@GRADIENT_DTYPES
 def test_jacobian_loss_and_its_gradients(dtype, tolerance):
     step, golden = _implicit_step(dtype), _golden()
     expected = golden["train/jac_loss"]
@@ -238,10 +242,7 @@ def test_jacobian_loss_and_its_gradients(dtype, tolerance):
     _assert_measures(step.jacobian_gradients, golden["gradjac"], tolerance)
 
 
-@pytest.mark.parametrize(
-    "dtype, tolerance",
-    [("float64", 1e-6), pytest.param("float32", 1e-3, marks=pytest.mark.slow)],
-)
+@GRADIENT_DTYPES
 def test_pretraining(dtype, tolerance):
     step, golden = _unrolled_step(dtype), _golden()
     atol = min(tolerance, 1e-4)

@@ -159,6 +159,7 @@ def test_classifies_raw_pixels(classifier):
     np.testing.assert_allclose(logits, model(normalised), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_segments_raw_pixels(segmenter):
     model = segmenter
     pixels, labels = _pixels()
@@ -178,6 +179,7 @@ def test_segments_raw_pixels(segmenter):
     np.testing.assert_allclose(before["loss"], -chosen.mean(), rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_compile_defaults_of_the_segmenter_follow_its_activation():
     backbone = _backbone(filters=(8,))
     for activation, from_logits in ((None, True), ("softmax", False)):
@@ -291,11 +293,13 @@ def test_bad_images_are_refused(classifier, images):
             model(images)
 
 
+@pytest.mark.slow
 def test_sizes_may_vary(segmenter):
     for shape in ((1, 4, 8, 3), (3, 12, 4, 3)):
         assert segmenter(np.zeros(shape, "float32")).shape == (*shape[:3], 3)
 
 
+@pytest.mark.slow
 def test_budget_may_change_after_training(classifier):
     images = _images()
     deq = classifier.backbone.deq

@@ -132,6 +132,7 @@ def test_the_saved_model_loads_in_a_new_process(finished):
     assert "(1, 10)" in done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_resumed_run_ends_like_an_uninterrupted_one(small, tmp_path, monkeypatch):
     small["phases"] = [{"epochs": 2}]
     # The diagnosis of every epoch takes most of the time.

@@ -129,6 +129,7 @@ def test_overlays(finished, trained):
     np.testing.assert_allclose(overlay[labels != 255], mixed, atol=0.5)
 
 
+@pytest.mark.slow
 def test_windows_of_evaluation(trained):
     """Two windows side by side are two solves; one of the image's size is the image."""
     job, model = trained
@@ -155,6 +156,7 @@ def test_evaluate_and_report(finished, tmp_path, capsys):
     assert (path / "mean_iou.png").is_file()
 
 
+@pytest.mark.slow
 def test_export_takes_raw_images_of_any_size(finished, trained, tmp_path):
     job, model = trained
     arguments = ["export", str(finished.path), "--out", str(tmp_path / "exported")]
@@ -169,6 +171,7 @@ def test_export_takes_raw_images_of_any_size(finished, trained, tmp_path):
         np.testing.assert_allclose(logits, expected, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_starts_from_another_run(finished, trained, small):
     small["model"]["initial_weights"] = str(finished.run("model") / "model.keras")
     job, donor = trained
@@ -226,6 +229,7 @@ def test_gaps_between_windows(small, tmp_path):
         job.build()
 
 
+@pytest.mark.slow
 def test_hard_examples_reach_the_loss(small):
     config = configs.resolve(small, [("ohem", {"keep": 7})])
     loss = build_loss(config, segmentation.load(config.data))

@@ -35,9 +35,12 @@ class ClassificationJob(Job):
     def steps_per_epoch(self):
         return steps_per_epoch(self.data.training, self.config.data.batch_size)
 
+    def build_model(self):
+        """Returns a new model."""
+        return build_classifier(self.config.model, self.data, self.config.precision)
+
     def build(self):
-        config = self.config
-        model = build_classifier(config.model, self.data, config.precision)
+        config, model = self.config, self.build_model()
         spans = phase_spans(config)
         optimizer = build_optimizer(
             config.optimizer,

@@ -209,12 +209,12 @@ class EvaluationConfig:
 
 
 @dataclass(frozen=True)
-class ClassificationConfig:
-    """One or several variants of an image classifier.
+class VariantsConfig:
+    """One or several variants of a model that is trained in phases.
 
     Args:
         experiment: the experiment this config is for.
-        seed: of initialisation, shuffling, augmentation and dropout.
+        seed: of all that is random: initialisation, shuffling, augmentation, dropout.
         precision: the Keras dtype policy of the model; its logits are float32.
         jit_compile: whether training and evaluation steps are compiled by XLA.
         tensorboard: whether event files are written.
@@ -223,8 +223,8 @@ class ClassificationConfig:
             others.
     """
 
-    experiment: Literal["classification"]
-    model: ModelConfig
+    experiment: str
+    model: Any
     phases: list[PhaseConfig] = field(metadata={"non_empty": True})
     seed: int = field(default=0, metadata={"minimum": 0, "maximum": 2**31 - 1})
     precision: Literal["float32", "float64", "mixed_bfloat16", "mixed_float16"] = (
@@ -232,10 +232,18 @@ class ClassificationConfig:
     )
     jit_compile: bool = False
     tensorboard: bool = True
-    data: DataConfig = DataConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
-    evaluation: EvaluationConfig = EvaluationConfig()
     variants: dict[str, Any] = field(
         default_factory=lambda: {"model": {}},
         metadata={"non_empty": True, "pattern": r"[A-Za-z0-9][A-Za-z0-9_-]*"},
     )
+
+
+@dataclass(frozen=True)
+class ClassificationConfig(VariantsConfig):
+    """An image classifier; see `VariantsConfig`."""
+
+    experiment: Literal["classification"]
+    model: ModelConfig
+    data: DataConfig = DataConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()

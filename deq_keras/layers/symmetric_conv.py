@@ -26,7 +26,8 @@ class SymmetricConv2D(keras.layers.Conv2D):
         `(batch, ceil(height / strides), ceil(width / strides), filters)`.
 
     Raises:
-        ValueError: If the side of the window is even.
+        ValueError: If the side of the window is even, or another padding or data format
+            is asked for.
 
     Example:
 
@@ -36,13 +37,15 @@ class SymmetricConv2D(keras.layers.Conv2D):
     """
 
     def __init__(self, filters, kernel_size, **kwargs):
-        kwargs.pop("padding", None)  # In configs of this layer.
-        super().__init__(
-            filters,
-            kernel_size,
-            padding="same",
-            **{**kwargs, "data_format": "channels_last"},
-        )
+        fixed = {"padding": "same", "data_format": "channels_last"}
+        for name, value in fixed.items():
+            given = kwargs.pop(name, None)
+            if given not in (None, value):
+                raise ValueError(
+                    f"Argument `{name}` of this layer can only be '{value}'. Leave it "
+                    f"out. Received: {name}={given!r}"
+                )
+        super().__init__(filters, kernel_size, **fixed, **kwargs)
         if not all(size % 2 for size in self.kernel_size):
             raise ValueError(
                 "Argument `kernel_size` must be odd, so that all sides are padded "

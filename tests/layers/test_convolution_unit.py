@@ -193,3 +193,11 @@ def test_stem_is_a_keras_layer(make, tmp_path):
     assert {weight.dtype for weight in half.weights} == {"float32"}
     moments = half.units[0].normalization.moving_variance
     assert tf.reduce_all(tf.math.is_finite(moments))
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"padding": "valid"}, {"data_format": "channels_first"}]
+)
+def test_symmetric_convolutions_pad_in_one_way(arguments):
+    with pytest.raises(ValueError, match=f"can only be.*{next(iter(arguments))}="):
+        SymmetricConv2D(4, 3, **arguments)

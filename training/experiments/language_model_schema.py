@@ -4,8 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from training.schema import (
-    OptimizerConfig,
-    PhaseConfig,
+    VariantsConfig,
     gradient_field,
     regularizer_field,
     solver_field,
@@ -114,33 +113,13 @@ class BudgetConfig:
 
 
 @dataclass(frozen=True)
-class LanguageModelConfig:
-    """One or several variants of a DEQ-Transformer language model.
+class LanguageModelConfig(VariantsConfig):
+    """A DEQ-Transformer language model; see `VariantsConfig`.
 
-    Args:
-        experiment: the experiment this config is for.
-        seed: of initialisation, dropout and the regulariser.
-        precision: the Keras dtype policy of the model.
-        jit_compile: not for a model with a memory.
-        tensorboard: whether event files are written.
-        variants: name -> {dotted path: value}. Each variant is the config with these
-            values replaced, trained in a folder of its own and compared with the
-            others.
+    A model with a memory takes no `jit_compile`.
     """
 
     experiment: Literal["language_model"]
     model: TransformerConfig
-    phases: list[PhaseConfig] = field(metadata={"non_empty": True})
-    seed: int = field(default=0, metadata={"minimum": 0, "maximum": 2**31 - 1})
-    precision: Literal["float32", "float64", "mixed_bfloat16", "mixed_float16"] = (
-        "float32"
-    )
-    jit_compile: bool = False
-    tensorboard: bool = True
     data: TextConfig = TextConfig()
-    optimizer: OptimizerConfig = OptimizerConfig()
     evaluation: BudgetConfig = BudgetConfig()
-    variants: dict[str, Any] = field(
-        default_factory=lambda: {"model": {}},
-        metadata={"non_empty": True, "pattern": r"[A-Za-z0-9][A-Za-z0-9_-]*"},
-    )

@@ -11,7 +11,6 @@ from training.schema import (
 )
 
 _POSITIVE = {"minimum": 1}
-_SCALES = {"non_empty": True, **_POSITIVE}
 
 
 @dataclass(frozen=True)
@@ -30,20 +29,15 @@ class ExplicitNetworkConfig:
 
 
 @dataclass(frozen=True)
-class MDEQConfig:
-    """Arguments of `MDEQBackbone` and of its head; see there.
+class MDEQBackboneConfig:
+    """Arguments of `MDEQBackbone`; see there.
 
     Args:
-        head_filters: of the classification head, one for each scale.
-        final_filters: of the classification head.
-        explicit: an explicit network instead of all this.
         initial_weights: a `.keras` file of an MDEQ whose backbone's weights the model
             starts from; null draws them.
     """
 
-    filters: list[int] = field(metadata=_SCALES)
-    head_filters: list[int] = field(default_factory=list, metadata=_POSITIVE)
-    final_filters: int = field(default=200, metadata=_POSITIVE)
+    filters: list[int] = field(metadata={"non_empty": True, **_POSITIVE})
     expansion: float = field(default=5, metadata={"above": 0})
     groups: int = field(default=8, metadata=_POSITIVE)
     num_downsamplings: int = field(default=2, metadata={"minimum": 0})
@@ -52,7 +46,6 @@ class MDEQConfig:
     block_affine: bool = True
     fuse_affine: bool = True
     post_affine: bool = True
-    explicit: ExplicitNetworkConfig | None = None
     initial_weights: str | None = None
     solver: Any = solver_field("anderson")
     gradient: Any = gradient_field("neumann")
@@ -60,11 +53,23 @@ class MDEQConfig:
 
 
 @dataclass(frozen=True)
-class MDEQClassificationConfig(ClassificationConfig):
-    """One or several variants of a multiscale DEQ that classifies images.
+class MDEQConfig(MDEQBackboneConfig):
+    """Arguments of `MDEQBackbone` and `MDEQImageClassifier`; see there.
 
-    As `ClassificationConfig`, with the model of the papers.
+    Args:
+        head_filters: of the classification head, one for each scale.
+        final_filters: of the classification head.
+        explicit: an explicit network instead of all this.
     """
+
+    head_filters: list[int] = field(default_factory=list, metadata=_POSITIVE)
+    final_filters: int = field(default=200, metadata=_POSITIVE)
+    explicit: ExplicitNetworkConfig | None = None
+
+
+@dataclass(frozen=True)
+class MDEQClassificationConfig(ClassificationConfig):
+    """A multiscale DEQ that classifies images; see `ClassificationConfig`."""
 
     experiment: Literal["mdeq_classification"]
     model: MDEQConfig

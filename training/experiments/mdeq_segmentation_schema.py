@@ -1,16 +1,10 @@
 """What the config of a multiscale DEQ for segmentation may say, with all defaults."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-from training.schema import (
-    EvaluationConfig,
-    OptimizerConfig,
-    PhaseConfig,
-    gradient_field,
-    regularizer_field,
-    solver_field,
-)
+from training.experiments.mdeq_schema import MDEQBackboneConfig
+from training.schema import EvaluationConfig, VariantsConfig
 
 _POSITIVE = {"minimum": 1}
 
@@ -67,33 +61,18 @@ class SegmentationDataConfig:
 
 
 @dataclass(frozen=True)
-class MDEQSegmenterConfig:
+class MDEQSegmenterConfig(MDEQBackboneConfig):
     """Arguments of `MDEQBackbone` and `MDEQImageSegmenter`; see there.
 
     Args:
         kernel_size: side of the window of the head's last convolution, odd.
         batch_norm_momentum: of stem and head.
-        initial_weights: a `.keras` file of an MDEQ, such as a classifier, whose
-            backbone's weights the model starts from; null draws them.
     """
 
-    filters: list[int] = field(metadata={"non_empty": True, **_POSITIVE})
     kernel_size: int = field(default=1, metadata=_POSITIVE)
-    expansion: float = field(default=5, metadata={"above": 0})
-    groups: int = field(default=8, metadata=_POSITIVE)
-    num_downsamplings: int = field(default=2, metadata={"minimum": 0})
-    dropout: float = field(default=0.0, metadata={"minimum": 0.0, "maximum": 0.99})
-    weight_normalization: bool = True
-    block_affine: bool = True
-    fuse_affine: bool = True
-    post_affine: bool = True
     batch_norm_momentum: float = field(
         default=0.99, metadata={"minimum": 0.0, "maximum": 0.9999}
     )
-    initial_weights: str | None = None
-    solver: Any = solver_field("anderson")
-    gradient: Any = gradient_field("neumann")
-    jacobian_regularizer: Any = regularizer_field("contraction")
 
 
 @dataclass(frozen=True)
@@ -129,39 +108,19 @@ class SegmentationEvaluationConfig(EvaluationConfig):
 
 
 @dataclass(frozen=True)
-class MDEQSegmentationConfig:
-    """One or several variants of a multiscale DEQ that segments images.
+class MDEQSegmentationConfig(VariantsConfig):
+    """A multiscale DEQ that segments images; see `VariantsConfig`.
 
     Args:
-        experiment: the experiment this config is for.
-        seed: of initialisation, shuffling, augmentation and dropout.
-        precision: the Keras dtype policy of the model; its logits are float32.
-        jit_compile: whether training and evaluation steps are compiled by XLA.
-        tensorboard: whether event files are written.
         class_weights: of the loss, one for each class; null weighs all alike.
         ohem: online hard example mining; null for the mean over all pixels.
-        variants: name -> {dotted path: value}. Each variant is the config with these
-            values replaced, trained in a folder of its own and compared with the
-            others.
     """
 
     experiment: Literal["mdeq_segmentation"]
     model: MDEQSegmenterConfig
-    phases: list[PhaseConfig] = field(metadata={"non_empty": True})
-    seed: int = field(default=0, metadata={"minimum": 0, "maximum": 2**31 - 1})
-    precision: Literal["float32", "float64", "mixed_bfloat16", "mixed_float16"] = (
-        "float32"
-    )
-    jit_compile: bool = False
-    tensorboard: bool = True
     data: SegmentationDataConfig = SegmentationDataConfig()
     class_weights: list[float] | None = field(
         default=None, metadata={"above": 0, "non_empty": True}
     )
     ohem: HardExamplesConfig | None = None
-    optimizer: OptimizerConfig = OptimizerConfig()
     evaluation: SegmentationEvaluationConfig = SegmentationEvaluationConfig()
-    variants: dict[str, Any] = field(
-        default_factory=lambda: {"model": {}},
-        metadata={"non_empty": True, "pattern": r"[A-Za-z0-9][A-Za-z0-9_-]*"},
-    )

@@ -3,12 +3,12 @@
 import keras
 
 import deq_keras
-from training.build import build_optimizer, normalization
+from training.build import normalization
 from training.classification_job import ClassificationJob
+from training.data import sample
 from training.equilibrium_parts import EquilibriumParts
 from training.evaluate import accuracy_of_layers
 from training.experiments.mdeq_classification.build import build_explicit, build_mdeq
-from training.phases import phase_spans
 
 
 class MDEQJob(ClassificationJob):
@@ -19,18 +19,10 @@ class MDEQJob(ClassificationJob):
         data: the `ImageData`.
     """
 
-    def build(self):
+    def build_model(self):
         config = self.config
         build = build_mdeq if config.model.explicit is None else build_explicit
-        model = build(config.model, self.data, config.precision)
-        spans = phase_spans(config)
-        optimizer = build_optimizer(
-            config.optimizer,
-            spans[-1].epochs.stop,
-            self.steps_per_epoch,
-            config.precision,
-        )
-        return model, optimizer, spans
+        return build(config.model, self.data, config.precision)
 
     def equilibrium(self, model):
         backbone = getattr(model, "backbone", None)
@@ -57,9 +49,8 @@ class MDEQJob(ClassificationJob):
         if self.equilibrium(model) is None:
             return []
         config = self.config.evaluation
-        samples = self.data.validation.part(0, config.num_samples)
         parts = self.parts(model)
-        images, _ = next(iter(self.batches(model, samples)))
+        images = model.preprocessor(sample(self.data.validation, config.num_samples))
         return [
             deq_keras.callbacks.EquilibriumDiagnostics(
                 parts.layer,

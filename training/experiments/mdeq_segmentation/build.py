@@ -2,7 +2,7 @@
 
 from deq_keras import models
 from training.errors import InputError
-from training.experiments.mdeq_classification.build import build_backbone, converter
+from training.experiments.mdeq_backbone import build_backbone, converter
 from training.experiments.mdeq_segmentation.loss import (
     HardPixelCrossEntropy,
     PixelCrossEntropy,

@@ -7,14 +7,17 @@ from tests.golden import arrays
 from training.cli import main
 
 
-@pytest.fixture
-def state_dict():
-    prefix = "a4_pre0_wn1/param/"
+def _stored(file, prefix):
     return {
         name.removeprefix(prefix): array
-        for name, array in arrays.load("language_model").items()
+        for name, array in arrays.load(file).items()
         if name.startswith(prefix)
     }
+
+
+@pytest.fixture
+def state_dict():
+    return _stored("language_model", "a4_pre0_wn1/param/")
 
 
 @pytest.fixture
@@ -37,6 +40,32 @@ def test_makes_a_keras_file(checkpoint, state_dict, tmp_path, capsys):
     np.testing.assert_array_equal(table.numpy(), expected)
     assert main(arguments) == 2
     assert "which exists" in capsys.readouterr().err
+
+
+@pytest.fixture
+def mdeq_arguments(tmp_path):
+    path, out = tmp_path / "mdeq.npz", tmp_path / "model.keras"
+    np.savez(path, **_stored("mdeq", "param/"))
+    settings = ["--set", "num_groups=4", "--set", "downsample_times=1"]
+    return ["import-checkpoint", str(path), "--out", str(out), *settings]
+
+
+def test_makes_a_keras_file_of_an_mdeq(mdeq_arguments, tmp_path, capsys):
+    assert main(mdeq_arguments) == 0
+    assert "parameters" in capsys.readouterr().out
+    model = keras.saving.load_model(tmp_path / "model.keras", compile=False)
+    assert isinstance(model, models.MDEQImageClassifier)
+    expected = _stored("mdeq", "param/")["classifier.weight"].T
+    np.testing.assert_array_equal(model.head.classifier.kernel.numpy(), expected)
+
+
+def test_other_classes_need_a_new_head(mdeq_arguments, tmp_path, capsys):
+    others = [*mdeq_arguments, "--set", "num_classes=3"]
+    assert main(others) == 2
+    assert "drop_head" in capsys.readouterr().err
+    assert main([*others, "--set", "drop_head=true"]) == 0
+    model = keras.saving.load_model(tmp_path / "model.keras", compile=False)
+    assert model(np.zeros((1, 32, 32, 3), "float32")).shape == (1, 3)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,11 @@ from keras_hub.models import Backbone
 
 from deq_keras import gradients, regularizers, solvers
 from deq_keras.layers import DEQ, MultiscaleCell, MultiscaleStem
-from deq_keras.models.mdeq.mdeq_presets import backbone_arguments, descriptions
+from deq_keras.models.mdeq.mdeq_presets import (
+    CLASSIFIERS,
+    SEGMENTERS,
+    backbone_arguments,
+)
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -64,7 +68,7 @@ class MDEQBackbone(Backbone):
         [Bai, Koltun and Kolter, 2020](https://arxiv.org/abs/2006.08656).
     """
 
-    presets = descriptions()
+    presets = CLASSIFIERS | SEGMENTERS
 
     def __init__(
         self,

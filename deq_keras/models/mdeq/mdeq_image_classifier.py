@@ -6,7 +6,7 @@ from deq_keras.models.mdeq.mdeq_backbone import MDEQBackbone
 from deq_keras.models.mdeq.mdeq_image_classifier_preprocessor import (
     MDEQImageClassifierPreprocessor,
 )
-from deq_keras.models.mdeq.mdeq_presets import descriptions
+from deq_keras.models.mdeq.mdeq_presets import CLASSIFIERS
 from deq_keras.models.mdeq.mdeq_task import MDEQTask
 
 
@@ -52,7 +52,7 @@ class MDEQImageClassifier(MDEQTask, ImageClassifier):
 
     backbone_cls = MDEQBackbone
     preprocessor_cls = MDEQImageClassifierPreprocessor
-    presets = descriptions("head_filters")
+    presets = CLASSIFIERS
 
     def __init__(
         self,

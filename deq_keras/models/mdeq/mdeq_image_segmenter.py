@@ -6,7 +6,7 @@ from deq_keras.models.mdeq.mdeq_backbone import MDEQBackbone
 from deq_keras.models.mdeq.mdeq_image_segmenter_preprocessor import (
     MDEQImageSegmenterPreprocessor,
 )
-from deq_keras.models.mdeq.mdeq_presets import descriptions
+from deq_keras.models.mdeq.mdeq_presets import SEGMENTERS
 from deq_keras.models.mdeq.mdeq_task import MDEQTask
 
 
@@ -51,11 +51,7 @@ class MDEQImageSegmenter(MDEQTask, ImageSegmenter):
 
     backbone_cls = MDEQBackbone
     preprocessor_cls = MDEQImageSegmenterPreprocessor
-    presets = {
-        name: preset
-        for name, preset in descriptions().items()
-        if name not in descriptions("head_filters")
-    }
+    presets = SEGMENTERS
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ _XL = {"filters": (88, 176, 352, 704), "expansion": 6}
 _CITYSCAPES = {"num_classes": 19}
 
 # Name -> description, arguments of the backbone, arguments of the task.
-_PRESETS = {
+_CLASSIFIERS = {
     "mdeq_tiny_cifar10": (
         "Two scales of 24 channels, 159 thousand parameters, for CIFAR-10.",
         {
@@ -79,6 +79,8 @@ _PRESETS = {
             "final_filters": 2048,
         },
     ),
+}
+_SEGMENTERS = {
     "mdeq_small_cityscapes": (
         "Four scales of 32 to 256 channels, for the segmentation of Cityscapes.",
         {**_SMALL, "dropout": 0.05, "batch_norm_momentum": 0.99},
@@ -95,19 +97,19 @@ _PRESETS = {
         _CITYSCAPES,
     ),
 }
+_PRESETS = _CLASSIFIERS | _SEGMENTERS
 
 
-def descriptions(task_argument=None):
-    """Returns the presets as KerasHub lists them.
-
-    Args:
-        task_argument: optional str. Only the presets whose task takes it.
-    """
+def _listed(presets):
+    """Returns presets as KerasHub lists them."""
     return {
         name: {"metadata": {"description": description}}
-        for name, (description, _, task) in _PRESETS.items()
-        if task_argument is None or task_argument in task
+        for name, (description, _, _) in presets.items()
     }
+
+
+CLASSIFIERS = _listed(_CLASSIFIERS)
+SEGMENTERS = _listed(_SEGMENTERS)
 
 
 def backbone_arguments(preset, load_weights):

@@ -9,6 +9,14 @@ from training.benchmarks.mdeq import main
 
 _EFFORT = timing.Effort(seconds=0.0, min_rounds=2, attempts=1)
 _SMALL = {"small": {"filters": (8, 16), "expansion": 2}}
+_MODELS = {
+    "chosen": {
+        "MDEQ": {"preset": "mdeq_tiny_cifar10", "budget": 2},
+        "ResNet": {"network": "resnet_18", "upsampling": 4},
+    },
+    "batch": 2,
+    "side": 16,
+}
 
 
 def test_step():
@@ -24,11 +32,13 @@ def test_step():
 )
 @pytest.mark.slow
 def test_memory():
-    chosen = {
-        "MDEQ": {"preset": "mdeq_tiny_cifar10", "budget": 2},
-        "ResNet": {"network": "resnet_18", "upsampling": 4},
-    }
-    sizes = {"chosen": chosen, "batch": 2, "side": 16}
-    results = main.run(["memory"], _EFFORT, {"memory": sizes})
+    results = main.run(["memory"], _EFFORT, {"memory": _MODELS})
     assert results["memory"]["MDEQ"] > 0
     assert results["memory"]["ResNet"] > 0
+
+
+@pytest.mark.slow
+def test_time():
+    results = main.run(["time"], _EFFORT, {"time": _MODELS})
+    assert results["time"]["MDEQ"]["median"] > 0
+    assert results["time"]["ResNet"]["median"] > 0

@@ -1,17 +1,18 @@
 """`deq-keras benchmark mdeq`: what a multiscale DEQ costs.
 
-Training steps over their ideal, and the peak memory of training steps against explicit
-networks. Ratios are of one run.
+Training steps over their ideal, and the wall time and peak memory of training steps
+beside those of explicit networks. Ratios are of one run.
 """
 
 from training.benchmarks.parts_command import PartsCommand
 
 
 def _measurements():
-    from training.benchmarks.mdeq import cells, memory
+    from training.benchmarks.mdeq import cells, duration, memory
 
     return {
         "step": cells.step_costs,
+        "time": duration.training_times,
         "memory": memory.training_peaks,
     }
 
@@ -19,6 +20,6 @@ def _measurements():
 main = PartsCommand(
     "mdeq",
     "Measures a multiscale DEQ, on a quiet machine.",
-    ("step", "memory"),
+    ("step", "time", "memory"),
     _measurements,
 )

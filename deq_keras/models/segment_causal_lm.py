@@ -1,12 +1,14 @@
 """What the language models that read texts segment by segment have in common."""
 
+import keras
 from keras_hub.models import CausalLM
 
 from deq_keras.layers import AdaptiveSoftmax
+from deq_keras.models.restored_compilation import RestoredCompilation
 from deq_keras.models.segment_backbone import token_ids_of
 
 
-class SegmentCausalLM(CausalLM):
+class SegmentCausalLM(RestoredCompilation, CausalLM):
     """A `SegmentBackbone` with an `AdaptiveSoftmax` on its hidden states.
 
     Every epoch, evaluation and prediction begins with an empty memory. The arguments
@@ -54,6 +56,13 @@ class SegmentCausalLM(CausalLM):
         """See `keras.Model.predict`. Begins with an empty memory."""
         self.reset_memory()
         return super().predict(*args, **kwargs)
+
+    def get_compile_config(self):
+        config = super().get_compile_config()
+        return config and {
+            **config,
+            "sampler": keras.saving.serialize_keras_object(self.sampler),
+        }
 
     def get_config(self):
         config = {

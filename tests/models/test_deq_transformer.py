@@ -1,4 +1,5 @@
 import keras
+import keras_hub
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -167,8 +168,16 @@ def test_learns_a_cycle_with_memory():
     np.testing.assert_array_equal(generated, [[3, 4, 5, 6, 7, 8, 9, 0]])
 
 
-@pytest.mark.filterwarnings("ignore:`compile\\(\\)` was not called as part of model")
-@pytest.mark.filterwarnings("ignore:Skipping variable loading for optimizer")
+def test_a_file_holds_the_compilation(model, tmp_path):
+    model.compile(keras.optimizers.SGD(0.25), sampler="beam")
+    model.save(tmp_path / "model.keras")
+    copy = keras.saving.load_model(tmp_path / "model.keras")
+    assert isinstance(copy.sampler, keras_hub.samplers.BeamSampler)
+    assert float(copy.optimizer.learning_rate) == 0.25
+    copy = keras.saving.load_model(tmp_path / "model.keras", compile=False)
+    assert not copy.compiled
+
+
 def test_files_and_presets(model, tmp_path):
     tokens = _tokens()
     expected = model(tokens)

@@ -1,5 +1,7 @@
 """What every test starts from: fixed seeds, float32, and three ways to run it."""
 
+import gc
+
 import keras
 import pytest
 import tensorflow as tf
@@ -42,3 +44,12 @@ def fresh_keras():
     keras.config.set_dtype_policy("float32")
     # Collecting garbage after every test would take longer than the tests.
     keras.utils.clear_session(free_memory=False)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def frozen_leftovers():
+    """Exempts what a module leaves behind, graphs above all, from garbage collection:
+    later tests that collect would take seconds to look through it."""
+    yield
+    gc.collect()
+    gc.freeze()

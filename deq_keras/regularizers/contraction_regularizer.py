@@ -98,9 +98,13 @@ class ContractionRegularizer(EquilibriumRegularizer):
             return structure.to_matrix(linearization.vjp(vector))
 
         noise = normal_like(linearization.value, derived_seed(seed, 1))
-        direction = _normalized(structure.to_matrix(noise))
-        for _ in range(self.num_iterations):
-            direction = _normalized(product(direction))
+        # A loop: the products that find w are traced once, and have no gradient.
+        (direction,) = tf.while_loop(
+            lambda direction: True,
+            lambda direction: (_normalized(product(direction)),),
+            (_normalized(structure.to_matrix(noise)),),
+            maximum_iterations=self.num_iterations,
+        )
         return _squared_norm(product(tf.stop_gradient(direction)))
 
 

@@ -62,7 +62,9 @@ def test_takes_what_a_preprocessor_makes(model):
     np.testing.assert_array_equal(outputs, model(tokens))
 
 
-@pytest.mark.parametrize("name", ["model", "pre_norm_model"])
+@pytest.mark.parametrize(
+    "name", ["model", pytest.param("pre_norm_model", marks=pytest.mark.slow)]
+)
 def test_a_token_alone_equals_a_full_solve(name, request):
     model = request.getfixturevalue(name)
     tokens = _tokens()
@@ -74,7 +76,9 @@ def test_a_token_alone_equals_a_full_solve(name, request):
         np.testing.assert_allclose(outputs[:, 0], whole[:, position], atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["model", "pre_norm_model"])
+@pytest.mark.parametrize(
+    "name", ["model", pytest.param("pre_norm_model", marks=pytest.mark.slow)]
+)
 def test_greedy_generation_equals_solving_the_prefix_again(name, request):
     model = request.getfixturevalue(name)
     model.compile(sampler="greedy")
@@ -93,11 +97,8 @@ def test_greedy_generation_equals_solving_the_prefix_again(name, request):
 @pytest.mark.parametrize(
     "sampler",
     [
-        "beam",
-        *(
-            pytest.param(s, marks=pytest.mark.slow)
-            for s in ("top_k", "top_p", "random")
-        ),
+        "random",
+        *(pytest.param(s, marks=pytest.mark.slow) for s in ("beam", "top_k", "top_p")),
     ],
 )
 def test_samplers_of_kerashub(model, sampler):
@@ -146,6 +147,7 @@ def test_memory_is_carried_and_reset(model):
     np.testing.assert_allclose(first, whole[:, :8], atol=1e-3)
 
 
+@pytest.mark.slow
 def test_learns_a_cycle_with_memory():
     """Tokens 0, 1, ..., 9, 0, 1, ... in order."""
     keras.utils.set_random_seed(0)

@@ -44,7 +44,17 @@ def _preprocessor(level, **kwargs):
     return models.DEQTransformerCausalLMPreprocessor(TOKENIZERS[level](), **kwargs)
 
 
-@pytest.fixture(scope="module", params=TOKENIZERS)
+@pytest.fixture(
+    scope="module",
+    params=[
+        "word",
+        "byte",
+        *(
+            pytest.param(level, marks=pytest.mark.slow)
+            for level in ("character", "subword", "word_piece")
+        ),
+    ],
+)
 def model(request):
     return _model(_preprocessor(request.param, sequence_length=12))
 
@@ -133,6 +143,7 @@ def test_strip_prompt(character_model):
     assert rest == [whole[0][5:], whole[1][2:]]
 
 
+@pytest.mark.slow
 def test_learns_from_text():
     keras.utils.set_random_seed(0)
     model = _model(_preprocessor("word", sequence_length=8))

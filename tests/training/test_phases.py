@@ -129,6 +129,7 @@ def rising(small):
     return [{"epochs": 4, "jacobian_weight_increment": increment}]
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_with_the_right_weight(tmp_path, small, rising):
     (tmp_path / "whole").mkdir()
     (tmp_path / "parts").mkdir()

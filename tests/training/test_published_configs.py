@@ -251,7 +251,13 @@ def train_both_phases(config, vocabulary_size, eagerly=False):
     return model
 
 
-@each_run
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if "regularized" in name else pytest.param(name, marks=pytest.mark.slow)
+        for name in RUNS
+    ],
+)
 def test_trains_at_reduced_size(name):
     small = {"data.batch_size": 3, "data.length": 8, "model.intermediate_dim": 32}
     small["model.hidden_dim"] = 20

@@ -44,6 +44,7 @@ def measured(*parts):
     return results
 
 
+@pytest.mark.slow
 def test_times():
     results = measured("step", "inject", "generation")
     assert results["step"]["small"]["ratio"]["median"] > 0

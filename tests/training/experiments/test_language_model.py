@@ -149,6 +149,7 @@ class TestCommands:
         assert "untied: has no equilibrium" in output
         assert (path / "equilibrium" / "diagnosis.json").is_file()
 
+    @pytest.mark.slow
     def test_a_new_process_knows_the_classes_of_the_model(self, finished, tmp_path):
         """This one has imported them already."""
         command = [sys.executable, "-m", "training", "export", str(finished.path)]
@@ -171,6 +172,7 @@ class TestCommands:
         np.testing.assert_array_equal(exported.serve(ids), outputs)
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_ends_like_an_uninterrupted_one(small, tmp_path):
     """With epochs that are parts of the text, each going on where the last stopped."""
     small["data"]["steps_per_epoch"] = 7

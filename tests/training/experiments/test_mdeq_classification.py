@@ -108,6 +108,7 @@ def test_history_has_the_diagnostics(finished):
     assert "jacobian" in header
 
 
+@pytest.mark.slow
 def test_export_takes_raw_pixels(finished, tmp_path, capsys):
     arguments = ["--variant", "mdeq", "--out", str(tmp_path / "export")]
     assert main(["export", str(finished.path), *arguments]) == 0
@@ -161,6 +162,7 @@ def test_resumed_run_ends_like_an_uninterrupted_one(small, tmp_path, monkeypatch
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_starts_from_the_backbone_of_another(finished, small):
     path = str(finished.run("mdeq") / "model.keras")
     small["model"]["initial_weights"] = path

@@ -212,6 +212,12 @@ def test_explicit_networks(small, network, num_parameters):
     trainable = sum(np.prod(weight.shape) for weight in model.trainable_weights)
     assert trainable == pytest.approx(num_parameters, rel=0.002)
     assert model.output_shape == (None, 10)
+    normalizations = [
+        layer
+        for layer in model._flatten_layers()
+        if isinstance(layer, keras.layers.BatchNormalization)
+    ]
+    assert {layer.momentum for layer in normalizations} == {0.9}
     assert keras.config.dtype_policy().name == "float32"
 
 

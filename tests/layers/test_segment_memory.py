@@ -201,6 +201,7 @@ print("RESULT" + json.dumps([single, mirrored]))
 """
 
 
+@pytest.mark.slow
 def test_each_replica_remembers_its_own_samples(tmp_path):
     printed = harness.run_in_clean_process(PROGRAM, folder=tmp_path, has_library=True)
     single, mirrored = json.loads(printed.split("RESULT")[1])

@@ -111,6 +111,7 @@ def test_samplers_of_kerashub(model, sampler):
     assert tokens.max() < 60
 
 
+@pytest.mark.slow
 def test_generation_stops_at_a_stop_token(model):
     model.compile(sampler="greedy")
     prompt = _tokens() * PROMPT_MASK
@@ -238,6 +239,7 @@ def test_losses_are_those_of_the_log_probabilities(model):
     np.testing.assert_allclose(losses, expected, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_loss_model_trains_and_reports_perplexity(tmp_path):
     causal_lm = _model(memory_length=8, solver="anderson")
     model = models.NextTokenLossModel(causal_lm)

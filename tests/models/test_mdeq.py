@@ -139,6 +139,7 @@ def test_arguments_of_a_preset_may_be_others():
     assert not backbone.post_affine
 
 
+@pytest.mark.slow
 def test_classifies_raw_pixels(classifier):
     model = classifier
     pixels, labels = _pixels()

@@ -59,6 +59,7 @@ def test_makes_a_keras_file_of_an_mdeq(mdeq_arguments, tmp_path, capsys):
     np.testing.assert_array_equal(model.head.classifier.kernel.numpy(), expected)
 
 
+@pytest.mark.slow
 def test_other_classes_need_a_new_head(mdeq_arguments, tmp_path, capsys):
     others = [*mdeq_arguments, "--set", "num_classes=3"]
     assert main(others) == 2

@@ -10,9 +10,9 @@ def attend(
 ):
     """Mixes the values with the weights of the attention.
 
-    The backward pass is written out, of operations that can be differentiated again, to
-    keep one array of the size of the scores: the weights. TensorFlow's would hold all
-    of them, for their shapes, throughout the loop of an adjoint.
+    Its gradient is written out, and the gradient of that, which the penalties of the
+    Jacobian take: both keep one array of the size of the scores, the weights.
+    TensorFlow's keep each, in the loop of an adjoint throughout the loop.
 
     Args:
         content_queries: Tensor `(batch, heads, length, head_dim)`, scaled.
@@ -28,74 +28,104 @@ def attend(
         Tensor of the shape of the queries.
     """
 
-    @ops.custom_gradient
+    def drop(weights):
+        return weights if dropout is None else weights * dropout
+
+    @tf.custom_gradient
     def mix(content_queries, position_queries, keys, positions, values):
-        content = ops.matmul(content_queries, ops.swapaxes(keys, -1, -2))
-        position = _by_key(ops.matmul(position_queries, positions))
-        scores = content + position + mask  # (B, H, L, K)
+        factors = (content_queries, position_queries, keys, positions)
+        scores = _scores(*factors) + mask  # (B, H, L, K)
         dtype = keras.backend.result_type(scores.dtype, "float32")
-        weights = ops.cast(ops.softmax(ops.cast(scores, dtype)), scores.dtype)
-        kept = weights if dropout is None else weights * dropout
-        mixed = ops.matmul(kept, values)  # (B, H, L, head_dim)
+        weights = tf.cast(tf.nn.softmax(tf.cast(scores, dtype)), scores.dtype)
+        mixed = tf.matmul(drop(weights), values)  # (B, H, L, head_dim)
+
+        def softmax_gradient(on_weights, mean):
+            """Given their mean by the weights, too. Its transpose is itself."""
+            on_scores = tf.cast(weights, dtype) * (tf.cast(on_weights, dtype) - mean)
+            return tf.cast(on_scores, scores.dtype)
+
+        @tf.custom_gradient
+        def gradients(upstream, values, *factors):
+            on_weights = drop(tf.matmul(upstream, values, transpose_b=True))
+            # The mean of on_weights by the weights, without their product.
+            mean = _dot(upstream, mixed, dtype)
+            on_scores = softmax_gradient(on_weights, mean)
+            on_values = _transposed_product(drop(weights), upstream)
+
+            def second_gradients(at_values, *at_factors):
+                """Given those of on_values and of the gradients of the factors.
+
+                One array after the other: each control dependency frees one.
+                """
+                at_scores = _scores_along(factors, at_factors)
+                at_mean = _dot(weights, at_scores, dtype)
+                at_weights = drop(softmax_gradient(at_scores, at_mean))
+                on_values = _transposed_product(at_weights, upstream)
+                on_upstream = tf.matmul(at_weights, values)
+                on_upstream += tf.matmul(drop(weights), at_values)
+                with tf.control_dependencies([on_values, on_upstream]):
+                    on_weights = drop(tf.matmul(upstream, values, transpose_b=True))
+                    at_scores = tf.cast(at_scores, dtype)
+                    second = (at_scores - at_mean) * tf.cast(on_weights, dtype)
+                    second -= at_scores * mean
+                with tf.control_dependencies([second]):
+                    on_scores = softmax_gradient(on_weights, mean)
+                through_products = _score_gradients(on_scores, *at_factors)
+                with tf.control_dependencies(through_products):
+                    on_weights = drop(tf.matmul(upstream, at_values, transpose_b=True))
+                    second += tf.cast(on_weights, dtype)
+                on_scores = softmax_gradient(second, _dot(weights, second, dtype))
+                through_weights = _score_gradients(on_scores, *factors)
+                on_factors = [
+                    tf.add(*pair) for pair in zip(through_products, through_weights)
+                ]
+                # The last: who waits for the end of a gradient waits for this one.
+                with tf.control_dependencies(on_factors):
+                    on_upstream = tf.identity(on_upstream)
+                return on_upstream, on_values, *on_factors
+
+            return (on_values, *_score_gradients(on_scores, *factors)), second_gradients
 
         def gradient(upstream):
-            on_weights = ops.matmul(upstream, ops.swapaxes(values, -1, -2))
-            if dropout is not None:
-                on_weights = on_weights * dropout
-            # The sum over keys of on_weights * weights, without that array.
-            mean = ops.sum(
-                ops.cast(upstream, dtype) * ops.cast(mixed, dtype), -1, keepdims=True
-            )
-            on_scores = ops.cast(weights, dtype) * (ops.cast(on_weights, dtype) - mean)
-            on_scores = ops.cast(on_scores, scores.dtype)
-            on_queries_and_keys = _score_products(
-                on_scores, content_queries, keys, positions
-            )
-            on_positions = ops.matmul(
-                ops.swapaxes(position_queries, -1, -2), _by_distance(on_scores)
-            )
-            return (
-                *on_queries_and_keys,
-                ops.sum(on_positions, axis=0),
-                _transposed_product(kept, upstream),
-            )
+            on_values, *on_factors = gradients(upstream, values, *factors)
+            return *on_factors, on_values
 
         return mixed, gradient
 
     return mix(content_queries, position_queries, keys, positions, values)
 
 
-@ops.custom_gradient
-def _score_products(on_scores, content_queries, keys, positions):
-    """Returns the gradients of both queries and the keys, given that of the scores.
+def _scores(content_queries, position_queries, keys, positions):
+    position = _by_key(tf.matmul(position_queries, positions))
+    with tf.control_dependencies([position]):
+        content = tf.matmul(content_queries, keys, transpose_b=True)
+    return content + position
 
-    Differentiated in turn by the penalties of the Jacobian, which is where the memory
-    peaks.
-    """
-    products = (
-        ops.matmul(on_scores, keys),
-        ops.matmul(_by_distance(on_scores), ops.swapaxes(positions, -1, -2)),
+
+def _score_gradients(on_scores, content_queries, position_queries, keys, positions):
+    by_distance = _by_distance(on_scores)
+    on_positions = tf.matmul(position_queries, by_distance, transpose_a=True)
+    return (
+        tf.matmul(on_scores, keys),
+        tf.matmul(by_distance, positions, transpose_b=True),
         _transposed_product(on_scores, content_queries),
+        ops.sum(on_positions, axis=0),
     )
 
-    def gradient(on_content, on_position, on_keys):
-        # One product instead of the sum of two.
-        left = ops.concatenate([on_content, content_queries], axis=-1)
-        right = ops.concatenate([keys, on_keys], axis=-1)
-        content = ops.matmul(left, ops.swapaxes(right, -1, -2))
-        position = _by_key(ops.matmul(on_position, positions))
-        # Shifted again, and only now: not kept since the products.
-        with tf.control_dependencies([on_position]):
-            by_distance = _by_distance(on_scores)
-        on_positions = ops.matmul(ops.swapaxes(on_position, -1, -2), by_distance)
-        return (
-            content + position,
-            ops.matmul(on_scores, on_keys),
-            _transposed_product(on_scores, on_content),
-            ops.sum(on_positions, axis=0),
-        )
 
-    return products, gradient
+def _scores_along(factors, directions):
+    """Returns the derivative of `_scores`: one product instead of the sum of two."""
+    content_queries, position_queries, keys, positions = zip(factors, directions)
+    return _scores(
+        ops.concatenate(content_queries, axis=-1),
+        ops.concatenate(position_queries, axis=-1),
+        ops.concatenate(keys[::-1], axis=-1),
+        ops.concatenate(positions[::-1], axis=-2),
+    )
+
+
+def _dot(left, right, dtype):
+    return ops.sum(ops.cast(left, dtype) * ops.cast(right, dtype), -1, keepdims=True)
 
 
 def _transposed_product(left, right):

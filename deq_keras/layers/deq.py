@@ -146,6 +146,7 @@ class DEQ(keras.layers.Layer):
             # Builds the cell: initial weights are drawn here, not in the check.
             self._apply(state, injection)
             check_application(self._apply, self.cell, state, injection)
+            self._checked_modes.add(False)
 
     def call(self, inputs, initial_state=None, training=None):
         inputs, is_usable = _usable_inputs(inputs)

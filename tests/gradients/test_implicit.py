@@ -319,6 +319,28 @@ def test_neumann_gradient_is_the_truncated_series(num_terms):
         np.testing.assert_array_equal(one, two)
 
 
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_a_growing_neumann_series_ends_at_the_first_large_term(jit_compile):
+    slopes = tf.constant([[0.5], [3.0], [-60.0], [1.2]], tf.float64)
+
+    @tf.function(jit_compile=jit_compile)
+    def gradient_of_sources(sources):
+        with tf.GradientTape() as tape:
+            tape.watch(sources)
+            equilibrium = gradients.NeumannGradient(12).solve(
+                lambda z, u: slopes * z + u,
+                tf.zeros((4, 1), tf.float64),
+                sources,
+                solvers.Anderson(),
+            )
+        return tape.gradient(equilibrium.value, sources)
+
+    gradient = gradient_of_sources(tf.ones((4, 1), tf.float64))[:, 0]
+    whole = [sum(slope**k for k in range(13)) for slope in (0.5, 1.2)]
+    expected = [whole[0], 1 + 3 + 9 + 27, 1 - 60, whole[1]]
+    np.testing.assert_allclose(gradient, expected, rtol=1e-12)
+
+
 def test_more_neumann_terms_come_closer(expected):
     case = Case("float64")
     errors = [

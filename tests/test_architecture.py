@@ -26,8 +26,12 @@ LEVELS = {
     "converters": 5,
     "serving": 5,
 }
-# Unit tests of these two look inside; they are not packages.
-INTERNAL_MODULES_WITH_TESTS = {"deq_keras.structure", "deq_keras.linearization"}
+# Unit tests of these look inside; they are not packages.
+INTERNAL_MODULES_WITH_TESTS = {
+    "deq_keras.layers.attend",
+    "deq_keras.linearization",
+    "deq_keras.structure",
+}
 OTHER_BACKENDS = {"jax", "torch"}
 
 

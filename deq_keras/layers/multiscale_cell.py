@@ -122,23 +122,22 @@ class MultiscaleCell(EquilibriumCell):
                 f"Received: num_blocks={self.num_blocks}"
             )
         seeds = random.Random(self.seed)
-        self.branches = [
-            [
-                ResidualBlockCell(
-                    self.filters[scale],
-                    expansion=self.expansion,
-                    groups=self.groups,
-                    kernel_size=kernel_sizes[scale],
-                    dropout_rate=self.dropout_rate,
-                    weight_normalization=self.weight_normalization,
-                    affine=self.block_affine,
-                    seed=None if self.seed is None else seeds.randrange(2**30),
-                    name=f"block_{scale}_{index}",
-                    dtype=self.dtype_policy,
-                )
-                for index in range(num_blocks)
-            ]
+        # In one list: what lists of lists hold, Keras saves since 3.15 only.
+        self.blocks = [
+            ResidualBlockCell(
+                self.filters[scale],
+                expansion=self.expansion,
+                groups=self.groups,
+                kernel_size=kernel_sizes[scale],
+                dropout_rate=self.dropout_rate,
+                weight_normalization=self.weight_normalization,
+                affine=self.block_affine,
+                seed=None if self.seed is None else seeds.randrange(2**30),
+                name=f"block_{scale}_{index}",
+                dtype=self.dtype_policy,
+            )
             for scale, num_blocks in enumerate(nums_blocks)
+            for index in range(num_blocks)
         ]
         self.fusion = MultiscaleFusion(
             self.filters,
@@ -164,6 +163,13 @@ class MultiscaleCell(EquilibriumCell):
     def num_scales(self):
         """Number of feature maps of the state."""
         return len(self.filters)
+
+    @property
+    def branches(self):
+        """The blocks of each scale."""
+        blocks = iter(self.blocks)
+        nums_blocks = self._of_scales("num_blocks", self.num_blocks)
+        return [[next(blocks) for _ in range(number)] for number in nums_blocks]
 
     def build(self, input_shape):
         batch, height, width, _ = self._check_input(input_shape)

@@ -73,40 +73,60 @@ class MultiscaleFusion(keras.layers.Layer):
         self.fuse_affine = fuse_affine
         self.post_affine = post_affine
         scales = range(len(self.filters))
-        self.paths = {
-            f"{source}_to_{target}": self._create_path(source, target)
-            for target in scales
-            for source in scales
-            if source != target
-        }
+        # In one list: what lists of lists hold, Keras saves since 3.15 only.
+        self.path_layers = [
+            layer
+            for source, target in self._sources_and_targets()
+            for layer in self._create_path(source, target)
+        ]
         self.convolutions = [self._last_convolution(scale) for scale in scales]
         self.norms = [
             self._norm(f"norm_{scale}", groups // 2, post_affine) for scale in scales
         ]
 
+    def _sources_and_targets(self):
+        scales = range(len(self.filters))
+        return [
+            (source, target)
+            for target in scales
+            for source in scales
+            if source != target
+        ]
+
+    @property
+    def paths(self):
+        """The (convolution, norm) pairs from one scale to another, by their name."""
+        layers = iter(self.path_layers)
+        pairs = zip(layers, layers)
+        return {
+            f"{source}_to_{target}": [
+                next(pairs) for _ in range(max(target - source, 1))
+            ]
+            for source, target in self._sources_and_targets()
+        }
+
     def _create_path(self, source, target):
-        """Returns the (convolution, norm) pairs from one scale to another."""
+        """Returns the layers from one scale to another: convolution, norm, and so on."""
         name = f"{source}_to_{target}"
         if source > target:
             widths, kernel_size, strides = [self.filters[target]], 1, 1
         else:
             widths = [self.filters[source]] * (target - source - 1)
             widths, kernel_size, strides = [*widths, self.filters[target]], 3, 2
-        return [
-            (
-                SymmetricConv2D(
-                    width,
-                    kernel_size,
-                    strides=strides,
-                    use_bias=False,
-                    kernel_initializer=SMALL_NORMAL,
-                    name=f"{name}_convolution_{stage}",
-                    dtype=self.dtype_policy,
-                ),
-                self._norm(f"{name}_norm_{stage}", self.groups, self.fuse_affine),
+        layers = []
+        for stage, width in enumerate(widths):
+            convolution = SymmetricConv2D(
+                width,
+                kernel_size,
+                strides=strides,
+                use_bias=False,
+                kernel_initializer=SMALL_NORMAL,
+                name=f"{name}_convolution_{stage}",
+                dtype=self.dtype_policy,
             )
-            for stage, width in enumerate(widths)
-        ]
+            norm = self._norm(f"{name}_norm_{stage}", self.groups, self.fuse_affine)
+            layers += [convolution, norm]
+        return layers
 
     def _last_convolution(self, scale):
         cls = (

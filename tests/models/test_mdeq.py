@@ -214,6 +214,19 @@ def test_files_and_presets(name, request, tmp_path):
     )
 
 
+@TASKS
+def test_no_layer_is_held_in_a_list_of_lists(name, request):
+    # Keras saves what such lists hold since 3.15, and leaves it out before.
+    for layer in request.getfixturevalue(name)._flatten_layers():
+        if not type(layer).__module__.startswith("deq_keras.layers"):
+            continue
+        for attribute, value in vars(layer).items():
+            for part in value if isinstance(value, (list, tuple)) else ():
+                layers = keras.tree.flatten(part) if keras.tree.is_nested(part) else []
+                is_nested = any(isinstance(item, keras.Layer) for item in layers)
+                assert not is_nested, (layer.name, attribute)
+
+
 def test_a_saved_task_is_compiled_as_it_was(tmp_path):
     model = _classifier()
     model.compile(keras.optimizers.SGD(0.25, momentum=0.5), metrics=["accuracy"])

@@ -106,7 +106,7 @@ class MultiscaleFusion(keras.layers.Layer):
         }
 
     def _create_path(self, source, target):
-        """Returns the layers from one scale to another: convolution, norm, and so on."""
+        """Returns the convolutions and norms, in turn, from one scale to another."""
         name = f"{source}_to_{target}"
         if source > target:
             widths, kernel_size, strides = [self.filters[target]], 1, 1

@@ -55,7 +55,10 @@ def attend(
             def second_gradients(at_values, *at_factors):
                 """Given those of on_values and of the gradients of the factors.
 
-                One array after the other: each control dependency frees one.
+                on_scores = w (a - m), with w the weights, a = on_weights and m the sum
+                of w a. What arrives there, x, goes on as w (x - sum(w x)) to a, and as
+                x (a - m) - sum(w x) a to w. Control dependencies put the arrays of this
+                size one after the other: few of them are held at once.
                 """
                 at_scores = _scores_along(factors, at_factors)
                 at_mean = _dot(weights, at_scores, dtype)

@@ -156,13 +156,15 @@ def test_learns_a_cycle_with_memory():
         vocabulary_size=10, cutoffs=(), div_val=1, memory_length=8, solver="anderson"
     )
     model = models.DEQTransformerCausalLM(backbone)
-    model.compile(keras.optimizers.Adam(1e-2, clipnorm=1.0), sampler="greedy")
+    # At a constant rate the loss has spikes, and any epoch may end in one.
+    rate = keras.optimizers.schedules.CosineDecay(1e-2, decay_steps=400)
+    model.compile(keras.optimizers.Adam(rate, clipnorm=1.0), sampler="greedy")
     stream = np.arange(4 * 8 * 10 + 1) % 10
     inputs, targets = (
         part.reshape(10, 4, 8).astype("int32") for part in (stream[:-1], stream[1:])
     )
     data = tf.data.Dataset.from_tensor_slices((inputs, targets))
-    history = model.fit(data, epochs=24, shuffle=False, verbose=0).history
+    history = model.fit(data, epochs=40, shuffle=False, verbose=0).history
     assert history["loss"][-1] < 0.1
     prompt = np.array([[3, 4, 5] + [0] * 5])
     mask = np.array([[1] * 3 + [0] * 5])

@@ -12,7 +12,7 @@ def attend(
 
     Its gradient is written out, and the gradient of that, which the penalties of the
     Jacobian take: both keep one array of the size of the scores, the weights.
-    TensorFlow's keep each, in the loop of an adjoint throughout the loop.
+    TensorFlow's would keep every such array, throughout the loop of an adjoint.
 
     Args:
         content_queries: Tensor `(batch, heads, length, head_dim)`, scaled.

@@ -18,6 +18,10 @@ def check_application(apply, cell, state, injection):
         cell: the layer, for its losses and its name.
         state: nest of tensors.
         injection: nest of tensors.
+
+    Returns:
+        Whether all could be checked: randomness and updates not before the cell has
+        its weights.
     """
     source = f"`{type(cell).__name__}.call`"
     structure = StateStructure(state)
@@ -30,7 +34,7 @@ def check_application(apply, cell, state, injection):
                 "DEQ layer instead."
             )
     if any(getattr(variable, "_value", 0) is None for variable in cell.variables):
-        return  # Symbolic weights are drawn wherever they are read.
+        return False  # Symbolic weights are drawn wherever they are read.
     types = {node.op for node in _nodes(graph.as_graph_def())}
     draws = sorted(name for name in types if _is_random(name))
     if draws:
@@ -45,6 +49,7 @@ def check_application(apply, cell, state, injection):
             f"{source} updates variables ({', '.join(updates)}). {_ADVICE} Layers such "
             "as BatchNormalization belong before or after the DEQ layer."
         )
+    return True
 
 
 def _nodes(graph_def):

@@ -136,17 +136,15 @@ class DEQ(keras.layers.Layer):
 
     def build(self, inputs_shape, initial_state_shape=None):
         del initial_state_shape
-        with tf.__internal__.FuncGraph(f"{self.name}_build").as_default():
-            inputs = tree.map_shape_structure(
-                lambda shape: tf.compat.v1.placeholder(self.compute_dtype, shape),
-                inputs_shape,
-            )
-            injection = self._inject(inputs, training=False)
-            state = self._initial_state(injection)
-            # Builds the cell: initial weights are drawn here, not in the check.
-            self._apply(state, injection)
-            check_application(self._apply, self.cell, state, injection)
-            self._checked_modes.add(False)
+        inputs = tree.map_shape_structure(
+            lambda shape: tf.TensorSpec(shape, self.compute_dtype), inputs_shape
+        )
+        # Weights outlive the graph of a `tf.function` that calls the layer first.
+        with tf.init_scope():
+            # Here Keras makes them when the trace is done: some are drawn from others.
+            with keras.StatelessScope():
+                _trace(self._apply_once, inputs)
+            _trace(self._check_once, inputs)
 
     def call(self, inputs, initial_state=None, training=None):
         inputs, is_usable = _usable_inputs(inputs)
@@ -230,12 +228,24 @@ class DEQ(keras.layers.Layer):
         is_truncated = isinstance(self.gradient, gradients.NeumannGradient)
         return self._is_implicit and not is_truncated
 
+    def _apply_once(self, inputs):
+        injection = self._inject(inputs, training=False)
+        return self._apply(self._initial_state(injection), injection)
+
+    def _check_once(self, inputs):
+        injection = self._inject(inputs, training=False)
+        self._check_cell(self._initial_state(injection), injection, training=False)
+
+    def _check_cell(self, state, injection, training):
+        if training in self._checked_modes:
+            return
+        if check_application(self._apply, self.cell, state, injection):
+            self._checked_modes.add(training)
+
     def _prepare(self, inputs, initial_state, training):
         injection = self._inject(inputs, bool(training))
         state = self._initial_state(injection)
-        if bool(training) not in self._checked_modes:
-            check_application(self._apply, self.cell, state, injection)
-            self._checked_modes.add(bool(training))
+        self._check_cell(state, injection, bool(training))
         if initial_state is not None:
             initial_state = self._cast(initial_state)
             StateStructure(state).check(initial_state, "`initial_state`")
@@ -286,6 +296,10 @@ class DEQ(keras.layers.Layer):
         loss = self.jacobian_regularizer(linearization, self._next_seed())
         self.add_loss(loss)
         self._jacobian.update_state(loss)
+
+
+def _trace(function, inputs):
+    tf.function(function, autograph=False).get_concrete_function(inputs)
 
 
 def _usable_inputs(inputs):

@@ -75,6 +75,26 @@ def test_budgets_are_tensors_without_retracing(solver_class, regime):
     assert solve.experimental_get_tracing_count() == 1
 
 
+@pytest.mark.parametrize("max_iter", [2, 6, 25])
+def test_budgets_mean_the_same_as_ints_and_as_tensors(solver_class, regime, max_iter):
+    """Below the constructed budget and above it, where nothing starts anew."""
+    problem = ZOO["tanh"]()
+    solver = solver_class(max_iter=6, tol=0.0)
+    solve = regime(lambda z, m: solver.solve(problem.function, z, m))
+    actual = solve(problem.initial_state, tf.constant(max_iter))
+    expected = regime(lambda z: solver.solve(problem.function, z, max_iter))(
+        problem.initial_state
+    )
+    np.testing.assert_allclose(actual.value, expected.value, rtol=1e-12)
+    np.testing.assert_allclose(actual.residual, expected.residual, rtol=1e-6)
+    np.testing.assert_allclose(actual.trace, expected.trace, rtol=1e-6)
+    one = solver_class(max_iter=max_iter, tol=0.0)
+    constructed = regime(lambda z: one.solve(problem.function, z))(
+        problem.initial_state
+    )
+    np.testing.assert_array_equal(expected.value, constructed.value)
+
+
 def test_a_seed_draws_the_budget(solver_class, regime):
     problem = ZOO["tanh"]()
     solver = solver_class(max_iter=5, tol=0.0, max_iter_jitter=2)

@@ -1,0 +1,121 @@
+"""The steps that Broyden's method has taken, and the direction that they give."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+# Stored steps are swept in blocks of this many, and blocks without a step are skipped.
+_BLOCK = 4
+
+
+class StepSlots(NamedTuple):
+    """A number of steps that is known when the solve is traced, the newest first.
+
+    When they are full, the method starts anew: old steps stay in their slots and are
+    passed over.
+    """
+
+    steps: tuple  # (B, D) each; zero where none is
+    squared_norms: tuple  # (B, 1) each
+
+    @classmethod
+    def empty(cls, point, slots):
+        return cls(
+            steps=(tf.zeros_like(point),) * slots,
+            squared_norms=(tf.zeros_like(point[:, :1]),) * slots,
+        )
+
+    def sweep(self, direction, num_evaluations):
+        """Returns d after its updates by all steps, and (s . d) / |s|^2 of the last."""
+        num_steps = (num_evaluations - 1) % len(self.steps)
+        for start in reversed(range(0, len(self.steps), _BLOCK)):
+            oldest = min(start + _BLOCK, len(self.steps)) - 1
+            newest = max(start, 1)
+            if oldest >= newest:
+                direction = tf.cond(
+                    num_steps > newest,
+                    lambda d=direction, i=oldest, j=newest: self._sweep_block(
+                        d, num_steps, i, j
+                    ),
+                    lambda d=direction: d,
+                )
+        return direction, self._coefficient(direction, num_steps, 0)
+
+    def push(self, step, num_evaluations):
+        """Returns the steps with one more."""
+        del num_evaluations
+        return StepSlots(
+            steps=(step, *self.steps[:-1]),
+            squared_norms=(_squared_norm(step), *self.squared_norms[:-1]),
+        )
+
+    def _sweep_block(self, direction, num_steps, oldest, newest):
+        for i in range(oldest, newest - 1, -1):
+            coefficient = self._coefficient(direction, num_steps, i)
+            direction += coefficient * self.steps[i - 1]
+        return direction
+
+    def _coefficient(self, direction, num_steps, i):
+        is_there = num_steps > i
+        return _coefficient(direction, self.steps[i], self.squared_norms[i], is_there)
+
+
+class StepArray(NamedTuple):
+    """As many steps as a budget asks for that is known only when the solve runs, the
+    oldest first."""
+
+    steps: tf.TensorArray  # (B, D) each
+    squared_norms: tf.TensorArray  # (B, 1) each
+
+    @classmethod
+    def empty(cls, point, max_iter):
+        def array(shape):
+            return tf.TensorArray(
+                point.dtype,
+                tf.maximum(max_iter - 1, 1),
+                clear_after_read=False,
+                element_shape=shape,
+            )
+
+        return cls(array(point.shape), array([point.shape[0], 1]))
+
+    def sweep(self, direction, num_evaluations):
+        """See `StepSlots.sweep`."""
+        newest = num_evaluations - 2
+
+        def update(i, direction):
+            coefficient = self._coefficient(direction, i)
+            return i + 1, direction + coefficient * self.steps.read(i + 1)
+
+        _, direction = tf.while_loop(
+            lambda i, direction: i < newest, update, (0, direction)
+        )
+        return direction, tf.cond(
+            newest >= 0,
+            lambda: self._coefficient(direction, newest),
+            lambda: tf.zeros_like(direction[:, :1]),
+        )
+
+    def push(self, step, num_evaluations):
+        """See `StepSlots.push`."""
+        index = num_evaluations - 1
+        return StepArray(
+            self.steps.write(index, step),
+            self.squared_norms.write(index, _squared_norm(step)),
+        )
+
+    def _coefficient(self, direction, i):
+        return _coefficient(
+            direction, self.steps.read(i), self.squared_norms.read(i), True
+        )
+
+
+def _coefficient(direction, step, squared_norm, is_there):
+    """(s . d) / |s|^2, which is zero for a step that is not there, or is zero."""
+    product = tf.reduce_sum(step * direction, axis=1, keepdims=True)
+    is_there = (squared_norm > 0) & is_there
+    return tf.where(is_there, product, 0.0) / tf.where(is_there, squared_norm, 1.0)
+
+
+def _squared_norm(step):
+    return tf.reduce_sum(tf.square(step), axis=1, keepdims=True)  # (B, 1)

@@ -13,6 +13,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 LEVELS = {
     "structure": 0,
     "serialization": 0,
+    "faults": 1,
     "linearization": 1,
     "solvers": 1,
     "gradients": 2,

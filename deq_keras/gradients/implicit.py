@@ -65,7 +65,7 @@ class ImplicitGradient(EquilibriumGradient):
         carrier, linearization = _attach_adjoint(
             linearization, self.solver or solver, record_adjoint
         )
-        value = with_gradient_of(solution.value, carrier)
+        value = with_gradient_of(solution, carrier)
         return Equilibrium(value, solution, linearization)
 
     def get_config(self):

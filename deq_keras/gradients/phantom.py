@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 from keras import tree
 
+from deq_keras.faults import SampleFunction, any_rows
 from deq_keras.gradients.forward import (
     linearize_equilibrium,
     solve_without_gradient,
@@ -12,7 +13,7 @@ from deq_keras.gradients.forward import (
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
 from deq_keras.solvers import DIVERGED
 from deq_keras.solvers.checks import check_count, check_fraction
-from deq_keras.structure import where_rows
+from deq_keras.structure import finite_rows
 
 
 @keras.saving.register_keras_serializable("deq_keras")
@@ -48,16 +49,21 @@ class PhantomGradient(EquilibriumGradient):
     def solve(
         self, fn, initial_state, injection, solver, record_adjoint=None, seed=None
     ):
+        fn = SampleFunction.of(fn)
         solution = solve_without_gradient(fn, initial_state, injection, solver, seed)
         linearization, injection = linearize_equilibrium(fn, solution, injection)
-        state = self._damped(linearization.point, linearization.value)
-        has_diverged = tf.equal(solution.status, DIVERGED)
-        for _ in range(self.num_steps - 1):
-            # A sample that diverged takes the first step only: f is finite there.
-            start = _rows(has_diverged, linearization.point, state)
-            new = self._damped(state, fn(start, injection))
-            state = _rows(has_diverged, state, new)
-        value = with_gradient_of(solution.value, state)
+        first = self._damped(linearization.point, linearization.value)
+
+        def run(state, injection):
+            for _ in range(self.num_steps - 1):
+                state = self._damped(state, fn(state, injection))
+            # A sample that fails on the way keeps its first step: f is finite there.
+            has_failed = tf.equal(solution.status, DIVERGED) | ~finite_rows(state)
+            return any_rows(has_failed, first, state), has_failed, None
+
+        if self.num_steps > 1:
+            first, _ = fn.differentiable(run, first, injection)
+        value = with_gradient_of(solution, first)
         return Equilibrium(value, solution, linearization)
 
     def get_config(self):
@@ -69,11 +75,3 @@ class PhantomGradient(EquilibriumGradient):
             return new if self.damping == 1.0 else old + weight * (new - old)
 
         return tree.map_structure(mix, old, new)
-
-
-def _rows(mask, chosen, otherwise):
-    return tf.cond(
-        tf.reduce_any(mask),
-        lambda: where_rows(mask, chosen, otherwise),
-        lambda: otherwise,
-    )

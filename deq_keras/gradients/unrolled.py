@@ -4,8 +4,10 @@ import keras
 import tensorflow as tf
 from keras import tree
 
+from deq_keras.faults import SampleFunction
 from deq_keras.gradients.forward import linearize_equilibrium
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
+from deq_keras.solvers import DIVERGED
 
 
 @keras.saving.register_keras_serializable("deq_keras")
@@ -13,7 +15,7 @@ class UnrolledGradient(EquilibriumGradient):
     """Differentiates the solver's own iterations.
 
     Exact for what was computed, converged or not, and differentiable to any order.
-    Memory grows with the number of evaluations. With
+    A sample that fails is a constant. Memory grows with the number of evaluations. With
     `FixedPointIteration(max_iter=L, tol=None)` the layer is a weight-tied network of L
     layers, the papers' pretraining.
 
@@ -29,9 +31,13 @@ class UnrolledGradient(EquilibriumGradient):
     def solve(
         self, fn, initial_state, injection, solver, record_adjoint=None, seed=None
     ):
-        solution = solver.solve(
-            lambda state: fn(state, injection), initial_state, seed=seed
-        )
+        fn = SampleFunction.of(fn)
+
+        def run(state, injection):
+            solution = solver.solve(lambda z: fn(z, injection), state, seed=seed)
+            return solution.value, tf.equal(solution.status, DIVERGED), solution
+
+        value, solution = fn.differentiable(run, initial_state, injection)
         constant = tree.map_structure(tf.stop_gradient, solution)
         linearization, _ = linearize_equilibrium(fn, constant, injection)
-        return Equilibrium(solution.value, constant, linearization)
+        return Equilibrium(value, constant, linearization)

@@ -4,8 +4,9 @@ import keras
 import tensorflow as tf
 from keras import tree
 
-from deq_keras import gradients, regularizers, solvers
+from deq_keras import faults, gradients, regularizers, solvers
 from deq_keras.layers.cell_check import check_application
+from deq_keras.layers.injection_rows import InjectionRows
 from deq_keras.linearization import linearize
 from deq_keras.metrics import ForwardResidual, RunningMean
 from deq_keras.structure import StateStructure, finite_rows, where_rows
@@ -94,6 +95,7 @@ class DEQ(keras.layers.Layer):
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed)
         self._checked_modes = set()
+        self._injection_rows = InjectionRows(self._inject)
         self._evaluations = RunningMean(f"{self.name}_evaluations")
         self._residual = ForwardResidual(name=f"{self.name}_residual")
         self._converged = RunningMean(f"{self.name}_converged")
@@ -147,23 +149,24 @@ class DEQ(keras.layers.Layer):
             _trace(self._check_once, inputs)
 
     def call(self, inputs, initial_state=None, training=None):
-        inputs, is_usable = _usable_inputs(inputs)
+        inputs, is_usable = faults.set_aside(inputs)
         injection, state = self._prepare(inputs, initial_state, training)
         equilibrium = self.gradient.solve(
-            self._apply,
+            self._function(inputs, bool(training)),
             state,
             injection,
             self.solver,
             record_adjoint=self._record_adjoint if training else None,
             seed=self._budget_seed() if training else None,
         )
-        solution = _without_unusable(equilibrium.solution, state, is_usable)
+        solution = faults.reported(
+            equilibrium.solution, state, is_usable, solvers.DIVERGED
+        )
         if training is not None:
             self._record(solution, training)
         if training and self.jacobian_regularizer is not None:
             self._add_jacobian_loss(equilibrium.linearization)
-        value = _nan_if_all_failed(equilibrium)
-        return _rows_or(is_usable, value, state)
+        return faults.output(equilibrium.value, state, is_usable, solution)
 
     def solve(
         self, inputs, initial_state=None, max_iter=None, tol=None, training=False
@@ -183,12 +186,12 @@ class DEQ(keras.layers.Layer):
         """
         if not self.built:
             self(inputs)
-        inputs, is_usable = _usable_inputs(self._cast(inputs))
+        inputs, is_usable = faults.set_aside(self._cast(inputs))
         injection, state = self._prepare(inputs, initial_state, training)
         solution = self.solver.solve(
             lambda state: self._apply(state, injection), state, max_iter, tol
         )
-        return _without_unusable(solution, state, is_usable)
+        return faults.reported(solution, state, is_usable, solvers.DIVERGED)
 
     def linearize(self, inputs, state):
         """Linearises the cell at `state`, for `deq_keras.diagnostics`.
@@ -252,6 +255,12 @@ class DEQ(keras.layers.Layer):
             state = where_rows(finite_rows(initial_state), initial_state, state)
         return injection, state
 
+    def _function(self, inputs, training):
+        """The cell as the gradients take it, which keeps failing samples apart."""
+        return faults.SampleFunction(
+            self._apply, self.cell.variables, self._injection_rows(inputs, training)
+        )
+
     def _inject(self, inputs, training):
         if hasattr(self.cell, "inject"):
             return self.cell.inject(inputs, training=training)
@@ -300,52 +309,3 @@ class DEQ(keras.layers.Layer):
 
 def _trace(function, inputs):
     tf.function(function, autograph=False).get_concrete_function(inputs)
-
-
-def _usable_inputs(inputs):
-    """Zeroes the samples with non-finite inputs; returns which samples are usable."""
-    is_usable = finite_rows(inputs)
-    if is_usable is None:
-        return inputs, None
-    inputs = tf.cond(
-        tf.reduce_all(is_usable),
-        lambda: inputs,
-        lambda: where_rows(~is_usable, 0.0, inputs),
-    )
-    return inputs, is_usable
-
-
-def _nan_if_all_failed(equilibrium):
-    """A failed sample must not spoil its batch. Where all fail, the weights are to
-    blame, and a finite output would hide that from the loss."""
-    has_failed = tf.math.is_inf(equilibrium.solution.residual)
-    return tf.cond(
-        tf.reduce_all(has_failed),
-        lambda: tree.map_structure(
-            lambda leaf: leaf * tf.constant(float("nan"), leaf.dtype), equilibrium.value
-        ),
-        lambda: equilibrium.value,
-    )
-
-
-def _rows_or(is_usable, value, otherwise):
-    if is_usable is None:
-        return value
-    return tf.cond(
-        tf.reduce_all(is_usable),
-        lambda: value,
-        lambda: where_rows(is_usable, value, otherwise),
-    )
-
-
-def _without_unusable(solution, state, is_usable):
-    if is_usable is None:
-        return solution
-    status = tf.where(is_usable, solution.status, solvers.DIVERGED)
-    infinite = tf.constant(float("inf"), solution.residual.dtype)
-    return solution._replace(
-        value=_rows_or(is_usable, solution.value, state),
-        point=_rows_or(is_usable, solution.point, state),
-        residual=tf.where(is_usable, solution.residual, infinite),
-        status=status,
-    )

@@ -10,7 +10,7 @@ from tests.layers.cells import FunctionCell, TanhCell
 
 RANDOM = np.random.RandomState(0)
 INPUTS = RANDOM.normal(size=(6, 4)).astype("float32")
-GRADIENTS = ("implicit", "phantom", "unrolled")
+GRADIENTS = ("implicit", "neumann", "phantom", "unrolled")
 
 
 def _poisoned(value=np.nan):
@@ -74,23 +74,125 @@ class LogCell(TanhCell):
         return tf.zeros_like(injection["u"])
 
 
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "graph"])
+@pytest.mark.parametrize("first", [False, True], ids=["later", "at once"])
 @pytest.mark.parametrize("gradient", GRADIENTS)
-def test_a_cell_that_turns_non_finite(gradient):
-    deq = layers.DEQ(LogCell(5), gradient=gradient)
+def test_a_cell_that_turns_non_finite(gradient, first, compiled):
+    """Whatever the inputs of the failing sample, all others train as without it."""
+    cell = LogCell(5)
+    if first:
+        cell.initial_state = lambda injection: tf.ones_like(injection["u"])
+    deq = layers.DEQ(cell, gradient=gradient, jacobian_regularizer=None)
     inputs = INPUTS.copy()
     inputs[2, 0] = 100.0
     deq(INPUTS)
     solution = deq.solve(inputs)
     assert solution.status[2] == solvers.DIVERGED
-    assert solution.num_evaluations[2] >= 2
+    assert (solution.num_evaluations[2] == 1) == first
     assert np.all(np.isfinite(solution.value))
-    value, slopes = _gradients(deq, inputs, list(range(6)))
+
+    def compute(deq, inputs, rows):
+        def run(inputs):
+            return _gradients(deq, inputs, rows)
+
+        return (tf.function(run, autograph=False) if compiled else run)(inputs)
+
+    others = [0, 1, 3, 4, 5]
+    value, slopes = compute(deq, inputs, list(range(6)))
     assert np.all(np.isfinite(value))
-    for i in (0, 1, 3, 4, 5):
-        np.testing.assert_array_equal(value[i], deq(INPUTS)[i])
-    if gradient != "unrolled":
-        for slope in slopes:
-            assert np.all(np.isfinite(slope))
+    clean_value, clean = compute(deq, INPUTS, others)
+    for i in others:
+        np.testing.assert_array_equal(value[i], clean_value[i])
+    for slope in slopes:
+        assert np.all(np.isfinite(slope))
+    for one, two in zip(compute(deq, inputs, others)[1], clean, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-7)
+
+
+def test_unrolled_steps_fail_for_all_samples():
+    """Then nothing is left to train with, and the loss shows it."""
+    deq = layers.DEQ(LogCell(5), gradient="unrolled")
+    inputs = INPUTS.copy()
+    inputs[:, 0] = 100.0
+    deq(INPUTS)
+    deq.cell.initial_state = lambda injection: tf.ones_like(injection["u"])
+    assert np.all(np.isnan(_gradients(deq, inputs, list(range(6)))[0]))
+
+
+def _with_stem(gradient):
+    """Dense, DEQ, Dense: what is before the equilibrium trains as well."""
+    return keras.Sequential(
+        [
+            keras.Input((4,)),
+            keras.layers.Dense(
+                4, kernel_initializer=keras.initializers.Identity(), name="stem"
+            ),
+            layers.DEQ(TanhCell(5), gradient=gradient, name="deq"),
+            keras.layers.Dense(1, kernel_initializer="ones"),
+        ]
+    )
+
+
+@pytest.mark.parametrize("gradient", GRADIENTS)
+def test_a_stem_gets_no_gradient_of_a_sample_that_fails(gradient):
+    """The stem's output overflows for one sample."""
+    model = _with_stem(gradient)
+    inputs = 1e-30 * INPUTS
+    overflowing = inputs.copy()
+    overflowing[2] = 1e10
+    stem = model.get_layer("stem")
+    stem.kernel.assign(1e30 * np.eye(4))
+
+    def slopes(inputs, rows):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.gather(model(inputs, training=True), rows))
+        return tape.gradient(loss, [stem.kernel.value, stem.bias.value])
+
+    assert not np.all(np.isfinite(stem(overflowing)))
+    expected = slopes(inputs, [0, 1, 3, 4, 5])
+    for one, two in zip(slopes(overflowing, [0, 1, 3, 4, 5]), expected, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-4)
+    for slope in slopes(overflowing, list(range(6))):
+        assert np.all(np.isfinite(slope))
+
+
+def test_the_loss_shows_that_all_samples_fail():
+    """Weights below that turned NaN: there is nothing that can be set aside."""
+    model = _with_stem("neumann")
+    model.compile("sgd", "mse")
+    targets = INPUTS[:, :1]
+
+    def loss():
+        return model.evaluate(INPUTS, targets, verbose=0, return_dict=True)["loss"]
+
+    assert np.isfinite(loss())
+    model.get_layer("stem").kernel.assign(np.full((4, 4), np.nan))
+    assert np.isnan(loss())
+    history = model.fit(
+        INPUTS,
+        targets,
+        epochs=3,
+        verbose=0,
+        callbacks=[keras.callbacks.TerminateOnNaN()],
+    ).history
+    assert np.isnan(history["loss"][0])
+    assert len(history["loss"]) == 1
+
+
+def test_a_nan_in_the_data_below_a_stem_is_seen_by_the_next_step():
+    """The stem's own gradient is 0 * NaN: no layer above can help that."""
+    model = _with_stem("neumann")
+    model.compile("sgd", "mse")
+    history = model.fit(
+        _poisoned(),
+        INPUTS[:, :1],
+        batch_size=6,
+        epochs=4,
+        verbose=0,
+        callbacks=[keras.callbacks.TerminateOnNaN()],
+    ).history
+    assert len(history["loss"]) == 2
+    assert np.isfinite(history["loss"][0]) and np.isnan(history["loss"][1])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,47 @@
+"""Which parts of an injection belong to single samples."""
+
+import tensorflow as tf
+from keras import tree
+
+
+class InjectionRows:
+    """Tells which leaves of an injection have a row for each sample.
+
+    A kernel may happen to have as many rows as the batch has samples, and the length of
+    a sequence may be as unknown as the batch. So the injection is traced for two sizes
+    of the batch: what has rows follows it.
+
+    Args:
+        inject: function of inputs and `training` that returns an injection.
+    """
+
+    def __init__(self, inject):
+        self.inject = inject
+        self._known = {}
+
+    def __call__(self, inputs, training):
+        """Returns a nest of bools like the injection of inputs `(batch, ...)`."""
+        specs = [
+            tree.map_structure(
+                lambda leaf: tf.TensorSpec([batch, *leaf.shape[1:]], leaf.dtype), inputs
+            )
+            for batch in (2, 3)
+        ]
+        kind = str((specs[0], training))
+        if kind not in self._known:
+            two, three = (_first_axes(self.inject, spec, training) for spec in specs)
+            self._known[kind] = tree.map_structure(
+                lambda first, second: (first, second) == (2, 3), two, three
+            )
+        return self._known[kind]
+
+
+def _first_axes(inject, specs, training):
+    with tf.init_scope():  # Nothing of it belongs to the graph of the caller.
+        traced = tf.function(
+            lambda inputs: inject(inputs, training), autograph=False
+        ).get_concrete_function(specs)
+    return tree.map_structure(
+        lambda leaf: leaf.shape[0] if leaf.shape.rank else None,
+        traced.structured_outputs,
+    )

@@ -1,4 +1,4 @@
-"""Runs the examples of the README and of the docstrings."""
+"""Runs the examples of the README and of the docstrings; looks for tests by name."""
 
 import doctest
 import importlib
@@ -13,7 +13,8 @@ import tensorflow as tf
 
 import deq_keras
 
-README = pathlib.Path(__file__).parents[1] / "README.md"
+ROOT = pathlib.Path(__file__).parents[1]
+README = ROOT / "README.md"
 BLOCKS = re.findall(
     r"^```python\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE
 )
@@ -37,3 +38,17 @@ def test_docstring_examples_hold(name):
     flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
     result = doctest.testmod(module, extraglobs=names, optionflags=flags)
     assert result.failed == 0
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        line
+        for line in (ROOT / ".ci" / "slow.txt").read_text().splitlines()
+        if not line.startswith("#")
+    ],
+)
+def test_slow_test_of_ci_exists(test):
+    """A new name would show at the end of a long run only."""
+    path, *_, name = test.split("::")
+    assert f"def {name.split('[')[0]}(" in (ROOT / path).read_text()

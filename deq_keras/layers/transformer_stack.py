@@ -8,16 +8,18 @@ from deq_keras.layers.segment_layer import SegmentLayer
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class TransformerStack(SegmentLayer):
-    """Explicit Transformer-XL of the layers that a DEQ-Transformer iterates.
+    """Explicit layers in place of a DEQ-Transformer's equilibrium.
 
     The baseline of an equilibrium: `num_layers` applications of a `TransformerCell` to
     the same injected input, starting from zeros, back-propagated through,
 
         z_0 = 0,    z_(l + 1) = f_l(z_l, x),    l = 0 ... num_layers - 1
 
-    with one cell for all of them (weight-tied) or a cell for each. As in
-    Transformer-XL (Dai et al., 2019), each layer attends to its own inputs of the
-    segments before; see `SegmentMemory` for what holds of a memory.
+    with one cell for all of them (weight-tied) or a cell for each. The memory is that
+    of Transformer-XL (Dai et al., 2019): each layer attends to its own inputs of the
+    segments before; see `SegmentMemory` for what holds of a memory. The layers are
+    not: here every layer has x injected and the first one starts from zeros, there x
+    enters the first layer alone.
 
     Args:
         cells: List of one `TransformerCell`, or of `num_layers` of them.
@@ -49,7 +51,7 @@ class TransformerStack(SegmentLayer):
     (2, 5, 8)
 
     Reference:
-        [Dai et al., 2019](https://arxiv.org/abs/1901.02860).
+        [Dai et al., 2019](https://arxiv.org/abs/1901.02860), section 3.2: the memory.
     """
 
     def __init__(self, cells, num_layers, length=0, recompute=False, **kwargs):

@@ -6,6 +6,10 @@ from deq_keras.models.deq_transformer import (
     DEQTransformerCausalLM,
     DEQTransformerCausalLMPreprocessor,
 )
+from deq_keras.models.explicit_transformer import (
+    ExplicitTransformerBackbone,
+    ExplicitTransformerCausalLM,
+)
 from deq_keras.models.mdeq import (
     MDEQBackbone,
     MDEQImageClassifier,
@@ -15,15 +19,13 @@ from deq_keras.models.mdeq import (
     MDEQImageSegmenterPreprocessor,
 )
 from deq_keras.models.next_token_loss_model import NextTokenLossModel
-from deq_keras.models.transformer_xl import (
-    TransformerXLBackbone,
-    TransformerXLCausalLM,
-)
 
 __all__ = [
     "DEQTransformerBackbone",
     "DEQTransformerCausalLM",
     "DEQTransformerCausalLMPreprocessor",
+    "ExplicitTransformerBackbone",
+    "ExplicitTransformerCausalLM",
     "MDEQBackbone",
     "MDEQImageClassifier",
     "MDEQImageClassifierPreprocessor",
@@ -31,6 +33,15 @@ __all__ = [
     "MDEQImageSegmenter",
     "MDEQImageSegmenterPreprocessor",
     "NextTokenLossModel",
-    "TransformerXLBackbone",
-    "TransformerXLCausalLM",
 ]
+
+# The old names promised the published Transformer-XL, which these are not.
+_RENAMED = {
+    "TransformerXLBackbone": "ExplicitTransformerBackbone",
+    "TransformerXLCausalLM": "ExplicitTransformerCausalLM",
+}
+
+
+def __getattr__(name):
+    new = f": it is `{_RENAMED[name]}` now" if name in _RENAMED else ""
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{new}")

@@ -16,8 +16,8 @@ class NextTokenLossModel(keras.Model):
     evaluation and prediction begins with an empty memory.
 
     Args:
-        causal_lm: `DEQTransformerCausalLM` or `TransformerXLCausalLM`, which is trained
-            in place.
+        causal_lm: `DEQTransformerCausalLM` or `ExplicitTransformerCausalLM`, which is
+            trained in place.
         name: String. Name of the model. Defaults to `None`.
 
     Call arguments:

@@ -24,8 +24,10 @@ class ContractionRegularizer(EquilibriumRegularizer):
 
     where r = |f(z*) - z*| / |f(z*)| is the relative residual. The unit vector w is what
     `num_iterations` products with J^T make of noise: the direction that J damps least,
-    so |J^T w| is near the spectral radius. Below the margins a solver needs few
-    evaluations anyway, and the model is left alone. The Frobenius norm of
+    so |J^T w| is near the spectral radius where J is near normal. A J that carries
+    information from position to position undamped has |J^T w| near 1 for as long as it
+    travels, though its spectral radius is 0, and is penalised for it. Below the margins
+    the model is left alone. The Frobenius norm of
     `JacobianRegularizer` weighs all directions alike and hardly sees the few that keep
     a solver from converging. The second term moves f(z*) to where the solver stopped.
     What `DEQ` uses unless told otherwise.

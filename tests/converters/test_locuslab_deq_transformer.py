@@ -61,7 +61,7 @@ def test_losses_of_two_segments_and_the_memory(variant, dtype, tolerance):
     memory = model.backbone.segment_layer.memory
     for name, key in (("states", "s1/new_mem_z"), ("injections", "s1/new_mem_u")):
         expected = golden[key].transpose(1, 0, 2)
-        np.testing.assert_allclose(memory[name], expected, rtol=0, atol=1e-4)
+        np.testing.assert_allclose(memory[name], expected, rtol=0, atol=tolerance)
     model.reset_memory()
     expected = golden["s0/loss_ordered"].T
     np.testing.assert_allclose(

@@ -11,9 +11,12 @@ INPUTS = np.random.RandomState(0).normal(size=(4, 4)).astype("float32")
 REGIMES = [{"run_eagerly": True}, {}, {"jit_compile": True}]
 
 
-def _evaluations(epochs=12, regime=None, seed=3, **arguments):
+def _evaluations(
+    epochs=12, regime=None, seed=3, solver="fixed_point_iteration", **arguments
+):
     """Evaluations of training and validation, one step an epoch."""
-    solver = solvers.FixedPointIteration(max_iter=6, tol=0.0, max_iter_jitter=3)
+    budget = {"max_iter": 6, "tol": 0.0, "max_iter_jitter": 3}
+    solver = solvers.get({"class_name": solver, **budget})
     arguments = {"gradient": "phantom", "jacobian_regularizer": None, **arguments}
     deq = layers.DEQ(TanhCell(5), solver, seed=seed, name="deq", **arguments)
     model = keras.Sequential([keras.Input((4,)), deq])
@@ -37,6 +40,14 @@ def test_every_gradient_draws(gradient):
     training, _ = _evaluations(gradient=gradient)
     assert set(training) <= {3, 4, 5, 6}
     assert len(set(training)) > 2
+
+
+@pytest.mark.parametrize("solver", ["anderson", "broyden"])
+def test_every_solver_draws(solver):
+    training, validation = _evaluations(solver=solver)
+    assert set(training) <= {3, 4, 5, 6}
+    assert len(set(training)) > 2
+    assert set(validation) == {6}
 
 
 def _layer(seed):

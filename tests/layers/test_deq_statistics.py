@@ -1,8 +1,11 @@
 """The metrics and losses of the DEQ layer in Keras' logs."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from deq_keras import gradients, layers, regularizers, solvers
 from tests.layers.cells import FunctionCell, TanhCell
@@ -63,9 +66,20 @@ def test_only_the_statistics_that_exist():
     assert names == expected | {"val_" + name for name in expected}
 
 
+class UnitProbes(regularizers.JacobianRegularizer):
+    """The Frobenius norm without chance: every unit vector in turn."""
+
+    def __init__(self, weight, size):
+        super().__init__(weight, num_probes=size)
+        self.rows = itertools.cycle(np.sqrt(size) * np.eye(size, dtype="float32"))
+
+    def probe(self, value, seed):
+        return tf.zeros_like(value) + next(self.rows)
+
+
 def test_the_jacobian_loss_is_in_the_loss_and_in_the_logs():
     plain = _fit(_model(gradient="phantom"))
-    regularizer = regularizers.JacobianRegularizer(3.0, num_probes=20)
+    regularizer = UnitProbes(3.0, size=5)
     model = _model(gradient="phantom", jacobian_regularizer=regularizer, seed=1)
     model.set_weights(_reference_weights(model))
     other = _model(gradient="phantom")
@@ -86,7 +100,7 @@ def test_the_jacobian_loss_is_in_the_loss_and_in_the_logs():
     kernel = deq.cell.recurrent.kernel.numpy()
     squares = np.square(slopes)[:, None, :] * np.square(kernel)[None]
     np.testing.assert_allclose(
-        jacobian, 3.0 * squares.sum((1, 2)).mean() / 5, rtol=0.25
+        jacobian, 3.0 * squares.sum((1, 2)).mean() / 5, rtol=1e-3
     )
 
 
@@ -138,6 +152,8 @@ def test_implicit_gradients_at_large_residuals_warn_once():
     assert len(ours) == 1
 
 
+# Elsewhere, tests ignore this warning.
+@pytest.mark.filterwarnings("error:Implicit gradients were taken:UserWarning")
 def test_other_gradients_and_evaluation_do_not_warn():
     model = _expansive_model("unrolled")
     model.compile(optimizer=keras.optimizers.SGD(0.0), loss="mse")

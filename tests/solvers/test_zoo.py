@@ -46,28 +46,38 @@ def test_finds_the_equilibrium(solver_class, name, regime):
     np.testing.assert_allclose(solution.residual, residual, rtol=1e-6, atol=1e-13)
     assert residual.max() <= TOL
     if problem.equilibrium is not None:
-        np.testing.assert_allclose(value, problem.equilibrium, rtol=0, atol=3e-3)
+        # (I - J)^-1 amplifies a residual most where f is not normal: thirty times.
+        np.testing.assert_allclose(value, problem.equilibrium, rtol=0, atol=5e-4)
 
 
-def test_broyden_and_anderson_reach_full_accuracy():
-    for name, make_problem in ZOO.items():
-        problem = make_problem()
-        solver = solvers.Broyden(max_iter=60, tol=1e-12)
-        solution = solver.solve(problem.function, problem.initial_state)
-        np.testing.assert_array_equal(solution.status, solvers.CONVERGED, err_msg=name)
-        if problem.equilibrium is not None:
-            np.testing.assert_allclose(
-                solution.value, problem.equilibrium, rtol=0, atol=1e-9, err_msg=name
-            )
+# What the slowest problem needs, of iteration one of eigenvalue -0.9, is 265, 113, 22.
+ENOUGH = {
+    solvers.FixedPointIteration: 300,
+    solvers.Anderson: 150,
+    solvers.Broyden: 30,
+}
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_reaches_full_accuracy(solver_class, name):
+    problem = ZOO[name]()
+    solver = solver_class(max_iter=ENOUGH[solver_class], tol=1e-12)
+    solution = solver.solve(problem.function, problem.initial_state)
+    point, value = _matrix(solution.point), _matrix(solution.value)
+    again = _matrix(problem.function(solution.point))
+    np.testing.assert_array_equal(solution.status, solvers.CONVERGED)
+    np.testing.assert_allclose(point, again, rtol=0, atol=1e-10)
+    if problem.equilibrium is not None:
+        np.testing.assert_allclose(value, problem.equilibrium, rtol=0, atol=1e-10)
 
 
 def test_accelerated_solvers_need_fewer_evaluations_than_iteration():
     problem = ZOO["negative_spectrum"]()
-    evaluations = [
-        cls(max_iter=400, tol=1e-6)
-        .solve(problem.function, problem.initial_state)
-        .batch_evaluations.numpy()
-        for cls in (solvers.FixedPointIteration, solvers.Anderson, solvers.Broyden)
-    ]
+    evaluations = []
+    for cls in (solvers.FixedPointIteration, solvers.Anderson, solvers.Broyden):
+        solver = cls(max_iter=ENOUGH[cls], tol=1e-6)
+        solution = solver.solve(problem.function, problem.initial_state)
+        np.testing.assert_array_equal(solution.status, solvers.CONVERGED)
+        evaluations.append(int(solution.batch_evaluations))
     assert evaluations[0] > 60
     assert max(evaluations[1:]) < 20

@@ -137,9 +137,11 @@ def test_trains_at_full_size(name, tmp_path):
     for span in spans:
         enter_phase(job, model, span, optimizer)
         before = [variable.numpy() for variable in model.trainable_variables]
+        # Dropout draws other masks in the step.
+        logits = model(images, training=True)
+        expected = float(build_loss(config, data)(labels, logits))
         logs = model.train_on_batch(images, labels, return_dict=True)
-        expected = float(build_loss(config, data)(labels, np.zeros((1, 64, 64, 19))))
-        assert logs["loss"] == pytest.approx(expected, rel=0.5)
+        assert logs["loss"] == pytest.approx(expected, rel=0.01)
         for variable, old in zip(model.trainable_variables, before, strict=True):
             assert np.all(np.isfinite(variable)), variable.path
             assert np.any(variable.numpy() != old), variable.path

@@ -56,7 +56,7 @@ class TextConfig:
 
 @dataclass(frozen=True)
 class ExplicitConfig:
-    """Arguments of `TransformerXLBackbone`; see there."""
+    """Arguments of `ExplicitTransformerBackbone`; see there."""
 
     num_layers: int = field(metadata=_POSITIVE)
     weight_tied: bool = False

@@ -61,4 +61,5 @@ def test_memory():
     results = measured("memory", "evaluation")
     assert set(results["memory"]) == {"DEQ", "layers"}
     assert results["evaluation"]["peak_mib"] > 100
-    assert results["evaluation"]["perplexity"] == pytest.approx(11, rel=0.5)
+    # Of six seeds, it was within 2 % of that of a uniform guess.
+    assert results["evaluation"]["perplexity"] == pytest.approx(11, rel=0.1)

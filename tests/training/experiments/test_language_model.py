@@ -100,16 +100,16 @@ class TestRun:
         assert [row["budget"] for row in result["budgets"]] == [1, 4]
         row = result["budgets"][1]
         # The mean over tokens, not over segments: the last segment is shorter.
-        last = float(history(finished, "equilibrium")[-1]["val_loss"])
-        assert row["loss"] == pytest.approx(last, abs=0.1)
+        last = float(history(finished, "equilibrium")[-1]["val_perplexity"])
+        assert row["perplexity"] == pytest.approx(last, rel=1e-4)
         assert row["perplexity"] == pytest.approx(np.exp(row["loss"]), rel=1e-5)
 
     def test_explicit_layers_have_one_loss(self, finished):
         (row,) = evaluation(finished, "untied")["budgets"]
         assert row["budget"] == 2
         assert row["residual"] is None
-        last = float(history(finished, "untied")[-1]["val_loss"])
-        assert row["loss"] == pytest.approx(last, abs=0.1)
+        last = float(history(finished, "untied")[-1]["val_perplexity"])
+        assert row["perplexity"] == pytest.approx(last, rel=1e-4)
         assert not (finished.run("untied") / "diagnosis.json").exists()
 
     def test_untied_layers_have_more_weights(self, finished):

@@ -76,8 +76,8 @@ def _training(batch, length, architecture, budget=None, explicit=None, **deq):
         )
         causal_lm = models.DEQTransformerCausalLM(backbone)
     else:
-        backbone = models.TransformerXLBackbone(**shared, **explicit)
-        causal_lm = models.TransformerXLCausalLM(backbone)
+        backbone = models.ExplicitTransformerBackbone(**shared, **explicit)
+        causal_lm = models.ExplicitTransformerCausalLM(backbone)
     model = models.NextTokenLossModel(causal_lm)
 
     @tf.function

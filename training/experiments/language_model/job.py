@@ -121,8 +121,8 @@ def build_model(config, vocabulary):
         )
     else:
         backbone_cls, task_cls = (
-            models.TransformerXLBackbone,
-            models.TransformerXLCausalLM,
+            models.ExplicitTransformerBackbone,
+            models.ExplicitTransformerCausalLM,
         )
         arguments = {**_without_parts(arguments), **explicit}
     policy = keras.DTypePolicy(config.precision)

@@ -1,20 +1,20 @@
 import keras
 
-from deq_keras.models.segment_causal_lm import SegmentCausalLM
-from deq_keras.models.transformer_xl.transformer_xl_backbone import (
-    TransformerXLBackbone,
+from deq_keras.models.explicit_transformer.explicit_transformer_backbone import (
+    ExplicitTransformerBackbone,
 )
+from deq_keras.models.segment_causal_lm import SegmentCausalLM
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class TransformerXLCausalLM(SegmentCausalLM):
+class ExplicitTransformerCausalLM(SegmentCausalLM):
     """Language model of explicit layers: the baseline of `DEQTransformerCausalLM`.
 
     For training and evaluation, alone or in a `NextTokenLossModel`. It does not
     `generate()`.
 
     Args:
-        backbone: `TransformerXLBackbone`.
+        backbone: `ExplicitTransformerBackbone`.
         preprocessor: See `DEQTransformerCausalLM`. Defaults to `None`.
         tie_weights: See there. Defaults to `True`.
         tie_projections: See there. Defaults to `None`.
@@ -33,10 +33,10 @@ class TransformerXLCausalLM(SegmentCausalLM):
 
     Example:
 
-    >>> model = TransformerXLCausalLM(TransformerXLBackbone(
+    >>> model = ExplicitTransformerCausalLM(ExplicitTransformerBackbone(
     ...     100, num_layers=4, hidden_dim=16, num_heads=2, intermediate_dim=32))
     >>> tuple(model(np.array([[1, 5, 3], [7, 0, 2]])).shape)
     (2, 3, 100)
     """
 
-    backbone_cls = TransformerXLBackbone
+    backbone_cls = ExplicitTransformerBackbone

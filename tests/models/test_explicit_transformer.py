@@ -11,7 +11,7 @@ ARCHITECTURE = {"hidden_dim": 8, "num_heads": 2, "intermediate_dim": 16}
 def backbone(**arguments):
     keras.utils.set_random_seed(0)
     arguments = {"num_layers": 3, **ARCHITECTURE, **arguments}
-    return models.TransformerXLBackbone(11, **arguments)
+    return models.ExplicitTransformerBackbone(11, **arguments)
 
 
 def token_ids(batch=2, length=6, seed=0):
@@ -55,7 +55,7 @@ def test_recomputation_changes_no_gradient(weight_tied):
     results = []
     for recompute in (False, True):
         model = models.NextTokenLossModel(
-            models.TransformerXLCausalLM(
+            models.ExplicitTransformerCausalLM(
                 backbone(weight_tied=weight_tied, recompute=recompute)
             )
         )
@@ -88,7 +88,7 @@ def test_memory_of_another_batch_is_refused():
 
 def test_learns_and_survives_saving(tmp_path):
     model = models.NextTokenLossModel(
-        models.TransformerXLCausalLM(
+        models.ExplicitTransformerCausalLM(
             backbone(weight_tied=True, memory_length=4, recompute=True)
         )
     )
@@ -122,3 +122,10 @@ def test_other_numbers_of_cells_are_refused():
     cells = [layers.TransformerCell(8, 2, 16) for _ in range(2)]
     with pytest.raises(ValueError, match="1 or num_layers=3 cells. Received: 2 cells"):
         layers.TransformerStack(cells, num_layers=3)
+
+
+@pytest.mark.parametrize("part", ["Backbone", "CausalLM"])
+def test_the_old_name_is_free_and_names_the_new_one(part):
+    with pytest.raises(AttributeError, match=f"it is `ExplicitTransformer{part}` now"):
+        getattr(models, f"TransformerXL{part}")
+    assert not hasattr(models, "Transformer")

@@ -5,11 +5,13 @@ from deq_keras.models.segment_backbone import SegmentBackbone
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class TransformerXLBackbone(SegmentBackbone):
+class ExplicitTransformerBackbone(SegmentBackbone):
     """Explicit layers where `DEQTransformerBackbone` has an equilibrium.
 
     The same embedding, cell, dropout and memory, to compare quality, time and memory:
-    `num_layers` layers of a `TransformerStack`, each with the input injected.
+    `num_layers` layers of a `TransformerStack`, each with the input injected. This is
+    the equilibrium unrolled, tied or not, and no published architecture: the layers of
+    Transformer-XL have no such injection. The memory is as in Transformer-XL.
 
     Args:
         vocabulary_size: Positive integer. Number of tokens.
@@ -32,13 +34,13 @@ class TransformerXLBackbone(SegmentBackbone):
 
     Example:
 
-    >>> backbone = TransformerXLBackbone(
+    >>> backbone = ExplicitTransformerBackbone(
     ...     100, num_layers=4, hidden_dim=16, num_heads=2, intermediate_dim=32)
     >>> tuple(backbone(np.array([[1, 5, 3], [7, 0, 2]])).shape)
     (2, 3, 16)
 
     Reference:
-        [Dai et al., 2019](https://arxiv.org/abs/1901.02860).
+        [Dai et al., 2019](https://arxiv.org/abs/1901.02860), section 3.2: the memory.
     """
 
     def __init__(

@@ -85,6 +85,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
 
     def __init__(self, embedding, tie_weights=True, tie_projections=None, **kwargs):
         super().__init__(**kwargs)
+        self.supports_masking = True
         if not isinstance(embedding, AdaptiveEmbedding):
             raise ValueError(
                 "Argument `embedding` must be an AdaptiveEmbedding layer. Received: "
@@ -269,6 +270,10 @@ class AdaptiveSoftmax(keras.layers.Layer):
             table = ops.concatenate([table, self.cluster_weight], axis=0)
             bias = ops.concatenate([bias, self.cluster_bias], axis=0)
         return table, bias
+
+    def compute_mask(self, inputs, previous_mask=None):
+        # Tokens that do not count have a sample weight of zero already.
+        return None
 
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-1], self.embedding.vocabulary_size)

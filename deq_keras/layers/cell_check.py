@@ -1,5 +1,8 @@
 """What `DEQ` requires of a cell, checked by tracing one application."""
 
+import inspect
+
+import keras
 import tensorflow as tf
 
 from deq_keras.structure import StateStructure
@@ -8,6 +11,45 @@ _ADVICE = (
     "A cell is evaluated until it stops changing, so its `call` must be a pure "
     "function of (state, injection)."
 )
+
+
+def check_signature(cell):
+    """Raises `ValueError` if `cell` is no layer that takes `(state, injection)`."""
+    if not isinstance(cell, keras.layers.Layer):
+        raise ValueError(
+            "`cell` must be a Keras layer, usually an EquilibriumCell, whose call "
+            f"takes (state, injection). Received: cell={cell!r} "
+            f"(of type {type(cell).__name__})."
+        )
+    if not (is_functional(cell) or _takes_injection(cell)):
+        raise ValueError(
+            "`cell` must be called as `cell(state, injection)`, for it is applied to "
+            "its own result again and again, beside what is injected of the inputs. "
+            f"Received: cell={type(cell).__name__}, whose call takes "
+            f"{inspect.signature(cell.call)}. Use a cell such as DenseCell, write an "
+            "EquilibriumCell around the layer, or give a functional model with the two "
+            "inputs."
+        )
+
+
+def is_functional(cell):
+    """Tells whether `cell` is a functional model of a state and an injection."""
+    return (
+        isinstance(cell, keras.Model) and len(getattr(cell, "inputs", None) or ()) == 2
+    )
+
+
+def _takes_injection(cell):
+    names = []
+    for name, parameter in inspect.signature(cell.call).parameters.items():
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            return True
+        if parameter.kind in (
+            parameter.POSITIONAL_ONLY,
+            parameter.POSITIONAL_OR_KEYWORD,
+        ):
+            names.append(name)
+    return len(names) >= 2 and names[1] not in ("training", "mask")
 
 
 def check_application(apply, cell, state, injection):

@@ -1,14 +1,21 @@
 """The deep equilibrium layer."""
 
+import inspect
+
 import keras
 import tensorflow as tf
 from keras import tree
 
 from deq_keras import faults, gradients, regularizers, solvers
-from deq_keras.layers.cell_check import check_application
+from deq_keras.layers.cell_check import (
+    check_application,
+    check_signature,
+    is_functional,
+)
 from deq_keras.layers.injection_rows import InjectionRows
+from deq_keras.layers.padding import masked, single_mask
 from deq_keras.linearization import linearize
-from deq_keras.metrics import ForwardResidual, RunningMean
+from deq_keras.metrics import ForwardResidual, RunningMean, TrainingMean
 from deq_keras.structure import StateStructure, finite_rows, where_rows
 
 
@@ -18,13 +25,14 @@ class DEQ(keras.layers.Layer):
 
     `DEQ(cell)` is to an equilibrium cell what `keras.layers.RNN(cell)` is to an RNN
     cell: the same cell applied again and again, but to the same input, and until it
-    stops changing. Training memory does not grow with the number of applications.
+    stops changing. In compiled steps, with a solver of bounded history and any gradient
+    but the unrolled one, training memory does not grow with the number of applications.
 
     The layer owns metrics that Keras shows in the logs, under the layer's name:
     `_evaluations` (mean evaluations a sample), `_residual`, `_converged` (share of
-    samples), and in training `_adjoint_evaluations` and `_adjoint_residual` for
+    samples), and in training only `_adjoint_evaluations` and `_adjoint_residual` for
     `ImplicitGradient` and `NeumannGradient`, `_jacobian` (the penalty) for a
-    regularised layer. In logs of an evaluation those of training are NaN.
+    regularised layer.
 
     Args:
         cell: the function f: an `EquilibriumCell`, or any layer whose call takes
@@ -47,10 +55,15 @@ class DEQ(keras.layers.Layer):
     Call arguments:
         inputs: nest of tensors `(batch, ...)`, passed to the cell's `inject`. A sample
             with a non-finite input gets the state it starts from and no gradient, and
-            leaves the others alone. If the cell itself is non-finite for every sample,
-            the output is NaN, so that the loss shows it.
+            leaves the others alone. If every sample fails, the output is NaN, so that
+            the loss shows it.
         initial_state: optional state to start from (a warm start). Non-finite samples
             start as the cell says.
+        mask: optional bool tensor `(batch, ...)`, false where the positions of the
+            state, its axes after the batch axis, are padding. They stay zero, and leave
+            norms and mixing, so that padding does not change an answer. Keras passes
+            the mask of a layer before, such as an `Embedding`, unless an
+            `initial_state` is given.
         training: bool.
 
     Output shape:
@@ -82,12 +95,7 @@ class DEQ(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if not isinstance(cell, keras.layers.Layer):
-            raise ValueError(
-                "`cell` must be a Keras layer, usually an EquilibriumCell, whose call "
-                f"takes (state, injection). Received: cell={cell!r} "
-                f"(of type {type(cell).__name__})."
-            )
+        check_signature(cell)
         self.cell = cell
         self.solver = solver
         self.gradient = gradient
@@ -95,13 +103,16 @@ class DEQ(keras.layers.Layer):
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed)
         self._checked_modes = set()
-        self._injection_rows = InjectionRows(self._inject)
+        self._injection_rows = InjectionRows(
+            lambda call, training: self.inject(*call, training=training)
+        )
+        self.supports_masking = True
         self._evaluations = RunningMean(f"{self.name}_evaluations")
         self._residual = ForwardResidual(name=f"{self.name}_residual")
         self._converged = RunningMean(f"{self.name}_converged")
-        self._adjoint_evaluations = RunningMean(f"{self.name}_adjoint_evaluations")
-        self._adjoint_residual = RunningMean(f"{self.name}_adjoint_residual")
-        self._jacobian = RunningMean(f"{self.name}_jacobian")
+        self._adjoint_evaluations = TrainingMean(f"{self.name}_adjoint_evaluations")
+        self._adjoint_residual = TrainingMean(f"{self.name}_adjoint_residual")
+        self._jacobian = TrainingMean(f"{self.name}_jacobian")
 
     @property
     def solver(self):
@@ -148,11 +159,13 @@ class DEQ(keras.layers.Layer):
                 _trace(self._apply_once, inputs)
             _trace(self._check_once, inputs)
 
-    def call(self, inputs, initial_state=None, training=None):
+    def call(self, inputs, initial_state=None, mask=None, training=None):
         inputs, is_usable = faults.set_aside(inputs)
-        injection, state = self._prepare(inputs, initial_state, training)
+        mask = single_mask(mask)
+        injection = self.inject(inputs, mask, bool(training))
+        state = self._start(injection, initial_state, mask, bool(training))
         equilibrium = self.gradient.solve(
-            self._function(inputs, bool(training)),
+            self._function(inputs, mask, bool(training)),
             state,
             injection,
             self.solver,
@@ -162,14 +175,33 @@ class DEQ(keras.layers.Layer):
         solution = faults.reported(
             equilibrium.solution, state, is_usable, solvers.DIVERGED
         )
-        if training is not None:
-            self._record(solution, training)
+        self._record(solution, training)
         if training and self.jacobian_regularizer is not None:
             self._add_jacobian_loss(equilibrium.linearization)
         return faults.output(equilibrium.value, state, is_usable, solution)
 
+    def inject(self, inputs, mask=None, training=False):
+        """Returns the cell's injection: everything that is constant in a solve.
+
+        Args:
+            inputs: what the layer is called with.
+            mask: see the call arguments. Given to cells whose `inject` takes it.
+            training: bool.
+        """
+        if not hasattr(self.cell, "inject"):
+            return inputs
+        if "mask" in inspect.signature(self.cell.inject).parameters:
+            return self.cell.inject(inputs, training=training, mask=mask)
+        return self.cell.inject(inputs, training=training)
+
     def solve(
-        self, inputs, initial_state=None, max_iter=None, tol=None, training=False
+        self,
+        inputs,
+        initial_state=None,
+        max_iter=None,
+        tol=None,
+        training=False,
+        mask=None,
     ):
         """Solves without a gradient and returns everything known about the solve.
 
@@ -180,6 +212,7 @@ class DEQ(keras.layers.Layer):
                 the solver's.
             tol: optional tolerance, a float or a tensor. Defaults to the solver's.
             training: bool, passed to the cell's `inject`.
+            mask: see the call arguments.
 
         Returns:
             A `deq_keras.solvers.Solution`.
@@ -187,24 +220,39 @@ class DEQ(keras.layers.Layer):
         if not self.built:
             self(inputs)
         inputs, is_usable = faults.set_aside(self._cast(inputs))
-        injection, state = self._prepare(inputs, initial_state, training)
-        solution = self.solver.solve(
-            lambda state: self._apply(state, injection), state, max_iter, tol
-        )
+        mask = single_mask(mask)
+        injection = self.inject(inputs, mask, training)
+        state = self._start(injection, initial_state, mask, training)
+        solution = self.solve_injection(injection, state, max_iter, tol, mask)
         return faults.reported(solution, state, is_usable, solvers.DIVERGED)
 
-    def linearize(self, inputs, state):
+    def solve_injection(
+        self, injection, initial_state=None, max_iter=None, tol=None, mask=None
+    ):
+        """`solve` for who has the injection already, and needs it again."""
+        if initial_state is None:
+            initial_state = self._start(injection, None, mask, False)
+        return self.solver.solve(
+            lambda state: self._apply(state, injection, mask),
+            initial_state,
+            max_iter,
+            tol,
+        )
+
+    def linearize(self, inputs, state, mask=None):
         """Linearises the cell at `state`, for `deq_keras.diagnostics`.
 
         Args:
             inputs: what the layer is called with.
             state: nest like the layer's output, for example `solve(inputs).point`.
+            mask: see the call arguments.
 
         Returns:
             A `deq_keras.diagnostics.Linearization`.
         """
-        injection = self._inject(self._cast(inputs), training=False)
-        return linearize(lambda state: self._apply(state, injection), state)
+        mask = single_mask(mask)
+        injection = self.inject(self._cast(inputs), mask)
+        return linearize(lambda state: self._apply(state, injection, mask), state)
 
     def get_config(self):
         return {
@@ -232,11 +280,11 @@ class DEQ(keras.layers.Layer):
         return self._is_implicit and not is_truncated
 
     def _apply_once(self, inputs):
-        injection = self._inject(inputs, training=False)
+        injection = self.inject(inputs)
         return self._apply(self._initial_state(injection), injection)
 
     def _check_once(self, inputs):
-        injection = self._inject(inputs, training=False)
+        injection = self.inject(inputs)
         self._check_cell(self._initial_state(injection), injection, training=False)
 
     def _check_cell(self, state, injection, training):
@@ -245,36 +293,34 @@ class DEQ(keras.layers.Layer):
         if check_application(self._apply, self.cell, state, injection):
             self._checked_modes.add(training)
 
-    def _prepare(self, inputs, initial_state, training):
-        injection = self._inject(inputs, bool(training))
+    def _start(self, injection, initial_state, mask, training):
+        """Returns the state to start from, once the cell has been checked with it."""
         state = self._initial_state(injection)
-        self._check_cell(state, injection, bool(training))
+        self._check_cell(state, injection, training)
         if initial_state is not None:
             initial_state = self._cast(initial_state)
             StateStructure(state).check(initial_state, "`initial_state`")
             state = where_rows(finite_rows(initial_state), initial_state, state)
-        return injection, state
-
-    def _function(self, inputs, training):
-        """The cell as the gradients take it, which keeps failing samples apart."""
-        return faults.SampleFunction(
-            self._apply, self.cell.variables, self._injection_rows(inputs, training)
-        )
-
-    def _inject(self, inputs, training):
-        if hasattr(self.cell, "inject"):
-            return self.cell.inject(inputs, training=training)
-        return inputs
+        return masked(state, mask)
 
     def _initial_state(self, injection):
         if hasattr(self.cell, "initial_state"):
             return self.cell.initial_state(injection)
         return tree.map_structure(tf.zeros_like, injection)
 
-    def _apply(self, state, injection):
-        if isinstance(self.cell, keras.Model) and len(self.cell.inputs or ()) == 2:
-            return self.cell([state, injection])
-        return self.cell(state, injection)
+    def _function(self, inputs, mask, training):
+        """The cell as the gradients take it, which keeps failing samples apart."""
+        call = (inputs,) if mask is None else (inputs, mask)
+        return faults.SampleFunction(
+            lambda state, injection: self._apply(state, injection, mask),
+            self.cell.variables,
+            self._injection_rows(call, training),
+        )
+
+    def _apply(self, state, injection, mask=None):
+        if is_functional(self.cell):
+            return masked(self.cell([state, injection]), mask)
+        return masked(self.cell(state, injection), mask)
 
     def _cast(self, tensors):
         def cast(tensor):
@@ -291,6 +337,14 @@ class DEQ(keras.layers.Layer):
         return tf.cast(self.seed_generator.next(), tf.int32)
 
     def _record(self, solution, training):
+        for metric in (
+            self._adjoint_evaluations,
+            self._adjoint_residual,
+            self._jacobian,
+        ):
+            metric.is_training = bool(training)
+        if training is None:
+            return
         self._evaluations.update_state(solution.num_evaluations)
         self._residual.update_state(
             solution.residual, is_exact=training and self._is_exact
@@ -303,7 +357,11 @@ class DEQ(keras.layers.Layer):
 
     def _add_jacobian_loss(self, linearization):
         loss = self.jacobian_regularizer(linearization, self._next_seed())
-        self.add_loss(loss)
+        # A replica may have no samples, whose mean is 0 / 0.
+        num_samples = tf.shape(tree.flatten(linearization.value)[0])[0]
+        loss = tf.where(num_samples > 0, loss, tf.zeros_like(loss))
+        # Keras adds up losses in its own precision, whatever that of the layer is.
+        self.add_loss(tf.cast(loss, keras.config.floatx()))
         self._jacobian.update_state(loss)
 
 

@@ -160,7 +160,9 @@ class RelativeAttention(keras.layers.Layer):
             "positions": self._positions(num_keys, training),
         }
 
-    def prepare(self, injection, memory=None, training=False, constants=None):
+    def prepare(
+        self, injection, memory=None, training=False, constants=None, mask=None
+    ):
         """Computes what is constant during a solve.
 
         Args:
@@ -174,6 +176,7 @@ class RelativeAttention(keras.layers.Layer):
                 hold something.
             training: Boolean. Whether to sample dropout masks.
             constants: Optional. What `constants` returned, to solve many times with it.
+            mask: Optional boolean tensor `(batch, length)`, false at padding.
 
         Returns:
             Dict of tensors.
@@ -187,7 +190,7 @@ class RelativeAttention(keras.layers.Layer):
         num_keys = memory_length + length
         prepared = dict(constants or self.constants(num_keys, training))
         prepared["injection"] = injection
-        prepared["mask"] = self._mask(length, memory_length, memory_mask)
+        prepared["mask"] = self._mask(length, memory_length, memory_mask, mask)
         if memory is not None:
             prepared["memory_keys"], prepared["memory_values"] = (
                 self._memory_keys_and_values(memory, prepared["query_key_value"])
@@ -246,7 +249,7 @@ class RelativeAttention(keras.layers.Layer):
         # One more column, which no query sees, makes room for the shift of `attend`.
         return ops.pad(positions, ((0, 0), (0, 0), (1, 0)))
 
-    def _mask(self, length, memory_length, memory_mask):
+    def _mask(self, length, memory_length, memory_mask, own_mask):
         """Returns what is added to the scores: 0, or -3e4 where nothing is seen."""
         queries = ops.expand_dims(ops.arange(length) + memory_length, 1)
         distances = queries - ops.arange(memory_length + length)  # (L, K)
@@ -254,10 +257,15 @@ class RelativeAttention(keras.layers.Layer):
         if self.local_size is not None:
             is_seen = ops.logical_and(is_seen, distances < self.local_size)
         is_seen = ops.expand_dims(is_seen, (0, 1))  # (1, 1, L, K)
-        if memory_mask is not None:
-            own = ops.ones_like(memory_mask[:, :1])
-            own = ops.repeat(own, length, axis=1)
-            is_filled = ops.concatenate([memory_mask, own], axis=1)  # (B, K)
+        given = memory_mask if own_mask is None else own_mask
+        if given is not None:
+            is_filled = ops.concatenate(
+                [
+                    _or_all(memory_mask, given, memory_length),
+                    _or_all(own_mask, given, length),
+                ],
+                axis=1,
+            )  # (B, K)
             is_filled = ops.expand_dims(is_filled, (1, 2))  # (B, 1, 1, K)
             is_seen = ops.logical_and(is_seen, is_filled)
         # Float16 ends at 65504, and exp(-3e4) is 0 in any dtype.
@@ -301,3 +309,10 @@ class RelativeAttention(keras.layers.Layer):
             "seed": self.seed,
         }
         return {**super().get_config(), **config}
+
+
+def _or_all(mask, other, length):
+    """Returns a mask, or one of `length` true positions for the samples of `other`."""
+    if mask is not None:
+        return ops.cast(mask, "bool")
+    return ops.ones((ops.shape(other)[0], length), "bool")

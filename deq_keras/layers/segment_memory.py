@@ -9,10 +9,11 @@ from deq_keras.layers.segment_layer import SegmentLayer
 class SegmentMemory(SegmentLayer):
     """Carries the memory of a DEQ-Transformer from segment to segment.
 
-    Wraps a `DEQ` layer of a `TransformerCell`. Each call solves one segment of a
-    longer sequence, with the equilibrium and the injection of the last `length`
-    positions before it in front, and remembers those of its own (Dai et al., 2019).
-    No gradient flows into the memory.
+    Wraps a `DEQ` layer of a `TransformerCell`. Each call in training, or within
+    `reading_segments()`, solves one segment of a longer sequence, with the equilibrium
+    and the injection of the last `length` positions before it in front, and remembers
+    those of its own (Dai et al., 2019). No gradient flows into the memory. Any other
+    call stands alone, so an exported layer keeps nothing between requests.
 
     Sample b of a batch must continue sample b of the batch before. The memory starts
     empty, fills while segments come, and is empty again after `reset_memory()`, which
@@ -31,6 +32,8 @@ class SegmentMemory(SegmentLayer):
 
     Call arguments:
         inputs: Tensor of shape `(batch, length, features)`.
+        mask: Optional Boolean tensor `(batch, length)`, false at padding, which comes
+            at the end of a text. Passed to `deq`.
         training: Boolean. Passed to `deq`.
 
     Input shape:
@@ -48,7 +51,9 @@ class SegmentMemory(SegmentLayer):
 
     >>> cell = deq_keras.layers.TransformerCell(8, num_heads=2, intermediate_dim=16)
     >>> layer = SegmentMemory(deq_keras.layers.DEQ(cell), length=4)
-    >>> tuple(layer(keras.random.normal((2, 6, 8))).shape)
+    >>> with layer.reading_segments():
+    ...     outputs = layer(keras.random.normal((2, 6, 8)))
+    >>> tuple(outputs.shape)
     (2, 6, 8)
     >>> layer.memory_length
     4
@@ -92,14 +97,16 @@ class SegmentMemory(SegmentLayer):
             for buffer in self._memory.values():
                 buffer.reset()
 
-    def call(self, inputs, training=None):
-        if self.length == 0:
-            return self.deq(inputs, training=training)
+    def call(self, inputs, mask=None, training=None):
+        if not self._remembers(training):
+            return self.deq(inputs, mask=mask, training=training)
         memory = {
             name: buffer.read(tf.shape(inputs)[0])
             for name, buffer in self._memory.items()
         }
-        states = self.deq({"inputs": inputs, "memory": memory}, training=training)
+        states = self.deq(
+            {"inputs": inputs, "memory": memory}, mask=mask, training=training
+        )
         injections = self.deq.cell.injection_projection(inputs)
         for name, new in (("states", states), ("injections", injections)):
             self._memory[name].write(memory[name], new, self.length)

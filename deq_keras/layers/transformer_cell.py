@@ -189,7 +189,7 @@ class TransformerCell(EquilibriumCell):
             "contraction": self.contraction.kernel,
         }
 
-    def inject(self, inputs, training=False):
+    def inject(self, inputs, training=False, mask=None):
         """Projects inputs and positions, and fixes memory, kernels and masks.
 
         Args:
@@ -200,6 +200,8 @@ class TransformerCell(EquilibriumCell):
                 hold a `"mask"`; see `RelativeAttention.prepare`. The dict may also have
                 the `"constants"` of the cell.
             training: Boolean. Whether to sample dropout masks.
+            mask: Optional Boolean tensor `(batch, length)`, false at padding, which no
+                position sees.
 
         Returns:
             Nest of tensors.
@@ -216,6 +218,7 @@ class TransformerCell(EquilibriumCell):
             memory,
             training,
             constants.get("attention"),
+            mask,
         )
         injection = {**constants, "attention": attention}
         if training and self.dropout_rate > 0:

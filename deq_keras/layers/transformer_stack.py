@@ -31,6 +31,8 @@ class TransformerStack(SegmentLayer):
 
     Call arguments:
         inputs: Tensor of shape `(batch, length, features)`.
+        mask: Optional Boolean tensor `(batch, length)`, false at padding, which no
+            position sees.
         training: Boolean. Whether to drop.
 
     Input shape:
@@ -86,18 +88,18 @@ class TransformerStack(SegmentLayer):
             self._states.reset()
             self._inputs.reset()
 
-    def call(self, inputs, training=None):
-        if self.length == 0:
-            return self._apply_layers(inputs, None, training)[-1]
+    def call(self, inputs, mask=None, training=None):
+        if not self._remembers(training):
+            return self._apply_layers(inputs, None, mask, training)[-1]
         batch = tf.shape(inputs)[0]
         memory = self._states.read(batch), self._inputs.read(batch)
-        states = self._apply_layers(inputs, memory, training)
+        states = self._apply_layers(inputs, memory, mask, training)
         # The memory of a layer is what came in.
         self._states.write(memory[0], tf.concat(states[:-1], axis=-1), self.length)
         self._inputs.write(memory[1], inputs, self.length)
         return states[-1]
 
-    def _apply_layers(self, inputs, memory, training):
+    def _apply_layers(self, inputs, memory, mask, training):
         """Returns the inputs of all layers and the output of the last."""
         states = [
             ops.zeros((*ops.shape(inputs)[:-1], self.cells[0].units), inputs.dtype)
@@ -110,7 +112,7 @@ class TransformerStack(SegmentLayer):
             if memory is not None:
                 parts["memory"] = _memory_of_layer(cell, layer, *memory)
             # Draws the dropout masks, so it is not computed again.
-            injection = cell.inject(parts, training=bool(training))
+            injection = cell.inject(parts, training=bool(training), mask=mask)
             apply = keras.remat(cell.__call__) if self.recompute else cell
             states.append(apply(states[-1], injection))
         return states

@@ -57,6 +57,7 @@ class VariationalDropout(keras.layers.Layer):
 
     def __init__(self, rate, noise_shape=None, seed=None, **kwargs):
         super().__init__(**kwargs)
+        self.supports_masking = True
         if not 0 <= rate < 1:
             raise ValueError(
                 "Argument `rate` must be a number in [0, 1), the probability of "

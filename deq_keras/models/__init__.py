@@ -19,6 +19,7 @@ from deq_keras.models.mdeq import (
     MDEQImageSegmenterPreprocessor,
 )
 from deq_keras.models.next_token_loss_model import NextTokenLossModel
+from deq_keras.models.segment_reading import SegmentReading
 
 __all__ = [
     "DEQTransformerBackbone",
@@ -33,6 +34,7 @@ __all__ = [
     "MDEQImageSegmenter",
     "MDEQImageSegmenterPreprocessor",
     "NextTokenLossModel",
+    "SegmentReading",
 ]
 
 # The old names promised the published Transformer-XL, which these are not.

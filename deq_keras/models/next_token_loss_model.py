@@ -1,10 +1,11 @@
 import keras
 
 from deq_keras.metrics import Perplexity
+from deq_keras.models.segment_reading import SegmentReading
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class NextTokenLossModel(keras.Model):
+class NextTokenLossModel(SegmentReading, keras.Model):
     """Trains a language model without its log-probabilities of the whole vocabulary.
 
     Shares the layers of such a model, and returns the loss of each target. A
@@ -12,8 +13,9 @@ class NextTokenLossModel(keras.Model):
     `(batch, length, vocabulary_size)`: 9 GB for a batch of 56 x 150 tokens of
     WikiText-103. Here each cluster of the softmax sees its own tokens only.
 
-    `compile` has a loss, the mean over tokens, and a metric, `Perplexity`. Every epoch,
-    evaluation and prediction begins with an empty memory.
+    `compile` has a loss, the mean over tokens, and a metric, `Perplexity`. `fit` and
+    `evaluate` read consecutive batches as consecutive segments of the same texts; see
+    `SegmentReading`.
 
     Args:
         causal_lm: `DEQTransformerCausalLM` or `ExplicitTransformerCausalLM`, which is
@@ -71,16 +73,10 @@ class NextTokenLossModel(keras.Model):
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
 
-    def reset_metrics(self):
-        """Resets metrics and memory. Keras calls this at the start of every epoch and
-        evaluation."""
-        super().reset_metrics()
-        self.causal_lm.reset_memory()
-
-    def predict(self, *args, **kwargs):
-        """See `keras.Model.predict`. Begins with an empty memory."""
-        self.causal_lm.reset_memory()
-        return super().predict(*args, **kwargs)
+    @property
+    def segment_layer(self):
+        """The layer that remembers the segments before."""
+        return self.causal_lm.segment_layer
 
     def get_config(self):
         causal_lm = keras.saving.serialize_keras_object(self.causal_lm)

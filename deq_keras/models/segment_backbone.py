@@ -3,12 +3,14 @@
 import functools
 
 import keras
+from keras import ops
 from keras_hub.models import Backbone
 
 from deq_keras.layers import AdaptiveEmbedding, TransformerCell, VariationalDropout
+from deq_keras.models.segment_reading import SegmentReading
 
 
-class SegmentBackbone(Backbone):
+class SegmentBackbone(SegmentReading, Backbone):
     """Embedding, a layer that remembers the segments before, dropout.
 
     Args:
@@ -98,7 +100,14 @@ class SegmentBackbone(Backbone):
         self.weight_normalization = weight_normalization
 
     def call(self, inputs, training=None, mask=None):
-        return super().call(token_ids_of(inputs), training=training, mask=mask)
+        token_ids, padding_mask = token_ids_of(inputs), padding_mask_of(inputs)
+        if padding_mask is None:
+            return super().call(token_ids, training=training, mask=mask)
+        embedded = self.embedding_dropout(
+            self.token_embedding(token_ids), training=training
+        )
+        hidden = self.segment_layer(embedded, mask=padding_mask, training=training)
+        return self.output_dropout(hidden, training=training)
 
     @property
     def memory_length(self):
@@ -108,10 +117,6 @@ class SegmentBackbone(Backbone):
     @memory_length.setter
     def memory_length(self, length):
         self.segment_layer.length = length
-
-    def reset_memory(self):
-        """Forgets the segments before: the next call begins new texts."""
-        self.segment_layer.reset_memory()
 
     def get_config(self):
         return {
@@ -135,3 +140,9 @@ class SegmentBackbone(Backbone):
 def token_ids_of(inputs):
     """Returns the token ids of what a preprocessor makes, or of plain ids."""
     return inputs["token_ids"] if isinstance(inputs, dict) else inputs
+
+
+def padding_mask_of(inputs):
+    """Returns the padding mask of what a preprocessor makes, as bools, or `None`."""
+    mask = inputs.get("padding_mask") if isinstance(inputs, dict) else None
+    return None if mask is None else ops.cast(mask, "bool")

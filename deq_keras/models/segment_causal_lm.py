@@ -5,14 +5,14 @@ from keras_hub.models import CausalLM
 
 from deq_keras.layers import AdaptiveSoftmax
 from deq_keras.models.restored_compilation import RestoredCompilation
-from deq_keras.models.segment_backbone import token_ids_of
+from deq_keras.models.segment_backbone import padding_mask_of, token_ids_of
+from deq_keras.models.segment_reading import SegmentReading
 
 
-class SegmentCausalLM(RestoredCompilation, CausalLM):
+class SegmentCausalLM(SegmentReading, RestoredCompilation, CausalLM):
     """A `SegmentBackbone` with an `AdaptiveSoftmax` on its hidden states.
 
-    Every epoch, evaluation and prediction begins with an empty memory. The arguments
-    are described in `DEQTransformerCausalLM`.
+    The arguments are described in `DEQTransformerCausalLM`.
     """
 
     def __init__(
@@ -40,22 +40,14 @@ class SegmentCausalLM(RestoredCompilation, CausalLM):
         self.softmax = softmax
 
     def call(self, inputs, training=None, mask=None):
-        return super().call(token_ids_of(inputs), training=training, mask=mask)
+        if padding_mask_of(inputs) is None:
+            return super().call(token_ids_of(inputs), training=training, mask=mask)
+        return self.softmax(self.backbone(inputs, training=training))
 
-    def reset_memory(self):
-        """Forgets the segments before: the next call begins new texts."""
-        self.backbone.reset_memory()
-
-    def reset_metrics(self):
-        """Resets metrics and memory. Keras calls this at the start of every epoch and
-        evaluation."""
-        super().reset_metrics()
-        self.reset_memory()
-
-    def predict(self, *args, **kwargs):
-        """See `keras.Model.predict`. Begins with an empty memory."""
-        self.reset_memory()
-        return super().predict(*args, **kwargs)
+    @property
+    def segment_layer(self):
+        """The layer that remembers the segments before."""
+        return self.backbone.segment_layer
 
     def get_compile_config(self):
         config = super().get_compile_config()

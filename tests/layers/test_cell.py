@@ -231,3 +231,46 @@ def test_a_cell_may_build_weights_of_its_own(place):
         tf.function(deq)(ops.array(INPUTS))
     assert deq.cell.kernel.shape == (3, 3)
     assert np.std(deq.cell.kernel) > 0
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        keras.layers.Dense(4),
+        keras.layers.Dropout(0.5),
+        keras.Sequential([keras.layers.Dense(4)]),
+    ],
+    ids=["Dense", "Dropout", "Sequential"],
+)
+def test_a_layer_of_one_input_is_no_cell(cell):
+    with pytest.raises(ValueError, match=r"called as `cell\(state, injection\)`"):
+        layers.DEQ(cell)
+
+
+@pytest.mark.parametrize(
+    "regularizer",
+    ["contraction", {"class_name": "JacobianRegularizer", "probability": 0.5}],
+)
+def test_double_precision_with_a_regularizer(regularizer):
+    """Keras adds up losses in its own precision."""
+    cell = layers.DenseCell(3, dtype="float64")
+    deq = layers.DEQ(cell, jacobian_regularizer=regularizer, dtype="float64")
+    model = keras.Sequential([deq, keras.layers.Dense(1, dtype="float64")])
+    model.compile("sgd", "mse")
+    history = model.fit(INPUTS.astype("float64"), INPUTS[:, :1], verbose=0).history
+    assert np.isfinite(history["loss"][0])
+    assert model(INPUTS).dtype == "float64"
+
+
+@pytest.mark.parametrize("regularizer", ["contraction", "jacobian_regularizer"])
+def test_a_batch_of_no_samples_costs_nothing(regularizer):
+    """As a replica may have it at the end of an epoch."""
+    deq = layers.DEQ(layers.DenseCell(3), jacobian_regularizer=regularizer)
+    deq.build((None, 3))
+    with tf.GradientTape() as tape:
+        outputs = deq(INPUTS[:0], training=True)
+        loss = tf.add_n(deq.losses)
+    assert outputs.shape == (0, 3)
+    assert float(loss) == 0.0
+    for slope in tape.gradient(loss, [w.value for w in deq.trainable_weights]):
+        assert slope is None or np.all(slope == 0)

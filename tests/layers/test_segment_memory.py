@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from deq_keras import regularizers, solvers
+from deq_keras import models, regularizers, solvers
 from deq_keras.layers import DEQ, SegmentMemory, TransformerCell
 from tests import harness
 from tests.layers.test_transformer_cell import Golden
@@ -34,12 +34,14 @@ def test_two_segments_equal_the_reference(variant, wrap):
     deq = DEQ(golden.cell(), solver, dtype="float64")
     layer = SegmentMemory(deq, 8, dtype="float64")
     solve = wrap(layer)
-    solve(tf.constant(golden["s0/word_emb"]))
+    with layer.reading_segments():
+        solve(tf.constant(golden["s0/word_emb"]))
     np.testing.assert_allclose(layer.memory["states"], golden["s1/mem_z"], atol=1e-8)
     np.testing.assert_allclose(
         layer.memory["injections"], golden["s1/mem_u"], atol=1e-12
     )
-    value = solve(tf.constant(golden["s1/word_emb"]))
+    with layer.reading_segments():
+        value = solve(tf.constant(golden["s1/word_emb"]))
     np.testing.assert_allclose(value, golden["s1/fz_star"], atol=1e-8)
 
 
@@ -47,7 +49,8 @@ def test_segments_with_all_of_the_past_equal_the_whole():
     layer = _memory(length=6, max_iter=100, tol=1e-11)
     inputs = tf.constant(_inputs((2, 8, 8)))
     whole = layer.deq(inputs)
-    parts = [layer(inputs[:, start : start + 2]) for start in (0, 2, 4, 6)]
+    with layer.reading_segments():
+        parts = [layer(inputs[:, start : start + 2]) for start in (0, 2, 4, 6)]
     np.testing.assert_allclose(tf.concat(parts, axis=1), whole, atol=1e-8)
 
 
@@ -55,9 +58,10 @@ def test_segments_with_all_of_the_past_equal_the_whole():
 def test_length_of_the_memory(length, expected):
     layer = _memory(length, max_iter=2)
     lengths = []
-    for seed in range(2):
-        layer(_inputs((2, 3, 8), seed))
-        lengths.append(layer.memory_length)
+    with layer.reading_segments():
+        for seed in range(2):
+            layer(_inputs((2, 3, 8), seed))
+            lengths.append(layer.memory_length)
     assert lengths == expected
     layer.reset_memory()
     assert layer.memory_length == 0
@@ -65,22 +69,55 @@ def test_length_of_the_memory(length, expected):
 
 def test_length_may_be_set_later():
     layer = _memory(2, max_iter=2)
-    layer(_inputs())
-    layer.length = 5
-    layer(_inputs())
+    with layer.reading_segments():
+        layer(_inputs())
+        layer.length = 5
+        layer(_inputs())
     assert layer.memory_length == 5
+
+
+@pytest.mark.parametrize("wrap", [tf.function, lambda function: function])
+def test_other_calls_stand_alone(wrap):
+    """Whatever was remembered, in training or while segments were read."""
+    layer = _memory(max_iter=8)
+    call = wrap(layer)
+    expected = call(_inputs())
+    assert layer.memory_length == 0
+    layer(_inputs(seed=1), training=True)
+    with layer.reading_segments():
+        layer(_inputs(seed=2))
+    before = layer.memory["states"]
+    np.testing.assert_array_equal(call(_inputs()), expected)
+    np.testing.assert_array_equal(call(_inputs()), expected)
+    np.testing.assert_allclose(call(_inputs()[:1]), expected[:1], rtol=1e-12)
+    np.testing.assert_array_equal(layer.memory["states"], before)
+
+
+def test_an_exported_layer_keeps_nothing(tmp_path):
+    model = harness.functional_model(
+        _memory(max_iter=8, dtype="float32"), _inputs().astype("float32")
+    )
+    inputs = tf.constant(_inputs().astype("float32"))
+    model(inputs, training=True)
+    model.export(tmp_path / "model", verbose=False)
+    exported = tf.saved_model.load(tmp_path / "model")
+    for rows in (2, 2, 1):
+        np.testing.assert_allclose(
+            exported.serve(inputs[:rows]), model(inputs)[:rows], atol=1e-5
+        )
 
 
 def test_another_batch_size_needs_a_reset():
     layer = _memory(max_iter=2)
-    layer(_inputs())
-    for call in (layer, tf.function(layer)):
-        with pytest.raises(
-            tf.errors.InvalidArgumentError, match="`reset_memory\\(\\)`"
-        ):
-            call(_inputs((3, 6, 8)))
-    layer.reset_memory()
-    assert layer(_inputs((3, 6, 8))).shape == (3, 6, 8)
+    with layer.reading_segments():
+        layer(_inputs())
+        for call in (layer, tf.function(layer)):
+            with pytest.raises(
+                tf.errors.InvalidArgumentError, match="`reset_memory\\(\\)`"
+            ):
+                call(_inputs((3, 6, 8)))
+        layer.reset_memory()
+        assert layer(_inputs((3, 6, 8))).shape == (3, 6, 8)
 
 
 def test_no_gradient_flows_into_the_memory():
@@ -95,22 +132,21 @@ def test_no_gradient_flows_into_the_memory():
     assert np.any(gradients[1])
 
 
-class Model(keras.Model):
-    """A model that resets its memory as the docstring says."""
+class Model(models.SegmentReading, keras.Model):
+    """A model of segments, which writes down what it forgets."""
 
     def __init__(self, layer):
         super().__init__()
-        self.memory = layer
+        self.memory = self.segment_layer = layer
         self.head = keras.layers.Dense(1)
         self.lengths = []
 
     def call(self, inputs, training=None):
         return self.head(self.memory(inputs, training=training))
 
-    def reset_metrics(self):
-        super().reset_metrics()
+    def reset_memory(self):
         self.lengths.append(self.memory.memory_length)
-        self.memory.reset_memory()
+        super().reset_memory()
 
 
 def test_every_epoch_and_evaluation_starts_empty():
@@ -130,12 +166,14 @@ def test_config_and_files(tmp_path):
     layer = _memory(dtype="float32")
     inputs = _inputs().astype("float32")
     model = harness.functional_model(layer, inputs)
-    expected = [model(inputs), model(inputs)]
+    with layer.reading_segments():
+        expected = [model(inputs), model(inputs)]
     assert np.any(expected[0] != expected[1])
     model.save(tmp_path / "model.keras")
     restored = keras.saving.load_model(tmp_path / "model.keras")
-    for value in expected:
-        harness.assert_close(restored(inputs), value, 1e-5)
+    with restored.layers[-1].reading_segments():
+        for value in expected:
+            harness.assert_close(restored(inputs), value, 1e-5)
 
 
 def test_mixed_precision():

@@ -59,7 +59,7 @@ def test_outputs_are_log_probabilities(model):
 def test_takes_what_a_preprocessor_makes(model):
     tokens = _tokens()
     outputs = model({"token_ids": tokens, "padding_mask": np.ones_like(tokens)})
-    np.testing.assert_array_equal(outputs, model(tokens))
+    np.testing.assert_allclose(outputs, model(tokens), atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -140,12 +140,66 @@ def test_memory_is_carried_and_reset(model):
     model = _model(memory_length=24)
     tokens = _tokens((2, 24))
     whole = model(tokens)
-    model.reset_memory()
     solve = tf.function(model)
-    parts = [solve(tokens[:, start : start + 8]) for start in (0, 8, 16)]
+    starts = (0, 8, 16)
+    with model.reading_segments():
+        parts = [solve(tokens[:, start : start + 8]) for start in starts]
     np.testing.assert_allclose(tf.concat(parts, axis=1), whole, atol=1e-3)
+    # Within, `predict` continues too; before and after, it does not.
     first = model.predict(tokens[:, :8], verbose=0)
     np.testing.assert_allclose(first, whole[:, :8], atol=1e-3)
+    with model.reading_segments():
+        parts = [
+            model.predict(tokens[:, start : start + 8], verbose=0) for start in starts
+        ]
+    np.testing.assert_allclose(np.concatenate(parts, axis=1), whole, atol=1e-3)
+    again = model.predict(tokens[:, :8], verbose=0)
+    np.testing.assert_allclose(again, first, atol=1e-6)
+    one = model.predict(tokens[:1, :8], verbose=0)
+    np.testing.assert_allclose(one, first[:1], atol=1e-5)
+
+
+def _padded(tokens, width):
+    """Texts of 5 and 8 tokens in a number of positions."""
+    mask = np.arange(width) < np.array([[5], [8]])
+    padded = np.zeros((2, width), "int32")
+    padded[:, :8] = tokens
+    return {"token_ids": padded * mask, "padding_mask": mask}
+
+
+def test_padding_does_not_change_an_answer(model):
+    tokens = _tokens((2, 8))
+    few, many = (model(_padded(tokens, width)) for width in (8, 40))
+    for row, length in enumerate((5, 8)):
+        alone = model(tokens[row : row + 1, :length])[0]
+        np.testing.assert_allclose(few[row, :length], alone, atol=2e-5)
+        np.testing.assert_allclose(many[row, :length], alone, atol=2e-5)
+
+
+def test_a_prompt_is_solved_and_not_the_width_of_its_cache(model):
+    tokens = _tokens((2, 8))
+    hidden, cache = model.build_cache(tokens, 4)
+    padded = np.concatenate([tokens, np.zeros((2, 32), "int32")], axis=1)
+    wide_hidden, wide_cache = model.build_cache(padded, 4)
+    np.testing.assert_allclose(hidden[:, :5], wide_hidden[:, :5], atol=1e-6)
+    np.testing.assert_array_equal(wide_hidden[:, 5:], 0)
+    np.testing.assert_allclose(cache[:, :, :, 4:], wide_cache[:, :, :, -4:], atol=1e-6)
+    solved = model.backbone.deq.solve(
+        model.backbone.token_embedding(tokens[:, :5])
+    ).value
+    np.testing.assert_allclose(hidden[:, :5], solved, atol=1e-6)
+
+
+def test_an_export_is_pure(tmp_path):
+    model = _model(memory_length=8)
+    tokens = _tokens((2, 8))
+    model.evaluate(tokens, tokens, verbose=0)
+    model.export(tmp_path / "model", verbose=False)
+    exported = tf.saved_model.load(tmp_path / "model")
+    expected = model(tokens)
+    for _ in range(2):
+        np.testing.assert_allclose(exported.serve(tokens), expected, atol=1e-4)
+    np.testing.assert_allclose(exported.serve(tokens[:1]), expected[:1], atol=1e-4)
 
 
 @pytest.mark.slow
@@ -254,8 +308,8 @@ def test_loss_model_trains_and_reports_perplexity(tmp_path):
     stacked = tf.nest.map_structure(lambda *arrays: np.stack(arrays), *segments)
     data = tf.data.Dataset.from_tensor_slices(stacked)
     before = model.evaluate(data, verbose=0, return_dict=True)
-    causal_lm.reset_memory()
-    losses = [np.mean(model(x)) for x, _ in segments]
+    with model.reading_segments():
+        losses = [np.mean(model(x)) for x, _ in segments]
     np.testing.assert_allclose(before["loss"], np.mean(losses), rtol=1e-3)
     np.testing.assert_allclose(before["perplexity"], np.exp(np.mean(losses)), rtol=1e-3)
     history = model.fit(data, epochs=3, shuffle=False, verbose=0).history
@@ -263,6 +317,5 @@ def test_loss_model_trains_and_reports_perplexity(tmp_path):
     model.save(tmp_path / "model.keras")
     restored = keras.saving.load_model(tmp_path / "model.keras")
     assert int(restored.optimizer.iterations) == int(model.optimizer.iterations) == 9
-    causal_lm.reset_memory()
     x = segments[0][0]
     np.testing.assert_allclose(restored(x), model(x), atol=1e-4)

@@ -73,17 +73,18 @@ def test_two_segments_are_one_text(normalize_first):
     )
     segmented.set_weights(whole.get_weights())
     ids = token_ids(length=12)
-    received = [segmented(ids[:, :6]), segmented(ids[:, 6:])]
+    with segmented.reading_segments():
+        received = [segmented(ids[:, :6]), segmented(ids[:, 6:])]
     np.testing.assert_allclose(np.concatenate(received, 1), whole(ids), atol=1e-10)
-    segmented.reset_memory()
     np.testing.assert_allclose(segmented(ids[:, :6]), received[0])
 
 
 def test_memory_of_another_batch_is_refused():
     model = backbone(memory_length=4)
-    model(token_ids(batch=2))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="reset_memory"):
-        model(token_ids(batch=3))
+    with model.reading_segments():
+        model(token_ids(batch=2))
+        with pytest.raises(tf.errors.InvalidArgumentError, match="reset_memory"):
+            model(token_ids(batch=3))
 
 
 def test_learns_and_survives_saving(tmp_path):

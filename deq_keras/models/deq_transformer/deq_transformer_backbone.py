@@ -50,8 +50,8 @@ class DEQTransformerBackbone(SegmentBackbone):
 
     Call arguments:
         inputs: Integer tensor `(batch, length)`, or a dict of it as `"token_ids"`.
-            A `"padding_mask"` is not needed: padding comes last, and nothing sees what
-            comes after it.
+            A `"padding_mask"`, `(batch, length)`, false at padding, keeps padding out
+            of the solve: without it an answer depends on how much there is.
 
     Input shape:
         `(batch, length)`.

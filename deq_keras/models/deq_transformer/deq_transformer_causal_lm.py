@@ -22,9 +22,11 @@ class DEQTransformerCausalLM(SegmentCausalLM):
     depend on what follows, so each new token is solved alone, against the keys and
     values of the tokens before it.
 
-    With a `memory_length`, consecutive batches are consecutive segments of the same
-    texts. Every epoch, evaluation and prediction begins with an empty memory. The
-    segments of `fit` must therefore come in order: pass `shuffle=False`.
+    With a `memory_length`, consecutive batches of `fit` and `evaluate` are consecutive
+    segments of the same texts, and every epoch and evaluation begins with an empty
+    memory. The segments must therefore come in order: pass `shuffle=False`. Other
+    calls, and exports, stand alone; those within `reading_segments()` continue each
+    other.
 
     Args:
         backbone: `DEQTransformerBackbone`.
@@ -39,7 +41,8 @@ class DEQTransformerCausalLM(SegmentCausalLM):
         name: String. Name of the model. Defaults to `None`.
 
     Call arguments:
-        inputs: Integer tensor `(batch, length)`, or a dict of it as `"token_ids"`.
+        inputs: Integer tensor `(batch, length)`, or a dict of it as `"token_ids"`, with
+            or without a `"padding_mask"`.
 
     Input shape:
         `(batch, length)`.
@@ -96,32 +99,38 @@ class DEQTransformerCausalLM(SegmentCausalLM):
         return self.softmax(hidden), hidden, cache
 
     def build_cache(self, token_ids, length):
-        """Solves prompts, and remembers their beginning.
+        """Solves the beginning of prompts, and remembers it.
 
         Args:
             token_ids: Integer tensor `(batch, max_length)`.
-            length: Integer tensor. How many positions to remember.
+            length: Integer tensor, less than `max_length`. How many positions to
+                remember. They and the next one are solved, and nothing after that.
 
         Returns:
-            Tuple of the hidden states `(batch, max_length, hidden_dim)` and the cache
-            of the first `length` positions for `call_with_cache`, of the length
-            `max_length`.
+            Tuple of the hidden states `(batch, max_length, hidden_dim)`, zero after
+            those that were solved, and the cache of the first `length` positions for
+            `call_with_cache`, of the length `max_length`.
         """
         max_length = ops.shape(token_ids)[1]
-        hidden, cache = self._solve(self.backbone.token_embedding(token_ids))
+        # XLA must know all shapes; elsewhere a short prompt costs less.
+        width = max_length if getattr(self, "jit_compile", False) else length + 1
+        is_prompt = ops.broadcast_to(
+            ops.arange(width) <= length, (ops.shape(token_ids)[0], width)
+        )
+        embedded = self.backbone.token_embedding(token_ids[:, :width])
+        hidden, cache = self._solve(embedded, is_prompt)
+        hidden = ops.pad(hidden, ((0, 0), (0, max_length - width), (0, 0)))
         # Behind `max_length` empty positions, a window that ends after `length`.
         padding = ((0, 0), (0, 0), (0, 0), (max_length, 0), (0, 0))
         window = ops.arange(max_length) + length
         return hidden, ops.take(ops.pad(cache, padding), window, axis=3)
 
-    def _solve(self, inputs):
+    def _solve(self, inputs, mask=None):
         """Returns the equilibrium, and its keys and values in one tensor."""
-        cell, solver = self.backbone.deq.cell, self.backbone.deq.solver
-        injection = cell.inject(inputs)
-        hidden = solver.solve(
-            lambda state: cell(state, injection), cell.initial_state(injection)
-        ).value
-        keys_and_values = cell.keys_and_values(hidden, injection)
+        deq = self.backbone.deq
+        injection = deq.inject(inputs, mask)
+        hidden = deq.solve_injection(injection, mask=mask).value
+        keys_and_values = deq.cell.keys_and_values(hidden, injection)
         return hidden, ops.stack(keys_and_values, axis=1)
 
     def generate(

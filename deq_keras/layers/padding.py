@@ -1,0 +1,40 @@
+"""Positions of a state that are padding."""
+
+import tensorflow as tf
+from keras import tree
+
+
+def single_mask(mask):
+    """Returns the mask that Keras found at the inputs, or `None`.
+
+    Raises:
+        ValueError: if several inputs have one.
+    """
+    masks = [leaf for leaf in tree.flatten(mask) if leaf is not None]
+    if len(masks) > 1:
+        raise ValueError(
+            "Several inputs of a DEQ have a mask, and its state can have only one. "
+            f"Pass it as `mask`. Received: {len(masks)} masks."
+        )
+    return tf.cast(masks[0], tf.bool) if masks else None
+
+
+def masked(state, mask):
+    """Zeroes the positions of a state that are padding.
+
+    Args:
+        state: nest of `(batch, ...)` tensors.
+        mask: bool tensor `(batch, ...)`, false at padding, or `None`. It holds for the
+            leaves that have more axes than it.
+    """
+    if mask is None:
+        return state
+
+    def select(leaf):
+        missing = leaf.shape.rank - mask.shape.rank
+        if missing < 1:
+            return leaf
+        shape = tf.concat([tf.shape(mask), tf.ones([missing], tf.int32)], axis=0)
+        return tf.where(tf.reshape(mask, shape), leaf, tf.zeros((), leaf.dtype))
+
+    return tree.map_structure(select, state)

@@ -1,0 +1,36 @@
+"""A mean of what training alone has."""
+
+import keras
+
+from deq_keras.metrics.running_mean import RunningMean
+
+
+@keras.saving.register_keras_serializable("deq_keras")
+class TrainingMean(RunningMean):
+    """A `RunningMean` that the logs of an evaluation leave out.
+
+    Keras asks all metrics of a layer for their result after every step. One that only
+    training updates would be NaN after a step of an evaluation.
+
+    Args:
+        name: optional str. Name of the metric.
+        dtype: dtype of the result. Defaults to `"float32"`.
+
+    Attributes:
+        is_training: bool. Whether the step at hand is one of training; set when the
+            step is traced.
+
+    Example:
+
+    >>> metric = deq_keras.metrics.TrainingMean()
+    >>> metric.is_training = False
+    >>> metric.result()
+    {}
+    """
+
+    def __init__(self, name="training_mean", dtype="float32"):
+        super().__init__(name=name, dtype=dtype)
+        self.is_training = True
+
+    def result(self):
+        return super().result() if self.is_training else {}

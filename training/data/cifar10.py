@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from training.data import damage, tfrecords
+from training.data import damage, tfds_errors, tfrecords
 from training.data.split import Split, check_labels
 from training.errors import InputError
 
@@ -41,7 +41,7 @@ def _from_tfds(split):
 
     try:
         dataset = tfds.load("cifar10", split=split, as_supervised=True)
-    except (ImportError, OSError, tfds.download.DownloadError) as error:
+    except tfds_errors.classes() as error:
         raise InputError(
             "TensorFlow Datasets could not load cifar10. Check the connection, or give "
             f"a folder of TFRecords as `data.directory`. ({error})"

@@ -1,6 +1,6 @@
 """Finds the shards of streamed images, in a folder or as TFDS has prepared them."""
 
-from training.data import record_counts, tfrecords
+from training.data import record_counts, tfds_errors, tfrecords
 from training.data.record_reader import RecordReader
 from training.data.shard_reader import ShardFormat
 from training.data.sharded_records import ShardedRecords
@@ -86,9 +86,20 @@ def prepared(name, splits, how_to_get):
             f"run `tfds build {name} --overwrite`."
         )
     found = [info.splits[split] for split in splits]
-    for file in (file for split in found for file in split.filepaths):
-        check_file(file, f"file of the dataset {name}")
+    for split in found:
+        _check_split(split, name, info.data_dir)
     return found
+
+
+def _check_split(split, name, folder):
+    if min(split.shard_lengths, default=0) < 0:
+        raise InputError(
+            f"{folder}/dataset_info.json is damaged: numbers of records are at least "
+            f"0. Received: shardLengths={split.shard_lengths}. Run `tfds build "
+            f"{name} --overwrite`."
+        )
+    for file in split.filepaths:
+        check_file(file, f"file of the dataset {name},")
 
 
 def _info(name, how_to_get):
@@ -98,13 +109,7 @@ def _info(name, how_to_get):
         builder = tfds.builder(name)
         if not builder.is_prepared():
             builder.download_and_prepare(file_format="tfrecord")
-    # An assertion of TFDS tells that the files of a manual download are not there.
-    except (
-        AssertionError,
-        ImportError,
-        OSError,
-        tfds.download.DownloadError,
-    ) as error:
+    except tfds_errors.classes() as error:
         raise InputError(
             f"TensorFlow Datasets could not prepare {name}. {how_to_get} Or give a "
             f"folder of TFRecords as `data.directory`. ({error})"

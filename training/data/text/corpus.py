@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from training.data import damage
+from training.data import damage, tfds_errors
 from training.data.text.text_file import read_text
 from training.errors import InputError
 from training.input_file import check_folder
@@ -114,7 +114,7 @@ def from_tfds(name, data_dir=None, max_examples=None):
         datasets = [
             tfds.load(full_name, split=split, data_dir=data_dir) for split in splits
         ]
-    except (OSError, ImportError, tfds.download.DownloadError) as error:
+    except tfds_errors.classes() as error:
         raise InputError(
             f"TensorFlow Datasets could not load {full_name}. Check the connection, or "
             f"give the folder where it is prepared as `data_dir`. ({error})"

@@ -1,5 +1,4 @@
 import io
-import lzma
 import tarfile
 import zipfile
 

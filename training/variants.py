@@ -58,7 +58,8 @@ def diagnose(job, model, folder, name):
     """
     if job.equilibrium(model) is None:
         return False
-    result = job.diagnose(model)
+    with damage.reported():
+        result = job.diagnose(model)
     _write_json(folder / report.DIAGNOSIS, result)
     write_residuals(folder / "residuals.csv", result["residual_quantiles"])
     plot_residuals(folder / "residuals.png", {name: result})

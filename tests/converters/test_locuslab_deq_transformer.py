@@ -160,11 +160,163 @@ def test_everything_that_does_not_fit_is_named_in_one_error():
         ({"pre_norm": True}, "Unknown argument `pre_norm`. Did you mean `pre_lnorm`"),
         ({"n_head": 8}, "The weights say n_head=4. Received: n_head=8"),
         ({"cutoffs": [50]}, "softmax has 0 clusters.*cutoffs=\\[50\\]"),
+        ({"drop_head": True}, "Unknown argument `drop_head`"),
+        ({"MEM_LEN": 8}, "Did you mean `mem_len`"),
+        ({"solvr": "anderson"}, "Did you mean `solver`"),
+        ({"pre_lnorm": "maybe"}, "`pre_lnorm` must be true or false.*'maybe'"),
+        ({"pre_lnorm": 1}, "must be true or false. Received: pre_lnorm=1"),
+        ({"mem_len": 1e30}, "`mem_len` must be an integer from 0 to .*mem_len=1e"),
+        ({"mem_len": 10**400}, "`mem_len` must be an integer from 0 to"),
+        ({"mem_len": True}, "must be an integer.*mem_len=True"),
+        ({"local_size": -1}, "`local_size` must be an integer from 0"),
+        ({"dropout": 1}, "at least 0 and less than 1. Received: dropout=1"),
+        ({"dropatt": float("nan")}, "at least 0 and less than 1.*dropatt=nan"),
+        ({"n_head": 0}, "`n_head` must be an integer from 1 .*n_head=0"),
+        ({"d_inner": "64"}, "`d_inner` must be an integer.*'64'"),
+        ({"cutoffs": 60}, "`cutoffs` must be a list"),
+        ({"cutoffs": [60.0]}, "`cutoffs` must be a list, and each .* integer"),
+        ({"tie_projs": True}, "`tie_projs` must be a list"),
+        ({"n_layer": "many"}, "`n_layer` must be an integer"),
+        ({"load": 3}, "`load` must be a text"),
+        ({"dtype": "int32"}, "`dtype` must be one of .*'int32'"),
+        ({"dtype": 5}, "`dtype` must be one of .*dtype=5"),
     ],
 )
 def test_bad_arguments_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         locuslab.load_deq_transformer(_state_dict("plain"), **arguments)
+
+
+def test_what_is_none_is_not_given():
+    given = _load("plain", pre_lnorm=None, mem_len=None, cutoffs=None, n_head=None)
+    assert given.backbone.memory_length == 0
+
+
+def _of_2019(state_dict):
+    """The names and shapes of the release of 2019, with its copies of the layer."""
+    old = {}
+    for name, array in state_dict.items():
+        if "_projs." in name:
+            name = name.removesuffix(".weight")
+        if name.startswith("func.pos_ff.") and "weight" in name:
+            array = array[..., None]  # Of a convolution.
+        old[name] = array
+        if name.startswith("func."):
+            old[f"deq.{name}"] = old[f"deqback.{name}"] = array
+            old[f"deqback.func_copy.{name.removeprefix('func.')}"] = array
+            old[f"func_copy.{name.removeprefix('func.')}"] = array
+    return old
+
+
+@pytest.mark.parametrize("variant", ["a1_pre1_wn1", "a4_pre0_wn1"])
+def test_release_of_2019(variant):
+    new = _state_dict(variant)
+    old = _of_2019(new)
+    if variant == "a4_pre0_wn1":
+        assert "word_emb.emb_projs.1" in old and "crit.out_projs.2" in old
+        assert not any(name.endswith("_projs.1.weight") for name in old)
+    models = [
+        locuslab.load_deq_transformer(arrays, **ARCHITECTURES[variant])
+        for arrays in (new, old)
+    ]
+    tokens = _arrays(variant)["s0/data"].T
+    expected, received = (model(tokens).numpy() for model in models)
+    np.testing.assert_array_equal(received, expected)
+    ties = [model.softmax.tie_projections for model in models]
+    assert ties[0] == ties[1]
+
+
+@pytest.mark.parametrize("prefix", ["module.", "model.", "model.module.", "_orig_mod."])
+def test_names_of_wrappers_are_dropped(prefix):
+    state_dict = _state_dict("plain")
+    wrapped = {prefix + name: array for name, array in state_dict.items()}
+    expected = locuslab.load_deq_transformer(state_dict).get_weights()
+    received = locuslab.load_deq_transformer(wrapped).get_weights()
+    for one, other in zip(received, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+INJECTION = "inject_conv.weight"
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float16", "float64", ">f4", "longdouble", "bfloat16", "float8_e4m3fn"]
+)
+def test_weights_of_other_precisions(dtype):
+    state_dict = _state_dict("plain")
+    array = state_dict[INJECTION].astype(dtype)
+    model = locuslab.load_deq_transformer({**state_dict, INJECTION: array})
+    kernel = model.backbone.deq.cell.injection_projection.kernel.numpy()
+    np.testing.assert_array_equal(kernel, array[..., 0].astype("float32").T)
+
+
+def _with(change):
+    state_dict = _state_dict("plain")
+    return {**state_dict, INJECTION: change(state_dict[INJECTION])}
+
+
+def _spoiled(value):
+    def change(array):
+        array = array.astype("float64")
+        array.flat[5] = value
+        return array
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (_spoiled(np.nan), f"not finite: {INJECTION}, in 1 of 3072 numbers"),
+        (_spoiled(-np.inf), f"not finite: {INJECTION}, in 1 of 3072 numbers"),
+        (_spoiled(1e300), f"not finite: {INJECTION}, in 1 of 3072 numbers"),
+        (lambda array: array.astype("int8"), f"`{INJECTION}` is of the dtype int8"),
+        (lambda array: array.astype("bool"), f"`{INJECTION}` is of the dtype bool"),
+        (lambda array: array + 0j, f"`{INJECTION}` is of the dtype complex"),
+        (lambda array: array.astype("str"), f"`{INJECTION}` is of the dtype <U"),
+        (lambda array: array.astype("object"), f"`{INJECTION}` is of the dtype object"),
+        (lambda array: array.view([("a", "f4")]), f"`{INJECTION}` is of the dtype .*a"),
+        (lambda array: array.view("V4"), "bytes of which NumPy does not know"),
+        (lambda array: array[:0], f"`{INJECTION}` is empty: its shape is .0, 32, 1"),
+        (lambda array: array.ravel(), f"{INJECTION} must have rank 2 or 3"),
+        (lambda array: np.float32(1), f"{INJECTION} must have rank 2 or 3"),
+        (lambda array: np.repeat(array, 2, -1), f"wrong shape: {INJECTION}.*32, 2"),
+        (lambda array: [[1.0], [1.0, 2.0]], f"`{INJECTION}` is no array but list"),
+    ],
+)
+def test_what_is_no_weight_is_named(change, message):
+    with pytest.raises(ValueError, match=message):
+        locuslab.load_deq_transformer(_with(change))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "word_emb.emb_layers.0.weight",
+        "word_emb.emb_layers.1.weight",
+        "crit.cluster_bias",
+        "func.dec_attn.r_w_bias",
+        "func.dec_attn.qkv_net.weight_g",
+        "crit.out_projs.1.weight",
+    ],
+)
+def test_a_number_in_the_place_of_an_array_is_refused(name):
+    state_dict = {**_state_dict("a4_pre0_wn1"), name: np.float32(1)}
+    with pytest.raises(ValueError, match=name):
+        locuslab.load_deq_transformer(state_dict)
+
+
+@pytest.mark.parametrize(
+    "state_dict, message",
+    [
+        ([1, 2], "Expected a mapping of names to arrays.*list"),
+        ({3: np.zeros(3)}, "Names of weights must be strings. Received: 3"),
+        ({"a": np.ones(1), "module.a": np.ones(1)}, "has `a` twice"),
+    ],
+)
+def test_what_is_no_state_dict(state_dict, message):
+    with pytest.raises(ValueError, match=message):
+        locuslab.load_deq_transformer(state_dict)
 
 
 def test_another_checkpoint_is_refused():

@@ -76,7 +76,8 @@ def _places():
     ends = np.cumsum([state_dict[name].size for name in names])
     for name, end in zip(names, ends, strict=True):
         shape = state_dict[name].shape
-        state_dict[name] = np.arange(end - np.prod(shape), end).reshape(shape)
+        places = np.arange(end - np.prod(shape), end, dtype="float64")
+        state_dict[name] = places.reshape(shape)
     variables = _load(state_dict, dtype="float64").trainable_variables
     places = [variable.numpy().astype(int) for variable in variables]
     found = np.concatenate([place.ravel() for place in places])
@@ -365,11 +366,70 @@ def test_everything_that_does_not_fit_is_named_in_one_error():
         ({"final_chansize": 41}, "say final_chansize=40. Received: final_chansize=41"),
         ({"num_classes": 11}, "classifies into 10 classes.*num_classes=11.*drop_head"),
         ({"num_groups": 3}, "`groups` must be a positive even integer.*groups=3"),
+        ({"drop_heads": True}, "Did you mean `drop_head`"),
+        ({"NUM_GROUPS": 8}, "`num_groups` is given twice, in two spellings"),
+        ({"num_groups": 4.0}, "`num_groups` must be an integer from 1.*4.0"),
+        ({"downsample_times": -1}, "`downsample_times` must be an integer from 0 to"),
+        ({"downsample_times": 1e9}, "`downsample_times` must be an integer from 0 to"),
+        ({"num_classes": 0}, "`num_classes` must be an integer from 1"),
+        ({"num_classes": 10**12}, "`num_classes` must be an integer from 1"),
+        (
+            {"num_channels": 8},
+            "`num_channels` must be a list, and each",
+        ),
+        ({"big_kernels": [3]}, "`big_kernels` must be a list.*0 to 2"),
+        ({"expansion_factor": float("inf")}, "`expansion_factor` must be a number"),
+        ({"dropout": 1.0}, "`dropout` must be a number of at least 0 and less"),
+        ({"wnorm": "no"}, "`wnorm` must be true or false. Received: wnorm='no'"),
+        ({"fuse_method": 3}, "`fuse_method` must be a text"),
+        ({"num_modules": None, "num_layers": "x"}, "`num_layers` must be an integer"),
+        ({"drop_head": "maybe"}, "`drop_head` must be true or false"),
+        ({"dtype": "int8"}, "`dtype` must be one of"),
     ],
 )
 def test_bad_arguments_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         _load_small(**arguments)
+
+
+@pytest.mark.parametrize(
+    "name, change, message",
+    [
+        (
+            "classifier.bias",
+            lambda array: array / 0,
+            "finite: classifier.bias, in 10",
+        ),
+        ("downsample.1.running_var", lambda array: -array, "negative variance: downs"),
+        ("downsample.1.weight", lambda array: array.astype(int), "is of the dtype int"),
+        (
+            "classifier.weight",
+            lambda array: array[0, 0],
+            "weight must have rank 2",
+        ),
+        ("classifier.weight", lambda array: array[:, :0], "is empty: its shape is .10"),
+        (
+            "fullstage.branches.0.blocks.0.conv2.weight",
+            lambda array: array[0],
+            "conv2.weight must have rank 4",
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:divide by zero")
+def test_what_is_no_weight_is_named(name, change, message):
+    state_dict = _small_state_dict()
+    state_dict[name] = change(state_dict[name])
+    with pytest.raises(ValueError, match=message):
+        _load_small(state_dict)
+
+
+def test_a_segmenter_is_saved_inside_a_model_with_its_loss():
+    plain = _segmentation_state_dict()
+    whole = {f"model.{name}": array for name, array in plain.items()}
+    whole["loss.criterion.weight"] = np.ones(5)
+    model, expected = _load_small(whole), _load_small(plain)
+    for one, other in zip(model.get_weights(), expected.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_the_resolution_must_be_given():

@@ -35,10 +35,14 @@ def main(argv=None):
             "The benchmark `input_pipeline` is for experiments that classify images. "
             f"Received: experiment={config.experiment!r}."
         )
+    from training.data import damage  # Imports TensorFlow.
+
+    with damage.reported():
+        measured = measure(config, arguments.batches)
     results = {
         "environment": environment.describe(),
         "data": configs.to_mapping(config)["data"],
-        **measure(config, arguments.batches),
+        **measured,
     }
     print(json.dumps(results, indent=1))
     return 0

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from training.data import tfrecords
+from training.data import damage, tfds_errors, tfrecords
 from training.data.split import Split, check_labels
 from training.errors import InputError
 
@@ -41,12 +41,13 @@ def _from_tfds(split):
 
     try:
         dataset = tfds.load("cifar10", split=split, as_supervised=True)
-    except (ImportError, OSError, tfds.download.DownloadError) as error:
+    except tfds_errors.classes() as error:
         raise InputError(
             "TensorFlow Datasets could not load cifar10. Check the connection, or give "
             f"a folder of TFRecords as `data.directory`. ({error})"
         ) from error
-    batches = zip(*dataset.batch(1000).as_numpy_iterator(), strict=True)
-    images, labels = (np.concatenate(part) for part in batches)
+    with damage.reported():
+        batches = list(dataset.batch(1000).as_numpy_iterator())
+    images, labels = map(np.concatenate, zip(*batches, strict=True))
     check_labels(labels, NUM_CLASSES, f"tfds cifar10 {split}")
     return Split(images, labels.astype(np.int32))

@@ -7,6 +7,8 @@ import math
 
 import tensorflow as tf
 
+from training.data import damage
+
 
 def steps_per_epoch(split, batch_size):
     """Returns how many batches an epoch has; the last may be smaller."""
@@ -41,5 +43,6 @@ def evaluation_batches(split, batch_size):
 
 def sample(split, count):
     """Returns the first images of a split as a float32 tensor of at most `count`."""
-    (images, _), *_ = split.part(0, count).evaluation_batches(count).take(1)
+    with damage.reported():
+        (images, _), *_ = split.part(0, count).evaluation_batches(count).take(1)
     return images

@@ -12,14 +12,16 @@ from training.atomic_file import write_text
 from training.errors import InputError
 
 _CHUNK = 1 << 20
+_MAXIMUM = 1 << 40
 
 
 def count(files, cache):
     """Returns the number of records of each shard.
 
     No header tells it, so a shard is decompressed once, to its checksum. The cache
-    keeps the number as long as the shard's size and time of change stay the same. In a
-    folder that cannot be written, every process counts anew.
+    keeps the number as long as the shard's size and time of change stay the same; a
+    `ShardReader` finds out where it is wrong. In a folder that cannot be written, every
+    process counts anew.
 
     Args:
         files: list of `pathlib.Path`s of shards.
@@ -53,11 +55,18 @@ def _state(file):
 
 
 def _read(cache):
+    """Returns the counts of the cache that may be right: reading the shards tells."""
     try:
         known = json.loads(cache.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, RecursionError, ValueError):
         return {}
-    return known if isinstance(known, dict) else {}
+    if not isinstance(known, dict):
+        return {}
+    return {state: count for state, count in known.items() if _is_count(count)}
+
+
+def _is_count(value):
+    return type(value) is int and 0 < value < _MAXIMUM
 
 
 @functools.cache
@@ -68,7 +77,7 @@ def _count(file, state):
             number = 0
             while _skip_record(stream, file, number):
                 number += 1
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except (EOFError, OSError, zlib.error) as error:
         raise InputError(f"{file} is truncated or damaged: {error}") from error
     if not number:
         raise InputError(f"{file} holds no records.")

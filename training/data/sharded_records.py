@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from training.data.record_reader import Segment
+from training.data.shard_reader import Segment
 
 _SHARDS_AT_ONCE = 16
 
@@ -12,7 +12,7 @@ class ShardedRecords:
     """Some of the records of shards.
 
     Args:
-        reader: has `read(file, start, stop)`, the dataset of a `Segment`.
+        reader: a `ShardReader`.
         segments: list of `Segment`s, in the order of the records.
     """
 
@@ -24,7 +24,9 @@ class ShardedRecords:
     def whole(cls, reader, files, counts):
         """Returns all records of files that hold `counts` of them."""
         pairs = zip(files, counts, strict=True)
-        return cls(reader, [Segment(str(file), 0, count) for file, count in pairs])
+        return cls(
+            reader, [Segment(str(file), 0, count, True) for file, count in pairs]
+        )
 
     def __len__(self):
         return sum(segment.stop - segment.start for segment in self.segments)
@@ -33,13 +35,13 @@ class ShardedRecords:
         """Returns the records from `start` to before `stop`."""
         start, stop, _ = slice(start, stop).indices(len(self))
         parts, first = [], 0
-        for file, begin, end in self.segments:
+        for file, begin, end, is_rest in self.segments:
             # Index in the file minus index here.
             offset = begin - first
             first += end - begin
-            begin, end = max(begin, start + offset), min(end, stop + offset)
-            if begin < end:
-                parts.append(Segment(file, begin, end))
+            begin, last = max(begin, start + offset), min(end, stop + offset)
+            if begin < last:
+                parts.append(Segment(file, begin, last, is_rest and last == end))
         return ShardedRecords(self.reader, parts)
 
     def in_order(self):
@@ -73,9 +75,10 @@ class ShardedRecords:
         return records.shuffle(min(buffer_size, len(self)), seed)
 
     def _segment_tensors(self):
-        files, starts, stops = zip(*self.segments, strict=True)
+        files, starts, stops, are_rests = zip(*self.segments, strict=True)
         return (
             tf.constant(files),
             tf.constant(np.array(starts, "int64")),
             tf.constant(np.array(stops, "int64")),
+            tf.constant(are_rests),
         )

@@ -1,8 +1,10 @@
 """Labelled images on disk, too many for the memory."""
 
+import sys
+
 import tensorflow as tf
 
-from training.data import image_transforms, jpeg
+from training.data import damage, image_transforms, jpeg
 
 # Records from which the next one is drawn: with ImageNet's JPEG files, 0.9 GB.
 SHUFFLE_BUFFER = 8192
@@ -34,6 +36,7 @@ class StreamedSplit:
 
     def training_batches(self, batch_size, augmentation, seed, epochs):
         """See `training.data.training_batches`."""
+        damage.searched_by(self._undecodable)
         seed = tf.constant(seed, tf.int64)
 
         def example(number, record):
@@ -54,6 +57,7 @@ class StreamedSplit:
 
     def evaluation_batches(self, batch_size):
         """See `training.data.evaluation_batches`."""
+        damage.searched_by(self._undecodable)
 
         def example(file, index, encoded, label):
             encoded = jpeg.checked(encoded, file, index)
@@ -77,6 +81,22 @@ class StreamedSplit:
         if augmentation.horizontal_flip:
             image = image_transforms.random_flip(image, flip_key)
         return image
+
+    def _undecodable(self):
+        """Returns file, index and words of the first image that cannot be decoded."""
+
+        def looked_at(file, index, encoded, label):
+            return file, index, jpeg.can_be_decoded(encoded)
+
+        print("Looking for the image that cannot be decoded.", file=sys.stderr)
+        images = _parallel_map(self.records.in_order(), looked_at)
+        damaged = images.filter(lambda file, index, is_whole: not is_whole).take(1)
+        for file, index, _ in damaged.as_numpy_iterator():
+            words = (
+                "An image is a damaged JPEG file, or one of another size than it says."
+            )
+            return file.decode(), index, words
+        return None
 
 
 def _parallel_map(dataset, function):

@@ -11,8 +11,10 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from training.data import damage
 from training.data.split import Split, check_labels
 from training.errors import InputError
+from training.input_file import check_file, check_folder
 
 _FEATURES = {
     "image/encoded": tf.io.FixedLenFeature([], tf.string),
@@ -43,11 +45,11 @@ def matching(directory, pattern):
     """Returns the paths of a folder's files that match a pattern, in order of names.
 
     Raises:
-        InputError: if there is no such folder or no such file.
+        InputError: if there is no such folder or no such file, or one of them cannot be
+            read.
     """
     directory = Path(directory)
-    if not directory.is_dir():
-        raise InputError(f"The data directory {directory} does not exist.")
+    check_folder(directory, "data directory")
     files = sorted(directory.glob(pattern))
     if not files:
         present = sorted(file.name for file in directory.iterdir())
@@ -55,6 +57,8 @@ def matching(directory, pattern):
         raise InputError(
             f"The data directory {directory} has no file named {pattern}. {content}"
         )
+    for file in files:
+        check_file(file, "data file")
     return files
 
 
@@ -68,10 +72,11 @@ def _load_file(file, image_shape, num_classes):
     try:
         batches = list(dataset.as_numpy_iterator())
     except tf.errors.OpError as error:
-        reason = error.message.splitlines()[0]
+        index, reason = _first_damaged(file, image_shape)
         raise InputError(
             f"{file} is damaged, or holds other records than JPEG images of shape "
-            f"{image_shape} with a label: {reason}"
+            f"{image_shape} with a label. Record {index}: {reason} Replace the record, "
+            "or write the file without it."
         ) from error
     if not batches:
         raise InputError(f"{file} holds no records.")
@@ -80,13 +85,25 @@ def _load_file(file, image_shape, num_classes):
     return images, labels.astype(np.int32)
 
 
+def _first_damaged(file, image_shape):
+    """Returns the index of the first record that cannot be read, and the reason."""
+    index = 0
+    try:
+        for record in tf.data.TFRecordDataset(str(file), compression_type="GZIP"):
+            _parsed(record[tf.newaxis], image_shape)
+            index += 1
+    except tf.errors.OpError as error:
+        return index, damage.plain(error)
+    return index, "it cannot be read."
+
+
 def _check_complete(file):
     """Reads the GZIP stream to its checksum: TensorFlow does not notice every cut."""
     try:
         with gzip.open(file) as stream:
             while stream.read(1 << 20):
                 pass
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except (EOFError, OSError, zlib.error) as error:
         raise InputError(f"{file} is truncated or damaged: {error}") from error
 
 

@@ -1,38 +1,60 @@
 """State dicts of the reference: their names, and their arrays into variables."""
 
-import difflib
+import re
+from collections.abc import Mapping
 
-import numpy as np
+from deq_keras.converters.locuslab.weight_arrays import as_array, faults
+
+# Of models in a wrapper: of several devices, compiled, or with their loss.
+_WRAPPERS = re.compile(r"((module|_orig_mod|model)\.)*")
 
 
 def cleaned(state_dict, is_ignored):
-    """Returns the arrays of a state dict without `module.` before their names.
+    """Returns the arrays of a state dict, without the names of wrappers before theirs.
 
     Args:
         state_dict: mapping of names to arrays.
         is_ignored: function of a name, true for what is left out.
+
+    Raises:
+        ValueError: if it is something else, two names become one, or a value is no
+            array of floating-point numbers.
     """
-    arrays = {
-        name.removeprefix("module."): np.asarray(value)
-        for name, value in state_dict.items()
-    }
-    return {name: value for name, value in arrays.items() if not is_ignored(name)}
+    if not isinstance(state_dict, Mapping):
+        raise ValueError(
+            "Expected a mapping of names to arrays. Received: "
+            f"state_dict of type {type(state_dict).__name__}."
+        )
+    arrays = {}
+    for full_name, value in state_dict.items():
+        name = _plain(full_name)
+        if is_ignored(name):
+            continue
+        if name in arrays:
+            raise ValueError(f"The checkpoint has `{name}` twice, also as {full_name}.")
+        arrays[name] = as_array(name, value)
+    return arrays
 
 
-def check_known(architecture, known):
-    """Raises `ValueError` if an argument of an architecture is not known."""
-    for name in architecture:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f" Did you mean `{close[0]}`?" if close else ""
-            raise ValueError(
-                f"Unknown argument `{name}`.{hint} The architecture takes: "
-                f"{', '.join(sorted(known))}."
-            )
+def _plain(name):
+    if not isinstance(name, str):
+        raise ValueError(f"Names of weights must be strings. Received: {name!r}.")
+    return name[_WRAPPERS.match(name).end() :]
+
+
+def without_ones(array, rank):
+    """Returns an array without the axes of size 1 after its first `rank` axes.
+
+    An array of another rank or size there stays what it is, and fits nowhere.
+    """
+    has_ones_only = all(size == 1 for size in array.shape[rank:])
+    return array.reshape(array.shape[:rank]) if has_ones_only else array
 
 
 def assign(variables, state_dict, as_keras, as_reference):
     """Assigns all variables, or none and names everything that does not fit.
+
+    Numbers that are not finite do not fit either.
 
     Args:
         variables: dict of the reference's names to variables; a tied one has several.
@@ -57,6 +79,8 @@ def assign(variables, state_dict, as_keras, as_reference):
         for name, array in sorted(arrays.items())
         if array.shape != tuple(variables[name].shape)
     ]
+    for name, array in sorted(arrays.items()):
+        problems += faults(name, array, variables[name].dtype)
     if problems:
         raise ValueError(
             "The checkpoint does not fit the architecture. " + "; ".join(problems) + "."

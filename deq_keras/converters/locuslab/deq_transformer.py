@@ -1,13 +1,18 @@
 """The DEQ-Transformer of the authors' repository (version 2)."""
 
-from deq_keras.converters.locuslab.checkpoint import assign, cleaned
+import re
+
+from deq_keras.converters.locuslab.arguments import check_dtype
+from deq_keras.converters.locuslab.checkpoint import assign, cleaned, without_ones
 from deq_keras.converters.locuslab.deq_transformer_architecture import (
     backbone_arguments,
 )
 from deq_keras.models import DEQTransformerBackbone, DEQTransformerCausalLM
 
 # Derived from the architecture, or copies of other entries.
-_IGNORED = ("pos_emb.inv_freq", "func_copy.", "deq.")
+_IGNORED = ("pos_emb.inv_freq", "func_copy.", "deq.", "deqback.")
+# In 2019 the projections were parameters, and no layers with a `weight`.
+_PROJECTION = re.compile(r"(word_emb\.emb|crit\.out)_projs\.\d+")
 
 
 def load_deq_transformer(
@@ -30,8 +35,9 @@ def load_deq_transformer(
     dropout of the hidden states drops channels (there, positions).
 
     Args:
-        state_dict: Mapping of parameter names to arrays: weight-normalized or not,
-            adaptive or not, tied or not. A leading `module.` is dropped.
+        state_dict: Mapping of parameter names to arrays of floating-point numbers:
+            weight-normalized or not, adaptive or not, tied or not, of the releases of
+            2019 or of 2021. Leading names of wrappers, as `module.`, are dropped.
         solver: See `DEQ`. Defaults to `"anderson"`.
         gradient: See `DEQ`. Defaults to `"neumann"`.
         jacobian_regularizer: See `DEQ`. Defaults to `"contraction"`.
@@ -43,10 +49,13 @@ def load_deq_transformer(
             `pretrain_steps` and `load` mean nothing here.
 
     Raises:
-        ValueError: If an argument is unknown or contradicts the weights, or entries of
-            the checkpoint are missing, left over or of a wrong shape; all are named.
+        ValueError: If an argument is unknown, of a wrong type or range or contradicts
+            the weights, or entries of the checkpoint are no arrays, missing, left over,
+            of a wrong shape or not finite; all are named.
     """
+    check_dtype(dtype)
     state_dict = cleaned(state_dict, lambda name: name.startswith(_IGNORED))
+    state_dict = {_as_of_2021(name): array for name, array in state_dict.items()}
     arguments, ties = backbone_arguments(state_dict, architecture)
     backbone = DEQTransformerBackbone(
         **arguments,
@@ -58,6 +67,10 @@ def load_deq_transformer(
     model = DEQTransformerCausalLM(backbone, **ties)
     assign(_variables(model), state_dict, _as_keras, _as_reference)
     return model
+
+
+def _as_of_2021(name):
+    return f"{name}.weight" if _PROJECTION.fullmatch(name) else name
 
 
 def _variables(model):
@@ -114,10 +127,8 @@ def _is_kernel(name):
 def _as_keras(name, array):
     """Kernels are (out, in), or (out, in, 1) for a convolution; here (in, out)."""
     if name.endswith(".weight_g"):
-        return array.reshape(-1)
-    if _is_kernel(name):
-        return array.reshape(array.shape[:2]).T
-    return array
+        return without_ones(array, 1)
+    return without_ones(array, 2).T if _is_kernel(name) else array
 
 
 def _as_reference(name, shape):

@@ -2,10 +2,18 @@
 
 import numpy as np
 
-from deq_keras.converters.locuslab.checkpoint import check_known
+from deq_keras.converters.locuslab.arguments import (
+    BOOLEAN,
+    RATE,
+    SIZE,
+    TEXT,
+    checked,
+    integer,
+    list_of,
+)
+from deq_keras.converters.locuslab.shapes import count, shape
 
-# Arguments of the reference's constructor that say nothing about the function.
-_MEANINGLESS = {"n_layer", "eval_n_layer", "tgt_len", "pretrain_steps", "load"}
+_TABLE = "word_emb.emb_layers.{}.weight"
 _DEFAULTS = {
     "pre_lnorm": False,
     "local_size": 0,
@@ -13,20 +21,29 @@ _DEFAULTS = {
     "dropout": 0.0,
     "dropatt": 0.0,
 }
-_KNOWN = {
-    "n_token",
-    "n_head",
-    "d_model",
-    "d_head",
-    "d_embed",
-    "d_inner",
-    "tie_weights",
-    "tie_projs",
-    "div_val",
-    "wnorm",
-    "cutoffs",
-    *_DEFAULTS,
-    *_MEANINGLESS,
+_KINDS = {
+    "n_token": SIZE,
+    "n_head": SIZE,
+    "d_model": SIZE,
+    "d_head": SIZE,
+    "d_embed": SIZE,
+    "d_inner": SIZE,
+    "div_val": SIZE,
+    "tie_weights": BOOLEAN,
+    "tie_projs": list_of(BOOLEAN),
+    "wnorm": BOOLEAN,
+    "cutoffs": list_of(integer(1)),
+    "pre_lnorm": BOOLEAN,
+    "local_size": integer(0),
+    "mem_len": integer(0),
+    "dropout": RATE,
+    "dropatt": RATE,
+    # Of the reference's constructor, but they say nothing about the function.
+    "n_layer": integer(0),
+    "eval_n_layer": integer(0),
+    "tgt_len": integer(0),
+    "pretrain_steps": integer(0),
+    "load": TEXT,
 }
 # What 0 and None stand for in the reference.
 _DEFAULT_LOCAL_SIZE = 1000
@@ -40,10 +57,10 @@ def backbone_arguments(state_dict, architecture):
         architecture: dict of arguments of the reference's constructor.
 
     Raises:
-        ValueError: if an argument is unknown or contradicts the weights, or weights are
-            missing from which the sizes are read.
+        ValueError: if an argument is unknown, of a wrong type or range or contradicts
+            the weights, or weights are missing from which the sizes are read.
     """
-    check_known(architecture, _KNOWN)
+    architecture = checked(architecture, _KINDS)
     found = _read(state_dict, architecture)
     _check_agreement(found, architecture)
     chosen = {**_DEFAULTS, **architecture, **found}
@@ -71,32 +88,37 @@ def backbone_arguments(state_dict, architecture):
 
 def _read(state_dict, architecture):
     try:
-        tables = _series(state_dict, "word_emb.emb_layers.{}.weight")
-        num_heads, head_dim = state_dict["func.dec_attn.r_w_bias"].shape
-        units = state_dict["inject_conv.weight"].shape[1]
-        intermediate_dim = state_dict["func.pos_ff.ff1_net.bias"].shape[0]
-        first = tables[0]
-    except (KeyError, IndexError, ValueError) as error:
+        num_tables = max(count(state_dict, _TABLE), 1)
+        tables = [shape(state_dict, _TABLE.format(i), 2) for i in range(num_tables)]
+        num_heads, head_dim = shape(state_dict, "func.dec_attn.r_w_bias", 2)
+        _, units, *_ = shape(state_dict, "inject_conv.weight", 2, 3)
+        (intermediate_dim,) = shape(state_dict, "func.pos_ff.ff1_net.bias", 1)
+        num_clusters = _num_clusters(state_dict)
+    except ValueError as error:
         raise ValueError(
             "The sizes of a DEQ-Transformer are read from "
             "word_emb.emb_layers.0.weight, func.dec_attn.r_w_bias, inject_conv.weight "
-            "and func.pos_ff.ff1_net.bias. "
-            f"The checkpoint lacks one, or it has a wrong rank: {error}. It holds: "
-            f"{', '.join(sorted(state_dict)) or 'nothing'}."
+            "and func.pos_ff.ff1_net.bias. The checkpoint lacks one, or it has a wrong "
+            f"rank: {error}. It holds: {', '.join(sorted(state_dict)) or 'nothing'}."
         ) from error
-    sizes = [len(table) for table in tables]
+    sizes, widths = zip(*tables, strict=True)
     return {
         "n_token": sum(sizes),
         "n_head": num_heads,
         "d_head": head_dim,
         "d_model": units,
         "d_inner": intermediate_dim,
-        "d_embed": first.shape[1],
+        "d_embed": widths[0],
         "wnorm": "func.dec_attn.qkv_net.weight_g" in state_dict,
-        "div_val": 1 if len(tables) == 1 else first.shape[1] // tables[1].shape[1],
-        **_read_cutoffs(state_dict, sizes, architecture),
-        **_read_ties(state_dict),
+        "div_val": 1 if num_tables == 1 else widths[0] // widths[1],
+        "cutoffs": _cutoffs(sizes, num_clusters, architecture),
+        **_read_ties(state_dict, num_clusters),
     }
+
+
+def _num_clusters(state_dict):
+    name = "crit.cluster_bias"
+    return shape(state_dict, name, 1)[0] if name in state_dict else 0
 
 
 def _series(state_dict, name):
@@ -106,23 +128,22 @@ def _series(state_dict, name):
     return arrays
 
 
-def _read_cutoffs(state_dict, sizes, architecture):
+def _cutoffs(sizes, num_clusters, architecture):
     if len(sizes) > 1:
-        return {"cutoffs": [int(end) for end in np.cumsum(sizes)[:-1]]}
-    num_clusters = len(state_dict.get("crit.cluster_bias", ()))
+        return [int(end) for end in np.cumsum(sizes)[:-1]]
     cutoffs = [end for end in architecture.get("cutoffs", ()) if end != sizes[0]]
     if len(cutoffs) != num_clusters:
         raise ValueError(
             f"The softmax has {num_clusters} clusters, in one table of {sizes[0]} "
             f"tokens. Give that many `cutoffs`. Received: cutoffs={cutoffs}."
         )
-    return {"cutoffs": cutoffs}
+    return cutoffs
 
 
-def _read_ties(state_dict):
+def _read_ties(state_dict, num_clusters):
     """What the reference tied is equal to the last bit."""
     pairs = [
-        ("word_emb.emb_layers.{}.weight", "crit.out_layers.{}.weight"),
+        (_TABLE, "crit.out_layers.{}.weight"),
         ("word_emb.emb_projs.{}.weight", "crit.out_projs.{}.weight"),
     ]
     tables, projections = (
@@ -134,8 +155,7 @@ def _read_ties(state_dict):
         ]
         for names in pairs
     )
-    num_buckets = 1 + len(state_dict.get("crit.cluster_bias", ()))
-    projections += [False] * (num_buckets - len(projections))
+    projections += [False] * (1 + num_clusters - len(projections))
     return {"tie_weights": all(tables), "tie_projs": projections}
 
 
@@ -147,7 +167,7 @@ def _check_agreement(found, architecture):
     # Equal arrays may be untied, and where there is no projection, a tie means nothing.
     given = {key: given[key] for key in given if not key.startswith("tie_")}
     for name, value in given.items():
-        if value is not None and value != found[name] and value != -1:
+        if value != found[name] and value != -1:
             raise ValueError(
                 f"The weights say {name}={found[name]}. Received: {name}={value}."
             )

@@ -1,11 +1,13 @@
 """The multiscale DEQ of the authors' repositories."""
 
-from deq_keras.converters.locuslab.checkpoint import assign, cleaned
+from deq_keras.converters.locuslab.arguments import BOOLEAN, check, check_dtype
+from deq_keras.converters.locuslab.checkpoint import assign, cleaned, without_ones
 from deq_keras.converters.locuslab.mdeq_architecture import normalized, read
+from deq_keras.converters.locuslab.shapes import shape
 from deq_keras.models import MDEQBackbone, MDEQImageClassifier, MDEQImageSegmenter
 
-# Copies of other entries, and counters of batches.
-_COPIES = ("fullstage_copy.", "deq.")
+# Copies of other entries, and of a loss, whose weights are no model's.
+_NOT_OF_THE_MODEL = ("fullstage_copy.", "deq.", "loss.")
 
 
 def load_mdeq(
@@ -31,8 +33,9 @@ def load_mdeq(
     stops by itself.
 
     Args:
-        state_dict: Mapping of parameter names to arrays, as the reference saves it. A
-            leading `module.` is dropped.
+        state_dict: Mapping of parameter names to arrays of floating-point numbers, as
+            the reference saves it. Leading names of wrappers, as `module.`, are
+            dropped.
         solver: See `DEQ`. Defaults to `"anderson"`.
         gradient: See `DEQ`. Defaults to `"neumann"`.
         jacobian_regularizer: See `DEQ`. Defaults to `"contraction"`.
@@ -48,10 +51,12 @@ def load_mdeq(
             `fuse_method` and `pretrained` mean nothing here.
 
     Raises:
-        ValueError: If an argument is unknown, missing or contradicts the weights, or
-            entries of the checkpoint are missing, left over or of a wrong shape; all
-            are named.
+        ValueError: If an argument is unknown, missing, of a wrong type or range or
+            contradicts the weights, or entries of the checkpoint are no arrays,
+            missing, left over, of a wrong shape or not finite; all are named.
     """
+    check("drop_head", drop_head, BOOLEAN)
+    check_dtype(dtype)
     architecture = normalized(architecture)
     state_dict = cleaned(state_dict, _is_ignored)
     num_classes = _num_classes(state_dict, architecture, drop_head)
@@ -87,7 +92,7 @@ def load_mdeq(
 
 
 def _is_ignored(name):
-    return name.startswith(_COPIES) or name.endswith("num_batches_tracked")
+    return name.startswith(_NOT_OF_THE_MODEL) or name.endswith("num_batches_tracked")
 
 
 def _is_segmenter(state_dict):
@@ -100,8 +105,9 @@ def _without(mapping, prefix):
 
 def _num_classes(state_dict, architecture, drop_head):
     is_segmenter = _is_segmenter(state_dict)
-    last = "last_layer.3.weight" if is_segmenter else "classifier.weight"
-    present = len(state_dict.get(last, ()))
+    last, rank = ("last_layer.3", 4) if is_segmenter else ("classifier", 2)
+    last = f"{last}.weight"
+    present = shape(state_dict, last, rank)[0] if last in state_dict else 0
     wanted = architecture.get("num_classes", present)
     if wanted != present and present and not drop_head:
         raise ValueError(
@@ -220,7 +226,7 @@ def _as_keras(name, array):
     """Kernels are (out, in, height, width) or (out, in), here (height, width, in, out)
     or (in, out)."""
     if name.endswith("weight_g"):
-        return array.reshape(-1)
+        return without_ones(array, 1)
     if array.ndim == 4:
         return array.transpose(2, 3, 1, 0)
     return array.T

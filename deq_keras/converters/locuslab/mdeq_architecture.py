@@ -1,26 +1,42 @@
 """What the shapes of an MDEQ's weights say about its architecture."""
 
-from deq_keras.converters.locuslab.checkpoint import check_known
+from deq_keras.converters.locuslab.arguments import (
+    BOOLEAN,
+    FACTOR,
+    RATE,
+    TEXT,
+    checked,
+    integer,
+    list_of,
+)
+from deq_keras.converters.locuslab.shapes import count, shape
 
 # The reference's names, in lower case, of what is passed on.
 _DEFAULTS = {"num_groups": 8, "dropout": 0.0}
-_READ = {
-    "num_channels",
-    "num_branches",
-    "num_blocks",
-    "big_kernels",
-    "expansion_factor",
-    "wnorm",
-    "block_gn_affine",
-    "fuse_gn_affine",
-    "post_gn_affine",
-    "head_channels",
-    "final_chansize",
-    "num_classes",
-    "downsample_times",
+_COUNT = integer(1)
+_KINDS = {
+    "num_branches": _COUNT,
+    "num_channels": list_of(_COUNT),
+    "num_blocks": list_of(_COUNT),
+    "big_kernels": list_of(integer(0, 2)),
+    "expansion_factor": FACTOR,
+    "num_groups": _COUNT,
+    "downsample_times": integer(0, 16),
+    "dropout": RATE,
+    "wnorm": BOOLEAN,
+    "block_gn_affine": BOOLEAN,
+    "fuse_gn_affine": BOOLEAN,
+    "post_gn_affine": BOOLEAN,
+    "head_channels": list_of(_COUNT),
+    "final_chansize": _COUNT,
+    "num_classes": _COUNT,
+    # Of the reference's configuration, but they say nothing about the function.
+    "num_layers": integer(0),
+    "num_modules": integer(0),
+    "block": TEXT,
+    "fuse_method": TEXT,
+    "pretrained": TEXT,
 }
-# What says nothing about the function.
-_MEANINGLESS = {"num_layers", "num_modules", "block", "fuse_method", "pretrained"}
 
 _BLOCK = "fullstage.branches.{}.blocks.{}.{}"
 
@@ -29,11 +45,14 @@ def normalized(architecture):
     """Returns arguments of an architecture under the reference's names in lower case.
 
     Raises:
-        ValueError: if an argument is unknown.
+        ValueError: if an argument is unknown, given twice or of a wrong type or range.
     """
-    architecture = {name.lower(): value for name, value in architecture.items()}
-    check_known(architecture, {*_DEFAULTS, *_READ, *_MEANINGLESS})
-    return architecture
+    names = [name.lower() for name in architecture]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"The argument `{name}` is given twice, in two spellings.")
+    architecture = dict(zip(names, architecture.values(), strict=True))
+    return checked(architecture, _KINDS, others=["drop_head"])
 
 
 def read(state_dict, architecture):
@@ -49,7 +68,7 @@ def read(state_dict, architecture):
     """
     try:
         found = {**_read_cell(state_dict), **_read_head(state_dict)}
-    except (KeyError, IndexError, ValueError) as error:
+    except ValueError as error:
         raise ValueError(
             "The sizes of an MDEQ are read from fullstage.branches.*.blocks.*, and "
             "from classifier and incre_modules.*, or last_layer.3. The checkpoint "
@@ -70,22 +89,20 @@ def read(state_dict, architecture):
 def _read_cell(state_dict):
     is_normalized = _BLOCK.format(0, 0, "conv1.weight_v") in state_dict
     suffix = "weight_v" if is_normalized else "weight"
-    names = list(state_dict)
-    num_branches = _count(names, "fullstage.branches.{}.")
-    first = [
-        state_dict[_BLOCK.format(branch, 0, f"conv1.{suffix}")].shape
-        for branch in range(num_branches)
-    ]
-    second = [
-        state_dict[_BLOCK.format(branch, 0, f"conv2.{suffix}")].shape
-        for branch in range(num_branches)
-    ]
+    num_branches = max(count(state_dict, "fullstage.branches.{}."), 1)
+    first, second = (
+        [
+            shape(state_dict, _BLOCK.format(branch, 0, f"{part}.{suffix}"), 4)
+            for branch in range(num_branches)
+        ]
+        for part in ("conv1", "conv2")
+    )
     return {
         "num_branches": num_branches,
-        "num_channels": [shape[1] for shape in first],
+        "num_channels": [one[1] for one in first],
         "expansion_factor": first[0][0] / first[0][1],
         "num_blocks": [
-            _count(names, f"fullstage.branches.{branch}.blocks.{{}}.")
+            count(state_dict, f"fullstage.branches.{branch}.blocks.{{}}.")
             for branch in range(num_branches)
         ],
         "big_kernels": [(one[2] > 3) + (two[2] > 3) for one, two in zip(first, second)],
@@ -98,13 +115,14 @@ def _read_cell(state_dict):
 
 def _read_head(state_dict):
     if "last_layer.3.weight" in state_dict:
-        return {"num_classes": state_dict["last_layer.3.weight"].shape[0]}
-    num_heads = _count(list(state_dict), "incre_modules.{}.")
+        return {"num_classes": shape(state_dict, "last_layer.3.weight", 4)[0]}
+    num_heads = count(state_dict, "incre_modules.{}.")
+    num_classes, final_size = shape(state_dict, "classifier.weight", 2)
     return {
-        "num_classes": state_dict["classifier.weight"].shape[0],
-        "final_chansize": state_dict["classifier.weight"].shape[1],
+        "num_classes": num_classes,
+        "final_chansize": final_size,
         "head_channels": [
-            state_dict[f"incre_modules.{scale}.0.conv1.weight"].shape[0]
+            shape(state_dict, f"incre_modules.{scale}.0.conv1.weight", 4)[0]
             for scale in range(num_heads)
         ],
     }
@@ -114,7 +132,7 @@ def _read_downsamplings(state_dict, architecture):
     """Strides leave no trace in the weights, but for a third halving."""
     if "stage0.0.weight" not in state_dict:
         return {"downsample_times": 0}
-    further = _count(list(state_dict), "downsample.DS{}.", start=3)
+    further = count(state_dict, "downsample.DS{}.", start=3)
     if further:
         return {"downsample_times": 2 + further}
     if "downsample_times" not in architecture:
@@ -124,10 +142,3 @@ def _read_downsamplings(state_dict, architecture):
             "of ImageNet and Cityscapes."
         )
     return {}
-
-
-def _count(names, pattern, start=0):
-    count = 0
-    while any(name.startswith(pattern.format(start + count)) for name in names):
-        count += 1
-    return count

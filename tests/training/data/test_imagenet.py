@@ -4,7 +4,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 from training import data as datasets
-from training.data import imagenet
+from training.data import damage, imagenet
 from training.errors import InputError
 from training.schema import AugmentationConfig, DataConfig
 
@@ -154,6 +154,33 @@ def test_dataset_of_tfds_without_a_split(prepared):
     prepared("imagenet2012", splits=[("train", 1)])
     with pytest.raises(InputError, match="Missing in .*: validation.*img_val.tar"):
         datasets.load(DataConfig(name="imagenet2012"))
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"splits": 3}', "\xff", "-5", "x"])
+def test_damaged_description_of_tfds(prepared, content):
+    file = prepared("imagenette") / "dataset_info.json"
+    if content in ("-5", "x"):
+        content = file.read_text().replace('"5"', f'"{content}"')
+    file.write_bytes(content.encode("latin-1"))
+    with pytest.raises(InputError, match="could not prepare|json is damaged"):
+        datasets.load(DataConfig(name="imagenette"))
+
+
+def test_missing_shard_of_tfds(prepared):
+    file = next(prepared("imagenette").glob("*-train*00001*"))
+    file.unlink()
+    with pytest.raises(InputError, match=f"imagenette.*{file} does not exist"):
+        datasets.load(DataConfig(name="imagenette"))
+
+
+@pytest.mark.parametrize(("number", "words"), [("4", "one too many"), ("6", "missing")])
+def test_wrong_numbers_of_tfds(prepared, number, words):
+    file = prepared("imagenette") / "dataset_info.json"
+    file.write_text(file.read_text().replace('"5"', f'"{number}"'))
+    data = datasets.load(DataConfig(name="imagenette"))
+    words = f"{words}.*dataset_info.json: prepare the dataset anew.*00000-of-0000. [45]"
+    with pytest.raises(InputError, match=words), damage.reported():
+        labels(data.test)
 
 
 def test_dataset_of_tfds_in_another_format(prepared, monkeypatch):

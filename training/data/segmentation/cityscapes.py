@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from training.data import record_counts, shards, tfrecords
+from training.data import shards
 from training.data.segmentation.classes import IGNORED, Classes
-from training.data.segmentation.example_reader import ExampleFormat, ExampleReader
+from training.data.segmentation.example_reader import ExampleReader
 from training.data.segmentation.sharded_split import ShardedSplit
+from training.data.shard_reader import ShardFormat
 from training.data.sharded_records import ShardedRecords
 
 # Of the reference, ImageNet's: for pixels 0 to 255.
@@ -40,8 +41,10 @@ CLASSES = Classes(
     tuple(name for _, name, _ in _CLASSES), tuple(colour for _, _, colour in _CLASSES)
 )
 
-_IN_FOLDER = ExampleFormat("GZIP", image="image/encoded", labels="label/encoded")
-_OF_TFDS = ExampleFormat("", image="image_left", labels="segmentation_label")
+_IN_FOLDER = ShardFormat(
+    "GZIP", ("image/encoded", "label/encoded"), shards.COUNTED_HERE
+)
+_OF_TFDS = ShardFormat("", ("image_left", "segmentation_label"), shards.COUNTED_BY_TFDS)
 _TFDS_NAME = "cityscapes/semantic_segmentation"
 _HOW_TO_GET = (
     "Register on https://www.cityscapes-dataset.com and put "
@@ -86,20 +89,17 @@ def load(directory, image_size):
 
 
 def _from_folder(directory, split, image_size):
-    files = tfrecords.matching(directory, f"cityscapes-{split}-*.tfrecord.gz")
-    cache = files[0].with_name(f"cityscapes-{split}-record-counts.json")
-    counts = record_counts.count(files, cache)
+    files, counts = shards.counted(directory, f"cityscapes-{split}")
     return _split(_IN_FOLDER, files, counts, image_size)
 
 
 def _from_tfds(image_size):
-    splits = shards.prepared(_TFDS_NAME, _HOW_TO_GET).splits
     return tuple(
         _split(_OF_TFDS, split.filepaths, split.shard_lengths, image_size)
-        for split in (splits["train"], splits["validation"])
+        for split in shards.prepared(_TFDS_NAME, ("train", "validation"), _HOW_TO_GET)
     )
 
 
-def _split(example_format, files, counts, image_size):
-    reader = ExampleReader(example_format, image_size, train_ids())
+def _split(shard_format, files, counts, image_size):
+    reader = ExampleReader(shard_format, image_size, train_ids())
     return ShardedSplit(ShardedRecords.whole(reader, files, counts))

@@ -4,83 +4,55 @@ An error of TensorFlow's decoders does not tell which record it comes from. Here
 damage ends in an `InvalidArgumentError` that does, see `training.data.damage`.
 """
 
-from typing import NamedTuple
-
 import tensorflow as tf
 
 from training.data import damage, jpeg
+from training.data.shard_reader import ShardReader
+
+# What a PNG file begins with, and the bits of a sample, at the byte 24.
+_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_EIGHT_BITS = b"\x08"
 
 
-class ExampleFormat(NamedTuple):
-    """How the shards of a dataset are written.
-
-    Attributes:
-        compression: `"GZIP"`, or `""` for none.
-        image: name of the feature with the bytes of a JPEG or PNG file.
-        labels: name of the feature with the bytes of a PNG file of label ids.
-    """
-
-    compression: str
-    image: str
-    labels: str
-
-
-class ExampleReader:
+class ExampleReader(ShardReader):
     """Makes datasets of the records of shards, and decodes them.
 
     Args:
-        example_format: an `ExampleFormat`.
+        shard_format: a `ShardFormat` of the bytes of a JPEG or PNG file and of those of
+            a PNG file of label ids.
         image_size: `(height, width)` that all images must have.
         train_ids: int32 array `(256,)`. The label of each label id, -1 for what is no
             label id.
     """
 
-    def __init__(self, example_format, image_size, train_ids):
-        self.example_format = example_format
+    def __init__(self, shard_format, image_size, train_ids):
+        super().__init__(shard_format, (tf.string, tf.string))
         self.image_size = tuple(image_size)
         self.train_ids = train_ids
 
-    def read(self, file, start, stop):
-        """Returns the dataset of `(file, index, record)` of a `Segment`, undecoded."""
-        records = tf.data.TFRecordDataset(file, self.example_format.compression)
-        records = records.enumerate().skip(start).take(stop - start)
-        return records.map(lambda index, record: (file, index, record))
-
-    def decode(self, file, index, record):
+    def decode(self, file, index, image, labels):
         """Returns uint8 `(height, width, 3)` pixels and `(height, width)` labels."""
-        place = [damage.PLACE, file, index]
-        image, labels = self._features(record, place)
-        image = self._decoded(_decode_image, image, self.example_format.image, place)
-        labels = self._decoded(
-            _decode_labels, labels, self.example_format.labels, place
-        )
+        place = damage.place(file, index)
+        image_name, labels_name = self.shard_format.features
+        image = self._decoded(_decode_image, image, image_name, place)
+        encoded = labels
+        labels = self._decoded(_decode_labels, encoded, labels_name, place)
+        with tf.control_dependencies([labels]):
+            are_exact = tf.debugging.Assert(
+                _is_png_of_8_bits(encoded),
+                [f"`{labels_name}` must be a PNG file of 8 bits a pixel.", *place],
+            )
         labels = tf.gather(self.train_ids, tf.cast(labels[..., 0], tf.int32))
         are_ids = tf.debugging.Assert(
             tf.reduce_all(labels >= 0),
             [
-                f"Labels in `{self.example_format.labels}` must be label ids of the "
-                "data set, not train ids or colours.",
+                f"Labels in `{labels_name}` must be label ids of the data set, not "
+                "train ids or colours.",
                 *place,
             ],
         )
-        with tf.control_dependencies([are_ids]):
+        with tf.control_dependencies([are_exact, are_ids]):
             return image, tf.cast(labels, tf.uint8)
-
-    def _features(self, record, place):
-        names = (self.example_format.image, self.example_format.labels)
-
-        def parse(record):
-            features = {name: tf.io.FixedLenFeature([], tf.string) for name in names}
-            parsed = tf.io.parse_single_example(record, features)
-            return tuple(parsed[name] for name in names)
-
-        features = _value_or(("", ""), parse, record)
-        is_example = tf.debugging.Assert(
-            tf.strings.length(features[0]) > 0,
-            [f"A record is not an example of `{names[0]}` and `{names[1]}`.", *place],
-        )
-        with tf.control_dependencies([is_example]):
-            return tuple(map(tf.identity, features))
 
     def _decoded(self, decode, encoded, name, place):
         channels = 1 if decode is _decode_labels else 3
@@ -115,6 +87,14 @@ def _decode_image(encoded):
 def _decode_labels(encoded):
     # Not as one channel: that would turn colours into greys, which look like label ids.
     return tf.io.decode_png(encoded)
+
+
+def _is_png_of_8_bits(encoded):
+    """Other depths would be scaled to 8 bits, and JPEG files smear labels."""
+    start = tf.strings.substr(encoded, 0, tf.minimum(tf.strings.length(encoded), 25))
+    start = tf.strings.join([start, b"\0" * 25])
+    is_png = tf.strings.substr(start, 0, len(_SIGNATURE)) == _SIGNATURE
+    return is_png & (tf.strings.substr(start, 24, 1) == _EIGHT_BITS)
 
 
 def _value_or(default, function, argument):

@@ -3,8 +3,10 @@
 from pathlib import Path
 from typing import NamedTuple
 
+from training.data import damage, tfds_errors
 from training.data.text.text_file import read_text
 from training.errors import InputError
+from training.input_file import check_folder
 from training.validation import closest
 
 # File names of (train, validation, test).
@@ -51,8 +53,7 @@ def from_directory(path):
             one such corpus, or if a file is empty or no text.
     """
     directory = Path(path)
-    if not directory.is_dir():
-        raise InputError(f"The text directory {directory} does not exist.")
+    check_folder(directory, "text directory")
     present = {file.name for file in directory.iterdir() if file.is_file()}
     complete = [layout for layout in _LAYOUTS if present.issuperset(layout)]
     if not complete:
@@ -113,12 +114,20 @@ def from_tfds(name, data_dir=None, max_examples=None):
         datasets = [
             tfds.load(full_name, split=split, data_dir=data_dir) for split in splits
         ]
-    except (OSError, ImportError, tfds.download.DownloadError) as error:
+    except tfds_errors.classes() as error:
         raise InputError(
             f"TensorFlow Datasets could not load {full_name}. Check the connection, or "
             f"give the folder where it is prepared as `data_dir`. ({error})"
         ) from error
-    return Corpus(*(_joined(dataset, max_examples) for dataset in datasets))
+    with damage.reported():
+        texts = [list(_texts(dataset, max_examples)) for dataset in datasets]
+    try:
+        return Corpus(*map(_joined, texts))
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"The text set {full_name} holds something else than UTF-8 text: {error}. "
+            "Prepare it anew."
+        ) from error
 
 
 def embedded():
@@ -162,8 +171,11 @@ def _cut(text, validation_fraction, test_fraction):
     return Corpus(text[:validation], text[validation:test], text[test:])
 
 
-def _joined(dataset, max_examples):
+def _texts(dataset, max_examples):
     if max_examples is not None:
         dataset = dataset.take(max_examples)
-    texts = (example["text"].decode("utf-8") for example in dataset.as_numpy_iterator())
-    return "".join(f"{text.strip()}\n" for text in texts)
+    return (example["text"] for example in dataset.as_numpy_iterator())
+
+
+def _joined(texts):
+    return "".join(f"{text.decode('utf-8').strip()}\n" for text in texts)

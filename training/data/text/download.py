@@ -2,6 +2,7 @@
 
 import gzip
 import http.client
+import lzma
 import os
 import shutil
 import tarfile
@@ -68,7 +69,10 @@ _DAMAGED = (
     tarfile.TarError,
     gzip.BadGzipFile,
     zlib.error,
+    lzma.LZMAError,
     EOFError,
+    # Of an encrypted archive, and of a compression that Python lacks.
+    RuntimeError,
 )
 
 
@@ -88,24 +92,31 @@ def fetch(name, directory, url=None):
         The path of the new folder, for `from_directory`.
 
     Raises:
-        InputError: if the folder exists already, there is no connection, or the archive
-            does not hold the corpus.
+        InputError: if the folder exists already or cannot be written, there is no
+            connection, or the archive does not hold the corpus.
     """
     source = _source(name)
     target = Path(directory) / name
-    if target.exists():
+    if os.path.lexists(target):
         raise InputError(
             f"{target} exists already and is not overwritten. Read it, or remove it "
             "to download it again."
         )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".download-", dir=target.parent) as work:
-        archive, complete = Path(work) / "archive", Path(work) / name
-        _download(url or source.url, archive, source, target)
-        complete.mkdir()
-        _extract(archive, source, complete)
-        _check_sizes(source, complete)
-        os.replace(complete, target)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(
+            prefix=".download-", dir=target.parent
+        ) as work:
+            archive, complete = Path(work) / "archive", Path(work) / name
+            _download(url or source.url, archive, source, target)
+            complete.mkdir()
+            _extract(archive, source, complete)
+            _check_sizes(source, complete)
+            os.replace(complete, target)
+    except OSError as error:
+        raise InputError(
+            f"Cannot write {target}: {error.strerror or error}."
+        ) from error
     return target
 
 
@@ -132,7 +143,7 @@ def _download(url, file, source, target):
             f"into {target} by other means."
         ) from error
     received = file.stat().st_size
-    if expected is not None and received != int(expected):
+    if expected is not None and expected != str(received):
         raise InputError(
             f"The download of {url} broke off after {received} of {expected} bytes. "
             "Try again."
@@ -141,17 +152,8 @@ def _download(url, file, source, target):
 
 def _extract(archive, source, directory):
     """Copies files by their full names: no path in an archive says where to write."""
-    if zipfile.is_zipfile(archive):
-        opener, copy = zipfile.ZipFile, _copy_from_zip
-    elif tarfile.is_tarfile(archive):
-        opener, copy = tarfile.open, _copy_from_tar
-    else:
-        with archive.open("rb") as stream:
-            start = stream.read(40)
-        raise InputError(
-            f"Expected a zip or tar archive. Received: a file that begins {start!r}."
-        )
     try:
+        opener, copy = _format(archive)
         with opener(archive) as opened:
             for name in source.minimum_bytes:
                 copy(opened, f"{source.folder}/{name}", directory / name)
@@ -161,6 +163,19 @@ def _extract(archive, source, directory):
         ) from error
     except _DAMAGED as error:
         raise InputError(f"The archive is damaged: {error}. Try again.") from error
+
+
+def _format(archive):
+    """Returns the function that opens an archive, and that which copies out of it."""
+    if zipfile.is_zipfile(archive):
+        return zipfile.ZipFile, _copy_from_zip
+    if tarfile.is_tarfile(archive):
+        return tarfile.open, _copy_from_tar
+    with archive.open("rb") as stream:
+        start = stream.read(40)
+    raise InputError(
+        f"Expected a zip or tar archive. Received: a file that begins {start!r}."
+    )
 
 
 def _copy_from_zip(archive, member, file):

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from training.errors import InputError
+from training.input_file import check_file
 
 _BYTE_ORDER_MARK = "\ufeff"
 
@@ -16,14 +17,18 @@ def read_text(path):
         path: the file.
 
     Raises:
-        InputError: if the file is missing, holds nothing but white space, or is not
+        InputError: if the file cannot be read, holds nothing but white space, or is not
             UTF-8 text. The message gives the first bad byte and where it stands.
     """
     path = Path(path)
-    if not path.is_file():
-        kind = "is a folder" if path.is_dir() else "does not exist"
-        raise InputError(f"Expected a text file. Received: {path}, which {kind}.")
-    text = _decoded(path.read_bytes(), path).removeprefix(_BYTE_ORDER_MARK)
+    check_file(path, "text file")
+    try:
+        text = _decoded(path.read_bytes(), path).removeprefix(_BYTE_ORDER_MARK)
+    except (MemoryError, OSError) as error:
+        raise InputError(
+            f"The text file {path} cannot be read: {str(error) or 'it is too large'}. "
+            "It is held in memory as a whole."
+        ) from error
     if not text or text.isspace():
         raise InputError(
             f"Expected text in {path}. It holds {path.stat().st_size} bytes, none of "

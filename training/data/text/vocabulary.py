@@ -1,5 +1,6 @@
 """Vocabularies that are made once and then read from a file."""
 
+import contextlib
 import hashlib
 import json
 from pathlib import Path
@@ -34,8 +35,9 @@ def load_vocabulary(
     `decode(ids)`, the text, and `tokenizer()`, the Keras layer that does the same.
 
     The cache is the text file `vocabulary.<level>.json` with one token a line. It also
-    holds a digest of the training text and the arguments: where they differ, or the
-    file is damaged, the vocabulary is made anew and the file replaced.
+    holds the arguments and digests of the training text and of the tokens: where they
+    differ, or the file is damaged, the vocabulary is made anew and the file replaced.
+    In a folder that cannot be written, every process makes it anew.
 
     Args:
         level: `"word"`, `"character"`, `"subword"` or `"byte"`.
@@ -66,22 +68,28 @@ def load_vocabulary(
     if tokens is not None:
         return cls(tokens, lower_case)
     vocabulary = cls.from_text(training_text, **arguments)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    content = {**key, "tokens": vocabulary.tokens}
-    atomic_file.write_text(file, json.dumps(content, ensure_ascii=False, indent=0))
+    tokens = vocabulary.tokens
+    content = {**key, "sha256_of_tokens": _digest(tokens), "tokens": tokens}
+    text = json.dumps(content, ensure_ascii=False, indent=0)
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        atomic_file.write_text(file, text)
     return vocabulary
+
+
+def _digest(tokens):
+    return hashlib.sha256(json.dumps(tokens).encode()).hexdigest()
 
 
 def _cached_tokens(file, key):
     """Returns the tokens of the cache if it is there, whole and of this key."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+        tokens = content.pop("tokens")
+        whole = {**key, "sha256_of_tokens": _digest(tokens)}
+    except (AttributeError, KeyError, OSError, RecursionError, TypeError, ValueError):
         return None
-    if not isinstance(content, dict):
-        return None
-    tokens = content.pop("tokens", None)
-    return tokens if content == key and isinstance(tokens, list) else None
+    return tokens if content == whole else None
 
 
 def _check(level, training_text):

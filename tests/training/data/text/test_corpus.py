@@ -1,3 +1,5 @@
+import os
+
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
@@ -118,10 +120,61 @@ def test_binary_file_of_a_layout(tmp_path):
 
 
 def test_file_that_is_none(tmp_path):
-    with pytest.raises(InputError, match="nothing.txt, which does not exist"):
-        text.from_file(tmp_path / "nothing.txt")
-    with pytest.raises(InputError, match="which is a folder"):
-        text.from_file(tmp_path)
+    (tmp_path / "link.txt").symlink_to("nothing.txt")
+    os.mkfifo(tmp_path / "pipe.txt")
+    for path, words in [
+        (tmp_path / "nothing.txt", "nothing.txt does not exist"),
+        (tmp_path, "is a folder"),
+        (tmp_path / "link.txt", "is a link to nothing.txt"),
+        (tmp_path / "pipe.txt", "is no regular file"),
+        (tmp_path / ("x" * 300), "File name too long"),
+    ]:
+        with pytest.raises(InputError, match=words):
+            text.from_file(path)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (PermissionError(13, "Permission denied"), "Permission denied"),
+        (OSError(5, "Input/output error"), "Input/output error"),
+        (MemoryError(), "it is too large. It is held in memory"),
+    ],
+)
+def test_file_that_cannot_be_read(tmp_path, monkeypatch, error, words):
+    file = tmp_path / "book.txt"
+    file.write_text("words")
+
+    def fail(path):
+        raise error
+
+    monkeypatch.setattr("pathlib.Path.read_bytes", fail)
+    with pytest.raises(InputError, match=f"{file} cannot be read: .*{words}"):
+        text.from_file(file)
+
+
+def test_folder_that_is_none(tmp_path):
+    (tmp_path / "train.txt").write_text("words")
+    with pytest.raises(InputError, match="train.txt is no folder"):
+        text.from_directory(tmp_path / "train.txt")
+    with pytest.raises(InputError, match="File name too long"):
+        text.from_directory(tmp_path / ("x" * 300))
+
+
+def test_set_that_is_damaged(tmp_path, monkeypatch):
+    import tensorflow as tf
+
+    (tmp_path / "shard").write_bytes(b"words, but no records")
+    damaged = tf.data.TFRecordDataset(str(tmp_path / "shard"))
+    foreign = tf.data.Dataset.from_tensors(b"caf\xe9")
+    for records, words in [
+        (damaged, "The data cannot be read: corrupted record at 0"),
+        (foreign, "wiki40b/en holds something else than UTF-8"),
+    ]:
+        dataset = records.map(lambda record: {"text": record})
+        monkeypatch.setattr(tfds, "load", lambda *args, set=dataset, **kwargs: set)
+        with pytest.raises(InputError, match=words):
+            text.from_tfds("wiki40b")
 
 
 def test_embedded_text_is_always_the_same_and_large_enough():

@@ -175,3 +175,22 @@ def test_every_source_gives_a_layout_that_is_read(tmp_path):
         for file in source.minimum_bytes:
             (target / file).write_text(file)
         assert text.from_directory(target) == tuple(source.minimum_bytes)
+
+
+def test_folder_that_cannot_be_written(tmp_path, folder):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(InputError, match="Cannot write .*file/ptb"):
+        text.fetch("ptb", tmp_path / "file", url=tgz(tmp_path / "a.tgz", {}))
+    with pytest.raises(InputError, match="File name too long"):
+        text.fetch("ptb", tmp_path / ("x" * 300), url="file:///nowhere")
+
+
+def test_damaged_archive_of_xz(tmp_path, folder):
+    path = tmp_path / "a.tar.xz"
+    with tarfile.open(path, "w:xz") as archive:
+        for name in CONTENTS:
+            add(archive, name, np.random.default_rng(0).bytes(10**6))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 255
+    path.write_bytes(content)
+    check_refused(folder, path.as_uri(), "archive is damaged: Corrupt input data")

@@ -245,12 +245,36 @@ def test_stale_cache_is_replaced(tmp_path, counted, changed):
     assert len(counted) == 3
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"tokens": [', b"\xff"])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"[]", b"{}", b'{"tokens": [', b"\xff", b"[" * 10**5, b"3", b"null"],
+)
 def test_damaged_cache_is_replaced(tmp_path, content):
     file = tmp_path / "vocabulary.word.json"
     file.write_bytes(content)
     vocabulary = text.load_vocabulary("word", TRAIN, tmp_path)
     assert json.loads(file.read_text())["tokens"] == vocabulary.tokens
+
+
+@pytest.mark.parametrize(
+    "tokens", [["<eos>", "x"], ["<eos>"] * 9, [1, 2], "words", {}, None, [[]]]
+)
+def test_other_tokens_in_the_cache_are_replaced(tmp_path, tokens):
+    file = tmp_path / "vocabulary.word.json"
+    expected = text.load_vocabulary("word", TRAIN, tmp_path).tokens
+    content = json.loads(file.read_text())
+    file.write_text(json.dumps({**content, "tokens": tokens}))
+    assert text.load_vocabulary("word", TRAIN, tmp_path).tokens == expected
+    assert json.loads(file.read_text()) == content
+
+
+def test_cache_that_cannot_be_written(tmp_path):
+    expected = text.load_vocabulary("word", TRAIN).tokens
+    (tmp_path / "vocabulary.word.json").mkdir()
+    (tmp_path / "file").write_text("mine")
+    for folder in (tmp_path, tmp_path / "file", tmp_path / ("x" * 300)):
+        assert text.load_vocabulary("word", TRAIN, folder).tokens == expected
+    assert (tmp_path / "file").read_text() == "mine"
 
 
 def test_cache_is_text_of_one_token_a_line(tmp_path):

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from training.atomic_file import replacing
 from training.errors import InputError
 
 
@@ -23,11 +24,21 @@ def export(model, inputs, path):
         InputError: if there is something at `path`.
         RuntimeError: if the exported model gives other outputs.
     """
-    path = Path(path)
+    path = Path(path).absolute()
     if path.is_file() or (path.is_dir() and any(path.iterdir())):
         raise InputError(f"There is something at {path} already. Choose another --out.")
-    model.export(path, format="tf_saved_model", verbose=False)
-    exported = tf.saved_model.load(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary:
+        temporary.mkdir()
+        try:
+            model.export(temporary, format="tf_saved_model", verbose=False)
+        except tf.errors.OpError as error:
+            raise InputError(f"The model cannot be written to {path}: {error.message}")
+        return _difference(model, inputs, temporary, path)
+
+
+def _difference(model, inputs, exported_path, path):
+    exported = tf.saved_model.load(exported_path)
     largest = 0.0
     for batch in (inputs, inputs[:1]):  # Any batch size must do.
         expected = np.asarray(model(batch, training=False))

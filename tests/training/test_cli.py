@@ -75,7 +75,8 @@ def test_unfinished_run_has_no_model(tmp_path, small, capsys):
     from training import config as configs
     from training.work_directory import WorkDirectory
 
-    WorkDirectory.start(tmp_path, configs.resolve(small))
+    with WorkDirectory.start(tmp_path, configs.resolve(small)).in_use():
+        pass
     assert main(["evaluate", str(tmp_path)]) == 2
     assert "Finish the training first" in capsys.readouterr().err
 

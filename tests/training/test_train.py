@@ -117,8 +117,7 @@ def test_loss_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(
     small["optimizer"] = {"name": "sgd", "learning_rate": 1e38, "schedule": "constant"}
     with pytest.raises(FloatingPointError, match="The loss is (nan|inf) in epoch"):
         run(configs.resolve(small), tmp_path)
-    if (tmp_path / "checkpoint.npz").exists():
-        assert len(checkpoint.read_history(tmp_path / "checkpoint.npz")) == 1
+    assert len(checkpoint.read_history(tmp_path)) < 2
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,8 @@ def _read(file, variables=None):
         "--resume its training then begins anew."
     )
     with reading(file, remedy):
-        with np.load(file, allow_pickle=False) as content:
+        # NumPy does not close a damaged file that it has opened.
+        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as content:
             names = content["names"].tolist()
             arrays = [content[f"{i}"] for i in range(len(names))]
             history = json.loads(content["history"].item())

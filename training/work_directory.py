@@ -1,6 +1,7 @@
 """The folder of one run: its config and everything the run writes."""
 
 import contextlib
+import os
 from pathlib import Path
 
 import yaml
@@ -37,10 +38,7 @@ class WorkDirectory:
             InputError: if there is anything in the folder.
         """
         path = Path(path)
-        if path.exists() and not path.is_dir():
-            raise InputError(
-                f"The work directory {path} is a file. Choose another --work-dir."
-            )
+        _check_place(path)
         if (path / directory_lock.NAME).exists():
             with directory_lock.only_process(path):
                 pass
@@ -127,6 +125,23 @@ class WorkDirectory:
 def is_run(path):
     """Whether a folder is the work directory of a run."""
     return (Path(path) / _CONFIG).is_file()
+
+
+def _check_place(path):
+    """Says at once what would keep the folder from being made minutes later."""
+    nearest = next(
+        place for place in (path, *path.absolute().parents) if place.exists()
+    )
+    if not nearest.is_dir():
+        raise InputError(
+            f"The work directory {path} cannot be made: {nearest} is a file. Choose "
+            "another --work-dir."
+        )
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise InputError(
+            f"The work directory {path} cannot be made: {nearest} may not be written. "
+            "Choose another --work-dir."
+        )
 
 
 def _check_empty(path):

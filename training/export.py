@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from training.atomic_file import replacing
 from training.errors import InputError
+from training.tensorflow_files import writing
 
 
 def export(model, inputs, path):
@@ -30,10 +31,8 @@ def export(model, inputs, path):
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary:
         temporary.mkdir()
-        try:
+        with writing(temporary):
             model.export(temporary, format="tf_saved_model", verbose=False)
-        except tf.errors.OpError as error:
-            raise InputError(f"The model cannot be written to {path}: {error.message}")
         return _difference(model, inputs, temporary, path)
 
 

@@ -11,9 +11,11 @@ from training.epoch_recorder import EpochRecorder
 from training.errors import InputError
 from training.phases import set_parts
 from training.progress import EpochLine, ShortBar
+from training.tensorflow_files import writing
 from training.unrecorded import DropUnrecorded
 
 MODEL = "model.keras"
+EVENTS = "tensorboard"
 REMEDY = (
     "Remove it and continue the run with --resume, which makes it again: from the "
     "checkpoint, and without one by training."
@@ -175,7 +177,7 @@ def _fit(job, model, span, folder, history):
     epochs = range(max(len(history), span.epochs.start), span.epochs.stop)
     if not epochs:
         return
-    with damage.reported():
+    with damage.reported(), writing(folder / EVENTS):
         model.fit(
             **job.fit_arguments(epochs),
             initial_epoch=epochs.start,
@@ -195,7 +197,7 @@ def _callbacks(job, model, span, folder, history):
         names = [metric.name for metric in layer.metrics]
         callbacks.append(DropUnrecorded(names))
     if job.config.tensorboard:
-        callbacks.append(keras.callbacks.TensorBoard(folder / "tensorboard"))
+        callbacks.append(keras.callbacks.TensorBoard(folder / EVENTS))
     if sys.stdout.isatty():
         callbacks.append(ShortBar(score))
     callbacks.append(EpochLine(score, layer and layer.name, num_epochs))

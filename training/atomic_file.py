@@ -2,7 +2,11 @@
 
 import contextlib
 import os
+import re
+import shutil
 from pathlib import Path
+
+_PARTIAL = re.compile(r"\..+\.[0-9]+\.partial(\..*)?")
 
 
 @contextlib.contextmanager
@@ -10,10 +14,14 @@ def replacing(path):
     """Gives a temporary path to write to, which then takes the place of `path`.
 
     The bytes are on disk before the name changes, so a crash at any moment leaves
-    either the old file or the new one. After an exception the old file stays.
+    either the old file or the new one. After an exception the old file stays. What is
+    written may be a folder; it then takes the place of nothing or of an empty one.
 
     Args:
         path: the file to write. The temporary path has the same suffix.
+
+    Raises:
+        OSError: if it cannot be written; names `path`.
 
     Example:
 
@@ -27,14 +35,44 @@ def replacing(path):
         _flush(temporary)
         os.replace(temporary, path)
         _flush(path.parent)
+    except OSError as error:
+        # A full disk has no name of its own, and the temporary one says nothing.
+        if error.filename not in (None, str(temporary)):
+            raise
+        reason = error.strerror or str(error)
+        raise OSError(error.errno, reason, str(path)) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        # What keeps it from being removed has kept it from being made.
+        with contextlib.suppress(OSError):
+            _remove(temporary)
 
 
 def write_text(path, text):
     """Writes a text file atomically."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def is_partial(path):
+    """Whether a path is the temporary one of a file that was never finished."""
+    return _PARTIAL.fullmatch(Path(path).name) is not None
+
+
+def remove_partial(folder):
+    """Removes what killed processes left half-written in a folder and below it.
+
+    No other process may be writing there.
+    """
+    for path in [*Path(folder).rglob(".*.partial*")]:
+        if is_partial(path):
+            _remove(path)
+
+
+def _remove(path):
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _flush(path):

@@ -3,13 +3,14 @@
 import argparse
 import importlib
 import os
+import shlex
 import sys
 from pathlib import Path
 
 from training import config as configs
-from training.errors import InputError
+from training.errors import InputError, describe
 from training.report import SCORES, report
-from training.work_directory import WorkDirectory
+from training.work_directory import WorkDirectory, is_run
 
 BENCHMARKS = ("input_pipeline", "language_model", "mdeq", "solvers")
 
@@ -21,53 +22,83 @@ def main(argv=None):
         argv: list of strings; `None` takes those of the process.
 
     Returns:
-        0 on success, 2 where the user's input cannot be used, 1 for a run that failed.
+        0 on success, 2 where the user's input, a file or a folder cannot be used, 1 for
+        a run that failed, 130 for one that was interrupted.
     """
+    argv = sys.argv[1:] if argv is None else argv
     arguments = _parser().parse_args(argv)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
         return arguments.command(arguments) or 0
     except InputError as error:
-        print(f"deq-keras: error: {error}", file=sys.stderr)
-        return 2
+        return _failed(2, f"error: {error}")
+    except OSError as error:
+        return _failed(2, f"error: {describe(error)}")
     except FloatingPointError as error:
-        print(f"deq-keras: failed: {error}", file=sys.stderr)
-        return 1
+        return _failed(1, f"failed: {error}")
+    except KeyboardInterrupt:
+        return _failed(130, f"interrupted. {_how_to_go_on(arguments, argv)}")
+
+
+def _failed(status, message):
+    print(f"deq-keras: {message}", file=sys.stderr)
+    return status
+
+
+def _how_to_go_on(arguments, argv):
+    if arguments.command is not _train or not is_run(_work_directory(arguments)):
+        return "Nothing has to be undone: run the command again."
+    again = argv if arguments.resume else [*argv, "--resume"]
+    return f"Go on with: {shlex.join(['deq-keras', *again])}"
 
 
 def _train(arguments):
     config = configs.load(arguments.config, arguments.overrides)
-    path = arguments.work_dir or _default_work_directory(arguments.config)
     enter = WorkDirectory.resume if arguments.resume else WorkDirectory.start
-    directory = enter(path, config)
+    directory = enter(_work_directory(arguments), config)
     module = importlib.import_module(f"training.experiments.{config.experiment}")
     return module.run(config, directory)
 
 
 def _evaluate(arguments):
     directory, names = _selected(arguments)
+    budgets = _checked_budgets(directory.config, arguments.budgets)
     from training import variants
 
-    for name in names:
-        job, model = _trained(directory, name)
-        variants.evaluate(job, model, directory.run(name), arguments.budgets)
+    with directory.in_use():
+        for name in names:
+            job, model = _trained(directory, name)
+            variants.evaluate(job, model, directory.folder(name), budgets)
     return _report(arguments)
+
+
+def _checked_budgets(config, budgets):
+    """What a config may not ask for cannot be asked for beside it."""
+    if budgets is not None:
+        assignments = [("evaluation.budgets", budgets)]
+        try:
+            configs.resolve(configs.to_mapping(config), assignments)
+        except InputError as error:
+            raise InputError(f"--budgets: {error}") from error
+    return budgets
 
 
 def _diagnose(arguments):
     directory, names = _selected(arguments)
     from training import variants
 
-    for name in names:
-        job, model = _trained(directory, name)
-        if variants.diagnose(job, model, directory.run(name), name):
-            print(f"{name}: residuals.png, residuals.csv, diagnosis.json")
-        else:
-            print(f"{name}: has no equilibrium to diagnose")
+    with directory.in_use():
+        for name in names:
+            job, model = _trained(directory, name)
+            if variants.diagnose(job, model, directory.folder(name), name):
+                print(f"{name}: residuals.png, residuals.csv, diagnosis.json")
+            else:
+                print(f"{name}: has no equilibrium to diagnose")
     return _report(arguments)
 
 
 def _export(arguments):
+    # It only reads the work directory, so another process may be at work there.
     directory, names = _selected(arguments)
     if len(names) > 1:
         raise InputError(f"Choose one --variant of {', '.join(names)}.")
@@ -123,8 +154,10 @@ def _selected(arguments):
     return directory, [name] if name else list(directory.config.variants)
 
 
-def _default_work_directory(config_path):
-    path = Path(config_path).resolve()
+def _work_directory(arguments):
+    if arguments.work_dir:
+        return Path(arguments.work_dir)
+    path = Path(arguments.config).resolve()
     return Path("runs") / f"{path.parent.name}-{path.stem}"
 
 
@@ -140,7 +173,7 @@ def _parser():
     _add_work_directory(evaluate)
     evaluate.add_argument(
         "--budgets",
-        type=_positive,
+        type=_budget,
         nargs="+",
         metavar="NFE",
         help="default: the config's",
@@ -215,8 +248,7 @@ def _add_work_directory(parser):
     parser.add_argument("--variant", metavar="NAME", help="default: all variants")
 
 
-def _positive(text):
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return value
+def _budget(text):
+    if not text.isdecimal() or len(text) > 20 or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be integers >= 1, not {text[:40]!r}")
+    return int(text)

@@ -1,14 +1,11 @@
 """Puts every finished epoch on disk."""
 
-import csv
-import io
 import math
 import time
 
 import keras
 
-from training import checkpoint
-from training.atomic_file import replacing, write_text
+from training import checkpoint, records, saved_model
 
 
 class EpochRecorder(keras.callbacks.Callback):
@@ -18,7 +15,7 @@ class EpochRecorder(keras.callbacks.Callback):
     resuming, with the same result.
 
     Args:
-        folder: where `history.csv`, `best.keras` and `checkpoint.npz` go.
+        folder: where `history.csv`, `best.keras` and the checkpoints go.
         history: list of one dict for each epoch that is done; grows.
         phase: str. The name of the current phase, a column of the history.
         monitor: str. The entry of the logs that tells the best epoch.
@@ -45,39 +42,35 @@ class EpochRecorder(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         logs = {name: float(value) for name, value in logs.items()}
-        if not math.isfinite(logs["loss"]):
-            raise FloatingPointError(
-                f"The loss is {logs['loss']} in epoch {epoch + 1}. The checkpoint of "
-                "the epoch before is kept. A lower optimizer.learning_rate, "
-                "optimizer.clip_norm or a jacobian_regularizer may help."
-            )
-        # NaN: nothing was recorded, as for training statistics in validation.
-        known = {name: value for name, value in logs.items() if not math.isnan(value)}
-        row = {"epoch": epoch + 1, "phase": self.phase, "seconds": self._seconds}
-        row.update(known)
-        is_best = self.monitor in row and all(
-            self.is_better(row[self.monitor], earlier[self.monitor])
-            for earlier in self.history
-            if self.monitor in earlier
-        )
+        self._check_finite(epoch, logs["loss"])
+        row = {
+            "epoch": epoch + 1,
+            "phase": self.phase,
+            "seconds": self._seconds,
+            **logs,
+        }
+        is_best = self._is_best(row)
         self.history.append(row)
         if is_best:
-            save_model(self.model, self.folder / "best.keras")
-        write_history(self.folder / "history.csv", self.history)
-        checkpoint.save(self.folder / "checkpoint.npz", self.model, self.history)
+            saved_model.save(self.model, self.folder / "best.keras")
+        records.write_history(self.folder / records.HISTORY, self.history)
+        checkpoint.save(self.folder, self.model, self.history)
 
+    def _check_finite(self, epoch, loss):
+        trouble = None if math.isfinite(loss) else f"The loss is {loss}"
+        broken = checkpoint.not_finite(self.model.trainable_variables)
+        if broken and trouble is None:
+            trouble = f"The weights {', '.join(broken)} are not finite"
+        if trouble is not None:
+            raise FloatingPointError(
+                f"{trouble} in epoch {epoch + 1}. The checkpoint of the epoch before "
+                "is kept. A lower optimizer.learning_rate, optimizer.clip_norm or a "
+                "jacobian_regularizer may help."
+            )
 
-def save_model(model, path):
-    """Saves a `.keras` file atomically."""
-    with replacing(path) as temporary:
-        model.save(temporary)
-
-
-def write_history(path, history):
-    """Writes the history as CSV, with the columns of all phases."""
-    columns = dict.fromkeys(name for row in history for name in row)
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(history)
-    write_text(path, text.getvalue())
+    def _is_best(self, row):
+        value = row.get(self.monitor, math.nan)
+        earlier = [other.get(self.monitor, math.nan) for other in self.history]
+        return not math.isnan(value) and all(
+            math.isnan(other) or self.is_better(value, other) for other in earlier
+        )

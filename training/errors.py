@@ -1,4 +1,18 @@
-"""The error that a user can cause and repair."""
+"""The errors that a user can cause and repair."""
+
+import contextlib
+import errno
+
+_REMEDIES = {
+    errno.ENOSPC: "Free some space, then run the command again (train: with --resume).",
+    errno.EDQUOT: "Free some space, then run the command again (train: with --resume).",
+    errno.EACCES: "Change its permissions, or choose another place.",
+    errno.EPERM: "Change its permissions, or choose another place.",
+    errno.EROFS: "Choose a place that can be written.",
+    errno.ENOTDIR: "Choose a path whose parents are folders.",
+    errno.EISDIR: "A file belongs there: remove the folder.",
+    errno.ENAMETOOLONG: "Choose a shorter path.",
+}
 
 
 class InputError(ValueError):
@@ -6,3 +20,39 @@ class InputError(ValueError):
 
     The command line prints the message without a traceback.
     """
+
+
+@contextlib.contextmanager
+def reading(path, remedy):
+    """Turns every error of reading a file into an `InputError`.
+
+    For files that only our own programs write: whatever is wrong with one, it is
+    damaged or of another version.
+
+    Args:
+        path: the file.
+        remedy: str. A sentence that says what to do.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.filename is not None:
+            raise InputError(describe(error)) from error
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        if len(reason) > 300:
+            reason = f"{reason[:300]} ..."
+        raise InputError(
+            f"{path} cannot be read: it is damaged, or not what it should be. {remedy} "
+            f"({reason})"
+        ) from error
+
+
+def describe(error):
+    """Returns a sentence about an `OSError`: which file, what trouble, what to do."""
+    trouble = error.strerror or str(error)
+    names = [name for name in (error.filename, error.filename2) if name is not None]
+    place = " -> ".join(map(str, names))
+    remedy = _REMEDIES.get(error.errno, "")
+    return f"{f'{place}: ' if place else ''}{trouble}. {remedy}".rstrip()

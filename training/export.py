@@ -5,7 +5,9 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from training.atomic_file import replacing
 from training.errors import InputError
+from training.tensorflow_files import writing
 
 
 def export(model, inputs, path):
@@ -23,11 +25,19 @@ def export(model, inputs, path):
         InputError: if there is something at `path`.
         RuntimeError: if the exported model gives other outputs.
     """
-    path = Path(path)
+    path = Path(path).absolute()
     if path.is_file() or (path.is_dir() and any(path.iterdir())):
         raise InputError(f"There is something at {path} already. Choose another --out.")
-    model.export(path, format="tf_saved_model", verbose=False)
-    exported = tf.saved_model.load(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary:
+        temporary.mkdir()
+        with writing(temporary):
+            model.export(temporary, format="tf_saved_model", verbose=False)
+        return _difference(model, inputs, temporary, path)
+
+
+def _difference(model, inputs, exported_path, path):
+    exported = tf.saved_model.load(exported_path)
     largest = 0.0
     for batch in (inputs, inputs[:1]):  # Any batch size must do.
         expected = np.asarray(model(batch, training=False))

@@ -1,12 +1,8 @@
 """The table of a run, from what its folder holds. Needs no TensorFlow."""
 
-import csv
-import json
 from typing import NamedTuple
 
-HISTORY = "history.csv"
-EVALUATION = "evaluation.json"
-DIAGNOSIS = "diagnosis.json"
+from training import records
 
 
 class Score(NamedTuple):
@@ -53,19 +49,22 @@ def report(directory):
 def measurements(directory):
     """Returns what has been measured: dicts of variants to the rows of their
     evaluation, and to their diagnosis."""
-    evaluations = _present(directory, EVALUATION)
+    evaluations = _evaluations(directory)
     rows = {name: result["budgets"] for name, result in evaluations.items()}
-    return rows, _present(directory, DIAGNOSIS)
+    diagnoses = _present(
+        directory, records.DIAGNOSIS, "diagnose", records.read_diagnosis
+    )
+    return rows, diagnoses
 
 
 def _progress(directory, score):
     total = sum(phase.epochs for phase in directory.config.phases)
-    evaluations = _present(directory, EVALUATION)
+    evaluations = _evaluations(directory)
     rows = [["", "epochs", "training time [s]", f"validation {score.name}", "weights"]]
     for name, folder in _folders(directory).items():
-        history = _history(folder)
+        history = _history(directory, folder)
         seconds = sum(float(row["seconds"]) for row in history)
-        values = [row[f"val_{score.name}"] for row in history]
+        values = [row.get(f"val_{score.name}") for row in history]
         known = [float(value) * score.scale for value in values if value]
         last = f"{known[-1]:{score.digits}}" if known else "-"
         weights = "-"
@@ -116,19 +115,37 @@ def _folders(directory):
     return {name: directory.path / name for name in directory.config.variants}
 
 
-def _history(folder):
-    file = folder / HISTORY
-    if not file.is_file():
+def _history(directory, folder):
+    file = folder / records.HISTORY
+    if not file.exists():
         return []
-    with file.open(encoding="utf-8", newline="") as lines:
-        return list(csv.DictReader(lines))
+    return records.read_history(
+        file,
+        "It is written again from the checkpoint by deq-keras train CONFIG --resume "
+        f"--work-dir {directory.path}.",
+    )
 
 
-def _present(directory, file_name):
+def _evaluations(directory):
+    score = SCORES[directory.config.experiment].name
+
+    def read(path, remedy):
+        return records.read_evaluation(path, score, remedy)
+
+    return _present(directory, records.EVALUATION, "evaluate", read)
+
+
+def _present(directory, file_name, command, read):
+    """Returns what the files of the variants hold that are there."""
+    files = {name: folder / file_name for name, folder in _folders(directory).items()}
     return {
-        name: json.loads((folder / file_name).read_text(encoding="utf-8"))
-        for name, folder in _folders(directory).items()
-        if (folder / file_name).is_file()
+        name: read(
+            file,
+            f"It is measured again by deq-keras {command} {directory.path} --variant "
+            f"{name}.",
+        )
+        for name, file in files.items()
+        if file.exists()
     }
 
 

@@ -202,7 +202,8 @@ class EvaluationConfig:
 
     budgets: list[int] = field(
         default_factory=lambda: [1, 2, 3, 4, 5, 6, 7, 8, 12, 20, 30],
-        metadata={"non_empty": True, **_NUMBER},
+        # Every evaluation has a place in the trace of a solve.
+        metadata={"non_empty": True, **_NUMBER, "maximum": 10_000},
     )
     num_samples: int = field(default=128, metadata=_NUMBER)
     max_iter: int = field(default=30, metadata=_NUMBER)

@@ -3,11 +3,23 @@
 import sys
 
 import keras
+import tensorflow as tf
 
-from training import checkpoint
+from training import checkpoint, records, saved_model
 from training.data import damage
-from training.epoch_recorder import EpochRecorder, save_model
+from training.epoch_recorder import EpochRecorder
+from training.errors import InputError
 from training.phases import set_parts
+from training.progress import EpochLine, ShortBar
+from training.tensorflow_files import writing
+from training.unrecorded import DropUnrecorded
+
+MODEL = "model.keras"
+EVENTS = "tensorboard"
+REMEDY = (
+    "Remove it and continue the run with --resume, which makes it again: from the "
+    "checkpoint, and without one by training."
+)
 
 
 class Job:
@@ -45,6 +57,9 @@ class Job:
         del model
         return []
 
+    def keep(self, folder):
+        """Writes into the folder of the run what later commands need not make again."""
+
     def evaluate(self, model, budgets):
         """Measures a model at numbers of evaluations: one dict for each, of `budget`,
         the score of the experiment, `residual` and `evaluations`."""
@@ -61,40 +76,78 @@ class Job:
 
 def check(job):
     """Raises `InputError` if a part of the model or of a phase cannot be made."""
-    model, _, spans = _made(job)
-    for span in spans:
-        _set_parts(job, model, span)
+    try:
+        model, _, spans = _made(job)
+        for span in spans:
+            _set_parts(job, model, span)
+        job.fit_arguments(spans[0].epochs)
+    except InputError:
+        raise
+    except (
+        ArithmeticError,
+        MemoryError,
+        TypeError,
+        ValueError,
+        tf.errors.OpError,
+    ) as error:
+        raise InputError(
+            f"A part of the model, its optimizer or its data cannot be made of the "
+            f"config's values. {error}"
+        ) from error
 
 
 def train(job, folder):
     """Returns a trained model and its history; everything is also saved in `folder`.
 
     A run that is already finished is only loaded. One that was interrupted goes on
-    after the last epoch that was finished, and ends like one that was not.
+    after the last epoch that was finished, in the phase in which that epoch was, and
+    ends like one that was not.
 
     Args:
         job: the `Job`.
         folder: `pathlib.Path` of an existing folder.
 
     Returns:
-        The `keras.Model` after the last epoch, and the history: a list of one dict for
-        each epoch.
+        The `keras.Model` after the last epoch, as it was saved, and the history: a list
+        of one dict for each epoch.
+
+    Raises:
+        InputError: if what an earlier process has saved cannot be used.
     """
-    state, finished = folder / "checkpoint.npz", folder / "model.keras"
+    finished = folder / MODEL
     if finished.exists():
-        model = keras.models.load_model(finished, compile=False)
-        return model, checkpoint.read_history(state)
+        history = checkpoint.read_history(folder)
+        _rewrite_table(folder, history)
+    else:
+        history = _trained(job, folder)
+    return saved_model.load(finished, REMEDY), history
+
+
+def _trained(job, folder):
+    """Trains from the start or from the checkpoint; saves the model."""
     model, optimizer, spans = _made(job)
-    history = []
-    if state.exists():
-        enter_phase(job, model, spans[0], optimizer)
-        history = checkpoint.restore(state, model)
-    for span in spans:
-        if len(history) < span.epochs.stop:
-            enter_phase(job, model, span, optimizer)
-            _fit(job, model, span, folder, history)
-    save_model(model, finished)
-    return model, history
+    history = checkpoint.restore(folder, model, optimizer)
+    num_epochs = spans[-1].epochs.stop
+    if len(history) > num_epochs:
+        raise InputError(
+            f"The checkpoint in {folder} is after epoch {len(history)}, but the phases "
+            f"of the config have {num_epochs} epochs together."
+        )
+    _rewrite_table(folder, history)
+    # After the last epoch too: what is saved is the model in its last phase.
+    for span in [span for span in spans if span.epochs.stop > len(history)] or spans[
+        -1:
+    ]:
+        enter_phase(job, model, span, optimizer)
+        _fit(job, model, span, folder, history)
+    saved_model.save(model, folder / MODEL)
+    return history
+
+
+def _rewrite_table(folder, history):
+    """Writes the table of a history again: it may be damaged, or ahead of it."""
+    if history:
+        records.write_history(folder / records.HISTORY, history)
 
 
 def _made(job):
@@ -122,20 +175,34 @@ def _set_parts(job, model, span):
 
 def _fit(job, model, span, folder, history):
     epochs = range(max(len(history), span.epochs.start), span.epochs.stop)
-    recorder = EpochRecorder(
-        folder, history, span.phase.name, job.monitor, job.is_better
-    )
-    callbacks = job.callbacks(model)
-    if job.config.tensorboard:
-        callbacks.append(keras.callbacks.TensorBoard(folder / "tensorboard"))
-    # Last, so that an epoch in the checkpoint is also in the event files.
-    callbacks.append(recorder)
-    with damage.reported():
+    if not epochs:
+        return
+    with damage.reported(), writing(folder / EVENTS):
         model.fit(
             **job.fit_arguments(epochs),
             initial_epoch=epochs.start,
             epochs=epochs.stop,
-            callbacks=callbacks,
+            callbacks=_callbacks(job, model, span, folder, history),
             shuffle=False,  # The data come in the order in which they are wanted.
-            verbose=1 if sys.stdout.isatty() else 2,
+            verbose=1 if sys.stdout.isatty() else 0,
         )
+
+
+def _callbacks(job, model, span, folder, history):
+    layer = job.equilibrium(model)
+    score = job.monitor.removeprefix("val_")
+    num_epochs = sum(phase.epochs for phase in job.config.phases)
+    callbacks = job.callbacks(model)
+    if layer is not None:
+        names = [metric.name for metric in layer.metrics]
+        callbacks.append(DropUnrecorded(names))
+    if job.config.tensorboard:
+        callbacks.append(keras.callbacks.TensorBoard(folder / EVENTS))
+    if sys.stdout.isatty():
+        callbacks.append(ShortBar(score))
+    callbacks.append(EpochLine(score, layer and layer.name, num_epochs))
+    # Last, so that an epoch in the checkpoint is also in the event files.
+    callbacks.append(
+        EpochRecorder(folder, history, span.phase.name, job.monitor, job.is_better)
+    )
+    return callbacks

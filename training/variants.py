@@ -1,36 +1,47 @@
 """Trains, measures and compares the variants of a config."""
 
-import json
-
-import keras
-
-from training import report
+from training import records, report, saved_model
 from training.atomic_file import write_text
 from training.data import damage
 from training.diagnose import write_residuals
 from training.errors import InputError
 from training.plots import plot_residuals, plot_scores
-from training.train import check, train
+from training.train import MODEL, REMEDY, check, train
 
 
 def run(jobs, directory):
     """Trains, measures and compares all variants; prints and saves the report.
 
+    Nothing is written before all variants have been checked.
+
     Args:
         jobs: dict of names to `Job`s.
         directory: their `WorkDirectory`. What is already finished in it is kept.
+
+    Raises:
+        InputError: if a variant cannot be made of its config.
     """
     # A mistake in the last variant should not wait for the training of the first.
     for job in jobs.values():
         check(job)
-    for name, job in jobs.items():
-        folder = directory.run(name)
-        print(f"{name}: training in {folder}", flush=True)
-        model, _ = train(job, folder)
-        if not (folder / report.EVALUATION).is_file():
-            evaluate(job, model, folder)
-        if not (folder / report.DIAGNOSIS).is_file():
-            diagnose(job, model, folder, name)
+    with directory.in_use():
+        for name, job in jobs.items():
+            _finish(job, directory.run(name), name)
+        _compare(directory)
+
+
+def _finish(job, folder, name):
+    """Trains and measures a variant as far as that has not been done."""
+    print(f"{name}: training in {folder}", flush=True)
+    job.keep(folder)
+    model, _ = train(job, folder)
+    if not (folder / records.EVALUATION).exists():
+        evaluate(job, model, folder)
+    if not (folder / records.DIAGNOSIS).exists():
+        diagnose(job, model, folder, name)
+
+
+def _compare(directory):
     score = report.SCORES[directory.config.experiment]
     evaluations, diagnoses = report.measurements(directory)
     plot_scores(directory.path / f"{score.name}.png", evaluations, score)
@@ -47,7 +58,8 @@ def evaluate(job, model, folder, budgets=None):
     with damage.reported():
         rows = job.evaluate(model, budgets)
     result = {"parameters": model.count_params(), "budgets": rows}
-    _write_json(folder / report.EVALUATION, result)
+    # Last: it says that the evaluation is done.
+    records.write_json(folder / records.EVALUATION, result)
 
 
 def diagnose(job, model, folder, name):
@@ -60,9 +72,10 @@ def diagnose(job, model, folder, name):
         return False
     with damage.reported():
         result = job.diagnose(model)
-    _write_json(folder / report.DIAGNOSIS, result)
     write_residuals(folder / "residuals.csv", result["residual_quantiles"])
     plot_residuals(folder / "residuals.png", {name: result})
+    # Last: it says that the diagnosis is done.
+    records.write_json(folder / records.DIAGNOSIS, result)
     return True
 
 
@@ -70,16 +83,12 @@ def load_trained(directory, name):
     """Returns the saved model of a variant.
 
     Raises:
-        InputError: if it has not been trained to its end.
+        InputError: if it has not been trained to its end, or the file is damaged.
     """
-    path = directory.run(name) / "model.keras"
-    if not path.is_file():
+    path = directory.folder(name) / MODEL
+    if not path.exists():
         raise InputError(
-            f"There is no {path}. Finish the training first: deq-keras train "
+            f"There is no {path}. Finish the training first: deq-keras train CONFIG "
             f"--resume --work-dir {directory.path}."
         )
-    return keras.models.load_model(path, compile=False)
-
-
-def _write_json(path, value):
-    write_text(path, json.dumps(value, indent=2) + "\n")
+    return saved_model.load(path, REMEDY)

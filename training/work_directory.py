@@ -1,11 +1,14 @@
 """The folder of one run: its config and everything the run writes."""
 
+import contextlib
+import os
 from pathlib import Path
 
 import yaml
 
 from training import config as configs
-from training.atomic_file import write_text
+from training import directory_lock
+from training.atomic_file import is_partial, remove_partial, write_text
 from training.errors import InputError
 
 _CONFIG = "config.yaml"
@@ -14,37 +17,33 @@ _CONFIG = "config.yaml"
 class WorkDirectory:
     """A folder that belongs to one config and is never overwritten by another run.
 
-    Use `WorkDirectory.start`, `resume` or `open`.
+    Use `WorkDirectory.start`, `resume` or `open`; none of them writes anything. What
+    writes in the folder does so in `in_use`.
 
     Attributes:
         path: the folder.
         config: the resolved config that it was started with.
     """
 
-    def __init__(self, path, config):
+    def __init__(self, path, config, is_new=False):
         self.path = Path(path)
         self.config = config
+        self._is_new = is_new
 
     @classmethod
     def start(cls, path, config):
-        """Takes a new or empty folder and saves the resolved config in it.
+        """Chooses a new or empty folder, which is made when it is first in use.
 
         Raises:
             InputError: if there is anything in the folder.
         """
         path = Path(path)
-        if path.exists() and not path.is_dir():
-            raise InputError(f"The work directory {path} is a file.")
-        if path.is_dir() and any(path.iterdir()):
-            raise InputError(
-                f"The work directory {path} is not empty, and a run never overwrites "
-                "another. Add --resume to continue the run in it, or choose another "
-                "--work-dir."
-            )
-        path.mkdir(parents=True, exist_ok=True)
-        text = yaml.safe_dump(configs.to_mapping(config), sort_keys=False)
-        write_text(path / _CONFIG, text)
-        return cls(path, config)
+        _check_place(path)
+        if (path / directory_lock.NAME).exists():
+            with directory_lock.only_process(path):
+                pass
+        _check_empty(path)
+        return cls(path, config, is_new=True)
 
     @classmethod
     def open(cls, path):
@@ -54,12 +53,18 @@ class WorkDirectory:
             InputError: if it is not the folder of a run.
         """
         file = Path(path) / _CONFIG
-        if not file.is_file():
+        if not is_run(path):
             raise InputError(
                 f"{path} is not the work directory of a run: it holds no {_CONFIG}. "
                 "`deq-keras train` makes one."
             )
-        return cls(path, configs.load(file))
+        try:
+            return cls(path, configs.load(file))
+        except InputError as error:
+            raise InputError(
+                f"{error}\nIt is the config of the run in {path}. Put back the one "
+                "that it was started with, or start again in another work directory."
+            ) from error
 
     @classmethod
     def resume(cls, path, config):
@@ -82,11 +87,74 @@ class WorkDirectory:
             )
         return directory
 
+    @contextlib.contextmanager
+    def in_use(self):
+        """Holds the folder for this process, to write in it.
+
+        A new one is made, with the resolved config in it. What killed processes have
+        left half-written is removed.
+
+        Raises:
+            InputError: if another process holds it, or has taken a new one meanwhile.
+        """
+        if self._is_new:
+            self.path.mkdir(parents=True, exist_ok=True)
+        with directory_lock.only_process(self.path):
+            if self._is_new:
+                self._begin()
+            remove_partial(self.path)
+            yield
+
+    def _begin(self):
+        _check_empty(self.path)  # Once more: nobody held it when it was chosen.
+        text = yaml.safe_dump(configs.to_mapping(self.config), sort_keys=False)
+        write_text(self.path / _CONFIG, text)
+        self._is_new = False
+
+    def folder(self, name):
+        """Returns the path of one variant's run, whether it is there or not."""
+        return self.path / name
+
     def run(self, name):
         """Returns the folder of one variant's run, and makes it if it is not there."""
-        folder = self.path / name
-        folder.mkdir(exist_ok=True)
+        folder = self.folder(name)
+        folder.mkdir(parents=True, exist_ok=True)
         return folder
+
+
+def is_run(path):
+    """Whether a folder is the work directory of a run."""
+    return (Path(path) / _CONFIG).is_file()
+
+
+def _check_place(path):
+    """Says at once what would keep the folder from being made minutes later."""
+    nearest = next(
+        place for place in (path, *path.absolute().parents) if place.exists()
+    )
+    if not nearest.is_dir():
+        raise InputError(
+            f"The work directory {path} cannot be made: {nearest} is a file. Choose "
+            "another --work-dir."
+        )
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise InputError(
+            f"The work directory {path} cannot be made: {nearest} may not be written. "
+            "Choose another --work-dir."
+        )
+
+
+def _check_empty(path):
+    """What a process leaves that was killed as it began does not count."""
+    if not path.is_dir():
+        return
+    files = [file for file in path.iterdir() if not directory_lock.is_lock(file)]
+    if not all(map(is_partial, files)):
+        raise InputError(
+            f"The work directory {path} is not empty, and a run never overwrites "
+            "another. Add --resume to continue the run in it, or choose another "
+            "--work-dir."
+        )
 
 
 def _differences(old, new, path=""):

@@ -1,4 +1,7 @@
+import errno
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,6 +12,7 @@ import pytest
 import yaml
 
 from training.cli import main
+from training.epoch_recorder import EpochRecorder
 
 
 @pytest.fixture
@@ -24,7 +28,12 @@ def test_train_reports_and_refuses_a_second_run(
 ):
     monkeypatch.chdir(tmp_path)
     assert main(["train", str(config_file), "--set", "phases.0.epochs=1"]) == 0
-    assert "test accuracy" in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "test accuracy" in output
+    (line,) = [line for line in output.splitlines() if line.startswith("epoch")]
+    assert len(line) <= 100
+    for word in ("1/1", "loss", "accuracy", "val", "NFE", "residual", " s"):
+        assert word in line
     assert (tmp_path / "runs" / "digits-small" / "model" / "model.keras").is_file()
     assert main(["train", str(config_file)]) == 2
     assert "never overwrites" in capsys.readouterr().err
@@ -61,6 +70,138 @@ def test_input_errors_have_status_2_and_no_traceback(
     assert words in error and "Traceback" not in error
 
 
+REFUSED = {
+    "solver": ["model.solver.histroy=3"],
+    "gradient of a phase": ["phases.0.gradient={class_name: phantom, steps: 3}"],
+    "regulariser": ["model.jacobian_regularizer={class_name: jacobian, wight: 1}"],
+    "cell": ["model.cell.groups=3"],
+    "head": ["model.head.pool_size=50"],
+    "optimizer": ["optimizer.warmup_epochs=1"],
+    "data": ["data.name=imagenette", "data.augmentation={}", "data.directory=nowhere"],
+    "too few images": ["data.train_examples=100000"],
+    "last variant": ["variants={a: {}, b: {model.solver.histroy: 3}}"],
+}
+
+
+@pytest.mark.parametrize("overrides", REFUSED.values(), ids=REFUSED)
+def test_a_refused_config_leaves_nothing(config_file, tmp_path, overrides, capsys):
+    path = tmp_path / "a" / "run"
+    sets = [part for override in overrides for part in ("--set", override)]
+    assert main(["train", str(config_file), "--work-dir", str(path), *sets]) == 2
+    assert capsys.readouterr().err.startswith("deq-keras: error:")
+    assert not path.parent.exists()
+
+
+def test_a_refused_config_leaves_an_empty_folder_empty(config_file, tmp_path):
+    path = tmp_path / "run"
+    path.mkdir()
+    arguments = ["train", str(config_file), "--work-dir", str(path)]
+    assert main([*arguments, "--set", "model.solver.histroy=3"]) == 2
+    assert list(path.iterdir()) == []
+
+
+@pytest.mark.parametrize("budget", ["3000000000", "100000"])
+def test_a_budget_that_no_trace_holds_is_refused(finished_run, budget, capsys):
+    file = finished_run.folder("tied") / "evaluation.json"
+    before = file.read_bytes()
+    command = ["evaluate", str(finished_run.path), "--budgets", "2", budget]
+    assert main(command) == 2
+    error = capsys.readouterr().err
+    assert "--budgets" in error and budget in error and "<= 10000" in error
+    assert file.read_bytes() == before
+
+
+def test_what_writes_waits_for_nobody_and_what_reads_may_go_on(
+    finished_run, tmp_path, capsys
+):
+    path = str(finished_run.path)
+    file = tmp_path / "same.yaml"
+    file.write_text((finished_run.path / "config.yaml").read_text())
+    train = ["train", str(file), "--work-dir", path]
+    with finished_run.in_use():
+        for command in (["evaluate", path], ["diagnose", path], train):
+            assert main(command) == 2
+            error = capsys.readouterr().err
+            assert f"Another process is at work in {path}" in error
+        assert main(["report", path]) == 0
+        out = str(tmp_path / "exported")
+        assert main(["export", path, "--variant", "tied", "--out", out]) == 0
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["file/run", "file/a/run", "x" * 300],
+    ids=["below a file", "deep below a file", "too long"],
+)
+def test_a_work_directory_that_cannot_be_made_is_named(
+    config_file, tmp_path, place, capsys
+):
+    (tmp_path / "file").write_text("text")
+    path = f"{tmp_path}/{place}"
+    assert main(["train", str(config_file), "--work-dir", path]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("deq-keras: error:") and str(tmp_path) in error
+
+
+def test_an_export_that_cannot_be_written_is_named(finished_run, tmp_path, capsys):
+    (tmp_path / "file").write_text("text")
+    out = str(tmp_path / "file" / "exported")
+    command = ["export", str(finished_run.path), "--variant", "tied", "--out", out]
+    assert main(command) == 2
+    assert str(tmp_path / "file") in capsys.readouterr().err
+
+
+def test_a_damaged_model_is_named(finished_run, tmp_path, capsys):
+    path = shutil.copytree(finished_run.path, tmp_path / "run")
+    file = path / "tied" / "model.keras"
+    file.write_bytes(file.read_bytes()[:5000])
+    for command in (["evaluate"], ["diagnose"], ["export", "--out", "x"]):
+        assert main([*command, str(path), "--variant", "tied"]) == 2
+        error = capsys.readouterr().err
+        assert str(file) in error and "--resume" in error
+
+
+def test_a_full_disk_is_named(config_file, tmp_path, monkeypatch, capsys):
+    path = tmp_path / "run"
+
+    def fail(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    assert main(["train", str(config_file), "--work-dir", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert f"{path / 'config.yaml'}: No space left on device. Free some space" in error
+    monkeypatch.undo()
+    assert os.listdir(path) == [".lock"]
+
+
+def test_an_interruption_tells_how_to_go_on(config_file, tmp_path, monkeypatch, capsys):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    path = str(tmp_path / "run")
+    command = ["train", str(config_file), "--work-dir", path, "--set", "seed=3"]
+    with monkeypatch.context() as patch:
+        patch.setattr(EpochRecorder, "on_epoch_begin", interrupt)
+        assert main(command) == 130
+    error = capsys.readouterr().err
+    assert len(error.splitlines()) == 1 and "interrupted" in error
+    again = shlex.split(error.partition("deq-keras train")[2])
+    assert again == [*command[1:], "--resume"]
+
+
+def test_an_interruption_before_anything_is_written(
+    config_file, tmp_path, monkeypatch, capsys
+):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("training.train.check", interrupt)
+    monkeypatch.setattr("training.variants.check", interrupt)
+    assert main(["train", str(config_file), "--work-dir", str(tmp_path / "run")]) == 130
+    assert "run the command again" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "arguments",
     [[], ["trian"], ["benchmark", "speed"], ["evaluate", "x", "--budgets", "0"]],
@@ -75,7 +216,8 @@ def test_unfinished_run_has_no_model(tmp_path, small, capsys):
     from training import config as configs
     from training.work_directory import WorkDirectory
 
-    WorkDirectory.start(tmp_path, configs.resolve(small))
+    with WorkDirectory.start(tmp_path, configs.resolve(small)).in_use():
+        pass
     assert main(["evaluate", str(tmp_path)]) == 2
     assert "Finish the training first" in capsys.readouterr().err
 

@@ -100,6 +100,7 @@ def test_export_never_clobbers(model, split, tmp_path):
 def test_run_leaves_everything_it_promises(finished_run):
     names = {file.name for file in finished_run.path.iterdir()}
     assert names == {
+        ".lock",
         "accuracy.png",
         "config.yaml",
         "equilibrium",

@@ -1,5 +1,6 @@
 import csv
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -11,6 +12,7 @@ from training import train as training
 from training.classification_job import ClassificationJob
 from training.epoch_recorder import EpochRecorder
 from training.errors import InputError
+from training.tensorflow_files import writing
 
 
 class Killed(Exception):
@@ -117,8 +119,7 @@ def test_loss_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(
     small["optimizer"] = {"name": "sgd", "learning_rate": 1e38, "schedule": "constant"}
     with pytest.raises(FloatingPointError, match="The loss is (nan|inf) in epoch"):
         run(configs.resolve(small), tmp_path)
-    if (tmp_path / "checkpoint.npz").exists():
-        assert len(checkpoint.read_history(tmp_path / "checkpoint.npz")) == 1
+    assert len(checkpoint.read_history(tmp_path)) < 2
 
 
 @pytest.mark.parametrize(
@@ -135,3 +136,34 @@ def test_check_names_the_part_that_cannot_be_made(small, change, words):
     config = configs.resolve(small, change.items())
     with pytest.raises(InputError, match=words):
         training.check(job(config))
+
+
+def test_event_files_that_cannot_be_written_are_named(tmp_path, small):
+    (tmp_path / "tensorboard").write_text("text")
+    small["tensorboard"] = True
+    with pytest.raises(OSError, match="Not a directory") as error:
+        run(configs.resolve(small), tmp_path)
+    assert error.value.filename == str(tmp_path / "tensorboard")
+
+
+def test_an_error_of_tensorflow_about_another_file_stays(tmp_path):
+    (tmp_path / "file").write_text("text")
+    for path, expected in [("file", OSError), ("other", tf.errors.OpError)]:
+        with pytest.raises(expected), writing(tmp_path / path):
+            tf.io.write_file(str(tmp_path / "file" / "below"), "text")
+
+
+def test_a_part_that_keras_refuses_is_an_error_of_the_input(small):
+    small["model"]["head"]["pool_size"] = 50
+    with pytest.raises(InputError, match="cannot be made of the config's values"):
+        training.check(job(configs.resolve(small)))
+
+
+def test_a_checkpoint_of_more_epochs_than_the_config_has_is_refused(tmp_path, small):
+    config = configs.resolve(small)
+    keras.utils.clear_session()
+    model, optimizer, spans = job(config).build()
+    training.enter_phase(job(config), model, spans[0], optimizer)
+    checkpoint.save(tmp_path, model, [{"epoch": 1}, {"epoch": 2}])
+    with pytest.raises(InputError, match="after epoch 2.*have 1 epochs"):
+        run(config, tmp_path)

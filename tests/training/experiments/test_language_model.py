@@ -195,7 +195,7 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(small, tmp_path):
             raise Interruption
 
     job.callbacks = lambda model: [*make(model), stop]
-    with pytest.raises(Interruption):
+    with parts.in_use(), pytest.raises(Interruption):
         train(job, parts.run("model"))
     language_model.run(config, WorkDirectory.resume(tmp_path / "parts", config))
     with (

@@ -12,7 +12,7 @@ from training.data.text.corpus import (
 )
 from training.data.text.download import fetch
 from training.data.text.subword_vocabulary import SubwordVocabulary
-from training.data.text.vocabulary import load_vocabulary
+from training.data.text.vocabulary import find_vocabulary, load_vocabulary
 from training.data.text.word_vocabulary import WordVocabulary
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "WordVocabulary",
     "embedded",
     "fetch",
+    "find_vocabulary",
     "from_directory",
     "from_file",
     "from_tfds",

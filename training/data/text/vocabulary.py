@@ -1,6 +1,7 @@
 """Vocabularies that are made once and then read from a file."""
 
 import contextlib
+import functools
 import hashlib
 import json
 from pathlib import Path
@@ -54,27 +55,50 @@ def load_vocabulary(
     Raises:
         InputError: if the text is empty or an argument is none of these.
     """
+    vocabulary, keep = find_vocabulary(
+        level, training_text, directory, lower_case, minimum_count, vocabulary_size
+    )
+    if directory is not None:
+        keep(directory)
+    return vocabulary
+
+
+def find_vocabulary(
+    level,
+    training_text,
+    directory=None,
+    lower_case=False,
+    minimum_count=1,
+    vocabulary_size=None,
+):
+    """Returns what `load_vocabulary` does, but writes no cache, and a function of a
+    folder that does it."""
     _check(level, training_text)
     arguments = _arguments(level, lower_case, minimum_count, vocabulary_size)
     if level == "byte":
-        return ByteVocabulary()
-    cls = _LEARNT[level]
-    if directory is None:
-        return cls.from_text(training_text, **arguments)
-    file = Path(directory) / f"vocabulary.{level}.json"
+        return ByteVocabulary(), _keep_nothing
+    cls, name = _LEARNT[level], f"vocabulary.{level}.json"
     digest = hashlib.sha256(training_text.encode()).hexdigest()
     key = {**arguments, "sha256_of_training_text": digest}
-    tokens = _cached_tokens(file, key)
-    if tokens is not None:
-        return cls(tokens, lower_case)
+    if directory is not None:
+        tokens = _cached_tokens(Path(directory) / name, key)
+        if tokens is not None:
+            return cls(tokens, lower_case), _keep_nothing
     vocabulary = cls.from_text(training_text, **arguments)
     tokens = vocabulary.tokens
     content = {**key, "sha256_of_tokens": _digest(tokens), "tokens": tokens}
-    text = json.dumps(content, ensure_ascii=False, indent=0)
-    with contextlib.suppress(OSError):
+    return vocabulary, functools.partial(_keep, name, content)
+
+
+def _keep(name, content, directory):
+    file = Path(directory) / name
+    with contextlib.suppress(OSError):  # It only saves learning the vocabulary again.
         file.parent.mkdir(parents=True, exist_ok=True)
-        atomic_file.write_text(file, text)
-    return vocabulary
+        atomic_file.write_text(file, json.dumps(content, ensure_ascii=False, indent=0))
+
+
+def _keep_nothing(directory):
+    """There is nothing to learn, or it comes from the cache."""
 
 
 def _digest(tokens):

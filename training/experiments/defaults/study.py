@@ -1,14 +1,14 @@
 """Trains and measures the models of all tasks, seeds and variants."""
 
-import json
 import math
 
 import keras
 
 from training import config as configs
+from training import records, saved_model
 from training.atomic_file import write_text
-from training.epoch_recorder import save_model, write_history
-from training.errors import InputError
+from training.build import build_optimizer
+from training.errors import InputError, reading
 from training.experiments.defaults import table
 from training.experiments.defaults.measure import measure
 from training.experiments.defaults.model import build, fit
@@ -31,6 +31,11 @@ def run(config, directory):
         InputError: if a part of the config cannot be used.
     """
     _check(config)
+    with directory.in_use():
+        _run(config, directory)
+
+
+def _run(config, directory):
     results = []
     for index in range(len(config.tasks)):
         for seed in config.seeds:
@@ -53,6 +58,18 @@ def _check(config):
             f"`reference` must be one of the variants, {', '.join(config.variants)}. "
             f"Received: reference={config.reference!r}."
         )
+    for variant in config.variants:
+        _check_models(configs.variant(config, variant))
+
+
+def _check_models(config):
+    """Makes the model of every task once: nothing is written before that."""
+    seed = config.seeds[0]
+    for task in config.tasks:
+        inputs = TASKS[task.name].draw(task, seed)[0].inputs
+        build(config.equilibrium, task, inputs.shape[1:], seed)
+        num_steps = math.ceil(len(inputs) / task.batch_size)
+        build_optimizer(task.optimizer, task.epochs, num_steps, "float32")
 
 
 def _finished_run(config, directory, index, variant, seed):
@@ -61,7 +78,7 @@ def _finished_run(config, directory, index, variant, seed):
     folder = directory.run(f"{task_name}-{variant}-seed-{seed}")
     file = folder / "result.json"
     if file.is_file():
-        return json.loads(file.read_text(encoding="utf-8"))
+        return _read(file)
     # Dozens of models would otherwise pile up in Keras' global state.
     keras.utils.clear_session()
     changed = configs.variant(config, variant)
@@ -69,8 +86,8 @@ def _finished_run(config, directory, index, variant, seed):
     training, testing = task.draw(task_config, seed)
     model = build(changed.equilibrium, task_config, training.inputs.shape[1:], seed)
     history, seconds = fit(model, task_config, training)
-    write_history(folder / "history.csv", history)
-    save_model(model, folder / "model.keras")
+    records.write_history(folder / "history.csv", history)
+    saved_model.save(model, folder / "model.keras")
     loss = history[-1]["loss"]
     result = {
         "task": task_name,
@@ -81,14 +98,22 @@ def _finished_run(config, directory, index, variant, seed):
         **measure(model, task.score, testing, changed.measurement),
     }
     # Last: it says that the run is finished.
-    _write_json(file, result)
+    records.write_json(file, result)
+    return result
+
+
+def _read(file):
+    remedy = f"Remove {file.parent} and add --resume."
+    result = records.read_json(file, remedy)
+    with reading(file, remedy):
+        _line(result)  # Cannot be written of something else.
     return result
 
 
 def _write_tables(config, path, results):
     summaries = table.summarize(results, config.reference)
-    _write_json(path / "results.json", results)
-    _write_json(path / "summary.json", summaries)
+    records.write_json(path / "results.json", results)
+    records.write_json(path / "summary.json", summaries)
     write_text(path / "results.csv", to_csv(results))
     write_text(path / "summary.csv", to_csv(summaries))
     text = (
@@ -112,7 +137,3 @@ def _line(result):
         f"{result['spectral_radius']:.3f}, NFE {result['evaluations']:.1f} "
         f"({result['seconds']:.0f} s)"
     )
-
-
-def _write_json(path, value):
-    write_text(path, json.dumps(value, indent=2) + "\n")

@@ -3,7 +3,7 @@
 from training import variants
 from training.config import variant
 from training.experiments.language_model.job import LanguageModelJob
-from training.experiments.language_model.text import load
+from training.experiments.language_model.text import find
 
 
 def run(config, directory):
@@ -19,4 +19,5 @@ def run(config, directory):
 def job(directory, name):
     """Returns the `LanguageModelJob` of a variant."""
     config = variant(directory.config, name)
-    return LanguageModelJob(config, load(config.data, directory.run(name)))
+    text, keep = find(config.data, directory.folder(name))
+    return LanguageModelJob(config, text, keep)

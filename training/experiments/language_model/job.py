@@ -32,14 +32,17 @@ class LanguageModelJob(Job):
     Args:
         config: a `LanguageModelConfig`.
         text: the `Text`.
+        keep: function of a folder that writes the vocabulary into it.
     """
 
-    def __init__(self, config, text):
+    def __init__(self, config, text, keep):
         super().__init__(config, "val_loss", operator.lt)
         self.text = text
+        self.keep = keep
 
     def build(self):
         config = self.config
+        evaluation_segments(config.data, self._tested)  # Raises if it is too short.
         model = build_model(config, self.text.vocabulary)
         spans = phase_spans(config)
         optimizer = build_optimizer(
@@ -65,6 +68,10 @@ class LanguageModelJob(Job):
             "validation_freq": self.config.evaluation.every_epochs,
         }
 
+    @property
+    def _tested(self):
+        return self.text.test if len(self.text.test) else self.text.validation
+
     def callbacks(self, model):
         config, backbone = self.config.evaluation, model.causal_lm.backbone
         if self.equilibrium(model) is None:
@@ -84,8 +91,7 @@ class LanguageModelJob(Job):
         return sample_segments(self.text.validation, num_samples, length)
 
     def evaluate(self, model, budgets):
-        text = self.text.test if len(self.text.test) else self.text.validation
-        segments = evaluation_segments(self.config.data, text)
+        segments = evaluation_segments(self.config.data, self._tested)
         layer = self.equilibrium(model)
         if layer is None:
             num_layers = self.config.model.explicit.num_layers

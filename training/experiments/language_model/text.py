@@ -33,10 +33,19 @@ def load(config, cache=None):
     Raises:
         InputError: if there is no such text, or no validation text.
     """
+    loaded, keep = find(config, cache)
+    if cache is not None:
+        keep(cache)
+    return loaded
+
+
+def find(config, cache=None):
+    """Returns what `load` does, but writes no cache, and a function of a folder that
+    does it."""
     corpus = _corpus(config)
     if not corpus.validation:
         raise InputError(f"The text {config.path or config.source} has no validation.")
-    vocabulary = text.load_vocabulary(
+    vocabulary, keep = text.find_vocabulary(
         config.tokens,
         corpus.train,
         cache,
@@ -44,7 +53,7 @@ def load(config, cache=None):
         config.minimum_count,
         config.vocabulary_size,
     )
-    return Text(vocabulary, *(vocabulary.encode(split) for split in corpus))
+    return Text(vocabulary, *(vocabulary.encode(split) for split in corpus)), keep
 
 
 def training_segments(config, ids, first_epoch=0):

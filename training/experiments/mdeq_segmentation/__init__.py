@@ -20,4 +20,4 @@ def job(directory, name):
     """Returns the `MDEQSegmentationJob` of a variant."""
     config = variant(directory.config, name)
     data = segmentation.load(config.data)
-    return MDEQSegmentationJob(config, data, directory.run(name))
+    return MDEQSegmentationJob(config, data, directory.folder(name))

@@ -1,12 +1,13 @@
 """Trains, measures and draws the models of all weights and seeds."""
 
-import json
+import math
 
 import keras
 
+from training import records, saved_model
 from training.atomic_file import write_text
-from training.epoch_recorder import save_model, write_history
-from training.errors import InputError
+from training.build import build_optimizer
+from training.errors import InputError, reading
 from training.experiments.synthetic import table
 from training.experiments.synthetic.figure import plot_study
 from training.experiments.synthetic.measure import measure
@@ -28,11 +29,25 @@ def run(config, directory):
     Raises:
         InputError: if a part of the config cannot be used.
     """
+    _check(config)
+    with directory.in_use():
+        _run(config, directory)
+
+
+def _check(config):
+    """Makes every model once: nothing is written before that."""
     if config.figure.seed not in config.seeds:
         raise InputError(
             f"`figure.seed` must be one of `seeds`, {config.seeds}. "
             f"Received: seed={config.figure.seed}."
         )
+    for weight in config.weights:
+        build(config, weight, config.seeds[0])
+    num_steps = math.ceil(config.data.train_examples / config.data.batch_size)
+    build_optimizer(config.optimizer, config.epochs, num_steps, "float32")
+
+
+def _run(config, directory):
     results = []
     for seed in config.seeds:
         for weight in config.weights:
@@ -51,14 +66,14 @@ def _finished_run(config, directory, weight, seed):
     folder = directory.run(_name(weight, seed))
     file = folder / "result.json"
     if file.is_file():
-        return json.loads(file.read_text(encoding="utf-8"))
+        return _read(file)
     # Fifteen models would otherwise pile up in Keras' global state.
     keras.utils.clear_session()
     model = build(config, weight, seed)
     training, validation = draw(config.data, seed)
     history, seconds = fit(model, config, training)
-    write_history(folder / "history.csv", history)
-    save_model(model, folder / "model.keras")
+    records.write_history(folder / "history.csv", history)
+    saved_model.save(model, folder / "model.keras")
     result = {
         "weight": weight,
         "seed": seed,
@@ -67,14 +82,22 @@ def _finished_run(config, directory, weight, seed):
         **measure(model, validation, config.measurement),
     }
     # Last: it says that the run is finished.
-    _write_json(file, result)
+    records.write_json(file, result)
+    return result
+
+
+def _read(file):
+    remedy = f"Remove {file.parent} and add --resume."
+    result = records.read_json(file, remedy)
+    with reading(file, remedy):
+        _line(result)  # Cannot be written of something else.
     return result
 
 
 def _write_tables(config, path, results):
     flat = [table.flatten(result) for result in results]
     summaries = table.summarize(flat)
-    _write_json(path / "results.json", results)
+    records.write_json(path / "results.json", results)
     write_text(path / "results.csv", table.to_csv(flat))
     write_text(path / "summary.csv", table.to_csv(summaries))
     settings = config.measurement
@@ -92,12 +115,16 @@ def _write_tables(config, path, results):
 def _drawn_models(config, directory, results):
     """Returns weight -> model of the figure's seed, without those that failed."""
     return {
-        result["weight"]: keras.models.load_model(
-            directory.run(_name(result["weight"], result["seed"])) / "model.keras"
-        )
+        result["weight"]: _saved_model(directory, result)
         for result in results
         if result["seed"] == config.figure.seed and not result["failed"]
     }
+
+
+def _saved_model(directory, result):
+    folder = directory.folder(_name(result["weight"], result["seed"]))
+    remedy = f"Remove {folder} and add --resume."
+    return saved_model.load(folder / "model.keras", remedy)
 
 
 def _name(weight, seed):
@@ -116,7 +143,3 @@ def _line(result):
         f"{run}: validation RMSE {result['rmse']:.4f}, mean |df/dz| "
         f"{result['mean_slope']:.3f}, NFE {counts} ({result['seconds']:.0f} s)"
     )
-
-
-def _write_json(path, value):
-    write_text(path, json.dumps(value, indent=2) + "\n")

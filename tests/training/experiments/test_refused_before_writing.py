@@ -1,0 +1,112 @@
+"""Whatever the experiment, a config that cannot be used leaves nothing behind."""
+
+import json
+
+import pytest
+import yaml
+
+from training.cli import main
+
+TEXT = {
+    "experiment": "language_model",
+    "data": {
+        "source": "file",
+        "batch_size": 4,
+        "length": 8,
+        "evaluation_batch_size": 2,
+        "evaluation_length": 8,
+    },
+    "model": {"hidden_dim": 8, "num_heads": 2, "intermediate_dim": 16},
+    "phases": [{"epochs": 1}],
+}
+STUDY = {
+    "experiment": "defaults",
+    "seeds": [3],
+    "tasks": [
+        {"name": "regression", "units": 4, "epochs": 1, "train_examples": 8},
+    ],
+    "variants": {"default": {}, "twin": {"equilibrium.gradient": "unrolled"}},
+    "reference": "twin",
+}
+SEGMENTATION = {
+    "experiment": "mdeq_segmentation",
+    "data": {"name": "shapes", "train_examples": 4, "test_examples": 2},
+    "model": {"filters": [4, 8], "groups": 2, "num_downsamplings": 1},
+    "phases": [{"epochs": 1}],
+}
+SYNTHETIC = {"experiment": "synthetic", "epochs": 1, "seeds": [0]}
+
+
+def _train(tmp_path, mapping, *overrides):
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump(mapping))
+    sets = [part for override in overrides for part in ("--set", override)]
+    return main(["train", str(file), "--work-dir", str(tmp_path / "run"), *sets])
+
+
+REFUSED = [
+    (TEXT, "data.path={folder}/nothing.txt"),
+    (TEXT, "model.num_heads=3"),
+    (TEXT, "variants={{a: {{}}, b: {{model.solver.histroy: 3}}}}"),
+    (TEXT, "data.evaluation_batch_size=5000"),
+    (STUDY, "equilibrium.gradient={{class_name: neumann, num_terms: 0}}"),
+    (STUDY, "variants.twin={{equilibrium.solver.histroy: 3}}"),
+    (STUDY, "tasks.0.optimizer.warmup_epochs=1"),
+    (SYNTHETIC, "model.solver={{class_name: anderson, histroy: 3}}"),
+    (SYNTHETIC, "optimizer.warmup_epochs=1"),
+    (SYNTHETIC, "figure.seed=7"),
+    (SEGMENTATION, "model.groups=3"),
+    (SEGMENTATION, "data.directory={folder}/nothing"),
+]
+
+
+@pytest.mark.parametrize(("mapping", "override"), REFUSED)
+def test_a_refused_config_leaves_nothing(tmp_path, mapping, override, capsys):
+    if mapping is TEXT:
+        (tmp_path / "text.txt").write_text("to be or not to be " * 40)
+        path = str(tmp_path / "text.txt")
+        mapping = {**mapping, "data": {**mapping["data"], "path": path}}
+    assert _train(tmp_path, mapping, override.format(folder=tmp_path)) == 2
+    assert capsys.readouterr().err.startswith("deq-keras: error:")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("content", ["", "{", "3", "{}"])
+@pytest.mark.parametrize(
+    ("mapping", "folder"),
+    [(STUDY, "regression-default-seed-3"), (SYNTHETIC, "gamma-0-seed-0")],
+    ids=["defaults", "synthetic"],
+)
+def test_a_damaged_result_of_a_study_is_named(
+    tmp_path, mapping, folder, content, capsys
+):
+    from training import config as configs
+    from training.work_directory import WorkDirectory
+
+    config = configs.resolve(json.loads(json.dumps(mapping)))
+    directory = WorkDirectory.start(tmp_path / "run", config)
+    with directory.in_use():
+        file = directory.run(folder) / "result.json"
+        file.write_text(content)
+    arguments = [str(tmp_path / "run" / "config.yaml"), "--resume"]
+    assert main(["train", *arguments, "--work-dir", str(tmp_path / "run")]) == 2
+    error = capsys.readouterr().err
+    assert f"{file} cannot be read" in error and "Remove" in error
+
+
+def test_the_vocabulary_is_kept_when_the_run_begins(tmp_path, monkeypatch):
+    """It has been learnt for the check already, and is not learnt again."""
+    from training.data.text import WordVocabulary
+    from training.experiments import language_model
+    from training.work_directory import WorkDirectory
+
+    def stop(job, folder):
+        raise KeyboardInterrupt
+
+    (tmp_path / "text.txt").write_text("to be or not to be " * 40)
+    data = {**TEXT["data"], "path": str(tmp_path / "text.txt"), "tokens": "word"}
+    monkeypatch.setattr("training.variants.train", stop)
+    assert _train(tmp_path, {**TEXT, "data": data}) == 130
+    assert (tmp_path / "run" / "model" / "vocabulary.word.json").is_file()
+    monkeypatch.setattr(WordVocabulary, "from_text", None)
+    language_model.job(WorkDirectory.open(tmp_path / "run"), "model")

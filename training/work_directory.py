@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import yaml
-
 from training import config as configs
 from training.atomic_file import write_text
 from training.errors import InputError
@@ -42,8 +40,7 @@ class WorkDirectory:
                 "--work-dir."
             )
         path.mkdir(parents=True, exist_ok=True)
-        text = yaml.safe_dump(configs.to_mapping(config), sort_keys=False)
-        write_text(path / _CONFIG, text)
+        write_text(path / _CONFIG, configs.to_yaml(config))
         return cls(path, config)
 
     @classmethod

@@ -26,6 +26,9 @@ def get(identifier, base, classes, kind, aliases=None):
 
     Returns:
         An instance of `base`.
+
+    Raises:
+        ValueError: for an unknown name, and for a config that no object can be made of.
     """
     if isinstance(identifier, base):
         return identifier
@@ -43,29 +46,41 @@ def get(identifier, base, classes, kind, aliases=None):
 
 def _from_config(config, base, known, kind):
     if "config" in config:
-        result = keras.saving.deserialize_keras_object(
-            config, custom_objects={cls.__name__: cls for cls in known.values()}
-        )
-        if not isinstance(result, base):
-            raise ValueError(
-                f"Expected the config of a {kind}. Received: {config!r}, which is a "
-                f"{type(result).__name__}."
-            )
-        return result
+        return _deserialized(config, base, known, kind)
     arguments = {key: value for key, value in config.items() if key != "class_name"}
     cls = _class_named(config["class_name"], known, kind)
     try:
         return cls(**arguments)
-    except TypeError as error:
+    except (OverflowError, TypeError) as error:
         raise ValueError(
             f"{cls.__name__} does not take these arguments. Received: {arguments!r} "
             f"({error})."
         ) from error
 
 
+def _deserialized(config, base, known, kind):
+    """Returns the object of what `keras.saving.serialize_keras_object` returned."""
+    classes = {cls.__name__: cls for cls in known.values()}
+    try:
+        result = keras.saving.deserialize_keras_object(config, custom_objects=classes)
+    # Keras takes it for granted that a config is well-formed.
+    except (AttributeError, LookupError, OverflowError, TypeError) as error:
+        raise ValueError(
+            f"No {kind} can be made of this: with the key 'config', it must be what "
+            "`serialize` returns; without, arguments stand beside 'class_name'. "
+            f"Received: {config!r} ({error})."
+        ) from error
+    if not isinstance(result, base):
+        raise ValueError(
+            f"Expected the config of a {kind}. Received: {config!r}, which is a "
+            f"{type(result).__name__}."
+        )
+    return result
+
+
 def _class_named(name, known, kind):
     by_any_name = {**known, **{cls.__name__: cls for cls in known.values()}}
-    if name in by_any_name:
+    if isinstance(name, str) and name in by_any_name:
         return by_any_name[name]
     nearest = difflib.get_close_matches(str(name), by_any_name, n=1)
     hint = f" Did you mean {nearest[0]!r}?" if nearest else ""

@@ -3,6 +3,7 @@
 import keras
 
 import deq_keras
+from training.building import refusals
 from training.errors import InputError
 from training.phases import set_parts
 
@@ -22,18 +23,22 @@ def build_classifier(config, data, precision):
         precision: str. The dtype policy of all layers; logits are float32.
 
     Raises:
-        InputError: if the cell, solver, gradient or regulariser refuses an argument.
+        InputError: if the cell, solver, gradient or regulariser refuses an argument, or
+            a step or window is larger than what it goes over.
     """
     policy = keras.DTypePolicy(precision)
     pixels = keras.Input(data.image_shape, name="pixels")
-    features = _stem(normalization(data, policy)(pixels), config.stem, policy)
-    equilibrium = deq_keras.layers.DEQ(
-        _cell(config.cell, policy), dtype=policy, name="deq"
-    )
-    set_parts(equilibrium, config, "model")
-    features = equilibrium(features)
-    logits = _head(features, config.head, data.num_classes, policy)
-    return keras.Model(pixels, logits, name="classifier")
+    _check_fits("stem.strides", config.stem.strides, pixels)
+    with refusals("model"):
+        features = _stem(normalization(data, policy)(pixels), config.stem, policy)
+        equilibrium = deq_keras.layers.DEQ(
+            _cell(config.cell, policy), dtype=policy, name="deq"
+        )
+        set_parts(equilibrium, config, "model")
+        features = equilibrium(features)
+        _check_fits("head.pool_size", config.head.pool_size or 1, features)
+        logits = _head(features, config.head, data.num_classes, policy)
+        return keras.Model(pixels, logits, name="classifier")
 
 
 def normalization(data, policy):
@@ -92,6 +97,17 @@ def _schedule(config, warmup, total):
     )
 
 
+def _check_fits(name, size, features):
+    """Larger steps and windows than the map `(batch, height, width, channels)` leave
+    one position of it, or none."""
+    side = min(features.shape[1:3])
+    if size > side:
+        raise InputError(
+            f"`model.{name}` must be at most {side}, the side of what it goes over. "
+            f"Received: {name.rpartition('.')[2]}={size}."
+        )
+
+
 def _stem(features, config, policy):
     features = keras.layers.Conv2D(
         config.filters,
@@ -130,7 +146,5 @@ def _cell(config, policy):
         config = {"class_name": config}
     arguments = {key: value for key, value in config.items() if key != "class_name"}
     cls = _CELLS[config["class_name"].replace("_", "").lower()]
-    try:
+    with refusals("model.cell"):
         return cls(**arguments, dtype=policy, name="cell")
-    except (TypeError, ValueError) as error:
-        raise InputError(f"`model.cell`: {error}") from error

@@ -3,13 +3,12 @@
 import copy
 import dataclasses
 import pkgutil
-import re
-from pathlib import Path
 
-import yaml
-
+from training import plain_yaml
 from training.errors import InputError
-from training.validation import closest, from_mapping
+from training.plain_tree import MAX_KEY, plain
+from training.refusal import closest, received, shortened
+from training.validation import from_mapping
 
 # The dataclass of each experiment's config. Its module must not import TensorFlow.
 EXPERIMENTS = {
@@ -24,24 +23,8 @@ EXPERIMENTS = {
 }
 
 
-class _Loader(yaml.SafeLoader):
-    """Safe YAML that reads `1e-3` as a number and refuses repeated keys."""
-
-    def construct_mapping(self, node, deep=False):
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
-                line = node.start_mark.line + 1
-                raise InputError(f"The key `{key}` is given twice (line {line}).")
-        return super().construct_mapping(node, deep)
-
-
-# YAML 1.1 wants a dot in a float; everybody else does not.
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"[-+]?[0-9]+[eE][-+]?[0-9]+$"),
-    "-+0123456789",
-)
+# Far above every config, and soon read.
+_MAX_BYTES = 2**18
 
 
 def load(path, overrides=()):
@@ -64,19 +47,30 @@ def load(path, overrides=()):
 
 
 def read_yaml(path):
-    """Returns the mapping that a YAML file holds."""
+    """Returns the plain tree that a YAML file holds."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
-        mapping = yaml.load(text, _Loader)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, InputError) as error:
+        with open(path, "rb") as file:
+            content = file.read(_MAX_BYTES + 1)
+        return plain_yaml.parse(_text(content))
+    # Of these, ValueError is what a path or a text has that cannot be one.
+    except (OSError, ValueError) as error:
         raise InputError(f"Cannot read the config {path}: {error}") from error
-    if not isinstance(mapping, dict):
-        raise InputError(f"{path} must hold a mapping. Received: {mapping!r}.")
-    return mapping
+
+
+def _text(content):
+    if len(content) > _MAX_BYTES:
+        raise InputError(f"it is longer than {_MAX_BYTES} bytes, so it is no config.")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"it must be text in UTF-8. ({error})") from error
 
 
 def resolve(mapping, assignments=()):
     """Returns the dataclass of a plain mapping after `(path, value)` assignments."""
+    mapping = plain(mapping)
+    if not isinstance(mapping, dict):
+        raise InputError(f"A config must hold a mapping. {received('', mapping)}")
     cls = _schema(mapping.get("experiment"))
     config = from_mapping(cls, mapping)
     if assignments:
@@ -92,6 +86,11 @@ def to_mapping(config):
     return copy.deepcopy(dataclasses.asdict(config))
 
 
+def to_yaml(config):
+    """Returns the YAML text from which `load` makes the same config again."""
+    return plain_yaml.dump(to_mapping(config))
+
+
 def variant(config, name):
     """Returns the config of one of the variants: its values replaced, no variants.
 
@@ -103,25 +102,40 @@ def variant(config, name):
             f"There is no variant `{name}`.{closest(name, config.variants)} "
             f"Variants: {', '.join(config.variants)}."
         )
-    changes = config.variants[name] or {}
-    if not isinstance(changes, dict):
-        raise InputError(
-            f"`variants.{name}` must be a mapping of dotted paths to values. "
-            f"Received: {name}={changes!r}."
-        )
-    mapping = assign(to_mapping(config), changes.items())
-    mapping["variants"] = {name: {}}
+    changes = _changes(config, name)
     try:
+        mapping = assign(to_mapping(config), changes.items())
+        mapping["variants"] = {name: {}}
         return from_mapping(type(config), mapping)
     except InputError as error:
         raise InputError(f"variant `{name}`: {error}") from error
 
 
+def _changes(config, name):
+    changes = config.variants[name]
+    if changes is None:
+        return {}
+    if not isinstance(changes, dict):
+        raise InputError(
+            f"`variants.{name}` must be a mapping of dotted paths to values. "
+            f"{received(name, changes)}"
+        )
+    for path in changes:
+        if path.partition(".")[0] == "variants":
+            raise InputError(
+                f"`variants.{name}` cannot change the variants. Received: {path}."
+            )
+    return changes
+
+
 def assign(mapping, assignments):
-    """Returns `mapping` with values set at dotted paths.
+    """Returns `mapping`, which stays as it is, with values set at dotted paths.
 
     An argument may be set on an object that was given by name alone: `anderson`
     becomes `{class_name: anderson, ...}`.
+
+    Raises:
+        InputError: if there is no such place, or the result is no plain tree.
     """
     mapping = copy.deepcopy(mapping)
     for path, value in assignments:
@@ -134,7 +148,7 @@ def assign(mapping, assignments):
             node[_index(node, last, path)] = copy.deepcopy(value)
         else:
             node[last] = copy.deepcopy(value)
-    return mapping
+    return plain(mapping)
 
 
 def _descend(node, key, place):
@@ -145,14 +159,14 @@ def _descend(node, key, place):
     elif isinstance(node[key], str):
         node[key] = {"class_name": node[key]}
     if not isinstance(node[key], dict | list):
-        raise InputError(f"`{place}` has no parts. Received: {key}={node[key]!r}.")
+        raise InputError(f"`{place}` has no parts. {received(place, node[key])}")
     return node[key]
 
 
 def _index(node, key, place):
     if not key.isdecimal() or int(key) >= len(node):
         raise InputError(
-            f"`{place}` must be an index below {len(node)}. Received: {key!r}."
+            f"`{place}` must be an index below {len(node)}. Received: {shortened(key)}."
         )
     return int(key)
 
@@ -164,20 +178,25 @@ def parse_override(override):
         InputError: if it has another form.
     """
     path, equals, text = override.partition("=")
-    if not equals or not all(path.split(".")):
+    if not equals or not all(path.split(".")) or len(path) > MAX_KEY:
         raise InputError(
-            f"An override must have the form a.b=value. Received: {override!r}."
+            "An override must have the form a.b=value, with a path of at most "
+            f"{MAX_KEY} characters. Received: {shortened(override)}."
         )
     try:
-        return path, yaml.load(text, _Loader)
-    except yaml.YAMLError as error:
-        raise InputError(f"--set {override}: {error}") from error
+        return path, plain_yaml.parse(text)
+    except InputError as error:
+        raise InputError(f"--set {_start(override)}: {error}") from error
+
+
+def _start(text):
+    return text if len(text) <= MAX_KEY else f"{text[:MAX_KEY]}..."
 
 
 def _schema(name):
-    if name not in EXPERIMENTS:
+    if not isinstance(name, str) or name not in EXPERIMENTS:
         raise InputError(
             f"`experiment` must be one of {list(EXPERIMENTS)}. "
-            f"Received: experiment={name!r}.{closest(name, EXPERIMENTS)}"
+            f"{received('experiment', name)}{closest(name, EXPERIMENTS)}"
         )
     return pkgutil.resolve_name(EXPERIMENTS[name])

@@ -5,10 +5,14 @@ import itertools
 from typing import NamedTuple
 
 import deq_keras
+from training.building import refusals
 from training.errors import InputError
 from training.schema import INHERIT, PhaseConfig
 
 PARTS = ("solver", "gradient", "jacobian_regularizer")
+
+# Each makes the model anew.
+_MOST_RISES = 1000
 
 
 class PhaseSpan(NamedTuple):
@@ -54,8 +58,14 @@ def _spans_of_weights(span):
     increment = span.phase.jacobian_weight_increment
     if increment is None:
         return [span]
-    first, *later = span.epochs
-    rises = [epoch for epoch in later if epoch % increment.every_epochs == 0]
+    first, every = span.epochs.start, increment.every_epochs
+    rises = range((first // every + 1) * every, span.epochs.stop, every)
+    if len(rises) > _MOST_RISES:
+        raise InputError(
+            f"`{span.path}.jacobian_weight_increment.every_epochs` must be larger, so "
+            f"that the weight rises at most {_MOST_RISES} times. Received: "
+            f"every_epochs={every}, and {len(span.epochs)} epochs."
+        )
     bounds = [first, *rises, span.epochs.stop]
     return [
         PhaseSpan(_heavier(span, i * increment.amount), span.path, range(*epochs))
@@ -82,10 +92,8 @@ def _regularizer(span):
             "rises. Set the phase's jacobian_regularizer, or the increment to null. "
             "Received: jacobian_regularizer=None."
         )
-    try:
+    with refusals(f"{span.path}.jacobian_regularizer"):
         return deq_keras.regularizers.get(config)
-    except ValueError as error:
-        raise InputError(f"`{span.path}.jacobian_regularizer`: {error}") from error
 
 
 def set_parts(layer, config, path):
@@ -95,10 +103,8 @@ def set_parts(layer, config, path):
         InputError: if one of them refuses its arguments. The message names `path`.
     """
     for part in PARTS:
-        try:
+        with refusals(f"{path}.{part}"):
             setattr(layer, part, getattr(config, part))
-        except ValueError as error:
-            raise InputError(f"`{path}.{part}`: {error}") from error
 
 
 def equilibrium_layer(model):

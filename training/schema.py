@@ -1,42 +1,38 @@
 """What the config of a classification experiment may say, with all defaults."""
 
-from dataclasses import MISSING, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-SOLVERS = ("fixed_point_iteration", "anderson", "broyden")
-GRADIENTS = ("implicit", "neumann", "phantom", "unrolled")
-REGULARIZERS = ("contraction", "jacobian")
-CELLS = ("residual_block_cell",)
+from training.bounds import (
+    BATCH,
+    BUDGET,
+    COUNT,
+    EPOCHS,
+    FILTERS,
+    NAME,
+    NATURAL,
+    RATE,
+    SEED,
+    SIDE,
+    WINDOW,
+)
+from training.component_fields import (
+    cell_field,
+    gradient_field,
+    regularizer_field,
+    solver_field,
+)
+
 INHERIT = "inherit"
 
-_NUMBER = {"minimum": 1}
-_FRACTION = {"minimum": 0.0, "maximum": 1.0}
+# Schedules divide by it, in float32.
+_LEARNING_RATE = {"minimum": 1e-12, "maximum": 1e6}
 
 
-def _component(names, default=MISSING, nullable=False, arguments=None):
-    metadata = {
-        "component": names,
-        "nullable": nullable,
-        "arguments": arguments or {},
-    }
-    return field(default=default, metadata=metadata)
-
-
-def solver_field(default, *extra):
-    """Returns a dataclass field that holds a solver."""
-    return _component((*SOLVERS, *extra), default)
-
-
-def gradient_field(default, *extra):
-    """Returns a dataclass field that holds a gradient."""
-    adjoint = {"component": SOLVERS, "nullable": True}
-    names = (*GRADIENTS, *extra)
-    return _component(names, default, arguments={"solver": adjoint})
-
-
-def regularizer_field(default, *extra):
-    """Returns a dataclass field that holds a regulariser, or null."""
-    return _component((*REGULARIZERS, *extra), default, nullable=True)
+def variants_field(**default):
+    """Returns a dataclass field that holds name -> changes of each variant."""
+    metadata = {"non_empty": True, "max_items": 100, **NAME}
+    return field(metadata=metadata, **default)
 
 
 @dataclass(frozen=True)
@@ -52,7 +48,7 @@ class AugmentationConfig:
         horizontal_flip: whether half of the images are mirrored.
     """
 
-    crop_padding: int = field(default=0, metadata={"minimum": 0})
+    crop_padding: int = field(default=0, metadata={"minimum": 0, "maximum": 256})
     resized_crop: bool = False
     horizontal_flip: bool = False
 
@@ -80,12 +76,12 @@ class DataConfig:
 
     name: Literal["digits", "cifar10", "imagenet2012", "imagenette"] = "digits"
     directory: str | None = None
-    image_size: int | None = field(default=None, metadata=_NUMBER)
-    batch_size: int = field(default=64, metadata=_NUMBER)
-    evaluation_batch_size: int = field(default=256, metadata=_NUMBER)
-    validation_examples: int = field(default=0, metadata={"minimum": 0})
-    train_examples: int | None = field(default=None, metadata=_NUMBER)
-    test_examples: int | None = field(default=None, metadata=_NUMBER)
+    image_size: int | None = field(default=None, metadata=SIDE)
+    batch_size: int = field(default=64, metadata=BATCH)
+    evaluation_batch_size: int = field(default=256, metadata=BATCH)
+    validation_examples: int = field(default=0, metadata=NATURAL)
+    train_examples: int | None = field(default=None, metadata=COUNT)
+    test_examples: int | None = field(default=None, metadata=COUNT)
     augmentation: AugmentationConfig = AugmentationConfig()
 
 
@@ -93,9 +89,9 @@ class DataConfig:
 class StemConfig:
     """Convolution, batch normalisation and ReLU before the equilibrium layer."""
 
-    filters: int = field(default=24, metadata=_NUMBER)
-    kernel_size: int = field(default=3, metadata=_NUMBER)
-    strides: int = field(default=1, metadata=_NUMBER)
+    filters: int = field(default=24, metadata=FILTERS)
+    kernel_size: int = field(default=3, metadata=WINDOW)
+    strides: int = field(default=1, metadata=SIDE)
 
 
 @dataclass(frozen=True)
@@ -108,8 +104,8 @@ class HeadConfig:
         dropout_rate: of the pooled features.
     """
 
-    pool_size: int | None = field(default=2, metadata=_NUMBER)
-    dropout_rate: float = field(default=0.0, metadata={"minimum": 0.0, "maximum": 0.99})
+    pool_size: int | None = field(default=2, metadata=SIDE)
+    dropout_rate: float = field(default=0.0, metadata=RATE)
 
 
 @dataclass(frozen=True)
@@ -120,7 +116,7 @@ class ModelConfig:
     `{class_name: anderson, max_iter: 12}`.
     """
 
-    cell: Any = _component(CELLS)
+    cell: Any = cell_field()
     stem: StemConfig = StemConfig()
     solver: Any = solver_field("anderson")
     gradient: Any = gradient_field("implicit")
@@ -147,10 +143,14 @@ class OptimizerConfig:
 
     name: Literal["adam", "sgd"] = "adam"
     nesterov: bool = True
-    learning_rate: float = field(default=1e-3, metadata={"above": 0})
+    learning_rate: float = field(default=1e-3, metadata=_LEARNING_RATE)
     schedule: Literal["constant", "cosine", "poly"] = "cosine"
-    final_learning_rate: float = field(default=1e-6, metadata={"minimum": 0})
-    warmup_epochs: float = field(default=0.0, metadata={"minimum": 0})
+    final_learning_rate: float = field(
+        default=1e-6, metadata={"minimum": 0, "maximum": 1e6}
+    )
+    warmup_epochs: float = field(
+        default=0.0, metadata={"minimum": 0, "maximum": EPOCHS["maximum"]}
+    )
     weight_decay: float | None = field(default=None, metadata={"minimum": 0})
     clip_norm: float | None = field(default=None, metadata={"above": 0})
 
@@ -166,7 +166,7 @@ class WeightIncrementConfig:
         amount: by which it rises.
     """
 
-    every_epochs: int = field(metadata=_NUMBER)
+    every_epochs: int = field(metadata=EPOCHS)
     amount: float
 
 
@@ -181,8 +181,8 @@ class PhaseConfig:
             phase; null for not at all.
     """
 
-    epochs: int = field(metadata=_NUMBER)
-    name: str = "equilibrium"
+    epochs: int = field(metadata=EPOCHS)
+    name: str = field(default="equilibrium", metadata={"max_length": 64})
     solver: Any = solver_field(INHERIT, INHERIT)
     gradient: Any = gradient_field(INHERIT, INHERIT)
     jacobian_regularizer: Any = regularizer_field(INHERIT, INHERIT)
@@ -202,11 +202,10 @@ class EvaluationConfig:
 
     budgets: list[int] = field(
         default_factory=lambda: [1, 2, 3, 4, 5, 6, 7, 8, 12, 20, 30],
-        # Every evaluation has a place in the trace of a solve.
-        metadata={"non_empty": True, **_NUMBER, "maximum": 10_000},
+        metadata={"non_empty": True, **BUDGET},
     )
-    num_samples: int = field(default=128, metadata=_NUMBER)
-    max_iter: int = field(default=30, metadata=_NUMBER)
+    num_samples: int = field(default=128, metadata=BATCH)
+    max_iter: int = field(default=30, metadata=BUDGET)
 
 
 @dataclass(frozen=True)
@@ -227,17 +226,14 @@ class VariantsConfig:
     experiment: str
     model: Any
     phases: list[PhaseConfig] = field(metadata={"non_empty": True})
-    seed: int = field(default=0, metadata={"minimum": 0, "maximum": 2**31 - 1})
+    seed: int = field(default=0, metadata=SEED)
     precision: Literal["float32", "float64", "mixed_bfloat16", "mixed_float16"] = (
         "float32"
     )
     jit_compile: bool = False
     tensorboard: bool = True
     optimizer: OptimizerConfig = OptimizerConfig()
-    variants: dict[str, Any] = field(
-        default_factory=lambda: {"model": {}},
-        metadata={"non_empty": True, "pattern": r"[A-Za-z0-9][A-Za-z0-9_-]*"},
-    )
+    variants: dict[str, Any] = variants_field(default_factory=lambda: {"model": {}})
 
 
 @dataclass(frozen=True)

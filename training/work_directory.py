@@ -4,8 +4,6 @@ import contextlib
 import os
 from pathlib import Path
 
-import yaml
-
 from training import config as configs
 from training import directory_lock
 from training.atomic_file import is_partial, remove_partial, write_text
@@ -107,7 +105,7 @@ class WorkDirectory:
 
     def _begin(self):
         _check_empty(self.path)  # Once more: nobody held it when it was chosen.
-        text = yaml.safe_dump(configs.to_mapping(self.config), sort_keys=False)
+        text = configs.to_yaml(self.config)
         write_text(self.path / _CONFIG, text)
         self._is_new = False
 

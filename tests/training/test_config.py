@@ -45,7 +45,7 @@ def test_resolved_mapping_resolves_to_the_same(tmp_path):
         ({"phases": [{"epochs": 0}]}, ["an integer >= 1", "epochs=0"]),
         ({"phases": [{"epochs": 1.5}]}, ["an integer >= 1", "epochs=1.5"]),
         ({"phases": [{"epochs": True}]}, ["an integer >= 1", "epochs=True"]),
-        ({"optimizer": {"learning_rate": 0}}, ["a number > 0", "learning_rate=0"]),
+        ({"optimizer": {"learning_rate": 0}}, ["a number >= 1e-12", "learning_rate=0"]),
         ({"optimizer": {"learning_rate": "fast"}}, ["learning_rate='fast'"]),
         ({"optimizer": {"clip_norm": -1}}, ["a number > 0, or null", "clip_norm=-1"]),
         ({"precision": "float23"}, ["`precision`", "Did you mean `float32`?"]),
@@ -94,18 +94,18 @@ def test_refuses_unknown_parts_of_the_model(small, part, value, words):
 
 def test_names_of_parts_are_those_of_the_library(small):
     from deq_keras import gradients, layers, regularizers, solvers
-    from training import schema
+    from training import component_fields
 
-    for name in schema.SOLVERS:
+    for name in component_fields.SOLVERS:
         assert isinstance(solvers.get(name), solvers.FixedPointSolver)
-    assert len(schema.SOLVERS) == len(solvers.ALL_OBJECTS)
-    for name in schema.GRADIENTS:
+    assert len(component_fields.SOLVERS) == len(solvers.ALL_OBJECTS)
+    for name in component_fields.GRADIENTS:
         assert isinstance(gradients.get(name), gradients.EquilibriumGradient)
-    assert len(schema.GRADIENTS) == len(gradients.ALL_OBJECTS)
-    for name in schema.REGULARIZERS:
+    assert len(component_fields.GRADIENTS) == len(gradients.ALL_OBJECTS)
+    for name in component_fields.REGULARIZERS:
         assert regularizers.get(name) is not None
-    assert len(schema.REGULARIZERS) == len(regularizers.ALL_OBJECTS)
-    for name in schema.CELLS:
+    assert len(component_fields.REGULARIZERS) == len(regularizers.ALL_OBJECTS)
+    for name in component_fields.CELLS:
         assert hasattr(layers, name.title().replace("_", ""))
 
 

@@ -3,7 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from training.schema import GRADIENTS, REGULARIZERS, SOLVERS, OptimizerConfig
+from training.bounds import BATCH, BUDGET, EPOCHS, NAME, SEED, WIDTH
+from training.component_fields import gradient_field, regularizer_field, solver_field
+from training.schema import OptimizerConfig, variants_field
 
 TASKS = (
     "digits_pooled",
@@ -14,9 +16,8 @@ TASKS = (
 )
 LAYER_DEFAULT = "default"
 
-_GRADIENTS = (LAYER_DEFAULT, *GRADIENTS)
-_REGULARIZERS = (LAYER_DEFAULT, *REGULARIZERS)
-_COUNT = {"minimum": 1}
+# They are held in memory, a sequence of one-hot symbols the largest of them.
+_DRAWN = {"minimum": 1, "maximum": 1_000_000}
 
 
 @dataclass(frozen=True)
@@ -30,22 +31,9 @@ class EquilibriumConfig:
             none.
     """
 
-    solver: Any = field(
-        default=LAYER_DEFAULT,
-        metadata={"component": (LAYER_DEFAULT, *SOLVERS), "nullable": False},
-    )
-    gradient: Any = field(
-        default=LAYER_DEFAULT,
-        metadata={
-            "component": _GRADIENTS,
-            "nullable": False,
-            "arguments": {"solver": {"component": SOLVERS, "nullable": True}},
-        },
-    )
-    jacobian_regularizer: Any = field(
-        default=LAYER_DEFAULT,
-        metadata={"component": _REGULARIZERS, "nullable": True},
-    )
+    solver: Any = solver_field(LAYER_DEFAULT, LAYER_DEFAULT)
+    gradient: Any = gradient_field(LAYER_DEFAULT, LAYER_DEFAULT)
+    jacobian_regularizer: Any = regularizer_field(LAYER_DEFAULT, LAYER_DEFAULT)
 
 
 @dataclass(frozen=True)
@@ -68,11 +56,11 @@ class TaskConfig:
     """
 
     name: Literal[TASKS]
-    units: int = field(metadata=_COUNT)
-    epochs: int = field(metadata=_COUNT)
-    batch_size: int = field(default=64, metadata=_COUNT)
-    train_examples: int | None = field(default=None, metadata=_COUNT)
-    test_examples: int | None = field(default=None, metadata=_COUNT)
+    units: int = field(metadata=WIDTH)
+    epochs: int = field(metadata=EPOCHS)
+    batch_size: int = field(default=64, metadata=BATCH)
+    train_examples: int | None = field(default=None, metadata=_DRAWN)
+    test_examples: int | None = field(default=None, metadata=_DRAWN)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
 
 
@@ -87,9 +75,9 @@ class MeasurementConfig:
         max_iter: iterations that find the spectral radius.
     """
 
-    long_budget: int = field(default=30, metadata=_COUNT)
-    num_samples: int = field(default=64, metadata=_COUNT)
-    max_iter: int = field(default=60, metadata=_COUNT)
+    long_budget: int = field(default=30, metadata=BUDGET)
+    num_samples: int = field(default=64, metadata=BATCH)
+    max_iter: int = field(default=60, metadata=BUDGET)
 
 
 @dataclass(frozen=True)
@@ -108,13 +96,11 @@ class DefaultsConfig:
 
     experiment: Literal["defaults"]
     tasks: list[TaskConfig] = field(metadata={"non_empty": True})
-    variants: dict[str, Any] = field(
-        metadata={"non_empty": True, "pattern": r"[A-Za-z0-9][A-Za-z0-9_-]*"}
-    )
-    reference: str
+    variants: dict[str, Any] = variants_field()
+    reference: str = field(metadata={"max_length": NAME["max_length"]})
     seeds: list[int] = field(
         default_factory=lambda: [0, 1, 2],
-        metadata={"non_empty": True, "minimum": 0, "maximum": 2**31 - 1},
+        metadata={"non_empty": True, "distinct": True, **SEED},
     )
     equilibrium: EquilibriumConfig = EquilibriumConfig()
     measurement: MeasurementConfig = MeasurementConfig()

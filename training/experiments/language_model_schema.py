@@ -3,15 +3,13 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from training.schema import (
-    VariantsConfig,
-    gradient_field,
-    regularizer_field,
-    solver_field,
-)
+from training.bounds import BATCH, BUDGET, COUNT, LAYERS, RATE, WIDTH
+from training.component_fields import gradient_field, regularizer_field, solver_field
+from training.schema import VariantsConfig
 
-_POSITIVE = {"minimum": 1}
-_RATE = {"minimum": 0.0, "maximum": 0.99}
+# Tokens of a segment: attention holds a number for every pair of them.
+_LENGTH = {"minimum": 1, "maximum": 2**16}
+_VOCABULARY = {"minimum": 1, "maximum": 10_000_000}
 
 
 @dataclass(frozen=True)
@@ -40,25 +38,25 @@ class TextConfig:
     source: Literal["embedded", "file", "directory", "lm1b", "wiki40b"] = "embedded"
     path: str | None = None
     tokens: Literal["character", "word", "subword", "byte"] = "character"
-    vocabulary_size: int | None = field(default=None, metadata=_POSITIVE)
+    vocabulary_size: int | None = field(default=None, metadata=_VOCABULARY)
     lower_case: bool = False
-    minimum_count: int = field(default=1, metadata=_POSITIVE)
+    minimum_count: int = field(default=1, metadata=COUNT)
     validation_fraction: float = field(
         default=0.1, metadata={"above": 0.0, "maximum": 0.9}
     )
-    max_examples: int | None = field(default=None, metadata=_POSITIVE)
-    batch_size: int = field(default=12, metadata=_POSITIVE)
-    length: int = field(default=64, metadata=_POSITIVE)
-    steps_per_epoch: int | None = field(default=None, metadata=_POSITIVE)
-    evaluation_batch_size: int = field(default=16, metadata=_POSITIVE)
-    evaluation_length: int = field(default=64, metadata=_POSITIVE)
+    max_examples: int | None = field(default=None, metadata=COUNT)
+    batch_size: int = field(default=12, metadata=BATCH)
+    length: int = field(default=64, metadata=_LENGTH)
+    steps_per_epoch: int | None = field(default=None, metadata=COUNT)
+    evaluation_batch_size: int = field(default=16, metadata=BATCH)
+    evaluation_length: int = field(default=64, metadata=_LENGTH)
 
 
 @dataclass(frozen=True)
 class ExplicitConfig:
     """Arguments of `ExplicitTransformerBackbone`; see there."""
 
-    num_layers: int = field(metadata=_POSITIVE)
+    num_layers: int = field(metadata=LAYERS)
     weight_tied: bool = False
     recompute: bool = False
 
@@ -72,17 +70,19 @@ class TransformerConfig:
             `gradient` and `jacobian_regularizer` then mean nothing.
     """
 
-    hidden_dim: int = field(metadata=_POSITIVE)
-    num_heads: int = field(metadata=_POSITIVE)
-    intermediate_dim: int = field(metadata=_POSITIVE)
-    embedding_dim: int | None = field(default=None, metadata=_POSITIVE)
-    cutoffs: list[int] = field(default_factory=list, metadata=_POSITIVE)
-    div_val: int = field(default=1, metadata=_POSITIVE)
+    hidden_dim: int = field(metadata=WIDTH)
+    num_heads: int = field(metadata=WIDTH)
+    intermediate_dim: int = field(metadata=WIDTH)
+    embedding_dim: int | None = field(default=None, metadata=WIDTH)
+    cutoffs: list[int] = field(
+        default_factory=list, metadata={"max_items": 16, **_VOCABULARY}
+    )
+    div_val: int = field(default=1, metadata=WIDTH)
     normalize_first: bool = False
-    memory_length: int = field(default=0, metadata={"minimum": 0})
-    local_size: int | None = field(default=None, metadata=_POSITIVE)
-    dropout: float = field(default=0.0, metadata=_RATE)
-    attention_dropout: float = field(default=0.0, metadata=_RATE)
+    memory_length: int = field(default=0, metadata={**_LENGTH, "minimum": 0})
+    local_size: int | None = field(default=None, metadata=_LENGTH)
+    dropout: float = field(default=0.0, metadata=RATE)
+    attention_dropout: float = field(default=0.0, metadata=RATE)
     weight_normalization: bool = True
     explicit: ExplicitConfig | None = None
     solver: Any = solver_field("anderson")
@@ -105,11 +105,11 @@ class BudgetConfig:
 
     budgets: list[int] = field(
         default_factory=lambda: [2, 4, 6, 8, 12, 20, 30],
-        metadata={"non_empty": True, **_POSITIVE},
+        metadata={"non_empty": True, **BUDGET},
     )
-    every_epochs: int = field(default=1, metadata=_POSITIVE)
-    num_samples: int = field(default=8, metadata=_POSITIVE)
-    max_iter: int = field(default=30, metadata=_POSITIVE)
+    every_epochs: int = field(default=1, metadata=COUNT)
+    num_samples: int = field(default=8, metadata=BATCH)
+    max_iter: int = field(default=30, metadata=BUDGET)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import keras
 
 from deq_keras import models
+from training.building import refusals
 from training.errors import InputError
 
 
@@ -13,7 +14,7 @@ def build_backbone(config, image_shape, precision, **arguments):
         InputError: if the model refuses an argument, or the weights are not those of
             such a model.
     """
-    try:
+    with refusals("model"):
         backbone = models.MDEQBackbone(
             config.filters,
             expansion=config.expansion,
@@ -31,8 +32,6 @@ def build_backbone(config, image_shape, precision, **arguments):
             dtype=keras.DTypePolicy(precision),
             **arguments,
         )
-    except (TypeError, ValueError) as error:
-        raise InputError(f"`model`: {error}") from error
     if config.initial_weights is not None:
         _start_from(backbone, config.initial_weights)
     return backbone
@@ -53,7 +52,8 @@ def _start_from(backbone, path):
     try:
         weights = keras.models.load_model(path, compile=False).backbone.get_weights()
         backbone.set_weights(weights)
-    except (AttributeError, OSError, ValueError) as error:
+    # A damaged archive raises whatever the library raises that reads the damage.
+    except Exception as error:
         raise InputError(
             "`model.initial_weights` must be a .keras file of an MDEQ with the same "
             f"backbone. Received: initial_weights={path!r}. ({error})"

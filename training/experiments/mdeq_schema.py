@@ -3,14 +3,11 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from training.schema import (
-    ClassificationConfig,
-    gradient_field,
-    regularizer_field,
-    solver_field,
-)
+from training.bounds import FILTERS, RATE
+from training.component_fields import gradient_field, regularizer_field, solver_field
+from training.schema import ClassificationConfig
 
-_POSITIVE = {"minimum": 1}
+_SCALES = {"max_items": 8, **FILTERS}
 
 
 @dataclass(frozen=True)
@@ -25,7 +22,7 @@ class ExplicitNetworkConfig:
     """
 
     network: Literal["resnet_18", "resnet_101", "densenet_121"]
-    upsampling: int = field(default=1, metadata=_POSITIVE)
+    upsampling: int = field(default=1, metadata={"minimum": 1, "maximum": 32})
 
 
 @dataclass(frozen=True)
@@ -37,11 +34,11 @@ class MDEQBackboneConfig:
             starts from; null draws them.
     """
 
-    filters: list[int] = field(metadata={"non_empty": True, **_POSITIVE})
-    expansion: float = field(default=5, metadata={"above": 0})
-    groups: int = field(default=8, metadata=_POSITIVE)
-    num_downsamplings: int = field(default=2, metadata={"minimum": 0})
-    dropout: float = field(default=0.0, metadata={"minimum": 0.0, "maximum": 0.99})
+    filters: list[int] = field(metadata={"non_empty": True, **_SCALES})
+    expansion: float = field(default=5, metadata={"above": 0, "maximum": 1000})
+    groups: int = field(default=8, metadata=FILTERS)
+    num_downsamplings: int = field(default=2, metadata={"minimum": 0, "maximum": 16})
+    dropout: float = field(default=0.0, metadata=RATE)
     weight_normalization: bool = True
     block_affine: bool = True
     fuse_affine: bool = True
@@ -62,8 +59,8 @@ class MDEQConfig(MDEQBackboneConfig):
         explicit: an explicit network instead of all this.
     """
 
-    head_filters: list[int] = field(default_factory=list, metadata=_POSITIVE)
-    final_filters: int = field(default=200, metadata=_POSITIVE)
+    head_filters: list[int] = field(default_factory=list, metadata=_SCALES)
+    final_filters: int = field(default=200, metadata=FILTERS)
     explicit: ExplicitNetworkConfig | None = None
 
 

@@ -3,10 +3,15 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from training.bounds import BATCH, COUNT, NATURAL, SIDE, WINDOW
+from training.errors import InputError
 from training.experiments.mdeq_schema import MDEQBackboneConfig
 from training.schema import EvaluationConfig, VariantsConfig
 
-_POSITIVE = {"minimum": 1}
+_SIZE = {"num_items": 2, **SIDE}
+
+# Of the shapes, which are held in memory.
+_MOST_PIXELS = 2**28
 
 
 @dataclass(frozen=True)
@@ -50,14 +55,24 @@ class SegmentationDataConfig:
 
     name: Literal["shapes", "cityscapes"] = "shapes"
     directory: str | None = None
-    image_size: list[int] | None = field(default=None, metadata=_POSITIVE)
-    crop_size: list[int] | None = field(default=None, metadata=_POSITIVE)
-    batch_size: int = field(default=8, metadata=_POSITIVE)
-    evaluation_batch_size: int = field(default=8, metadata=_POSITIVE)
-    train_examples: int | None = field(default=None, metadata=_POSITIVE)
-    validation_examples: int | None = field(default=None, metadata=_POSITIVE)
-    test_examples: int | None = field(default=None, metadata=_POSITIVE)
+    image_size: list[int] | None = field(default=None, metadata=_SIZE)
+    crop_size: list[int] | None = field(default=None, metadata=_SIZE)
+    batch_size: int = field(default=8, metadata=BATCH)
+    evaluation_batch_size: int = field(default=8, metadata=BATCH)
+    train_examples: int | None = field(default=None, metadata=COUNT)
+    validation_examples: int | None = field(default=None, metadata=COUNT)
+    test_examples: int | None = field(default=None, metadata=COUNT)
     augmentation: SegmentationAugmentationConfig = SegmentationAugmentationConfig()
+
+    def __post_init__(self):
+        height, width = self.image_size or (64, 128)
+        num_examples = (self.train_examples or 256) + (self.test_examples or 64)
+        if self.name == "shapes" and num_examples * height * width > _MOST_PIXELS:
+            raise InputError(
+                "`data` must have smaller or fewer images: the shapes are held in "
+                f"memory, at most {_MOST_PIXELS} pixels. Received: {num_examples} "
+                f"images of {height} x {width} pixels."
+            )
 
 
 @dataclass(frozen=True)
@@ -69,7 +84,7 @@ class MDEQSegmenterConfig(MDEQBackboneConfig):
         batch_norm_momentum: of stem and head.
     """
 
-    kernel_size: int = field(default=1, metadata=_POSITIVE)
+    kernel_size: int = field(default=1, metadata=WINDOW)
     batch_norm_momentum: float = field(
         default=0.99, metadata={"minimum": 0.0, "maximum": 0.9999}
     )
@@ -85,7 +100,7 @@ class HardExamplesConfig:
     """
 
     threshold: float = field(default=0.9, metadata={"above": 0.0, "maximum": 1.0})
-    keep: int = field(default=131072, metadata={"minimum": 0})
+    keep: int = field(default=131072, metadata=NATURAL)
 
 
 @dataclass(frozen=True)
@@ -102,9 +117,9 @@ class SegmentationEvaluationConfig(EvaluationConfig):
             classes in colour, at the largest of the budgets.
     """
 
-    window: list[int] | None = field(default=None, metadata=_POSITIVE)
-    stride: list[int] | None = field(default=None, metadata=_POSITIVE)
-    num_overlays: int = field(default=4, metadata={"minimum": 0})
+    window: list[int] | None = field(default=None, metadata=_SIZE)
+    stride: list[int] | None = field(default=None, metadata=_SIZE)
+    num_overlays: int = field(default=4, metadata=NATURAL)
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from training.schema import GRADIENTS, SOLVERS, OptimizerConfig
-
-_COUNT = {"minimum": 1}
+from training.bounds import BATCH, BUDGET, DRAWN, EPOCHS, SEED, WIDTH
+from training.component_fields import SOLVERS, gradient_field, solver_field
+from training.schema import OptimizerConfig
 
 
 @dataclass(frozen=True)
@@ -22,11 +22,11 @@ class TargetConfig:
         batch_size: of a training step.
     """
 
-    train_examples: int = field(default=4096, metadata=_COUNT)
-    validation_examples: int = field(default=1000, metadata=_COUNT)
-    limit: float = field(default=2.0, metadata={"above": 0})
-    noise: float = field(default=0.05, metadata={"minimum": 0})
-    batch_size: int = field(default=256, metadata=_COUNT)
+    train_examples: int = field(default=4096, metadata=DRAWN)
+    validation_examples: int = field(default=1000, metadata=DRAWN)
+    limit: float = field(default=2.0, metadata={"above": 0, "maximum": 1e6})
+    noise: float = field(default=0.05, metadata={"minimum": 0, "maximum": 1e6})
+    batch_size: int = field(default=256, metadata=BATCH)
 
 
 @dataclass(frozen=True)
@@ -39,18 +39,9 @@ class ScalarModelConfig:
         gradient: name of a gradient, alone or with arguments.
     """
 
-    units: int = field(default=50, metadata=_COUNT)
-    solver: Any = field(
-        default="anderson", metadata={"component": SOLVERS, "nullable": False}
-    )
-    gradient: Any = field(
-        default="implicit",
-        metadata={
-            "component": GRADIENTS,
-            "nullable": False,
-            "arguments": {"solver": {"component": SOLVERS, "nullable": True}},
-        },
-    )
+    units: int = field(default=50, metadata=WIDTH)
+    solver: Any = solver_field("anderson")
+    gradient: Any = gradient_field("implicit")
 
 
 @dataclass(frozen=True)
@@ -67,9 +58,9 @@ class MeasurementConfig:
 
     solvers: list[Literal["fixed_point_iteration", "anderson", "broyden"]] = field(
         default_factory=lambda: list(SOLVERS),
-        metadata={"non_empty": True},
+        metadata={"non_empty": True, "distinct": True},
     )
-    max_iter: int = field(default=100, metadata=_COUNT)
+    max_iter: int = field(default=100, metadata=BUDGET)
     tol: float = field(default=1e-3, metadata={"minimum": 0})
 
 
@@ -84,14 +75,14 @@ class FigureConfig:
         evaluations: length of a trajectory.
     """
 
-    seed: int = field(default=0, metadata={"minimum": 0})
+    seed: int = field(default=0, metadata=SEED)
     slices: list[float] = field(
         default_factory=lambda: [1.0, 0.5, -1.9], metadata={"non_empty": True}
     )
     solver: Literal["fixed_point_iteration", "anderson", "broyden"] = (
         "fixed_point_iteration"
     )
-    evaluations: int = field(default=12, metadata=_COUNT)
+    evaluations: int = field(default=12, metadata={"minimum": 1, "maximum": 1000})
 
 
 @dataclass(frozen=True)
@@ -106,14 +97,14 @@ class SyntheticConfig:
     """
 
     experiment: Literal["synthetic"]
-    epochs: int = field(metadata=_COUNT)
+    epochs: int = field(metadata=EPOCHS)
     weights: list[float] = field(
         default_factory=lambda: [0.0, 2.0, 4.0],
-        metadata={"non_empty": True, "minimum": 0},
+        metadata={"non_empty": True, "distinct": True, "minimum": 0},
     )
     seeds: list[int] = field(
         default_factory=lambda: [0, 1, 2, 3, 4],
-        metadata={"non_empty": True, "minimum": 0, "maximum": 2**31 - 1},
+        metadata={"non_empty": True, "distinct": True, **SEED},
     )
     data: TargetConfig = TargetConfig()
     model: ScalarModelConfig = ScalarModelConfig()

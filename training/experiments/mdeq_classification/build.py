@@ -5,6 +5,7 @@ import keras_hub
 
 from deq_keras import models
 from training.build import normalization
+from training.building import refusals
 from training.errors import InputError
 from training.experiments.mdeq_backbone import build_backbone, converter
 
@@ -27,7 +28,7 @@ def build_mdeq(config, data, precision):
             "Received: head_filters=[]."
         )
     backbone = build_backbone(config, data.image_shape, precision)
-    try:
+    with refusals("model"):
         return models.MDEQImageClassifier(
             backbone,
             data.num_classes,
@@ -35,8 +36,6 @@ def build_mdeq(config, data, precision):
             config.final_filters,
             preprocessor=models.MDEQImageClassifierPreprocessor(converter(data)),
         )
-    except (TypeError, ValueError) as error:
-        raise InputError(f"`model`: {error}") from error
 
 
 def build_explicit(config, data, precision):

@@ -1,6 +1,7 @@
 """Makes a multiscale DEQ for segmentation, and its loss, from a config."""
 
 from deq_keras import models
+from training.building import refusals
 from training.errors import InputError
 from training.experiments.mdeq_backbone import build_backbone, converter
 from training.experiments.mdeq_segmentation.loss import (
@@ -29,15 +30,13 @@ def build_segmenter(config, data):
         config.precision,
         batch_norm_momentum=config.model.batch_norm_momentum,
     )
-    try:
+    with refusals("model"):
         return models.MDEQImageSegmenter(
             backbone,
             len(data.classes),
             config.model.kernel_size,
             preprocessor=models.MDEQImageSegmenterPreprocessor(converter(data)),
         )
-    except (TypeError, ValueError) as error:
-        raise InputError(f"`model`: {error}") from error
 
 
 def build_loss(config, data):

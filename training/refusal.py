@@ -1,0 +1,68 @@
+"""How a config is refused: where, what was expected, what was received, what is near.
+
+Values and paths are cut to a length that a terminal holds.
+"""
+
+import difflib
+import reprlib
+
+from training.errors import InputError
+
+_LONGEST_PATH = 200
+_LONGEST_INTEGER = 10**30
+
+
+class _Shortener(reprlib.Repr):
+    """`repr` of a few hundred characters, whatever the value."""
+
+    def __init__(self):
+        super().__init__()
+        self.maxlevel, self.maxlist, self.maxdict = 3, 12, 6
+        self.maxstring = self.maxother = 80
+
+    def repr_int(self, value, level):
+        # Python itself refuses to write out integers of more than 4300 digits.
+        if abs(value) < _LONGEST_INTEGER:
+            return repr(value)
+        sign = "a negative" if value < 0 else "an"
+        return f"{sign} integer of about {value.bit_length() * 0.30103:.0f} digits"
+
+
+_shortener = _Shortener()
+
+
+def shortened(value):
+    """Returns the `repr` of a value, its middle left out where it is long."""
+    return _shortener.repr(value)
+
+
+def received(path, value):
+    """Returns "Received: name=value." with the last name of a dotted path."""
+    *parents, last = path.split(".")
+    name = f"{parents[-1]}.{last}" if parents and last.isdecimal() else last
+    return f"Received: {name or 'config'}={shortened(value)}."
+
+
+def place(path):
+    """Returns how a message names a place in the config."""
+    if len(path) > _LONGEST_PATH:
+        path = f"{path[:_LONGEST_PATH]}..."
+    return f"`{path}`" if path else "The config"
+
+
+def fail(path, expected, value, hint=""):
+    """Raises `InputError` for a value that is not as expected."""
+    raise InputError(f"{place(path)} must be {expected}. {received(path, value)}{hint}")
+
+
+def join(path, key):
+    """Returns the dotted path of a part."""
+    return f"{path}.{key}" if path else str(key)
+
+
+def closest(name, names):
+    """Returns " Did you mean ...?" for the nearest valid name, or nothing."""
+    if not isinstance(name, str):
+        return ""
+    matches = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
+    return f" Did you mean `{matches[0]}`?" if matches else ""

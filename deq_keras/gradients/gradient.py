@@ -33,10 +33,12 @@ class EquilibriumGradient:
         """Returns the equilibrium of `fn` with a gradient attached.
 
         Args:
-            fn: function `(state, injection) -> state`. Tensors that it captures get
+            fn: function `(state, injection) -> state`, or a
+                `deq_keras.faults.SampleFunction` of one. Tensors that it captures get
                 their gradients too.
             initial_state: nest of floating-point tensors `(batch, ...)`. Gets no
-                gradient: an equilibrium does not depend on where its search began.
+                gradient, but of `UnrolledGradient`: where a search that arrives began,
+                the equilibrium near it does not change.
             injection: nest of tensors, constant during the solve.
             solver: a `FixedPointSolver` for the forward solve.
             record_adjoint: optional function, called in the backward pass with the

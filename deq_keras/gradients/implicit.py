@@ -21,8 +21,8 @@ class ImplicitGradient(EquilibriumGradient):
 
         y = (df/dz)^T y + c        with df/dz at z*,
 
-    and back-propagates y through one evaluation of f. Memory does not grow with the
-    number of forward evaluations. In compiled steps, that is: in eager mode
+    and back-propagates y through one evaluation of f. In compiled steps memory grows by
+    what the solver stores, not with the number of forward evaluations; in eager mode
     TensorFlow's tape records the loops as well.
 
     The gradient is that of the exact equilibrium. Where the forward solve stopped far

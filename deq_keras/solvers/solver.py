@@ -13,6 +13,8 @@ from deq_keras.structure import StateStructure
 # It is far below any scale that matters, because the adjoint of a mean loss is small.
 _TINY_NORM = 1e-12
 
+_INT32 = 2**31 - 1
+
 
 class Evaluation(NamedTuple):
     """One evaluation of f, as matrices.
@@ -54,8 +56,8 @@ class FixedPointSolver:
     `step`.
 
     Samples are independent: a sample that converged or turned non-finite is frozen,
-    and its answer does not depend on the others in its batch. (The reference stops,
-    and picks the best iterate, for the whole batch at once.) Nothing raises in a
+    and its answer does not depend on the other samples in its batch. (The reference
+    stops, and picks the best iterate, for the whole batch at once.) Nothing raises in a
     graph because a solve did not converge; the status says so.
 
     Args:
@@ -89,7 +91,7 @@ class FixedPointSolver:
             fn: function from a state to a state of the same structure, shapes and
                 dtypes. A state is a nest of floating-point tensors `(batch, ...)`.
             initial_state: the state to start from.
-            max_iter: int >= 1 or an int32 scalar tensor (a new value needs no
+            max_iter: int >= 1 or an integer scalar tensor (a new value needs no
                 retracing; values below 1 count as 1). `None`: as constructed.
             tol: float >= 0 or a scalar tensor. `None`: as constructed.
             seed: int32 tensor of shape `(2,)` that draws by how much, of 0 to
@@ -279,12 +281,13 @@ def _filled(matrix, value, dtype):
 
 def _checked_max_iter(max_iter):
     if tf.is_tensor(max_iter):
-        return tf.cast(max_iter, tf.int32)
+        # A wider integer would wrap around to a budget of nothing.
+        return tf.cast(tf.minimum(max_iter, min(max_iter.dtype.max, _INT32)), tf.int32)
     is_int = isinstance(max_iter, numbers.Integral) and not isinstance(max_iter, bool)
-    if not is_int or max_iter < 1:
+    if not is_int or not 1 <= max_iter <= _INT32:
         raise ValueError(
-            "`max_iter` is the budget of function evaluations and must be an int of at "
-            f"least 1. Received: max_iter={max_iter!r}."
+            "`max_iter` is the budget of function evaluations and must be an int from "
+            f"1 to {_INT32}. Received: max_iter={max_iter!r}."
         )
     return int(max_iter)
 

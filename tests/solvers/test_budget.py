@@ -95,6 +95,18 @@ def test_budgets_mean_the_same_as_ints_and_as_tensors(solver_class, regime, max_
     np.testing.assert_array_equal(expected.value, constructed.value)
 
 
+def test_budgets_of_any_integer_type(solver_class):
+    with pytest.raises(ValueError, match="from 1 to 2147483647"):
+        solver_class(max_iter=3_000_000_000)
+    solver = solver_class()
+    with pytest.raises(ValueError, match="from 1 to 2147483647"):
+        solver.solve(lambda z: 0.5 * z, tf.ones((1, 1)), max_iter=2**31)
+    for dtype in (tf.int64, tf.int32, tf.int16):
+        budget = tf.constant(40, dtype)
+        solution = solver.solve(lambda z: 0.5 * z + 1, tf.ones((1, 1)), budget)
+        assert solution.status[0] == solvers.CONVERGED
+
+
 def test_a_seed_draws_the_budget(solver_class, regime):
     problem = ZOO["tanh"]()
     solver = solver_class(max_iter=5, tol=0.0, max_iter_jitter=2)

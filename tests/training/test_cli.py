@@ -224,7 +224,7 @@ def test_unfinished_run_has_no_model(tmp_path, small, capsys):
 
 def test_diverged_training_has_status_1(config_file, tmp_path, capsys):
     arguments = ["train", str(config_file), "--work-dir", str(tmp_path / "run")]
-    overrides = ["optimizer.name=sgd", "optimizer.learning_rate=1e38"]
+    overrides = ["optimizer.name=sgd", "optimizer.learning_rate=1e6"]
     for override in [*overrides, "optimizer.schedule=constant"]:
         arguments += ["--set", override]
     assert main(arguments) == 1

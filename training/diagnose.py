@@ -27,9 +27,10 @@ def diagnose(layer, encode, batches, max_iter):
             the quantiles over samples of the smallest residual so far.
         `evaluations`, `residual`, `converged`: means of a solve to the tolerance of the
             layer's solver with at most `max_iter` evaluations.
-        `spectral_radius`: dict of `mean`, the quantiles, and `converged`, the share of
-            samples for which the estimate is reliable; at the best iterate of the solve
-            without a tolerance.
+        `spectral_radius`: dict of `mean` and the quantiles over the samples for which
+            the estimate is reliable, `None` if there are none, and `converged`, the
+            share of those samples; at the best iterate of the solve without a
+            tolerance.
     """
 
     @tf.function(reduce_retracing=True)
@@ -57,11 +58,9 @@ def diagnose(layer, encode, batches, max_iter):
     return {
         "residual_quantiles": _residual_quantiles(samples["trace"]),
         **{name: float(samples[name].mean()) for name in means},
-        "spectral_radius": {
-            "mean": float(samples["radius"].mean()),
-            **_quantiles(samples["radius"]),
-            "converged": float(samples["radius_converged"].mean()),
-        },
+        "spectral_radius": _radius_statistics(
+            samples["radius"], samples["radius_converged"]
+        ),
     }
 
 
@@ -82,5 +81,19 @@ def _residual_quantiles(trace):
     ]
 
 
+def _radius_statistics(radii, converged):
+    found = radii[converged]
+    numbers = {"mean": float(found.mean()), **_quantiles(found)} if found.size else {}
+    names = ("mean", *map(_name, QUANTILES))
+    return {
+        **{name: numbers.get(name) for name in names},
+        "converged": float(converged.mean()),
+    }
+
+
 def _quantiles(values):
-    return {f"q{100 * q:.0f}": float(np.quantile(values, q)) for q in QUANTILES}
+    return {_name(q): float(np.quantile(values, q)) for q in QUANTILES}
+
+
+def _name(quantile):
+    return f"q{100 * quantile:.0f}"

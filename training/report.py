@@ -93,22 +93,38 @@ def _score_table(evaluations, score):
 
 
 def _diagnosis_table(diagnoses):
-    rows = [["", "mean NFE", "residual", "converged", "spectral radius", "(90 %)"]]
+    heading = ["", "mean NFE", "residual", "converged", "spectral radius", "(90 %)"]
+    rows = [[*heading, "radius found"]]
     for name, diagnosis in diagnoses.items():
-        radius = diagnosis["spectral_radius"]
         rows.append(
             [
                 name,
                 f"{diagnosis['evaluations']:.1f}",
                 f"{diagnosis['residual']:.2g}",
                 f"{diagnosis['converged']:.0%}",
-                f"{radius['mean']:.3f}",
-                f"{radius['q90']:.3f}",
+                *_radius_cells(diagnosis["spectral_radius"]),
             ]
         )
     budget = len(next(iter(diagnoses.values()))["residual_quantiles"])
     note = f"Means of solves to the trained tolerance, at most {budget} evaluations:"
-    return f"{note}\n{_aligned(rows)}"
+    table = f"{note}\n{_aligned(rows)}"
+    if "~" in table:
+        table += (
+            "\n~: without the radius of some samples, or with a poor estimate of it."
+        )
+    return table
+
+
+def _radius_cells(radius):
+    """Mean, 90 % quantile, and the share of samples whose radius was found. Where that
+    is not all the numbers are marked; those of older files include all estimates."""
+    share = radius.get("converged")
+    mark = "" if share == 1 else "~"
+    numbers = (radius[name] for name in ("mean", "q90"))
+    return [
+        *("-" if number is None else f"{mark}{number:.3f}" for number in numbers),
+        "-" if share is None else f"{share:.0%}",
+    ]
 
 
 def _folders(directory):

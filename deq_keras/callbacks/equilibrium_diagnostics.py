@@ -12,10 +12,13 @@ class EquilibriumDiagnostics(keras.callbacks.Callback):
     `History`, CSV files and TensorBoard, if this callback comes before those:
 
     - `{layer}_spectral_radius`, the largest absolute eigenvalue. Above 1 an
-      equilibrium repels plain iteration, and the implicit gradient means little.
+      equilibrium repels plain iteration, and the implicit gradient means little. Of
+      the samples for which it was found; NaN if there are none.
+    - `{layer}_spectral_radius_converged`, the share of those samples.
     - `{layer}_jacobian_norm`, the Frobenius norm over sqrt(dimensions of the state).
 
-    An epoch costs `max_iter` evaluations and about `2 * num_iterations` products.
+    An epoch costs `max_iter` evaluations and at most `num_iterations + 16`
+    vector-Jacobian products.
 
     Args:
         layer: `DEQ` layer of the model that is trained.
@@ -78,8 +81,12 @@ class EquilibriumDiagnostics(keras.callbacks.Callback):
         state_size = tf.add_n(
             [tf.size(leaf) for leaf in tf.nest.flatten(solution.point)]
         ) / tf.size(norm)
+        # Of no samples the mean is 0 / 0, which is NaN.
+        found = tf.cast(radius.converged, norm.dtype)
+        total = tf.reduce_sum(tf.where(radius.converged, radius.value, 0.0))
         return {
-            "spectral_radius": tf.reduce_mean(radius.value),
+            "spectral_radius": total / tf.reduce_sum(found),
+            "spectral_radius_converged": tf.reduce_mean(found),
             "jacobian_norm": tf.reduce_mean(norm)
             / tf.cast(tf.sqrt(state_size), norm.dtype),
         }

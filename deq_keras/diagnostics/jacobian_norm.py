@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from deq_keras.solvers.checks import check_count
 from deq_keras.structure import StateStructure
 
 
@@ -18,7 +19,7 @@ def jacobian_norm(linearization, num_probes=16, seed=0):
         seed: int. Draws the probes. Defaults to `0`.
 
     Returns:
-        Float tensor `(batch,)`.
+        Float tensor `(batch,)`, not finite where the Jacobian is not.
 
     Example:
 
@@ -27,6 +28,7 @@ def jacobian_norm(linearization, num_probes=16, seed=0):
     >>> abs(float(deq_keras.diagnostics.jacobian_norm(linearization)[0]) - 10.0) < 1.0
     True
     """
+    num_probes = check_count("num_probes", num_probes)
     structure = StateStructure(linearization.point)
     point = structure.to_matrix(linearization.point)
 

@@ -2,20 +2,44 @@
 
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
+from deq_keras.diagnostics.arnoldi import Arnoldi, begin
+from deq_keras.diagnostics.schur import schur
+from deq_keras.solvers.checks import check_count, check_non_negative
 from deq_keras.structure import StateStructure
+
+# Vectors of a Krylov space before it is restarted, how many Ritz vectors the restart
+# keeps, and iterations between two looks at the estimate. Fewer of either lose
+# eigenvalues that crowd together; more vectors cost memory.
+_SLOTS = 20
+_KEPT = 8
+_CHECK_EVERY = 5
+# The sensitivity of an eigenvalue enters its error with this power, as the small
+# problem sees too little of it where eigenvectors nearly coincide: to first order it
+# would be 1, with which blocks of 8 equal eigenvalues pass for found.
+_CAUTION = 1.5
+_EPSILON = {
+    tf.bfloat16: 2.0**-7,
+    tf.float16: 2.0**-10,
+    tf.float32: 2.0**-23,
+    tf.float64: 2.0**-52,
+}
 
 
 class SpectralRadius(NamedTuple):
     """The result of `spectral_radius`, per sample.
 
     Attributes:
-        value: float tensor `(batch,)`. |lambda| of the dominant eigenvalue.
+        value: float tensor `(batch,)`. |lambda| of the dominant eigenvalue. NaN if
+            the Jacobian is not finite.
         residual: float tensor `(batch,)`. |J^T w - lambda w| / |lambda| of its unit
             eigenvector w: how far it is from an eigenpair.
-        converged: bool tensor `(batch,)`. Whether `residual` is at most `tol`. A
-            `value` that has not converged is only an estimate.
+        converged: bool tensor `(batch,)`. Whether the relative error of `value` that
+            the residual, the rounding of the products and the sensitivity of the
+            eigenvalue let expect is at most `tol`. A `value` that has not converged is
+            only an estimate, and may be far off on either side.
         num_iterations: int32 scalar. Iterations that were run.
     """
 
@@ -25,21 +49,40 @@ class SpectralRadius(NamedTuple):
     num_iterations: tf.Tensor
 
 
+class _Search(NamedTuple):
+    """The loop's variables."""
+
+    num_iterations: tf.Tensor  # () int32
+    space: Arnoldi
+    is_searched: tf.Tensor  # (B,) bool
+    value: tf.Tensor  # (B,)
+    residual: tf.Tensor  # (B,)
+    converged: tf.Tensor  # (B,) bool
+
+
 def spectral_radius(linearization, max_iter=150, tol=1e-3, seed=0):
     """Estimates the spectral radius of df/dz, for every sample.
 
-    Orthogonal iteration on a pair of vectors, with the eigenvalues of the 2 x 2
-    projection of J^T. A pair is what a real Jacobian needs: its dominant eigenvalue may
-    be a complex pair, or +r and -r, and a single vector (the reference's Rayleigh
-    quotient) then turns forever. An iteration costs two vector-Jacobian products.
+    Arnoldi iteration with J^T, restarted: the eigenvalues of its projection on a space
+    of up to 20 vectors v, J^T v, (J^T)^2 v, ... It finds complex pairs, +r and -r, and
+    several eigenvalues of equal modulus, between which a single vector (the reference's
+    Rayleigh quotient) turns forever. An iteration costs one vector-Jacobian product;
+    the basis takes the memory of 21 states.
+
+    A small residual alone proves little: the eigenvalues of a Jacobian that is not
+    normal move by much more than its error, those of a Jordan block of size n by the
+    n-th root. A sample converges when the residual times the sensitivity of the
+    eigenvalue is small and two estimates, 5 iterations apart, agree. Many eigenvalues
+    on one circle, and highly non-normal or nilpotent Jacobians, do not converge; and
+    an eigenvalue may pass for a slightly larger one that hardly shows in the space.
 
     Args:
         linearization: a `Linearization` of f at the equilibrium. Samples must not
-            depend on each other.
+            depend on each other; none has a part in the answer of another.
         max_iter: int >= 1. Budget of iterations. Defaults to `150`.
-        tol: float >= 0. Relative residual of the eigenpair at which a sample is
-            converged; the loop ends when all are. Defaults to `1e-3`.
-        seed: int. Draws the starting pair. Defaults to `0`.
+        tol: float >= 0. Relative error that is expected of a sample that has converged;
+            the loop ends when all have, or cannot. Defaults to `1e-3`.
+        seed: int. Draws the first vector, the same for every sample. Defaults to `0`.
 
     Returns:
         A `SpectralRadius`.
@@ -52,85 +95,135 @@ def spectral_radius(linearization, max_iter=150, tol=1e-3, seed=0):
     ...     linearize(lambda z: z @ rotation, tf.zeros((1, 2))))
     >>> round(float(result.value[0]), 3)
     0.9
+
+    Reference:
+
+    - Arnoldi (1951), "The principle of minimized iterations in the solution of the
+      matrix eigenvalue problem".
+    - Sorensen (1992), "Implicit application of polynomial filters in a k-step Arnoldi
+      method": what the restart keeps.
     """
+    max_iter = check_count("max_iter", max_iter)
+    tol = check_non_negative("tol", tol)
     structure = StateStructure(linearization.point)
     point = structure.to_matrix(linearization.point)
+    rounding = max(_EPSILON[leaf.dtype] for leaf in structure.leaves)
 
     def product(matrix):
-        vector = structure.to_state(matrix)
+        vector = structure.to_state(tf.ensure_shape(matrix, point.shape))
         return structure.to_matrix(linearization.vjp(vector))
 
-    def body(i, pair, _, __):
-        pair = _orthonormal(pair)
-        image = tf.stack([product(pair[0]), product(pair[1])])  # (2, B, D)
-        radius, residual = _dominant_eigenpair(pair, image)
-        return i + 1, image, radius, residual
+    def body(*variables):
+        search = _Search(*variables)
+        count, space = search.num_iterations + 1, search.space.extended(product)
+        search = search._replace(num_iterations=count, space=space)
+        is_over = (count == max_iter) | (space.size % _CHECK_EVERY == 0)
+        return tf.cond(
+            is_over | tf.reduce_all(_is_closed(space) | ~search.is_searched),
+            lambda: _looked_at(search, tol, rounding),
+            lambda: search,
+        )
 
-    shape = tf.concat([[2], tf.shape(point)], axis=0)
-    pair = tf.random.stateless_normal(shape, [seed, 0], dtype=structure.dtype)
-    pair = tf.ensure_shape(pair, [2, *point.shape])
-    zeros = tf.zeros_like(point[:, 0])
-    count, _, radius, residual = tf.while_loop(
-        lambda i, pair, radius, residual: tf.reduce_any(~(residual <= tol)),
+    shape = tf.shape(point)
+    start = tf.random.stateless_normal(shape[1:], [seed, 0], dtype=structure.dtype)
+    start = tf.ensure_shape(tf.broadcast_to(start, shape), point.shape)
+    nan = tf.zeros_like(point[:, 0]) + float("nan")
+    search = _Search(
+        num_iterations=tf.constant(0),
+        space=begin(start, min(_SLOTS, max_iter)),
+        is_searched=tf.ones_like(nan, tf.bool),
+        value=nan,
+        residual=nan,
+        converged=tf.zeros_like(nan, tf.bool),
+    )
+    search = tf.while_loop(
+        lambda *variables: tf.reduce_any(_Search(*variables).is_searched),
         body,
-        (0, pair, zeros, zeros + float("inf")),
+        search,
         maximum_iterations=max_iter,
     )
-    return SpectralRadius(radius, residual, residual <= tol, count)
-
-
-def _orthonormal(pair):
-    first = _normalized(pair[0])
-    second = pair[1]
-    for _ in range(2):  # Once is not enough when the two are nearly parallel.
-        second = _normalized(second - _dot(first, second)[:, None] * first)
-    return tf.stack([first, second])  # (2, B, D)
-
-
-def _normalized(vector):
-    norm = tf.sqrt(_dot(vector, vector))[:, None]
-    return vector / tf.where(norm > 0, norm, 1.0)
-
-
-def _dot(left, right):
-    return tf.reduce_sum(left * right, axis=1)  # (B,)
-
-
-def _dominant_eigenpair(pair, image):
-    """|lambda| and relative residual of the larger Ritz value of J^T on the pair."""
-    a, b = _dot(pair[0], image[0]), _dot(pair[0], image[1])
-    c, d = _dot(pair[1], image[0]), _dot(pair[1], image[1])
-    half_trace = (a + d) / 2
-    # The discriminant as a sum: half_trace^2 - (a d - b c) would cancel.
-    discriminant = tf.square((a - d) / 2) + b * c
-    is_real = discriminant >= 0
-    root = tf.sqrt(tf.abs(discriminant))
-    shift = tf.where(half_trace < 0, -root, root)
-    real = half_trace + tf.where(is_real, shift, 0.0)
-    zero = tf.zeros_like(root)
-    imaginary = tf.where(is_real, zero, root)
-    radius = tf.sqrt(tf.square(real) + tf.square(imaginary))
-    # The eigenvector of [[a, b], [c, d]] is (b, lambda - a) or (lambda - d, c).
-    use_first = tf.square(b) + tf.square(real - a) > tf.square(c) + tf.square(real - d)
-    first = tf.where(use_first, b, real - d), tf.where(use_first, zero, imaginary)
-    second = tf.where(use_first, real - a, c), tf.where(use_first, imaginary, 0.0)
-    # Of a multiple of the identity every vector is an eigenvector.
-    is_zero = _size(*first, *second) == 0
-    first = tf.where(is_zero, zero + 1.0, first[0]), first[1]
-    error = (
-        image[0] - a[:, None] * pair[0] - c[:, None] * pair[1],
-        image[1] - b[:, None] * pair[0] - d[:, None] * pair[1],
+    return SpectralRadius(
+        search.value, search.residual, search.converged, search.num_iterations
     )
-    overlap = first[0] * second[0] + first[1] * second[1]
-    squared = (
-        _size(*first) * _dot(error[0], error[0])
-        + _size(*second) * _dot(error[1], error[1])
-        + 2 * overlap * _dot(error[0], error[1])
+
+
+def _is_closed(space):
+    """Whether the space is invariant, or not finite: neither grows."""
+    length = tf.reduce_sum(tf.abs(space.link), axis=1)  # (B,)
+    # Not `~(length > 0)`: graph optimisation makes that `length <= 0`, false of NaN.
+    return tf.equal(length, 0) | ~tf.math.is_finite(length)
+
+
+def _looked_at(search, tol, rounding):
+    """Updates the estimates, and restarts a space that is full."""
+    space, is_searched, dtype = search.space, search.is_searched, search.value.dtype
+    is_finite = tf.reduce_all(tf.math.is_finite(space.coefficients), axis=(1, 2))
+    is_used = (is_finite & is_searched)[:, None, None]
+    projection = _jittered(tf.where(is_used, space.projection, 0.0))
+    form = schur(projection)
+    value, residual, error = (
+        tf.where(is_finite, tf.cast(number, dtype), float("nan"))
+        for number in _dominant(form, projection, space.link, rounding)
     )
-    residual = tf.sqrt(tf.maximum(squared, 0.0) / _size(*first, *second))
+    is_closed = _is_closed(space)
+    is_steady = is_closed | (tf.abs(value - search.value) <= tol * value)
+    converged = is_steady & (error <= tol * value) & tf.math.is_finite(value)
     # A zero Jacobian has the eigenvalue zero exactly.
-    return radius, tf.where(residual > 0, residual / radius, residual)
+    residual = tf.where(residual > 0, residual / value, residual)
+    return _Search(
+        num_iterations=search.num_iterations,
+        space=tf.cond(
+            tf.equal(space.size, form.basis.shape[1]),
+            lambda: space.restarted(tf.cast(_filter(form), dtype)),
+            lambda: space,
+        ),
+        is_searched=is_searched & ~(converged | is_closed),
+        value=tf.where(is_searched, value, search.value),
+        residual=tf.where(is_searched, residual, search.residual),
+        converged=search.converged | (is_searched & converged),
+    )
 
 
-def _size(*parts):
-    return tf.add_n([tf.square(part) for part in parts])
+def _jittered(projection):
+    """In double precision, changed by the rounding that it has in any case: eigenvalues
+    that are equal to the last digit would have an infinite sensitivity."""
+    noise = np.random.default_rng(0).standard_normal(projection.shape[1:])
+    eps = np.finfo(projection.dtype.as_numpy_dtype).eps
+    return tf.cast(projection, tf.float64) * (1 + eps * noise)
+
+
+def _dominant(form, projection, link, rounding):
+    """The largest |Ritz value|, the residual of its pair, and its expected error."""
+    moduli = tf.abs(form.eigenvalues)
+    vector, sensitivity = form.eigenvectors(
+        tf.argmax(moduli, axis=1, output_type="int32")
+    )
+    residual = tf.abs(tf.reduce_sum(tf.cast(link, vector.dtype) * vector, axis=1))
+    floor = rounding * tf.norm(projection, axis=(1, 2))
+    error = residual * sensitivity**_CAUTION + floor * sensitivity
+    return tf.reduce_max(moduli, axis=1), residual, error
+
+
+def _filter(form):
+    """The first vector without its parts along the small Ritz values, `(B, slots)`."""
+    values = form.eigenvalues
+    slots = values.shape[1]
+    num_kept = min(_KEPT, slots)
+    moduli, order = tf.math.top_k(tf.abs(values), slots)
+    shifts = tf.gather(values, order, batch_dims=1)
+    # A conjugate pair stays, or goes, as a whole.
+    is_dropped = moduli < (1 - 1e-8) * moduli[:, num_kept - 1 : num_kept]
+
+    def drop(i, vector):
+        shift = tf.gather(shifts, i, axis=1)[:, None]
+        image = tf.linalg.matvec(form.triangle, vector) - shift * vector
+        norm = tf.cast(tf.norm(tf.abs(image), axis=1, keepdims=True), image.dtype)
+        image = tf.math.divide_no_nan(image, norm)
+        return i - 1, tf.where(tf.gather(is_dropped, i, axis=1)[:, None], image, vector)
+
+    _, vector = tf.while_loop(
+        lambda i, _: i >= num_kept,
+        drop,
+        (slots - 1, tf.math.conj(form.basis[:, 0])),
+    )
+    return tf.math.real(tf.linalg.matvec(form.basis, vector))

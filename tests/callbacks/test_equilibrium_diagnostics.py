@@ -36,6 +36,28 @@ def test_logs_the_radius_and_the_norm_of_each_epoch():
     assert radii[0] != radii[1]
     # Of a multiple of the identity, norm / sqrt(dimensions) is its factor.
     np.testing.assert_allclose(history["balance_jacobian_norm"], radii, rtol=0.3)
+    assert history["balance_spectral_radius_converged"] == [1.0, 1.0]
+
+
+class CycleCell(deq_keras.layers.EquilibriumCell):
+    """f(z, x) = z / 2 where x is positive, and z moved round a circle elsewhere."""
+
+    def call(self, state, injection):
+        return keras.ops.where(injection > 0, 0.5 * state, keras.ops.roll(state, 1, 1))
+
+
+@pytest.mark.parametrize("signs, share", [((1, -1, -1, -1), 0.25), ((-1, -1), 0.0)])
+def test_the_mean_is_of_the_radii_that_were_found(signs, share):
+    layer = deq_keras.layers.DEQ(CycleCell(), jacobian_regularizer=None, name="deq")
+    x = np.ones((len(signs), 40), "float32") * np.array(signs, "float32")[:, None]
+    layer(x)
+    callback = EquilibriumDiagnostics(layer, lambda: x, num_iterations=15)
+    logs = {}
+    callback.on_train_begin()
+    callback.on_epoch_end(0, logs)
+    assert logs["deq_spectral_radius_converged"] == share
+    expected = 0.5 if share else float("nan")
+    assert logs["deq_spectral_radius"] == pytest.approx(expected, nan_ok=True)
 
 
 @pytest.mark.parametrize(

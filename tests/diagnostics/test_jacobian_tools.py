@@ -66,6 +66,7 @@ def test_complex_pairs(angle, seed):
     "jacobian, expected",
     [
         (np.diag([0.9, -0.9, 0.2]), 0.9),
+        (np.array([[0.3, 1.0], [0.0, 0.3]]), 0.3),
         (np.diag([-1.5, 0.3, 0.2]), 1.5),
         (0.7 * np.eye(3), 0.7),
         (np.zeros((3, 3)), 0.0),
@@ -73,7 +74,16 @@ def test_complex_pairs(angle, seed):
         (np.array([[-0.5]]), 0.5),
         (np.outer([1.0, 2.0, 3.0], [0.1, 0.2, 0.1]), 0.8),
     ],
-    ids=["opposite", "negative", "multiple", "zero", "scalar", "minus", "rank-one"],
+    ids=[
+        "opposite",
+        "jordan",
+        "negative",
+        "multiple",
+        "zero",
+        "scalar",
+        "minus",
+        "rank-one",
+    ],
 )
 def test_special_spectra(jacobian, expected):
     result = _radius_of(jacobian[None], max_iter=60)
@@ -99,10 +109,10 @@ def test_non_normal_jacobians():
 
 
 def test_says_when_it_has_not_converged():
-    close = np.diag([1.0, 0.999, 0.998, 0.997, 0.996])
-    basis = np.random.RandomState(0).normal(size=(5, 5))
+    close = np.diag(1.0 - 0.001 * np.arange(40))
+    basis = np.random.RandomState(0).normal(size=(40, 40))
     jacobian = basis @ close @ np.linalg.inv(basis)
-    easy = np.diag([1.0, 0.01, 0.0, 0.0, 0.0])
+    easy = np.diag([1.0, 0.01] + [0.0] * 38)
     result = _radius_of(np.stack([jacobian, easy]), max_iter=8, tol=1e-6)
     np.testing.assert_array_equal(result.converged, [False, True])
     assert result.residual[0] > 1e-6
@@ -111,7 +121,7 @@ def test_says_when_it_has_not_converged():
 
 def test_the_residual_is_that_of_the_eigenpair():
     """With a converged pair |J^T w - lambda w| is small; it is relative to lambda."""
-    jacobian = np.diag([2.0, 0.5, 0.1])
+    jacobian = np.diag(np.append(2.0, np.linspace(-1.0, 1.0, 39)))
     tolerances = (1e-2, 1e-8)
     results = [
         _radius_of(s * jacobian[None], tol=tol)
@@ -119,7 +129,7 @@ def test_the_residual_is_that_of_the_eigenpair():
         for s in (1.0, 1e-4)
     ]
     for result, tol in zip(results, np.repeat(tolerances, 2), strict=True):
-        assert result.residual[0] <= tol
+        assert 0 < result.residual[0] <= tol
     # Scale invariant: as many iterations for a tiny Jacobian.
     assert results[0].num_iterations == results[1].num_iterations
     assert results[2].num_iterations > results[0].num_iterations
@@ -188,3 +198,15 @@ def test_frobenius_norm_of_nests_is_that_of_the_whole_state():
     expected = np.sqrt(4 * 30 + 9 * 20)
     norm = diagnostics.jacobian_norm(nested, num_probes=200)
     np.testing.assert_allclose(norm, expected, rtol=0.1)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_frobenius_norm_of_what_is_not_finite(value):
+    jacobians = np.stack([np.eye(4), np.diag([value, 1.0, 1.0, 1.0])])
+    norm = diagnostics.jacobian_norm(_linear(jacobians)).numpy()
+    assert np.isfinite(norm[0]) and not np.isfinite(norm[1])
+
+
+def test_frobenius_norm_needs_a_probe():
+    with pytest.raises(ValueError, match="`num_probes` must be an int of at least 1"):
+        diagnostics.jacobian_norm(_linear(np.eye(2)[None]), num_probes=0)

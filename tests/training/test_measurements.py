@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import deq_keras
 from training import config as configs
 from training import data as datasets
 from training.diagnose import diagnose
@@ -14,6 +15,7 @@ from training.errors import InputError
 from training.evaluate import accuracy_at_budgets
 from training.export import export
 from training.report import report
+from training.work_directory import WorkDirectory
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +81,30 @@ def test_diagnosis_agrees_with_direct_solves(model, split):
     radius = result["spectral_radius"]
     assert 0 < radius["q10"] <= radius["q50"] <= radius["q90"]
     assert 0 <= radius["converged"] <= 1
+
+
+@pytest.mark.parametrize(
+    "converged, expected",
+    [
+        ([True, False, True], {"mean": 0.5, "q50": 0.5, "converged": 2 / 3}),
+        ([False] * 3, {"mean": None, "q50": None, "q90": None, "converged": 0.0}),
+    ],
+)
+def test_diagnosis_of_the_radii_that_were_found(
+    model, split, monkeypatch, converged, expected
+):
+    def radius(_):
+        values = tf.constant([0.4, 7.0, 0.6])
+        return deq_keras.diagnostics.SpectralRadius(
+            values, values, tf.constant(converged), tf.constant(1)
+        )
+
+    monkeypatch.setattr(deq_keras.diagnostics, "spectral_radius", radius)
+    parts = cut(model)
+    images = split.images[:3].astype("float32")
+    result = diagnose(parts.layer, parts.encode, [images], max_iter=2)
+    received = result["spectral_radius"]
+    assert {name: received[name] for name in expected} == pytest.approx(expected)
 
 
 def test_export_agrees_for_any_batch_size(model, split, tmp_path):
@@ -155,7 +181,28 @@ def test_weight_tied_twin_runs_its_layers_and_no_more(finished_run):
 
 
 def test_report_of_an_unfinished_run(tmp_path, small):
-    from training.work_directory import WorkDirectory
-
     directory = WorkDirectory.start(tmp_path, configs.resolve(small))
     assert "0 / 1" in report(directory)
+
+
+@pytest.mark.parametrize(
+    "radius, cells",
+    [
+        ({"mean": 0.51, "q90": 0.72, "converged": 1.0}, ["0.510", "0.720", "100%"]),
+        ({"mean": 0.51, "q90": 0.72, "converged": 0.75}, ["~0.510", "~0.720", "75%"]),
+        ({"mean": None, "q90": None, "converged": 0.0}, ["-", "-", "0%"]),
+        ({"mean": 0.51, "q90": 0.72}, ["~0.510", "~0.720", "-"]),
+    ],
+    ids=["all", "some", "none", "older file"],
+)
+def test_report_says_for_how_many_the_radius_was_found(tmp_path, small, radius, cells):
+    directory = WorkDirectory.start(tmp_path, configs.resolve(small))
+    diagnosis = {"evaluations": 3.0, "residual": 0.01, "converged": 1.0}
+    diagnosis |= {"residual_quantiles": [{}], "spectral_radius": radius}
+    (name,) = directory.config.variants
+    file = directory.run(name) / "diagnosis.json"
+    file.write_text(json.dumps(diagnosis))
+    table = report(directory).split("\n\n")[-1].splitlines()
+    assert table[1].endswith("radius found")
+    assert table[2].split()[-3:] == cells
+    assert table[-1].startswith("~: ") == any(cell[0] == "~" for cell in cells)

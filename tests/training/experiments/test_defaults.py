@@ -3,6 +3,7 @@
 import copy
 import csv
 import json
+import re
 from types import SimpleNamespace
 
 import keras
@@ -228,6 +229,22 @@ class TestMeasure:
         assert numbers["spectral_radius"] == pytest.approx(np.mean(radii), rel=0.02)
         assert numbers["largest_spectral_radius"] == pytest.approx(max(radii), rel=0.02)
 
+    @pytest.mark.parametrize("converged", [[True, False, True, True], [False] * 4])
+    def test_the_radii_that_were_found(self, monkeypatch, converged):
+        def radius(*_):
+            values = tf.constant([0.3, 9.0, 0.4, 0.5])
+            return deq_keras.diagnostics.SpectralRadius(
+                values, values, tf.constant(converged), tf.constant(1)
+            )
+
+        monkeypatch.setattr(deq_keras.diagnostics, "spectral_radius", radius)
+        model, examples = model_of("regression")
+        numbers = measure(model, explained_variance, examples, config().measurement)
+        assert numbers["spectral_radius_converged"] == np.mean(converged)
+        expected = (pytest.approx(0.4), 0.5) if any(converged) else (None, None)
+        names = ("spectral_radius", "largest_spectral_radius")
+        assert tuple(numbers[name] for name in names) == expected
+
     def test_broken_model(self):
         model, examples = model_of("regression")
         kernel = model.get_layer("prediction").kernel
@@ -266,8 +283,21 @@ class TestTable:
         (nothing,) = summarize(failed, "twin")
         assert nothing["score_mean"] is None and nothing["gap_mean"] is None
 
+    def test_a_run_whose_radius_was_not_found_has_not_failed(self):
+        unknown = {"spectral_radius": None, "spectral_radius_converged": 0.0}
+        known = {"spectral_radius": 0.5, "spectral_radius_converged": 1.0}
+        results = [
+            result | radius
+            for result, radius in zip(self.RESULTS[:2], (unknown, known), strict=True)
+        ]
+        (summary,) = summarize(results, "twin")
+        assert summary["failed"] == 0 and summary["score_mean"] == 93.0
+        assert summary["spectral_radius_mean"] == 0.5
+        assert summary["spectral_radius_converged_mean"] == 0.5
+
     def test_text(self):
         numbers = {"residual": 0.01, "spectral_radius": 0.9, "evaluations": 7.0}
+        numbers |= {"spectral_radius_converged": 0.75}
         numbers |= {"long_score": 91.0, "seconds": 2.0}
         results = [
             result | numbers | {"task": task}
@@ -287,11 +317,28 @@ class TestTable:
                 "91.00",
                 "0.0100",
                 "0.900",
+                "0.75",
                 "7.0",
                 "2.0",
             ]
         )
         assert [row[:2] for row in rows[3:]] == [[], ["b", "new"], ["b", "twin"]]
+
+
+class TestLine:
+    @pytest.mark.parametrize(
+        "radius, share, words",
+        [
+            (0.5, 1.0, "spectral radius 0.500, NFE"),
+            (0.5, 0.75, r"spectral radius 0.500 \(found for 75%\), NFE"),
+            (None, 0.0, "spectral radius not found, NFE"),
+        ],
+    )
+    def test_radius(self, radius, share, words):
+        result = {"task": "a", "seed": 0, "variant": "new", "seconds": 1.0}
+        result |= dict.fromkeys(("score", "long_score", "residual", "evaluations"), 1.0)
+        result |= {"spectral_radius": radius, "spectral_radius_converged": share}
+        assert re.search(words, study._line(result))
 
 
 class TestBadInput:

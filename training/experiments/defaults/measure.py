@@ -21,9 +21,9 @@ def measure(model, score, examples, config):
         A dict of `score`, `residual` (mean relative residual) and `evaluations` (mean,
         NFE) of the layer's own solver; `long_score`, `long_residual` and
         `long_evaluations` with the long budget; `spectral_radius` and
-        `largest_spectral_radius` (mean and largest of some samples) and
-        `spectral_radius_converged`, the share of them whose radius was found. A number
-        that is not finite is `None`.
+        `largest_spectral_radius` (mean and largest of some samples, those whose radius
+        was found) and `spectral_radius_converged`, the share of these. A number that is
+        not finite or not there is `None`.
     """
     parts = cut(model)
     features = parts.encode.predict(examples.inputs, verbose=0)
@@ -33,12 +33,13 @@ def measure(model, score, examples, config):
     radius = deq_keras.diagnostics.spectral_radius(
         parts.layer.linearize(features[head], long.point[head]), config.max_iter
     )
+    found = radius.value.numpy()[radius.converged.numpy()]
     long_numbers = _of_solution(parts, long, score, examples.targets)
     numbers = {
         **_of_solution(parts, solution, score, examples.targets),
         **{f"long_{name}": number for name, number in long_numbers.items()},
-        "spectral_radius": float(np.mean(radius.value)),
-        "largest_spectral_radius": float(np.max(radius.value)),
+        "spectral_radius": float(np.mean(found)) if found.size else math.nan,
+        "largest_spectral_radius": float(np.max(found, initial=-math.inf)),
         "spectral_radius_converged": float(np.mean(radius.converged)),
     }
     return {name: _finite(number) for name, number in numbers.items()}

@@ -119,7 +119,8 @@ def _write_tables(config, path, results):
     text = (
         "Mean +- standard deviation over seeds, without failed runs. The score is "
         "test accuracy,\nfor regression R^2, in %, at the budget that was trained and "
-        "at a longer one; residual and\nNFE are those of the trained budget. The twin "
+        "at a longer one; residual and\nNFE are those of the trained budget; the "
+        "radius is of the share of samples, `found`, for which\nit converged. The twin "
         f"is the variant `{config.reference}`.\n\n"
         f"{table.render(summaries, config.measurement.long_budget)}"
     )
@@ -129,11 +130,19 @@ def _write_tables(config, path, results):
 
 def _line(result):
     name = f"{result['task']}, seed {result['seed']}, {result['variant']}"
-    if None in result.values():
+    if table.has_failed(result):
         return f"{name}: failed, not all numbers are finite"
     return (
         f"{name}: score {result['score']:.2f}, {result['long_score']:.2f} with the "
         f"long budget, residual {result['residual']:.4f}, spectral radius "
-        f"{result['spectral_radius']:.3f}, NFE {result['evaluations']:.1f} "
+        f"{_radius(result)}, NFE {result['evaluations']:.1f} "
         f"({result['seconds']:.0f} s)"
     )
+
+
+def _radius(result):
+    if result["spectral_radius"] is None:
+        return "not found"
+    share = result["spectral_radius_converged"]
+    mark = "" if share == 1 else f" (found for {share:.0%})"
+    return f"{result['spectral_radius']:.3f}{mark}"

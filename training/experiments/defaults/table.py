@@ -3,15 +3,25 @@
 import statistics
 
 _KEYS = ("task", "variant", "seed")
+# A radius that was not found says nothing against a run.
+_MAY_BE_MISSING = ("spectral_radius", "largest_spectral_radius")
 _COLUMNS = (
     ("score", 2),
     ("gap", 2),
     ("long_score", 2),
     ("residual", 4),
     ("spectral_radius", 3),
+    ("spectral_radius_converged", 2),
     ("evaluations", 1),
     ("seconds", 1),
 )
+
+
+def has_failed(result):
+    """Tells whether a number of a run that must be finite is not."""
+    return any(
+        value is None for key, value in result.items() if key not in _MAY_BE_MISSING
+    )
 
 
 def summarize(results, reference):
@@ -23,10 +33,10 @@ def summarize(results, reference):
 
     Returns:
         A list of dicts of `task`, `variant`, `runs`, `failed`, the number of runs in
-        which a measured number is not finite, and `<name>_mean` and `<name>_std` of
-        every number over the other runs. `gap` is the score less the reference's with
-        the same seed. Without a number the mean is `None`, with a single one the
-        deviation.
+        which a measured number other than the spectral radius is not finite, and
+        `<name>_mean` and `<name>_std` of every number over the other runs that have it.
+        `gap` is the score less the reference's with the same seed. Without a number the
+        mean is `None`, with a single one the deviation.
     """
     references = {
         (result["task"], result["seed"]): result["score"]
@@ -51,7 +61,8 @@ def render(summaries, long_budget):
         long_budget: int. Evaluations of the longer solve, for the heading.
     """
     heading = ["task", "variant", "failed", "score", "less twin's"]
-    heading += [f"at NFE {long_budget}", "residual", "radius", "NFE", "seconds"]
+    heading += [f"at NFE {long_budget}", "residual", "radius", "found"]
+    heading += ["NFE", "seconds"]
     rows = [heading]
     for summary in summaries:
         if summary["task"] != rows[-1][0] and len(rows) > 1:
@@ -68,7 +79,7 @@ def render(summaries, long_budget):
 
 def _summary(key, group):
     trained = [
-        {**result, "gap": gap} for result, gap in group if None not in result.values()
+        {**result, "gap": gap} for result, gap in group if not has_failed(result)
     ]
     summary = {
         "task": key[0],

@@ -1,0 +1,104 @@
+"""Orthonormal bases of Krylov spaces, one for each sample."""
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+# What is left of a vector after its projection is rounding below this many units.
+_ROUNDING = 10
+
+
+class Arnoldi(NamedTuple):
+    """A V = V H + v h^T, with the vectors of V as rows.
+
+    Attributes:
+        size: int32 scalar. How many vectors span the space.
+        basis: `(batch, slots + 1, features)`. V and, behind it, v; zero where there is
+            none, as is v once the space is invariant.
+        coefficients: `(batch, slots + 1, slots)`. H and, below it, h; zero where there
+            is none. Not finite if a product was not.
+    """
+
+    size: tf.Tensor
+    basis: tf.Tensor
+    coefficients: tf.Tensor
+
+    @property
+    def projection(self):
+        """H as upper Hessenberg matrix, `(batch, slots, slots)`."""
+        square = self.coefficients[:, :-1]
+        is_inside = tf.range(tf.shape(square)[1]) < self.size
+        return tf.where(is_inside[:, None], square, 0.0)
+
+    @property
+    def link(self):
+        """h, `(batch, slots)`."""
+        return tf.gather(self.coefficients, self.size, axis=1)
+
+    def extended(self, product):
+        """Returns the space with one more vector.
+
+        Args:
+            product: function of a `(batch, features)` matrix of vectors, A of each.
+        """
+        image = product(tf.gather(self.basis, self.size, axis=1))
+        size = _norm(image)
+        vector, column = image, 0.0
+        # Once is not enough where the image lies nearly in the space.
+        for _ in range(2):
+            overlap = tf.linalg.matvec(self.basis, vector)
+            vector -= tf.linalg.matvec(self.basis, overlap, transpose_a=True)
+            column += overlap
+        length = _norm(vector)
+        eps = np.finfo(image.dtype.as_numpy_dtype).eps
+        is_rounding = length <= _ROUNDING * eps * size
+        length = tf.where(is_rounding, tf.zeros_like(length), length)
+        slot = tf.range(tf.shape(self.basis)[1]) == self.size + 1
+        column = tf.where(slot, length, column)
+        place = tf.range(tf.shape(self.coefficients)[2]) == self.size
+        return Arnoldi(
+            self.size + 1,
+            tf.where(slot[:, None], _unit(vector, length)[:, None], self.basis),
+            tf.where(place, column[..., None], self.coefficients),
+        )
+
+    def restarted(self, weights):
+        """Returns a space that is empty again and begins with a vector of this one.
+
+        Args:
+            weights: `(batch, slots)`. Its coordinates.
+        """
+        start = tf.linalg.matvec(self.basis[:, :-1], weights, transpose_a=True)
+        return begin(start, self.coefficients.shape[2])
+
+
+def begin(start, slots):
+    """Returns an empty space that has room for `slots` vectors.
+
+    Args:
+        start: `(batch, features)`. The first vector of each sample, of any length.
+        slots: int >= 1.
+    """
+    first = _unit(start, _norm(start))[:, None]
+    none = tf.zeros_like(first)
+    row = tf.zeros([tf.shape(start)[0], slots + 1, 1], start.dtype)
+    return Arnoldi(
+        size=tf.constant(0),
+        basis=tf.concat([first, *[none] * slots], axis=1),
+        coefficients=tf.ensure_shape(
+            tf.tile(row, [1, 1, slots]), [start.shape[0], slots + 1, slots]
+        ),
+    )
+
+
+def _norm(matrix):
+    """Euclidean norm of each row, `(B, 1)`, without overflow or underflow."""
+    peak = tf.reduce_max(tf.abs(matrix), axis=1, keepdims=True)
+    peak = tf.where(peak > 0, peak, 1.0)
+    return peak * tf.norm(matrix / peak, axis=1, keepdims=True)
+
+
+def _unit(vector, length):
+    is_there = length > 0
+    return tf.where(is_there, vector / tf.where(is_there, length, 1.0), 0.0)

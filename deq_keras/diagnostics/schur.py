@@ -1,0 +1,141 @@
+"""Eigenvalues of small Hessenberg matrices, a batch of them at once."""
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+# Steps per row. Two are usual; LAPACK gives up after as many.
+_STEPS_PER_ROW = 30
+# Steps after which a shift that led nowhere is replaced.
+_EXCEPTIONAL = 10
+
+
+class Schur(NamedTuple):
+    """A = Q T Q^H for every matrix of a batch.
+
+    Attributes:
+        triangle: complex `(batch, n, n)`. T, upper triangular, with the eigenvalues on
+            its diagonal; NaN if they were not found.
+        basis: complex `(batch, n, n)`. Q, unitary.
+    """
+
+    triangle: tf.Tensor
+    basis: tf.Tensor
+
+    @property
+    def eigenvalues(self):
+        """Complex `(batch, n)`, in no order."""
+        return tf.linalg.diag_part(self.triangle)
+
+    def eigenvectors(self, index):
+        """The unit right eigenvector of one eigenvalue, and how sensitive that is.
+
+        Args:
+            index: int tensor `(batch,)`. Which eigenvalue of each matrix.
+
+        Returns:
+            The eigenvector, complex `(batch, n)`, and 1 / |y^H x| with the unit left
+            and right eigenvectors y and x, `(batch,)`: an error E of the matrix moves
+            the eigenvalue by up to |E| times as much.
+        """
+        size = tf.shape(self.triangle)[1]
+        position, index = tf.range(size), index[:, None]
+        is_it = tf.cast(position == index, self.triangle.dtype)
+        value = tf.reduce_sum(self.eigenvalues * is_it, axis=1, keepdims=True)
+        identity = tf.eye(size, dtype=self.triangle.dtype)
+        shifted = _away_from_zero(self.triangle - value[..., None] * identity)
+        vectors = []
+        # Above the eigenvalue the right one is not zero, below it the left one.
+        for part, adjoint in ((position < index, False), (position > index, True)):
+            block = part[:, :, None] & part[:, None, :]
+            coupling = tf.linalg.matvec(self.triangle, is_it, adjoint_a=adjoint)
+            vector = tf.linalg.triangular_solve(
+                tf.where(block, shifted, identity),
+                tf.where(part, -coupling, is_it)[..., None],
+                lower=False,
+                adjoint=adjoint,
+            )
+            vectors.append(vector[..., 0])
+        right, left = vectors
+        norm = _norm(right)
+        right = tf.linalg.matvec(self.basis, right / tf.cast(norm, right.dtype))
+        return right, (norm * _norm(left))[:, 0]
+
+
+def schur(matrix):
+    """Returns the `Schur` form of real upper Hessenberg matrices, `(batch, n, n)`.
+
+    QR iteration in double precision with Wilkinson's shift; made of operations that XLA
+    compiles, which `tf.linalg.eig` is not.
+    """
+    # A GPU would factorise the small matrices of a batch one after the other.
+    with tf.device("CPU:0"):
+        triangle = tf.cast(matrix, tf.complex128)
+        negligible = np.finfo("float64").eps * tf.norm(
+            tf.abs(triangle), axis=(1, 2), keepdims=True
+        )
+        identity = tf.eye(tf.shape(matrix)[1], dtype=tf.complex128)
+
+        def step(i, triangle, basis):
+            size = _unfinished(triangle, negligible)
+            part = tf.range(tf.shape(triangle)[1]) < size[:, None]
+            block = part[:, :, None] & part[:, None, :]
+            shift = _shift(i, triangle, size)[:, None, None]
+            shifted = tf.where(block, triangle - shift * identity, identity)
+            rotation = tf.linalg.qr(shifted).q
+            rotated = tf.matmul(rotation, triangle @ rotation, adjoint_a=True)
+            is_open = (size > 0)[:, None, None]
+            return (
+                i + 1,
+                tf.where(is_open, tf.linalg.band_part(rotated, 1, -1), triangle),
+                tf.where(is_open, basis @ rotation, basis),
+            )
+
+        _, triangle, basis = tf.while_loop(
+            lambda i, triangle, _: tf.reduce_any(_unfinished(triangle, negligible) > 0),
+            step,
+            (1, triangle, identity + tf.zeros_like(triangle)),
+            maximum_iterations=_STEPS_PER_ROW * matrix.shape[1],
+        )
+        failed = (_unfinished(triangle, negligible) > 0)[:, None, None]
+        nan = tf.constant(float("nan"), tf.complex128)
+        triangle = tf.where(failed, nan, tf.linalg.band_part(triangle, 0, -1))
+        return Schur(triangle, basis)
+
+
+def _unfinished(triangle, negligible):
+    """How many leading rows are not triangular yet, `(B,)`."""
+    below = tf.abs(tf.linalg.diag_part(triangle, k=-1))  # (B, n - 1)
+    rows = tf.range(2, tf.shape(triangle)[1] + 1)
+    return tf.reduce_max(tf.where(below > negligible[..., 0], rows, 0), axis=1)
+
+
+def _shift(i, triangle, size):
+    """The eigenvalue of the last two unfinished rows that is nearer the last entry."""
+    rows = tf.maximum(size[:, None] - [2, 1], 0)
+    corner = tf.gather(triangle, rows, axis=1, batch_dims=1)
+    corner = tf.gather(corner, rows, axis=2, batch_dims=1)
+    (a, b), (c, d) = (tf.unstack(row, axis=1) for row in tf.unstack(corner, axis=1))
+    half = (a - d) / 2
+    root = tf.sqrt(half * half + b * c)
+    is_smaller = tf.math.real(tf.math.conj(half) * root) < 0
+    shift = d - tf.math.divide_no_nan(b * c, half + tf.where(is_smaller, -root, root))
+    exceptional = d + tf.cast(tf.abs(c), c.dtype)
+    return tf.where(i % _EXCEPTIONAL == 0, exceptional, shift)
+
+
+def _away_from_zero(triangle):
+    """Bounds the diagonal from below by the rounding error of the matrix."""
+    size = tf.abs(triangle)
+    bound = np.finfo("float64").eps * tf.reduce_max(size, axis=(1, 2))[:, None]
+    bound = tf.maximum(bound, np.finfo("float64").tiny)
+    diagonal = tf.linalg.diag_part(triangle)
+    bounded = tf.where(
+        tf.abs(diagonal) < bound, tf.cast(bound, diagonal.dtype), diagonal
+    )
+    return tf.linalg.set_diag(triangle, bounded)
+
+
+def _norm(vector):
+    return tf.norm(tf.abs(vector), axis=1, keepdims=True)

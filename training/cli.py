@@ -103,7 +103,10 @@ def _export(arguments):
     if len(names) > 1:
         raise InputError(f"Choose one --variant of {', '.join(names)}.")
     job, model = _trained(directory, names[0])
-    difference = job.export(model, arguments.out)
+    from training.data import damage
+
+    with damage.reported():
+        difference = job.export(model, arguments.out)
     print(
         f"Exported {names[0]} to {arguments.out}. Reloaded, its outputs agree to "
         f"{difference:.1e}."

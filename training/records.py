@@ -89,7 +89,9 @@ def read_diagnosis(path, remedy):
     diagnosis = read_json(path, remedy)
     with reading(path, remedy):
         _check_numbers([diagnosis], "evaluations", "residual", "converged")
-        _check_numbers([diagnosis["spectral_radius"]], "mean", "q90")
+        radius = diagnosis["spectral_radius"]
+        if radius["mean"] is not None:  # It may have been found for no sample.
+            _check_numbers([radius], "mean", "q90")
         quantiles = diagnosis["residual_quantiles"]
         _check_numbers(quantiles, "budget", "q25", "q50", "q75")
         quantiles[0]

@@ -3,16 +3,15 @@
 import sys
 
 import keras
-import tensorflow as tf
 
 from training import checkpoint, records, saved_model
+from training.building import refusals
 from training.data import damage
 from training.epoch_recorder import EpochRecorder
 from training.errors import InputError
 from training.phases import set_parts
 from training.progress import EpochLine, ShortBar
 from training.tensorflow_files import writing
-from training.unrecorded import DropUnrecorded
 
 MODEL = "model.keras"
 EVENTS = "tensorboard"
@@ -76,24 +75,11 @@ class Job:
 
 def check(job):
     """Raises `InputError` if a part of the model or of a phase cannot be made."""
-    try:
+    with refusals("config"):
         model, _, spans = _made(job)
         for span in spans:
             _set_parts(job, model, span)
         job.fit_arguments(spans[0].epochs)
-    except InputError:
-        raise
-    except (
-        ArithmeticError,
-        MemoryError,
-        TypeError,
-        ValueError,
-        tf.errors.OpError,
-    ) as error:
-        raise InputError(
-            f"A part of the model, its optimizer or its data cannot be made of the "
-            f"config's values. {error}"
-        ) from error
 
 
 def train(job, folder):
@@ -193,9 +179,6 @@ def _callbacks(job, model, span, folder, history):
     score = job.monitor.removeprefix("val_")
     num_epochs = sum(phase.epochs for phase in job.config.phases)
     callbacks = job.callbacks(model)
-    if layer is not None:
-        names = [metric.name for metric in layer.metrics]
-        callbacks.append(DropUnrecorded(names))
     if job.config.tensorboard:
         callbacks.append(keras.callbacks.TensorBoard(folder / EVENTS))
     if sys.stdout.isatty():

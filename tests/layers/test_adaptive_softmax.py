@@ -220,7 +220,7 @@ def test_dynamic_batch_and_length_of_loss():
     for batch, length in ((2, 3), (1, 5)):
         arguments = _hidden(batch, length, "float32"), _targets(batch, length)
         np.testing.assert_allclose(
-            compiled(*arguments), layer.loss(*arguments), atol=1e-6
+            compiled(*arguments), layer.loss(*arguments), rtol=1e-6
         )
 
 

@@ -198,7 +198,8 @@ def test_report_of_an_unfinished_run(tmp_path, small):
 def test_report_says_for_how_many_the_radius_was_found(tmp_path, small, radius, cells):
     directory = WorkDirectory.start(tmp_path, configs.resolve(small))
     diagnosis = {"evaluations": 3.0, "residual": 0.01, "converged": 1.0}
-    diagnosis |= {"residual_quantiles": [{}], "spectral_radius": radius}
+    quantiles = {"budget": 1, "q25": 0.5, "q50": 0.6, "q75": 0.7}
+    diagnosis |= {"residual_quantiles": [quantiles], "spectral_radius": radius}
     (name,) = directory.config.variants
     file = directory.run(name) / "diagnosis.json"
     file.write_text(json.dumps(diagnosis))

@@ -13,7 +13,6 @@ from training.classification_job import ClassificationJob
 from training.epoch_recorder import EpochRecorder
 from training.progress import EpochLine, ShortBar
 from training.train import train
-from training.unrecorded import DropUnrecorded
 
 NAN = math.nan
 
@@ -67,18 +66,6 @@ def test_the_bar_of_a_terminal_shows_loss_and_score(capsys):
     bar.on_epoch_end(0, logs)
     output = capsys.readouterr().out
     assert "accuracy" in output and "loss" in output and "deq" not in output
-
-
-def test_nan_of_a_statistic_leaves_the_logs_and_that_of_a_loss_stays():
-    callback = DropUnrecorded(["deq_residual", "deq_jacobian"])
-    logs = {"loss": NAN, "val_loss": NAN, "deq_residual": 0.5}
-    logs |= {"val_deq_residual": 0.25, "val_deq_jacobian": NAN, "other": NAN}
-    kept = {"loss", "val_loss", "deq_residual", "val_deq_residual", "other"}
-    callback.on_epoch_end(0, logs)
-    assert logs.keys() == kept
-    logs = {"loss": NAN, "deq_jacobian": NAN, "deq_residual": 0.5}
-    callback.on_test_end(logs)
-    assert logs.keys() == {"loss", "deq_residual"}
 
 
 def test_a_run_keeps_no_nan_of_what_was_not_recorded(tmp_path, small, capsys):

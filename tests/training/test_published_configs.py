@@ -242,8 +242,9 @@ def train_both_phases(config, vocabulary_size, eagerly=False):
     """Takes a step of pretraining and one of the equilibrium; returns the model."""
     nothing = np.zeros(0, "int32")
     words = ["<eos>", *(f"{i}" for i in range(vocabulary_size - 1))]
-    loaded = text.Text(WordVocabulary(words), nothing, nothing, nothing)
-    job = LanguageModelJob(config, loaded)
+    tokens = np.zeros(2**14, "int32")  # Enough to be cut into streams.
+    loaded = text.Text(WordVocabulary(words), nothing, tokens, nothing)
+    job = LanguageModelJob(config, loaded, keep=lambda folder: None)
     model, optimizer, (pretraining, equilibrium, *_) = job.build()
     assert model.count_params() == parameters(config.model, vocabulary_size)
     take_step(job, model, optimizer, pretraining, eagerly)

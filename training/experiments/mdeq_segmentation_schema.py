@@ -1,5 +1,6 @@
 """What the config of a multiscale DEQ for segmentation may say, with all defaults."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -65,13 +66,13 @@ class SegmentationDataConfig:
     augmentation: SegmentationAugmentationConfig = SegmentationAugmentationConfig()
 
     def __post_init__(self):
-        height, width = self.image_size or (64, 128)
+        size = self.image_size or (64, 128)
         num_examples = (self.train_examples or 256) + (self.test_examples or 64)
-        if self.name == "shapes" and num_examples * height * width > _MOST_PIXELS:
+        if self.name == "shapes" and num_examples * math.prod(size) > _MOST_PIXELS:
             raise InputError(
                 "`data` must have smaller or fewer images: the shapes are held in "
                 f"memory, at most {_MOST_PIXELS} pixels. Received: {num_examples} "
-                f"images of {height} x {width} pixels."
+                f"images of image_size={list(size)}."
             )
 
 

@@ -31,12 +31,13 @@ def build_classifier(config, data, precision):
     _check_fits("stem.strides", config.stem.strides, pixels)
     with refusals("model"):
         features = _stem(normalization(data, policy)(pixels), config.stem, policy)
+        # The cell keeps the size of the map.
+        _check_fits("head.pool_size", config.head.pool_size or 1, features)
         equilibrium = deq_keras.layers.DEQ(
             _cell(config.cell, policy), dtype=policy, name="deq"
         )
         set_parts(equilibrium, config, "model")
         features = equilibrium(features)
-        _check_fits("head.pool_size", config.head.pool_size or 1, features)
         logits = _head(features, config.head, data.num_classes, policy)
         return keras.Model(pixels, logits, name="classifier")
 

@@ -203,6 +203,12 @@ NO_CONFIG = {
         f"model: {{filters: {[8] * 20}}}",
         "at most 8 items",
     ),
+    "never validated": (
+        "experiment: language_model\nphases: [{epochs: 1}, {epochs: 2}]\n"
+        "model: {hidden_dim: 8, num_heads: 2, intermediate_dim: 8}\n"
+        "evaluation: {every_epochs: 4}",
+        "`evaluation.every_epochs` must be at most 3",
+    ),
     "repeated seeds": (
         "experiment: synthetic\nepochs: 1\nseeds: [0, 1, 0]",
         r"`seeds` must be a list without repetitions. Received: seeds=\[0, 1, 0\]",

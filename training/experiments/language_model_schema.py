@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from training.bounds import BATCH, BUDGET, COUNT, LAYERS, RATE, WIDTH
 from training.component_fields import gradient_field, regularizer_field, solver_field
+from training.errors import InputError
 from training.schema import VariantsConfig
 
 # Tokens of a segment: attention holds a number for every pair of them.
@@ -123,3 +124,13 @@ class LanguageModelConfig(VariantsConfig):
     model: TransformerConfig
     data: TextConfig = TextConfig()
     evaluation: BudgetConfig = BudgetConfig()
+
+    def __post_init__(self):
+        every_epochs = self.evaluation.every_epochs
+        num_epochs = sum(phase.epochs for phase in self.phases)
+        if every_epochs > num_epochs:
+            raise InputError(
+                f"`evaluation.every_epochs` must be at most {num_epochs}, the epochs "
+                "of all phases, so that there is a validation loss to tell. "
+                f"Received: every_epochs={every_epochs}."
+            )

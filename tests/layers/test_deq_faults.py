@@ -82,7 +82,8 @@ def test_a_cell_that_turns_non_finite(gradient, first, compiled):
     cell = LogCell(5)
     if first:
         cell.initial_state = lambda injection: tf.ones_like(injection["u"])
-    deq = layers.DEQ(cell, gradient=gradient, jacobian_regularizer=None)
+    solver = solvers.Anderson(max_iter=6, history=2)
+    deq = layers.DEQ(cell, solver, gradient, jacobian_regularizer=None)
     inputs = INPUTS.copy()
     inputs[2, 0] = 100.0
     deq(INPUTS)

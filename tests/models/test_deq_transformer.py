@@ -136,6 +136,7 @@ def test_an_empty_prompt_is_refused(model):
         model.generate(inputs, stop_token_ids=None)
 
 
+@pytest.mark.slow
 def test_memory_is_carried_and_reset(model):
     model = _model(memory_length=24)
     tokens = _tokens((2, 24))
@@ -190,6 +191,7 @@ def test_a_prompt_is_solved_and_not_the_width_of_its_cache(model):
     np.testing.assert_allclose(hidden[:, :5], solved, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_an_export_is_pure(tmp_path):
     model = _model(memory_length=8)
     tokens = _tokens((2, 8))

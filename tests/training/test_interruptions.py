@@ -122,6 +122,7 @@ def _assert_same_models(one, other):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 def test_killed_after_the_last_checkpoint_and_after_every_later_write(
     tmp_path, phased, kill_after, monkeypatch
 ):

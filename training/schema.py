@@ -26,7 +26,7 @@ from training.component_fields import (
 INHERIT = "inherit"
 
 # Schedules divide by it, in float32.
-_LEARNING_RATE = {"minimum": 1e-12, "maximum": 1e6}
+_LEARNING_RATE = {"minimum": 1e-12, "maximum": 1e38}
 
 
 def variants_field(**default):

@@ -155,7 +155,7 @@ NO_CONFIG = {
     "epochs": (text(phases="phases: [{epochs: 9999999999}]"), "<= 1000000"),
     "batch": (text("data: {batch_size: 99999999999}"), "<= 1048576"),
     "examples": (text("data: {train_examples: 99999999999}"), "<= 2147483647"),
-    "learning rate": (text("optimizer: {learning_rate: 1e300}"), "<= 1000000"),
+    "learning rate": (text("optimizer: {learning_rate: 1e300}"), r"<= 1e\+38"),
     "clip norm": (text("optimizer: {clip_norm: 1e300}"), r"> 0 and <= 1e\+18, or null"),
     "solver config": (
         text(model=solver("{class_name: anderson, config: {max_iter: 3}}")),

@@ -1,6 +1,7 @@
 """Checks of constructor arguments that several solvers share."""
 
 import numbers
+import sys
 
 
 def check_fraction(name, value):
@@ -15,7 +16,8 @@ def check_fraction(name, value):
 
 def check_non_negative(name, value):
     """Returns `value` as a float if it is finite and >= 0, else raises `ValueError`."""
-    if not _is_real(value) or not 0 <= value < float("inf"):
+    # An int may be finite and beyond all floats.
+    if not _is_real(value) or not 0 <= value <= sys.float_info.max:
         raise ValueError(
             f"`{name}` must be a finite number >= 0. Received: {name}={value!r}."
         )

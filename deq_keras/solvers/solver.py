@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from deq_keras.solvers.checks import check_jitter
+from deq_keras.solvers.checks import check_jitter, check_non_negative
 from deq_keras.solvers.solution import CONVERGED, DIVERGED, MAX_ITER, Solution
 from deq_keras.structure import StateStructure
 
@@ -295,9 +295,4 @@ def _checked_max_iter(max_iter):
 def _checked_tol(tol):
     if tol is None or tf.is_tensor(tol):
         return tol
-    if not isinstance(tol, numbers.Real) or isinstance(tol, bool) or not tol >= 0:
-        raise ValueError(
-            "`tol` must be a number >= 0, or None to spend the whole budget. "
-            f"Received: tol={tol!r}."
-        )
-    return float(tol)
+    return check_non_negative("tol", tol)

@@ -3,6 +3,9 @@ import tensorflow as tf
 
 from deq_keras.diagnostics import jacobian_norm, spectral_radius
 
+# Relative error of the spectral radius: a curve over epochs needs no more.
+_TOL = 1e-2
+
 
 class EquilibriumDiagnostics(keras.callbacks.Callback):
     """Follows the spectral radius and the norm of df/dz over training.
@@ -27,8 +30,8 @@ class EquilibriumDiagnostics(keras.callbacks.Callback):
         max_iter: Positive integer. Budget of evaluations of the solve. Defaults to
             `30`.
         num_iterations: Positive integer. Most iterations of the estimate of the
-            spectral radius; see `deq_keras.diagnostics.spectral_radius`. Defaults to
-            `50`.
+            spectral radius, which is found when its error is about 1 %; see
+            `deq_keras.diagnostics.spectral_radius`. Defaults to `100`.
 
     Example:
 
@@ -46,7 +49,7 @@ class EquilibriumDiagnostics(keras.callbacks.Callback):
         [Bai, Koltun and Kolter, 2021](https://arxiv.org/abs/2106.14342), figure 1.
     """
 
-    def __init__(self, layer, inputs, max_iter=30, num_iterations=50):
+    def __init__(self, layer, inputs, max_iter=30, num_iterations=100):
         super().__init__()
         for name, value in (("max_iter", max_iter), ("num_iterations", num_iterations)):
             if not isinstance(value, int) or value < 1:
@@ -76,7 +79,7 @@ class EquilibriumDiagnostics(keras.callbacks.Callback):
         inputs = self.inputs()
         solution = self.layer.solve(inputs, max_iter=self.max_iter)
         linearization = self.layer.linearize(inputs, solution.point)
-        radius = spectral_radius(linearization, self.num_iterations)
+        radius = spectral_radius(linearization, self.num_iterations, _TOL)
         norm = jacobian_norm(linearization)
         state_size = tf.add_n(
             [tf.size(leaf) for leaf in tf.nest.flatten(solution.point)]

@@ -63,14 +63,32 @@ class Arnoldi(NamedTuple):
             tf.where(place, column[..., None], self.coefficients),
         )
 
-    def restarted(self, weights):
-        """Returns a space that is empty again and begins with a vector of this one.
+    def restarted(self, weights, num_kept):
+        """Returns the space that a vector of this one spans, without a new product.
 
         Args:
-            weights: `(batch, slots)`. Its coordinates.
+            weights: `(batch, slots)`. Coordinates of the vector; only the first
+                `slots - num_kept + 1` are not zero.
+            num_kept: int. How many vectors span the new space.
         """
-        start = tf.linalg.matvec(self.basis[:, :-1], weights, transpose_a=True)
-        return begin(start, self.coefficients.shape[2])
+        slots = self.coefficients.shape[2]
+        matrix = tf.cast(self.coefficients, weights.dtype)
+        (inner,) = tf.while_loop(
+            lambda inner: inner.size < num_kept,
+            lambda inner: [
+                # The last coordinate, whose image is not known, is zero so far.
+                inner.extended(lambda w: tf.linalg.matvec(matrix, w[:, :slots]))
+            ],
+            [begin(tf.pad(weights, [[0, 0], [0, 1]]), num_kept)],
+        )
+        dtype, missing = self.basis.dtype, slots - num_kept
+        basis = tf.matmul(tf.cast(inner.basis, dtype), self.basis)
+        coefficients = tf.cast(inner.coefficients, dtype)
+        return Arnoldi(
+            size=inner.size,
+            basis=tf.pad(basis, [[0, 0], [0, missing], [0, 0]]),
+            coefficients=tf.pad(coefficients, [[0, 0], [0, missing], [0, missing]]),
+        )
 
 
 def begin(start, slots):

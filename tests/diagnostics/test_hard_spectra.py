@@ -5,23 +5,14 @@ import pytest
 import tensorflow as tf
 
 from deq_keras import diagnostics
+from tests.diagnostics.jacobians import compiled_radius, linear
 
 # What `converged` promises is an expected error of 1e-3.
 TOLERANCE = 3e-3
 
 
-def linear(jacobians, dtype="float64"):
-    """f(z)_b = J_b z_b, linearised."""
-    matrices = tf.cast(jacobians, dtype)
-    return diagnostics.linearize(
-        lambda z: tf.linalg.matvec(matrices, z), tf.zeros(tf.shape(matrices)[:2], dtype)
-    )
-
-
 def measured(jacobians, dtype="float64", **arguments):
-    return tf.function(
-        lambda: diagnostics.spectral_radius(linear(jacobians, dtype), **arguments)
-    )()
+    return compiled_radius(dtype, tuple(arguments.items()))(jacobians)
 
 
 def blocks(*parts):
@@ -66,88 +57,90 @@ def rotation(angle, radius=0.9):
     return np.array([[cosine, -sine], [sine, cosine]])
 
 
-def triangular(size, scale, seed=0):
-    random = np.random.RandomState(seed)
-    matrix = scale * np.triu(random.normal(size=(size, size)), 1)
-    return matrix + np.diag(random.uniform(-0.9, 0.9, size))
+def triangular(size, scale):
+    """A Jacobian that is far from normal, and its radius."""
+    random = np.random.RandomState(0)
+    diagonal = random.uniform(-0.9, 0.9, size)
+    upper = scale * np.triu(random.normal(size=(size, size)), 1)
+    return upper + np.diag(diagonal), np.abs(diagonal).max()
+
+
+def computed(matrix):
+    return matrix, np.abs(np.linalg.eigvals(matrix)).max()
 
 
 def small_spectra(size):
-    """Dicts of Jacobians: those that must be found, also in float64 only; and others.
-    All of them of one size, so that one batch holds them."""
-    found = {f"cycle-{n}": cycle(n) for n in (3, 4, 5, 8, 16)}
-    found |= {f"identity-{n}": -0.7 * np.eye(n) for n in (1, 2, 3, 16)}
-    found |= {f"pair-{a}": rotation(a) for a in (0.05, 0.7, np.pi / 2, 3.0)}
-    found["opposite"] = np.diag([0.9, -0.9, 0.2])
-    found["opposite pairs"] = blocks(rotation(0.3), rotation(2.1), [[-0.9]])
-    found["cluster"] = rotated(np.diag(0.9 - 0.001 * np.arange(5)))
-    found["uniform"] = np.random.RandomState(0).uniform(0, 0.2, (size, size))
-    found["rank one"] = np.outer(np.arange(1.0, 5), [0.1, 0.2, -0.1, 0.2])
-    found["zero"] = np.zeros((1, 1))
-    in_double = {
-        f"jordan-{n}({v})": jordan(v, n) for n in (2, 3) for v in (0.1, 0.9, -1.2)
+    """Three dicts of Jacobians and their radii: those that must be found, those that
+    must be in double precision, and those that may be given up."""
+    found = {f"cycle-{n}": (cycle(n), 0.9) for n in (3, 4, 5, 8, 16)}
+    found |= {f"identity-{n}": (-0.7 * np.eye(n), 0.7) for n in (1, 2, 3, 16)}
+    found |= {f"pair-{a}": (rotation(a), 0.9) for a in (0.05, 0.7, np.pi / 2, 3.0)}
+    found["opposite"] = np.diag([0.9, -0.9, 0.2]), 0.9
+    found["opposite pairs"] = blocks(rotation(0.3), rotation(2.1), [[-0.9]]), 0.9
+    found["cluster"] = rotated(np.diag(0.9 - 0.001 * np.arange(5))), 0.9
+    found["uniform"] = computed(np.random.RandomState(0).uniform(0, 0.2, (size, size)))
+    found["rank one"] = np.outer([1.0, 2, 3, 4], [0.1, 0.2, -0.1, 0.2]), 1.0
+    found["zero"] = np.zeros((1, 1)), 0.0
+    in_double = {f"jordan-2({v})": (jordan(v, 2), abs(v)) for v in (0.9, -1.2)}
+    others = {
+        f"jordan-{n}({v})": (jordan(v, n), abs(v))
+        for n in (2, 3, 6, 8)
+        for v in (0.1, 0.9, -1.2)
     }
-    others = {f"jordan-{n}({v})": jordan(v, n) for n in (8,) for v in (0.1, 0.9, -1.2)}
     others["triangular"] = triangular(size, 3.0)
-    others["nilpotent"] = np.triu(np.ones((8, 8)), 1)
+    others["nilpotent"] = np.triu(np.ones((8, 8)), 1), 0.0
     return found, in_double, others
 
 
 def large_spectra(size):
-    def bulk(limit, missing):
-        return np.diag(np.linspace(-limit, limit, size - missing))
+    def hidden(block, limit, hide):
+        bulk = np.linspace(-limit, limit, size - len(block))
+        return hide(blocks(block, np.diag(bulk)))
 
-    found = {f"cycle-{n}": rotated(blocks(cycle(n), bulk(0.7, n))) for n in (3, 5, 8)}
-    found |= {f"pair-{a}": sheared(blocks(rotation(a), bulk(0.8, 2))) for a in (0.1, 2)}
-    found["opposite"] = sheared(blocks(np.diag([0.9, -0.9]), bulk(0.8, 2)))
-    found["cluster"] = rotated(np.diag(0.9 - 0.001 * np.arange(size)))
-    found["geometric"] = rotated(np.diag(0.9 ** np.arange(1.0, size + 1)))
-    found["identity"] = 0.7 * np.eye(size)
-    found["uniform"] = np.random.RandomState(0).uniform(0, 0.01, (size, size))
+    found = {f"cycle-{n}": (hidden(cycle(n), 0.7, rotated), 0.9) for n in (3, 5, 8)}
+    found |= {f"pair-{a}": (hidden(rotation(a), 0.8, sheared), 0.9) for a in (0.1, 2.0)}
+    found["opposite"] = hidden(np.diag([0.9, -0.9]), 0.8, sheared), 0.9
+    found["cluster"] = rotated(np.diag(0.9 - 0.001 * np.arange(size))), 0.9
+    found["geometric"] = rotated(np.diag(0.9 ** np.arange(1.0, size + 1))), 0.9
+    found["identity"] = 0.7 * np.eye(size), 0.7
+    found["uniform"] = computed(np.random.RandomState(0).uniform(0, 0.01, (size, size)))
     random = np.random.RandomState(1).normal(size=(size, size)) / size**0.5
-    found["symmetric"] = (random + random.T) / 3
-    in_double = {
-        f"jordan-{n}({v})": hide(blocks(jordan(v, n), bulk(0.6 * abs(v), n)))
-        for n in (2, 3)
-        for v in (0.1, 0.9, -1.2)
-        for hide in (rotated, sheared)
-    }
-    others = {
-        f"jordan-8({v}) {hide.__name__}": hide(blocks(jordan(v, 8), bulk(0.6 * v, 8)))
-        for v in (0.1, 0.5, 0.9, 1.2)
-        for hide in (rotated, sheared)
-    }
-    others |= {f"jordan-{n}": padded(jordan(0.5, n), size) for n in (30, size)}
-    others |= {f"triangular-{s}": rotated(triangular(size, s)) for s in (0.1, 1.0)}
-    others |= {"cycle": cycle(size), "random": random}
-    others["nilpotent"] = np.eye(size, k=1)
+    found["symmetric"] = computed((random + random.T) / 3)
+    in_double, others = (
+        {
+            f"jordan-{n}({v}) {hide.__name__}": (
+                hidden(jordan(v, n), 0.6 * abs(v), hide),
+                abs(v),
+            )
+            for n in sizes
+            for v in radii
+            for hide in (rotated, sheared)
+        }
+        for sizes, radii in (((2,), (0.9, -1.2)), ((2, 3, 6, 8), (0.1, 0.9, -1.2)))
+    )
+    others |= {f"jordan-{n}": (padded(jordan(0.5, n), size), 0.5) for n in (30, size)}
+    others |= {f"triangular-{s}": triangular(size, s) for s in (0.1, 1.0)}
+    others |= {"cycle": (cycle(size), 0.9), "random": computed(random)}
+    others["nilpotent"] = np.eye(size, k=1), 0.0
     return found, in_double, others
-
-
-def truth(name, jacobian):
-    """Eigenvalues of a hidden Jordan block cannot be computed from its matrix."""
-    if name.startswith("jordan"):
-        return abs(float(name.split("(")[1].split(")")[0])) if "(" in name else 0.5
-    if name.startswith("triangular"):
-        size = len(jacobian)
-        return np.abs(np.diag(triangular(size, 1.0))).max()
-    return 0.0 if name == "nilpotent" else np.abs(np.linalg.eigvals(jacobian)).max()
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("spectra, size", [(small_spectra, 16), (large_spectra, 200)])
 def test_an_estimate_is_right_or_flagged(spectra, size, dtype):
     found, in_double, others = spectra(size)
-    zoo = found | in_double | others
-    result = measured(np.stack([padded(j, size) for j in zoo.values()]), dtype)
+    zoo = found | others | in_double
+    result = measured(np.stack([padded(j, size) for j, _ in zoo.values()]), dtype)
     converged = dict(zip(zoo, result.converged.numpy(), strict=True))
     must = found | in_double if dtype == "float64" else found
     assert [name for name in must if not converged[name]] == []
     values = dict(zip(zoo, result.value.numpy(), strict=True))
-    for name, jacobian in zoo.items():
-        if converged[name]:
-            expected = pytest.approx(truth(name, jacobian), rel=TOLERANCE, abs=1e-30)
-            assert values[name] == expected, name
+    wrong = {
+        name: (values[name], radius)
+        for name, (_, radius) in zoo.items()
+        if converged[name] and not abs(values[name] - radius) <= TOLERANCE * radius
+    }
+    assert wrong == {}
     assert np.all(np.isfinite(list(values.values())))
 
 
@@ -167,13 +160,15 @@ def test_every_scale(scale):
 
 def test_a_sample_does_not_depend_on_its_batch(exact_regime):
     """Not on their number, their order, their convergence or their NaN."""
-    easy = np.diag(np.append(0.9, np.linspace(-0.4, 0.4, 29)))
-    hard = rotated(np.diag(0.9 - 0.001 * np.arange(30)))
-    jacobians = np.stack([easy, cycle(30), hard, np.full((30, 30), np.nan)])
+    easy = np.diag(np.append(0.9, np.linspace(-0.4, 0.4, 59)))
+    hard = rotated(np.diag(0.9 - 0.001 * np.arange(60)))
+    jacobians = np.stack([easy, cycle(60), hard, np.full((60, 60), np.nan)])
 
     def results(rows):
         linearize = exact_regime(
-            lambda: diagnostics.spectral_radius(linear(jacobians[rows]), 45)
+            lambda: diagnostics.spectral_radius(
+                linear(tf.constant(jacobians[rows])), 45
+            )
         )
         return [tensor.numpy() for tensor in linearize()[:3]]
 
@@ -186,7 +181,9 @@ def test_a_sample_does_not_depend_on_its_batch(exact_regime):
 
 def test_a_jacobian_that_is_not_finite(regime):
     jacobians = np.stack([np.diag([v, 0.5, 0.2]) for v in (np.nan, np.inf, 0.8)])
-    result = regime(lambda: diagnostics.spectral_radius(linear(jacobians)))()
+    result = regime(
+        lambda: diagnostics.spectral_radius(linear(tf.constant(jacobians)))
+    )()
     np.testing.assert_array_equal(result.converged, [False, False, True])
     np.testing.assert_array_equal(np.isnan(result.value), [True, True, False])
     np.testing.assert_array_equal(np.isnan(result.residual), [True, True, False])
@@ -202,15 +199,11 @@ def test_a_seed_fixes_the_answer():
 
 
 def test_shapes_known_only_when_it_runs():
-    @tf.function(input_signature=[tf.TensorSpec([None, None, None], tf.float64)])
-    def radius(jacobians):
-        return diagnostics.spectral_radius(linear(jacobians))
-
     for size in (1, 4):
-        result = radius(np.stack([0.5 * np.eye(size), cycle(size, 0.8)]))
+        result = measured(np.stack([0.5 * np.eye(size), cycle(size, 0.8)]))
         np.testing.assert_allclose(result.value, [0.5, 0.8], rtol=1e-9)
         np.testing.assert_array_equal(result.converged, True)
-    assert radius(np.zeros((0, 3, 3))).value.shape == (0,)
+    assert measured(np.zeros((0, 3, 3))).value.shape == (0,)
 
 
 @pytest.mark.parametrize(
@@ -222,4 +215,4 @@ def test_shapes_known_only_when_it_runs():
 )
 def test_bad_arguments(arguments, words):
     with pytest.raises(ValueError, match=words):
-        diagnostics.spectral_radius(linear(np.eye(2)[None]), **arguments)
+        diagnostics.spectral_radius(linear(tf.eye(2)[None]), **arguments)

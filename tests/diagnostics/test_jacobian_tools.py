@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from deq_keras import diagnostics
+from tests.diagnostics.jacobians import compiled_radius, linear
 from tests.golden.arrays import load
 from tests.oracles import dense_jacobians
 from tests.problems import ZOO, non_normal_matrix
@@ -13,18 +14,11 @@ from tests.problems import ZOO, non_normal_matrix
 def _linear(jacobians, dtype="float64"):
     """f(z)_b = J_b z_b, linearised."""
     matrices = tf.constant(jacobians, dtype)
-    return diagnostics.linearize(
-        lambda z: tf.linalg.matvec(matrices, z), tf.zeros(matrices.shape[:2], dtype)
-    )
-
-
-def _radius(linearize, **arguments):
-    """Compiled: the iteration is many small operations."""
-    return tf.function(lambda: diagnostics.spectral_radius(linearize(), **arguments))()
+    return linear(matrices)
 
 
 def _radius_of(jacobians, dtype="float64", **arguments):
-    return _radius(lambda: _linear(jacobians, dtype), **arguments)
+    return compiled_radius(dtype, tuple(arguments.items()))(jacobians)
 
 
 def _rotation(radius, angle):
@@ -140,9 +134,11 @@ def test_nests_and_nonlinear_functions():
     point = tf.random.stateless_normal((3, 6), [0, 1], dtype=tf.float64)
     jacobians = dense_jacobians(problem.function, point)
     expected = np.abs(np.linalg.eigvals(jacobians)).max(axis=1)
-    result = _radius(
-        lambda: diagnostics.linearize(problem.function, point), max_iter=500, tol=1e-6
-    )
+    result = tf.function(
+        lambda: diagnostics.spectral_radius(
+            diagnostics.linearize(problem.function, point), max_iter=500, tol=1e-6
+        )
+    )()
     np.testing.assert_allclose(
         result.value.numpy()[result.converged], expected[result.converged], rtol=1e-4
     )

@@ -1,0 +1,31 @@
+"""Functions with a given Jacobian, and the spectral radius of it."""
+
+import functools
+
+import tensorflow as tf
+
+from deq_keras import diagnostics
+
+
+def linear(matrices):
+    """f(z)_b = J_b z_b, linearised, of a tensor of Jacobians."""
+    return diagnostics.linearize(
+        lambda z: tf.linalg.matvec(matrices, z),
+        tf.zeros(tf.shape(matrices)[:2], matrices.dtype),
+    )
+
+
+@functools.cache
+def compiled_radius(dtype, arguments):
+    """Returns a function of Jacobians of any number and size, traced only once.
+
+    Args:
+        dtype: str. What the Jacobians are cast to.
+        arguments: tuple of the pairs of a name and a value, for `spectral_radius`.
+    """
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None, None], dtype)])
+    def radius(matrices):
+        return diagnostics.spectral_radius(linear(matrices), **dict(arguments))
+
+    return lambda jacobians: radius(tf.cast(jacobians, dtype))

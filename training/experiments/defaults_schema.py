@@ -77,7 +77,7 @@ class MeasurementConfig:
 
     long_budget: int = field(default=30, metadata=BUDGET)
     num_samples: int = field(default=64, metadata=BATCH)
-    max_iter: int = field(default=60, metadata=BUDGET)
+    max_iter: int = field(default=120, metadata=BUDGET)
 
 
 @dataclass(frozen=True)

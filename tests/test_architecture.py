@@ -11,6 +11,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 # A module imports only from lower levels. Modules of one package may import one
 # another, as long as they form no cycle.
 LEVELS = {
+    "checks": 0,
     "structure": 0,
     "serialization": 0,
     "faults": 1,
@@ -27,9 +28,18 @@ LEVELS = {
     "converters": 5,
     "serving": 5,
 }
+# Within the layers, where a room sees only public names of rooms below it.
+LAYER_LEVELS = {
+    "kernel_initializer": 0,
+    "variational_dropout": 0,
+    "normalization": 0,
+    "equilibrium": 1,
+    "language": 2,
+    "vision": 2,
+}
 # Unit tests of these look inside; they are not packages.
 INTERNAL_MODULES_WITH_TESTS = {
-    "deq_keras.layers.attend",
+    "deq_keras.layers.language.attend",
     "deq_keras.linearization",
     "deq_keras.structure",
 }
@@ -51,8 +61,16 @@ def _imports(path):
         if isinstance(node, ast.Import):
             yield from ((alias.name, None) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            yield from ((node.module, alias.name) for alias in node.names)
+            module = _absolute(path, node)
+            yield from ((module, alias.name) for alias in node.names)
+
+
+def _absolute(path, node):
+    """Returns the module that an `ImportFrom` names, however it does."""
+    if node.level == 0:
+        return node.module
+    package = path.relative_to(ROOT).with_suffix("").parts[: -node.level]
+    return ".".join([*package, *([node.module] if node.module else [])])
 
 
 def _room(module):
@@ -94,6 +112,34 @@ def test_imports_look_down(path):
             f"deq_keras.{room} (level {LEVELS[room]}) imports deq_keras.{imported} "
             f"(level {LEVELS[imported]})"
         )
+
+
+def test_every_room_of_the_layers_has_a_level():
+    rooms = {
+        path.stem
+        for path in (ROOT / "deq_keras" / "layers").iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").exists()
+    } - {"__init__"}
+    assert rooms == set(LAYER_LEVELS)
+
+
+@pytest.mark.parametrize("path", _sources("deq_keras/layers"), ids=_module_name)
+def test_imports_look_down_within_the_layers(path):
+    own = _module_name(path).split(".")[2:3]
+    if not own:  # The __init__ of all layers.
+        return
+    for module, name in _imports(path):
+        if not module.startswith("deq_keras.layers"):
+            continue
+        _, _, *rest = module.split(".")
+        room = rest[0] if rest else name
+        if room == own[0]:
+            continue
+        assert LAYER_LEVELS[room] < LAYER_LEVELS[own[0]], f"{path} imports {module}"
+        package = importlib.import_module(f"deq_keras.layers.{room}")
+        is_whole_room = len(rest) == 1
+        assert is_whole_room, f"{path} looks into {module}"
+        assert not hasattr(package, "__path__") or name in package.__all__
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,11 @@ import shlex
 import sys
 from pathlib import Path
 
-from training import config as configs
+from training import registry
+from training.config import reading as configs
 from training.errors import InputError, describe
-from training.report import SCORES, report
-from training.work_directory import WorkDirectory, is_run
+from training.evaluation.report import report
+from training.runs.work_directory import WorkDirectory, is_run
 
 BENCHMARKS = ("input_pipeline", "language_model", "mdeq", "solvers")
 
@@ -56,14 +57,17 @@ def _train(arguments):
     config = configs.load(arguments.config, arguments.overrides)
     enter = WorkDirectory.resume if arguments.resume else WorkDirectory.start
     directory = enter(_work_directory(arguments), config)
-    module = importlib.import_module(f"training.experiments.{config.experiment}")
-    return module.run(config, directory)
+    if isinstance(registry.find(config.experiment), registry.Study):
+        return registry.implementation(config.experiment)(config, directory)
+    from training.runs import variants
+
+    return variants.run(variants.make_jobs(directory), directory)
 
 
 def _evaluate(arguments):
     directory, names = _selected(arguments)
     budgets = _checked_budgets(directory.config, arguments.budgets)
-    from training import variants
+    from training.runs import variants
 
     with directory.in_use():
         for name in names:
@@ -85,7 +89,7 @@ def _checked_budgets(config, budgets):
 
 def _diagnose(arguments):
     directory, names = _selected(arguments)
-    from training import variants
+    from training.runs import variants
 
     with directory.in_use():
         for name in names:
@@ -103,7 +107,7 @@ def _export(arguments):
     if len(names) > 1:
         raise InputError(f"Choose one --variant of {', '.join(names)}.")
     job, model = _trained(directory, names[0])
-    from training.data import damage
+    from training.data.records import damage
 
     with damage.reported():
         difference = job.export(model, arguments.out)
@@ -115,19 +119,17 @@ def _export(arguments):
 
 def _trained(directory, name):
     """Returns the job and the trained model of a variant."""
-    from training import variants
+    from training.runs import variants
 
     # First, since it imports the classes that the saved model is made of.
-    experiment = importlib.import_module(
-        f"training.experiments.{directory.config.experiment}"
-    )
+    registry.implementation(directory.config.experiment)
     model = variants.load_trained(directory, name)
-    return experiment.job(directory, name), model
+    return variants.make_job(directory, name), model
 
 
 def _import_checkpoint(arguments):
     architecture = dict(configs.parse_override(text) for text in arguments.overrides)
-    from training.import_checkpoint import import_checkpoint
+    from training.conversion.import_checkpoint import import_checkpoint
 
     model = import_checkpoint(arguments.checkpoint, arguments.out, architecture)
     print(f"Wrote {arguments.out}: {model.count_params():,} parameters.")
@@ -146,11 +148,7 @@ def _report(arguments):
 def _selected(arguments):
     """Returns the work directory of the arguments and the names of the variants."""
     directory = WorkDirectory.open(arguments.work_dir)
-    if directory.config.experiment not in SCORES:
-        raise InputError(
-            f"This command is for the experiments {', '.join(SCORES)}. "
-            f"{directory.path} holds the experiment `{directory.config.experiment}`."
-        )
+    registry.check_scored(directory.config.experiment)
     name = getattr(arguments, "variant", None)
     if name is not None:
         configs.variant(directory.config, name)

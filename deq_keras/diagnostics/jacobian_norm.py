@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from deq_keras.solvers.checks import check_count
+from deq_keras.checks import check_count
 from deq_keras.structure import StateStructure
 
 

@@ -5,9 +5,9 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from deq_keras.checks import check_count, check_non_negative
 from deq_keras.diagnostics.arnoldi import Arnoldi, begin
 from deq_keras.diagnostics.schur import schur
-from deq_keras.solvers.checks import check_count, check_non_negative
 from deq_keras.structure import StateStructure
 
 # Vectors of a Krylov space before it is restarted, how many the restart keeps, and the

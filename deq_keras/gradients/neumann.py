@@ -3,10 +3,10 @@
 import keras
 import tensorflow as tf
 
+from deq_keras.checks import check_count
 from deq_keras.faults import any_rows
 from deq_keras.gradients.implicit import ImplicitGradient
 from deq_keras.solvers import FixedPointIteration
-from deq_keras.solvers.checks import check_count
 from deq_keras.structure import StateStructure
 
 

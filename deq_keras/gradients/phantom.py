@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 from keras import tree
 
+from deq_keras.checks import check_count, check_fraction
 from deq_keras.faults import SampleFunction, any_rows
 from deq_keras.gradients.forward import (
     linearize_equilibrium,
@@ -12,7 +13,6 @@ from deq_keras.gradients.forward import (
 )
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
 from deq_keras.solvers import DIVERGED
-from deq_keras.solvers.checks import check_count, check_fraction
 from deq_keras.structure import finite_rows
 
 

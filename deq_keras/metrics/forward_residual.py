@@ -71,7 +71,7 @@ class ForwardResidual(RunningMean):
             f"Implicit gradients were taken at a mean relative residual of {mean:.2f} "
             f"({self.name}): the solver stopped far from an equilibrium, and such a "
             "gradient is noise. Train with gradient='neumann', "
-            "jacobian_regularizer='contraction' (the defaults of DEQ), or give the "
+            "regularizer='contraction' (the defaults of DEQ), or give the "
             "solver a larger `max_iter`.",
             stacklevel=2,
         )

@@ -41,7 +41,7 @@ def get(identifier):
         identifier,
         EquilibriumRegularizer,
         ALL_OBJECTS,
-        "jacobian_regularizer",
+        "regularizer",
         _SHORT_NAMES,
     )
 

@@ -3,13 +3,13 @@
 import keras
 import tensorflow as tf
 
+from deq_keras.checks import check_count, check_non_negative
 from deq_keras.regularizers.regularizer import (
     EquilibriumRegularizer,
     derived_seed,
     loss_dtype,
     normal_like,
 )
-from deq_keras.solvers.checks import check_count, check_non_negative
 from deq_keras.structure import StateStructure
 
 

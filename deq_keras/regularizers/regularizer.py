@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 from keras import ops, tree
 
-from deq_keras.solvers.checks import check_fraction
+from deq_keras.checks import check_fraction
 
 
 class EquilibriumRegularizer:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from deq_keras.solvers.checks import check_count, check_fraction, check_non_negative
+from deq_keras.checks import check_count, check_fraction, check_non_negative
 from deq_keras.solvers.solver import FixedPointSolver
 
 # A column whose residual is exactly zero should take all the weight. It gets a pivot of

@@ -3,8 +3,8 @@
 import keras
 import tensorflow as tf
 
+from deq_keras.checks import check_count
 from deq_keras.solvers.broyden_steps import StepArray, StepSlots
-from deq_keras.solvers.checks import check_count
 from deq_keras.solvers.solver import FixedPointSolver
 
 # The scaling 1 / (1 - c) of a step is bounded by 1 / _SMALLEST_PIVOT, which keeps the

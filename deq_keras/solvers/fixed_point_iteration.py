@@ -2,7 +2,7 @@
 
 import keras
 
-from deq_keras.solvers.checks import check_fraction
+from deq_keras.checks import check_fraction
 from deq_keras.solvers.solver import FixedPointSolver
 
 

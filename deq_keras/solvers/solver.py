@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from deq_keras.solvers.checks import check_jitter, check_non_negative
+from deq_keras.checks import check_jitter, check_non_negative
 from deq_keras.solvers.solution import CONVERGED, DIVERGED, MAX_ITER, Solution
 from deq_keras.structure import StateStructure
 

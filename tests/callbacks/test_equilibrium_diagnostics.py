@@ -27,9 +27,7 @@ def fitted(layer, **arguments):
 
 
 def test_logs_the_radius_and_the_norm_of_each_epoch():
-    layer = deq_keras.layers.DEQ(
-        LinearCell(), jacobian_regularizer=None, name="balance"
-    )
+    layer = deq_keras.layers.DEQ(LinearCell(), regularizer=None, name="balance")
     history = fitted(layer)
     radii = history["balance_spectral_radius"]
     assert radii[-1] == pytest.approx(float(layer.cell.rate), rel=1e-3)
@@ -48,7 +46,7 @@ class CycleCell(deq_keras.layers.EquilibriumCell):
 
 @pytest.mark.parametrize("signs, share", [((1, -1, -1, -1), 0.25), ((-1, -1), 0.0)])
 def test_the_mean_is_of_the_radii_that_were_found(signs, share):
-    layer = deq_keras.layers.DEQ(CycleCell(), jacobian_regularizer=None, name="deq")
+    layer = deq_keras.layers.DEQ(CycleCell(), regularizer=None, name="deq")
     x = np.ones((len(signs), 40), "float32") * np.array(signs, "float32")[:, None]
     layer(x)
     callback = EquilibriumDiagnostics(layer, lambda: x, num_iterations=15)

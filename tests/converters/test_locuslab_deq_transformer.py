@@ -38,7 +38,7 @@ def _load(variant, **arguments):
     return locuslab.load_deq_transformer(
         _state_dict(variant),
         gradient=gradients.ImplicitGradient(TIGHT),
-        jacobian_regularizer=None,
+        regularizer=None,
         **arguments,
     )
 
@@ -327,8 +327,8 @@ def test_another_checkpoint_is_refused():
 def test_regularizer_and_dtype_are_passed_on():
     model = locuslab.load_deq_transformer(
         _state_dict("plain"),
-        jacobian_regularizer=regularizers.JacobianRegularizer(2.0),
+        regularizer=regularizers.JacobianRegularizer(2.0),
         dtype="mixed_bfloat16",
     )
-    assert model.backbone.deq.jacobian_regularizer.weight == 2.0
+    assert model.backbone.deq.regularizer.weight == 2.0
     assert model(np.zeros((1, 3), "int32")).dtype == "float32"

@@ -121,9 +121,7 @@ def _assert_close(actual, expected, tolerance):
 @functools.cache
 def _loaded(dtype):
     """A model, and the weights that it must have at the start of a test."""
-    model = _load(
-        _state_dict(), jacobian_regularizer=None, solver=SOLVERS[dtype], dtype=dtype
-    )
+    model = _load(_state_dict(), regularizer=None, solver=SOLVERS[dtype], dtype=dtype)
     return model, model.get_weights()
 
 
@@ -134,7 +132,7 @@ def _model(dtype="float64"):
     deq = model.backbone.deq
     deq.solver = SOLVERS[dtype]
     deq.gradient = gradients.ImplicitGradient(SOLVERS[dtype])
-    deq.jacobian_regularizer = StoredProbes(_golden()["jac_v"])
+    deq.regularizer = StoredProbes(_golden()["jac_v"])
     return model
 
 
@@ -318,7 +316,7 @@ def _load_small(state_dict=None, **arguments):
     arguments = {"solver": solver, "gradient": "unrolled", **arguments}
     return _load(
         _small_state_dict() if state_dict is None else state_dict,
-        jacobian_regularizer=None,
+        regularizer=None,
         **arguments,
     )
 
@@ -501,5 +499,5 @@ def test_defaults_and_dtype():
     deq = model.backbone.deq
     assert isinstance(deq.solver, solvers.Anderson)
     assert isinstance(deq.gradient, gradients.NeumannGradient)
-    assert isinstance(deq.jacobian_regularizer, regularizers.ContractionRegularizer)
+    assert isinstance(deq.regularizer, regularizers.ContractionRegularizer)
     assert deq.compute_dtype == "bfloat16"

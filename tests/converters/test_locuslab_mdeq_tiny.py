@@ -97,7 +97,7 @@ def model():
         _state_dict(),
         solver=solvers.FixedPointIteration(max_iter=3, tol=None),
         gradient=gradients.UnrolledGradient(),
-        jacobian_regularizer=None,
+        regularizer=None,
         dtype="float64",
     )
 

@@ -148,7 +148,7 @@ def test_learns_from_text():
     keras.utils.set_random_seed(0)
     model = _model(_preprocessor("word", sequence_length=8))
     # The default penalty keeps two of the five words alike for hundreds of steps.
-    model.backbone.deq.jacobian_regularizer = None
+    model.backbone.deq.regularizer = None
     model.compile(keras.optimizers.Adam(2e-2), sampler="greedy")
     texts = tf.data.Dataset.from_tensor_slices(["to be or not to be"] * 16).batch(8)
     model.fit(texts, epochs=10, shuffle=False, verbose=0)

@@ -34,7 +34,7 @@ def test_tied_layers_are_the_unrolled_equilibrium():
             "config": {"max_iter": 3, "tol": None},
         },
         gradient="unrolled",
-        jacobian_regularizer=None,
+        regularizer=None,
     )
     unrolled.set_weights(tied.get_weights())
     ids = token_ids()

@@ -18,7 +18,7 @@ def _backbone(**kwargs):
         "expansion": 2,
         "num_downsamplings": 0,
         "solver": solvers.Anderson(max_iter=4),
-        "jacobian_regularizer": None,  # Tracing it takes longest.
+        "regularizer": None,  # Tracing it takes longest.
         **kwargs,
     }
     return models.MDEQBackbone(**arguments)
@@ -254,7 +254,7 @@ def test_exports(name, request, tmp_path):
 @pytest.mark.slow
 def test_mixed_precision():
     backbone = _backbone(
-        filters=(8,), jacobian_regularizer="contraction", dtype="mixed_bfloat16"
+        filters=(8,), regularizer="contraction", dtype="mixed_bfloat16"
     )
     model = _classifier(backbone, head_filters=(2,))
     assert model.backbone.deq.compute_dtype == "bfloat16"
@@ -338,7 +338,7 @@ def test_config_round_trip():
         dropout=0.1,
         batch_norm_momentum=0.5,
         image_shape=(8, 16, 1),
-        jacobian_regularizer="jacobian",
+        regularizer="jacobian",
     )
     config = backbone.get_config()
     assert models.MDEQBackbone.from_config(config).get_config() == config
@@ -382,7 +382,7 @@ def train(start=None):
         num_downsamplings=0,
         solver=solvers.Anderson(max_iter=3, tol=None),
         gradient={"class_name": "phantom", "num_steps": 1},
-        jacobian_regularizer=None,  # Its probes are drawn, by each replica for itself.
+        regularizer=None,  # Its probes are drawn, by each replica for itself.
     )
     model = models.MDEQImageClassifier(backbone, 2, (2, 2), 8)
     model.compile(

@@ -4,8 +4,8 @@ import copy
 
 import pytest
 
-from training import config as configs
-from training.work_directory import WorkDirectory
+from training.config import reading as configs
+from training.runs.work_directory import WorkDirectory
 
 SMALL = {
     "experiment": "classification",
@@ -44,7 +44,7 @@ def small():
 @pytest.fixture(scope="session")
 def finished_run(tmp_path_factory):
     """The `WorkDirectory` of a finished run with two variants. Tests only read it."""
-    from training.experiments import classification
+    from training.runs import variants
 
     mapping = copy.deepcopy(SMALL)
     tied = {
@@ -59,5 +59,5 @@ def finished_run(tmp_path_factory):
     mapping["tensorboard"] = True
     path = tmp_path_factory.mktemp("finished") / "run"
     directory = WorkDirectory.start(path, configs.resolve(mapping))
-    classification.run(directory.config, directory)
+    variants.run(variants.make_jobs(directory), directory)
     return directory

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from training.cli import main
-from training.epoch_recorder import EpochRecorder
+from training.runs.epoch_recorder import EpochRecorder
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_input_errors_have_status_2_and_no_traceback(
 REFUSED = {
     "solver": ["model.solver.histroy=3"],
     "gradient of a phase": ["phases.0.gradient={class_name: phantom, steps: 3}"],
-    "regulariser": ["model.jacobian_regularizer={class_name: jacobian, wight: 1}"],
+    "regulariser": ["model.regularizer={class_name: jacobian, wight: 1}"],
     "cell": ["model.cell.groups=3"],
     "head": ["model.head.pool_size=50"],
     "optimizer": ["optimizer.warmup_epochs=1"],
@@ -196,8 +196,8 @@ def test_an_interruption_before_anything_is_written(
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("training.train.check", interrupt)
-    monkeypatch.setattr("training.variants.check", interrupt)
+    monkeypatch.setattr("training.runs.train.check", interrupt)
+    monkeypatch.setattr("training.runs.variants.check", interrupt)
     assert main(["train", str(config_file), "--work-dir", str(tmp_path / "run")]) == 130
     assert "run the command again" in capsys.readouterr().err
 
@@ -213,8 +213,8 @@ def test_unknown_commands_and_arguments(arguments):
 
 
 def test_unfinished_run_has_no_model(tmp_path, small, capsys):
-    from training import config as configs
-    from training.work_directory import WorkDirectory
+    from training.config import reading as configs
+    from training.runs.work_directory import WorkDirectory
 
     with WorkDirectory.start(tmp_path, configs.resolve(small)).in_use():
         pass

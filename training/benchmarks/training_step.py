@@ -35,7 +35,7 @@ class TrainingStep:
             workload.cell,
             solver=solver,
             gradient="unrolled" if is_unrolled else "implicit",
-            jacobian_regularizer=None,
+            regularizer=None,
             dtype=workload.cell.dtype_policy,
             name="deq",
         )

@@ -1,5 +1,5 @@
 """Experiments: what `deq-keras train` does with a config, by its `experiment` key.
 
-Each module has `run(config, directory)`, with the validated config and a
-`training.work_directory.WorkDirectory`. It is imported only when it is run.
+One folder each, which `training.registry` finds: `schema` (what a config may say),
+`build` (the model), `job` (how it is compiled, fed and examined) and `measure`.
 """

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 # Of the functions that load, beside the architecture.
-_OF_LOADING = ("solver", "gradient", "jacobian_regularizer", "dtype")
+_OF_LOADING = ("solver", "gradient", "regularizer", "dtype")
 _LARGEST = 10**6
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
 

@@ -19,7 +19,7 @@ def load_deq_transformer(
     state_dict,
     solver="anderson",
     gradient="neumann",
-    jacobian_regularizer="contraction",
+    regularizer="contraction",
     dtype=None,
     **architecture,
 ):
@@ -40,7 +40,7 @@ def load_deq_transformer(
             2019 or of 2021. Leading names of wrappers, as `module.`, are dropped.
         solver: See `DEQ`. Defaults to `"anderson"`.
         gradient: See `DEQ`. Defaults to `"neumann"`.
-        jacobian_regularizer: See `DEQ`. Defaults to `"contraction"`.
+        regularizer: See `DEQ`. Defaults to `"contraction"`.
         dtype: Dtype or policy of the model. Defaults to `None`, Keras' own.
         **architecture: Arguments of the reference's `DEQTransformerLM`: `n_token`,
             `n_head`, `d_model`, `d_head`, `d_embed`, `d_inner`, `dropout`, `dropatt`,
@@ -61,7 +61,7 @@ def load_deq_transformer(
         **arguments,
         solver=solver,
         gradient=gradient,
-        jacobian_regularizer=jacobian_regularizer,
+        regularizer=regularizer,
         dtype=dtype,
     )
     model = DEQTransformerCausalLM(backbone, **ties)

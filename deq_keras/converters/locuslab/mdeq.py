@@ -14,7 +14,7 @@ def load_mdeq(
     state_dict,
     solver="anderson",
     gradient="neumann",
-    jacobian_regularizer="contraction",
+    regularizer="contraction",
     drop_head=False,
     dtype=None,
     **architecture,
@@ -38,7 +38,7 @@ def load_mdeq(
             dropped.
         solver: See `DEQ`. Defaults to `"anderson"`.
         gradient: See `DEQ`. Defaults to `"neumann"`.
-        jacobian_regularizer: See `DEQ`. Defaults to `"contraction"`.
+        regularizer: See `DEQ`. Defaults to `"contraction"`.
         drop_head: Boolean. Whether the model gets a new classifier for `num_classes`
             classes, and the last weights of the checkpoint are not used. Defaults to
             `False`.
@@ -78,7 +78,7 @@ def load_mdeq(
         batch_norm_momentum=0.99 if _is_segmenter(state_dict) else 0.9,
         solver=solver,
         gradient=gradient,
-        jacobian_regularizer=jacobian_regularizer,
+        regularizer=regularizer,
         dtype=dtype,
     )
     model = _model(backbone, state_dict, chosen, num_classes)

@@ -1,6 +1,7 @@
 import keras
 
 from deq_keras import gradients, regularizers, solvers
+from deq_keras.checks import check_not_renamed
 from deq_keras.layers import DEQ, SegmentMemory
 from deq_keras.models.segment_backbone import SegmentBackbone
 
@@ -44,7 +45,7 @@ class DEQTransformerBackbone(SegmentBackbone):
             normalized. Defaults to `True`.
         solver: See `DEQ`. Defaults to `"anderson"`.
         gradient: See `DEQ`. Defaults to `"neumann"`.
-        jacobian_regularizer: See `DEQ`. Defaults to `"contraction"`.
+        regularizer: See `DEQ`. Defaults to `"contraction"`.
         dtype: Dtype or policy of all layers. Defaults to `None`, Keras' own.
         **kwargs: `name` and `trainable` of `keras.Model`.
 
@@ -87,15 +88,15 @@ class DEQTransformerBackbone(SegmentBackbone):
         weight_normalization=True,
         solver="anderson",
         gradient="neumann",
-        jacobian_regularizer="contraction",
+        regularizer="contraction",
         dtype=None,
         **kwargs,
     ):
+        check_not_renamed(kwargs, jacobian_regularizer="regularizer")
+
         def make_layer(make_cell, memory_length):
             cell = make_cell(name="cell")
-            deq = DEQ(
-                cell, solver, gradient, jacobian_regularizer, dtype=dtype, name="deq"
-            )
+            deq = DEQ(cell, solver, gradient, regularizer, dtype=dtype, name="deq")
             return SegmentMemory(deq, memory_length, dtype=dtype, name="segment_memory")
 
         super().__init__(
@@ -127,7 +128,5 @@ class DEQTransformerBackbone(SegmentBackbone):
             **super().get_config(),
             "solver": solvers.serialize(self.deq.solver),
             "gradient": gradients.serialize(self.deq.gradient),
-            "jacobian_regularizer": regularizers.serialize(
-                self.deq.jacobian_regularizer
-            ),
+            "regularizer": regularizers.serialize(self.deq.regularizer),
         }

@@ -21,7 +21,7 @@ class ExplicitTransformerBackbone(SegmentBackbone):
         recompute: Boolean. Whether the backward pass computes the activations inside
             a layer again instead of keeping them. Defaults to `False`.
         **kwargs: Other arguments of `DEQTransformerBackbone`, but for `solver`,
-            `gradient` and `jacobian_regularizer`.
+            `gradient` and `regularizer`.
 
     Call arguments:
         inputs: Integer tensor `(batch, length)`, or a dict of it as `"token_ids"`.

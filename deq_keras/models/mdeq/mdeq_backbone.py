@@ -2,6 +2,7 @@ import keras
 from keras_hub.models import Backbone
 
 from deq_keras import gradients, regularizers, solvers
+from deq_keras.checks import check_not_renamed
 from deq_keras.layers import DEQ, MultiscaleCell, MultiscaleStem
 from deq_keras.models.mdeq.mdeq_presets import (
     CLASSIFIERS,
@@ -37,7 +38,7 @@ class MDEQBackbone(Backbone):
         batch_norm_momentum: Float in `[0, 1)`. Of the stem. Defaults to `0.9`.
         solver: See `DEQ`. Defaults to `"anderson"`.
         gradient: See `DEQ`. Defaults to `"neumann"`.
-        jacobian_regularizer: See `DEQ`. Defaults to `"contraction"`.
+        regularizer: See `DEQ`. Defaults to `"contraction"`.
         image_shape: Tuple `(height, width, channels)`, `None` for sizes that may vary.
             Defaults to `(None, None, 3)`.
         dtype: Dtype or policy of all layers. Defaults to `None`, Keras' own.
@@ -86,11 +87,12 @@ class MDEQBackbone(Backbone):
         batch_norm_momentum=0.9,
         solver="anderson",
         gradient="neumann",
-        jacobian_regularizer="contraction",
+        regularizer="contraction",
         image_shape=(None, None, 3),
         dtype=None,
         **kwargs,
     ):
+        check_not_renamed(kwargs, jacobian_regularizer="regularizer")
         cell = MultiscaleCell(
             filters,
             expansion=expansion,
@@ -114,7 +116,7 @@ class MDEQBackbone(Backbone):
             dtype=dtype,
             name="stem",
         )
-        deq = DEQ(cell, solver, gradient, jacobian_regularizer, dtype=dtype, name="deq")
+        deq = DEQ(cell, solver, gradient, regularizer, dtype=dtype, name="deq")
         images = keras.Input(image_shape, name="images")
         super().__init__(
             inputs=images, outputs=deq(stem(images)), dtype=dtype, **kwargs
@@ -190,8 +192,6 @@ class MDEQBackbone(Backbone):
             "batch_norm_momentum": self.batch_norm_momentum,
             "solver": solvers.serialize(self.deq.solver),
             "gradient": gradients.serialize(self.deq.gradient),
-            "jacobian_regularizer": regularizers.serialize(
-                self.deq.jacobian_regularizer
-            ),
+            "regularizer": regularizers.serialize(self.deq.regularizer),
             "image_shape": list(self.image_shape),
         }

@@ -11,15 +11,15 @@ import pytest
 import tensorflow as tf
 
 from deq_keras import models
-from training import config as configs
 from training.cli import main
+from training.config import reading as configs
 from training.data.text import ByteVocabulary
 from training.errors import InputError
-from training.experiments import language_model
 from training.experiments.language_model import text
 from training.experiments.language_model.job import build_model
-from training.train import train
-from training.work_directory import WorkDirectory
+from training.runs import variants
+from training.runs.train import train
+from training.runs.work_directory import WorkDirectory
 
 SMALL = {
     "experiment": "language_model",
@@ -69,7 +69,7 @@ def finished(text_file, tmp_path_factory):
     }
     path = tmp_path_factory.mktemp("run") / "run"
     directory = WorkDirectory.start(path, configs.resolve(mapping))
-    language_model.run(directory.config, directory)
+    variants.run(variants.make_jobs(directory), directory)
     return directory
 
 
@@ -125,7 +125,7 @@ class TestRun:
         assert model.causal_lm.backbone.vocabulary_size == 7
 
     def test_a_finished_run_is_only_loaded(self, finished, capsys):
-        language_model.run(finished.config, finished)
+        variants.run(variants.make_jobs(finished), finished)
         assert "Epoch" not in capsys.readouterr().out
 
 
@@ -180,13 +180,13 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(small, tmp_path):
     small["model"]["dropout"] = 0.1
     config = configs.resolve(small)
     whole = WorkDirectory.start(tmp_path / "whole", config)
-    language_model.run(config, whole)
+    variants.run(variants.make_jobs(whole), whole)
 
     class Interruption(Exception):
         pass
 
     parts = WorkDirectory.start(tmp_path / "parts", config)
-    job = language_model.job(parts, "model")
+    job = variants.make_job(parts, "model")
     make = job.callbacks
     stop = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, _: _raise(epoch))
 
@@ -197,7 +197,8 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(small, tmp_path):
     job.callbacks = lambda model: [*make(model), stop]
     with parts.in_use(), pytest.raises(Interruption):
         train(job, parts.run("model"))
-    language_model.run(config, WorkDirectory.resume(tmp_path / "parts", config))
+    parts = WorkDirectory.resume(tmp_path / "parts", config)
+    variants.run(variants.make_jobs(parts), parts)
     with (
         np.load(whole.run("model") / "checkpoint.npz") as expected,
         np.load(parts.run("model") / "checkpoint.npz") as received,
@@ -253,4 +254,4 @@ def test_what_cannot_be_made_is_refused(small, tmp_path, path, value, words):
     with pytest.raises(InputError, match=words):
         config = configs.resolve(small, [(path, value)])
         directory = WorkDirectory.start(tmp_path / "run", config)
-        language_model.run(config, directory)
+        variants.run(variants.make_jobs(directory), directory)

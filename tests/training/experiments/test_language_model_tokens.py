@@ -3,7 +3,7 @@
 import keras
 import pytest
 
-from training import config as configs
+from training.config import reading as configs
 from training.errors import InputError
 from training.experiments.language_model import text
 from training.experiments.language_model.job import build_model

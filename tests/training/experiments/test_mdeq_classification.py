@@ -9,15 +9,16 @@ import pytest
 import tensorflow as tf
 
 from deq_keras import models
-from training import config as configs
-from training import data as datasets
 from training.cli import main
+from training.config import reading as configs
+from training.data import images as datasets
 from training.errors import InputError
-from training.experiments import mdeq_classification
+from training.evaluation.report import report
 from training.experiments.mdeq_classification.build import build_explicit, build_mdeq
-from training.report import report
-from training.train import train
-from training.work_directory import WorkDirectory
+from training.experiments.mdeq_classification.job import MDEQJob
+from training.runs import variants
+from training.runs.train import train
+from training.runs.work_directory import WorkDirectory
 
 SMALL = {
     "experiment": "mdeq_classification",
@@ -33,7 +34,7 @@ SMALL = {
         "dropout": 0.1,
         "solver": {"class_name": "anderson", "max_iter": 4},
         "gradient": "phantom",
-        "jacobian_regularizer": None,
+        "regularizer": None,
     },
     "optimizer": {"learning_rate": 0.01},
     "phases": [{"epochs": 1}],
@@ -48,7 +49,7 @@ def small():
 
 def _run(mapping, path):
     directory = WorkDirectory.start(path, configs.resolve(mapping))
-    mdeq_classification.run(directory.config, directory)
+    variants.run(variants.make_jobs(directory), directory)
     return directory
 
 
@@ -137,13 +138,13 @@ def test_the_saved_model_loads_in_a_new_process(finished):
 def test_resumed_run_ends_like_an_uninterrupted_one(small, tmp_path, monkeypatch):
     small["phases"] = [{"epochs": 2}]
     # The diagnosis of every epoch takes most of the time.
-    job_cls = mdeq_classification.MDEQJob
+    job_cls = MDEQJob
     monkeypatch.setattr(job_cls, "callbacks", lambda self, model: [])
     config = configs.resolve(small)
 
     def job(path):
         directory = WorkDirectory.start(path, config)
-        return mdeq_classification.job(directory, "model"), directory.run("model")
+        return variants.make_job(directory, "model"), directory.run("model")
 
     whole, _ = train(*job(tmp_path / "whole"))
     interrupted, folder = job(tmp_path / "interrupted")

@@ -9,16 +9,16 @@ import pytest
 import tensorflow as tf
 
 from deq_keras import models
-from training import config as configs
 from training.cli import main
+from training.config import reading as configs
 from training.data import segmentation
 from training.errors import InputError
-from training.experiments import mdeq_segmentation
 from training.experiments.mdeq_segmentation.build import build_loss, build_segmenter
 from training.experiments.mdeq_segmentation.job import MDEQSegmentationJob
 from training.experiments.mdeq_segmentation.measure import BudgetPredictor
-from training.train import train
-from training.work_directory import WorkDirectory
+from training.runs import variants
+from training.runs.train import train
+from training.runs.work_directory import WorkDirectory
 
 SMALL = {
     "experiment": "mdeq_segmentation",
@@ -41,7 +41,7 @@ SMALL = {
         "batch_norm_momentum": 0.5,
         "solver": {"class_name": "fixed_point_iteration", "max_iter": 3},
         "gradient": "neumann",
-        "jacobian_regularizer": None,
+        "regularizer": None,
     },
     "class_weights": [0.5, 1.0, 1.0, 1.5],
     "optimizer": {"learning_rate": 0.01},
@@ -65,14 +65,14 @@ def finished(tmp_path_factory):
     """The work directory of a model trained for two steps. Tests only read it."""
     path = tmp_path_factory.mktemp("segmentation") / "run"
     directory = WorkDirectory.start(path, configs.resolve(copy.deepcopy(SMALL)))
-    mdeq_segmentation.run(directory.config, directory)
+    variants.run(variants.make_jobs(directory), directory)
     return directory
 
 
 @pytest.fixture(scope="module")
 def trained(finished):
     """Its job and its model."""
-    job = mdeq_segmentation.job(finished, "model")
+    job = variants.make_job(finished, "model")
     path = finished.run("model") / "model.keras"
     return job, keras.models.load_model(path, compile=False)
 
@@ -242,13 +242,13 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(small, tmp_path):
     small["phases"] = [{"epochs": 2}]
     config = configs.resolve(small)
     whole = WorkDirectory.start(tmp_path / "whole", config)
-    train(mdeq_segmentation.job(whole, "model"), whole.run("model"))
+    train(variants.make_job(whole, "model"), whole.run("model"))
 
     class Interruption(Exception):
         pass
 
     parts = WorkDirectory.start(tmp_path / "parts", config)
-    job = mdeq_segmentation.job(parts, "model")
+    job = variants.make_job(parts, "model")
     make = job.callbacks
 
     def stop(epoch, _):
@@ -261,7 +261,7 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(small, tmp_path):
     ]
     with pytest.raises(Interruption):
         train(job, parts.run("model"))
-    train(mdeq_segmentation.job(parts, "model"), parts.run("model"))
+    train(variants.make_job(parts, "model"), parts.run("model"))
     with (
         np.load(whole.run("model") / "checkpoint.npz") as expected,
         np.load(parts.run("model") / "checkpoint.npz") as received,

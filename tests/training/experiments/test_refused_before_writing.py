@@ -80,8 +80,8 @@ def test_a_refused_config_leaves_nothing(tmp_path, mapping, override, capsys):
 def test_a_damaged_result_of_a_study_is_named(
     tmp_path, mapping, folder, content, capsys
 ):
-    from training import config as configs
-    from training.work_directory import WorkDirectory
+    from training.config import reading as configs
+    from training.runs.work_directory import WorkDirectory
 
     config = configs.resolve(json.loads(json.dumps(mapping)))
     directory = WorkDirectory.start(tmp_path / "run", config)
@@ -97,16 +97,16 @@ def test_a_damaged_result_of_a_study_is_named(
 def test_the_vocabulary_is_kept_when_the_run_begins(tmp_path, monkeypatch):
     """It has been learnt for the check already, and is not learnt again."""
     from training.data.text import WordVocabulary
-    from training.experiments import language_model
-    from training.work_directory import WorkDirectory
+    from training.runs import variants
+    from training.runs.work_directory import WorkDirectory
 
     def stop(job, folder):
         raise KeyboardInterrupt
 
     (tmp_path / "text.txt").write_text("to be or not to be " * 40)
     data = {**TEXT["data"], "path": str(tmp_path / "text.txt"), "tokens": "word"}
-    monkeypatch.setattr("training.variants.train", stop)
+    monkeypatch.setattr("training.runs.variants.train", stop)
     assert _train(tmp_path, {**TEXT, "data": data}) == 130
     assert (tmp_path / "run" / "model" / "vocabulary.word.json").is_file()
     monkeypatch.setattr(WordVocabulary, "from_text", None)
-    language_model.job(WorkDirectory.open(tmp_path / "run"), "model")
+    variants.make_job(WorkDirectory.open(tmp_path / "run"), "model")

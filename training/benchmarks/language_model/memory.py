@@ -7,7 +7,7 @@ BATCH, LENGTH = 15, 150
 ARCHITECTURE = {"hidden_dim": 128, "num_heads": 4, "intermediate_dim": 512}
 MODELS = {
     **{f"DEQ, NFE {budget}": {"budget": budget} for budget in (6, 12, 30)},
-    "DEQ, NFE 12, not regularised": {"budget": 12, "jacobian_regularizer": None},
+    "DEQ, NFE 12, not regularised": {"budget": 12, "regularizer": None},
     "16 layers": {"explicit": {"num_layers": 16}},
     "16 layers, recomputed": {"explicit": {"num_layers": 16, "recompute": True}},
     "16 tied layers": {"explicit": {"num_layers": 16, "weight_tied": True}},

@@ -4,9 +4,12 @@ import numpy as np
 import tensorflow as tf
 
 from deq_keras import models
-from training.data import ImageData, Split
+from training.data.images import ImageData, Split
 from training.experiments.mdeq_classification.build import build_explicit
-from training.experiments.mdeq_schema import ExplicitNetworkConfig, MDEQConfig
+from training.experiments.mdeq_classification.schema import (
+    ExplicitNetworkConfig,
+    MDEQConfig,
+)
 
 BATCH, SIDE = 32, 32
 PRESETS = ("mdeq_tiny_cifar10", "mdeq_large_cifar10")
@@ -20,7 +23,7 @@ MODELS = {
         f"{preset}, NFE 6, not regularised": {
             "preset": preset,
             "budget": 6,
-            "jacobian_regularizer": None,
+            "regularizer": None,
         }
         for preset in PRESETS
     },

@@ -1,13 +1,13 @@
 """Reads images and their labels from TFRecord shards, one at a time.
 
 An error of TensorFlow's decoders does not tell which record it comes from. Here every
-damage ends in an `InvalidArgumentError` that does, see `training.data.damage`.
+damage ends in an `InvalidArgumentError` that does, see `training.data.records.damage`.
 """
 
 import tensorflow as tf
 
-from training.data import damage, jpeg
-from training.data.shard_reader import ShardReader
+from training.data.records import damage, jpeg
+from training.data.records.shard_reader import ShardReader
 
 # What a PNG file begins with, and the bits of a sample, at the byte 24.
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"

@@ -3,11 +3,12 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from training.data import damage, tfds_errors
+from training.config.validation import closest
+from training.data import tfds_errors
+from training.data.records import damage
 from training.data.text.text_file import read_text
 from training.errors import InputError
-from training.input_file import check_folder
-from training.validation import closest
+from training.files.input_file import check_folder
 
 # File names of (train, validation, test).
 _LAYOUTS = (

@@ -13,9 +13,9 @@ import zlib
 from pathlib import Path
 from typing import NamedTuple
 
+from training.config.validation import closest
 from training.data.text.text_file import read_text
 from training.errors import InputError
-from training.validation import closest
 
 
 class Source(NamedTuple):

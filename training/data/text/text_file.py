@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from training.errors import InputError
-from training.input_file import check_file
+from training.files.input_file import check_file
 
 _BYTE_ORDER_MARK = "\ufeff"
 

@@ -6,13 +6,13 @@ import hashlib
 import json
 from pathlib import Path
 
-from training import atomic_file
+from training.config.validation import closest
 from training.data.text.byte_vocabulary import ByteVocabulary
 from training.data.text.character_vocabulary import CharacterVocabulary
 from training.data.text.subword_vocabulary import SubwordVocabulary
 from training.data.text.word_vocabulary import WordVocabulary
 from training.errors import InputError
-from training.validation import closest
+from training.files import atomic_file
 
 _LEARNT = {
     "word": WordVocabulary,

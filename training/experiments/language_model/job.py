@@ -8,22 +8,22 @@ import tensorflow as tf
 
 import deq_keras
 from deq_keras import models
-from training.build import build_optimizer
-from training.diagnose import diagnose
+from training.conversion.export import export
 from training.errors import InputError
+from training.evaluation.diagnose import diagnose
 from training.experiments.language_model.measure import (
     loss_of_layers,
     losses_at_budgets,
 )
 from training.experiments.language_model.text import (
     evaluation_segments,
+    find,
     sample_segments,
     steps_per_epoch,
     training_segments,
 )
-from training.export import export
-from training.phases import PARTS, phase_spans
-from training.train import Job
+from training.runs.job import Job
+from training.runs.phases import PARTS
 
 
 class LanguageModelJob(Job):
@@ -31,27 +31,32 @@ class LanguageModelJob(Job):
 
     Args:
         config: a `LanguageModelConfig`.
-        text: the `Text`.
-        keep: function of a folder that writes the vocabulary into it.
+        data: the `Text`, and a function of a folder that writes the vocabulary into it.
+        folder: of the run, which keeps the vocabulary.
     """
 
-    def __init__(self, config, text, keep):
-        super().__init__(config, "val_loss", operator.lt)
-        self.text = text
-        self.keep = keep
+    monitor = "val_loss"
+    is_better = staticmethod(operator.lt)
 
-    def build(self):
-        config = self.config
-        evaluation_segments(config.data, self._tested)  # Raises if it is too short.
-        model = build_model(config, self.text.vocabulary)
-        spans = phase_spans(config)
-        optimizer = build_optimizer(
-            config.optimizer,
-            spans[-1].epochs.stop,
-            steps_per_epoch(config.data, self.text.train),
-            config.precision,
-        )
-        return model, optimizer, spans
+    def __init__(self, config, data, folder=None):
+        super().__init__(config, data, folder)
+        self.text, self._keep = data
+
+    @staticmethod
+    def load_data(config, folder):
+        return find(config, folder)
+
+    def keep(self):
+        self._keep(self.folder)
+
+    @property
+    def steps_per_epoch(self):
+        return steps_per_epoch(self.config.data, self.text.train)
+
+    def build_model(self):
+        # Raises if it is too short.
+        evaluation_segments(self.config.data, self._tested)
+        return build_model(self.config, self.text.vocabulary)
 
     def equilibrium(self, model):
         return getattr(model.causal_lm.backbone, "deq", None)

@@ -4,10 +4,10 @@ import keras
 import keras_hub
 
 from deq_keras import models
-from training.build import normalization
-from training.building import refusals
 from training.errors import InputError
-from training.experiments.mdeq_backbone import build_backbone, converter
+from training.experiments.classification.build import normalization
+from training.experiments.mdeq_classification.backbone import build_backbone, converter
+from training.runs.refusals import refusals
 
 _RESNETS = {
     "resnet_18": ("basic_block", (2, 2, 2, 2), (64, 128, 256, 512)),

@@ -3,11 +3,11 @@
 import keras
 
 import deq_keras
-from training.build import normalization
-from training.classification_job import ClassificationJob
-from training.data import sample
-from training.equilibrium_parts import EquilibriumParts
-from training.evaluate import accuracy_of_layers
+from training.data.images import sample
+from training.evaluation.equilibrium_parts import EquilibriumParts
+from training.experiments.classification.build import normalization
+from training.experiments.classification.job import ClassificationJob
+from training.experiments.classification.measure import accuracy_of_layers
 from training.experiments.mdeq_classification.build import build_explicit, build_mdeq
 
 

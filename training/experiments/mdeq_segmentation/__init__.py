@@ -1,23 +1,10 @@
-"""Trains the variants of a multiscale DEQ for segmentation and compares them."""
+"""A multiscale DEQ that finds the class of every pixel."""
 
-from training import variants
-from training.config import variant
-from training.data import segmentation
-from training.experiments.mdeq_segmentation.job import MDEQSegmentationJob
+from training.experiments.mdeq_segmentation.schema import MDEQSegmentationConfig
+from training.registry import Experiment, Score
 
-
-def run(config, directory):
-    """Trains, measures and compares all variants; prints and saves the report.
-
-    Args:
-        config: the `MDEQSegmentationConfig`.
-        directory: its `WorkDirectory`. What is already finished in it is kept.
-    """
-    variants.run({name: job(directory, name) for name in config.variants}, directory)
-
-
-def job(directory, name):
-    """Returns the `MDEQSegmentationJob` of a variant."""
-    config = variant(directory.config, name)
-    data = segmentation.load(config.data)
-    return MDEQSegmentationJob(config, data, directory.folder(name))
+EXPERIMENT = Experiment(
+    MDEQSegmentationConfig,
+    "job:MDEQSegmentationJob",
+    Score("mean_iou", "mean IoU [%]", 100, ".1f"),
+)

@@ -5,24 +5,24 @@ import operator
 import keras
 
 import deq_keras
-from training.build import build_optimizer, normalization
+from training.conversion.export import export
 from training.data.segmentation import (
     evaluation_batches,
+    load,
     steps_per_epoch,
     training_batches,
 )
-from training.diagnose import diagnose
-from training.equilibrium_parts import EquilibriumParts
 from training.errors import InputError
+from training.evaluation.diagnose import diagnose
+from training.evaluation.equilibrium_parts import EquilibriumParts
+from training.experiments.classification.build import normalization
 from training.experiments.mdeq_segmentation.build import build_loss, build_segmenter
 from training.experiments.mdeq_segmentation.measure import (
     BudgetPredictor,
     mean_iou_at_budgets,
 )
 from training.experiments.mdeq_segmentation.overlays import write_overlay
-from training.export import export
-from training.phases import phase_spans
-from training.train import Job
+from training.runs.job import Job
 
 
 class MDEQSegmentationJob(Job):
@@ -34,28 +34,22 @@ class MDEQSegmentationJob(Job):
         folder: `pathlib.Path` of the run, for the overlays.
     """
 
-    def __init__(self, config, data, folder):
-        super().__init__(config, "val_mean_iou", operator.gt)
-        self.data = data
-        self.folder = folder
+    monitor = "val_mean_iou"
+    is_better = staticmethod(operator.gt)
+
+    @staticmethod
+    def load_data(config, folder):
+        del folder
+        return load(config)
 
     @property
     def steps_per_epoch(self):
         return steps_per_epoch(self.data.training, self.config.data.batch_size)
 
-    def build(self):
-        config = self.config
-        build_loss(config, self.data)  # Raises where it cannot be made.
+    def build_model(self):
+        build_loss(self.config, self.data)  # Raises where it cannot be made.
         self.windows()
-        model = build_segmenter(config, self.data)
-        spans = phase_spans(config)
-        optimizer = build_optimizer(
-            config.optimizer,
-            spans[-1].epochs.stop,
-            self.steps_per_epoch,
-            config.precision,
-        )
-        return model, optimizer, spans
+        return build_segmenter(self.config, self.data)
 
     def equilibrium(self, model):
         return model.backbone.deq

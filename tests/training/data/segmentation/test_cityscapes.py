@@ -6,10 +6,11 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from training.data import damage, segmentation
+from training.data import segmentation
+from training.data.records import damage
 from training.data.segmentation import cityscapes
 from training.errors import InputError
-from training.experiments.mdeq_segmentation_schema import SegmentationDataConfig
+from training.experiments.mdeq_segmentation.schema import SegmentationDataConfig
 
 SCORED = [7, 8, 11, 12, 13, 17, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 31, 32, 33]
 

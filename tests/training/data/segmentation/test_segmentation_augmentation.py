@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from training.data.segmentation.augmentation import augment
-from training.experiments.mdeq_segmentation_schema import SegmentationAugmentationConfig
+from training.experiments.mdeq_segmentation.schema import SegmentationAugmentationConfig
 
 CROP = (12, 16)
 

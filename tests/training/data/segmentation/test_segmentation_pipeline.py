@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from training.data import segmentation
-from training.experiments.mdeq_segmentation_schema import (
+from training.experiments.mdeq_segmentation.schema import (
     SegmentationAugmentationConfig,
     SegmentationDataConfig,
 )

@@ -4,7 +4,7 @@ import pytest
 from training.data import segmentation
 from training.data.segmentation import shapes
 from training.errors import InputError
-from training.experiments.mdeq_segmentation_schema import SegmentationDataConfig
+from training.experiments.mdeq_segmentation.schema import SegmentationDataConfig
 
 
 def test_an_example_is_a_function_of_its_place():

@@ -1,0 +1,11 @@
+"""The equilibrium layer: the cell, its solve, and what is checked of them."""
+
+from deq_keras.layers.equilibrium.cell import EquilibriumCell
+from deq_keras.layers.equilibrium.dense_cell import DenseCell
+from deq_keras.layers.equilibrium.deq import DEQ
+
+__all__ = [
+    "DEQ",
+    "DenseCell",
+    "EquilibriumCell",
+]

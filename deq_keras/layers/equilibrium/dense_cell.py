@@ -1,0 +1,167 @@
+import keras
+from keras import ops
+
+from deq_keras.layers.equilibrium.cell import EquilibriumCell
+from deq_keras.layers.normalization import GroupNormalization, WeightNormalizedDense
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class DenseCell(EquilibriumCell):
+    """Cell of one dense layer, for vectors: the smallest useful equilibrium model.
+
+    ```
+    f(z, x) = norm(activation(z W + x U + b))
+    ```
+
+    `x U + b` is computed once per solve. W starts uniform on `(-1, 1) /
+    sqrt(units)`, which has a spectral radius of about 0.58: with an activation
+    that does not expand, iterating converges at initialization.
+
+    Args:
+        units: Positive integer. Size of the state.
+        activation: Name or function. A bounded or non-expansive one keeps the
+            equilibrium in reach. Defaults to `"tanh"`.
+        weight_normalization: Boolean. Whether W is weight normalized. Defaults to
+            `False`.
+        layer_normalization: Boolean. Whether the result is normalized over its
+            units, with scale and offset. Defaults to `False`.
+        kernel_initializer: Initializer of W. Defaults to `None`, the uniform
+            distribution above.
+        seed: Integer. Seed of U, and of W if `kernel_initializer` is `None`.
+            Defaults to `None`, a random one.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+
+    Call arguments:
+        state: Tensor of shape `(batch, units)`.
+        injection: What `inject` returned for this solve.
+
+    Input shape:
+        Of `inject`: `(batch, features)`.
+
+    Output shape:
+        `(batch, units)`.
+
+    Raises:
+        ValueError: If `units` is not a positive integer.
+
+    Example:
+
+    >>> cell = DenseCell(32)
+    >>> injection = cell.inject(keras.random.normal((4, 10)))
+    >>> tuple(cell(cell.initial_state(injection), injection).shape)
+    (4, 32)
+
+    Reference:
+        [Bai, Kolter and Koltun, 2019](https://arxiv.org/abs/1909.01377).
+    """
+
+    def __init__(
+        self,
+        units,
+        activation="tanh",
+        weight_normalization=False,
+        layer_normalization=False,
+        kernel_initializer=None,
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if not isinstance(units, int) or units <= 0:
+            raise ValueError(
+                f"Argument `units` must be a positive integer. Received: units={units}"
+            )
+        self.units = units
+        self.activation = keras.activations.get(activation)
+        self.weight_normalization = weight_normalization
+        self.layer_normalization = layer_normalization
+        self.kernel_initializer = keras.initializers.get(
+            kernel_initializer or _uniform_by_fan_in(seed)
+        )
+        self.seed = seed
+        self._create_layers()
+
+    def _create_layers(self):
+        cls = WeightNormalizedDense if self.weight_normalization else keras.layers.Dense
+        self.recurrent = cls(
+            self.units,
+            use_bias=False,
+            kernel_initializer=self.kernel_initializer,
+            name="recurrent",
+            dtype=self.dtype_policy,
+        )
+        self.projection = keras.layers.Dense(
+            self.units,
+            kernel_initializer=_uniform_by_fan_in(
+                None if self.seed is None else self.seed + 1
+            ),
+            name="projection",
+            dtype=self.dtype_policy,
+        )
+        self.norm = None
+        if self.layer_normalization:
+            # One group is the layer norm of a vector. The gradient of Keras'
+            # LayerNormalization cannot be differentiated again, because
+            # TensorFlow stops the gradient of the mean within the variance; a
+            # Jacobian regularizer would follow a wrong direction.
+            self.norm = GroupNormalization(1, name="norm", dtype=self.dtype_policy)
+
+    def build(self, input_shape):
+        if len(input_shape) != 2 or input_shape[-1] is None:
+            raise ValueError(
+                f"Cell '{self.name}' expects inputs of shape (batch, features) with a "
+                "static number of features. Received: inputs of shape "
+                f"{tuple(input_shape)}"
+            )
+        state_shape = (input_shape[0], self.units)
+        self.projection.build(input_shape)
+        self.recurrent.build(state_shape)
+        if self.norm is not None:
+            self.norm.build(state_shape)
+
+    def inject(self, inputs, training=False):
+        """Projects the inputs, and fixes the kernel for a solve.
+
+        Args:
+            inputs: Tensor of shape `(batch, features)`.
+            training: Boolean. Without effect.
+
+        Returns:
+            Dict of the tensors `"inputs"`, `(batch, units)`, and, with weight
+            normalization, `"kernel"`, `(units, units)`.
+        """
+        del training
+        if not self.built:
+            self.build(tuple(inputs.shape))
+        injection = {"inputs": self.projection(inputs)}
+        if self.weight_normalization:
+            injection["kernel"] = self.recurrent.normalized_kernel()
+        return injection
+
+    def initial_state(self, injection):
+        """Returns zeros of the shape of the state."""
+        return ops.zeros_like(injection["inputs"])
+
+    def call(self, state, injection):
+        if self.weight_normalization:
+            recurrent = self.recurrent(state, kernel=injection["kernel"])
+        else:
+            recurrent = self.recurrent(state)
+        outputs = self.activation(recurrent + injection["inputs"])
+        return outputs if self.norm is None else self.norm(outputs)
+
+    def get_config(self):
+        config = {
+            "units": self.units,
+            "activation": keras.activations.serialize(self.activation),
+            "weight_normalization": self.weight_normalization,
+            "layer_normalization": self.layer_normalization,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "seed": self.seed,
+        }
+        return {**super().get_config(), **config}
+
+
+def _uniform_by_fan_in(seed):
+    return keras.initializers.VarianceScaling(
+        scale=1 / 3, mode="fan_in", distribution="uniform", seed=seed
+    )

@@ -1,0 +1,371 @@
+"""The deep equilibrium layer."""
+
+import inspect
+
+import keras
+import tensorflow as tf
+from keras import tree
+
+from deq_keras import faults, gradients, regularizers, solvers
+from deq_keras.checks import check_not_renamed
+from deq_keras.layers.equilibrium.cell_check import (
+    check_application,
+    check_signature,
+    is_functional,
+)
+from deq_keras.layers.equilibrium.injection_rows import InjectionRows
+from deq_keras.layers.equilibrium.padding import masked, single_mask
+from deq_keras.linearization import linearize
+from deq_keras.metrics import ForwardResidual, RunningMean, TrainingMean
+from deq_keras.structure import StateStructure, finite_rows, where_rows
+
+
+@keras.saving.register_keras_serializable("deq_keras")
+class DEQ(keras.layers.Layer):
+    """Returns the equilibrium z* = f(z*, u) of a cell f.
+
+    `DEQ(cell)` is to an equilibrium cell what `keras.layers.RNN(cell)` is to an RNN
+    cell: the same cell applied again and again, but to the same input, and until it
+    stops changing. In compiled steps, with a solver of bounded history and any gradient
+    but the unrolled one, training memory does not grow with the number of applications.
+
+    The layer owns metrics that Keras shows in the logs, under the layer's name:
+    `_evaluations` (mean evaluations a sample), `_residual`, `_converged` (share of
+    samples), and in training only `_adjoint_evaluations` and `_adjoint_residual` for
+    `ImplicitGradient` and `NeumannGradient`, `_jacobian` (the penalty) for a
+    regularised layer.
+
+    Args:
+        cell: the function f: an `EquilibriumCell`, or any layer whose call takes
+            `(state, injection)`, or a functional model with those two inputs.
+        solver: how z* is found: a name, a config dict or a `FixedPointSolver`.
+            Defaults to `"anderson"`.
+        gradient: how z* is differentiated: a name, a config dict or an
+            `EquilibriumGradient`. Defaults to `"neumann"`, an adjoint of twelve terms,
+            which trains where the exact one (`"implicit"`) fails.
+        regularizer: what is asked of df/dz in training: a name, a config dict,
+            an `EquilibriumRegularizer`, or `None`. Defaults to `"contraction"`, which
+            keeps the equilibrium within the solver's reach.
+        seed: optional int. Draws the regulariser's probes, and the training budgets of
+            a solver with a `max_iter_jitter`.
+        **kwargs: see `keras.layers.Layer`.
+
+    `solver`, `gradient` and `regularizer` may be set later; compile the model
+    again after that.
+
+    Call arguments:
+        inputs: nest of tensors `(batch, ...)`, passed to the cell's `inject`. A sample
+            with a non-finite input gets the state it starts from and no gradient, and
+            leaves the others alone. If every sample fails, the output is NaN, so that
+            the loss shows it.
+        initial_state: optional state to start from (a warm start). Non-finite samples
+            start as the cell says.
+        mask: optional bool tensor `(batch, ...)`, false where the positions of the
+            state, its axes after the batch axis, are padding. They stay zero, and leave
+            norms and mixing, so that padding does not change an answer. Keras passes
+            the mask of a layer before, such as an `Embedding`, unless an
+            `initial_state` is given.
+        training: bool.
+
+    Output shape:
+        That of the cell's state: a nest of `(batch, ...)` tensors.
+
+    Raises:
+        ValueError: if the cell changes the structure, a shape or a dtype of the state,
+            draws random numbers, updates variables or adds losses in its `call`.
+
+    Example:
+
+    >>> cell = deq_keras.layers.DenseCell(16)
+    >>> model = keras.Sequential([deq_keras.layers.DEQ(cell), keras.layers.Dense(1)])
+    >>> model(np.ones((2, 3), "float32")).shape
+    TensorShape([2, 1])
+
+    Reference:
+
+    - Bai et al. (2019), "Deep Equilibrium Models".
+    """
+
+    def __init__(
+        self,
+        cell,
+        solver="anderson",
+        gradient="neumann",
+        regularizer="contraction",
+        seed=None,
+        **kwargs,
+    ):
+        check_not_renamed(kwargs, jacobian_regularizer="regularizer")
+        super().__init__(**kwargs)
+        check_signature(cell)
+        self.cell = cell
+        self.solver = solver
+        self.gradient = gradient
+        self.regularizer = regularizer
+        self.seed = seed
+        self.seed_generator = keras.random.SeedGenerator(seed)
+        self._checked_modes = set()
+        self._injection_rows = InjectionRows(
+            lambda call, training: self.inject(*call, training=training)
+        )
+        self.supports_masking = True
+        self._evaluations = RunningMean(f"{self.name}_evaluations")
+        self._residual = ForwardResidual(name=f"{self.name}_residual")
+        self._converged = RunningMean(f"{self.name}_converged")
+        self._adjoint_evaluations = TrainingMean(f"{self.name}_adjoint_evaluations")
+        self._adjoint_residual = TrainingMean(f"{self.name}_adjoint_residual")
+        self._jacobian = TrainingMean(f"{self.name}_jacobian")
+
+    @property
+    def solver(self):
+        return self._solver
+
+    @solver.setter
+    def solver(self, solver):
+        self._solver = solvers.get(solver)
+
+    @property
+    def gradient(self):
+        return self._gradient
+
+    @gradient.setter
+    def gradient(self, gradient):
+        self._gradient = gradients.get(gradient)
+
+    @property
+    def regularizer(self):
+        return self._regularizer
+
+    @regularizer.setter
+    def regularizer(self, regularizer):
+        self._regularizer = regularizers.get(regularizer)
+
+    @property
+    def metrics(self):
+        metrics = [self._evaluations, self._residual, self._converged]
+        if self._is_implicit:
+            metrics += [self._adjoint_evaluations, self._adjoint_residual]
+        if self.regularizer is not None:
+            metrics.append(self._jacobian)
+        return metrics + self.cell.metrics
+
+    def build(self, inputs_shape, initial_state_shape=None):
+        del initial_state_shape
+        inputs = tree.map_shape_structure(
+            lambda shape: tf.TensorSpec(shape, self.compute_dtype), inputs_shape
+        )
+        # Weights outlive the graph of a `tf.function` that calls the layer first.
+        with tf.init_scope():
+            # Here Keras makes them when the trace is done: some are drawn from others.
+            with keras.StatelessScope():
+                _trace(self._apply_once, inputs)
+            _trace(self._check_once, inputs)
+
+    def call(self, inputs, initial_state=None, mask=None, training=None):
+        inputs, is_usable = faults.set_aside(inputs)
+        mask = single_mask(mask)
+        injection = self.inject(inputs, mask, bool(training))
+        state = self._start(injection, initial_state, mask, bool(training))
+        equilibrium = self.gradient.solve(
+            self._function(inputs, mask, bool(training)),
+            state,
+            injection,
+            self.solver,
+            record_adjoint=self._record_adjoint if training else None,
+            seed=self._budget_seed() if training else None,
+        )
+        solution = faults.reported(
+            equilibrium.solution, state, is_usable, solvers.DIVERGED
+        )
+        self._record(solution, training)
+        if training and self.regularizer is not None:
+            self._add_jacobian_loss(equilibrium.linearization)
+        return faults.output(equilibrium.value, state, is_usable, solution)
+
+    def inject(self, inputs, mask=None, training=False):
+        """Returns the cell's injection: everything that is constant in a solve.
+
+        Args:
+            inputs: what the layer is called with.
+            mask: see the call arguments. Given to cells whose `inject` takes it.
+            training: bool.
+        """
+        if not hasattr(self.cell, "inject"):
+            return inputs
+        if "mask" in inspect.signature(self.cell.inject).parameters:
+            return self.cell.inject(inputs, training=training, mask=mask)
+        return self.cell.inject(inputs, training=training)
+
+    def solve(
+        self,
+        inputs,
+        initial_state=None,
+        max_iter=None,
+        tol=None,
+        training=False,
+        mask=None,
+    ):
+        """Solves without a gradient and returns everything known about the solve.
+
+        Args:
+            inputs: what the layer is called with.
+            initial_state: optional state to start from.
+            max_iter: optional budget of evaluations, an int or a tensor. Defaults to
+                the solver's.
+            tol: optional tolerance, a float or a tensor. Defaults to the solver's.
+            training: bool, passed to the cell's `inject`.
+            mask: see the call arguments.
+
+        Returns:
+            A `deq_keras.solvers.Solution`.
+        """
+        if not self.built:
+            self(inputs)
+        inputs, is_usable = faults.set_aside(self._cast(inputs))
+        mask = single_mask(mask)
+        injection = self.inject(inputs, mask, training)
+        state = self._start(injection, initial_state, mask, training)
+        solution = self.solve_injection(injection, state, max_iter, tol, mask)
+        return faults.reported(solution, state, is_usable, solvers.DIVERGED)
+
+    def solve_injection(
+        self, injection, initial_state=None, max_iter=None, tol=None, mask=None
+    ):
+        """`solve` for who has the injection already, and needs it again."""
+        if initial_state is None:
+            initial_state = self._start(injection, None, mask, False)
+        return self.solver.solve(
+            lambda state: self._apply(state, injection, mask),
+            initial_state,
+            max_iter,
+            tol,
+        )
+
+    def linearize(self, inputs, state, mask=None):
+        """Linearises the cell at `state`, for `deq_keras.diagnostics`.
+
+        Args:
+            inputs: what the layer is called with.
+            state: nest like the layer's output, for example `solve(inputs).point`.
+            mask: see the call arguments.
+
+        Returns:
+            A `deq_keras.diagnostics.Linearization`.
+        """
+        mask = single_mask(mask)
+        injection = self.inject(self._cast(inputs), mask)
+        return linearize(lambda state: self._apply(state, injection, mask), state)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "cell": keras.saving.serialize_keras_object(self.cell),
+            "solver": solvers.serialize(self.solver),
+            "gradient": gradients.serialize(self.gradient),
+            "regularizer": regularizers.serialize(self.regularizer),
+            "seed": self.seed,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        cell = keras.saving.deserialize_keras_object(config.pop("cell"))
+        return cls(cell, **config)
+
+    @property
+    def _is_implicit(self):
+        return isinstance(self.gradient, gradients.ImplicitGradient)
+
+    @property
+    def _is_exact(self):
+        is_truncated = isinstance(self.gradient, gradients.NeumannGradient)
+        return self._is_implicit and not is_truncated
+
+    def _apply_once(self, inputs):
+        injection = self.inject(inputs)
+        return self._apply(self._initial_state(injection), injection)
+
+    def _check_once(self, inputs):
+        injection = self.inject(inputs)
+        self._check_cell(self._initial_state(injection), injection, training=False)
+
+    def _check_cell(self, state, injection, training):
+        if training in self._checked_modes:
+            return
+        if check_application(self._apply, self.cell, state, injection):
+            self._checked_modes.add(training)
+
+    def _start(self, injection, initial_state, mask, training):
+        """Returns the state to start from, once the cell has been checked with it."""
+        state = self._initial_state(injection)
+        self._check_cell(state, injection, training)
+        if initial_state is not None:
+            initial_state = self._cast(initial_state)
+            StateStructure(state).check(initial_state, "`initial_state`")
+            state = where_rows(finite_rows(initial_state), initial_state, state)
+        return masked(state, mask)
+
+    def _initial_state(self, injection):
+        if hasattr(self.cell, "initial_state"):
+            return self.cell.initial_state(injection)
+        return tree.map_structure(tf.zeros_like, injection)
+
+    def _function(self, inputs, mask, training):
+        """The cell as the gradients take it, which keeps failing samples apart."""
+        call = (inputs,) if mask is None else (inputs, mask)
+        return faults.SampleFunction(
+            lambda state, injection: self._apply(state, injection, mask),
+            self.cell.variables,
+            self._injection_rows(call, training),
+        )
+
+    def _apply(self, state, injection, mask=None):
+        if is_functional(self.cell):
+            return masked(self.cell([state, injection]), mask)
+        return masked(self.cell(state, injection), mask)
+
+    def _cast(self, tensors):
+        def cast(tensor):
+            tensor = tf.convert_to_tensor(tensor)
+            is_float = tensor.dtype.is_floating
+            return tf.cast(tensor, self.compute_dtype) if is_float else tensor
+
+        return tree.map_structure(cast, tensors)
+
+    def _budget_seed(self):
+        return self._next_seed() if self.solver.max_iter_jitter else None
+
+    def _next_seed(self):
+        return tf.cast(self.seed_generator.next(), tf.int32)
+
+    def _record(self, solution, training):
+        for metric in (
+            self._adjoint_evaluations,
+            self._adjoint_residual,
+            self._jacobian,
+        ):
+            metric.is_training = bool(training)
+        if training is None:
+            return
+        self._evaluations.update_state(solution.num_evaluations)
+        self._residual.update_state(
+            solution.residual, is_exact=training and self._is_exact
+        )
+        self._converged.update_state(tf.equal(solution.status, solvers.CONVERGED))
+
+    def _record_adjoint(self, solution):
+        self._adjoint_evaluations.update_state(solution.num_evaluations)
+        self._adjoint_residual.update_state(solution.residual)
+
+    def _add_jacobian_loss(self, linearization):
+        loss = self.regularizer(linearization, self._next_seed())
+        # A replica may have no samples, whose mean is 0 / 0.
+        num_samples = tf.shape(tree.flatten(linearization.value)[0])[0]
+        loss = tf.where(num_samples > 0, loss, tf.zeros_like(loss))
+        # Keras adds up losses in its own precision, whatever that of the layer is.
+        self.add_loss(tf.cast(loss, keras.config.floatx()))
+        self._jacobian.update_state(loss)
+
+
+def _trace(function, inputs):
+    tf.function(function, autograph=False).get_concrete_function(inputs)

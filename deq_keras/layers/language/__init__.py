@@ -1,0 +1,17 @@
+"""Layers of language models: attention, embedding, softmax, segment memory."""
+
+from deq_keras.layers.language.adaptive_embedding import AdaptiveEmbedding
+from deq_keras.layers.language.adaptive_softmax import AdaptiveSoftmax
+from deq_keras.layers.language.relative_attention import RelativeAttention
+from deq_keras.layers.language.segment_memory import SegmentMemory
+from deq_keras.layers.language.transformer_cell import TransformerCell
+from deq_keras.layers.language.transformer_stack import TransformerStack
+
+__all__ = [
+    "AdaptiveEmbedding",
+    "AdaptiveSoftmax",
+    "RelativeAttention",
+    "SegmentMemory",
+    "TransformerCell",
+    "TransformerStack",
+]

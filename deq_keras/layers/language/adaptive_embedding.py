@@ -1,0 +1,229 @@
+import math
+
+import keras
+from keras import ops
+
+from deq_keras.layers.kernel_initializer import fresh
+from deq_keras.layers.language.token_check import check_token_dtype, check_token_ids
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class AdaptiveEmbedding(keras.layers.Layer):
+    """Token embedding that spends fewer dimensions on rarer tokens.
+
+    The vocabulary, sorted by falling frequency, is cut into buckets. Bucket i has a
+    table of rows of `embedding_dim // div_val**i` numbers, and a projection to the
+    size of the model:
+
+    ```
+    outputs[token] = tables[i][token - start_i] @ projections[i] * sqrt(output_dim)
+    ```
+
+    where i is the bucket of the token and start_i its first id. With `div_val=1` one
+    table serves all buckets, and is projected only if `embedding_dim` is not
+    `output_dim` already. Most words of a large vocabulary are rare, so `div_val=4`
+    saves most of the parameters of a word-level language model.
+
+    All shapes are static: every bucket looks up every token, and those of other
+    buckets are masked, so the layer compiles under XLA.
+
+    Args:
+        vocabulary_size: Positive integer. Token ids are in `[0, vocabulary_size)`,
+            0 the most frequent token.
+        embedding_dim: Positive integer. Size of the rows of the first bucket.
+        output_dim: Positive integer. Size of the outputs. Defaults to `None`, that is
+            `embedding_dim`.
+        cutoffs: Tuple of strictly increasing integers in `(0, vocabulary_size)`, the
+            first id of each bucket but the first. Defaults to `()`, one bucket.
+        div_val: Positive integer, by which the size of the rows is divided from one
+            bucket to the next, rounded down. Defaults to `1`.
+        embeddings_initializer: Initializer of the tables. Defaults to `None`, a
+            normal distribution of standard deviation 0.01, as in the reference
+            implementation of deep equilibrium models.
+        projection_initializer: Initializer of the projections. Defaults to `None`,
+            the same.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+
+    Call arguments:
+        token_ids: Integer tensor. An id out of the range raises
+            `tf.errors.InvalidArgumentError`; under XLA, which has no assertions, it
+            is embedded like some other token.
+
+    Input shape:
+        `(batch, length)`, or any other.
+
+    Output shape:
+        `(batch, length, output_dim)`: one more axis than the ids.
+
+    Attributes:
+        bucket_bounds: List of one `(start, end)` for each bucket, which holds the ids
+            from `start` to `end - 1`.
+        tables: List of variables `(end - start, embedding_dim // div_val**i)`, once
+            the layer is built; for `div_val=1` only
+            `(vocabulary_size, embedding_dim)`.
+        projections: List of variables of shape (columns of the table, `output_dim`),
+            or of `None`, one for each table.
+
+    Raises:
+        ValueError: If an argument is out of its range, a bucket is left without
+            dimensions, or token ids are not integers.
+
+    Example:
+
+    >>> layer = AdaptiveEmbedding(1000, 16, cutoffs=(100, 400), div_val=4)
+    >>> tuple(layer(np.array([[1, 2, 3], [150, 500, 999]])).shape)
+    (2, 3, 16)
+    >>> [tuple(table.shape) for table in layer.tables]
+    [(100, 16), (300, 4), (600, 1)]
+
+    Reference:
+        [Baevski and Auli, 2019](https://arxiv.org/abs/1809.10853), adaptive input
+        representations.
+    """
+
+    def __init__(
+        self,
+        vocabulary_size,
+        embedding_dim,
+        output_dim=None,
+        cutoffs=(),
+        div_val=1,
+        embeddings_initializer=None,
+        projection_initializer=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        output_dim = embedding_dim if output_dim is None else output_dim
+        self.vocabulary_size = _positive("vocabulary_size", vocabulary_size)
+        self.embedding_dim = _positive("embedding_dim", embedding_dim)
+        self.output_dim = _positive("output_dim", output_dim)
+        self.div_val = _positive("div_val", div_val)
+        self.cutoffs = self._validate_cutoffs(cutoffs)
+        self._validate_last_bucket()
+        self.embeddings_initializer = keras.initializers.get(
+            embeddings_initializer or keras.initializers.RandomNormal(stddev=0.01)
+        )
+        self.projection_initializer = keras.initializers.get(
+            projection_initializer or keras.initializers.RandomNormal(stddev=0.01)
+        )
+        self.bucket_bounds = list(
+            zip((0, *self.cutoffs), (*self.cutoffs, vocabulary_size), strict=True)
+        )
+
+    def _validate_cutoffs(self, cutoffs):
+        is_valid = isinstance(cutoffs, (list, tuple)) and all(map(_is_int, cutoffs))
+        if is_valid:
+            bounds = (0, *cutoffs, self.vocabulary_size)
+            is_valid = all(a < b for a, b in zip(bounds, bounds[1:]))
+        if not is_valid:
+            raise ValueError(
+                "Argument `cutoffs` must be a tuple of strictly increasing integers "
+                f"between 0 and vocabulary_size={self.vocabulary_size}, exclusive. "
+                f"Received: cutoffs={cutoffs}"
+            )
+        return tuple(cutoffs)
+
+    def _validate_last_bucket(self):
+        if self.embedding_dim // self.div_val ** len(self.cutoffs) < 1:
+            raise ValueError(
+                "Argument `div_val` leaves the last bucket without dimensions: "
+                "`embedding_dim` must be at least `div_val ** len(cutoffs)`. "
+                f"Received: div_val={self.div_val}, "
+                f"embedding_dim={self.embedding_dim}, cutoffs={self.cutoffs}"
+            )
+
+    @property
+    def table_shapes(self):
+        """List of the shapes of the tables."""
+        if self.div_val == 1:
+            return [(self.vocabulary_size, self.embedding_dim)]
+        return [
+            (end - start, self.embedding_dim // self.div_val**i)
+            for i, (start, end) in enumerate(self.bucket_bounds)
+        ]
+
+    @property
+    def has_projections(self):
+        """Whether rows are projected to the outputs."""
+        return self.div_val > 1 or self.embedding_dim != self.output_dim
+
+    def build(self, input_shape=None):
+        # Rows are cast after the lookup: autocast would cast the whole tables.
+        self.tables = [
+            self.add_weight(
+                name=f"table_{i}",
+                shape=shape,
+                initializer=fresh(self.embeddings_initializer),
+                autocast=False,
+            )
+            for i, shape in enumerate(self.table_shapes)
+        ]
+        self.projections = [
+            self._add_projection(i, width)
+            for i, (_, width) in enumerate(self.table_shapes)
+        ]
+
+    def _add_projection(self, index, width):
+        if not self.has_projections:
+            return None
+        return self.add_weight(
+            name=f"projection_{index}",
+            shape=(width, self.output_dim),
+            initializer=fresh(self.projection_initializer),
+            autocast=False,
+        )
+
+    def call(self, token_ids):
+        token_ids = check_token_ids(token_ids, self.vocabulary_size)
+        outputs = sum(self._embed(token_ids, i) for i in range(len(self.tables)))
+        return outputs * math.sqrt(self.output_dim)
+
+    def _embed(self, token_ids, index):
+        """Embeds the tokens of one table, and all others as zeros."""
+        size, _ = self.table_shapes[index]
+        rows_of_ids = token_ids - self.bucket_bounds[index][0]
+        rows = ops.take(self.tables[index], ops.clip(rows_of_ids, 0, size - 1), axis=0)
+        if len(self.tables) > 1:
+            is_in_table = ops.logical_and(rows_of_ids >= 0, rows_of_ids < size)
+            rows = ops.where(ops.expand_dims(is_in_table, -1), rows, 0)
+        rows = ops.cast(rows, self.compute_dtype)  # (batch, length, width)
+        projection = self.projections[index]
+        if projection is None:
+            return rows
+        return ops.matmul(rows, ops.cast(projection, self.compute_dtype))
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape, self.output_dim)
+
+    def compute_output_spec(self, token_ids):
+        check_token_dtype(token_ids.dtype)
+        shape = self.compute_output_shape(token_ids.shape)
+        return keras.KerasTensor(shape, dtype=self.compute_dtype)
+
+    def get_config(self):
+        config = {
+            "vocabulary_size": self.vocabulary_size,
+            "embedding_dim": self.embedding_dim,
+            "output_dim": self.output_dim,
+            "cutoffs": list(self.cutoffs),
+            "div_val": self.div_val,
+            "embeddings_initializer": keras.initializers.serialize(
+                self.embeddings_initializer
+            ),
+            "projection_initializer": keras.initializers.serialize(
+                self.projection_initializer
+            ),
+        }
+        return {**super().get_config(), **config}
+
+
+def _is_int(value):
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _positive(name, value):
+    if not _is_int(value) or value < 1:
+        raise ValueError(
+            f"Argument `{name}` must be a positive integer. Received: {name}={value}"
+        )
+    return value

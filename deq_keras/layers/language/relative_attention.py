@@ -1,0 +1,318 @@
+import keras
+from keras import ops
+
+from deq_keras.layers.kernel_initializer import fresh
+from deq_keras.layers.language.attend import attend
+from deq_keras.layers.normalization import WeightNormalizedDense
+from deq_keras.layers.variational_dropout import VariationalDropout
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class RelativeAttention(keras.layers.Layer):
+    """Causal multi-head self-attention with relative positions and a memory.
+
+    The attention of Transformer-XL (Dai et al., 2019), split for use in an
+    equilibrium cell: `prepare` computes once a solve what the state does not enter,
+    `call` the rest. With queries q, keys k and values v of the states z, an injection
+    u, and M positions of memory in front of the sequence,
+
+    ```
+    q, k, v     = split(z W + u)
+    score[i, j] = ((q_i + content_bias) . k_j + (q_i + position_bias) . r_(i + M - j))
+                  / sqrt(head_dim)
+    outputs     = (softmax(score) v) W_o + b_o
+    ```
+
+    where r_d is a projection of the sinusoid of the distance d. A position sees
+    itself and what lies before it.
+
+    Args:
+        num_heads: Positive integer that divides the size of the states.
+        local_size: Positive integer or `None`. Number of positions that a query
+            sees, its own included. Defaults to `None`, all of them.
+        dropout_rate: Float in `[0, 1)`. Rate at which attention weights are dropped,
+            the same ones at all evaluations of a solve. Defaults to `0.0`.
+        position_dropout_rate: Float in `[0, 1)`. Rate at which channels of the
+            sinusoids are dropped. Defaults to `0.0`.
+        weight_normalization: Boolean. Whether the three kernels are weight
+            normalized. Defaults to `True`.
+        kernel_initializer: Initializer of the kernels. Defaults to
+            `"glorot_uniform"`.
+        bias_initializer: Initializer of `content_bias` and `position_bias`. Defaults
+            to `"zeros"`.
+        seed: Integer. Seed of the dropout. Defaults to `None`, a random one.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+
+    Call arguments:
+        inputs: Tensor of shape `(batch, length, units)`.
+        prepared: What `prepare` returned for this solve.
+
+    Input shape:
+        `(batch, length, units)`.
+
+    Output shape:
+        As the inputs.
+
+    Raises:
+        ValueError: If an argument is out of its range, or `num_heads` does not divide
+            the size of the states.
+
+    Example:
+
+    >>> attention = RelativeAttention(num_heads=2)
+    >>> inputs = keras.random.normal((3, 5, 8))
+    >>> attention.build(inputs.shape)
+    >>> prepared = attention.prepare(keras.ops.zeros((3, 5, 24)))
+    >>> tuple(attention(inputs, prepared).shape)
+    (3, 5, 8)
+
+    Reference:
+        [Dai et al., 2019](https://arxiv.org/abs/1901.02860).
+    """
+
+    def __init__(
+        self,
+        num_heads,
+        local_size=None,
+        dropout_rate=0.0,
+        position_dropout_rate=0.0,
+        weight_normalization=True,
+        kernel_initializer="glorot_uniform",
+        bias_initializer="zeros",
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        for name, value in (("num_heads", num_heads), ("local_size", local_size)):
+            is_missing = value is None and name == "local_size"
+            if not is_missing and (not isinstance(value, int) or value < 1):
+                raise ValueError(
+                    f"Argument `{name}` must be a positive integer. Received: "
+                    f"{name}={value}"
+                )
+        self.num_heads = num_heads
+        self.local_size = local_size
+        self.weight_normalization = weight_normalization
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.seed = seed
+        self.dropout = VariationalDropout(
+            dropout_rate, seed=seed, name="dropout", dtype=self.dtype_policy
+        )
+        self.position_dropout = VariationalDropout(
+            position_dropout_rate,
+            noise_shape=(1, None),
+            # The same seed would draw the same numbers.
+            seed=None if seed is None else seed + 1,
+            name="position_dropout",
+            dtype=self.dtype_policy,
+        )
+
+    def build(self, input_shape):
+        units = input_shape[-1]
+        if units is None or units % self.num_heads or units % 2:
+            raise ValueError(
+                f"Layer '{self.name}' needs an even static size of its states, a "
+                f"multiple of `num_heads`. Received: num_heads={self.num_heads}, "
+                f"states of shape {tuple(input_shape)}"
+            )
+        self.units = units
+        self.head_dim = units // self.num_heads
+        self.query_key_value = self._dense(3 * units, False, "query_key_value")
+        self.position_projection = self._dense(units, False, "position_projection")
+        self.output_projection = self._dense(units, True, "output_projection")
+        self.content_bias = self._add_bias("content_bias")
+        self.position_bias = self._add_bias("position_bias")
+
+    def _dense(self, units, use_bias, name):
+        cls = WeightNormalizedDense if self.weight_normalization else keras.layers.Dense
+        layer = cls(
+            units,
+            use_bias=use_bias,
+            kernel_initializer=fresh(self.kernel_initializer),
+            name=name,
+            dtype=self.dtype_policy,
+        )
+        layer.build((None, self.units))
+        return layer
+
+    def _add_bias(self, name):
+        return self.add_weight(
+            name=name,
+            shape=(self.num_heads, self.head_dim),
+            initializer=self.bias_initializer,
+        )
+
+    def constants(self, num_keys, training=False):
+        """Computes what depends on neither inputs nor state.
+
+        Args:
+            num_keys: Integer or scalar tensor. Positions of the memory and the sequence
+                together.
+            training: Boolean. Whether to drop channels of the sinusoids.
+
+        Returns:
+            Dict of tensors.
+        """
+        return {
+            "query_key_value": self.query_key_value.kernel,
+            "output_projection": self.output_projection.kernel,
+            "positions": self._positions(num_keys, training),
+        }
+
+    def prepare(
+        self, injection, memory=None, training=False, constants=None, mask=None
+    ):
+        """Computes what is constant during a solve.
+
+        Args:
+            injection: Tensor `(batch, length, 3 * units)`, added to the queries, keys
+                and values of the sequence.
+            memory: Optional dict of what lies before the sequence, oldest first:
+                either `"states"`, `(batch, memory_length, units)`, and
+                `"injections"`, `(batch, memory_length, 3 * units)`; or their
+                `"keys"` and `"values"`, as `keys_and_values` returns them. And
+                optionally `"mask"`, boolean `(batch, memory_length)`: which positions
+                hold something.
+            training: Boolean. Whether to sample dropout masks.
+            constants: Optional. What `constants` returned, to solve many times with it.
+            mask: Optional boolean tensor `(batch, length)`, false at padding.
+
+        Returns:
+            Dict of tensors.
+        """
+        shape = ops.shape(injection)
+        length, memory_length, memory_mask = shape[1], 0, None
+        if memory is not None:
+            first = memory["keys"] if "keys" in memory else memory["states"]
+            memory_length = ops.shape(first)[-2]
+            memory_mask = memory.get("mask")
+        num_keys = memory_length + length
+        prepared = dict(constants or self.constants(num_keys, training))
+        prepared["injection"] = injection
+        prepared["mask"] = self._mask(length, memory_length, memory_mask, mask)
+        if memory is not None:
+            prepared["memory_keys"], prepared["memory_values"] = (
+                self._memory_keys_and_values(memory, prepared["query_key_value"])
+            )
+        if training and self.dropout.rate > 0:
+            prepared["dropout"] = self.dropout.sample_mask(
+                (shape[0], self.num_heads, length, num_keys), training
+            )
+        return prepared
+
+    def keys_and_values(self, inputs, prepared):
+        """Returns the keys and values of states, to be remembered.
+
+        Args:
+            inputs: Tensor `(batch, length, units)`.
+            prepared: What `prepare` returned for this solve.
+
+        Returns:
+            Two tensors `(batch, num_heads, length, head_dim)`.
+        """
+        _, keys, values = self._project(
+            inputs, prepared["query_key_value"], prepared["injection"]
+        )
+        return keys, values
+
+    def _memory_keys_and_values(self, memory, kernel):
+        if "keys" in memory:
+            return memory["keys"], memory["values"]
+        _, keys, values = self._project(memory["states"], kernel, memory["injections"])
+        return keys, values
+
+    def _project(self, states, kernel, injection):
+        heads = ops.reshape(
+            ops.matmul(states, kernel) + injection,
+            (-1, ops.shape(states)[1], 3, self.num_heads, self.head_dim),
+        )  # (B, L, 3, H, head_dim)
+        heads = ops.transpose(heads, (2, 0, 3, 1, 4))  # (3, B, H, L, head_dim)
+        return heads[0], heads[1], heads[2]
+
+    def _positions(self, length, training):
+        """Projects the sinusoids of the distances `length - 1` to 0."""
+        dtype = keras.backend.result_type(self.compute_dtype, "float32")
+        distances = ops.cast(ops.arange(length - 1, -1, -1), dtype)
+        exponents = ops.arange(0, self.units, 2, dtype=dtype) / self.units
+        angles = ops.expand_dims(distances, 1) * ops.power(
+            ops.cast(10000, dtype), -exponents
+        )  # (K, units / 2)
+        sinusoids = ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=-1)
+        sinusoids = ops.cast(sinusoids, self.compute_dtype)
+        if training and self.position_dropout.rate > 0:
+            sinusoids = sinusoids * self.position_dropout.sample_mask(sinusoids, True)
+        positions = ops.reshape(
+            self.position_projection(sinusoids), (-1, self.num_heads, self.head_dim)
+        )  # (K, H, head_dim)
+        positions = ops.transpose(positions, (1, 2, 0))  # (H, head_dim, K)
+        # One more column, which no query sees, makes room for the shift of `attend`.
+        return ops.pad(positions, ((0, 0), (0, 0), (1, 0)))
+
+    def _mask(self, length, memory_length, memory_mask, own_mask):
+        """Returns what is added to the scores: 0, or -3e4 where nothing is seen."""
+        queries = ops.expand_dims(ops.arange(length) + memory_length, 1)
+        distances = queries - ops.arange(memory_length + length)  # (L, K)
+        is_seen = distances >= 0
+        if self.local_size is not None:
+            is_seen = ops.logical_and(is_seen, distances < self.local_size)
+        is_seen = ops.expand_dims(is_seen, (0, 1))  # (1, 1, L, K)
+        given = memory_mask if own_mask is None else own_mask
+        if given is not None:
+            is_filled = ops.concatenate(
+                [
+                    _or_all(memory_mask, given, memory_length),
+                    _or_all(own_mask, given, length),
+                ],
+                axis=1,
+            )  # (B, K)
+            is_filled = ops.expand_dims(is_filled, (1, 2))  # (B, 1, 1, K)
+            is_seen = ops.logical_and(is_seen, is_filled)
+        # Float16 ends at 65504, and exp(-3e4) is 0 in any dtype.
+        return ops.where(
+            is_seen,
+            ops.cast(0, self.compute_dtype),
+            ops.cast(-3e4, self.compute_dtype),
+        )
+
+    def call(self, inputs, prepared):
+        queries, keys, values = self._project(
+            inputs, prepared["query_key_value"], prepared["injection"]
+        )
+        if "memory_keys" in prepared:
+            keys = ops.concatenate([prepared["memory_keys"], keys], axis=2)
+            values = ops.concatenate([prepared["memory_values"], values], axis=2)
+        scale = self.head_dim**-0.5
+        mixed = attend(
+            (queries + self.content_bias[:, None]) * scale,
+            (queries + self.position_bias[:, None]) * scale,
+            keys,
+            prepared["positions"],
+            values,
+            prepared["mask"],
+            prepared.get("dropout"),
+        )
+        mixed = ops.transpose(mixed, (0, 2, 1, 3))
+        mixed = ops.reshape(mixed, ops.shape(inputs))  # (B, L, units)
+        outputs = ops.matmul(mixed, prepared["output_projection"])
+        return outputs + self.output_projection.bias
+
+    def get_config(self):
+        config = {
+            "num_heads": self.num_heads,
+            "local_size": self.local_size,
+            "dropout_rate": self.dropout.rate,
+            "position_dropout_rate": self.position_dropout.rate,
+            "weight_normalization": self.weight_normalization,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+            "seed": self.seed,
+        }
+        return {**super().get_config(), **config}
+
+
+def _or_all(mask, other, length):
+    """Returns a mask, or one of `length` true positions for the samples of `other`."""
+    if mask is not None:
+        return ops.cast(mask, "bool")
+    return ops.ones((ops.shape(other)[0], length), "bool")

@@ -1,0 +1,129 @@
+import keras
+import tensorflow as tf
+
+from deq_keras.layers.language.segment_buffer import SegmentBuffer
+from deq_keras.layers.language.segment_layer import SegmentLayer
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class SegmentMemory(SegmentLayer):
+    """Carries the memory of a DEQ-Transformer from segment to segment.
+
+    Wraps a `DEQ` layer of a `TransformerCell`. Each call in training, or within
+    `reading_segments()`, solves one segment of a longer sequence, with the equilibrium
+    and the injection of the last `length` positions before it in front, and remembers
+    those of its own (Dai et al., 2019). No gradient flows into the memory. Any other
+    call stands alone, so an exported layer keeps nothing between requests.
+
+    Sample b of a batch must continue sample b of the batch before. The memory starts
+    empty, fills while segments come, and is empty again after `reset_memory()`, which
+    is due wherever a new sequence begins. A model that holds this layer should call it
+    in `reset_metrics`, which Keras calls at the start of every epoch and evaluation.
+    Under a `tf.distribute` strategy each replica remembers its own samples.
+
+    The memory is not saved with the model. It takes any batch size and changes its
+    shape as it fills, which XLA cannot compile.
+
+    Args:
+        deq: `DEQ` layer whose cell is a `TransformerCell`.
+        length: Integer >= 0. Positions to remember; 0 for no memory. May be set later,
+            to remember more at test time; compile the model again after that.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+
+    Call arguments:
+        inputs: Tensor of shape `(batch, length, features)`.
+        mask: Optional Boolean tensor `(batch, length)`, false at padding, which comes
+            at the end of a text. Passed to `deq`.
+        training: Boolean. Passed to `deq`.
+
+    Input shape:
+        `(batch, length, features)`.
+
+    Output shape:
+        `(batch, length, units)`, with the units of the cell.
+
+    Raises:
+        ValueError: If `length` is negative, or `deq` has no such cell.
+        tf.errors.InvalidArgumentError: If the batch size changes while something is
+            remembered.
+
+    Example:
+
+    >>> cell = deq_keras.layers.TransformerCell(8, num_heads=2, intermediate_dim=16)
+    >>> layer = SegmentMemory(deq_keras.layers.DEQ(cell), length=4)
+    >>> with layer.reading_segments():
+    ...     outputs = layer(keras.random.normal((2, 6, 8)))
+    >>> tuple(outputs.shape)
+    (2, 6, 8)
+    >>> layer.memory_length
+    4
+
+    Reference:
+        [Dai et al., 2019](https://arxiv.org/abs/1901.02860), section 3.2.
+    """
+
+    def __init__(self, deq, length, **kwargs):
+        super().__init__(length, **kwargs)
+        if not hasattr(getattr(deq, "cell", None), "injection_projection"):
+            raise ValueError(
+                "Argument `deq` must be a DEQ layer of a TransformerCell. Received: "
+                f"deq={deq!r}"
+            )
+        self.deq = deq
+
+    @property
+    def memory_length(self):
+        """Number of positions that are remembered at the moment."""
+        return int(tf.shape(self.memory["states"])[1]) if self.built else 0
+
+    def build(self, inputs_shape):
+        if not self.deq.built:
+            self.deq.build(inputs_shape)
+        units = self.deq.cell.units
+        self._memory = {
+            name: SegmentBuffer(size, self.compute_dtype, f"memory_{name}")
+            for name, size in (("states", units), ("injections", 3 * units))
+        }
+
+    @property
+    def memory(self):
+        """Dict of what is remembered: `"states"`, `(batch, memory_length, units)`, and
+        `"injections"`, `(batch, memory_length, 3 * units)`."""
+        return {name: buffer.value for name, buffer in self._memory.items()}
+
+    def reset_memory(self):
+        """Empties the memory."""
+        if self.built:
+            for buffer in self._memory.values():
+                buffer.reset()
+
+    def call(self, inputs, mask=None, training=None):
+        if not self._remembers(training):
+            return self.deq(inputs, mask=mask, training=training)
+        memory = {
+            name: buffer.read(tf.shape(inputs)[0])
+            for name, buffer in self._memory.items()
+        }
+        states = self.deq(
+            {"inputs": inputs, "memory": memory}, mask=mask, training=training
+        )
+        injections = self.deq.cell.injection_projection(inputs)
+        for name, new in (("states", states), ("injections", injections)):
+            self._memory[name].write(memory[name], new, self.length)
+        return states
+
+    def compute_output_shape(self, inputs_shape):
+        return (*inputs_shape[:-1], self.deq.cell.units)
+
+    def get_config(self):
+        config = {
+            "deq": keras.saving.serialize_keras_object(self.deq),
+            "length": self.length,
+        }
+        return {**super().get_config(), **config}
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        deq = keras.saving.deserialize_keras_object(config.pop("deq"))
+        return cls(deq, **config)

@@ -1,0 +1,291 @@
+import keras
+from keras import ops
+
+from deq_keras.layers.equilibrium import EquilibriumCell
+from deq_keras.layers.kernel_initializer import FAN_IN_UNIFORM, fresh
+from deq_keras.layers.language.relative_attention import RelativeAttention
+from deq_keras.layers.normalization import LayerNormalization, WeightNormalizedDense
+from deq_keras.layers.variational_dropout import VariationalDropout
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class TransformerCell(EquilibriumCell):
+    """Transformer layer with a memory: the cell of the DEQ-Transformer.
+
+    With the injection u of the inputs x, which enters the queries, keys and values,
+
+    ```
+    a       = z + m1 * attention(z, u)                          h = norm(a)
+    f(z, x) = h + m3 * (W2 (m2 * relu(W1 h + b1)) + b2)         normalized again, or not
+    ```
+
+    With `normalize_first=False` (post-LN) the result is normalized again. With
+    `normalize_first=True` (pre-LN) it is not, and the attention sees `norm(z)` instead
+    of z. There too the second branch starts from the normalized h, as in the
+    reference: from a itself, f would contain z unchanged, and hardly contract. The
+    norms have no weights. The dropout masks m are fixed during a solve.
+
+    Args:
+        units: Positive even integer, a multiple of `num_heads`. Size of the states.
+        num_heads: Positive integer. Attention heads.
+        intermediate_dim: Positive integer. Units of the hidden layer of the second
+            branch.
+        normalize_first: Boolean. Pre-LN or post-LN. Defaults to `False`.
+        local_size: Positive integer or `None`. Number of positions that a position
+            sees, its own included. Defaults to `None`, all of them.
+        dropout_rate: Float in `[0, 1)`. Rate at which channels are dropped after both
+            branches, in the hidden layer and in the sinusoids. Defaults to `0.0`.
+        attention_dropout_rate: Float in `[0, 1)`. Rate at which attention weights are
+            dropped. Defaults to `0.0`.
+        weight_normalization: Boolean. Whether all kernels but that of the injection
+            are weight normalized. Defaults to `True`.
+        kernel_initializer: Initializer of those kernels. Defaults to `None`, the
+            uniform distribution on `(-1, 1) / sqrt(fan_in)` that the reference starts
+            from in effect.
+        injection_initializer: Initializer of the injection's kernel and of the biases
+            of the attention. Defaults to `None`, the normal distribution of
+            standard deviation 0.01 of the reference.
+        seed: Integer. Seed of the dropout. Defaults to `None`, a random one.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+
+    Call arguments:
+        state: Tensor of shape `(batch, length, units)`.
+        injection: What `inject` returned for this solve.
+
+    Input shape:
+        Of `inject`: `(batch, length, features)`, or a dict as described there.
+
+    Output shape:
+        `(batch, length, units)`.
+
+    Raises:
+        ValueError: If an argument is out of its range.
+
+    Example:
+
+    >>> cell = TransformerCell(units=16, num_heads=2, intermediate_dim=64)
+    >>> equilibrium = deq_keras.layers.DEQ(cell)
+    >>> tuple(equilibrium(keras.random.normal((2, 5, 16))).shape)
+    (2, 5, 16)
+
+    Reference:
+        [Bai, Kolter and Koltun, 2019](https://arxiv.org/abs/1909.01377), section 4.
+        [Bai, Koltun and Kolter, 2021](https://arxiv.org/abs/2106.14342), figure 2.
+    """
+
+    def __init__(
+        self,
+        units,
+        num_heads,
+        intermediate_dim,
+        normalize_first=False,
+        local_size=None,
+        dropout_rate=0.0,
+        attention_dropout_rate=0.0,
+        weight_normalization=True,
+        kernel_initializer=None,
+        injection_initializer=None,
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        for name, value in (("units", units), ("intermediate_dim", intermediate_dim)):
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(
+                    f"Argument `{name}` must be a positive integer. Received: "
+                    f"{name}={value}"
+                )
+        self.units = units
+        self.num_heads = num_heads
+        self.intermediate_dim = intermediate_dim
+        self.normalize_first = normalize_first
+        self.local_size = local_size
+        self.dropout_rate = dropout_rate
+        self.attention_dropout_rate = attention_dropout_rate
+        self.weight_normalization = weight_normalization
+        self.kernel_initializer = keras.initializers.get(
+            kernel_initializer or FAN_IN_UNIFORM
+        )
+        self.injection_initializer = keras.initializers.get(
+            injection_initializer or keras.initializers.RandomNormal(stddev=0.01)
+        )
+        self.seed = seed
+        self._create_layers()
+
+    def _create_layers(self):
+        self.injection_projection = keras.layers.Dense(
+            3 * self.units,
+            kernel_initializer=fresh(self.injection_initializer),
+            name="injection_projection",
+            dtype=self.dtype_policy,
+        )
+        self.attention = RelativeAttention(
+            self.num_heads,
+            local_size=self.local_size,
+            dropout_rate=self.attention_dropout_rate,
+            position_dropout_rate=self.dropout_rate,
+            weight_normalization=self.weight_normalization,
+            kernel_initializer=fresh(self.kernel_initializer),
+            bias_initializer=fresh(self.injection_initializer),
+            # The attention takes two seeds, the dropout below this one.
+            seed=None if self.seed is None else self.seed + 1,
+            name="attention",
+            dtype=self.dtype_policy,
+        )
+        self.expansion = self._dense(self.intermediate_dim, "expansion")
+        self.contraction = self._dense(self.units, "contraction")
+        self.norm = LayerNormalization(
+            center=False, scale=False, name="norm", dtype=self.dtype_policy
+        )
+        self.dropout = VariationalDropout(
+            self.dropout_rate,
+            noise_shape=(None, 1, None),
+            seed=self.seed,
+            name="dropout",
+            dtype=self.dtype_policy,
+        )
+
+    def _dense(self, units, name):
+        cls = WeightNormalizedDense if self.weight_normalization else keras.layers.Dense
+        return cls(
+            units,
+            kernel_initializer=fresh(self.kernel_initializer),
+            name=name,
+            dtype=self.dtype_policy,
+        )
+
+    def build(self, inputs_shape):
+        if isinstance(inputs_shape, dict):
+            inputs_shape = inputs_shape["inputs"]
+        state_shape = (*inputs_shape[:-1], self.units)
+        self.injection_projection.build(inputs_shape)
+        for layer in (self.attention, self.expansion, self.norm):
+            layer.build(state_shape)
+        self.contraction.build((*inputs_shape[:-1], self.intermediate_dim))
+
+    def constants(self, num_keys, training=False):
+        """Computes what depends on neither inputs nor state: kernels and positions.
+
+        `inject` does so for each solve. Who solves many times with the same weights
+        and the same number of positions computes it once.
+
+        Args:
+            num_keys: Integer or scalar tensor. Positions of the memory and the sequence
+                together.
+            training: Boolean. Whether to drop channels of the sinusoids.
+
+        Returns:
+            Nest of tensors.
+        """
+        return {
+            "attention": self.attention.constants(num_keys, training),
+            **self._branch_kernels(),
+        }
+
+    def _branch_kernels(self):
+        return {
+            "expansion": self.expansion.kernel,
+            "contraction": self.contraction.kernel,
+        }
+
+    def inject(self, inputs, training=False, mask=None):
+        """Projects inputs and positions, and fixes memory, kernels and masks.
+
+        Args:
+            inputs: Tensor `(batch, length, features)`; or a dict of it as `"inputs"`
+                and, as `"memory"`, a dict of `"states"`, `(batch, memory_length,
+                units)`, and `"injections"`, `(batch, memory_length, 3 * units)`, of the
+                positions before; or of their `"keys"` and `"values"`. The memory may
+                hold a `"mask"`; see `RelativeAttention.prepare`. The dict may also have
+                the `"constants"` of the cell.
+            training: Boolean. Whether to sample dropout masks.
+            mask: Optional Boolean tensor `(batch, length)`, false at padding, which no
+                position sees.
+
+        Returns:
+            Nest of tensors.
+        """
+        parts = inputs if isinstance(inputs, dict) else {"inputs": inputs}
+        inputs, memory = parts["inputs"], parts.get("memory")
+        if not self.built:
+            self.build(tuple(inputs.shape))
+        constants = parts.get("constants") or self._branch_kernels()
+        if memory is not None and self.normalize_first and "states" in memory:
+            memory = {**memory, "states": self.norm(memory["states"])}
+        attention = self.attention.prepare(
+            self.injection_projection(inputs),
+            memory,
+            training,
+            constants.get("attention"),
+            mask,
+        )
+        injection = {**constants, "attention": attention}
+        if training and self.dropout_rate > 0:
+            injection["masks"] = self._sample_masks(inputs)
+        return injection
+
+    def _sample_masks(self, inputs):
+        batch, length = ops.shape(inputs)[:2]
+        sizes = {
+            "attention": self.units,
+            "expansion": self.intermediate_dim,
+            "contraction": self.units,
+        }
+        return {
+            name: self.dropout.sample_mask((batch, length, size), training=True)
+            for name, size in sizes.items()
+        }
+
+    def initial_state(self, injection):
+        """Returns zeros of the shape of the state."""
+        return ops.zeros_like(injection["attention"]["injection"][..., : self.units])
+
+    def call(self, state, injection):
+        masks = injection.get("masks", {})
+        attended = self.norm(state) if self.normalize_first else state
+        attended = self.attention(attended, injection["attention"])
+        hidden = self.norm(state + _masked(attended, masks.get("attention")))
+        branch = ops.relu(
+            ops.matmul(hidden, injection["expansion"]) + self.expansion.bias
+        )
+        branch = ops.matmul(
+            _masked(branch, masks.get("expansion")), injection["contraction"]
+        )
+        branch = _masked(branch + self.contraction.bias, masks.get("contraction"))
+        outputs = hidden + branch
+        return outputs if self.normalize_first else self.norm(outputs)
+
+    def keys_and_values(self, state, injection):
+        """Returns the keys and values of an equilibrium, to be remembered.
+
+        Args:
+            state: Tensor `(batch, length, units)`.
+            injection: What `inject` returned for the solve.
+
+        Returns:
+            Two tensors `(batch, num_heads, length, head_dim)`.
+        """
+        state = self.norm(state) if self.normalize_first else state
+        return self.attention.keys_and_values(state, injection["attention"])
+
+    def get_config(self):
+        config = {
+            "units": self.units,
+            "num_heads": self.num_heads,
+            "intermediate_dim": self.intermediate_dim,
+            "normalize_first": self.normalize_first,
+            "local_size": self.local_size,
+            "dropout_rate": self.dropout_rate,
+            "attention_dropout_rate": self.attention_dropout_rate,
+            "weight_normalization": self.weight_normalization,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "injection_initializer": keras.initializers.serialize(
+                self.injection_initializer
+            ),
+            "seed": self.seed,
+        }
+        return {**super().get_config(), **config}
+
+
+def _masked(tensor, mask):
+    return tensor if mask is None else tensor * mask

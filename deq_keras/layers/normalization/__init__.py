@@ -1,0 +1,17 @@
+"""Normalisation of activations and of weights, with right second derivatives."""
+
+from deq_keras.layers.normalization.group_normalization import GroupNormalization
+from deq_keras.layers.normalization.layer_normalization import LayerNormalization
+from deq_keras.layers.normalization.weight_normalized_conv import (
+    WeightNormalizedConv1D,
+    WeightNormalizedConv2D,
+)
+from deq_keras.layers.normalization.weight_normalized_dense import WeightNormalizedDense
+
+__all__ = [
+    "GroupNormalization",
+    "LayerNormalization",
+    "WeightNormalizedConv1D",
+    "WeightNormalizedConv2D",
+    "WeightNormalizedDense",
+]

@@ -1,0 +1,103 @@
+import keras
+
+from deq_keras.layers.kernel_initializer import SMALL_NORMAL
+from deq_keras.layers.vision.symmetric_conv import SymmetricConv2D
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class ConvolutionUnit(keras.layers.Layer):
+    """Convolution, batch normalization and ReLU, for stems and heads.
+
+    Batch normalization couples the samples of a batch and updates its statistics, so
+    this is no part for a cell. Its epsilon and momentum are PyTorch's, and the
+    convolution pads as there.
+
+    Args:
+        filters: Positive integer. Number of output channels.
+        kernel_size: Odd integer. Side of the window.
+        strides: Positive integer. Defaults to `1`.
+        use_bias: Boolean. Whether the convolution has a bias. Defaults to `False`.
+        affine: Boolean. Whether the normalization has scale and offset. Defaults to
+            `True`.
+        relu: Boolean. Whether a ReLU comes last. Defaults to `True`.
+        momentum: Float in `[0, 1)`. Share of the old moving statistics after a step.
+            Defaults to `0.9`, in PyTorch's words `0.1`.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+
+    Call arguments:
+        inputs: Tensor of shape `(batch, height, width, channels)`.
+        training: Boolean. Whether to normalize by the batch.
+
+    Input shape:
+        `(batch, height, width, channels)`.
+
+    Output shape:
+        `(batch, ceil(height / strides), ceil(width / strides), filters)`.
+
+    Example:
+
+    >>> unit = ConvolutionUnit(4, 3, strides=2)
+    >>> tuple(unit(keras.ops.ones((2, 8, 8, 3))).shape)
+    (2, 4, 4, 4)
+    """
+
+    def __init__(
+        self,
+        filters,
+        kernel_size,
+        strides=1,
+        use_bias=False,
+        affine=True,
+        relu=True,
+        momentum=0.9,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.filters = filters
+        self.kernel_size = kernel_size
+        self.strides = strides
+        self.use_bias = use_bias
+        self.affine = affine
+        self.relu = relu
+        self.momentum = momentum
+        self.convolution = SymmetricConv2D(
+            filters,
+            kernel_size,
+            strides=strides,
+            use_bias=use_bias,
+            kernel_initializer=SMALL_NORMAL,
+            bias_initializer=SMALL_NORMAL,
+            name="convolution",
+            dtype=self.dtype_policy,
+        )
+        self.normalization = keras.layers.BatchNormalization(
+            momentum=momentum,
+            epsilon=1e-5,
+            center=affine,
+            scale=affine,
+            name="normalization",
+            dtype=self.dtype_policy,
+        )
+
+    def build(self, input_shape):
+        self.convolution.build(input_shape)
+        self.normalization.build(self.compute_output_shape(input_shape))
+
+    def call(self, inputs, training=None):
+        outputs = self.normalization(self.convolution(inputs), training=training)
+        return keras.ops.relu(outputs) if self.relu else outputs
+
+    def compute_output_shape(self, input_shape):
+        return self.convolution.compute_output_shape(input_shape)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "filters": self.filters,
+            "kernel_size": self.kernel_size,
+            "strides": self.strides,
+            "use_bias": self.use_bias,
+            "affine": self.affine,
+            "relu": self.relu,
+            "momentum": self.momentum,
+        }

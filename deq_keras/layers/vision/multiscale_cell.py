@@ -1,0 +1,260 @@
+import random
+
+import keras
+from keras import ops
+
+from deq_keras.layers.equilibrium import EquilibriumCell
+from deq_keras.layers.vision.multiscale_fusion import MultiscaleFusion
+from deq_keras.layers.vision.residual_block_cell import ResidualBlockCell
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class MultiscaleCell(EquilibriumCell):
+    """The cell of multiscale deep equilibrium models (MDEQ).
+
+    The state is a list of feature maps, each with half the height and width of the one
+    before. One evaluation applies a residual block to every map (see
+    `ResidualBlockCell`) and then mixes all maps (see `MultiscaleFusion`):
+
+    ```
+    r_i       = block_i(z_i, x)         x is injected at the finest scale only
+    f(z, x)_i = fusion(r)_i
+    ```
+
+    (Bai, Koltun and Kolter, 2020, section 3.2.)
+
+    Args:
+        filters: Tuple of positive integers, multiples of `groups`. Channels of each
+            scale, from the finest on.
+        expansion: Number > 0. Hidden channels of a block, in channels of its scale.
+            Defaults to `5`, as in the reference.
+        groups: Positive even integer. Groups of the norms; the last ones have half as
+            many. Defaults to `4`, as in the reference; its published configurations
+            take 8.
+        kernel_size: Odd integer, or a list with one entry for each scale, an integer
+            or a pair. Sides of the windows of the blocks. Defaults to `3`.
+        num_blocks: Positive integer, or a list with one for each scale. Blocks one
+            after the other at a scale, the first of which has the injection.
+            Defaults to `1`.
+        dropout_rate: Float in `[0, 1)`. Rate at which the blocks drop channels, for all
+            positions and all evaluations of a solve. Defaults to `0.0`.
+        weight_normalization: Boolean. Whether the convolutions of the blocks and the
+            last of the fusion are weight normalized. Defaults to `True`.
+        block_affine: Boolean. Whether the norms of the blocks have scale and offset.
+            Defaults to `True`.
+        fuse_affine: Boolean. Whether those of the paths between scales have. Defaults
+            to `True`.
+        post_affine: Boolean. Whether the last ones have. Defaults to `True`.
+        seed: Integer. Seed of the blocks. Defaults to `None`, a random one.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+
+    Call arguments:
+        state: List of tensors `(batch, height / 2**i, width / 2**i, filters[i])`.
+        injection: What `inject` returned for this solve.
+
+    Input shape:
+        Of `inject`: `(batch, height, width, channels)`, height and width divisible by
+        `2**(len(filters) - 1)`.
+
+    Output shape:
+        That of the state.
+
+    Raises:
+        ValueError: If an argument is out of its range, or the scales do not divide the
+            inputs.
+
+    Example:
+
+    >>> cell = MultiscaleCell(filters=(8, 16), expansion=2)
+    >>> maps = deq_keras.layers.DEQ(cell)(keras.random.normal((2, 8, 8, 8)))
+    >>> [tuple(feature_map.shape) for feature_map in maps]
+    [(2, 8, 8, 8), (2, 4, 4, 16)]
+
+    Reference:
+        [Bai, Koltun and Kolter, 2020](https://arxiv.org/abs/2006.08656).
+    """
+
+    def __init__(
+        self,
+        filters,
+        expansion=5,
+        groups=4,
+        kernel_size=3,
+        num_blocks=1,
+        dropout_rate=0.0,
+        weight_normalization=True,
+        block_affine=True,
+        fuse_affine=True,
+        post_affine=True,
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if not isinstance(filters, (list, tuple)) or not filters:
+            raise ValueError(
+                "Argument `filters` must be a tuple of the channels of each scale. "
+                f"Received: filters={filters}"
+            )
+        if not isinstance(groups, int) or groups <= 0 or groups % 2:
+            raise ValueError(
+                "Argument `groups` must be a positive even integer, as the last norms "
+                f"have half as many groups. Received: groups={groups}"
+            )
+        self.filters = tuple(filters)
+        self.expansion = expansion
+        self.groups = groups
+        self.kernel_size = kernel_size
+        self.num_blocks = num_blocks
+        self.dropout_rate = dropout_rate
+        self.weight_normalization = weight_normalization
+        self.block_affine = block_affine
+        self.fuse_affine = fuse_affine
+        self.post_affine = post_affine
+        self.seed = seed
+        self._create_layers()
+
+    def _create_layers(self):
+        kernel_sizes = self._of_scales("kernel_size", self.kernel_size)
+        nums_blocks = self._of_scales("num_blocks", self.num_blocks)
+        if not all(isinstance(n, int) and n > 0 for n in nums_blocks):
+            raise ValueError(
+                "Argument `num_blocks` must be a positive integer, or a list of them. "
+                f"Received: num_blocks={self.num_blocks}"
+            )
+        seeds = random.Random(self.seed)
+        # In one list: what lists of lists hold, Keras saves since 3.15 only.
+        self.blocks = [
+            ResidualBlockCell(
+                self.filters[scale],
+                expansion=self.expansion,
+                groups=self.groups,
+                kernel_size=kernel_sizes[scale],
+                dropout_rate=self.dropout_rate,
+                weight_normalization=self.weight_normalization,
+                affine=self.block_affine,
+                seed=None if self.seed is None else seeds.randrange(2**30),
+                name=f"block_{scale}_{index}",
+                dtype=self.dtype_policy,
+            )
+            for scale, num_blocks in enumerate(nums_blocks)
+            for index in range(num_blocks)
+        ]
+        self.fusion = MultiscaleFusion(
+            self.filters,
+            groups=self.groups,
+            weight_normalization=self.weight_normalization,
+            fuse_affine=self.fuse_affine,
+            post_affine=self.post_affine,
+            name="fusion",
+            dtype=self.dtype_policy,
+        )
+
+    def _of_scales(self, name, value):
+        if not isinstance(value, (list, tuple)):
+            return [value] * self.num_scales
+        if len(value) != self.num_scales:
+            raise ValueError(
+                f"Argument `{name}` must have one entry for each of the "
+                f"{self.num_scales} scales. Received: {name}={value}"
+            )
+        return value
+
+    @property
+    def num_scales(self):
+        """Number of feature maps of the state."""
+        return len(self.filters)
+
+    @property
+    def branches(self):
+        """The blocks of each scale."""
+        blocks = iter(self.blocks)
+        nums_blocks = self._of_scales("num_blocks", self.num_blocks)
+        return [[next(blocks) for _ in range(number)] for number in nums_blocks]
+
+    def build(self, input_shape):
+        batch, height, width, _ = self._check_input(input_shape)
+        self.branches[0][0].build(input_shape)
+        shapes = []
+        for scale, blocks in enumerate(self.branches):
+            sizes = [size and size // 2**scale for size in (height, width)]
+            shapes.append((batch, *sizes, self.filters[scale]))
+            for block in blocks:
+                if not block.built:
+                    block.build(shapes[-1])
+        self.fusion.build(shapes)
+
+    def _check_input(self, shape):
+        step = 2 ** (self.num_scales - 1)
+        is_divisible = len(shape) == 4 and not any(
+            size and size % step for size in shape[1:3]
+        )
+        if not is_divisible:
+            raise ValueError(
+                f"Cell '{self.name}' of {self.num_scales} scales expects inputs of "
+                "shape (batch, height, width, channels), with height and width "
+                f"divisible by {step}. Received: inputs of shape {tuple(shape)}. "
+                "Resize or pad the images."
+            )
+        return shape
+
+    def inject(self, inputs, training=False):
+        """Projects the inputs, and fixes kernels and dropout masks for a solve.
+
+        Args:
+            inputs: Tensor of shape `(batch, height, width, channels)`.
+            training: Boolean. Whether to sample dropout masks.
+
+        Returns:
+            Dict of `"blocks"`, a list for each scale of the constants of its blocks,
+            the very first with the inputs; and `"fusion"`, the kernels of the fusion.
+        """
+        self._check_input(tuple(inputs.shape))
+        if not self.built:
+            self.build(tuple(inputs.shape))
+        batch_size = ops.shape(inputs)[0]
+        blocks = [
+            [block.constants(batch_size, training) for block in branch]
+            for branch in self.branches
+        ]
+        blocks[0][0] = self.branches[0][0].inject(inputs, training)
+        injection = {"blocks": blocks}
+        if self.weight_normalization:
+            injection["fusion"] = self.fusion.kernels()
+        return injection
+
+    def initial_state(self, injection):
+        """Returns zeros of the shapes of the state."""
+        finest = injection["blocks"][0][0]["inputs"]
+        batch, height, width, _ = ops.shape(finest)
+        return [
+            ops.zeros(
+                (batch, height // 2**scale, width // 2**scale, filters), finest.dtype
+            )
+            for scale, filters in enumerate(self.filters)
+        ]
+
+    def call(self, state, injection):
+        maps = []
+        for feature_map, branch, constants in zip(
+            state, self.branches, injection["blocks"]
+        ):
+            for block, constant in zip(branch, constants):
+                feature_map = block(feature_map, constant)
+            maps.append(feature_map)
+        return self.fusion(maps, kernels=injection.get("fusion"))
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "filters": list(self.filters),
+            "expansion": self.expansion,
+            "groups": self.groups,
+            "kernel_size": self.kernel_size,
+            "num_blocks": self.num_blocks,
+            "dropout_rate": self.dropout_rate,
+            "weight_normalization": self.weight_normalization,
+            "block_affine": self.block_affine,
+            "fuse_affine": self.fuse_affine,
+            "post_affine": self.post_affine,
+            "seed": self.seed,
+        }

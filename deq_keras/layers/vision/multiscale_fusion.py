@@ -1,0 +1,210 @@
+import keras
+from keras import ops
+
+from deq_keras.layers.kernel_initializer import FAN_IN_UNIFORM, SMALL_NORMAL
+from deq_keras.layers.normalization import GroupNormalization, WeightNormalizedConv2D
+from deq_keras.layers.vision.symmetric_conv import SymmetricConv2D
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class MultiscaleFusion(keras.layers.Layer):
+    """Mixes feature maps of several resolutions, each into all others.
+
+    Scale i has half the height and width of scale i - 1. Its new map is
+
+    ```
+    y_i = r_i + sum over j != i of path_ij(r_j)
+    z_i = norm(conv1x1(relu(y_i)))
+    ```
+
+    (Bai, Koltun and Kolter, 2020, section 3.2, "multi-resolution fusion"). A path from
+    a coarser scale is a 1x1 convolution, a group norm and upsampling to the nearest
+    position; a path from a finer one is a 3x3 convolution of stride 2 and a group norm
+    for every halving, with ReLU between them. The last convolution is weight
+    normalized, and its norm has half as many groups, as in the reference.
+
+    Args:
+        filters: Tuple of positive integers, multiples of `groups`. Channels of each
+            scale, from the finest on.
+        groups: Positive even integer. Groups of the norms. Defaults to `4`.
+        weight_normalization: Boolean. Whether the last convolutions are weight
+            normalized. Defaults to `True`.
+        fuse_affine: Boolean. Whether the norms of the paths have scale and offset.
+            Defaults to `True`.
+        post_affine: Boolean. Whether the last norms have. Defaults to `True`.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+
+    Call arguments:
+        maps: List of a tensor for each scale.
+        kernels: List of the kernels of the last convolutions, what `kernels()`
+            returned at the start of a solve. Defaults to `None`: computed in this call.
+
+    Input shape:
+        `(batch, height / 2**i, width / 2**i, filters[i])` for each i.
+
+    Output shape:
+        As the inputs.
+
+    Example:
+
+    >>> layer = MultiscaleFusion((8, 16))
+    >>> maps = layer([keras.ops.ones((2, 8, 8, 8)), keras.ops.ones((2, 4, 4, 16))])
+    >>> tuple(maps[1].shape)
+    (2, 4, 4, 16)
+
+    Reference:
+        [Bai, Koltun and Kolter, 2020](https://arxiv.org/abs/2006.08656).
+    """
+
+    def __init__(
+        self,
+        filters,
+        groups=4,
+        weight_normalization=True,
+        fuse_affine=True,
+        post_affine=True,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.filters = tuple(filters)
+        self.groups = groups
+        self.weight_normalization = weight_normalization
+        self.fuse_affine = fuse_affine
+        self.post_affine = post_affine
+        scales = range(len(self.filters))
+        # In one list: what lists of lists hold, Keras saves since 3.15 only.
+        self.path_layers = [
+            layer
+            for source, target in self._sources_and_targets()
+            for layer in self._create_path(source, target)
+        ]
+        self.convolutions = [self._last_convolution(scale) for scale in scales]
+        self.norms = [
+            self._norm(f"norm_{scale}", groups // 2, post_affine) for scale in scales
+        ]
+
+    def _sources_and_targets(self):
+        scales = range(len(self.filters))
+        return [
+            (source, target)
+            for target in scales
+            for source in scales
+            if source != target
+        ]
+
+    @property
+    def paths(self):
+        """The (convolution, norm) pairs from one scale to another, by their name."""
+        layers = iter(self.path_layers)
+        pairs = zip(layers, layers)
+        return {
+            f"{source}_to_{target}": [
+                next(pairs) for _ in range(max(target - source, 1))
+            ]
+            for source, target in self._sources_and_targets()
+        }
+
+    def _create_path(self, source, target):
+        """Returns the convolutions and norms, in turn, from one scale to another."""
+        name = f"{source}_to_{target}"
+        if source > target:
+            widths, kernel_size, strides = [self.filters[target]], 1, 1
+        else:
+            widths = [self.filters[source]] * (target - source - 1)
+            widths, kernel_size, strides = [*widths, self.filters[target]], 3, 2
+        layers = []
+        for stage, width in enumerate(widths):
+            convolution = SymmetricConv2D(
+                width,
+                kernel_size,
+                strides=strides,
+                use_bias=False,
+                kernel_initializer=SMALL_NORMAL,
+                name=f"{name}_convolution_{stage}",
+                dtype=self.dtype_policy,
+            )
+            norm = self._norm(f"{name}_norm_{stage}", self.groups, self.fuse_affine)
+            layers += [convolution, norm]
+        return layers
+
+    def _last_convolution(self, scale):
+        cls = (
+            WeightNormalizedConv2D if self.weight_normalization else keras.layers.Conv2D
+        )
+        return cls(
+            self.filters[scale],
+            1,
+            use_bias=False,
+            kernel_initializer=FAN_IN_UNIFORM,
+            name=f"convolution_{scale}",
+            dtype=self.dtype_policy,
+        )
+
+    def _norm(self, name, groups, affine):
+        return GroupNormalization(
+            groups, center=affine, scale=affine, name=name, dtype=self.dtype_policy
+        )
+
+    def build(self, maps_shape):
+        for target, shape in enumerate(maps_shape):
+            for source, source_shape in enumerate(maps_shape):
+                if source != target:
+                    self._build_path(source, target, source_shape)
+            self.convolutions[target].build(shape)
+            self.norms[target].build(shape)
+
+    def _build_path(self, source, target, shape):
+        for convolution, norm in self.paths[f"{source}_to_{target}"]:
+            convolution.build(shape)
+            shape = convolution.compute_output_shape(shape)
+            norm.build(shape)
+
+    def kernels(self):
+        """Computes the kernels of the last convolutions, for one solve."""
+        if not self.weight_normalization:
+            return [None] * len(self.filters)
+        return [layer.normalized_kernel() for layer in self.convolutions]
+
+    def call(self, maps, kernels=None):
+        if kernels is None:
+            kernels = self.kernels()
+        fused = []
+        for target, (convolution, norm, kernel) in enumerate(
+            zip(self.convolutions, self.norms, kernels)
+        ):
+            total = maps[target]
+            for source, feature_map in enumerate(maps):
+                if source != target:
+                    total = total + self._follow(source, target, feature_map)
+            arguments = {} if kernel is None else {"kernel": kernel}
+            fused.append(norm(convolution(ops.relu(total), **arguments)))
+        return fused
+
+    def _follow(self, source, target, feature_map):
+        path = self.paths[f"{source}_to_{target}"]
+        if source > target:
+            ((convolution, norm),) = path
+            return _repeat(norm(convolution(feature_map)), 2 ** (source - target))
+        for stage, (convolution, norm) in enumerate(path):
+            if stage > 0:
+                feature_map = ops.relu(feature_map)
+            feature_map = norm(convolution(feature_map))
+        return feature_map
+
+    def compute_output_shape(self, maps_shape):
+        return maps_shape
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "filters": list(self.filters),
+            "groups": self.groups,
+            "weight_normalization": self.weight_normalization,
+            "fuse_affine": self.fuse_affine,
+            "post_affine": self.post_affine,
+        }
+
+
+def _repeat(feature_map, times):
+    """Repeats every position `times` times along height and width."""
+    return ops.repeat(ops.repeat(feature_map, times, axis=1), times, axis=2)

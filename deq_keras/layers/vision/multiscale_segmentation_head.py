@@ -1,0 +1,113 @@
+import keras
+from keras import ops
+
+from deq_keras.layers.kernel_initializer import SMALL_NORMAL
+from deq_keras.layers.vision.aligned_resize import resize_aligned
+from deq_keras.layers.vision.convolution_unit import ConvolutionUnit
+from deq_keras.layers.vision.logits import logits_dtype
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class MultiscaleSegmentationHead(keras.layers.Layer):
+    """From the feature maps of a multiscale equilibrium to logits of every pixel.
+
+    All maps are resized to the finest, bilinear with aligned corners, and concatenated;
+    a 1x1 `ConvolutionUnit` and a convolution follow (the head of HRNet), and the logits
+    are resized to the images.
+
+    Args:
+        num_classes: Positive integer.
+        scale: Positive integer. How much larger the images are than the finest map.
+        kernel_size: Odd integer. Side of the window of the last convolution. Defaults
+            to `1`.
+        activation: Activation of the outputs. Defaults to `None`: logits.
+        momentum: Float in `[0, 1)`. See `ConvolutionUnit`. Defaults to `0.99`, as in
+            the reference (in PyTorch's words `0.01`).
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+
+    Call arguments:
+        maps: List of a tensor for each scale.
+        training: Boolean. Whether to normalize by the batch.
+
+    Input shape:
+        `(batch, height / 2**i, width / 2**i, channels_i)` for each i.
+
+    Output shape:
+        `(batch, scale * height, scale * width, num_classes)`, at least float32.
+
+    Example:
+
+    >>> head = MultiscaleSegmentationHead(19, scale=4)
+    >>> maps = [keras.ops.ones((2, 8, 8, 24)), keras.ops.ones((2, 4, 4, 24))]
+    >>> tuple(head(maps).shape)
+    (2, 32, 32, 19)
+
+    Reference:
+        [Wang et al., 2019](https://arxiv.org/abs/1908.07919).
+    """
+
+    def __init__(
+        self,
+        num_classes,
+        scale=4,
+        kernel_size=1,
+        activation=None,
+        momentum=0.99,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.num_classes = num_classes
+        self.scale = scale
+        self.kernel_size = kernel_size
+        self.activation = keras.activations.get(activation)
+        self.momentum = momentum
+
+    def build(self, maps_shape):
+        channels = sum(shape[-1] for shape in maps_shape)
+        self.unit = ConvolutionUnit(
+            channels,
+            1,
+            use_bias=True,
+            momentum=self.momentum,
+            name="unit",
+            dtype=self.dtype_policy,
+        )
+        self.classifier = keras.layers.Conv2D(
+            self.num_classes,
+            self.kernel_size,
+            padding="same",
+            kernel_initializer=SMALL_NORMAL,
+            bias_initializer=SMALL_NORMAL,
+            name="classifier",
+            dtype=self.dtype_policy,
+        )
+        shape = (*maps_shape[0][:-1], channels)
+        self.unit.build(shape)
+        self.classifier.build(shape)
+
+    def call(self, maps, training=None):
+        _, height, width, _ = ops.shape(maps[0])
+        features = [maps[0]]
+        features += [resize_aligned(other, height, width) for other in maps[1:]]
+        features = self.unit(ops.concatenate(features, axis=-1), training=training)
+        logits = ops.cast(self.classifier(features), logits_dtype(self.compute_dtype))
+        logits = resize_aligned(logits, self.scale * height, self.scale * width)
+        return self.activation(logits)
+
+    def compute_output_shape(self, maps_shape):
+        batch, *sizes, _ = maps_shape[0]
+        return (
+            batch,
+            *(size and self.scale * size for size in sizes),
+            self.num_classes,
+        )
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_classes": self.num_classes,
+            "scale": self.scale,
+            "kernel_size": self.kernel_size,
+            "activation": keras.activations.serialize(self.activation),
+            "momentum": self.momentum,
+        }

@@ -1,0 +1,103 @@
+import keras
+
+from deq_keras.layers.vision.convolution_unit import ConvolutionUnit
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class MultiscaleStem(keras.layers.Layer):
+    """What comes before a multiscale equilibrium: from images to its injection.
+
+    Two or more 3x3 `ConvolutionUnit`s, of which `num_downsamplings` halve the
+    resolution, the first ones first; then, if asked for, a 1x1 `ConvolutionUnit`
+    (Bai, Koltun and Kolter, 2020, section 3.3).
+
+    Args:
+        filters: Positive integer. Channels of the finest scale.
+        num_downsamplings: Integer >= 0. Defaults to `2`, for large images.
+        injection_unit: Boolean. Whether the 1x1 unit comes last. Defaults to `True`.
+        momentum: Float in `[0, 1)`. See `ConvolutionUnit`. Defaults to `0.9`.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+
+    Call arguments:
+        inputs: Tensor of shape `(batch, height, width, channels)`.
+        training: Boolean. Whether to normalize by the batch.
+
+    Input shape:
+        `(batch, height, width, channels)`.
+
+    Output shape:
+        `(batch, height / 2**n, width / 2**n, filters)`, n the number of downsamplings,
+        sizes rounded up.
+
+    Raises:
+        ValueError: If `num_downsamplings` is not an integer >= 0.
+
+    Example:
+
+    >>> stem = MultiscaleStem(24, num_downsamplings=1)
+    >>> tuple(stem(keras.ops.ones((2, 32, 32, 3))).shape)
+    (2, 16, 16, 24)
+
+    Reference:
+        [Bai, Koltun and Kolter, 2020](https://arxiv.org/abs/2006.08656).
+    """
+
+    def __init__(
+        self,
+        filters,
+        num_downsamplings=2,
+        injection_unit=True,
+        momentum=0.9,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if not isinstance(num_downsamplings, int) or num_downsamplings < 0:
+            raise ValueError(
+                "Argument `num_downsamplings` must be an integer >= 0. Received: "
+                f"num_downsamplings={num_downsamplings}"
+            )
+        self.filters = filters
+        self.num_downsamplings = num_downsamplings
+        self.injection_unit = injection_unit
+        self.momentum = momentum
+        sizes = [
+            (3, 2 if index < num_downsamplings else 1)
+            for index in range(max(2, num_downsamplings))
+        ]
+        if injection_unit:
+            sizes.append((1, 1))
+        self.units = [
+            ConvolutionUnit(
+                filters,
+                kernel_size,
+                strides=strides,
+                momentum=momentum,
+                name=f"unit_{index}",
+                dtype=self.dtype_policy,
+            )
+            for index, (kernel_size, strides) in enumerate(sizes)
+        ]
+
+    def build(self, input_shape):
+        for unit in self.units:
+            unit.build(input_shape)
+            input_shape = unit.compute_output_shape(input_shape)
+
+    def call(self, inputs, training=None):
+        for unit in self.units:
+            inputs = unit(inputs, training=training)
+        return inputs
+
+    def compute_output_shape(self, input_shape):
+        for unit in self.units:
+            input_shape = unit.compute_output_shape(input_shape)
+        return input_shape
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "filters": self.filters,
+            "num_downsamplings": self.num_downsamplings,
+            "injection_unit": self.injection_unit,
+            "momentum": self.momentum,
+        }

@@ -1,0 +1,273 @@
+import keras
+from keras import ops
+
+from deq_keras.layers.equilibrium import EquilibriumCell
+from deq_keras.layers.kernel_initializer import FAN_IN_UNIFORM
+from deq_keras.layers.normalization import GroupNormalization, WeightNormalizedConv2D
+from deq_keras.layers.variational_dropout import VariationalDropout
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class ResidualBlockCell(EquilibriumCell):
+    """Residual block of multiscale deep equilibrium models, at a single scale.
+
+    The cell to start with for images. With the injection u of the inputs x and a
+    dropout mask m, both fixed during a solve, it maps the state z to
+
+    ```
+    h       = relu(norm1(conv1(z)))
+    f(z, x) = norm3(relu(z + norm2(m * conv2(h) + u)))
+    ```
+
+    (Bai, Koltun and Kolter, 2020, section 3.2). The convolutions are weight
+    normalized and without bias, the norms are group norms with scale and offset.
+    The inputs are injected as they are if they have `filters` channels, and
+    through a 1x1 convolution otherwise. An injection without inputs, that is the
+    `constants` alone, leaves u out.
+
+    Args:
+        filters: Positive integer, a multiple of `groups`. Channels of the state.
+        expansion: Number > 0. The hidden map has `int(expansion * filters)`
+            channels, a multiple of `groups`. Defaults to `5`, as in the
+            reference.
+        groups: Positive integer. Groups of every norm. Defaults to `4`, as in the
+            reference; its published configurations take 8.
+        kernel_size: Odd integer, or a pair of them. Side of the window of both
+            convolutions, or of each. Defaults to `3`.
+        dropout_rate: Float in `[0, 1)`. Rate at which channels are dropped, for
+            all positions and all evaluations of a solve. Defaults to `0.0`.
+        weight_normalization: Boolean. Whether the convolutions are weight
+            normalized. Defaults to `True`.
+        affine: Boolean. Whether the norms have scale and offset. Defaults to `True`.
+        kernel_initializer: Initializer of the kernels. Defaults to `None`, the
+            uniform distribution on `(-1, 1) / sqrt(fan_in)` that the reference
+            starts from in effect.
+        seed: Integer. Seed of the kernels, in so far as the initializer has none,
+            and of the dropout. Defaults to `None`, a random one.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+
+    Call arguments:
+        state: Tensor of shape `(batch, height, width, filters)`.
+        injection: What `inject` returned for this solve.
+
+    Input shape:
+        Of `inject`: `(batch, height, width, channels)`.
+
+    Output shape:
+        `(batch, height, width, filters)`.
+
+    Raises:
+        ValueError: If an argument is out of its range.
+
+    Example:
+
+    >>> cell = ResidualBlockCell(filters=24, expansion=2)
+    >>> injection = cell.inject(keras.random.normal((2, 8, 8, 3)))
+    >>> state = cell.initial_state(injection)
+    >>> tuple(cell(state, injection).shape)
+    (2, 8, 8, 24)
+
+    Reference:
+        [Bai, Koltun and Kolter, 2020](https://arxiv.org/abs/2006.08656).
+    """
+
+    def __init__(
+        self,
+        filters,
+        expansion=5,
+        groups=4,
+        kernel_size=3,
+        dropout_rate=0.0,
+        weight_normalization=True,
+        affine=True,
+        kernel_initializer=None,
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        kernel_sizes = _pair(kernel_size)
+        _validate_sizes(filters, expansion, groups, kernel_sizes)
+        self.filters = filters
+        self.expansion = expansion
+        self.groups = groups
+        self.kernel_size = kernel_size
+        self.dropout_rate = dropout_rate
+        self.weight_normalization = weight_normalization
+        self.affine = affine
+        self.kernel_initializer = keras.initializers.get(
+            kernel_initializer or FAN_IN_UNIFORM
+        )
+        self.seed = seed
+        self._create_layers(kernel_sizes)
+
+    def _create_layers(self, kernel_sizes):
+        self.projection = None
+        cls = (
+            WeightNormalizedConv2D if self.weight_normalization else keras.layers.Conv2D
+        )
+        hidden = int(self.expansion * self.filters)
+        self.conv1 = self._convolution(cls, hidden, kernel_sizes[0], 1, "conv1")
+        self.conv2 = self._convolution(cls, self.filters, kernel_sizes[1], 2, "conv2")
+        self.norm1, self.norm2, self.norm3 = (
+            GroupNormalization(
+                self.groups,
+                center=self.affine,
+                scale=self.affine,
+                name=name,
+                dtype=self.dtype_policy,
+            )
+            for name in ("norm1", "norm2", "norm3")
+        )
+        self.dropout = VariationalDropout(
+            self.dropout_rate,
+            noise_shape=(None, 1, 1, None),
+            seed=self.seed,
+            name="dropout",
+            dtype=self.dtype_policy,
+        )
+
+    def _convolution(self, cls, filters, kernel_size, index, name):
+        return cls(
+            filters,
+            kernel_size,
+            padding="same",
+            use_bias=False,
+            kernel_initializer=self._seeded_initializer(index),
+            name=name,
+            dtype=self.dtype_policy,
+        )
+
+    def _seeded_initializer(self, index):
+        # One initializer object draws the same numbers every time, and the two
+        # convolutions have equally many: each layer needs its own seed.
+        initializer = self.kernel_initializer
+        if not isinstance(initializer, keras.initializers.Initializer):
+            return initializer
+        config = initializer.get_config()
+        seed = config.get("seed")
+        seed = self.seed if seed is None else seed
+        if "seed" not in config or not isinstance(seed, int | None):
+            return initializer
+        config["seed"] = None if seed is None else seed + index
+        return type(initializer).from_config(config)
+
+    def build(self, input_shape):
+        *spatial, channels = input_shape
+        if len(spatial) != 3 or channels is None:
+            raise ValueError(
+                f"Cell '{self.name}' expects inputs of shape (batch, height, width, "
+                "channels) with a static number of channels. Received: inputs of "
+                f"shape {tuple(input_shape)}"
+            )
+        state_shape = (*spatial, self.filters)
+        hidden_shape = (*spatial, self.conv1.filters)
+        if channels != self.filters:
+            self.projection = self._convolution(
+                keras.layers.Conv2D, self.filters, 1, 0, "projection"
+            )
+            self.projection.build(input_shape)
+        for layer, shape in (
+            (self.conv1, state_shape),
+            (self.norm1, hidden_shape),
+            (self.conv2, hidden_shape),
+            (self.norm2, state_shape),
+            (self.norm3, state_shape),
+        ):
+            layer.build(shape)
+
+    def inject(self, inputs, training=False):
+        """Projects the inputs, and fixes kernels and dropout mask for a solve.
+
+        Args:
+            inputs: Tensor of shape `(batch, height, width, channels)`.
+            training: Boolean. Whether to sample a dropout mask.
+
+        Returns:
+            Dict of the tensors `"inputs"`, `(batch, height, width, filters)`; with
+            weight normalization, `"kernel1"` and `"kernel2"`; and, if something
+            is dropped, `"mask"`, `(batch, 1, 1, filters)`.
+        """
+        if not self.built:
+            self.build(tuple(inputs.shape))
+        inputs = ops.cast(inputs, self.compute_dtype)
+        if self.projection is not None:
+            inputs = self.projection(inputs)
+        return {"inputs": inputs, **self.constants(ops.shape(inputs)[0], training)}
+
+    def constants(self, batch_size, training=False):
+        """Fixes kernels and dropout mask for a solve: `inject` without the inputs.
+
+        Args:
+            batch_size: Integer or scalar tensor.
+            training: Boolean. Whether to sample a dropout mask.
+        """
+        constants = {}
+        if self.weight_normalization:
+            constants["kernel1"] = self.conv1.normalized_kernel()
+            constants["kernel2"] = self.conv2.normalized_kernel()
+        # A mask of ones would cost a pass over the map at every evaluation.
+        if training and self.dropout_rate > 0:
+            shape = (batch_size, 1, 1, self.filters)
+            constants["mask"] = self.dropout.sample_mask(shape, training)
+        return constants
+
+    def initial_state(self, injection):
+        """Returns zeros of the shape of the state."""
+        return ops.zeros_like(injection["inputs"])
+
+    def call(self, state, injection):
+        hidden = self._convolve(self.conv1, state, injection.get("kernel1"))
+        hidden = ops.relu(self.norm1(hidden))
+        hidden = self._convolve(self.conv2, hidden, injection.get("kernel2"))
+        if "mask" in injection:
+            hidden = hidden * injection["mask"]
+        if "inputs" in injection:
+            hidden = hidden + injection["inputs"]
+        return self.norm3(ops.relu(state + self.norm2(hidden)))
+
+    @staticmethod
+    def _convolve(layer, inputs, kernel):
+        return layer(inputs) if kernel is None else layer(inputs, kernel=kernel)
+
+    def get_config(self):
+        config = {
+            "filters": self.filters,
+            "expansion": self.expansion,
+            "groups": self.groups,
+            "kernel_size": self.kernel_size,
+            "dropout_rate": self.dropout_rate,
+            "weight_normalization": self.weight_normalization,
+            "affine": self.affine,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "seed": self.seed,
+        }
+        return {**super().get_config(), **config}
+
+
+def _pair(kernel_size):
+    if isinstance(kernel_size, (list, tuple)):
+        return tuple(kernel_size)
+    return kernel_size, kernel_size
+
+
+def _validate_sizes(filters, expansion, groups, kernel_sizes):
+    for name, value in (("filters", filters), ("groups", groups)):
+        if not isinstance(value, int) or value <= 0:
+            raise ValueError(
+                f"Argument `{name}` must be a positive integer. Received: "
+                f"{name}={value}"
+            )
+    if filters % groups or int(expansion * filters) % groups or expansion <= 0:
+        raise ValueError(
+            "Arguments `filters` and `int(expansion * filters)` must be positive "
+            f"multiples of `groups`. Received: filters={filters}, "
+            f"expansion={expansion}, groups={groups}"
+        )
+    if len(kernel_sizes) != 2 or not all(
+        isinstance(size, int) and size > 0 and size % 2 for size in kernel_sizes
+    ):
+        raise ValueError(
+            "Argument `kernel_size` must be an odd positive integer or a pair of "
+            "them, so that both sides are padded alike. Received: "
+            f"kernel_size={kernel_sizes}"
+        )

@@ -1,0 +1,276 @@
+"""The contract of equilibrium cells, and the errors of those that break it."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+from deq_keras import layers
+from tests.layers.cells import FunctionCell, TanhCell
+
+INPUTS = np.linspace(-1, 1, 12, dtype="float32").reshape(4, 3)
+
+
+def test_defaults():
+    cell = layers.EquilibriumCell()
+    assert cell.inject(INPUTS) is INPUTS
+    start = cell.initial_state({"a": ops.ones((2, 3)), "b": (ops.ones((2, 1)),)})
+    np.testing.assert_array_equal(start["a"], np.zeros((2, 3)))
+    np.testing.assert_array_equal(start["b"][0], np.zeros((2, 1)))
+    with pytest.raises(NotImplementedError, match="EquilibriumCell.*call"):
+        cell(INPUTS, INPUTS)
+
+
+def test_any_layer_of_state_and_injection_is_a_cell():
+    class Plain(keras.layers.Layer):
+        def call(self, state, injection):
+            return 0.5 * state + injection
+
+    np.testing.assert_allclose(
+        layers.DEQ(Plain(), solver="broyden")(INPUTS), 2 * INPUTS, atol=1e-3
+    )
+
+
+def test_a_functional_model_of_two_inputs_is_a_cell():
+    state, injection = keras.Input((3,)), keras.Input((3,))
+    outputs = ops.tanh(keras.layers.Dense(3)(state) * 0.1 + injection)
+    cell = keras.Model([state, injection], outputs)
+    deq = layers.DEQ(cell, gradient="implicit")
+    value = deq(INPUTS)
+    np.testing.assert_allclose(value, cell([value, ops.array(INPUTS)]), atol=5e-3)
+    assert len(deq.trainable_weights) == 2
+
+
+@pytest.mark.parametrize(
+    "cell", ["tanh", None, lambda z, u: z], ids=["name", "none", "function"]
+)
+def test_what_is_no_layer_is_refused(cell):
+    with pytest.raises(ValueError, match="`cell` must be a Keras layer.*Received"):
+        layers.DEQ(cell)
+
+
+BROKEN = {
+    "shape": (lambda z, u: z[:, :2], r"state.*\(4, 3\).*\(4, 2\)"),
+    "dtype": (lambda z, u: ops.cast(z, "float16"), "float32.*float16"),
+    "structure": (lambda z, u: (z, z), "structure"),
+}
+
+
+@pytest.mark.parametrize("function, message", BROKEN.values(), ids=BROKEN)
+def test_a_cell_that_changes_the_state_is_refused(function, message):
+    with pytest.raises(ValueError, match=f"FunctionCell.call.*{message}"):
+        layers.DEQ(FunctionCell(function))(INPUTS)
+
+
+def test_the_leaf_that_changed_is_named():
+    cell = FunctionCell(
+        lambda z, u: {"good": z["good"], "bad": z["bad"][:, :1]},
+        lambda u: {"good": ops.zeros_like(u), "bad": ops.zeros_like(u)},
+    )
+    with pytest.raises(ValueError, match=r"state\['bad'\]"):
+        layers.DEQ(cell)(INPUTS)
+
+
+class DropoutCell(layers.EquilibriumCell):
+    def __init__(self):
+        super().__init__()
+        self.dropout = keras.layers.Dropout(0.5)
+
+    def call(self, state, injection):
+        return self.dropout(0.5 * state + injection, training=True)
+
+
+class StatelessNoiseCell(layers.EquilibriumCell):
+    def call(self, state, injection):
+        return 0.1 * state + injection + tf.random.normal(tf.shape(state))
+
+
+class LossCell(layers.EquilibriumCell):
+    def call(self, state, injection):
+        self.add_loss(ops.sum(state))
+        return 0.5 * state + injection
+
+
+class BatchNormalizationCell(layers.EquilibriumCell):
+    def __init__(self):
+        super().__init__()
+        self.norm = keras.layers.BatchNormalization()
+
+    def call(self, state, injection):
+        return self.norm(0.5 * state + injection, training=True)
+
+
+class CountingCell(layers.EquilibriumCell):
+    def build(self, *shapes):
+        self.counter = self.add_weight(shape=(), initializer="zeros", trainable=False)
+
+    def call(self, state, injection):
+        self.counter.assign_add(1.0)
+        return 0.5 * state + injection
+
+
+IMPURE = [
+    (DropoutCell, "sample masks in `inject`"),
+    (StatelessNoiseCell, "sample masks in `inject`"),
+    (LossCell, "added a loss"),
+    (BatchNormalizationCell, "updates variables.*BatchNormalization"),
+    (CountingCell, "updates variables"),
+]
+
+
+@pytest.mark.parametrize("place", ["eager", "functional", "fit"])
+@pytest.mark.parametrize(
+    "cls, message", IMPURE, ids=lambda x: getattr(x, "__name__", "")
+)
+def test_an_impure_cell_is_refused(cls, message, place):
+    deq = layers.DEQ(cls())
+    with pytest.raises(ValueError, match=message) as error:
+        if place == "eager":
+            deq(INPUTS)
+        elif place == "functional":
+            deq(keras.Input((3,)))
+        else:
+            model = keras.Sequential([deq])
+            model.compile(loss="mse")
+            model.fit(INPUTS, INPUTS, verbose=0)
+    assert cls.__name__ in str(error.value)
+
+
+class TrainingOnlyDropoutCell(layers.EquilibriumCell):
+    """Dropout that only shows in training: the check must look there too."""
+
+    def __init__(self):
+        super().__init__()
+        self.dropout = keras.layers.Dropout(0.5)
+
+    def call(self, state, injection):
+        return self.dropout(0.5 * state + injection)
+
+
+def test_dropout_in_training_alone_is_refused_too():
+    deq = layers.DEQ(TrainingOnlyDropoutCell())
+    np.testing.assert_allclose(deq(INPUTS, training=False), 2 * INPUTS, atol=2e-3)
+    with pytest.raises(ValueError, match="sample masks in `inject`"):
+        deq(INPUTS, training=True)
+
+
+def test_masks_sampled_in_inject_hold_for_one_solve():
+    class MaskedCell(TanhCell):
+        def __init__(self, units, **kwargs):
+            super().__init__(units, **kwargs)
+            self.seeds = keras.random.SeedGenerator(3)
+
+        def inject(self, inputs, training=False):
+            mask = ops.ones((ops.shape(inputs)[0], self.units))
+            if training:
+                mask = keras.random.dropout(mask, 0.5, seed=self.seeds)
+            return {"u": super().inject(inputs), "mask": mask}
+
+        def initial_state(self, injection):
+            return ops.zeros_like(injection["u"])
+
+        def call(self, state, injection):
+            return injection["mask"] * super().call(state, injection["u"])
+
+    deq = layers.DEQ(MaskedCell(5), solver={"class_name": "anderson", "max_iter": 40})
+    one, two = (deq.solve(INPUTS, training=True) for _ in range(2))
+    for solution in (one, two):  # A mask that changed within a solve never converges.
+        np.testing.assert_array_equal(solution.status, 0)
+    assert np.any(np.not_equal(one.value == 0, two.value == 0))
+    still = [deq(INPUTS, training=False) for _ in range(2)]
+    np.testing.assert_array_equal(*still)
+
+
+def test_integer_inputs_reach_inject():
+    class TokenCell(TanhCell):
+        def __init__(self, units):
+            super().__init__(units)
+            self.embedding = keras.layers.Embedding(11, 4)
+
+        def inject(self, inputs, training=False):
+            return self.projection(ops.mean(self.embedding(inputs), axis=1))
+
+    class OneHotCell(TanhCell):
+        def inject(self, inputs, training=False):
+            return self.projection(ops.mean(ops.one_hot(inputs, 11), axis=1))
+
+    tokens = np.array([[1, 2, 3], [4, 5, 10]])
+    for cls in (TokenCell, OneHotCell):
+        deq = layers.DEQ(cls(5), gradient="implicit")
+        assert deq(tokens).shape == (2, 5)
+        symbolic = layers.DEQ(cls(5))(keras.Input((3,), dtype="int32"))
+        assert symbolic.shape == (None, 5)
+
+
+class OwnWeightsCell(layers.EquilibriumCell):
+    """Weights of its own, drawn when it is built: that is no draw of `call`."""
+
+    def build(self, state_shape, injection_shape=None):
+        self.kernel = self.add_weight(
+            shape=(state_shape[-1],) * 2,
+            initializer=keras.initializers.RandomNormal(stddev=0.1),
+        )
+
+    def call(self, state, injection):
+        return ops.tanh(ops.matmul(state, self.kernel) + injection)
+
+
+@pytest.mark.parametrize("place", ["eager", "functional", "sequential", "graph"])
+def test_a_cell_may_build_weights_of_its_own(place):
+    deq = layers.DEQ(OwnWeightsCell(), gradient="implicit")
+    if place == "eager":
+        deq(INPUTS)
+    elif place == "functional":
+        deq(keras.Input((3,)))
+    elif place == "sequential":
+        model = keras.Sequential([deq])
+        model.compile(loss="mse")
+        model.fit(INPUTS, INPUTS, verbose=0)
+    else:
+        tf.function(deq)(ops.array(INPUTS))
+    assert deq.cell.kernel.shape == (3, 3)
+    assert np.std(deq.cell.kernel) > 0
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        keras.layers.Dense(4),
+        keras.layers.Dropout(0.5),
+        keras.Sequential([keras.layers.Dense(4)]),
+    ],
+    ids=["Dense", "Dropout", "Sequential"],
+)
+def test_a_layer_of_one_input_is_no_cell(cell):
+    with pytest.raises(ValueError, match=r"called as `cell\(state, injection\)`"):
+        layers.DEQ(cell)
+
+
+@pytest.mark.parametrize(
+    "regularizer",
+    ["contraction", {"class_name": "JacobianRegularizer", "probability": 0.5}],
+)
+def test_double_precision_with_a_regularizer(regularizer):
+    """Keras adds up losses in its own precision."""
+    cell = layers.DenseCell(3, dtype="float64")
+    deq = layers.DEQ(cell, regularizer=regularizer, dtype="float64")
+    model = keras.Sequential([deq, keras.layers.Dense(1, dtype="float64")])
+    model.compile("sgd", "mse")
+    history = model.fit(INPUTS.astype("float64"), INPUTS[:, :1], verbose=0).history
+    assert np.isfinite(history["loss"][0])
+    assert model(INPUTS).dtype == "float64"
+
+
+@pytest.mark.parametrize("regularizer", ["contraction", "regularizer"])
+def test_a_batch_of_no_samples_costs_nothing(regularizer):
+    """As a replica may have it at the end of an epoch."""
+    deq = layers.DEQ(layers.DenseCell(3), regularizer=regularizer)
+    deq.build((None, 3))
+    with tf.GradientTape() as tape:
+        outputs = deq(INPUTS[:0], training=True)
+        loss = tf.add_n(deq.losses)
+    assert outputs.shape == (0, 3)
+    assert float(loss) == 0.0
+    for slope in tape.gradient(loss, [w.value for w in deq.trainable_weights]):
+        assert slope is None or np.all(slope == 0)

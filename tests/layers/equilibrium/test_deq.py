@@ -1,0 +1,342 @@
+"""The DEQ layer: its values, its gradients, and its life as a Keras layer."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras import diagnostics, gradients, layers, regularizers, solvers
+from tests import harness
+from tests.layers.cells import FunctionCell, TanhCell, TwoScaleCell
+
+RANDOM = np.random.RandomState(0)
+INPUTS = RANDOM.normal(size=(7, 4)).astype("float32")
+PAIR = {
+    "x": INPUTS,
+    "y": RANDOM.normal(size=(7, 2)).astype("float32"),
+}
+
+
+def _tanh(**kwargs):
+    solver = solvers.Anderson(max_iter=12)
+    arguments = {"gradient": "implicit", "regularizer": None, **kwargs}
+    return layers.DEQ(TanhCell(5), solver=solver, **arguments)
+
+
+def _configured(**kwargs):
+    policy = {"dtype": kwargs["dtype"]} if "dtype" in kwargs else {}
+    return layers.DEQ(
+        TanhCell(5, **policy),
+        solver=solvers.Broyden(max_iter=8, tol=1e-3),
+        gradient=gradients.ImplicitGradient(solvers.FixedPointIteration(6)),
+        regularizer=regularizers.JacobianRegularizer(0.1, probability=0.5),
+        seed=3,
+        **kwargs,
+    )
+
+
+def _phantom(**kwargs):
+    policy = {"dtype": kwargs["dtype"]} if "dtype" in kwargs else {}
+    return layers.DEQ(
+        TanhCell(5, **policy),
+        solver=solvers.FixedPointIteration(max_iter=20, damping=0.8),
+        gradient=gradients.PhantomGradient(3),
+        **kwargs,
+    )
+
+
+def _two_scales(**kwargs):
+    policy = {"dtype": kwargs["dtype"]} if "dtype" in kwargs else {}
+    return layers.DEQ(
+        TwoScaleCell(3, **policy),
+        solver=solvers.Anderson(max_iter=8, history=2),
+        gradient="unrolled",
+        regularizer=None,
+        **kwargs,
+    )
+
+
+@pytest.mark.parametrize(
+    "make_layer, inputs",
+    [
+        pytest.param(_configured, INPUTS, id="configured"),
+        pytest.param(_phantom, INPUTS, id="phantom", marks=pytest.mark.slow),
+        pytest.param(_two_scales, PAIR, id="two-scales", marks=pytest.mark.slow),
+    ],
+)
+def test_is_a_keras_layer(make_layer, inputs, tmp_path):
+    harness.check_layer(make_layer, inputs, tmp_path)
+
+
+def test_the_value_is_f_of_the_equilibrium():
+    deq = _tanh()
+    deq.solver = solvers.Anderson(max_iter=60, tol=1e-6)
+    value = deq(INPUTS)
+    injection = deq.cell.inject(INPUTS)
+    np.testing.assert_allclose(value, deq.cell(value, injection), atol=1e-5)
+    np.testing.assert_array_equal(value, deq(INPUTS, training=True))
+    np.testing.assert_array_equal(value, deq.solve(INPUTS).value)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_weights_get_the_gradients_of_the_exact_equilibrium(jit_compile):
+    """Against 80 unrolled applications, in float64."""
+    cell = TanhCell(5, dtype="float64")
+    deq = layers.DEQ(
+        cell,
+        solver=solvers.Broyden(max_iter=25, tol=1e-12),
+        gradient="implicit",
+        dtype="float64",
+    )
+    inputs = tf.constant(INPUTS, tf.float64)
+    deq(inputs)
+
+    @tf.function(jit_compile=jit_compile)
+    def implicit():
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            loss = tf.reduce_sum(tf.square(deq(inputs, training=True)))
+        variables = [weight.value for weight in deq.trainable_weights]
+        return tape.gradient(loss, [*variables, inputs])
+
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        injection = cell.inject(inputs)
+        state = cell.initial_state(injection)
+        for _ in range(80):
+            state = cell(state, injection)
+        loss = tf.reduce_sum(tf.square(state))
+    variables = [weight.value for weight in deq.trainable_weights]
+    expected = tape.gradient(loss, [*variables, inputs])
+    assert len(expected) == 4
+    for actual, oracle in zip(implicit(), expected, strict=True):
+        np.testing.assert_allclose(actual, oracle, rtol=0, atol=1e-9)
+
+
+def test_upstream_layers_train():
+    inputs = keras.Input((4,))
+    hidden = keras.layers.Dense(6, activation="tanh")(inputs)
+    outputs = keras.layers.Dense(1)(_tanh()(hidden))
+    model = keras.Model(inputs, outputs)
+    model.compile(optimizer=keras.optimizers.Adam(0.02), loss="mse")
+    targets = INPUTS[:, :1] * INPUTS[:, 1:2]
+    history = model.fit(INPUTS, targets, epochs=40, verbose=0).history
+    assert history["loss"][-1] < 0.5 * history["loss"][0]
+
+
+class Subclassed(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.deq = _tanh()
+        self.deq.solver = solvers.Anderson(max_iter=20, tol=1e-6, history=3)
+        self.head = keras.layers.Dense(1)
+
+    def call(self, inputs, training=None):
+        return self.head(self.deq(inputs, training=training))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"run_eagerly": True},
+        {"jit_compile": False},
+        {"jit_compile": True},
+        {"steps_per_execution": 2},
+    ],
+    ids=lambda a: next(iter(a)) + str(next(iter(a.values()))),
+)
+def test_a_subclassed_model_trains_alike_in_every_mode(arguments):
+    model = Subclassed()
+    model(INPUTS)
+    for i, weight in enumerate(model.trainable_weights):
+        start = np.random.RandomState(i).normal(size=weight.shape) * 0.3
+        weight.assign(start)
+    model.compile(optimizer=keras.optimizers.SGD(0.1), loss="mse", **arguments)
+    targets = INPUTS[:, :1]
+    history = model.fit(
+        INPUTS, targets, batch_size=4, epochs=3, shuffle=False, verbose=0
+    ).history
+    np.testing.assert_allclose(history["loss"], _losses_by_hand(), rtol=2e-4)
+    assert model.evaluate(INPUTS, targets, verbose=0)[0] < history["loss"][-1]
+    assert model.predict(INPUTS, verbose=0).shape == (7, 1)
+
+
+def _losses_by_hand():
+    """The same training by hand, with plain iteration back-propagated."""
+    shapes = [(5, 5), (4, 5), (5,), (5, 1), (1,)]
+    recurrent, kernel, bias, head, offset = weights = [
+        tf.Variable(np.random.RandomState(i).normal(size=shape) * 0.3, dtype="float32")
+        for i, shape in enumerate(shapes)
+    ]
+    losses = []
+    for _ in range(3):
+        total = 0.0
+        for rows in (slice(0, 4), slice(4, 7)):
+            with tf.GradientTape() as tape:
+                state = tf.zeros((len(INPUTS[rows]), 5))
+                for _ in range(60):
+                    state = tf.tanh(state @ recurrent + INPUTS[rows] @ kernel + bias)
+                outputs = state @ head + offset
+                loss = tf.reduce_mean(tf.square(outputs - INPUTS[rows, :1]))
+            gradient = tape.gradient(loss, weights)
+            for weight, slope in zip(weights, gradient, strict=True):
+                weight.assign_sub(0.1 * slope)
+            total += loss * len(INPUTS[rows])
+        losses.append(float(total / len(INPUTS)))
+    return losses
+
+
+def test_warm_starts():
+    deq = _tanh()
+    deq.solver = solvers.Anderson(max_iter=30, tol=1e-4)
+    solution = deq.solve(INPUTS)
+    assert solution.batch_evaluations > 2
+    warm = deq.solve(INPUTS, initial_state=solution.point)
+    assert warm.batch_evaluations == 1
+    np.testing.assert_array_equal(warm.point, solution.point)
+    np.testing.assert_array_equal(
+        deq(INPUTS, initial_state=solution.point), solution.value
+    )
+
+
+def test_a_warm_start_in_a_functional_model():
+    inputs, start = keras.Input((4,)), keras.Input((5,))
+    deq = _tanh()
+    model = keras.Model([inputs, start], deq(inputs, initial_state=start))
+    state = deq.solve(INPUTS, max_iter=60, tol=1e-6).value.numpy()
+    np.testing.assert_allclose(model([INPUTS, state]), state, atol=1e-4)
+    np.testing.assert_allclose(
+        model.predict([INPUTS, state], verbose=0), state, atol=1e-4
+    )
+
+
+def test_a_poisoned_warm_start_starts_as_the_cell_says():
+    deq = _tanh()
+    start = np.zeros((7, 5), "float32")
+    start[2] = np.nan
+    np.testing.assert_array_equal(deq(INPUTS, initial_state=start), deq(INPUTS))
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        np.zeros((7, 3), "float32"),
+        np.zeros((7, 1), "float32"),  # Would be broadcast.
+        [np.zeros((7, 5), "float32")] * 2,
+    ],
+    ids=["shape", "broadcast", "structure"],
+)
+def test_a_warm_start_that_is_no_state_is_refused(start):
+    deq = _tanh()
+    with pytest.raises(ValueError, match="initial_state"):
+        deq(INPUTS, initial_state=start)
+    with pytest.raises(ValueError, match="initial_state"):
+        deq.solve(INPUTS, initial_state=start)
+
+
+def test_solve_takes_budgets():
+    deq = _tanh()
+    short = deq.solve(INPUTS, max_iter=3, tol=0.0)
+    assert short.batch_evaluations == 3
+    assert short.trace.shape == (3, 7)
+    tensors = deq.solve(INPUTS, max_iter=tf.constant(3), tol=tf.constant(0.0))
+    np.testing.assert_allclose(tensors.value, short.value, atol=1e-6)
+    with pytest.raises(ValueError, match="max_iter=0"):
+        deq.solve(INPUTS, max_iter=0)
+
+
+def test_the_equilibrium_can_be_diagnosed():
+    deq = layers.DEQ(FunctionCell(lambda z, u: 0.25 * z + u))
+    state = deq.solve(INPUTS).point
+    linearization = deq.linearize(INPUTS, state)
+    np.testing.assert_allclose(
+        diagnostics.spectral_radius(linearization).value, 0.25, rtol=1e-3
+    )
+
+
+def test_settable_parts():
+    deq = _tanh()
+    deq.solver = "broyden"
+    deq.gradient = {"class_name": "phantom", "num_steps": 2}
+    deq.regularizer = regularizers.JacobianRegularizer(0.25)
+    assert isinstance(deq.solver, solvers.Broyden)
+    assert deq.gradient.num_steps == 2
+    copy = layers.DEQ.from_config(deq.get_config())
+    assert isinstance(copy.solver, solvers.Broyden)
+    assert copy.regularizer.weight == 0.25
+    deq.regularizer = None
+    assert deq.regularizer is None
+    for name in ("solver", "gradient", "regularizer"):
+        with pytest.raises(ValueError, match=name):
+            setattr(deq, name, "nonsense")
+
+
+def test_bad_parts_are_refused_in_the_constructor():
+    with pytest.raises(ValueError, match="solver.*'andersen'.*'anderson'"):
+        layers.DEQ(TanhCell(2), solver="andersen")
+    with pytest.raises(ValueError, match="gradient"):
+        layers.DEQ(TanhCell(2), gradient="backprop")
+    with pytest.raises((TypeError, ValueError), match="max_iter"):
+        layers.DEQ(TanhCell(2), max_iter=3)
+
+
+def test_the_former_name_of_the_regularizer_is_refused_with_the_new_one():
+    with pytest.raises(ValueError, match="`jacobian_regularizer` is called `regular"):
+        layers.DEQ(TanhCell(2), jacobian_regularizer=None)
+
+
+def test_phases_keep_the_optimizer():
+    """Pretraining by back-propagation, then the equilibrium, one optimizer."""
+    deq = layers.DEQ(
+        TanhCell(5),
+        solver=solvers.FixedPointIteration(max_iter=3, tol=None),
+        gradient="unrolled",
+        regularizer=None,
+    )
+    model = keras.Sequential([deq, keras.layers.Dense(1)])
+    optimizer = keras.optimizers.Adam(0.01)
+    targets = INPUTS[:, :1]
+    model.compile(optimizer, loss="mse")
+    first = model.fit(INPUTS, targets, epochs=2, verbose=0).history
+    np.testing.assert_allclose(first["deq_evaluations"], 3.0)
+    deq.solver = solvers.Anderson(max_iter=20, tol=1e-4)
+    deq.gradient = "implicit"
+    model.compile(optimizer, loss="mse")
+    second = model.fit(INPUTS, targets, epochs=2, verbose=0).history
+    assert second["deq_converged"][-1] == 1.0
+    assert "deq_adjoint_evaluations" in second
+    assert int(optimizer.iterations) == 4
+    assert second["loss"][-1] < first["loss"][0]
+
+
+def test_summary_and_names():
+    model = harness.functional_model(_tanh(name="equilibrium"), INPUTS)
+    lines = []
+    model.summary(print_fn=lines.append)
+    assert "equilibrium" in "".join(lines)
+    assert model.count_params() == 5 * 5 + 4 * 5 + 5
+    assert [w.name for w in model.get_layer("equilibrium").trainable_weights] == [
+        "kernel",
+        "kernel",
+        "bias",
+    ]
+
+
+def test_sequences_of_any_length():
+    """Dynamic features: (batch, length, channels) with both unknown."""
+    deq = layers.DEQ(TanhCell(5), gradient="implicit")
+    model = keras.Model(*(lambda x: (x, deq(x)))(keras.Input((None, 4))))
+    for length in (1, 6):
+        inputs = np.ones((2, length, 4), "float32")
+        assert model.predict(inputs, verbose=0).shape == (2, length, 5)
+
+
+def test_a_batch_of_one_and_a_last_partial_batch():
+    model = keras.Sequential([_configured(), keras.layers.Dense(1)])
+    model.compile(optimizer="adam", loss="mse")
+    model.fit(INPUTS, INPUTS[:, :1], batch_size=3, verbose=0)
+    model.fit(INPUTS[:1], INPUTS[:1, :1], verbose=0)
+    whole = model.predict(INPUTS, batch_size=7, verbose=0)
+    parts = model.predict(INPUTS, batch_size=3, verbose=0)
+    np.testing.assert_allclose(parts, whole, atol=1e-5)
+    assert np.isfinite(model.predict(INPUTS[:1], verbose=0)).all()

@@ -1,0 +1,101 @@
+"""Budgets of training steps that are drawn."""
+
+import keras
+import numpy as np
+import pytest
+
+from deq_keras import gradients, layers, solvers
+from tests.layers.cells import TanhCell
+
+INPUTS = np.random.RandomState(0).normal(size=(4, 4)).astype("float32")
+REGIMES = [{"run_eagerly": True}, {}, {"jit_compile": True}]
+
+
+def _evaluations(
+    epochs=12, regime=None, seed=3, solver="fixed_point_iteration", **arguments
+):
+    """Evaluations of training and validation, one step an epoch."""
+    budget = {"max_iter": 6, "tol": 0.0, "max_iter_jitter": 3}
+    solver = solvers.get({"class_name": solver, **budget})
+    arguments = {"gradient": "phantom", "regularizer": None, **arguments}
+    deq = layers.DEQ(TanhCell(5), solver, seed=seed, name="deq", **arguments)
+    model = keras.Sequential([keras.Input((4,)), deq])
+    model.compile(keras.optimizers.SGD(0.0), loss="mse", **(regime or {}))
+    targets = np.zeros((4, 5), "float32")
+    data = {"x": INPUTS, "y": targets, "validation_data": (INPUTS, targets)}
+    history = model.fit(**data, epochs=epochs, verbose=0).history
+    return history["deq_evaluations"], history["val_deq_evaluations"]
+
+
+@pytest.mark.parametrize("regime", REGIMES, ids=str)
+def test_training_draws_and_evaluation_does_not(regime):
+    training, validation = _evaluations(regime=regime)
+    assert set(training) <= {3, 4, 5, 6}
+    assert len(set(training)) > 2
+    assert set(validation) == {6}
+
+
+@pytest.mark.parametrize("gradient", ["implicit", "neumann", "phantom", "unrolled"])
+def test_every_gradient_draws(gradient):
+    training, _ = _evaluations(gradient=gradient)
+    assert set(training) <= {3, 4, 5, 6}
+    assert len(set(training)) > 2
+
+
+@pytest.mark.parametrize("solver", ["anderson", "broyden"])
+def test_every_solver_draws(solver):
+    training, validation = _evaluations(solver=solver)
+    assert set(training) <= {3, 4, 5, 6}
+    assert len(set(training)) > 2
+    assert set(validation) == {6}
+
+
+def _layer(seed):
+    solver = solvers.FixedPointIteration(max_iter=20, tol=0.0, max_iter_jitter=19)
+    return layers.DEQ(TanhCell(5), solver, "phantom", None, seed=seed)
+
+
+def _draws(deq):
+    draws = []
+    for _ in range(4):
+        deq._evaluations.reset_state()
+        deq(INPUTS, training=True)
+        draws.append(float(deq._evaluations.result()))
+    return draws
+
+
+def test_the_seed_decides():
+    draws = [_draws(_layer(seed)) for seed in (3, 3, 4)]
+    assert draws[0] == draws[1] != draws[2]
+
+
+def test_draws_go_on_where_a_checkpoint_was_taken():
+    first, second = _layer(3), _layer(4)
+    assert _draws(first) != _draws(second)
+    second.seed_generator.state.assign(first.seed_generator.state)
+    assert _draws(first) == _draws(second)
+
+
+def test_the_adjoint_has_the_whole_budget():
+    solver = solvers.FixedPointIteration(max_iter=6, tol=0.0, max_iter_jitter=3)
+    deq = layers.DEQ(TanhCell(5), solver, "implicit", None, name="deq")
+    model = keras.Sequential([keras.Input((4,)), deq])
+    model.compile(keras.optimizers.SGD(0.0), loss="mse")
+    history = model.fit(INPUTS, np.ones((4, 5)), epochs=6, verbose=0).history
+    assert set(history["deq_adjoint_evaluations"]) == {6}
+
+
+def test_nothing_is_drawn_without_jitter():
+    deq = layers.DEQ(TanhCell(5), "anderson", "phantom", None, seed=3)
+    deq.build(INPUTS.shape)
+    before = deq.seed_generator.state.numpy()
+    deq(INPUTS, training=True)
+    np.testing.assert_array_equal(deq.seed_generator.state, before)
+
+
+def test_a_layer_keeps_the_jitter():
+    solver = solvers.Broyden(max_iter=12, max_iter_jitter=2)
+    deq = layers.DEQ(TanhCell(5), solver, gradients.ImplicitGradient("broyden"))
+    config = keras.saving.serialize_keras_object(deq)
+    copy = keras.saving.deserialize_keras_object(config)
+    assert copy.solver.get_config() == solver.get_config()

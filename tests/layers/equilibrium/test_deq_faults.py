@@ -1,0 +1,272 @@
+"""A sample that fails must not take the batch, the weights or the run with it."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras import layers, regularizers, solvers
+from tests.layers.cells import FunctionCell, TanhCell
+
+RANDOM = np.random.RandomState(0)
+INPUTS = RANDOM.normal(size=(6, 4)).astype("float32")
+GRADIENTS = ("implicit", "neumann", "phantom", "unrolled")
+
+
+def _poisoned(value=np.nan):
+    inputs = INPUTS.copy()
+    inputs[2, 1] = value
+    return inputs
+
+
+def _gradients(deq, inputs, rows):
+    with tf.GradientTape() as tape:
+        value = deq(inputs, training=True)
+        loss = tf.reduce_sum(tf.square(tf.gather(value, rows)))
+    variables = [weight.value for weight in deq.trainable_weights]
+    return value, tape.gradient(loss, variables)
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("gradient", GRADIENTS)
+def test_a_non_finite_input(gradient, poison):
+    deq = layers.DEQ(TanhCell(5), gradient=gradient)
+    deq(INPUTS)
+    others = [0, 1, 3, 4, 5]
+    clean_value, clean = _gradients(deq, INPUTS, others)
+    value, actual = _gradients(deq, _poisoned(poison), others)
+    np.testing.assert_array_equal(
+        tf.gather(value, others), tf.gather(clean_value, others)
+    )
+    np.testing.assert_array_equal(value[2], 0.0)
+    for one, two in zip(actual, clean, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-7)
+    # A loss over every sample stays usable as well.
+    for slope in _gradients(deq, _poisoned(poison), list(range(6)))[1]:
+        assert np.all(np.isfinite(slope))
+
+
+def test_solve_reports_a_non_finite_input():
+    deq = layers.DEQ(TanhCell(5))
+    solution = deq.solve(_poisoned())
+    clean = deq.solve(INPUTS)
+    assert solution.status[2] == solvers.DIVERGED
+    assert np.isinf(solution.residual[2])
+    np.testing.assert_array_equal(solution.value[2], 0.0)
+    for i in (0, 1, 3, 4, 5):
+        np.testing.assert_array_equal(solution.value[i], clean.value[i])
+        np.testing.assert_array_equal(solution.status[i], clean.status[i])
+
+
+class LogCell(TanhCell):
+    """Finite at first, and NaN after a few evaluations where the input is large."""
+
+    def call(self, state, injection):
+        new = super().call(state, injection["u"])
+        trap = tf.math.log(1.0 - injection["danger"] * tf.reduce_sum(state**2, 1))
+        return new + 0.0 * trap[:, None]
+
+    def inject(self, inputs, training=False):
+        danger = tf.where(inputs[:, 0] > 50.0, 10.0, 0.0)
+        return {"u": super().inject(inputs), "danger": danger}
+
+    def initial_state(self, injection):
+        return tf.zeros_like(injection["u"])
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "graph"])
+@pytest.mark.parametrize("first", [False, True], ids=["later", "at once"])
+@pytest.mark.parametrize("gradient", GRADIENTS)
+def test_a_cell_that_turns_non_finite(gradient, first, compiled):
+    """Whatever the inputs of the failing sample, all others train as without it."""
+    cell = LogCell(5)
+    if first:
+        cell.initial_state = lambda injection: tf.ones_like(injection["u"])
+    solver = solvers.Anderson(max_iter=6, history=2)
+    deq = layers.DEQ(cell, solver, gradient, regularizer=None)
+    inputs = INPUTS.copy()
+    inputs[2, 0] = 100.0
+    deq(INPUTS)
+    solution = deq.solve(inputs)
+    assert solution.status[2] == solvers.DIVERGED
+    assert (solution.num_evaluations[2] == 1) == first
+    assert np.all(np.isfinite(solution.value))
+
+    def compute(deq, inputs, rows):
+        def run(inputs):
+            return _gradients(deq, inputs, rows)
+
+        return (tf.function(run, autograph=False) if compiled else run)(inputs)
+
+    others = [0, 1, 3, 4, 5]
+    value, slopes = compute(deq, inputs, list(range(6)))
+    assert np.all(np.isfinite(value))
+    clean_value, clean = compute(deq, INPUTS, others)
+    for i in others:
+        np.testing.assert_array_equal(value[i], clean_value[i])
+    for slope in slopes:
+        assert np.all(np.isfinite(slope))
+    for one, two in zip(compute(deq, inputs, others)[1], clean, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-7)
+
+
+def test_unrolled_steps_fail_for_all_samples():
+    """Then nothing is left to train with, and the loss shows it."""
+    deq = layers.DEQ(LogCell(5), gradient="unrolled")
+    inputs = INPUTS.copy()
+    inputs[:, 0] = 100.0
+    deq(INPUTS)
+    deq.cell.initial_state = lambda injection: tf.ones_like(injection["u"])
+    assert np.all(np.isnan(_gradients(deq, inputs, list(range(6)))[0]))
+
+
+def _with_stem(gradient):
+    """Dense, DEQ, Dense: what is before the equilibrium trains as well."""
+    return keras.Sequential(
+        [
+            keras.Input((4,)),
+            keras.layers.Dense(
+                4, kernel_initializer=keras.initializers.Identity(), name="stem"
+            ),
+            layers.DEQ(TanhCell(5), gradient=gradient, name="deq"),
+            keras.layers.Dense(1, kernel_initializer="ones"),
+        ]
+    )
+
+
+@pytest.mark.parametrize("gradient", GRADIENTS)
+def test_a_stem_gets_no_gradient_of_a_sample_that_fails(gradient):
+    """The stem's output overflows for one sample."""
+    model = _with_stem(gradient)
+    inputs = 1e-30 * INPUTS
+    overflowing = inputs.copy()
+    overflowing[2] = 1e10
+    stem = model.get_layer("stem")
+    stem.kernel.assign(1e30 * np.eye(4))
+
+    def slopes(inputs, rows):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.gather(model(inputs, training=True), rows))
+        return tape.gradient(loss, [stem.kernel.value, stem.bias.value])
+
+    assert not np.all(np.isfinite(stem(overflowing)))
+    expected = slopes(inputs, [0, 1, 3, 4, 5])
+    for one, two in zip(slopes(overflowing, [0, 1, 3, 4, 5]), expected, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-4)
+    for slope in slopes(overflowing, list(range(6))):
+        assert np.all(np.isfinite(slope))
+
+
+def test_the_loss_shows_that_all_samples_fail():
+    """Weights below that turned NaN: there is nothing that can be set aside."""
+    model = _with_stem("neumann")
+    model.compile("sgd", "mse")
+    targets = INPUTS[:, :1]
+
+    def loss():
+        return model.evaluate(INPUTS, targets, verbose=0, return_dict=True)["loss"]
+
+    assert np.isfinite(loss())
+    model.get_layer("stem").kernel.assign(np.full((4, 4), np.nan))
+    assert np.isnan(loss())
+    history = model.fit(
+        INPUTS,
+        targets,
+        epochs=3,
+        verbose=0,
+        callbacks=[keras.callbacks.TerminateOnNaN()],
+    ).history
+    assert np.isnan(history["loss"][0])
+    assert len(history["loss"]) == 1
+
+
+def test_a_nan_in_the_data_below_a_stem_is_seen_by_the_next_step():
+    """The stem's own gradient is 0 * NaN: no layer above can help that."""
+    model = _with_stem("neumann")
+    model.compile("sgd", "mse")
+    history = model.fit(
+        _poisoned(),
+        INPUTS[:, :1],
+        batch_size=6,
+        epochs=4,
+        verbose=0,
+        callbacks=[keras.callbacks.TerminateOnNaN()],
+    ).history
+    assert len(history["loss"]) == 2
+    assert np.isfinite(history["loss"][0]) and np.isnan(history["loss"][1])
+
+
+@pytest.mark.parametrize(
+    "jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize("gradient", GRADIENTS)
+def test_training_goes_on(gradient, jit_compile):
+    deq = layers.DEQ(
+        TanhCell(5),
+        solver=solvers.Anderson(max_iter=6, tol=1e-2, history=2),
+        gradient=gradient,
+        regularizer=regularizers.JacobianRegularizer(0.1),
+        name="deq",
+    )
+    model = keras.Sequential([deq, keras.layers.Dense(1)])
+    model.compile(optimizer="adam", loss="mse", jit_compile=jit_compile)
+    history = model.fit(
+        _poisoned(), INPUTS[:, :1], batch_size=6, epochs=2, verbose=0
+    ).history
+    for weight in model.weights:
+        assert np.all(np.isfinite(weight.numpy())), weight.path
+    for name in ("loss", "deq_residual", "deq_evaluations", "deq_jacobian"):
+        assert np.all(np.isfinite(history[name])), name
+    np.testing.assert_allclose(history["deq_converged"], 5 / 6, rtol=1e-5)
+    assert np.all(np.isfinite(model.predict(_poisoned(), verbose=0)))
+
+
+def test_a_weight_in_the_injection_as_square_as_the_batch():
+    """Normalised weights travel in the injection; they are no samples."""
+
+    class SharedKernelCell(TanhCell):
+        def inject(self, inputs, training=False):
+            # The root is NaN for one sample, though its input is finite.
+            projected = super().inject(inputs) + 0.0 * tf.sqrt(50.0 - inputs[:, :1])
+            if not self.recurrent.built:
+                self.recurrent.build((None, self.units))
+            return {"u": projected, "kernel": 0.9 * self.recurrent.kernel}
+
+        def initial_state(self, injection):
+            return tf.zeros_like(injection["u"])
+
+        def call(self, state, injection):
+            return tf.tanh(state @ injection["kernel"] + injection["u"])
+
+    deq = layers.DEQ(SharedKernelCell(6), gradient="implicit")
+    deq(INPUTS)
+    others = [0, 1, 3, 4, 5]
+    _, clean = _gradients(deq, INPUTS, others)
+    failing = INPUTS.copy()
+    failing[2] = 100.0
+    assert deq.solve(failing).status[2] == solvers.DIVERGED
+    _, actual = _gradients(deq, failing, others)
+    for one, two in zip(actual, clean, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("max_iter", [1, 2])
+@pytest.mark.parametrize("gradient", GRADIENTS)
+def test_the_smallest_budgets_train(gradient, max_iter):
+    solver = solvers.Anderson(max_iter=max_iter)
+    deq = layers.DEQ(TanhCell(5), solver, gradient, None, name="deq")
+    model = keras.Sequential([deq, keras.layers.Dense(1)])
+    model.compile(optimizer="adam", loss="mse")
+    history = model.fit(INPUTS, INPUTS[:, :1], verbose=0).history
+    assert history["deq_evaluations"][0] == max_iter
+    assert np.isfinite(history["loss"][0])
+
+
+def test_an_expansive_cell_gives_finite_values_and_says_so():
+    """The norm of f(z) overflows long before f(z) itself."""
+    cell = FunctionCell(lambda z, u: 3.0 * z + u)
+    deq = layers.DEQ(cell, solvers.FixedPointIteration(max_iter=200), "phantom")
+    solution = deq.solve(INPUTS)
+    assert np.all(np.isfinite(solution.value))
+    np.testing.assert_array_equal(solution.status, solvers.DIVERGED)
+    assert np.min(solution.residual) > 0.5

@@ -1,0 +1,141 @@
+"""Padded positions take no part in a solve: answers do not depend on how many."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras import layers, solvers
+from tests.layers.cells import TanhCell
+
+RANDOM = np.random.RandomState(0)
+TEXT = RANDOM.normal(size=(1, 5, 8)).astype("float32")
+OTHER = RANDOM.normal(size=(1, 9, 8)).astype("float32")
+SOLVERS = [
+    {"class_name": "anderson", "max_iter": 40, "tol": 1e-5},
+    {"class_name": "broyden", "max_iter": 40, "tol": 1e-5},
+    {"class_name": "fixed_point_iteration", "max_iter": 60, "tol": 1e-5},
+]
+
+
+def _layer(solver=SOLVERS[0], **kwargs):
+    cell = layers.TransformerCell(
+        8, 2, 16, injection_initializer="glorot_uniform", seed=1
+    )
+    return layers.DEQ(cell, solver, **kwargs)
+
+
+def _padded(left):
+    """The short text beside the long one, padded with noise."""
+    noise = 10 * RANDOM.normal(size=(1, 4, 8)).astype("float32")
+    short = np.concatenate([noise, TEXT] if left else [TEXT, noise], axis=1)
+    inputs = np.concatenate([short, OTHER])
+    mask = np.ones((2, 9), bool)
+    mask[0, :4] = not left
+    mask[0, 5:] = left
+    if left:
+        mask[0, 4:] = True
+    return inputs, mask
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
+@pytest.mark.parametrize("solver", SOLVERS, ids=lambda solver: solver["class_name"])
+def test_an_answer_is_that_of_the_text_alone(solver, left):
+    deq = _layer(solver)
+    inputs, mask = _padded(left)
+    alone, padded = deq.solve(TEXT), deq.solve(inputs, mask=mask)
+    value = padded.value[0][mask[0]]
+    np.testing.assert_allclose(value, alone.value[0], atol=5e-5)
+    assert padded.num_evaluations[0] == alone.num_evaluations[0]
+    np.testing.assert_allclose(padded.residual[0], alone.residual[0], rtol=0.02)
+    np.testing.assert_array_equal(padded.value[0][~mask[0]], 0)
+    np.testing.assert_allclose(padded.value[1], deq.solve(OTHER).value[0], atol=5e-5)
+
+
+@pytest.mark.parametrize(
+    "gradient",
+    [
+        "implicit",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("neumann", "phantom", "unrolled")
+        ),
+    ],
+)
+def test_gradients_are_those_of_the_text_alone(gradient):
+    deq = _layer(gradient=gradient, regularizer=None)
+    deq.build((None, None, 8))
+    weights = [weight.value for weight in deq.trainable_weights]
+
+    @tf.function
+    def gradients(inputs, mask):
+        with tf.GradientTape() as tape:
+            value = deq(inputs, mask=mask, training=True)
+            # What is read at padding is constant, and has no gradient.
+            loss = tf.reduce_sum(tf.sin(value))
+        return tape.gradient(loss, weights)
+
+    inputs, mask = _padded(left=False)
+    expected = gradients(TEXT, np.ones((1, 5), bool))
+    for one, two in zip(gradients(inputs[:1], mask[:1]), expected, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-3, atol=1e-4)
+
+
+def test_keras_passes_the_mask_on():
+    ids = np.array([[3, 4, 5, 0, 0, 0], [1, 2, 3, 4, 5, 6]])
+    symbolic = keras.Input((None,), dtype="int32")
+    embedded = keras.layers.Embedding(7, 8, mask_zero=True)(symbolic)
+    hidden = _layer(gradient="phantom", regularizer=None)(embedded)
+    model = keras.Model(symbolic, keras.layers.GlobalAveragePooling1D()(hidden))
+    whole = model.predict(ids, verbose=0)
+    np.testing.assert_allclose(whole[:1], model(ids[:1, :3]), atol=1e-4)
+    model.compile("sgd", "mse")
+    history = model.fit(ids, whole, verbose=0).history
+    assert np.all(np.isfinite(list(history.values())))
+
+
+class MeanCell(TanhCell):
+    """Every position sees the mean of all that are not padding."""
+
+    def inject(self, inputs, training=False, mask=None):
+        mask = tf.ones(tf.shape(inputs)[:2], bool) if mask is None else mask
+        weights = tf.cast(mask, inputs.dtype)[..., None]
+        weights /= tf.reduce_sum(weights, axis=1, keepdims=True)
+        return {"u": self.projection(inputs), "weights": weights}
+
+    def initial_state(self, injection):
+        return tf.zeros_like(injection["u"])
+
+    def call(self, state, injection):
+        mean = tf.reduce_sum(state * injection["weights"], axis=1, keepdims=True)
+        return tf.tanh(self.recurrent(state) + 0.3 * mean + injection["u"])
+
+
+def test_a_cell_may_ask_for_the_mask():
+    deq = layers.DEQ(MeanCell(6), SOLVERS[0])
+    inputs, mask = _padded(left=True)
+    expected = deq(TEXT)
+    value = deq(inputs, mask=mask)
+    np.testing.assert_allclose(value[0][mask[0]], expected[0], atol=5e-5)
+
+
+def test_a_start_is_masked_too():
+    deq = _layer()
+    inputs, mask = _padded(left=False)
+    start = np.full((2, 9, 8), 0.5, "float32")
+    value = deq(inputs, initial_state=start, mask=mask)
+    np.testing.assert_array_equal(value[0][~mask[0]], 0)
+    expected = deq(TEXT, initial_state=start[:1, :5])
+    np.testing.assert_allclose(value[0][mask[0]], expected[0], atol=1e-4)
+
+
+def test_two_masks_are_refused():
+    class PairCell(TanhCell):
+        def inject(self, inputs, training=False):
+            return self.projection(inputs["x"] + inputs["y"])
+
+    deq = layers.DEQ(PairCell(4), solvers.Anderson())
+    embedding = keras.layers.Embedding(7, 8, mask_zero=True)
+    pair = {"x": embedding(np.array([[1, 0]])), "y": embedding(np.array([[2, 0]]))}
+    with pytest.raises(ValueError, match="Several inputs of a DEQ have a mask"):
+        deq(pair)

@@ -1,0 +1,246 @@
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras import models, regularizers, solvers
+from deq_keras.layers import DEQ, SegmentMemory, TransformerCell
+from tests import harness
+from tests.layers.language.test_transformer_cell import Golden
+
+
+def _inputs(shape=(2, 6, 8), seed=0):
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def _memory(length=4, max_iter=30, tol=1e-6, dtype="float64"):
+    cell = TransformerCell(
+        8, 2, 16, injection_initializer="glorot_uniform", seed=1, dtype=dtype
+    )
+    solver = solvers.Broyden(max_iter=max_iter, tol=tol)
+    return SegmentMemory(DEQ(cell, solver, dtype=dtype), length, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    "variant, wrap",
+    [("a1_pre1_wn1", tf.function), ("a4_pre0_wn1", lambda function: function)],
+    ids=["pre-graph", "post-eager"],
+)
+def test_two_segments_equal_the_reference(variant, wrap):
+    golden = Golden(variant)
+    solver = solvers.Broyden(max_iter=80, tol=1e-12, history=80)
+    deq = DEQ(golden.cell(), solver, dtype="float64")
+    layer = SegmentMemory(deq, 8, dtype="float64")
+    solve = wrap(layer)
+    with layer.reading_segments():
+        solve(tf.constant(golden["s0/word_emb"]))
+    np.testing.assert_allclose(layer.memory["states"], golden["s1/mem_z"], atol=1e-8)
+    np.testing.assert_allclose(
+        layer.memory["injections"], golden["s1/mem_u"], atol=1e-12
+    )
+    with layer.reading_segments():
+        value = solve(tf.constant(golden["s1/word_emb"]))
+    np.testing.assert_allclose(value, golden["s1/fz_star"], atol=1e-8)
+
+
+def test_segments_with_all_of_the_past_equal_the_whole():
+    layer = _memory(length=6, max_iter=100, tol=1e-11)
+    inputs = tf.constant(_inputs((2, 8, 8)))
+    whole = layer.deq(inputs)
+    with layer.reading_segments():
+        parts = [layer(inputs[:, start : start + 2]) for start in (0, 2, 4, 6)]
+    np.testing.assert_allclose(tf.concat(parts, axis=1), whole, atol=1e-8)
+
+
+@pytest.mark.parametrize("length, expected", [(0, [0, 0]), (4, [3, 4]), (9, [3, 6])])
+def test_length_of_the_memory(length, expected):
+    layer = _memory(length, max_iter=2)
+    lengths = []
+    with layer.reading_segments():
+        for seed in range(2):
+            layer(_inputs((2, 3, 8), seed))
+            lengths.append(layer.memory_length)
+    assert lengths == expected
+    layer.reset_memory()
+    assert layer.memory_length == 0
+
+
+def test_length_may_be_set_later():
+    layer = _memory(2, max_iter=2)
+    with layer.reading_segments():
+        layer(_inputs())
+        layer.length = 5
+        layer(_inputs())
+    assert layer.memory_length == 5
+
+
+@pytest.mark.parametrize("wrap", [tf.function, lambda function: function])
+def test_other_calls_stand_alone(wrap):
+    """Whatever was remembered, in training or while segments were read."""
+    layer = _memory(max_iter=8)
+    call = wrap(layer)
+    expected = call(_inputs())
+    assert layer.memory_length == 0
+    layer(_inputs(seed=1), training=True)
+    with layer.reading_segments():
+        layer(_inputs(seed=2))
+    before = layer.memory["states"]
+    np.testing.assert_array_equal(call(_inputs()), expected)
+    np.testing.assert_array_equal(call(_inputs()), expected)
+    np.testing.assert_allclose(call(_inputs()[:1]), expected[:1], rtol=1e-12)
+    np.testing.assert_array_equal(layer.memory["states"], before)
+
+
+def test_an_exported_layer_keeps_nothing(tmp_path):
+    model = harness.functional_model(
+        _memory(max_iter=8, dtype="float32"), _inputs().astype("float32")
+    )
+    inputs = tf.constant(_inputs().astype("float32"))
+    model(inputs, training=True)
+    model.export(tmp_path / "model", verbose=False)
+    exported = tf.saved_model.load(tmp_path / "model")
+    for rows in (2, 2, 1):
+        np.testing.assert_allclose(
+            exported.serve(inputs[:rows]), model(inputs)[:rows], atol=1e-5
+        )
+
+
+def test_another_batch_size_needs_a_reset():
+    layer = _memory(max_iter=2)
+    with layer.reading_segments():
+        layer(_inputs())
+        for call in (layer, tf.function(layer)):
+            with pytest.raises(
+                tf.errors.InvalidArgumentError, match="`reset_memory\\(\\)`"
+            ):
+                call(_inputs((3, 6, 8)))
+        layer.reset_memory()
+        assert layer(_inputs((3, 6, 8))).shape == (3, 6, 8)
+
+
+def test_no_gradient_flows_into_the_memory():
+    layer = _memory()
+    first, second = tf.constant(_inputs()), tf.constant(_inputs(seed=1))
+    with tf.GradientTape() as tape:
+        tape.watch([first, second])
+        layer(first, training=True)
+        value = layer(second, training=True)
+    gradients = tape.gradient(value, [first, second])
+    assert gradients[0] is None
+    assert np.any(gradients[1])
+
+
+class Model(models.SegmentReading, keras.Model):
+    """A model of segments, which writes down what it forgets."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.memory = self.segment_layer = layer
+        self.head = keras.layers.Dense(1)
+        self.lengths = []
+
+    def call(self, inputs, training=None):
+        return self.head(self.memory(inputs, training=training))
+
+    def reset_memory(self):
+        self.lengths.append(self.memory.memory_length)
+        super().reset_memory()
+
+
+def test_every_epoch_and_evaluation_starts_empty():
+    model = Model(_memory(100, max_iter=3, dtype="float32"))
+    model.compile("sgd", "mse")
+    inputs = _inputs((6, 6, 8)).astype("float32")
+    data = tf.data.Dataset.from_tensor_slices((inputs, inputs[..., :1])).batch(2)
+    model.fit(data, validation_data=data, epochs=2, shuffle=False, verbose=0)
+    # What was remembered when it was emptied: three segments of six positions, after
+    # each of two epochs and two evaluations but the last.
+    assert [length for length in model.lengths if length] == [18, 18, 18]
+    assert model.memory.memory_length == 18
+
+
+def test_config_and_files(tmp_path):
+    harness.check_round_trip(_memory())
+    layer = _memory(dtype="float32")
+    inputs = _inputs().astype("float32")
+    model = harness.functional_model(layer, inputs)
+    with layer.reading_segments():
+        expected = [model(inputs), model(inputs)]
+    assert np.any(expected[0] != expected[1])
+    model.save(tmp_path / "model.keras")
+    restored = keras.saving.load_model(tmp_path / "model.keras")
+    with restored.layers[-1].reading_segments():
+        for value in expected:
+            harness.assert_close(restored(inputs), value, 1e-5)
+
+
+def test_mixed_precision():
+    layer = _memory(max_iter=3, dtype="mixed_bfloat16")
+    layer.deq.regularizer = regularizers.JacobianRegularizer()
+    inputs = _inputs().astype("float32")
+    model = harness.functional_model(layer, inputs)
+    model.compile("adam", "mse")
+    model.fit(inputs, np.zeros((2, 6, 8)), batch_size=2, epochs=2, verbose=0)
+    assert layer.memory_length == 4
+
+
+@pytest.mark.parametrize("length", [-1, 2.0, None])
+def test_bad_lengths_are_refused(length):
+    with pytest.raises(ValueError, match="`length` must be an integer, 0 or more"):
+        _memory(length)
+
+
+def test_other_layers_are_refused():
+    with pytest.raises(ValueError, match="`deq` must be a DEQ layer of a Transformer"):
+        SegmentMemory(keras.layers.Dense(3), 4)
+
+
+# Logical devices must exist before TensorFlow starts, hence a process of its own.
+PROGRAM = """
+import json
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tests.layers.language.test_segment_memory import Model, _memory
+
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(
+    cpu, [tf.config.LogicalDeviceConfiguration()] * 2
+)
+random = np.random.default_rng(0)
+inputs = random.normal(size=(16, 3, 8)).astype("float32")
+data = tf.data.Dataset.from_tensor_slices((inputs, inputs[..., :1])).batch(4)
+
+
+def train():
+    keras.utils.set_random_seed(0)
+    layer = _memory(6, max_iter=4, dtype="float32")
+    layer.deq.gradient = "implicit"
+    layer.deq.regularizer = None
+    model = Model(layer)
+    # Here, so that both runs draw the same weights.
+    model.memory.build((None, 3, 8))
+    model.head.build((None, 3, 8))
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    history = model.fit(
+        data, validation_data=data, epochs=2, shuffle=False, verbose=0
+    ).history
+    return history["loss"] + history["val_loss"]
+
+
+single = train()
+with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
+    mirrored = train()
+print("RESULT" + json.dumps([single, mirrored]))
+"""
+
+
+@pytest.mark.slow
+def test_each_replica_remembers_its_own_samples(tmp_path):
+    printed = harness.run_in_clean_process(PROGRAM, folder=tmp_path, has_library=True)
+    single, mirrored = json.loads(printed.split("RESULT")[1])
+    np.testing.assert_allclose(mirrored, single, rtol=1e-4)

@@ -1,0 +1,348 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import tree
+
+from deq_keras import regularizers, solvers
+from deq_keras.layers import DEQ, TransformerCell
+from tests import harness
+from tests.golden import arrays
+
+REFERENCE_LAYERS = {
+    "injection_projection": "inject_conv",
+    "attention.query_key_value": "func.dec_attn.qkv_net",
+    "attention.position_projection": "func.dec_attn.r_net",
+    "attention.output_projection": "func.dec_attn.o_net",
+    "expansion": "func.pos_ff.ff1_net",
+    "contraction": "func.pos_ff.ff2_net",
+}
+VARIANTS = {
+    "a1_pre1_wn1": {"normalize_first": True},
+    "a4_pre0_wn1": {},
+    "plain": {"weight_normalization": False},
+}
+
+
+class Golden:
+    """One of the reference's runs, as arrays `(batch, length, units)`."""
+
+    def __init__(self, variant):
+        self.variant = variant
+        self.arrays = arrays.load("transformer")
+
+    def __getitem__(self, key):
+        array = self.arrays[f"{self.variant}/{key}"].astype("float64")
+        is_memory = key.endswith(("mem_z", "mem_u"))
+        is_map = array.ndim == 3 and not key.endswith("word_emb")
+        if is_memory:
+            return array.transpose(1, 0, 2)
+        return array.transpose(0, 2, 1) if is_map else array
+
+    def parameter(self, name):
+        array = self.arrays[f"{self.variant}/{name}"].astype("float64")
+        return array.reshape(array.shape[:2]).T if array.ndim > 1 else array
+
+    def cell(self):
+        cell = TransformerCell(32, 4, 64, dtype="float64", **VARIANTS[self.variant])
+        cell.build((None, None, 32))
+        for path, name in REFERENCE_LAYERS.items():
+            for suffix, variable in reference_variables(cell, path).items():
+                value = self.parameter(f"param/{name}.{suffix}")
+                variable.assign(value.reshape(variable.shape))
+        for name, variable in reference_biases(cell).items():
+            variable.assign(self.parameter(f"param/{name}").T)
+        return cell
+
+    def inputs(self, segment):
+        inputs = tf.constant(self[f"{segment}/word_emb"])
+        if segment == "s0":
+            return inputs
+        memory = {"states": self["s1/mem_z"], "injections": self["s1/mem_u"]}
+        return {"inputs": inputs, "memory": _tensors(memory)}
+
+
+def _tensors(nest):
+    return tree.map_structure(tf.constant, nest)
+
+
+def reference_variables(cell, path):
+    layer = cell
+    for name in path.split("."):
+        layer = getattr(layer, name)
+    variables = {"weight": layer._kernel}
+    if hasattr(layer, "gain"):
+        variables = {"weight_v": layer.direction, "weight_g": layer.gain}
+    return {**variables, "bias": layer.bias} if layer.use_bias else variables
+
+
+def reference_biases(cell):
+    return {
+        "func.dec_attn.r_w_bias": cell.attention.content_bias,
+        "func.dec_attn.r_r_bias": cell.attention.position_bias,
+    }
+
+
+@pytest.fixture(params=VARIANTS)
+def golden(request):
+    return Golden(request.param)
+
+
+@pytest.mark.parametrize("segment", ["s0", "s1"])
+def test_one_evaluation_equals_the_reference(golden, segment):
+    cell = golden.cell()
+    value = cell(golden[f"{segment}/zr"], cell.inject(golden.inputs(segment)))
+    np.testing.assert_allclose(value, golden[f"{segment}/fzr"], atol=1e-12)
+
+
+def test_product_with_the_jacobian_equals_the_reference(golden):
+    cell = golden.cell()
+    injection = cell.inject(golden.inputs("s1"))
+    state = tf.constant(golden["s1/zr"])
+    with tf.GradientTape() as tape:
+        tape.watch(state)
+        value = cell(state, injection)
+    product = tape.gradient(value, state, tf.constant(golden["s1/ct"]))
+    np.testing.assert_allclose(product, golden["s1/vjp"], atol=1e-12)
+
+
+def test_equilibrium_equals_the_reference(golden):
+    solver = solvers.Broyden(max_iter=80, tol=1e-12, history=80)
+    deq = DEQ(golden.cell(), solver=solver, dtype="float64")
+    value = deq(golden.inputs("s1"))
+    np.testing.assert_allclose(value, golden["s1/fz_star"], atol=1e-8)
+
+
+def test_gradients_of_the_jacobian_loss_equal_the_reference(golden):
+    cell = golden.cell()
+    inputs = golden.inputs("s1")
+    state, probe = tf.constant(golden["s1/z_star"]), tf.constant(golden["s1/jac_v"])
+    with tf.GradientTape() as outer:
+        injection = cell.inject(inputs)
+        with tf.GradientTape() as inner:
+            inner.watch(state)
+            value = cell(state, injection)
+        product = inner.gradient(value, state, probe)
+        loss = tf.reduce_mean(product**2)
+    np.testing.assert_allclose(loss, golden.arrays[f"{golden.variant}/s1/jac_loss"])
+    variables = layer_variables(cell)
+    found = outer.gradient(loss, variables)
+    for name, variable in variables.items():
+        expected = golden.parameter(f"s1/gradjac/{name}").reshape(variable.shape)
+        if found[name] is None:
+            assert not expected.any()
+        else:
+            np.testing.assert_allclose(found[name], expected, atol=1e-12)
+
+
+def layer_variables(cell):
+    """All variables but those of the injection, by the reference's names."""
+    variables = {
+        f"{name}.{suffix}": variable
+        for path, name in REFERENCE_LAYERS.items()
+        for suffix, variable in reference_variables(cell, path).items()
+    }
+    variables = {k: v for k, v in variables.items() if not k.startswith("inject")}
+    return {k: v.value for k, v in variables.items()}
+
+
+def _inputs(shape=(4, 6, 8), seed=0):
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def _cell(dtype="float64", **kwargs):
+    arguments = {"units": 8, "num_heads": 2, "intermediate_dim": 16, "seed": 1}
+    return TransformerCell(**{**arguments, **kwargs}, dtype=dtype)
+
+
+def _memory(length=5, mask=None, seed=3):
+    memory = {
+        "states": _inputs((4, length, 8), seed),
+        "injections": _inputs((4, length, 24), seed + 1),
+    }
+    return memory if mask is None else {**memory, "mask": np.array(mask)}
+
+
+@pytest.mark.parametrize("normalize_first", [False, True])
+def test_attention_by_explicit_loops(normalize_first):
+    cell = _cell(normalize_first=normalize_first, local_size=4)
+    inputs = {"inputs": _inputs(), "memory": _memory(3)}
+    injection, state = cell.inject(_tensors(inputs)), _inputs(seed=2)
+    normalize = cell.norm if normalize_first else (lambda states: states)
+    states = np.concatenate([inputs["memory"]["states"], state], axis=1)
+    additions = np.concatenate(
+        [inputs["memory"]["injections"], injection["attention"]["injection"]], axis=1
+    )
+    attention = cell.attention
+    projected = np.asarray(normalize(states)) @ attention.query_key_value.kernel
+    heads = np.asarray(projected + additions).reshape(4, 9, 3, 2, 4)
+    query, key, value = heads[:, 3:, 0], heads[:, :, 1], heads[:, :, 2]
+    positions = _sinusoids(9, 8) @ attention.position_projection.kernel.numpy()
+    positions = positions.reshape(9, 2, 4)
+    content_bias = attention.content_bias.numpy()
+    position_bias = attention.position_bias.numpy()
+    mixed = np.zeros((4, 6, 2, 4))
+    for i in range(6):
+        seen = range(max(0, i + 3 - 3), i + 3 + 1)
+        scores = np.stack(
+            [
+                ((query[:, i] + content_bias) * key[:, j]).sum(-1)
+                + ((query[:, i] + position_bias) * positions[i + 3 - j]).sum(-1)
+                for j in seen
+            ]
+        )  # (seen, B, H)
+        weights = np.exp(scores / 2) / np.exp(scores / 2).sum(0)
+        mixed[:, i] = sum(w[..., None] * value[:, j] for w, j in zip(weights, seen))
+    projection = attention.output_projection
+    expected = mixed.reshape(4, 6, 8) @ projection.kernel.numpy()
+    actual = attention(normalize(state), injection["attention"])
+    np.testing.assert_allclose(actual, expected + projection.bias.numpy(), atol=1e-12)
+
+
+def _sinusoids(length, units):
+    """Row d is the sinusoid of the distance d."""
+    frequencies = 10000.0 ** -(np.arange(0, units, 2) / units)
+    angles = np.arange(length)[:, None] * frequencies
+    return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+
+
+@pytest.mark.parametrize("normalize_first", [False, True])
+def test_a_position_sees_nothing_after_it(normalize_first):
+    deq = DEQ(_cell(normalize_first=normalize_first), "broyden", dtype="float64")
+    inputs = _inputs()
+    changed = inputs.copy()
+    changed[:, 4:] += 1
+    values = deq(inputs), deq(changed)
+    # The stopping point depends on the whole sample: equal to the tolerance only.
+    tight = [
+        deq.solve(x, max_iter=200, tol=1e-11).value[:, :4] for x in (inputs, changed)
+    ]
+    np.testing.assert_allclose(tight[0], tight[1], atol=1e-8)
+    assert np.abs(values[0] - values[1])[:, 4:].max() > 1e-2
+
+
+def test_a_masked_memory_is_no_memory():
+    cell = _cell()
+    state = _inputs(seed=2)
+    inputs = _tensors(_inputs())
+    expected = cell(state, cell.inject(inputs))
+    memory = _tensors(_memory(5, mask=np.zeros((4, 5), bool)))
+    injection = cell.inject({"inputs": inputs, "memory": memory})
+    np.testing.assert_allclose(cell(state, injection), expected, atol=1e-12)
+    # Two filled positions, right before the sequence, behind three empty ones.
+    full = _memory(2)
+    padded = {
+        name: np.concatenate([np.full((4, 3, array.shape[2]), 7.0), array], axis=1)
+        for name, array in full.items()
+    }
+    padded["mask"] = np.array([[False] * 3 + [True] * 2] * 4)
+    values = [
+        cell(state, cell.inject({"inputs": inputs, "memory": memory}))
+        for memory in map(_tensors, (full, padded))
+    ]
+    np.testing.assert_allclose(values[0], values[1], atol=1e-12)
+
+
+@pytest.mark.parametrize("normalize_first", [False, True])
+def test_the_end_of_a_sequence_is_solved_against_keys_and_values(normalize_first):
+    """What makes generation incremental: the beginning does not depend on the end."""
+    deq = DEQ(
+        _cell(normalize_first=normalize_first),
+        solvers.Broyden(max_iter=200, tol=1e-12),
+        dtype="float64",
+    )
+    inputs = _tensors(_inputs((4, 7, 8)))
+    whole = deq(inputs)
+    beginning = inputs[:, :6]
+    injection = deq.cell.inject(beginning)
+    keys, values = deq.cell.keys_and_values(deq(beginning), injection)
+    memory = {"keys": keys, "values": values}
+    end = deq({"inputs": inputs[:, 6:], "memory": memory})
+    np.testing.assert_allclose(end, whole[:, 6:], atol=1e-9)
+
+
+def test_memory_of_states_and_of_keys_are_the_same():
+    cell = _cell(normalize_first=True)
+    inputs, state = _tensors(_inputs()), _inputs(seed=2)
+    memory = _tensors(_memory())
+    remembered = {"injection": memory["injections"]}
+    remembered["query_key_value"] = cell.inject(inputs)["attention"]["query_key_value"]
+    keys, values = cell.attention.keys_and_values(
+        cell.norm(memory["states"]), remembered
+    )
+    results = [
+        cell(state, cell.inject({"inputs": inputs, "memory": memory}))
+        for memory in (memory, {"keys": keys, "values": values})
+    ]
+    np.testing.assert_allclose(*results, atol=1e-12)
+
+
+def test_masks_are_fixed_in_a_solve_and_new_in_the_next():
+    cell = _cell(dropout_rate=0.5, attention_dropout_rate=0.5)
+    inputs, state = _tensors(_inputs()), _inputs(seed=2)
+    injections = [cell.inject(inputs, training=True) for _ in range(2)]
+    values = [cell(state, injection) for injection in injections]
+    np.testing.assert_array_equal(cell(state, injections[0]), values[0])
+    assert np.any(values[0] != values[1])
+    shapes = {k: tuple(v.shape) for k, v in injections[0]["masks"].items()}
+    assert shapes == {
+        "attention": (4, 1, 8),
+        "expansion": (4, 1, 16),
+        "contraction": (4, 1, 8),
+    }
+    assert injections[0]["attention"]["dropout"].shape == (4, 2, 6, 6)
+    assert "masks" not in cell.inject(inputs)
+
+
+def test_the_injection_holds_all_that_the_state_does_not_enter():
+    """f reads biases, and nothing else of its own."""
+    cell = _cell()
+    injection, state = cell.inject(_inputs()), tf.constant(_inputs(seed=2))
+    with tf.GradientTape() as tape:
+        value = cell(state, injection)
+    touched = {
+        variable.path.split("/")[-1]
+        for variable, gradient in zip(
+            cell.trainable_variables,
+            tape.gradient(value, [v.value for v in cell.trainable_variables]),
+            strict=True,
+        )
+        if gradient is not None
+    }
+    assert touched == {"bias", "content_bias", "position_bias"}
+
+
+@pytest.mark.parametrize(
+    "normalize_first", [False, pytest.param(True, marks=pytest.mark.slow)]
+)
+def test_is_a_keras_layer(normalize_first, tmp_path):
+    def make_layer(dtype=None):
+        return DEQ(
+            _cell(dtype=dtype, normalize_first=normalize_first),
+            # Far from an equilibrium, regimes agree for a few evaluations only.
+            solvers.FixedPointIteration(max_iter=4, tol=None),
+            regularizer=regularizers.JacobianRegularizer(0.1),
+            dtype=dtype,
+        )
+
+    inputs = _inputs((6, 5, 8)).astype("float32")
+    harness.check_layer(make_layer, inputs, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"units": 0}, "`units` must be a positive integer.*units=0"),
+        ({"intermediate_dim": 1.5}, "`intermediate_dim` must be a positive integer"),
+        ({"num_heads": 0}, "`num_heads` must be a positive integer"),
+        ({"local_size": 0}, "`local_size` must be a positive integer"),
+        ({"dropout_rate": 1}, "`rate` must be a number in"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        _cell(**arguments)
+
+
+def test_heads_must_divide_the_units():
+    with pytest.raises(ValueError, match="multiple of `num_heads`.*num_heads=3"):
+        DEQ(_cell(num_heads=3), dtype="float64")(_inputs())

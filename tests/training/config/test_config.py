@@ -1,0 +1,200 @@
+import subprocess
+import sys
+
+import pytest
+
+from training.config import reading as configs
+from training.errors import InputError
+
+
+def write(tmp_path, text):
+    path = tmp_path / "config.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+MINIMAL = """
+experiment: classification
+model: {cell: {class_name: residual_block_cell, filters: 8}}
+phases: [{epochs: 2}]
+"""
+
+
+def test_fills_in_defaults(tmp_path):
+    config = configs.load(write(tmp_path, MINIMAL))
+    assert config.model.solver == "anderson"
+    assert config.data.batch_size == 64
+    assert config.phases[0].solver == "inherit"
+    assert list(config.variants) == ["model"]
+
+
+def test_resolved_mapping_resolves_to_the_same(tmp_path):
+    config = configs.load(write(tmp_path, MINIMAL))
+    assert configs.resolve(configs.to_mapping(config)) == config
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"sed": 1}, ["`sed`", "Did you mean `seed`?"]),
+        ({"data": {"bach_size": 3}}, ["`data.bach_size`", "`data.batch_size`?"]),
+        ({"phases": [{"epoch": 3}]}, ["`phases.0.epoch`", "`phases.0.epochs`?"]),
+        ({"phases": [{"name": "x"}]}, ["`phases.0.epochs` is required"]),
+        ({"phases": []}, ["`phases`", "at least one element"]),
+        ({"phases": {"epochs": 1}}, ["`phases` must be a list"]),
+        ({"phases": [{"epochs": 0}]}, ["an integer >= 1", "epochs=0"]),
+        ({"phases": [{"epochs": 1.5}]}, ["an integer >= 1", "epochs=1.5"]),
+        ({"phases": [{"epochs": True}]}, ["an integer >= 1", "epochs=True"]),
+        ({"optimizer": {"learning_rate": 0}}, ["a number >= 1e-12", "learning_rate=0"]),
+        ({"optimizer": {"learning_rate": "fast"}}, ["learning_rate='fast'"]),
+        ({"optimizer": {"clip_norm": -1}}, ["a number > 0, or null", "clip_norm=-1"]),
+        ({"precision": "float23"}, ["`precision`", "Did you mean `float32`?"]),
+        ({"data": {"name": "cifar"}}, ["`data.name`", "`cifar10`?"]),
+        ({"data": 3}, ["`data` must be a mapping", "data=3"]),
+        ({"seed": -1}, ["`seed`", ">= 0 and <= 2147483647"]),
+        ({"jit_compile": "yes"}, ["`jit_compile` must be a boolean"]),
+        ({"evaluation": {"budgets": [1, 0]}}, ["`evaluation.budgets.1`"]),
+        ({"variants": {}}, ["`variants`", "at least one entry"]),
+        ({"variants": {"../up": {}}}, ["`variants`", "'../up'"]),
+        ({"variants": {"a": {"model.solvr": "x"}}}, ["variant `a`", "`model.solver`?"]),
+        ({"variants": {"a": [1]}}, ["`variants.a` must be a mapping"]),
+        ({"experiment": "clasification"}, ["Did you mean `classification`?"]),
+    ],
+)
+def test_refuses_what_is_wrong_with_path_and_value(small, change, words):
+    with pytest.raises(InputError) as error:
+        configs.resolve({**small, **change})
+    for word in words:
+        assert word in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "words"),
+    [
+        ("solver", "andersen", ["`model.solver`", "Did you mean `anderson`?"]),
+        ("solver", {"max_iter": 3}, ["`model.solver` must name its class"]),
+        ("solver", None, ["`model.solver`", "solver=None"]),
+        ("gradient", {"class_name": "implict"}, ["Did you mean `implicit`?"]),
+        ("regularizer", "jacobain", ["`model.regularizer`"]),
+        ("cell", "residual_cell", ["Did you mean `residual_block_cell`?"]),
+        (
+            "gradient",
+            {"class_name": "implicit", "solver": "broydn"},
+            ["`model.gradient.solver`", "Did you mean `broyden`?"],
+        ),
+    ],
+)
+def test_refuses_unknown_parts_of_the_model(small, part, value, words):
+    small["model"][part] = value
+    with pytest.raises(InputError) as error:
+        configs.resolve(small)
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_names_of_parts_are_those_of_the_library(small):
+    from deq_keras import gradients, layers, regularizers, solvers
+    from training.config import component_fields
+
+    for name in component_fields.SOLVERS:
+        assert isinstance(solvers.get(name), solvers.FixedPointSolver)
+    assert len(component_fields.SOLVERS) == len(solvers.ALL_OBJECTS)
+    for name in component_fields.GRADIENTS:
+        assert isinstance(gradients.get(name), gradients.EquilibriumGradient)
+    assert len(component_fields.GRADIENTS) == len(gradients.ALL_OBJECTS)
+    for name in component_fields.REGULARIZERS:
+        assert regularizers.get(name) is not None
+    assert len(component_fields.REGULARIZERS) == len(regularizers.ALL_OBJECTS)
+    for name in component_fields.CELLS:
+        assert hasattr(layers, name.title().replace("_", ""))
+
+
+def test_accepts_class_names_too(small):
+    small["model"]["solver"] = "FixedPointIteration"
+    assert configs.resolve(small).model.solver == "FixedPointIteration"
+
+
+def test_overrides_are_yaml_and_go_into_lists_and_parts(tmp_path):
+    path = write(tmp_path, MINIMAL)
+    config = configs.load(
+        path,
+        [
+            "phases.0.epochs=7",
+            "model.solver.max_iter=12",
+            "model.solver.tol=1e-4",
+            "optimizer.learning_rate=3e-3",
+            "model.regularizer={class_name: jacobian, weight: 2}",
+            "data.directory=null",
+            "variants.second={model.gradient: phantom}",
+        ],
+    )
+    assert config.phases[0].epochs == 7
+    assert config.model.solver == {
+        "class_name": "anderson",
+        "max_iter": 12,
+        "tol": 1e-4,
+    }
+    assert config.optimizer.learning_rate == 3e-3
+    assert config.model.regularizer["weight"] == 2
+    assert configs.variant(config, "second").model.gradient == "phantom"
+    assert configs.variant(config, "model").model.gradient == "implicit"
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("seed", ["a.b=value", "'seed'"]),
+        ("=3", ["a.b=value"]),
+        ("seed.part=3", ["`seed` has no parts"]),
+        ("phases.1.epochs=3", ["`phases.1` must be an index below 1"]),
+        ("phases.first.epochs=3", ["`phases.first` must be an index"]),
+        ("optimizer.learning_rat=3", ["`optimizer.learning_rate`?"]),
+        ("model={", ["--set model={"]),
+    ],
+)
+def test_refuses_wrong_overrides(tmp_path, override, words):
+    with pytest.raises(InputError) as error:
+        configs.load(write(tmp_path, MINIMAL), [override])
+    for word in words:
+        assert word in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: [", "Cannot read"),
+        ("- 1", "must hold a mapping"),
+        ("", "must hold a mapping"),
+        (MINIMAL + "seed: 1\nseed: 2\n", "`seed` is given twice"),
+    ],
+)
+def test_refuses_files_that_hold_no_config(tmp_path, text, words):
+    with pytest.raises(InputError, match=words):
+        configs.load(write(tmp_path, text))
+
+
+def test_refuses_a_missing_file(tmp_path):
+    with pytest.raises(InputError, match="nothing.yaml"):
+        configs.load(tmp_path / "nothing.yaml")
+
+
+def test_unknown_variant(small):
+    config = configs.resolve({**small, "variants": {"plain": {}}})
+    with pytest.raises(InputError, match="Did you mean `plain`"):
+        configs.variant(config, "plane")
+
+
+def test_config_is_validated_before_tensorflow_is_imported(tmp_path):
+    path = write(tmp_path, MINIMAL + "sed: 1\n")
+    code = (
+        "import sys; from training.cli import main; "
+        f"status = main(['train', {str(path)!r}]); "
+        "assert 'tensorflow' not in sys.modules and 'keras' not in sys.modules; "
+        "sys.exit(status)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 2, result.stderr
+    assert "Did you mean `seed`?" in result.stderr
+    assert "Traceback" not in result.stderr

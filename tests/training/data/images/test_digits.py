@@ -1,0 +1,56 @@
+import numpy as np
+import pytest
+
+from training.data import images as datasets
+from training.data.images import digits
+from training.errors import InputError
+from training.experiments.classification.schema import DataConfig
+
+
+def test_split_is_fixed_stratified_and_complete():
+    training, test = digits.load()
+    assert training.images.shape == (1438, 8, 8, 1)
+    assert test.images.shape == (359, 8, 8, 1)
+    assert training.images.dtype == np.uint8
+    assert training.images.max() == 16
+    share = np.bincount(test.labels) / (
+        np.bincount(test.labels) + np.bincount(training.labels)
+    )
+    np.testing.assert_allclose(share, 0.2, atol=0.003)
+    images = np.concatenate([training.images, test.images]).reshape(1797, -1)
+    assert images.sum(dtype=int) == 561718  # As scikit-learn's load_digits().
+
+
+def test_normalisation_is_that_of_the_training_pixels():
+    training, _ = digits.load()
+    assert training.images.mean() == pytest.approx(digits.MEAN[0], abs=1e-3)
+    assert training.images.std() == pytest.approx(
+        digits.STANDARD_DEVIATION[0], abs=1e-3
+    )
+
+
+def test_held_out_images_are_the_last_of_training():
+    data = datasets.load(DataConfig(train_examples=100, validation_examples=30))
+    everything, test = digits.load()
+    assert len(data.training) == 70
+    np.testing.assert_array_equal(data.validation.images, everything.images[70:100])
+    np.testing.assert_array_equal(data.test.labels, test.labels)
+
+
+def test_without_held_out_images_the_test_images_validate():
+    data = datasets.load(DataConfig(test_examples=50))
+    assert len(data.validation) == len(data.test) == 50
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (DataConfig(train_examples=5000), "train_examples.*at most 1438"),
+        (DataConfig(test_examples=5000), "test_examples.*at most 359"),
+        (DataConfig(validation_examples=1438), "validation_examples=1438"),
+        (DataConfig(directory="/data"), "embedded"),
+    ],
+)
+def test_refuses_what_is_not_there(config, words):
+    with pytest.raises(InputError, match=words):
+        datasets.load(config)

@@ -1,0 +1,86 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from training.data.images import Split, evaluation_batches, training_batches
+from training.data.images.augmentation import augment
+from training.experiments.classification.schema import AugmentationConfig
+
+PLAIN = AugmentationConfig()
+SPLIT = Split(
+    np.arange(10, dtype="uint8").reshape(10, 1, 1, 1), np.arange(10, dtype="int32")
+)
+
+
+def order(seed, epochs, split=SPLIT):
+    batches = training_batches(split, 4, PLAIN, seed, epochs)
+    return [labels.numpy().tolist() for _, labels in batches]
+
+
+def test_every_epoch_holds_every_image_once():
+    batches = order(0, range(2))
+    assert [len(batch) for batch in batches] == [4, 4, 2, 4, 4, 2]
+    assert (
+        sorted(sum(batches[:3], [])) == sorted(sum(batches[3:], [])) == list(range(10))
+    )
+
+
+def test_images_keep_their_labels():
+    for images, labels in training_batches(SPLIT, 4, PLAIN, 0, range(1)):
+        assert images.dtype == tf.float32
+        np.testing.assert_array_equal(images[:, 0, 0, 0], labels)
+
+
+def test_order_is_a_function_of_seed_and_epoch():
+    both = order(0, range(3, 5))
+    assert both == order(0, range(3, 4)) + order(0, range(4, 5))
+    assert both[:3] != both[3:]
+    assert both != order(1, range(3, 5))
+
+
+def test_augmentation_is_a_function_of_seed_and_epoch():
+    pixels = np.random.default_rng(0).integers(1, 256, (10, 6, 6, 3)).astype("uint8")
+    split = Split(pixels, SPLIT.labels)
+    config = AugmentationConfig(crop_padding=2, horizontal_flip=True)
+
+    def images(epochs):
+        return [x.numpy() for x, _ in training_batches(split, 4, config, 7, epochs)]
+
+    whole, resumed = images(range(3)), images(range(2, 3))
+    for expected, received in zip(whole[6:], resumed, strict=True):
+        np.testing.assert_array_equal(received, expected)
+
+
+def test_evaluation_keeps_the_order_and_the_last_batch():
+    batches = [labels.numpy().tolist() for _, labels in evaluation_batches(SPLIT, 4)]
+    assert batches == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+
+@pytest.fixture
+def image():
+    return np.random.default_rng(0).integers(1, 256, (1, 5, 6, 2)).astype("uint8")
+
+
+def test_crops_are_windows_of_the_padded_image(image):
+    images = tf.constant(image.repeat(300, 0))
+    key = tf.constant([1, 2], tf.int64)
+    crops = augment(images, AugmentationConfig(crop_padding=1), key).numpy()
+    padded = np.pad(image[0], ((1, 1), (1, 1), (0, 0)))
+    windows = [
+        padded[row : row + 5, column : column + 6]
+        for row in range(3)
+        for column in range(3)
+    ]
+    counts = [int((crops == window).all((1, 2, 3)).sum()) for window in windows]
+    assert sum(counts) == 300
+    assert min(counts) > 10
+
+
+def test_half_of_the_images_are_mirrored(image):
+    images = tf.constant(image.repeat(400, 0))
+    config = AugmentationConfig(horizontal_flip=True)
+    result = augment(images, config, tf.constant([1, 2], tf.int64)).numpy()
+    mirrored = (result == image[:, :, ::-1]).all((1, 2, 3)).sum()
+    plain = (result == image).all((1, 2, 3)).sum()
+    assert mirrored + plain == 400
+    assert 150 < mirrored < 250

@@ -1,0 +1,369 @@
+"""What is wrong with image files ends in an error that names it, in every reader."""
+
+import gzip
+import json
+import os
+import zlib
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from training.data.images import (
+    cifar10,
+    evaluation_batches,
+    imagenet,
+    sample,
+    training_batches,
+)
+from training.data.records import damage, record_counts
+from training.data.segmentation import cityscapes
+from training.errors import InputError
+from training.experiments.classification.schema import AugmentationConfig
+
+SIZE = 32
+
+
+def jpeg(seed=0, size=SIZE):
+    coarse = np.random.default_rng(seed).uniform(0, 255, (3, 4, 3))
+    pixels = tf.saturate_cast(tf.image.resize(coarse, (size, size)), tf.uint8)
+    return tf.io.encode_jpeg(pixels, quality=95).numpy()
+
+
+def png(channels=3, depth="uint8", size=SIZE):
+    return tf.io.encode_png(np.full((size, size, channels), 7, depth)).numpy()
+
+
+def resized_jpeg(height, width):
+    """A JPEG file whose header tells another size."""
+    encoded = bytearray(jpeg())
+    place = encoded.find(b"\xff\xc0") + 5
+    encoded[place : place + 4] = height.to_bytes(2, "big") + width.to_bytes(2, "big")
+    return bytes(encoded)
+
+
+def resized_png(height, width):
+    encoded = bytearray(png())
+    encoded[16:24] = width.to_bytes(4, "big") + height.to_bytes(4, "big")
+    encoded[29:33] = zlib.crc32(encoded[12:29]).to_bytes(4, "big")
+    return bytes(encoded)
+
+
+GARBAGE = np.random.default_rng(0).bytes(700)
+DAMAGED_IMAGES = {
+    "nothing": b"",
+    "text": b"an image",
+    "markers only": b"\xff\xd8\xff\xd9",
+    "garbage between markers": b"\xff\xd8\xff" + GARBAGE + b"\xff\xd9",
+    "zeros in the header": jpeg()[:100] + bytes(400) + b"\xff\xd9",
+    "no image in it": jpeg()[:20] + b"\xff\xd9",
+    "truncated": jpeg()[:-200],
+    "truncated, with an end": jpeg()[:300] + b"\xff\xd9",
+    "no height": resized_jpeg(0, SIZE),
+    "no size": resized_jpeg(0, 0),
+    "65535 pixels": resized_jpeg(65535, 65535),
+    "65500 pixels": resized_jpeg(65500, 65500),
+    "20000 pixels": resized_jpeg(20000, 20000),
+}
+
+
+def write(path, records, names):
+    """Writes records of features, or of bytes as they are."""
+
+    def feature(value):
+        if isinstance(value, bytes):
+            return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
+
+    with tf.io.TFRecordWriter(str(path), "GZIP") as writer:
+        for record in records:
+            if not isinstance(record, bytes):
+                features = dict(zip(names, map(feature, record), strict=True))
+                example = tf.train.Example(features=tf.train.Features(feature=features))
+                record = example.SerializeToString()
+            writer.write(record)
+
+
+class Cifar:
+    """Read into memory when it is loaded."""
+
+    pattern, names = "cifar10-{}-00000.tfrecord.gz", ("image/encoded", "label")
+    good = (jpeg(), 3)
+
+    @staticmethod
+    def read(folder):
+        cifar10.load(folder)
+
+
+class Imagenette:
+    """Streamed."""
+
+    pattern, names = "imagenette-{}-00000.tfrecord.gz", ("image/encoded", "label")
+    good = (jpeg(size=48), 3)
+
+    @staticmethod
+    def read(folder):
+        training, _ = imagenet.load("imagenette", folder, 16)
+        with damage.reported():
+            list(evaluation_batches(training, 2))
+
+
+class Cityscapes:
+    """Streamed, with labels that are images too."""
+
+    pattern = "cityscapes-{}-00000.tfrecord.gz"
+    names = ("image/encoded", "label/encoded")
+    good = (jpeg(), png(channels=1))
+
+    @staticmethod
+    def read(folder):
+        training, _ = cityscapes.load(folder, (SIZE, SIZE))
+        with damage.reported():
+            list(training.in_order())
+
+
+KINDS = [Cifar, Imagenette, Cityscapes]
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Writes whole shards of a kind, and returns that of the training images."""
+
+    def write_all(kind, training=None):
+        for split in ("train", "test", "validation"):
+            path = tmp_path / kind.pattern.format(split)
+            write(path, [kind.good] * 3, kind.names)
+        path = tmp_path / kind.pattern.format("train")
+        if training is not None:
+            write(path, training, kind.names)
+        return path
+
+    return write_all
+
+
+def refused(kind, path, *words):
+    """Reads a folder; its error must name the file, and speak to a user."""
+    with pytest.raises(InputError) as error:
+        kind.read(path.parent)
+    message = str(error.value)
+    for word in (str(path), *words):
+        assert word in message, message
+    for internal in ("function_node", "{{", "[[", "[Op:", "end of place", "Iterator"):
+        assert internal not in message, message
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_whole_files_are_read(kind, files):
+    kind.read(files(kind).parent)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("image", DAMAGED_IMAGES.values(), ids=DAMAGED_IMAGES)
+def test_damaged_image(kind, image, files):
+    path = files(kind, [kind.good, (image, kind.good[1]), kind.good])
+    refused(kind, path, "Record 1:" if kind is Cifar else f"{path} 1")
+
+
+@pytest.mark.parametrize("resized_crop", [False, True])
+def test_damaged_image_in_training(files, resized_crop):
+    image = DAMAGED_IMAGES["garbage between markers"]
+    path = files(Imagenette, [Imagenette.good, (image, 3)])
+    training, _ = imagenet.load("imagenette", path.parent, 16)
+    augmentation = AugmentationConfig(resized_crop=resized_crop)
+    with pytest.raises(InputError, match=f"{path} 1"), damage.reported():
+        list(training_batches(training, 2, augmentation, 0, range(1)))
+
+
+def test_damaged_image_in_a_fit(files):
+    path = files(Imagenette, [Imagenette.good, (DAMAGED_IMAGES["no size"], 3)])
+    training, _ = imagenet.load("imagenette", path.parent, 16)
+    model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(10)])
+    model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    plain = AugmentationConfig()
+    with pytest.raises(InputError, match=f"damaged JPEG.*{path} 1"), damage.reported():
+        batches = training_batches(training, 2, plain, 0, range(1))
+        model.fit(batches, verbose=0, shuffle=False)
+
+
+def test_damaged_image_in_a_sample(files):
+    path = files(Imagenette, [(DAMAGED_IMAGES["no size"], 3)])
+    training, _ = imagenet.load("imagenette", path.parent, 16)
+    with pytest.raises(InputError, match=f"{path} 0"):
+        sample(training, 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("record", [b"no example", b""])
+def test_record_that_is_no_example(kind, record, files):
+    path = files(kind, [kind.good, record])
+    refused(kind, path, "Record 1:" if kind is Cifar else f"{path} 1")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_example_without_a_feature(kind, files):
+    path = files(kind)
+    write(path, [kind.good[:1]], kind.names[:1])
+    refused(kind, path, "Record 0:" if kind is Cifar else f"{path} 0", kind.names[1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_feature_of_another_type(kind, files):
+    path = files(kind, [kind.good, (7, kind.good[1])])
+    refused(kind, path, "Record 1:" if kind is Cifar else f"{path} 1")
+
+
+@pytest.mark.parametrize("kind", [Cifar, Imagenette])
+@pytest.mark.parametrize("label", [-1, 10, 2**62])
+def test_label_out_of_range(kind, label, files):
+    path = files(kind, [kind.good, (kind.good[0], label)])
+    refused(kind, path, "0 ... 9", str(label))
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        (png(channels=3), "must have 1 channels"),
+        (png(channels=1, size=8), "must have 1 channels of size (32, 32)"),
+        (png(channels=1, depth="uint16"), "must be a PNG file of 8 bits"),
+        (tf.io.encode_jpeg(np.full((SIZE, SIZE, 1), 7, "uint8")).numpy(), "PNG file"),
+        (tf.io.encode_png(np.full((SIZE, SIZE, 1), 34, "uint8")).numpy(), "label ids"),
+        (png(channels=1)[:40], "damaged"),
+        (resized_png(100000, 100000), "damaged"),
+        (b"", "damaged"),
+    ],
+)
+def test_labels_of_pixels(labels, words, files):
+    path = files(Cityscapes, [Cityscapes.good, (Cityscapes.good[0], labels)])
+    refused(Cityscapes, path, words, f"{path} 1")
+
+
+@pytest.mark.parametrize("kind", [Cifar, Cityscapes])
+def test_images_of_another_size(kind, files):
+    path = files(kind, [kind.good, (jpeg(size=40), kind.good[1])])
+    refused(kind, path, "(32, 32", "40")
+
+
+def _as_folder(path):
+    path.unlink()
+    path.mkdir()
+
+
+def _as_link_to_nothing(path):
+    path.unlink()
+    path.symlink_to(path.with_name("gone"))
+
+
+def _as_pipe(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+def _as_raw_records(path):
+    path.write_bytes(gzip.decompress(path.read_bytes()))
+
+
+def _as_other_records(path):
+    content = gzip.decompress(path.read_bytes())
+    path.write_bytes(gzip.compress(content[:20] + b"\0" + content[21:]))
+
+
+def _without_end(path):
+    path.write_bytes(path.read_bytes()[:-6])
+
+
+def _without_last_bytes(path):
+    content = gzip.decompress(path.read_bytes())
+    path.write_bytes(gzip.compress(content[:-3]))
+
+
+DAMAGED_FILES = {
+    "folder": (_as_folder, "is a folder"),
+    "dangling link": (_as_link_to_nothing, "is a link to"),
+    "pipe": (_as_pipe, "is no regular file"),
+    "empty": (lambda path: path.write_bytes(b""), "no records"),
+    "text": (lambda path: path.write_bytes(b"words"), "damaged"),
+    "no GZIP": (_as_raw_records, "truncated or damaged"),
+    "another GZIP": (lambda path: path.write_bytes(gzip.compress(b"words")), "damaged"),
+    "no end": (_without_end, "truncated"),
+    "cut before compression": (_without_last_bytes, "damaged"),
+    "flipped bits": (_as_other_records, "damaged"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("spoil", "words"), DAMAGED_FILES.values(), ids=DAMAGED_FILES)
+def test_damaged_file(kind, spoil, words, files):
+    path = files(kind)
+    spoil(path)
+    refused(kind, path, words)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_file_without_permission(kind, files, monkeypatch):
+    path = files(kind)
+    whole = open
+
+    def denied(file, *arguments, **keywords):
+        if str(file) == str(path):
+            raise PermissionError(13, "Permission denied")
+        return whole(file, *arguments, **keywords)
+
+    monkeypatch.setattr("builtins.open", denied)
+    refused(kind, path, "cannot be read: Permission denied")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_folder_that_is_none(kind, files):
+    path = files(kind)
+    for folder, words in [
+        (path, "is no folder"),
+        (path.with_name("nowhere"), "does not exist"),
+        (path.with_name("x" * 300), "File name too long"),
+    ]:
+        with pytest.raises(InputError, match=words):
+            kind.read(folder)
+
+
+STREAMED = [Imagenette, Cityscapes]
+
+
+@pytest.mark.parametrize("kind", STREAMED)
+def test_file_that_is_gone_after_counting(kind, files, monkeypatch):
+    path = files(kind)
+    count = record_counts.count
+
+    def count_and_remove(files, cache):
+        counts = count(files, cache)
+        path.unlink(missing_ok=True)
+        return counts
+
+    monkeypatch.setattr(record_counts, "count", count_and_remove)
+    refused(kind, path, "No such file")
+
+
+@pytest.mark.parametrize("kind", STREAMED)
+@pytest.mark.parametrize("number", [1, 2, 4, 10**6])
+def test_wrong_number_in_the_cache(kind, number, files):
+    path = files(kind)
+    kind.read(path.parent)
+    cache = path.with_name(f"{path.name.split('-')[0]}-train-record-counts.json")
+    (state,) = json.loads(cache.read_text())
+    cache.write_text(json.dumps({state: number}))
+    words = "one too many" if number < 3 else "missing"
+    place = f"{path} {min(number, 3)}"
+    refused(kind, path, words, place, "record-counts.json beside it: remove that")
+    cache.unlink()
+    kind.read(path.parent)
+
+
+@pytest.mark.parametrize("number", [-1, 0, "x", 1.5, True, None, [3], 10**30])
+def test_no_number_in_the_cache(number, files):
+    path = files(Imagenette)
+    imagenet.load("imagenette", path.parent, 16)
+    cache = path.with_name("imagenette-train-record-counts.json")
+    (state,) = json.loads(cache.read_text())
+    cache.write_text(json.dumps({state: number}))
+    training, _ = imagenet.load("imagenette", path.parent, 16)
+    assert len(training) == 3
+    assert json.loads(cache.read_text()) == {state: 3}

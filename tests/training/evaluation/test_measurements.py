@@ -1,0 +1,209 @@
+import json
+
+import keras
+import matplotlib.image
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import deq_keras
+from training.config import reading as configs
+from training.conversion.export import export
+from training.data import images as datasets
+from training.errors import InputError
+from training.evaluation.diagnose import diagnose
+from training.evaluation.equilibrium_parts import cut
+from training.evaluation.report import report
+from training.experiments.classification.measure import accuracy_at_budgets
+from training.runs.work_directory import WorkDirectory
+
+
+@pytest.fixture(scope="module")
+def model(finished_run):
+    return keras.models.load_model(finished_run.run("equilibrium") / "model.keras")
+
+
+@pytest.fixture(scope="module")
+def split(finished_run):
+    return datasets.load(finished_run.config.data).test
+
+
+def _accuracies(model, split, budgets, batch_size=256):
+    batches = datasets.evaluation_batches(split, batch_size)
+    return accuracy_at_budgets(cut(model), batches, budgets)
+
+
+def test_parts_put_together_are_the_model(model, split):
+    parts = cut(model)
+    images = split.images.astype("float32")
+    logits = parts.classify(parts.layer(parts.encode(images)))
+    np.testing.assert_allclose(logits, model(images), atol=1e-5)
+
+
+def test_accuracy_at_the_trained_budget_is_keras_own(model, split):
+    model.compile(loss="sparse_categorical_crossentropy", metrics=["accuracy"])
+    logs = model.evaluate(
+        split.images.astype("float32"), split.labels, verbose=0, return_dict=True
+    )
+    (row,) = _accuracies(model, split, [4])
+    assert row["accuracy"] == pytest.approx(logs["accuracy"], abs=1e-6)
+    assert row["residual"] == pytest.approx(logs["deq_residual"], rel=1e-3)
+    assert row["evaluations"] == pytest.approx(logs["deq_evaluations"])
+
+
+def test_batch_size_does_not_change_the_accuracy(model, split):
+    whole = _accuracies(model, split, [1, 2, 4])
+    parts = _accuracies(model, split, [1, 2, 4], batch_size=7)
+    for left, right in zip(whole, parts, strict=True):
+        assert left == pytest.approx(right, rel=1e-4)
+
+
+def test_evaluations_follow_the_budget(model, split):
+    rows = _accuracies(model, split, [1, 3])
+    assert [row["evaluations"] for row in rows] == [1, 3]
+    assert rows[0]["residual"] > rows[1]["residual"]
+
+
+def test_diagnosis_agrees_with_direct_solves(model, split):
+    parts = cut(model)
+    images = split.images[:6].astype("float32")
+    batches = [images[:4], images[4:]]
+    result = diagnose(parts.layer, parts.encode, batches, max_iter=5)
+    inputs = parts.encode(images)
+    residuals = parts.layer.solve(inputs, max_iter=5, tol=0.0).residual
+    assert len(result["residual_quantiles"]) == 5
+    assert result["residual_quantiles"][-1]["q50"] == pytest.approx(
+        np.median(residuals), rel=1e-3
+    )
+    medians = [row["q50"] for row in result["residual_quantiles"]]
+    assert medians == sorted(medians, reverse=True)
+    assert result["evaluations"] <= 5
+    radius = result["spectral_radius"]
+    assert 0 < radius["q10"] <= radius["q50"] <= radius["q90"]
+    assert 0 <= radius["converged"] <= 1
+
+
+@pytest.mark.parametrize(
+    "converged, expected",
+    [
+        ([True, False, True], {"mean": 0.5, "q50": 0.5, "converged": 2 / 3}),
+        ([False] * 3, {"mean": None, "q50": None, "q90": None, "converged": 0.0}),
+    ],
+)
+def test_diagnosis_of_the_radii_that_were_found(
+    model, split, monkeypatch, converged, expected
+):
+    def radius(_):
+        values = tf.constant([0.4, 7.0, 0.6])
+        return deq_keras.diagnostics.SpectralRadius(
+            values, values, tf.constant(converged), tf.constant(1)
+        )
+
+    monkeypatch.setattr(deq_keras.diagnostics, "spectral_radius", radius)
+    parts = cut(model)
+    images = split.images[:3].astype("float32")
+    result = diagnose(parts.layer, parts.encode, [images], max_iter=2)
+    received = result["spectral_radius"]
+    assert {name: received[name] for name in expected} == pytest.approx(expected)
+
+
+def test_export_agrees_for_any_batch_size(model, split, tmp_path):
+    difference = export(
+        model, split.images[:5].astype("float32"), tmp_path / "exported"
+    )
+    assert difference < 1e-4
+    exported = tf.saved_model.load(tmp_path / "exported")
+    images = tf.cast(split.images[:3], tf.float32)
+    np.testing.assert_allclose(exported.serve(images), model(images), atol=1e-4)
+
+
+def test_export_never_clobbers(model, split, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="already"):
+        export(model, split.images[:2], tmp_path)
+
+
+def test_run_leaves_everything_it_promises(finished_run):
+    names = {file.name for file in finished_run.path.iterdir()}
+    assert names == {
+        ".lock",
+        "accuracy.png",
+        "config.yaml",
+        "equilibrium",
+        "report.txt",
+        "residuals.png",
+        "tied",
+    }
+    for variant in finished_run.config.variants:
+        names = {file.name for file in finished_run.run(variant).iterdir()}
+        assert names == {
+            "best.keras",
+            "checkpoint.npz",
+            "diagnosis.json",
+            "evaluation.json",
+            "history.csv",
+            "model.keras",
+            "residuals.csv",
+            "residuals.png",
+            "tensorboard",
+        }
+    image = matplotlib.image.imread(finished_run.path / "accuracy.png")
+    assert image[..., :3].std() > 0.05
+
+
+def test_event_files_hold_the_statistics_of_the_solver(finished_run):
+    files = finished_run.run("equilibrium").glob("tensorboard/train/events*")
+    tags = {
+        value.tag
+        for file in files
+        for event in tf.compat.v1.train.summary_iterator(str(file))
+        for value in event.summary.value
+    }
+    assert {"epoch_loss", "epoch_deq_residual", "epoch_deq_evaluations"} <= tags
+
+
+def test_report_shows_what_was_measured(finished_run):
+    text = report(finished_run)
+    assert text + "\n" == (finished_run.path / "report.txt").read_text()
+    path = finished_run.run("tied") / "evaluation.json"
+    rows = json.loads(path.read_text())["budgets"]
+    lines = [line.split() for line in text.splitlines() if line.startswith("tied")]
+    assert ["tied", "1", "/", "1"] == lines[0][:4]
+    assert lines[1][1:] == [f"{100 * row['accuracy']:.1f}" for row in rows]
+
+
+def test_weight_tied_twin_runs_its_layers_and_no_more(finished_run):
+    path = finished_run.run("tied") / "history.csv"
+    header, row = (line.split(",") for line in path.read_text().splitlines())
+    history = dict(zip(header, row, strict=True))
+    assert float(history["deq_evaluations"]) == 3
+    assert "deq_adjoint_residual" not in history
+
+
+def test_report_of_an_unfinished_run(tmp_path, small):
+    directory = WorkDirectory.start(tmp_path, configs.resolve(small))
+    assert "0 / 1" in report(directory)
+
+
+@pytest.mark.parametrize(
+    "radius, cells",
+    [
+        ({"mean": 0.51, "q90": 0.72, "converged": 1.0}, ["0.510", "0.720", "100%"]),
+        ({"mean": 0.51, "q90": 0.72, "converged": 0.75}, ["~0.510", "~0.720", "75%"]),
+        ({"mean": None, "q90": None, "converged": 0.0}, ["-", "-", "0%"]),
+        ({"mean": 0.51, "q90": 0.72}, ["~0.510", "~0.720", "-"]),
+    ],
+    ids=["all", "some", "none", "older file"],
+)
+def test_report_says_for_how_many_the_radius_was_found(tmp_path, small, radius, cells):
+    directory = WorkDirectory.start(tmp_path, configs.resolve(small))
+    diagnosis = {"evaluations": 3.0, "residual": 0.01, "converged": 1.0}
+    quantiles = {"budget": 1, "q25": 0.5, "q50": 0.6, "q75": 0.7}
+    diagnosis |= {"residual_quantiles": [quantiles], "spectral_radius": radius}
+    (name,) = directory.config.variants
+    file = directory.run(name) / "diagnosis.json"
+    file.write_text(json.dumps(diagnosis))
+    table = report(directory).split("\n\n")[-1].splitlines()
+    assert table[1].endswith("radius found")
+    assert table[2].split()[-3:] == cells
+    assert table[-1].startswith("~: ") == any(cell[0] == "~" for cell in cells)

@@ -1,0 +1,156 @@
+"""A run that is killed between any two writes ends like one that is not."""
+
+import operator
+import os
+import re
+import zipfile
+
+import keras
+import numpy as np
+import pytest
+
+import deq_keras
+from training.config import reading as configs
+from training.data.images import load
+from training.evaluation.diagnose import diagnose
+from training.experiments.classification.job import ClassificationJob
+from training.runs import variants
+from training.runs.job import Job
+from training.runs.phases import phase_spans
+from training.runs.work_directory import WorkDirectory
+
+INPUTS = np.random.RandomState(0).normal(size=(16, 3)).astype("float32")
+# The writes of a variant after its last epoch, in their order.
+LAST = ["model.keras", "evaluation.json", "residuals.csv", "residuals.png"]
+
+
+class Killed(BaseException):
+    pass
+
+
+class RegressionJob(Job):
+    """A regression of seconds in the place of a classifier."""
+
+    monitor = "loss"
+    is_better = staticmethod(operator.lt)
+
+    def build(self):
+        cell = deq_keras.layers.DenseCell(4)
+        layers = [keras.Input((3,)), deq_keras.layers.DEQ(cell, name="deq")]
+        model = keras.Sequential([*layers, keras.layers.Dense(1)])
+        return model, keras.optimizers.Adam(0.01), phase_spans(self.config)
+
+    def equilibrium(self, model):
+        return model.get_layer("deq")
+
+    def compile(self, model, optimizer):
+        model.compile(optimizer, loss="mse")
+
+    def fit_arguments(self, epochs):
+        return {"x": INPUTS, "y": INPUTS[:, :1], "batch_size": 4}
+
+    def evaluate(self, model, budgets):
+        solution = model.get_layer("deq").solve(INPUTS)
+        residual = float(np.mean(solution.residual))
+        return [{"budget": 4, "accuracy": 0.5, "residual": residual}]
+
+    def diagnose(self, model):
+        return diagnose(model.get_layer("deq"), lambda x: x, [INPUTS], 5)
+
+
+@pytest.fixture
+def phased(small):
+    """A config of two phases, the second with other parts than the first."""
+    small["phases"] = [
+        {
+            "epochs": 1,
+            "solver": {"class_name": "fixed_point_iteration", "max_iter": 2},
+            "gradient": "unrolled",
+            "regularizer": None,
+        },
+        {"epochs": 1, "regularizer": "jacobian"},
+    ]
+    return configs.resolve(small)
+
+
+@pytest.fixture
+def kill_after(monkeypatch):
+    """Makes the next run die when it has written a file so many times."""
+    replace = os.replace
+
+    def arm(name, count=1):
+        left = count
+
+        def write(source, target):
+            nonlocal left
+            replace(source, target)
+            left -= os.path.basename(target) == name
+            if not left:
+                raise Killed
+
+        monkeypatch.setattr(os, "replace", write)
+
+    yield arm
+
+
+def _run(make_job, config, path):
+    enter = WorkDirectory.resume if path.exists() else WorkDirectory.start
+    variants.run({"model": make_job(config)}, enter(path, config))
+
+
+def _assert_same(parts, whole):
+    names = {file.relative_to(whole) for file in whole.rglob("*")}
+    assert {file.relative_to(parts) for file in parts.rglob("*")} == names
+    for name in ("evaluation.json", "diagnosis.json", "residuals.csv"):
+        one, other = (path / "model" / name for path in (parts, whole))
+        assert one.read_text() == other.read_text(), name
+    for name in ("model.keras", "best.keras"):
+        _assert_same_models(parts / "model" / name, whole / "model" / name)
+
+
+def _assert_same_models(one, other):
+    configs = []
+    for path in (one, other):
+        with zipfile.ZipFile(path) as archive:
+            text = archive.read("config.json").decode()
+        # It is an address in memory.
+        text = re.sub(r'"shared_object_id": \d+', "", text)
+        configs.append(text)
+    assert configs[0] == configs[1]
+    models = [keras.models.load_model(path, compile=False) for path in (one, other)]
+    for a, b in zip(*(model.get_weights() for model in models), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.slow
+def test_killed_after_the_last_checkpoint_and_after_every_later_write(
+    tmp_path, phased, kill_after, monkeypatch
+):
+    _run(RegressionJob, phased, tmp_path / "whole")
+    for name, count in [("checkpoint.npz", 2), *((name, 1) for name in LAST)]:
+        kill_after(name, count)
+        with pytest.raises(Killed):
+            _run(RegressionJob, phased, tmp_path / "parts")
+        monkeypatch.undo()
+    _run(RegressionJob, phased, tmp_path / "parts")
+    _assert_same(tmp_path / "parts", tmp_path / "whole")
+
+
+def _classifier(config):
+    return ClassificationJob(config, load(config.data))
+
+
+@pytest.mark.slow
+def test_killed_after_every_write_of_a_classifier(
+    tmp_path, phased, kill_after, monkeypatch
+):
+    _run(_classifier, phased, tmp_path / "whole")
+    first = ["config.yaml", "best.keras", "history.csv", "checkpoint.npz"]
+    second = ["checkpoint.previous.npz", "checkpoint.npz"]
+    for name in [*first, *second, *LAST, "accuracy.png"]:
+        kill_after(name)
+        with pytest.raises(Killed):
+            _run(_classifier, phased, tmp_path / "parts")
+        monkeypatch.undo()
+    _run(_classifier, phased, tmp_path / "parts")
+    _assert_same(tmp_path / "parts", tmp_path / "whole")

@@ -1,0 +1,120 @@
+"""What is shown and what is kept of an epoch's logs."""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from training.config import reading as configs
+from training.data import images as datasets
+from training.experiments.classification.job import ClassificationJob
+from training.runs.epoch_recorder import EpochRecorder
+from training.runs.progress import EpochLine, ShortBar
+from training.runs.train import train
+
+NAN = math.nan
+
+
+def _line(capsys, score, logs, epoch=11, num_epochs=40):
+    callback = EpochLine(score, "deq", num_epochs)
+    callback.on_epoch_begin(epoch)
+    callback.on_epoch_end(epoch, logs)
+    return capsys.readouterr().out.removesuffix("\n")
+
+
+def test_a_line_has_what_a_person_follows(capsys):
+    logs = {
+        "accuracy": 0.9512,
+        "deq_evaluations": 11.93,
+        "deq_residual": 0.00123,
+        "deq_jacobian": 3.0,
+        "loss": 0.12345,
+        "val_accuracy": 0.9407,
+        "val_loss": 0.2,
+    }
+    line = _line(capsys, "accuracy", logs)
+    assert line.startswith(
+        "epoch 12/40  accuracy 0.9512  loss 0.1235  val 0.9407  NFE 11.9  "
+        "residual 1.2e-03  0.0 s"
+    )
+    losses = _line(capsys, "loss", {"loss": 3.21, "val_loss": NAN})
+    assert losses.startswith("epoch 12/40  loss 3.21  val nan  ")
+
+
+def test_a_line_is_never_longer_than_100_columns(capsys):
+    logs = {
+        "loss": 1.2345e-5,
+        "mean_iou": 0.123456,
+        "val_mean_iou": 0.98765,
+        "deq_evaluations": 1234.5,
+        "deq_residual": 1.234e-05,
+        **{f"val_deq_{number}": 0.123456 for number in range(30)},
+    }
+    line = _line(capsys, "mean_iou", logs, epoch=998, num_epochs=1000)
+    assert 80 < len(line) <= 100
+
+
+def test_the_bar_of_a_terminal_shows_loss_and_score(capsys):
+    bar = ShortBar("accuracy")
+    bar.set_params({"verbose": 1, "epochs": 2, "steps": 3})
+    logs = {"accuracy": 0.5, "loss": 0.25, "deq_residual": 0.1, "val_deq_x": NAN}
+    bar.on_epoch_begin(0)
+    for batch in range(3):
+        bar.on_train_batch_end(batch, logs)
+    bar.on_epoch_end(0, logs)
+    output = capsys.readouterr().out
+    assert "accuracy" in output and "loss" in output and "deq" not in output
+
+
+def test_a_run_keeps_no_nan_of_what_was_not_recorded(tmp_path, small, capsys):
+    small["tensorboard"] = True
+    small["model"] |= {"gradient": "neumann", "regularizer": "jacobian"}
+    config = configs.resolve(small)
+    _, history = train(ClassificationJob(config, datasets.load(config.data)), tmp_path)
+    (row,) = history
+    assert row["deq_jacobian"] >= 0 and row["deq_adjoint_evaluations"] > 0
+    assert "val_deq_jacobian" not in row and "val_deq_residual" in row
+    assert "nan" not in (tmp_path / "history.csv").read_text()
+    values = {
+        (value.tag, float(tf.make_ndarray(value.tensor)))
+        for file in tmp_path.glob("tensorboard/*/events*")
+        for event in tf.compat.v1.train.summary_iterator(str(file))
+        for value in event.summary.value
+        if value.tensor.dtype == tf.float32.as_datatype_enum
+        and not value.tensor.tensor_shape.dim
+    }
+    assert len(values) > 10
+    assert [tag for tag, value in values if math.isnan(value)] == []
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 100
+
+
+@pytest.fixture
+def recorder(tmp_path):
+    recorder = EpochRecorder(tmp_path, [], "phase", "val_loss", lambda a, b: a < b)
+    inputs = keras.Input((2,))
+    recorder.set_model(keras.Model(inputs, keras.layers.Dense(1)(inputs)))
+    recorder.model.compile("adam", "mse")
+    return recorder
+
+
+def test_a_validation_that_is_nan_is_kept_and_never_the_best(recorder):
+    best = recorder.folder / "best.keras"
+    for epoch, (value, is_saved) in enumerate([(NAN, False), (2.0, True), (NAN, True)]):
+        recorder.on_epoch_begin(epoch)
+        recorder.on_train_batch_end(0)
+        recorder.on_epoch_end(epoch, {"loss": 1.0, "val_loss": value})
+        assert best.exists() == is_saved
+    np.testing.assert_array_equal(
+        [row["val_loss"] for row in recorder.history], [NAN, 2.0, NAN]
+    )
+
+
+def test_weights_that_are_not_finite_stop_the_run_before_they_are_saved(recorder):
+    recorder.model.layers[-1].kernel.assign([[NAN], [1.0]])
+    recorder.on_epoch_begin(0)
+    recorder.on_train_batch_end(0)
+    with pytest.raises(FloatingPointError, match="weights .*kernel.* are not finite"):
+        recorder.on_epoch_end(0, {"loss": 1.0, "val_loss": 1.0})
+    assert list(recorder.folder.iterdir()) == []

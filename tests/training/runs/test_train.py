@@ -1,0 +1,169 @@
+import csv
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from training.config import reading as configs
+from training.data import images as datasets
+from training.errors import InputError
+from training.experiments.classification.job import ClassificationJob
+from training.files.tensorflow_files import writing
+from training.runs import checkpoint
+from training.runs import train as training
+from training.runs.epoch_recorder import EpochRecorder
+
+
+class Killed(Exception):
+    pass
+
+
+@pytest.fixture
+def kill_in_epoch(monkeypatch):
+    """Makes the next run die in the middle of an epoch, counted from 0."""
+
+    def arm(epoch):
+        def die(recorder, batch, logs=None):
+            if len(recorder.history) == epoch and batch == 2:
+                raise Killed
+
+        monkeypatch.setattr(EpochRecorder, "on_train_batch_end", die)
+
+    yield arm
+
+
+@pytest.fixture
+def phased(small):
+    """A config of two phases with everything random that there is."""
+    small["phases"] = [
+        {"name": "tied", "epochs": 1, "gradient": "unrolled"},
+        {"epochs": 2, "regularizer": "jacobian"},
+    ]
+    return configs.resolve(small)
+
+
+def job(config):
+    return ClassificationJob(config, datasets.load(config.data))
+
+
+def run(config, folder):
+    folder.mkdir(exist_ok=True)
+    return training.runs.train(job(config), folder)
+
+
+def variables(folder):
+    with np.load(folder / "checkpoint.npz") as file:
+        return {name: file[name] for name in file.files if name != "history"}
+
+
+@pytest.mark.slow
+def test_interrupted_run_continues_to_the_same_result(
+    tmp_path, phased, kill_in_epoch, monkeypatch
+):
+    model, history = run(phased, tmp_path / "whole")
+    for epoch in (0, 1, 2):
+        kill_in_epoch(epoch)
+        with pytest.raises(Killed):
+            run(phased, tmp_path / "parts")
+    monkeypatch.undo()
+    resumed_model, resumed_history = run(phased, tmp_path / "parts")
+    whole, parts = variables(tmp_path / "whole"), variables(tmp_path / "parts")
+    assert whole.keys() == parts.keys()
+    for name in whole:
+        np.testing.assert_array_equal(parts[name], whole[name])
+    for row, resumed in zip(history, resumed_history, strict=True):
+        assert {**row, "seconds": 0} == {**resumed, "seconds": 0}
+    assert [row["phase"] for row in history] == ["tied", "equilibrium", "equilibrium"]
+    images = tf.zeros((2, 8, 8, 1))
+    np.testing.assert_array_equal(resumed_model(images), model(images))
+    with open(tmp_path / "parts" / "history.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["epoch"] for row in rows] == ["1", "2", "3"]
+    assert rows[0]["deq_jacobian"] == "" and float(rows[1]["deq_jacobian"]) > 0
+
+
+def test_finished_run_is_only_loaded(tmp_path, small):
+    config = configs.resolve(small)
+    model, history = run(config, tmp_path)
+    before = (tmp_path / "checkpoint.npz").stat().st_mtime_ns
+    again, same_history = run(config, tmp_path)
+    assert (tmp_path / "checkpoint.npz").stat().st_mtime_ns == before
+    assert same_history == history
+    images = tf.zeros((2, 8, 8, 1))
+    np.testing.assert_allclose(again(images), model(images), atol=1e-6)
+
+
+@pytest.mark.slow
+def test_seed_decides_the_result(tmp_path, small):
+    losses = []
+    for seed in (0, 0, 1):
+        config = configs.resolve({**small, "seed": seed})
+        _, history = run(config, tmp_path / str(len(losses)))
+        losses.append(history[-1]["loss"])
+    assert losses[0] == losses[1] != losses[2]
+
+
+def test_checkpoint_of_another_model_is_refused(tmp_path, small):
+    run(configs.resolve(small), tmp_path)
+    (tmp_path / "model.keras").unlink()
+    small["optimizer"]["name"] = "sgd"
+    with pytest.raises(InputError, match="checkpoint of another model"):
+        run(configs.resolve(small), tmp_path)
+
+
+def test_loss_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(
+    tmp_path, small
+):
+    small["phases"] = [{"epochs": 2}]
+    small["optimizer"] = {"name": "sgd", "learning_rate": 1e6, "schedule": "constant"}
+    with pytest.raises(FloatingPointError, match="The loss is (nan|inf) in epoch"):
+        run(configs.resolve(small), tmp_path)
+    assert len(checkpoint.read_history(tmp_path)) < 2
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"model.solver.histroy": 3}, "`model.solver`.*histroy"),
+        ({"model.cell.groups": 3}, "`model.cell`"),
+        ({"model.cell.depth": 3}, "`model.cell`.*depth"),
+        ({"phases.0.gradient": {"class_name": "phantom", "steps": 3}}, "`phases.0"),
+        ({"optimizer.warmup_epochs": 1}, "warmup_epochs=1.0"),
+    ],
+)
+def test_check_names_the_part_that_cannot_be_made(small, change, words):
+    config = configs.resolve(small, change.items())
+    with pytest.raises(InputError, match=words):
+        training.check(job(config))
+
+
+def test_event_files_that_cannot_be_written_are_named(tmp_path, small):
+    (tmp_path / "tensorboard").write_text("text")
+    small["tensorboard"] = True
+    with pytest.raises(OSError, match="Not a directory") as error:
+        run(configs.resolve(small), tmp_path)
+    assert error.value.filename == str(tmp_path / "tensorboard")
+
+
+def test_an_error_of_tensorflow_about_another_file_stays(tmp_path):
+    (tmp_path / "file").write_text("text")
+    for path, expected in [("file", OSError), ("other", tf.errors.OpError)]:
+        with pytest.raises(expected), writing(tmp_path / path):
+            tf.io.write_file(str(tmp_path / "file" / "below"), "text")
+
+
+def test_a_part_that_keras_refuses_is_an_error_of_the_input(small):
+    small["model"]["head"]["pool_size"] = 50
+    with pytest.raises(InputError, match="`model.head.pool_size` must be at most"):
+        training.check(job(configs.resolve(small)))
+
+
+def test_a_checkpoint_of_more_epochs_than_the_config_has_is_refused(tmp_path, small):
+    config = configs.resolve(small)
+    keras.utils.clear_session()
+    model, optimizer, spans = job(config).build()
+    training.enter_phase(job(config), model, spans[0], optimizer)
+    checkpoint.save(tmp_path, model, [{"epoch": 1}, {"epoch": 2}])
+    with pytest.raises(InputError, match="after epoch 2.*have 1 epochs"):
+        run(config, tmp_path)

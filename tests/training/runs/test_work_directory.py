@@ -1,0 +1,181 @@
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from training.config import reading as configs
+from training.errors import InputError
+from training.files.atomic_file import replacing, write_text
+from training.runs.work_directory import WorkDirectory
+
+
+def begun(path, small):
+    """The folder of a run in which nothing has happened yet."""
+    directory = WorkDirectory.start(path, configs.resolve(small))
+    with directory.in_use():
+        pass
+    return directory
+
+
+def test_start_saves_a_config_that_open_reads(tmp_path, small):
+    directory = begun(tmp_path / "a" / "run", small)
+    assert WorkDirectory.open(tmp_path / "a" / "run").config == directory.config
+
+
+def test_nothing_is_written_before_the_folder_is_in_use(tmp_path, small):
+    WorkDirectory.start(tmp_path / "run", configs.resolve(small))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_start_takes_an_empty_folder(tmp_path, small):
+    assert begun(tmp_path, small).path == tmp_path
+
+
+def test_start_takes_what_a_process_left_that_was_killed_as_it_began(tmp_path, small):
+    (tmp_path / ".lock").touch()
+    (tmp_path / ".config.123.partial.yaml").write_text("experim")
+    begun(tmp_path, small)
+    assert sorted(os.listdir(tmp_path)) == [".lock", "config.yaml"]
+
+
+def test_start_never_clobbers(tmp_path, small):
+    (tmp_path / "thesis.tex").write_text("text")
+    with pytest.raises(InputError, match="not empty.*--resume"):
+        WorkDirectory.start(tmp_path, configs.resolve(small))
+    assert [file.name for file in tmp_path.iterdir()] == ["thesis.tex"]
+    with pytest.raises(InputError, match="is a file"):
+        WorkDirectory.start(tmp_path / "thesis.tex", configs.resolve(small))
+
+
+def test_a_folder_that_was_taken_meanwhile_stays_as_it_is(tmp_path, small):
+    late = WorkDirectory.start(tmp_path, configs.resolve({**small, "seed": 5}))
+    begun(tmp_path, small)
+    with pytest.raises(InputError, match="not empty"), late.in_use():
+        raise AssertionError
+    assert WorkDirectory.open(tmp_path).config.seed == 0
+
+
+def test_resume_wants_a_run(tmp_path, small):
+    with pytest.raises(InputError, match="not the work directory of a run"):
+        WorkDirectory.resume(tmp_path / "nothing", configs.resolve(small))
+
+
+def test_resume_wants_the_same_config_and_names_differences(tmp_path, small):
+    begun(tmp_path, small)
+    assert WorkDirectory.resume(tmp_path, configs.resolve(small)).path == tmp_path
+    small["seed"] = 5
+    small["phases"][0]["epochs"] = 9
+    small["model"]["solver"]["history"] = 3
+    with pytest.raises(InputError) as error:
+        WorkDirectory.resume(tmp_path, configs.resolve(small))
+    assert "seed: was 0, is now 5" in str(error.value)
+    assert "phases.0.epochs: was 1, is now 9" in str(error.value)
+    assert "model.solver.history: was None, is now 3" in str(error.value)
+    assert "batch_size" not in str(error.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00\xff", b"experiment: [", b"3"])
+def test_a_damaged_config_of_a_run_is_named(tmp_path, small, content):
+    begun(tmp_path, small)
+    (tmp_path / "config.yaml").write_bytes(content)
+    with pytest.raises(InputError, match=r"(?s)config\.yaml.*Put back"):
+        WorkDirectory.open(tmp_path)
+
+
+def test_one_process_at_a_time(tmp_path, small):
+    config = configs.resolve(small)
+    with begun(tmp_path, small).in_use():
+        for enter in (WorkDirectory.start, WorkDirectory.resume):
+            with pytest.raises(InputError, match=f"at work in {tmp_path}.*Wait"):
+                with enter(tmp_path, config).in_use():
+                    raise AssertionError
+    with WorkDirectory.resume(tmp_path, config).in_use():
+        pass
+
+
+# Waits for the start of a second, takes the folder, and tells whether it could.
+PROCESS = """
+import sys, time
+from training import config as configs
+from training.errors import InputError
+from training.runs.work_directory import WorkDirectory
+
+path, file, start = sys.argv[1:]
+directory = WorkDirectory.start(path, configs.load(file))
+time.sleep(max(0, float(start) - time.time()))
+try:
+    with directory.in_use():
+        time.sleep(2)
+except InputError as error:
+    sys.exit(str(error))
+"""
+
+
+def _process(*arguments):
+    return subprocess.Popen(
+        [sys.executable, "-c", PROCESS, *map(str, arguments)],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_of_two_starts_at_the_same_instant_one_succeeds(tmp_path, small):
+    file = begun(tmp_path / "other", small).path / "config.yaml"
+    start = time.time() + 1.5
+    processes = [_process(tmp_path / "run", file, start) for _ in range(2)]
+    errors = [process.communicate(timeout=60)[1] for process in processes]
+    assert sorted(process.returncode for process in processes) == [0, 1]
+    assert f"at work in {tmp_path / 'run'}" in "".join(errors)
+
+
+def test_a_killed_process_holds_nothing(tmp_path, small):
+    directory = begun(tmp_path / "other", small)
+    process = _process(tmp_path / "run", directory.path / "config.yaml", 0)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "run" / "config.yaml").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.kill()
+    process.communicate()
+    with WorkDirectory.resume(tmp_path / "run", directory.config).in_use():
+        pass
+
+
+def test_what_killed_processes_left_half_written_is_removed(tmp_path, small):
+    directory = begun(tmp_path, small)
+    partial = [".model.12.partial.keras", ".report.7.partial", ".x.y.3.partial.npz"]
+    others = [".model.keras", "model.12.partial.keras", ".notes.partial.txt"]
+    folder = directory.run("model")
+    (folder / "overlays").mkdir()
+    for name in [*partial, *others]:
+        (folder / name).touch()
+        (folder / "overlays" / name).touch()
+    with directory.in_use():
+        assert sorted(os.listdir(folder)) == sorted([*others, "overlays"])
+        assert sorted(os.listdir(folder / "overlays")) == sorted(others)
+
+
+def test_interrupted_write_leaves_the_old_file(tmp_path):
+    path = tmp_path / "state.txt"
+    write_text(path, "old")
+    with pytest.raises(KeyboardInterrupt), replacing(path) as temporary:
+        temporary.write_text("half of the n")
+        raise KeyboardInterrupt
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+    write_text(path, "new")
+    assert path.read_text() == "new"
+
+
+def test_a_failed_write_names_the_file(tmp_path):
+    path = tmp_path / "state.txt"
+    with pytest.raises(OSError) as error, replacing(path) as temporary:
+        temporary.touch()
+        raise OSError(28, "No space left on device")
+    assert error.value.filename == str(path) and error.value.errno == 28
+    with pytest.raises(OSError) as error:
+        write_text(tmp_path / ("x" * 300), "text")
+    assert error.value.filename == str(tmp_path / ("x" * 300))
+    assert list(tmp_path.iterdir()) == []

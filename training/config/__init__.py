@@ -1,0 +1,1 @@
+"""Configs: reading, overrides, checks, and the fields that all schemas share."""

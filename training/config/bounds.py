@@ -1,0 +1,45 @@
+"""Ranges of numbers that several configs share, as metadata of their fields.
+
+Wide enough for every use that is known, and narrow enough for what is made of them:
+tensors, graphs and files, rather than numbers alone. A field without a `maximum` of its
+own has that of `training.config.validation`.
+"""
+
+COUNT = {"minimum": 1}
+NATURAL = {"minimum": 0}
+
+# Seeds of NumPy and TensorFlow.
+SEED = {"minimum": 0, "maximum": 2**31 - 1}
+
+EPOCHS = {"minimum": 1, "maximum": 1_000_000}
+
+# Examples that are solved at once.
+BATCH = {"minimum": 1, "maximum": 2**20}
+
+# Examples that are drawn and held in memory.
+DRAWN = {"minimum": 1, "maximum": 10_000_000}
+
+# Every evaluation has a place in a solve's trace, and in Broyden's graph a state.
+BUDGET = {"minimum": 1, "maximum": 10_000}
+
+# Of them, every one or every pair is a piece of a graph.
+TERMS = {"minimum": 1, "maximum": 100}
+
+# Filters and units: a square matrix of the largest width is all that a machine holds.
+WIDTH = {"minimum": 1, "maximum": 2**17}
+FILTERS = {"minimum": 1, "maximum": 2**14}
+
+# Layers that are each a piece of a graph.
+LAYERS = {"minimum": 1, "maximum": 1000}
+
+# Sides of a convolution's window.
+WINDOW = {"minimum": 1, "maximum": 255}
+
+# Sides of images, in pixels.
+SIDE = {"minimum": 1, "maximum": 2**14}
+
+# Rates of dropout.
+RATE = {"minimum": 0.0, "maximum": 0.99}
+
+# Names that become names of files or stand in tables.
+NAME = {"pattern": r"[A-Za-z0-9][A-Za-z0-9_-]*", "max_length": 64}

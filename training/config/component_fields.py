@@ -1,0 +1,66 @@
+"""Dataclass fields that hold a solver, gradient, regulariser or cell.
+
+Each is a name of `deq_keras`, alone or with arguments: `{class_name: anderson,
+max_iter: 12}`. See `training.config.component_validation` for what is checked of it.
+"""
+
+from dataclasses import field
+
+from training.config.bounds import BUDGET, FILTERS, TERMS, WINDOW
+
+SOLVERS = ("fixed_point_iteration", "anderson", "broyden")
+GRADIENTS = ("implicit", "neumann", "phantom", "unrolled")
+REGULARIZERS = ("contraction", "jacobian")
+CELLS = ("residual_block_cell",)
+
+_SOLVER = {
+    "component": SOLVERS,
+    "nullable": False,
+    # What is mixed is a graph of its own for every pair of columns.
+    "arguments": {"max_iter": BUDGET, "max_iter_jitter": BUDGET, "history": TERMS},
+}
+_GRADIENT = {
+    "component": GRADIENTS,
+    "nullable": False,
+    "arguments": {
+        "solver": {**_SOLVER, "nullable": True},
+        "num_terms": BUDGET,
+        "num_steps": TERMS,
+    },
+}
+_REGULARIZER = {
+    "component": REGULARIZERS,
+    "nullable": True,
+    "arguments": {"num_iterations": BUDGET, "num_probes": TERMS},
+}
+_CELL = {
+    "component": CELLS,
+    "nullable": False,
+    "arguments": {
+        "filters": FILTERS,
+        "expansion": {"maximum": 1000},
+        "groups": FILTERS,
+        "kernel_size": WINDOW,
+    },
+}
+
+
+def solver_field(default, *alone):
+    """Returns a dataclass field that holds a solver, or one of the words `alone`."""
+    return field(default=default, metadata={**_SOLVER, "alone": alone})
+
+
+def gradient_field(default, *alone):
+    """Returns a dataclass field that holds a gradient, or one of the words `alone`."""
+    return field(default=default, metadata={**_GRADIENT, "alone": alone})
+
+
+def regularizer_field(default, *alone):
+    """Returns a dataclass field that holds a regulariser, null, or one of the words
+    `alone`."""
+    return field(default=default, metadata={**_REGULARIZER, "alone": alone})
+
+
+def cell_field():
+    """Returns a dataclass field that holds a cell."""
+    return field(metadata=_CELL)

@@ -1,0 +1,66 @@
+"""Checks how a config names a solver, gradient, regulariser or cell.
+
+Names, and the form and size of arguments, in the light of a field's metadata:
+
+- `component`: tuple of the names that the object may have,
+- `alone`: names that stand for an object and take no arguments,
+- `nullable`: whether there may be none,
+- `arguments`: name -> metadata of an argument, a component again or a `maximum`.
+
+What else its arguments must be, the object itself checks when it is made.
+"""
+
+from training.config.refusal import closest, fail, join, received, shortened
+from training.config.scalar_validation import check_size
+from training.errors import InputError
+
+
+def checked_component(value, metadata, path):
+    """Returns `value`, or raises `InputError` with its dotted path."""
+    alone = metadata.get("alone", ())
+    if (value is None and metadata["nullable"]) or value in alone:
+        return value
+    names = metadata["component"]
+    if isinstance(value, dict) and "class_name" not in value:
+        raise InputError(
+            f"`{path}` must name its class. Expected: {{class_name: one of "
+            f"{list(names)}, then its arguments}}. Received: {shortened(value)}."
+        )
+    name = value["class_name"] if isinstance(value, dict) else value
+    if not isinstance(name, str) or _plain(name) not in map(_plain, names):
+        expected = f"one of {list(names)}, alone or as `class_name` with arguments"
+        expected += "".join(f", or {word!r} alone" for word in alone)
+        hint = "" if name in alone else closest(name, (*names, *alone))
+        fail(path, expected, value, hint)
+    if isinstance(value, dict):
+        _check_arguments(value, metadata.get("arguments", {}), path)
+    return value
+
+
+def _check_arguments(config, arguments, path):
+    for name, value in config.items():
+        place, metadata = join(path, name), arguments.get(name, {})
+        if "component" in metadata:
+            checked_component(value, metadata, place)
+        elif isinstance(value, dict):
+            raise InputError(
+                f"`{place}` must be text, a number, a boolean, null or a list of them. "
+                "The arguments of an object stand beside its `class_name`. "
+                f"{received(place, value)}"
+            )
+        else:
+            _check_argument(value, metadata, place)
+
+
+def _check_argument(value, metadata, path):
+    if not isinstance(value, list):
+        check_size(value, metadata, path)
+        return
+    for index, item in enumerate(value):
+        if isinstance(item, dict | list):
+            fail(join(path, index), "text, a number, a boolean or null", item)
+        check_size(item, metadata, join(path, index))
+
+
+def _plain(name):
+    return name.replace("_", "").lower()

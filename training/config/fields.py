@@ -1,0 +1,134 @@
+"""What the configs of several experiments may say, with all defaults."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from training.config.bounds import BATCH, BUDGET, EPOCHS, NAME, SEED
+from training.config.component_fields import (
+    gradient_field,
+    regularizer_field,
+    solver_field,
+)
+
+INHERIT = "inherit"
+
+# Schedules divide by it, in float32.
+_LEARNING_RATE = {"minimum": 1e-12, "maximum": 1e38}
+
+
+def variants_field(**default):
+    """Returns a dataclass field that holds name -> changes of each variant."""
+    metadata = {"non_empty": True, "max_items": 100, **NAME}
+    return field(metadata=metadata, **default)
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """The optimizer and its learning rate.
+
+    Args:
+        name: `adam` or `sgd` (with momentum 0.9).
+        nesterov: whether the momentum of `sgd` is Nesterov's.
+        learning_rate: the highest one.
+        schedule: `cosine` falls to `final_learning_rate` in the last step of the last
+            phase, `poly` does with the power 0.9 of the steps that are left; `constant`
+            does not.
+        warmup_epochs: epochs in which the learning rate rises linearly from 0; not with
+            `poly`.
+        weight_decay: decoupled; null for none.
+        clip_norm: bound of the global gradient norm; null for none.
+    """
+
+    name: Literal["adam", "sgd"] = "adam"
+    nesterov: bool = True
+    learning_rate: float = field(default=1e-3, metadata=_LEARNING_RATE)
+    schedule: Literal["constant", "cosine", "poly"] = "cosine"
+    final_learning_rate: float = field(
+        default=1e-6, metadata={"minimum": 0, "maximum": 1e6}
+    )
+    warmup_epochs: float = field(
+        default=0.0, metadata={"minimum": 0, "maximum": EPOCHS["maximum"]}
+    )
+    weight_decay: float | None = field(default=None, metadata={"minimum": 0})
+    clip_norm: float | None = field(default=None, metadata={"above": 0})
+
+
+@dataclass(frozen=True)
+class WeightIncrementConfig:
+    """Raises the weight of a regulariser step by step.
+
+    Args:
+        every_epochs: the weight rises when so many epochs of the run are done, and
+            again after every so many more. They count from the start of the run, but
+            those before the phase and at its start change nothing.
+        amount: by which it rises.
+    """
+
+    every_epochs: int = field(metadata=EPOCHS)
+    amount: float
+
+
+@dataclass(frozen=True)
+class PhaseConfig:
+    """Some epochs with one solver, gradient and regulariser.
+
+    `inherit` takes the model's.
+
+    Args:
+        regularizer_weight_increment: how the weight of the regulariser rises in the
+            phase; null for not at all.
+    """
+
+    epochs: int = field(metadata=EPOCHS)
+    name: str = field(default="equilibrium", metadata={"max_length": 64})
+    solver: Any = solver_field(INHERIT, INHERIT)
+    gradient: Any = gradient_field(INHERIT, INHERIT)
+    regularizer: Any = regularizer_field(INHERIT, INHERIT)
+    regularizer_weight_increment: WeightIncrementConfig | None = None
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """What is measured of a trained model.
+
+    Args:
+        budgets: numbers of function evaluations (NFE) at which accuracy is measured.
+        num_samples: test images for the residual curves and the spectral radius.
+        max_iter: evaluations that the residual curves show, and the budget of the
+            solve to tolerance whose mean NFE is reported.
+    """
+
+    budgets: list[int] = field(
+        default_factory=lambda: [1, 2, 3, 4, 5, 6, 7, 8, 12, 20, 30],
+        metadata={"non_empty": True, **BUDGET},
+    )
+    num_samples: int = field(default=128, metadata=BATCH)
+    max_iter: int = field(default=30, metadata=BUDGET)
+
+
+@dataclass(frozen=True)
+class VariantsConfig:
+    """One or several variants of a model that is trained in phases.
+
+    Args:
+        experiment: the experiment this config is for.
+        seed: of all that is random: initialisation, shuffling, augmentation, dropout.
+        precision: the Keras dtype policy of the model; its logits are float32.
+        jit_compile: whether training and evaluation steps are compiled by XLA.
+        tensorboard: whether event files are written.
+        variants: name -> {dotted path: value}. Each variant is the config with these
+            values replaced, trained in a folder of its own and compared with the
+            others.
+    """
+
+    experiment: str
+    model: Any
+    phases: list[PhaseConfig] = field(metadata={"non_empty": True})
+    seed: int = field(default=0, metadata=SEED)
+    precision: Literal["float32", "float64", "mixed_bfloat16", "mixed_float16"] = (
+        "float32"
+    )
+    jit_compile: bool = False
+    tensorboard: bool = True
+    optimizer: OptimizerConfig = OptimizerConfig()
+    variants: dict[str, Any] = variants_field(default_factory=lambda: {"model": {}})

@@ -1,0 +1,190 @@
+"""Reads a YAML config, applies overrides and validates it, without TensorFlow."""
+
+import copy
+import dataclasses
+
+from training import registry
+from training.config import plain_yaml
+from training.config.plain_tree import MAX_KEY, plain
+from training.config.refusal import closest, received, shortened
+from training.config.validation import from_mapping
+from training.errors import InputError
+
+# Far above every config, and soon read.
+_MAX_BYTES = 2**18
+
+
+def load(path, overrides=()):
+    """Returns the validated config of a YAML file.
+
+    Args:
+        path: the YAML file.
+        overrides: strings `a.b=c` with YAML values, applied in order. A list element
+            is named by its index, as in `phases.0.epochs=2`.
+
+    Raises:
+        InputError: if the file cannot be read or the config is not valid.
+    """
+    mapping = read_yaml(path)
+    assignments = [parse_override(override) for override in overrides]
+    try:
+        return resolve(mapping, assignments)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def read_yaml(path):
+    """Returns the plain tree that a YAML file holds."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read(_MAX_BYTES + 1)
+        return plain_yaml.parse(_text(content))
+    # Of these, ValueError is what a path or a text has that cannot be one.
+    except (OSError, ValueError) as error:
+        raise InputError(f"Cannot read the config {path}: {error}") from error
+
+
+def _text(content):
+    if len(content) > _MAX_BYTES:
+        raise InputError(f"it is longer than {_MAX_BYTES} bytes, so it is no config.")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"it must be text in UTF-8. ({error})") from error
+
+
+def resolve(mapping, assignments=()):
+    """Returns the dataclass of a plain mapping after `(path, value)` assignments."""
+    mapping = plain(mapping)
+    if not isinstance(mapping, dict):
+        raise InputError(f"A config must hold a mapping. {received('', mapping)}")
+    cls = _schema(mapping.get("experiment"))
+    config = from_mapping(cls, mapping)
+    if assignments:
+        # On the filled-in mapping, so that a default can be changed by its parts.
+        config = from_mapping(cls, assign(to_mapping(config), assignments))
+    for name in getattr(config, "variants", ()):
+        variant(config, name)
+    return config
+
+
+def to_mapping(config):
+    """Returns the plain mapping that `resolve` turns back into `config`."""
+    return copy.deepcopy(dataclasses.asdict(config))
+
+
+def to_yaml(config):
+    """Returns the YAML text from which `load` makes the same config again."""
+    return plain_yaml.dump(to_mapping(config))
+
+
+def variant(config, name):
+    """Returns the config of one of the variants: its values replaced, no variants.
+
+    Raises:
+        InputError: if there is no such variant or its values are not valid.
+    """
+    if name not in config.variants:
+        raise InputError(
+            f"There is no variant `{name}`.{closest(name, config.variants)} "
+            f"Variants: {', '.join(config.variants)}."
+        )
+    changes = _changes(config, name)
+    try:
+        mapping = assign(to_mapping(config), changes.items())
+        mapping["variants"] = {name: {}}
+        return from_mapping(type(config), mapping)
+    except InputError as error:
+        raise InputError(f"variant `{name}`: {error}") from error
+
+
+def _changes(config, name):
+    changes = config.variants[name]
+    if changes is None:
+        return {}
+    if not isinstance(changes, dict):
+        raise InputError(
+            f"`variants.{name}` must be a mapping of dotted paths to values. "
+            f"{received(name, changes)}"
+        )
+    for path in changes:
+        if path.partition(".")[0] == "variants":
+            raise InputError(
+                f"`variants.{name}` cannot change the variants. Received: {path}."
+            )
+    return changes
+
+
+def assign(mapping, assignments):
+    """Returns `mapping`, which stays as it is, with values set at dotted paths.
+
+    An argument may be set on an object that was given by name alone: `anderson`
+    becomes `{class_name: anderson, ...}`.
+
+    Raises:
+        InputError: if there is no such place, or the result is no plain tree.
+    """
+    mapping = copy.deepcopy(mapping)
+    for path, value in assignments:
+        *parents, last = path.split(".")
+        node = mapping
+        for depth, key in enumerate(parents):
+            place = ".".join(parents[: depth + 1])
+            node = _descend(node, key, place)
+        if isinstance(node, list):
+            node[_index(node, last, path)] = copy.deepcopy(value)
+        else:
+            node[last] = copy.deepcopy(value)
+    return plain(mapping)
+
+
+def _descend(node, key, place):
+    if isinstance(node, list):
+        key = _index(node, key, place)
+    elif key not in node or node[key] is None:
+        node[key] = {}
+    elif isinstance(node[key], str):
+        node[key] = {"class_name": node[key]}
+    if not isinstance(node[key], dict | list):
+        raise InputError(f"`{place}` has no parts. {received(place, node[key])}")
+    return node[key]
+
+
+def _index(node, key, place):
+    if not key.isdecimal() or int(key) >= len(node):
+        raise InputError(
+            f"`{place}` must be an index below {len(node)}. Received: {shortened(key)}."
+        )
+    return int(key)
+
+
+def parse_override(override):
+    """Returns the path and the value of a string `a.b=c` with a YAML value.
+
+    Raises:
+        InputError: if it has another form.
+    """
+    path, equals, text = override.partition("=")
+    if not equals or not all(path.split(".")) or len(path) > MAX_KEY:
+        raise InputError(
+            "An override must have the form a.b=value, with a path of at most "
+            f"{MAX_KEY} characters. Received: {shortened(override)}."
+        )
+    try:
+        return path, plain_yaml.parse(text)
+    except InputError as error:
+        raise InputError(f"--set {_start(override)}: {error}") from error
+
+
+def _start(text):
+    return text if len(text) <= MAX_KEY else f"{text[:MAX_KEY]}..."
+
+
+def _schema(name):
+    names = registry.names()
+    if not isinstance(name, str) or name not in names:
+        raise InputError(
+            f"`experiment` must be one of {names}. "
+            f"{received('experiment', name)}{closest(name, names)}"
+        )
+    return registry.find(name).schema

@@ -1,0 +1,1 @@
+"""Trained models into other formats, and the weights of others into ours."""

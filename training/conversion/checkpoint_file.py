@@ -1,0 +1,163 @@
+"""Reads the state dict of a checkpoint as arrays. Nothing in the file is ever run."""
+
+import warnings
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from training.errors import InputError
+from training.files.input_file import check_file
+
+# The largest published checkpoint holds 1.2 GB.
+_MAXIMUM_BYTES = 8 * 2**30
+# Where PyTorch code commonly keeps the weights beside other things.
+_WRAPPERS = ("state_dict", "model_state_dict", "model")
+
+
+def read(path):
+    """Returns the state dict of a checkpoint.
+
+    Args:
+        path: a `.npz` file of arrays, or what `torch.save` wrote, which needs `torch`.
+
+    Returns:
+        A dict of names to arrays.
+
+    Raises:
+        InputError: if the file cannot be read, is damaged or too large, or holds
+            something else than a state dict of arrays.
+    """
+    path = Path(path)
+    check_file(path, "checkpoint")
+    _check_size(path, path.stat().st_size)
+    if path.suffix.lower() == ".npz":
+        return _read_arrays(path)
+    return _read_tensors(path)
+
+
+def _check_archive(path):
+    """PyTorch itself does not look at the checksums of its archives."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            size = sum(entry.file_size for entry in archive.infolist())
+            damaged = archive.testzip() if size <= _MAXIMUM_BYTES else None
+    except Exception as error:  # Damaged bytes end in errors of a dozen kinds.
+        raise InputError(
+            f"{path} is truncated or damaged ({type(error).__name__}). Get it anew."
+        ) from error
+    _check_size(path, size)
+    if damaged:
+        raise InputError(
+            f"{path} is damaged: the checksum of its entry `{damaged}` is wrong. Get "
+            "it anew."
+        )
+
+
+def _read_arrays(path):
+    if not zipfile.is_zipfile(path):
+        raise InputError(
+            f"{path} is no .npz file, or it is truncated. Write it anew with "
+            "`numpy.savez`."
+        )
+    _check_archive(path)
+    with path.open("rb") as stream, _archive(stream) as arrays:
+        return {name: _array(path, arrays, name) for name in arrays.files}
+
+
+def _archive(stream):
+    # Not `np.load`, which tells files by their first bytes, and offers unpickling.
+    return np.lib.npyio.NpzFile(stream, allow_pickle=False)
+
+
+def _array(path, arrays, name):
+    # What NumPy says of objects and long headers is how to load them all the same.
+    try:
+        array = arrays[name]
+    except Exception as error:
+        raise InputError(
+            f"{path}: the entry `{name}` is damaged, or no array of numbers "
+            f"({type(error).__name__}). Write the file anew with `numpy.savez`."
+        ) from error
+    if not isinstance(array, np.ndarray):
+        raise InputError(
+            f"{path}: the entry `{name}` is no array. Write it with `numpy.savez`."
+        )
+    return array
+
+
+def _read_tensors(path):
+    try:
+        import torch
+    except ImportError as error:
+        raise InputError(
+            f"Reading {path} needs PyTorch: `pip install torch`. Or save the state "
+            "dict as arrays with `numpy.savez`, and give that .npz file."
+        ) from error
+    if zipfile.is_zipfile(path):  # Not before 2020.
+        _check_archive(path)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            # Tensors only: unpickling more would run code from the file.
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    # Not quoted: what PyTorch says of other objects is how to load them all the same.
+    except Exception as error:
+        raise InputError(
+            f"{path} is damaged, or holds more than tensors: other objects are not "
+            "loaded, since that can run code from the file. Of the reference's files "
+            "take model_state_dict.pth, not model.pt; of your own models save "
+            "`model.state_dict()`."
+        ) from error
+    state_dict = _unwrapped(content)
+    if not isinstance(state_dict, dict) or not state_dict:
+        raise InputError(
+            f"{path} holds no state dict, a dict of names to tensors, but "
+            f"{_described(state_dict)}."
+        )
+    return {name: _from_tensor(path, name, state_dict[name]) for name in state_dict}
+
+
+def _unwrapped(content):
+    """What the vision code saves after an epoch holds more than the weights."""
+    if isinstance(content, dict):
+        for name in _WRAPPERS:
+            if isinstance(content.get(name), dict):
+                return content[name]
+    return content
+
+
+def _from_tensor(path, name, tensor):
+    import torch
+
+    if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
+        raise InputError(
+            f"{path} holds no state dict of tensors: {name!r} is {_described(tensor)}."
+        )
+    try:
+        tensor = tensor.detach()
+        if tensor.is_floating_point() and tensor.dtype != torch.float64:
+            tensor = tensor.to(torch.float32)  # NumPy has no bfloat16.
+        return tensor.numpy()
+    except (NotImplementedError, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{path}: `{name}` is no dense tensor of numbers. Received: layout "
+            f"{tensor.layout}, {tensor.dtype}, device {tensor.device}. Before saving, "
+            "make a sparse tensor dense with `.to_dense()`, and a quantized one a "
+            "tensor of floats with `.dequantize()`; a tensor of the device `meta` has "
+            "no numbers."
+        ) from error
+
+
+def _described(value):
+    is_empty = isinstance(value, dict) and not value
+    return f"an {'empty ' * is_empty}object of type {type(value).__name__}"
+
+
+def _check_size(path, size):
+    if size > _MAXIMUM_BYTES:
+        raise InputError(
+            f"The checkpoint {path} holds {size / 2**30:.0f} GiB, more than "
+            f"{_MAXIMUM_BYTES // 2**30}. Published ones hold at most 1.2 GB: take the "
+            "weights alone, without the state of an optimizer."
+        )

@@ -1,0 +1,69 @@
+"""Turns a checkpoint of the authors' PyTorch code into a `.keras` file."""
+
+import os
+import tempfile
+from pathlib import Path
+
+from deq_keras.converters import locuslab
+from training.conversion import checkpoint_file
+from training.errors import InputError
+from training.files.atomic_file import replacing
+from training.files.input_file import check_folder
+
+
+def import_checkpoint(path, out, architecture):
+    """Reads the state dict of a DEQ-Transformer or an MDEQ, saves it as a Keras model.
+
+    Args:
+        path: a `.pth`, `.pth.tar` or `.pkl` file, which needs `torch`, or the same
+            state dict as a `.npz` of arrays, which does not.
+        out: the new `.keras` file, in a folder that exists.
+        architecture: dict of arguments of `locuslab.load_deq_transformer` or
+            `locuslab.load_mdeq`.
+
+    Returns:
+        The `deq_keras.models.DEQTransformerCausalLM`, `MDEQImageClassifier` or
+        `MDEQImageSegmenter`.
+
+    Raises:
+        InputError: if the file cannot be read, does not fit the architecture, or there
+            is something at `out` or it cannot be written.
+    """
+    out = Path(out)
+    _check_new(out)
+    state_dict = checkpoint_file.read(path)
+    try:
+        model = _loaded(state_dict, dict(architecture))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{path}: {error}") from error
+    try:
+        with replacing(out) as temporary:
+            model.save(temporary)
+    except OSError as error:
+        raise InputError(f"Cannot write {out}: {error.strerror or error}.") from error
+    return model
+
+
+def _loaded(state_dict, architecture):
+    is_multiscale = any("fullstage." in name for name in state_dict)
+    load = locuslab.load_mdeq if is_multiscale else locuslab.load_deq_transformer
+    if "state_dict" in architecture:
+        raise ValueError("Unknown argument `state_dict`: the file is the state dict.")
+    return load(state_dict, **architecture)
+
+
+def _check_new(out):
+    """Tells what would only show when the model has been made."""
+    if out.suffix != ".keras" or os.path.lexists(out):
+        raise InputError(
+            f"--out must be a new file that ends in .keras. Received: {out}"
+            f"{', which exists' if os.path.lexists(out) else ''}."
+        )
+    check_folder(out.parent, "folder of --out")
+    try:
+        with tempfile.TemporaryFile(dir=out.parent):
+            pass
+    except OSError as error:
+        raise InputError(
+            f"Cannot write --out: the folder {out.parent}: {error.strerror}."
+        ) from error

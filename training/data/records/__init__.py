@@ -1,0 +1,1 @@
+"""Records of TFRecord shards, whatever is in them: read, counted, checked."""

@@ -1,0 +1,99 @@
+"""How a trained model's equilibrium is reached, and how stable it is."""
+
+import csv
+import io
+
+import numpy as np
+import tensorflow as tf
+
+import deq_keras
+from training.files.atomic_file import write_text
+
+QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
+
+
+def diagnose(layer, encode, batches, max_iter):
+    """Measures residuals against evaluations, and the spectral radius of df/dz.
+
+    Args:
+        layer: a `DEQ` layer.
+        encode: function of a batch that returns what the layer is called with.
+        batches: iterable of batches to measure on.
+        max_iter: int. Evaluations of every solve.
+
+    Returns:
+        A dict:
+        `residual_quantiles`: one dict for each evaluation 1 ... max_iter: `budget` and
+            the quantiles over samples of the smallest residual so far.
+        `evaluations`, `residual`, `converged`: means of a solve to the tolerance of the
+            layer's solver with at most `max_iter` evaluations.
+        `spectral_radius`: dict of `mean` and the quantiles over the samples for which
+            the estimate is reliable, `None` if there are none, and `converged`, the
+            share of those samples; at the best iterate of the solve without a
+            tolerance.
+    """
+
+    @tf.function(reduce_retracing=True)
+    def measure(batch):
+        inputs = encode(batch)
+        full = layer.solve(inputs, max_iter=max_iter, tol=0.0)
+        stopped = layer.solve(inputs, max_iter=max_iter)
+        linearization = layer.linearize(inputs, full.point)
+        radius = deq_keras.diagnostics.spectral_radius(linearization)
+        return {
+            "trace": tf.transpose(full.trace),  # (B, max_iter)
+            "evaluations": stopped.num_evaluations,
+            "residual": stopped.residual,
+            "converged": tf.equal(stopped.status, deq_keras.solvers.CONVERGED),
+            "radius": radius.value,
+            "radius_converged": radius.converged,
+        }
+
+    measured = [measure(batch) for batch in batches]
+    samples = {
+        name: np.concatenate([np.asarray(batch[name]) for batch in measured])
+        for name in measured[0]
+    }
+    means = ("evaluations", "residual", "converged")
+    return {
+        "residual_quantiles": _residual_quantiles(samples["trace"]),
+        **{name: float(samples[name].mean()) for name in means},
+        "spectral_radius": _radius_statistics(
+            samples["radius"], samples["radius_converged"]
+        ),
+    }
+
+
+def write_residuals(path, quantiles):
+    """Writes the `residual_quantiles` of `diagnose` as CSV."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, quantiles[0], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(quantiles)
+    write_text(path, text.getvalue())
+
+
+def _residual_quantiles(trace):
+    # A trace ends in NaN where its sample was done. `fmin` passes over NaN.
+    best = np.fmin.accumulate(trace, axis=1)  # (N, max_iter)
+    return [
+        {"budget": k + 1, **_quantiles(residuals)} for k, residuals in enumerate(best.T)
+    ]
+
+
+def _radius_statistics(radii, converged):
+    found = radii[converged]
+    numbers = {"mean": float(found.mean()), **_quantiles(found)} if found.size else {}
+    names = ("mean", *map(_name, QUANTILES))
+    return {
+        **{name: numbers.get(name) for name in names},
+        "converged": float(converged.mean()),
+    }
+
+
+def _quantiles(values):
+    return {_name(q): float(np.quantile(values, q)) for q in QUANTILES}
+
+
+def _name(quantile):
+    return f"q{100 * quantile:.0f}"

@@ -1,0 +1,31 @@
+"""A classifier cut open at its equilibrium layer."""
+
+from typing import Any, NamedTuple
+
+import keras
+
+from training.runs.phases import equilibrium_layer
+
+
+class EquilibriumParts(NamedTuple):
+    """What is before, in and after the equilibrium.
+
+    Attributes:
+        encode: model from pixels to the inputs of the layer.
+        layer: the `DEQ` layer.
+        classify: model from an equilibrium to logits.
+    """
+
+    encode: Any
+    layer: Any
+    classify: Any
+
+
+def cut(model):
+    """Returns the `EquilibriumParts` of a functional model; they share its weights."""
+    layer = equilibrium_layer(model)
+    return EquilibriumParts(
+        encode=keras.Model(model.inputs[0], layer.input, name="encode"),
+        layer=layer,
+        classify=keras.Model(layer.output, model.outputs[0], name="classify"),
+    )

@@ -1,0 +1,151 @@
+"""The table of a run, from what its folder holds. Needs no TensorFlow."""
+
+from training import registry
+from training.files import records
+
+
+def report(directory):
+    """Returns the text that compares the variants of a work directory.
+
+    Args:
+        directory: a `WorkDirectory` of an experiment, finished or not.
+    """
+    score = registry.find(directory.config.experiment).score
+    evaluations, diagnoses = measurements(directory)
+    parts = [_progress(directory, score)]
+    if evaluations:
+        parts.append(_score_table(evaluations, score))
+    if diagnoses:
+        parts.append(_diagnosis_table(diagnoses))
+    return "\n\n".join(parts)
+
+
+def measurements(directory):
+    """Returns what has been measured: dicts of variants to the rows of their
+    evaluation, and to their diagnosis."""
+    evaluations = _evaluations(directory)
+    rows = {name: result["budgets"] for name, result in evaluations.items()}
+    diagnoses = _present(
+        directory, records.DIAGNOSIS, "diagnose", records.read_diagnosis
+    )
+    return rows, diagnoses
+
+
+def _progress(directory, score):
+    total = sum(phase.epochs for phase in directory.config.phases)
+    evaluations = _evaluations(directory)
+    rows = [["", "epochs", "training time [s]", f"validation {score.name}", "weights"]]
+    for name, folder in _folders(directory).items():
+        history = _history(directory, folder)
+        seconds = sum(float(row["seconds"]) for row in history)
+        values = [row.get(f"val_{score.name}") for row in history]
+        known = [float(value) * score.scale for value in values if value]
+        last = f"{known[-1]:{score.digits}}" if known else "-"
+        weights = "-"
+        if name in evaluations:
+            weights = f"{evaluations[name]['parameters']:,}"
+        rows.append(
+            [name, f"{len(history)} / {total}", f"{seconds:.1f}", last, weights]
+        )
+    return _aligned(rows)
+
+
+def _score_table(evaluations, score):
+    budgets = sorted({row["budget"] for rows in evaluations.values() for row in rows})
+    tables = []
+    for key, label, scale, digits in (score, ("residual", "residual", 1, ".2g")):
+        table = [[f"{label} at NFE", *map(str, budgets)]]
+        for name, rows in evaluations.items():
+            values = {
+                row["budget"]: f"{scale * row[key]:{digits}}"
+                for row in rows
+                if row[key] is not None
+            }
+            table.append([name, *(values.get(budget, "-") for budget in budgets)])
+        tables += table
+    return _aligned(tables)
+
+
+def _diagnosis_table(diagnoses):
+    heading = ["", "mean NFE", "residual", "converged", "spectral radius", "(90 %)"]
+    rows = [[*heading, "radius found"]]
+    for name, diagnosis in diagnoses.items():
+        rows.append(
+            [
+                name,
+                f"{diagnosis['evaluations']:.1f}",
+                f"{diagnosis['residual']:.2g}",
+                f"{diagnosis['converged']:.0%}",
+                *_radius_cells(diagnosis["spectral_radius"]),
+            ]
+        )
+    budget = len(next(iter(diagnoses.values()))["residual_quantiles"])
+    note = f"Means of solves to the trained tolerance, at most {budget} evaluations:"
+    table = f"{note}\n{_aligned(rows)}"
+    if "~" in table:
+        table += (
+            "\n~: without the radius of some samples, or with a poor estimate of it."
+        )
+    return table
+
+
+def _radius_cells(radius):
+    """Mean, 90 % quantile, and the share of samples whose radius was found. Where that
+    is not all the numbers are marked; those of older files include all estimates."""
+    share = radius.get("converged")
+    mark = "" if share == 1 else "~"
+    numbers = (radius[name] for name in ("mean", "q90"))
+    return [
+        *("-" if number is None else f"{mark}{number:.3f}" for number in numbers),
+        "-" if share is None else f"{share:.0%}",
+    ]
+
+
+def _folders(directory):
+    return {name: directory.path / name for name in directory.config.variants}
+
+
+def _history(directory, folder):
+    file = folder / records.HISTORY
+    if not file.exists():
+        return []
+    return records.read_history(
+        file,
+        "It is written again from the checkpoint by deq-keras train CONFIG --resume "
+        f"--work-dir {directory.path}.",
+    )
+
+
+def _evaluations(directory):
+    score = registry.find(directory.config.experiment).score.name
+
+    def read(path, remedy):
+        return records.read_evaluation(path, score, remedy)
+
+    return _present(directory, records.EVALUATION, "evaluate", read)
+
+
+def _present(directory, file_name, command, read):
+    """Returns what the files of the variants hold that are there."""
+    files = {name: folder / file_name for name, folder in _folders(directory).items()}
+    return {
+        name: read(
+            file,
+            f"It is measured again by deq-keras {command} {directory.path} --variant "
+            f"{name}.",
+        )
+        for name, file in files.items()
+        if file.exists()
+    }
+
+
+def _aligned(rows):
+    """Text columns: the first to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for first, *others in rows:
+        cells = [
+            cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)
+        ]
+        lines.append("  ".join([first.ljust(widths[0]), *cells]).rstrip())
+    return "\n".join(lines)

@@ -1,0 +1,10 @@
+"""An image classifier around one equilibrium cell.
+
+The shape of Table 3 of Bai et al. (2021), "Stabilizing Equilibrium Models by Jacobian
+Regularization": accuracy at fixed budgets of function evaluations.
+"""
+
+from training.experiments.classification.schema import ClassificationConfig
+from training.registry import ACCURACY, Experiment
+
+EXPERIMENT = Experiment(ClassificationConfig, "job:ClassificationJob", ACCURACY)

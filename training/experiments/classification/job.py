@@ -1,0 +1,95 @@
+"""How an image classifier is made, compiled and fed."""
+
+import operator
+
+import keras
+
+from training.conversion.export import export
+from training.data.images import (
+    evaluation_batches,
+    load,
+    sample,
+    steps_per_epoch,
+    training_batches,
+)
+from training.evaluation.diagnose import diagnose
+from training.evaluation.equilibrium_parts import cut
+from training.experiments.classification.build import build_classifier
+from training.experiments.classification.measure import accuracy_at_budgets
+from training.runs.job import Job
+from training.runs.phases import equilibrium_layer
+
+
+class ClassificationJob(Job):
+    """One variant of an image classifier.
+
+    Args:
+        config: a `ClassificationConfig`.
+        data: the `ImageData`.
+        folder: of the run.
+    """
+
+    monitor = "val_accuracy"
+    is_better = staticmethod(operator.gt)
+
+    @staticmethod
+    def load_data(config, folder):
+        del folder
+        return load(config)
+
+    @property
+    def steps_per_epoch(self):
+        return steps_per_epoch(self.data.training, self.config.data.batch_size)
+
+    def build_model(self):
+        return build_classifier(self.config.model, self.data, self.config.precision)
+
+    def equilibrium(self, model):
+        return equilibrium_layer(model)
+
+    def compile(self, model, optimizer):
+        model.compile(
+            optimizer=optimizer,
+            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            metrics=["accuracy"],
+            jit_compile=self.config.jit_compile,
+        )
+
+    def fit_arguments(self, epochs):
+        config = self.config.data
+        return {
+            "x": training_batches(
+                self.data.training,
+                config.batch_size,
+                config.augmentation,
+                self.config.seed,
+                epochs,
+            ),
+            "validation_data": evaluation_batches(
+                self.data.validation, config.evaluation_batch_size
+            ),
+            "steps_per_epoch": self.steps_per_epoch,
+        }
+
+    def parts(self, model):
+        """Returns the `EquilibriumParts` of a model."""
+        return cut(model)
+
+    def batches(self, model, split):
+        """Returns batches of a split as the model takes them, in their order."""
+        del model
+        return evaluation_batches(split, self.config.data.evaluation_batch_size)
+
+    def evaluate(self, model, budgets):
+        batches = self.batches(model, self.data.test)
+        return accuracy_at_budgets(self.parts(model), batches, budgets)
+
+    def diagnose(self, model):
+        config = self.config.evaluation
+        parts = self.parts(model)
+        split = self.data.test.part(0, config.num_samples)
+        images = (images for images, _ in self.batches(model, split))
+        return diagnose(parts.layer, parts.encode, images, config.max_iter)
+
+    def export(self, model, path):
+        return export(model, sample(self.data.test, 8), path)

@@ -1,0 +1,105 @@
+"""The numbers that a run writes into its folder, and reads again. No TensorFlow."""
+
+import csv
+import io
+import json
+
+from training.errors import reading
+from training.files.atomic_file import write_text
+
+HISTORY = "history.csv"
+EVALUATION = "evaluation.json"
+DIAGNOSIS = "diagnosis.json"
+
+
+def write_history(path, history):
+    """Writes the history as CSV, with the columns of all phases."""
+    columns = dict.fromkeys(name for row in history for name in row)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(history)
+    write_text(path, text.getvalue())
+
+
+def read_history(path, remedy):
+    """Returns the rows of a history, dicts of strings.
+
+    Raises:
+        InputError: if the file is damaged.
+    """
+    with reading(path, remedy):
+        text = path.read_text(encoding="utf-8")
+        if not text.endswith("\n"):
+            raise ValueError("Its end is missing.")
+        rows = list(csv.DictReader(io.StringIO(text), strict=True))
+        for epoch, row in enumerate(rows, start=1):
+            if int(row["epoch"]) != epoch or None in row or None in row.values():
+                raise ValueError(f"The line of epoch {epoch} is not whole.")
+            for name, value in row.items():
+                if name != "phase" and value:
+                    float(value)
+    return rows
+
+
+def write_json(path, value):
+    """Writes plain data as JSON."""
+    write_text(path, json.dumps(value, indent=2) + "\n")
+
+
+def read_json(path, remedy):
+    """Returns what a JSON file holds.
+
+    Raises:
+        InputError: if it is no JSON.
+    """
+    with reading(path, remedy):
+        return json.loads(path.read_text(encoding="utf-8"))
+
+
+def read_evaluation(path, score, remedy):
+    """Returns the evaluation of a variant: `parameters`, and `budgets`, a list of one
+    dict for each budget.
+
+    Args:
+        path: the file.
+        score: str. The key of the score in these dicts.
+        remedy: str. What to do if it is damaged, a sentence.
+
+    Raises:
+        InputError: if the file is damaged.
+    """
+    evaluation = read_json(path, remedy)
+    with reading(path, remedy):
+        _check_numbers([evaluation], "parameters")
+        _check_numbers(evaluation["budgets"], "budget", score)
+        residuals = [
+            row for row in evaluation["budgets"] if row["residual"] is not None
+        ]
+        _check_numbers(residuals, "residual")
+    return evaluation
+
+
+def read_diagnosis(path, remedy):
+    """Returns the diagnosis of a variant, as `training.evaluation.diagnose` makes it.
+
+    Raises:
+        InputError: if the file is damaged.
+    """
+    diagnosis = read_json(path, remedy)
+    with reading(path, remedy):
+        _check_numbers([diagnosis], "evaluations", "residual", "converged")
+        radius = diagnosis["spectral_radius"]
+        if radius["mean"] is not None:  # It may have been found for no sample.
+            _check_numbers([radius], "mean", "q90")
+        quantiles = diagnosis["residual_quantiles"]
+        _check_numbers(quantiles, "budget", "q25", "q50", "q75")
+        quantiles[0]
+    return diagnosis
+
+
+def _check_numbers(rows, *names):
+    for row in rows:
+        for name in names:
+            if not isinstance(row[name], int | float) or isinstance(row[name], bool):
+                raise TypeError(f"`{name}` must be a number. Received: {row[name]!r}.")

@@ -1,0 +1,33 @@
+"""The `.keras` files that runs write and read."""
+
+import zipfile
+
+import keras
+
+from training.errors import reading
+from training.files.atomic_file import replacing
+
+
+def save(model, path):
+    """Saves a `.keras` file atomically."""
+    with replacing(path) as temporary:
+        model.save(temporary)
+
+
+def load(path, remedy):
+    """Returns the model of a `.keras` file, not compiled.
+
+    Args:
+        path: `pathlib.Path` of the file.
+        remedy: str. What to do if it is damaged, a sentence.
+
+    Raises:
+        InputError: if the file cannot be read; it says what to do.
+    """
+    with reading(path, remedy):
+        with zipfile.ZipFile(path) as archive:
+            # Keras reads a damaged part as far as it goes.
+            damaged = archive.testzip()
+        if damaged is not None:
+            raise zipfile.BadZipFile(f"The checksum of its part {damaged} is wrong.")
+        return keras.models.load_model(path, compile=False)

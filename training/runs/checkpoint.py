@@ -1,0 +1,168 @@
+"""The complete state of a training run in one file, and the one before it."""
+
+import json
+import os
+import sys
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+
+from training.files.atomic_file import replacing
+from training.errors import InputError, reading
+
+CURRENT = "checkpoint.npz"
+PREVIOUS = "checkpoint.previous.npz"
+DAMAGED = "checkpoint.damaged.npz"
+
+
+class State(NamedTuple):
+    """What a checkpoint holds.
+
+    Attributes:
+        names: list of the paths of the variables.
+        arrays: list of their values.
+        history: list of one dict for each epoch that is done.
+    """
+
+    names: list
+    arrays: list
+    history: Any
+
+
+def save(folder, model, history):
+    """Saves all variables of a compiled model, its optimizer's, and the history.
+
+    Weights, optimizer moments and step, normalisation statistics and the states of
+    random generators are all variables. The checkpoint before is kept, so that there
+    is a complete one at every moment.
+
+    Args:
+        folder: `pathlib.Path` of the run.
+        model: a compiled `keras.Model`.
+        history: list of one dict for each epoch that is done.
+    """
+    variables = _variables(model, model.optimizer)
+    arrays = {f"{i}": variable.numpy() for i, variable in enumerate(variables)}
+    arrays["names"] = np.array([variable.path for variable in variables])
+    arrays["history"] = np.array(json.dumps(history))
+    current = folder / CURRENT
+    with replacing(current) as temporary:
+        np.savez(temporary, **arrays)
+        if current.exists():
+            os.replace(current, folder / PREVIOUS)
+
+
+def restore(folder, model, optimizer):
+    """Gives a model and its optimizer the state of the newest checkpoint that is whole.
+
+    One that is damaged is put aside, and the one before takes its place.
+
+    Args:
+        folder: `pathlib.Path` of the run.
+        model: a built `keras.Model`.
+        optimizer: its optimizer.
+
+    Returns:
+        The history: a list of one dict for each epoch that is done; empty, and nothing
+        restored, if there is no checkpoint.
+
+    Raises:
+        InputError: if there are checkpoints, but none of this model that is whole.
+            Nothing is restored then.
+    """
+    variables = _variables(model, optimizer)
+    current, previous = folder / CURRENT, folder / PREVIOUS
+    files = [file for file in (current, previous) if file.exists()]
+    if not files:
+        return []
+    try:
+        state = _read(files[0], variables)
+    except InputError as error:
+        if len(files) < 2:
+            raise
+        state = _state_before(previous, variables, error)
+        os.replace(current, folder / DAMAGED)
+        os.replace(previous, current)
+        print(
+            f"{error}\nGoing on with the checkpoint before, after epoch "
+            f"{len(state.history)}; the other is kept as {DAMAGED}.",
+            file=sys.stderr,
+            flush=True,
+        )
+    for variable, array in zip(variables, state.arrays, strict=True):
+        variable.assign(array)
+    return state.history
+
+
+def read_history(folder):
+    """Returns the history of the newest checkpoint that is whole: one dict for each
+    epoch that is done. Without such a checkpoint it is empty."""
+    for name in (CURRENT, PREVIOUS):
+        try:
+            return _read(folder / name).history
+        except InputError:
+            continue
+    return []
+
+
+def not_finite(variables):
+    """Returns the names of the variables whose values are not all finite."""
+    return [
+        variable.path
+        for variable in variables
+        if not np.all(np.isfinite(variable.numpy()))
+    ]
+
+
+def _state_before(file, variables, error):
+    try:
+        return _read(file, variables)
+    except InputError:
+        raise error from None
+
+
+def _read(file, variables=None):
+    """Returns the `State` of a file, whole and, if given, of these variables."""
+    remedy = (
+        f"Put back a copy of the checkpoint, or remove the folder {file.parent}: with "
+        "--resume its training then begins anew."
+    )
+    with reading(file, remedy):
+        # NumPy does not close a damaged file that it has opened.
+        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as content:
+            names = content["names"].tolist()
+            arrays = [content[f"{i}"] for i in range(len(names))]
+            history = json.loads(content["history"].item())
+        if [row["epoch"] for row in history] != list(range(1, len(history) + 1)):
+            raise ValueError("The epochs of its history do not count from 1.")
+        state = State(names, arrays, history)
+        if variables is not None:
+            _check(state, variables, file)
+    return state
+
+
+def _check(state, variables, file):
+    if state.names != [variable.path for variable in variables]:
+        raise InputError(
+            f"{file} is a checkpoint of another model: the names of its variables "
+            "differ. Was the code changed since the run began?"
+        )
+    for variable, array in zip(variables, state.arrays, strict=True):
+        expected = (
+            tuple(variable.shape),
+            keras.backend.standardize_dtype(variable.dtype),
+        )
+        if (array.shape, array.dtype.name) != expected:
+            raise ValueError(
+                f"{variable.path} must have shape and dtype {expected}. "
+                f"Received: {(array.shape, array.dtype.name)}."
+            )
+        if variable.trainable and not np.all(np.isfinite(array)):
+            raise ValueError(f"The values of {variable.path} are not all finite.")
+
+
+def _variables(model, optimizer):
+    if not optimizer.built:
+        optimizer.build(model.trainable_variables)
+    return [*model.variables, *optimizer.variables]

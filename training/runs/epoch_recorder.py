@@ -1,0 +1,78 @@
+"""Puts every finished epoch on disk."""
+
+import math
+import time
+
+import keras
+
+from training.runs import checkpoint
+from training.files import records
+from training.files import saved_model
+
+
+class EpochRecorder(keras.callbacks.Callback):
+    """Saves history, best model and checkpoint at the end of every epoch.
+
+    The checkpoint comes last: whatever is interrupted before it is done again on
+    resuming, with the same result.
+
+    Args:
+        folder: where `history.csv`, `best.keras` and the checkpoints go.
+        history: list of one dict for each epoch that is done; grows.
+        phase: str. The name of the current phase, a column of the history.
+        monitor: str. The entry of the logs that tells the best epoch.
+        is_better: function of two values of it.
+    """
+
+    def __init__(self, folder, history, phase, monitor, is_better):
+        super().__init__()
+        self.folder = folder
+        self.history = history
+        self.phase = phase
+        self.monitor = monitor
+        self.is_better = is_better
+        self._start = None
+        self._seconds = None
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._start = time.perf_counter()
+        self._seconds = None
+
+    def on_train_batch_end(self, batch, logs=None):
+        # After the last batch come validation and the other callbacks.
+        self._seconds = time.perf_counter() - self._start
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs = {name: float(value) for name, value in logs.items()}
+        self._check_finite(epoch, logs["loss"])
+        row = {
+            "epoch": epoch + 1,
+            "phase": self.phase,
+            "seconds": self._seconds,
+            **logs,
+        }
+        is_best = self._is_best(row)
+        self.history.append(row)
+        if is_best:
+            saved_model.save(self.model, self.folder / "best.keras")
+        records.write_history(self.folder / records.HISTORY, self.history)
+        checkpoint.save(self.folder, self.model, self.history)
+
+    def _check_finite(self, epoch, loss):
+        trouble = None if math.isfinite(loss) else f"The loss is {loss}"
+        broken = checkpoint.not_finite(self.model.trainable_variables)
+        if broken and trouble is None:
+            trouble = f"The weights {', '.join(broken)} are not finite"
+        if trouble is not None:
+            raise FloatingPointError(
+                f"{trouble} in epoch {epoch + 1}. The checkpoint of the epoch before "
+                "is kept. A lower optimizer.learning_rate, optimizer.clip_norm or a "
+                "regularizer may help."
+            )
+
+    def _is_best(self, row):
+        value = row.get(self.monitor, math.nan)
+        earlier = [other.get(self.monitor, math.nan) for other in self.history]
+        return not math.isnan(value) and all(
+            math.isnan(other) or self.is_better(value, other) for other in earlier
+        )

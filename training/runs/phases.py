@@ -1,0 +1,119 @@
+"""Phases of a run: epochs with a solver, a gradient and a regulariser of their own."""
+
+import dataclasses
+import itertools
+from typing import NamedTuple
+
+import deq_keras
+from training.runs.refusals import refusals
+from training.errors import InputError
+from training.config.fields import INHERIT, PhaseConfig
+
+PARTS = ("solver", "gradient", "regularizer")
+
+# Each makes the model anew.
+_MOST_RISES = 1000
+
+
+class PhaseSpan(NamedTuple):
+    """A phase, or a part of one, and the epochs that it lasts.
+
+    Attributes:
+        phase: the `PhaseConfig`, nothing inherited any more.
+        path: str. Where it stands in the config, for messages.
+        epochs: `range` of epochs, counted from the start of the run.
+    """
+
+    phase: PhaseConfig
+    path: str
+    epochs: range
+
+
+def phase_spans(config):
+    """Returns the `PhaseSpan`s of a config, one after the other.
+
+    A phase whose regulariser rises in weight has one for each of the weights.
+
+    Raises:
+        InputError: if the weight of a regulariser rises that there is not.
+    """
+    spans, start = [], 0
+    for index, phase in enumerate(config.phases):
+        inherited = {
+            part: getattr(config.model, part)
+            for part in PARTS
+            if getattr(phase, part) == INHERIT
+        }
+        stop = start + phase.epochs
+        phase = dataclasses.replace(phase, **inherited)
+        spans += _spans_of_weights(
+            PhaseSpan(phase, f"phases.{index}", range(start, stop))
+        )
+        start = stop
+    return spans
+
+
+def _spans_of_weights(span):
+    """Cuts a span where the weight of its regulariser rises."""
+    increment = span.phase.regularizer_weight_increment
+    if increment is None:
+        return [span]
+    first, every = span.epochs.start, increment.every_epochs
+    rises = range((first // every + 1) * every, span.epochs.stop, every)
+    if len(rises) > _MOST_RISES:
+        raise InputError(
+            f"`{span.path}.regularizer_weight_increment.every_epochs` must be larger, so "
+            f"that the weight rises at most {_MOST_RISES} times. Received: "
+            f"every_epochs={every}, and {len(span.epochs)} epochs."
+        )
+    bounds = [first, *rises, span.epochs.stop]
+    return [
+        PhaseSpan(_heavier(span, i * increment.amount), span.path, range(*epochs))
+        for i, epochs in enumerate(itertools.pairwise(bounds))
+    ]
+
+
+def _heavier(span, amount):
+    """Returns the phase of a span with more weight of its regulariser."""
+    regularizer = _regularizer(span)
+    config = {
+        "class_name": type(regularizer).__name__,
+        **regularizer.get_config(),
+        "weight": regularizer.weight + amount,
+    }
+    return dataclasses.replace(span.phase, regularizer=config)
+
+
+def _regularizer(span):
+    config = span.phase.regularizer
+    if config is None:
+        raise InputError(
+            f"`{span.path}.regularizer_weight_increment` needs a regulariser whose weight "
+            "rises. Set the phase's regularizer, or the increment to null. "
+            "Received: regularizer=None."
+        )
+    with refusals(f"{span.path}.regularizer"):
+        return deq_keras.regularizers.get(config)
+
+
+def set_parts(layer, config, path):
+    """Sets solver, gradient and regulariser of a DEQ layer from a config that has them.
+
+    Raises:
+        InputError: if one of them refuses its arguments. The message names `path`.
+    """
+    for part in PARTS:
+        with refusals(f"{path}.{part}"):
+            setattr(layer, part, getattr(config, part))
+
+
+def equilibrium_layer(model):
+    """Returns the one `DEQ` layer of a model."""
+    layers = [
+        layer for layer in model.layers if isinstance(layer, deq_keras.layers.DEQ)
+    ]
+    if len(layers) != 1:
+        raise InputError(
+            f"The model must have exactly one DEQ layer. Received: {len(layers)}."
+        )
+    return layers[0]

@@ -1,0 +1,141 @@
+"""Trains a model through its phases, from the start or from a checkpoint."""
+
+import sys
+
+import keras
+
+from training.runs import checkpoint
+from training.files import records
+from training.files import saved_model
+from training.runs.refusals import refusals
+from training.data.records import damage
+from training.runs.epoch_recorder import EpochRecorder
+from training.errors import InputError
+from training.runs.phases import set_parts
+from training.runs.progress import EpochLine, ShortBar
+from training.files.tensorflow_files import writing
+
+MODEL = "model.keras"
+EVENTS = "tensorboard"
+REMEDY = (
+    "Remove it and continue the run with --resume, which makes it again: from the "
+    "checkpoint, and without one by training."
+)
+
+
+def check(job):
+    """Raises `InputError` if a part of the model or of a phase cannot be made."""
+    with refusals("config"):
+        model, _, spans = _made(job)
+        for span in spans:
+            _set_parts(job, model, span)
+        job.fit_arguments(spans[0].epochs)
+
+
+def train(job, folder):
+    """Returns a trained model and its history; everything is also saved in `folder`.
+
+    A run that is already finished is only loaded. One that was interrupted goes on
+    after the last epoch that was finished, in the phase in which that epoch was, and
+    ends like one that was not.
+
+    Args:
+        job: the `Job`.
+        folder: `pathlib.Path` of an existing folder.
+
+    Returns:
+        The `keras.Model` after the last epoch, as it was saved, and the history: a list
+        of one dict for each epoch.
+
+    Raises:
+        InputError: if what an earlier process has saved cannot be used.
+    """
+    finished = folder / MODEL
+    if finished.exists():
+        history = checkpoint.read_history(folder)
+        _rewrite_table(folder, history)
+    else:
+        history = _trained(job, folder)
+    return saved_model.load(finished, REMEDY), history
+
+
+def _trained(job, folder):
+    """Trains from the start or from the checkpoint; saves the model."""
+    model, optimizer, spans = _made(job)
+    history = checkpoint.restore(folder, model, optimizer)
+    num_epochs = spans[-1].epochs.stop
+    if len(history) > num_epochs:
+        raise InputError(
+            f"The checkpoint in {folder} is after epoch {len(history)}, but the phases "
+            f"of the config have {num_epochs} epochs together."
+        )
+    _rewrite_table(folder, history)
+    # After the last epoch too: what is saved is the model in its last phase.
+    for span in [span for span in spans if span.epochs.stop > len(history)] or spans[
+        -1:
+    ]:
+        enter_phase(job, model, span, optimizer)
+        _fit(job, model, span, folder, history)
+    saved_model.save(model, folder / MODEL)
+    return history
+
+
+def _rewrite_table(folder, history):
+    """Writes the table of a history again: it may be damaged, or ahead of it."""
+    if history:
+        records.write_history(folder / records.HISTORY, history)
+
+
+def _made(job):
+    """Returns model, optimizer and phases in the state in which a run begins."""
+    # Resets the names of variables too, by which a checkpoint is checked.
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(job.config.seed)
+    return job.build()
+
+
+def enter_phase(job, model, span, optimizer):
+    """Gives the model the parts of a phase and compiles it.
+
+    The optimizer goes on where it is: its moments and its step stay.
+    """
+    _set_parts(job, model, span)
+    job.compile(model, optimizer)
+
+
+def _set_parts(job, model, span):
+    layer = job.equilibrium(model)
+    if layer is not None:
+        set_parts(layer, span.phase, span.path)
+
+
+def _fit(job, model, span, folder, history):
+    epochs = range(max(len(history), span.epochs.start), span.epochs.stop)
+    if not epochs:
+        return
+    with damage.reported(), writing(folder / EVENTS):
+        model.fit(
+            **job.fit_arguments(epochs),
+            initial_epoch=epochs.start,
+            epochs=epochs.stop,
+            callbacks=_callbacks(job, model, span, folder, history),
+            shuffle=False,  # The data come in the order in which they are wanted.
+            verbose=1 if sys.stdout.isatty() else 0,
+        )
+
+
+def _callbacks(job, model, span, folder, history):
+    layer = job.equilibrium(model)
+    score = job.monitor.removeprefix("val_")
+    num_epochs = sum(phase.epochs for phase in job.config.phases)
+    callbacks = job.callbacks(model)
+    if job.config.tensorboard:
+        callbacks.append(keras.callbacks.TensorBoard(folder / EVENTS))
+    if sys.stdout.isatty():
+        callbacks.append(ShortBar(score))
+    callbacks.append(EpochLine(score, layer and layer.name, num_epochs))
+    # Last, so that an epoch in the checkpoint is also in the event files.
+    callbacks.append(
+        EpochRecorder(folder, history, span.phase.name, job.monitor, job.is_better)
+    )
+    return callbacks

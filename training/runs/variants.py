@@ -1,0 +1,122 @@
+"""Trains, measures and compares the variants of a config."""
+
+from training.files import records
+from training.evaluation import report
+from training.files import saved_model
+from training.files.atomic_file import write_text
+from training import registry
+from training.config.reading import variant
+from training.data.records import damage
+from training.evaluation.diagnose import write_residuals
+from training.errors import InputError
+from training.evaluation.plots import plot_residuals, plot_scores
+from training.runs.train import MODEL, REMEDY, check, train
+
+
+def run(jobs, directory):
+    """Trains, measures and compares all variants; prints and saves the report.
+
+    Nothing is written before all variants have been checked.
+
+    Args:
+        jobs: dict of names of variants to their `Job`s.
+        directory: their `WorkDirectory`. What is already finished in it is kept.
+
+    Raises:
+        InputError: if a variant cannot be made of its config.
+    """
+    # A mistake in the last variant should not wait for the training of the first.
+    for job in jobs.values():
+        check(job)
+    with directory.in_use():
+        for name, job in jobs.items():
+            _finish(job, directory.run(name), name)
+        _compare(directory)
+
+
+def make_jobs(directory):
+    """Returns the jobs of all variants, as `run` takes them.
+
+    Data are loaded once for all variants whose `data` are the same.
+    """
+    job = registry.implementation(directory.config.experiment)
+    loaded, jobs = [], {}
+    for name in directory.config.variants:
+        config, folder = variant(directory.config, name), directory.folder(name)
+        data = next((data for known, data in loaded if known == config.data), None)
+        if data is None:
+            data = job.load_data(config.data, folder)
+            loaded.append((config.data, data))
+        jobs[name] = job(config, data, folder)
+    return jobs
+
+
+def make_job(directory, name):
+    """Returns the job of one variant."""
+    job = registry.implementation(directory.config.experiment)
+    config, folder = variant(directory.config, name), directory.folder(name)
+    return job(config, job.load_data(config.data, folder), folder)
+
+
+def _finish(job, folder, name):
+    """Trains and measures a variant as far as that has not been done."""
+    print(f"{name}: training in {folder}", flush=True)
+    job.keep()
+    model, _ = train(job, folder)
+    if not (folder / records.EVALUATION).exists():
+        evaluate(job, model, folder)
+    if not (folder / records.DIAGNOSIS).exists():
+        diagnose(job, model, folder, name)
+
+
+def _compare(directory):
+    score = registry.find(directory.config.experiment).score
+    evaluations, diagnoses = report.measurements(directory)
+    plot_scores(directory.path / f"{score.name}.png", evaluations, score)
+    if diagnoses:
+        plot_residuals(directory.path / "residuals.png", diagnoses)
+    text = report.report(directory)
+    write_text(directory.path / "report.txt", text + "\n")
+    print(f"\n{text}\n\nModels, figures and tables are in {directory.path}.")
+
+
+def evaluate(job, model, folder, budgets=None):
+    """Measures and saves the score of a model at budgets; by default the config's."""
+    budgets = budgets or job.config.evaluation.budgets
+    with damage.reported():
+        rows = job.evaluate(model, budgets)
+    result = {"parameters": model.count_params(), "budgets": rows}
+    # Last: it says that the evaluation is done.
+    records.write_json(folder / records.EVALUATION, result)
+
+
+def diagnose(job, model, folder, name):
+    """Measures and saves residual curves and spectral radius, if there is a DEQ.
+
+    Returns:
+        Whether there is.
+    """
+    if job.equilibrium(model) is None:
+        return False
+    with damage.reported():
+        result = job.diagnose(model)
+    write_residuals(folder / "residuals.csv", result["residual_quantiles"])
+    plot_residuals(folder / "residuals.png", {name: result})
+    # Last: it says that the diagnosis is done.
+    records.write_json(folder / records.DIAGNOSIS, result)
+    return True
+
+
+def load_trained(directory, name):
+    """Returns the saved model of a variant.
+
+    Raises:
+        InputError: if it has not been trained to its end, or the file is damaged.
+    """
+    path = directory.folder(name) / MODEL
+    if not path.exists():
+        raise InputError(
+            f"There is no {path}. Finish the training first: deq-keras train CONFIG "
+            f"--resume --work-dir {directory.path}."
+        )
+    return saved_model.load(path, REMEDY)

@@ -1,0 +1,171 @@
+"""The folder of one run: its config and everything the run writes."""
+
+import contextlib
+import os
+from pathlib import Path
+
+from training.config import reading as configs
+from training.runs import directory_lock
+from training.files.atomic_file import is_partial, remove_partial, write_text
+from training.errors import InputError
+
+_CONFIG = "config.yaml"
+
+
+class WorkDirectory:
+    """A folder that belongs to one config and is never overwritten by another run.
+
+    Use `WorkDirectory.start`, `resume` or `open`; none of them writes anything. What
+    writes in the folder does so in `in_use`.
+
+    Attributes:
+        path: the folder.
+        config: the resolved config that it was started with.
+    """
+
+    def __init__(self, path, config, is_new=False):
+        self.path = Path(path)
+        self.config = config
+        self._is_new = is_new
+
+    @classmethod
+    def start(cls, path, config):
+        """Chooses a new or empty folder, which is made when it is first in use.
+
+        Raises:
+            InputError: if there is anything in the folder.
+        """
+        path = Path(path)
+        _check_place(path)
+        if (path / directory_lock.NAME).exists():
+            with directory_lock.only_process(path):
+                pass
+        _check_empty(path)
+        return cls(path, config, is_new=True)
+
+    @classmethod
+    def open(cls, path):
+        """Opens the folder of an earlier run.
+
+        Raises:
+            InputError: if it is not the folder of a run.
+        """
+        file = Path(path) / _CONFIG
+        if not is_run(path):
+            raise InputError(
+                f"{path} is not the work directory of a run: it holds no {_CONFIG}. "
+                "`deq-keras train` makes one."
+            )
+        try:
+            return cls(path, configs.load(file))
+        except InputError as error:
+            raise InputError(
+                f"{error}\nIt is the config of the run in {path}. Put back the one "
+                "that it was started with, or start again in another work directory."
+            ) from error
+
+    @classmethod
+    def resume(cls, path, config):
+        """Opens the folder of an earlier run of the same config, to continue it.
+
+        Raises:
+            InputError: if there is no run to continue, or its config differs; the
+                message names what differs.
+        """
+        directory = cls.open(path)
+        changes = _differences(
+            configs.to_mapping(directory.config), configs.to_mapping(config)
+        )
+        if changes:
+            lines = "\n".join(f"  {change}" for change in changes)
+            raise InputError(
+                f"The run in {path} was started with another config, and a resumed run "
+                f"must have the same one:\n{lines}\n"
+                "Choose another --work-dir for the changed config."
+            )
+        return directory
+
+    @contextlib.contextmanager
+    def in_use(self):
+        """Holds the folder for this process, to write in it.
+
+        A new one is made, with the resolved config in it. What killed processes have
+        left half-written is removed.
+
+        Raises:
+            InputError: if another process holds it, or has taken a new one meanwhile.
+        """
+        if self._is_new:
+            self.path.mkdir(parents=True, exist_ok=True)
+        with directory_lock.only_process(self.path):
+            if self._is_new:
+                self._begin()
+            remove_partial(self.path)
+            yield
+
+    def _begin(self):
+        _check_empty(self.path)  # Once more: nobody held it when it was chosen.
+        text = configs.to_yaml(self.config)
+        write_text(self.path / _CONFIG, text)
+        self._is_new = False
+
+    def folder(self, name):
+        """Returns the path of one variant's run, whether it is there or not."""
+        return self.path / name
+
+    def run(self, name):
+        """Returns the folder of one variant's run, and makes it if it is not there."""
+        folder = self.folder(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+
+def is_run(path):
+    """Whether a folder is the work directory of a run."""
+    return (Path(path) / _CONFIG).is_file()
+
+
+def _check_place(path):
+    """Says at once what would keep the folder from being made minutes later."""
+    nearest = next(
+        place for place in (path, *path.absolute().parents) if place.exists()
+    )
+    if not nearest.is_dir():
+        raise InputError(
+            f"The work directory {path} cannot be made: {nearest} is a file. Choose "
+            "another --work-dir."
+        )
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise InputError(
+            f"The work directory {path} cannot be made: {nearest} may not be written. "
+            "Choose another --work-dir."
+        )
+
+
+def _check_empty(path):
+    """What a process leaves that was killed as it began does not count."""
+    if not path.is_dir():
+        return
+    files = [file for file in path.iterdir() if not directory_lock.is_lock(file)]
+    if not all(map(is_partial, files)):
+        raise InputError(
+            f"The work directory {path} is not empty, and a run never overwrites "
+            "another. Add --resume to continue the run in it, or choose another "
+            "--work-dir."
+        )
+
+
+def _differences(old, new, path=""):
+    """Lists the dotted paths at which two nests of mappings and lists differ."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        keys = [*old, *(key for key in new if key not in old)]
+        pairs = [(key, old.get(key), new.get(key)) for key in keys]
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        pairs = [(index, *pair) for index, pair in enumerate(zip(old, new))]
+    else:
+        return [] if old == new else [f"{path}: was {old!r}, is now {new!r}"]
+    changes = []
+    for key, before, after in pairs:
+        place = f"{path}.{key}" if path else str(key)
+        changes += _differences(before, after, place)
+    return changes

@@ -1,0 +1,11 @@
+"""Does a plain `DEQ(cell)` train? Five small tasks against the explicit network.
+
+Each task is learned by the same cell as an equilibrium layer with the library's
+defaults and as its explicit weight-tied twin, a network of some layers that is
+differentiated by backpropagation.
+"""
+
+from training.registry import Study
+from training.studies.defaults.schema import DefaultsConfig
+
+EXPERIMENT = Study(DefaultsConfig, "study:run")

@@ -1,0 +1,148 @@
+"""Trains and measures the models of all tasks, seeds and variants."""
+
+import math
+
+import keras
+
+from training.config import reading as configs
+from training.errors import InputError, reading
+from training.files import records, saved_model
+from training.files.atomic_file import write_text
+from training.runs.optimizer import build_optimizer
+from training.studies.defaults import table
+from training.studies.defaults.measure import measure
+from training.studies.defaults.model import build, fit
+from training.studies.defaults.task import TASKS
+from training.studies.synthetic.table import to_csv
+
+
+def run(config, directory):
+    """Runs the study; prints and saves the table.
+
+    Writes `results.csv` and `results.json` (all runs), `summary.csv`, `summary.json`
+    and `report.txt` (by task and variant), and for each run a folder with its model,
+    history and result.
+
+    Args:
+        config: the `DefaultsConfig`.
+        directory: its `WorkDirectory`. Runs that are already finished in it are kept.
+
+    Raises:
+        InputError: if a part of the config cannot be used.
+    """
+    _check(config)
+    with directory.in_use():
+        _run(config, directory)
+
+
+def _run(config, directory):
+    results = []
+    for index in range(len(config.tasks)):
+        for seed in config.seeds:
+            for variant in config.variants:
+                result = _finished_run(config, directory, index, variant, seed)
+                results.append(result)
+                print(_line(result), flush=True)
+    _write_tables(config, directory.path, results)
+    print(f"\nModels and tables are in {directory.path}.")
+
+
+def _check(config):
+    names = [task.name for task in config.tasks]
+    if len(set(names)) < len(names):
+        raise InputError(
+            f"`tasks` must have different names. Received: {', '.join(names)}."
+        )
+    if config.reference not in config.variants:
+        raise InputError(
+            f"`reference` must be one of the variants, {', '.join(config.variants)}. "
+            f"Received: reference={config.reference!r}."
+        )
+    for variant in config.variants:
+        _check_models(configs.variant(config, variant))
+
+
+def _check_models(config):
+    """Makes the model of every task once: nothing is written before that."""
+    seed = config.seeds[0]
+    for task in config.tasks:
+        inputs = TASKS[task.name].draw(task, seed)[0].inputs
+        build(config.equilibrium, task, inputs.shape[1:], seed)
+        num_steps = math.ceil(len(inputs) / task.batch_size)
+        build_optimizer(task.optimizer, task.epochs, num_steps, "float32")
+
+
+def _finished_run(config, directory, index, variant, seed):
+    """Returns the result of a run, from its folder if it is already there."""
+    task_name = config.tasks[index].name
+    folder = directory.run(f"{task_name}-{variant}-seed-{seed}")
+    file = folder / "result.json"
+    if file.is_file():
+        return _read(file)
+    # Dozens of models would otherwise pile up in Keras' global state.
+    keras.utils.clear_session()
+    changed = configs.variant(config, variant)
+    task_config, task = changed.tasks[index], TASKS[task_name]
+    training, testing = task.draw(task_config, seed)
+    model = build(changed.equilibrium, task_config, training.inputs.shape[1:], seed)
+    history, seconds = fit(model, task_config, training)
+    records.write_history(folder / "history.csv", history)
+    saved_model.save(model, folder / "model.keras")
+    loss = history[-1]["loss"]
+    result = {
+        "task": task_name,
+        "variant": variant,
+        "seed": seed,
+        "loss": loss if math.isfinite(loss) else None,
+        "seconds": seconds,
+        **measure(model, task.score, testing, changed.measurement),
+    }
+    # Last: it says that the run is finished.
+    records.write_json(file, result)
+    return result
+
+
+def _read(file):
+    remedy = f"Remove {file.parent} and add --resume."
+    result = records.read_json(file, remedy)
+    with reading(file, remedy):
+        _line(result)  # Cannot be written of something else.
+    return result
+
+
+def _write_tables(config, path, results):
+    summaries = table.summarize(results, config.reference)
+    records.write_json(path / "results.json", results)
+    records.write_json(path / "summary.json", summaries)
+    write_text(path / "results.csv", to_csv(results))
+    write_text(path / "summary.csv", to_csv(summaries))
+    text = (
+        "Mean +- standard deviation over seeds, without failed runs. The score is "
+        "test accuracy,\nfor regression R^2, in %, at the budget that was trained and "
+        "at a longer one; residual and\nNFE are those of the trained budget; the "
+        "radius is of the share of samples, `found`, for which\nit converged. The twin "
+        f"is the variant `{config.reference}`.\n\n"
+        f"{table.render(summaries, config.measurement.long_budget)}"
+    )
+    write_text(path / "report.txt", text + "\n")
+    print(f"\n{text}")
+
+
+def _line(result):
+    name = f"{result['task']}, seed {result['seed']}, {result['variant']}"
+    if table.has_failed(result):
+        return f"{name}: failed, not all numbers are finite"
+    return (
+        f"{name}: score {result['score']:.2f}, {result['long_score']:.2f} with the "
+        f"long budget, residual {result['residual']:.4f}, spectral radius "
+        f"{_radius(result)}, NFE {result['evaluations']:.1f} "
+        f"({result['seconds']:.0f} s)"
+    )
+
+
+def _radius(result):
+    if result["spectral_radius"] is None:
+        return "not found"
+    share = result["spectral_radius_converged"]
+    mark = "" if share == 1 else f" (found for {share:.0%})"
+    return f"{result['spectral_radius']:.3f}{mark}"

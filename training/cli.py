@@ -7,11 +7,11 @@ import shlex
 import sys
 from pathlib import Path
 
-from training import registry
-from training.config import reading as configs
-from training.errors import InputError, describe
-from training.evaluation.report import report
-from training.runs.work_directory import WorkDirectory, is_run
+from . import registry
+from .config import reading as configs
+from .errors import InputError, describe
+from .evaluation.report import report
+from .runs.work_directory import WorkDirectory, is_run
 
 BENCHMARKS = ("input_pipeline", "language_model", "mdeq", "solvers")
 
@@ -59,7 +59,7 @@ def _train(arguments):
     directory = enter(_work_directory(arguments), config)
     if isinstance(registry.find(config.experiment), registry.Study):
         return registry.implementation(config.experiment)(config, directory)
-    from training.runs import variants
+    from .runs import variants
 
     return variants.run(variants.make_jobs(directory), directory)
 
@@ -67,7 +67,7 @@ def _train(arguments):
 def _evaluate(arguments):
     directory, names = _selected(arguments)
     budgets = _checked_budgets(directory.config, arguments.budgets)
-    from training.runs import variants
+    from .runs import variants
 
     with directory.in_use():
         for name in names:
@@ -89,7 +89,7 @@ def _checked_budgets(config, budgets):
 
 def _diagnose(arguments):
     directory, names = _selected(arguments)
-    from training.runs import variants
+    from .runs import variants
 
     with directory.in_use():
         for name in names:
@@ -107,7 +107,7 @@ def _export(arguments):
     if len(names) > 1:
         raise InputError(f"Choose one --variant of {', '.join(names)}.")
     job, model = _trained(directory, names[0])
-    from training.data.records import damage
+    from .data.records import damage
 
     with damage.reported():
         difference = job.export(model, arguments.out)
@@ -119,7 +119,7 @@ def _export(arguments):
 
 def _trained(directory, name):
     """Returns the job and the trained model of a variant."""
-    from training.runs import variants
+    from .runs import variants
 
     # First, since it imports the classes that the saved model is made of.
     registry.implementation(directory.config.experiment)
@@ -129,14 +129,14 @@ def _trained(directory, name):
 
 def _import_checkpoint(arguments):
     architecture = dict(configs.parse_override(text) for text in arguments.overrides)
-    from training.conversion.import_checkpoint import import_checkpoint
+    from .conversion.import_checkpoint import import_checkpoint
 
     model = import_checkpoint(arguments.checkpoint, arguments.out, architecture)
     print(f"Wrote {arguments.out}: {model.count_params():,} parameters.")
 
 
 def _benchmark(arguments):
-    module = importlib.import_module(f"training.benchmarks.{arguments.name}")
+    module = importlib.import_module(f".benchmarks.{arguments.name}", __package__)
     return module.main(arguments.arguments)
 
 

@@ -12,8 +12,8 @@ import importlib
 import pkgutil
 from typing import NamedTuple
 
-from training import experiments, studies
-from training.errors import InputError
+from . import experiments, studies
+from .errors import InputError
 
 
 class Score(NamedTuple):

@@ -10,11 +10,11 @@ import time
 
 import numpy as np
 
-from training.benchmarks import environment
-from training.benchmarks.processor_usage import ProcessorUsage
-from training.config import reading as configs
-from training.errors import InputError
-from training.experiments.classification.schema import DataConfig
+from ..config import reading as configs
+from ..errors import InputError
+from ..experiments.classification.schema import DataConfig
+from . import environment
+from .processor_usage import ProcessorUsage
 
 _ROUNDS = 10
 
@@ -35,7 +35,7 @@ def main(argv=None):
             "The benchmark `input_pipeline` is for experiments that classify images. "
             f"Received: experiment={config.experiment!r}."
         )
-    from training.data.records import damage
+    from ..data.records import damage
 
     with damage.reported():
         measured = measure(config, arguments.batches)
@@ -65,7 +65,7 @@ def measure(config, num_batches):
         that other processes used meanwhile, or `None` where that is unknown.
     """
     # Imports TensorFlow.
-    from training.data import images as datasets
+    from ..data import images as datasets
 
     images = datasets.load(config.data)
     per_round = -(-num_batches // _ROUNDS)

@@ -1,12 +1,12 @@
 """All measurements of this library on one workload."""
 
-from training.benchmarks import workloads
-from training.benchmarks.compiled_cell import CompiledCell
-from training.benchmarks.memory import peak_memory
-from training.benchmarks.precision import precision_cost
-from training.benchmarks.solving import PLAIN_LOOP, SOLVERS, solve_cost
-from training.benchmarks.timing import compare, measure
-from training.benchmarks.training_step import UNROLLED, step_cost
+from . import workloads
+from .compiled_cell import CompiledCell
+from .memory import peak_memory
+from .precision import precision_cost
+from .solving import PLAIN_LOOP, SOLVERS, solve_cost
+from .timing import compare, measure
+from .training_step import UNROLLED, step_cost
 
 # A tiny state leaves nothing to gain from half the bytes.
 _PRECISION_WORKLOADS = ("transformer_layer", "conv_block")

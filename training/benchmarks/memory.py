@@ -1,6 +1,6 @@
 """Peak memory of a training step, each in a fresh process."""
 
-from training.benchmarks import fresh_process, resident_memory
+from . import fresh_process, resident_memory
 
 
 def peak_memory(workload, name, num_evaluations, repeats=5, **build_arguments):
@@ -31,8 +31,8 @@ def peak_memory(workload, name, num_evaluations, repeats=5, **build_arguments):
 
 
 def _measure(workload, name, num_evaluations, repeats, build_arguments):
-    from training.benchmarks import workloads
-    from training.benchmarks.training_step import TrainingStep
+    from . import workloads
+    from .training_step import TrainingStep
 
     built = workloads.build(workload, **build_arguments)
     step = TrainingStep(built, name, num_evaluations)

@@ -5,8 +5,8 @@ import json
 import sys
 from pathlib import Path
 
-from training.benchmarks import environment, fresh_process
-from training.benchmarks.timing import QUICK, Effort
+from . import environment, fresh_process
+from .timing import QUICK, Effort
 
 
 class PartsCommand:

@@ -3,7 +3,7 @@
 import json
 import subprocess
 
-from training.benchmarks import fresh_process, resident_memory
+from . import fresh_process, resident_memory
 
 NAME = "torchdeq"
 _MODULE = "training.benchmarks.torchdeq_peer"

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from training.benchmarks.timing import QUICK, Effort
+from .timing import QUICK, Effort
 
 
 class Plan(NamedTuple):

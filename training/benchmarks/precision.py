@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from training.benchmarks import workloads
-from training.benchmarks.timing import Ratio, compare
-from training.benchmarks.training_step import TrainingStep
+from . import workloads
+from .timing import Ratio, compare
+from .training_step import TrainingStep
 
 
 class PrecisionCost(NamedTuple):

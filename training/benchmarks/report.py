@@ -1,6 +1,6 @@
 """The results as tables to read."""
 
-from training.benchmarks import bounds
+from . import bounds
 
 _LIBRARIES = ("deq_keras", "torchdeq")
 _DISTURBED = "*"

@@ -11,7 +11,7 @@ import json
 import sys
 from pathlib import Path
 
-from training.benchmarks import (
+from . import (
     arrays,
     environment,
     fresh_process,
@@ -19,7 +19,7 @@ from training.benchmarks import (
     report,
     resident_memory,
 )
-from training.benchmarks import plan as plans
+from . import plan as plans
 
 
 def main(argv=None):
@@ -74,7 +74,7 @@ def run(plan, workloads, peer_python=None, log=None):
 
 
 def _measure_library(plan, workloads, left_out, log):
-    from training.benchmarks import library  # imports TensorFlow
+    from . import library  # imports TensorFlow
 
     results = {}
     for name in workloads:

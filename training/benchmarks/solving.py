@@ -6,7 +6,8 @@ import numpy as np
 import tensorflow as tf
 
 import deq_keras
-from training.benchmarks.timing import Ratio, compare
+
+from .timing import Ratio, compare
 
 PLAIN_LOOP = "plain_loop"
 SOLVERS = ("fixed_point_iteration", "anderson", "broyden")

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from training.benchmarks.processor_usage import ProcessorUsage, wait_until_quiet
+from .processor_usage import ProcessorUsage, wait_until_quiet
 
 
 class Effort(NamedTuple):

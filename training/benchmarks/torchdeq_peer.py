@@ -4,8 +4,8 @@ import numpy as np
 import torch
 import torchdeq
 
-from training.benchmarks import fresh_process, resident_memory, torchdeq_workloads
-from training.benchmarks.timing import Effort, compare, measure
+from . import fresh_process, resident_memory, torchdeq_workloads
+from .timing import Effort, compare, measure
 
 PLAIN_LOOP = "plain_loop"
 UNROLLED = "unrolled"

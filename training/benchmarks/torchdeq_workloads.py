@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional
 
-from training.benchmarks.arrays import arrays
+from .arrays import arrays
 
 _NUM_HEADS = 8
 _GROUPS = 8

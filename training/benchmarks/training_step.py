@@ -5,8 +5,9 @@ import tensorflow as tf
 from keras import tree
 
 import deq_keras
-from training.benchmarks.solving import exact_solver
-from training.benchmarks.timing import compare
+
+from .solving import exact_solver
+from .timing import compare
 
 UNROLLED = "unrolled"
 

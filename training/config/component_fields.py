@@ -6,7 +6,7 @@ max_iter: 12}`. See `training.config.component_validation` for what is checked o
 
 from dataclasses import field
 
-from training.config.bounds import BUDGET, FILTERS, TERMS, WINDOW
+from .bounds import BUDGET, FILTERS, TERMS, WINDOW
 
 SOLVERS = ("fixed_point_iteration", "anderson", "broyden")
 GRADIENTS = ("implicit", "neumann", "phantom", "unrolled")

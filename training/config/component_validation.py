@@ -10,9 +10,9 @@ Names, and the form and size of arguments, in the light of a field's metadata:
 What else its arguments must be, the object itself checks when it is made.
 """
 
-from training.config.refusal import closest, fail, join, received, shortened
-from training.config.scalar_validation import check_size
-from training.errors import InputError
+from ..errors import InputError
+from .refusal import closest, fail, join, received, shortened
+from .scalar_validation import check_size
 
 
 def checked_component(value, metadata, path):

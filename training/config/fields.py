@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from training.config.bounds import BATCH, BUDGET, EPOCHS, NAME, SEED
-from training.config.component_fields import (
+from .bounds import BATCH, BUDGET, EPOCHS, NAME, SEED
+from .component_fields import (
     gradient_field,
     regularizer_field,
     solver_field,

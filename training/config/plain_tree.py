@@ -9,8 +9,8 @@ import itertools
 import math
 import unicodedata
 
-from training.config.refusal import fail, join, place, shortened
-from training.errors import InputError
+from ..errors import InputError
+from .refusal import fail, join, place, shortened
 
 MAX_DEPTH = 32
 MAX_VALUES = 10_000

@@ -5,9 +5,9 @@ import re
 import yaml
 from yaml.constructor import ConstructorError
 
-from training.config.plain_tree import MAX_DEPTH, MAX_TEXT, MAX_VALUES, plain
-from training.config.refusal import shortened
-from training.errors import InputError
+from ..errors import InputError
+from .plain_tree import MAX_DEPTH, MAX_TEXT, MAX_VALUES, plain
+from .refusal import shortened
 
 _PREFIX = "tag:yaml.org,2002:"
 _KINDS = ("null", "bool", "int", "float", "str", "seq", "map")

@@ -3,12 +3,12 @@
 import copy
 import dataclasses
 
-from training import registry
-from training.config import plain_yaml
-from training.config.plain_tree import MAX_KEY, plain
-from training.config.refusal import closest, received, shortened
-from training.config.validation import from_mapping
-from training.errors import InputError
+from .. import registry
+from ..errors import InputError
+from . import plain_yaml
+from .plain_tree import MAX_KEY, plain
+from .refusal import closest, received, shortened
+from .validation import from_mapping
 
 # Far above every config, and soon read.
 _MAX_BYTES = 2**18

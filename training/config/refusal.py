@@ -6,7 +6,7 @@ Values and paths are cut to a length that a terminal holds.
 import difflib
 import reprlib
 
-from training.errors import InputError
+from ..errors import InputError
 
 _LONGEST_PATH = 200
 _LONGEST_INTEGER = 10**30

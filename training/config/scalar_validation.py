@@ -2,8 +2,8 @@
 
 import re
 
-from training.config.plain_tree import MAX_TEXT
-from training.config.refusal import closest, fail
+from .plain_tree import MAX_TEXT
+from .refusal import closest, fail
 
 # Behind a config, integers become int32 tensors, and numbers float32 ones that are
 # squared and multiplied.

@@ -14,10 +14,10 @@ import functools
 import types
 import typing
 
-from training.config.component_validation import checked_component
-from training.config.refusal import closest, fail, join, place
-from training.config.scalar_validation import check_name, checked_choice, checked_scalar
-from training.errors import InputError
+from ..errors import InputError
+from .component_validation import checked_component
+from .refusal import closest, fail, join, place
+from .scalar_validation import check_name, checked_choice, checked_scalar
 
 # What an element is made of multiplies: each is a model, a graph or a file.
 _MAX_ITEMS = 256

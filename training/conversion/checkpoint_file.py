@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from training.errors import InputError
-from training.files.input_file import check_file
+from ..errors import InputError
+from ..files.input_file import check_file
 
 # The largest published checkpoint holds 1.2 GB.
 _MAXIMUM_BYTES = 8 * 2**30

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from training.errors import InputError
-from training.files.atomic_file import replacing
-from training.files.tensorflow_files import writing
+from ..errors import InputError
+from ..files.atomic_file import replacing
+from ..files.tensorflow_files import writing
 
 
 def export(model, inputs, path):

@@ -5,10 +5,11 @@ import tempfile
 from pathlib import Path
 
 from deq_keras.converters import locuslab
-from training.conversion import checkpoint_file
-from training.errors import InputError
-from training.files.atomic_file import replacing
-from training.files.input_file import check_folder
+
+from ..errors import InputError
+from ..files.atomic_file import replacing
+from ..files.input_file import check_folder
+from . import checkpoint_file
 
 
 def import_checkpoint(path, out, architecture):

@@ -7,7 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 import deq_keras
-from training.files.atomic_file import write_text
+
+from ..files.atomic_file import write_text
 
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 

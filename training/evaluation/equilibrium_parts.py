@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import keras
 
-from training.runs.phases import equilibrium_layer
+from ..runs.phases import equilibrium_layer
 
 
 class EquilibriumParts(NamedTuple):

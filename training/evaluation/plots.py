@@ -6,7 +6,7 @@ matplotlib.use("Agg")
 
 from matplotlib import pyplot  # noqa: E402
 
-from training.files.atomic_file import replacing  # noqa: E402
+from ..files.atomic_file import replacing  # noqa: E402
 
 
 def plot_scores(path, evaluations, score):

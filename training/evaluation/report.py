@@ -1,7 +1,7 @@
 """The table of a run, from what its folder holds. Needs no TensorFlow."""
 
-from training import registry
-from training.files import records
+from .. import registry
+from ..files import records
 
 
 def report(directory):

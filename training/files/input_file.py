@@ -3,7 +3,7 @@
 import os
 import stat
 
-from training.errors import InputError
+from ..errors import InputError
 
 
 def check_file(path, kind="file"):

@@ -4,8 +4,8 @@ import csv
 import io
 import json
 
-from training.errors import reading
-from training.files.atomic_file import write_text
+from ..errors import reading
+from .atomic_file import write_text
 
 HISTORY = "history.csv"
 EVALUATION = "evaluation.json"

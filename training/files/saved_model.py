@@ -4,8 +4,8 @@ import zipfile
 
 import keras
 
-from training.errors import reading
-from training.files.atomic_file import replacing
+from ..errors import reading
+from .atomic_file import replacing
 
 
 def save(model, path):

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from training.files.atomic_file import replacing
-from training.errors import InputError, reading
+from ..files.atomic_file import replacing
+from ..errors import InputError, reading
 
 CURRENT = "checkpoint.npz"
 PREVIOUS = "checkpoint.previous.npz"

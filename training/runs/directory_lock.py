@@ -4,7 +4,7 @@ import contextlib
 
 import filelock
 
-from training.errors import InputError
+from ..errors import InputError
 
 NAME = ".lock"
 

@@ -5,9 +5,9 @@ import time
 
 import keras
 
-from training.runs import checkpoint
-from training.files import records
-from training.files import saved_model
+from . import checkpoint
+from ..files import records
+from ..files import saved_model
 
 
 class EpochRecorder(keras.callbacks.Callback):

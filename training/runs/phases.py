@@ -5,9 +5,9 @@ import itertools
 from typing import NamedTuple
 
 import deq_keras
-from training.runs.refusals import refusals
-from training.errors import InputError
-from training.config.fields import INHERIT, PhaseConfig
+from .refusals import refusals
+from ..errors import InputError
+from ..config.fields import INHERIT, PhaseConfig
 
 PARTS = ("solver", "gradient", "regularizer")
 

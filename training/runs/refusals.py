@@ -5,7 +5,7 @@ import re
 
 import tensorflow as tf
 
-from training.errors import InputError
+from ..errors import InputError
 
 _LONGEST_REASON = 600
 

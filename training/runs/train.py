@@ -4,16 +4,16 @@ import sys
 
 import keras
 
-from training.runs import checkpoint
-from training.files import records
-from training.files import saved_model
-from training.runs.refusals import refusals
-from training.data.records import damage
-from training.runs.epoch_recorder import EpochRecorder
-from training.errors import InputError
-from training.runs.phases import set_parts
-from training.runs.progress import EpochLine, ShortBar
-from training.files.tensorflow_files import writing
+from . import checkpoint
+from ..files import records
+from ..files import saved_model
+from .refusals import refusals
+from ..data.records import damage
+from .epoch_recorder import EpochRecorder
+from ..errors import InputError
+from .phases import set_parts
+from .progress import EpochLine, ShortBar
+from ..files.tensorflow_files import writing
 
 MODEL = "model.keras"
 EVENTS = "tensorboard"

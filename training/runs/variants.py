@@ -1,16 +1,16 @@
 """Trains, measures and compares the variants of a config."""
 
-from training.files import records
-from training.evaluation import report
-from training.files import saved_model
-from training.files.atomic_file import write_text
-from training import registry
-from training.config.reading import variant
-from training.data.records import damage
-from training.evaluation.diagnose import write_residuals
-from training.errors import InputError
-from training.evaluation.plots import plot_residuals, plot_scores
-from training.runs.train import MODEL, REMEDY, check, train
+from ..files import records
+from ..evaluation import report
+from ..files import saved_model
+from ..files.atomic_file import write_text
+from .. import registry
+from ..config.reading import variant
+from ..data.records import damage
+from ..evaluation.diagnose import write_residuals
+from ..errors import InputError
+from ..evaluation.plots import plot_residuals, plot_scores
+from .train import MODEL, REMEDY, check, train
 
 
 def run(jobs, directory):

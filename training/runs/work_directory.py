@@ -4,10 +4,10 @@ import contextlib
 import os
 from pathlib import Path
 
-from training.config import reading as configs
-from training.runs import directory_lock
-from training.files.atomic_file import is_partial, remove_partial, write_text
-from training.errors import InputError
+from ..config import reading as configs
+from . import directory_lock
+from ..files.atomic_file import is_partial, remove_partial, write_text
+from ..errors import InputError
 
 _CONFIG = "config.yaml"
 

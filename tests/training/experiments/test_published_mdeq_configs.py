@@ -8,7 +8,7 @@ import pytest
 
 from training.config import reading as configs
 from training.data import images as datasets
-from training.experiments.mdeq_classification import MDEQJob
+from training.experiments.mdeq_classification.job import MDEQJob
 from training.runs.optimizer import build_optimizer
 from training.runs.phases import phase_spans
 from training.runs.train import enter_phase

@@ -5,11 +5,11 @@ over solving their prefix again, the peak memory of training steps against expli
 layers, and that of evaluating the model of WikiText-103. Ratios are of one run.
 """
 
-from training.benchmarks.parts_command import PartsCommand
+from ..parts_command import PartsCommand
 
 
 def _measurements():
-    from training.benchmarks.language_model import cells, generation, memory
+    from . import cells, generation, memory
 
     return {
         "step": cells.step_costs,

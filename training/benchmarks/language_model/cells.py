@@ -4,10 +4,11 @@ import keras
 import tensorflow as tf
 
 from deq_keras import layers, solvers
-from training.benchmarks.compiled_cell import CompiledCell
-from training.benchmarks.timing import compare
-from training.benchmarks.training_step import step_cost
-from training.benchmarks.workloads import Workload
+
+from ..compiled_cell import CompiledCell
+from ..timing import compare
+from ..training_step import step_cost
+from ..workloads import Workload
 
 # The small model of the configs, and the published one of WikiText-103.
 CELLS = {

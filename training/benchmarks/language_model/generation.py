@@ -5,7 +5,8 @@ import numpy as np
 import tensorflow as tf
 
 from deq_keras import models
-from training.benchmarks.timing import compare
+
+from ..timing import compare
 
 MODEL = {
     "vocabulary_size": 65,

@@ -1,6 +1,6 @@
 """Peak memory of training steps and of an evaluation, each in a fresh process."""
 
-from training.benchmarks import fresh_process, resident_memory
+from .. import fresh_process, resident_memory
 
 # Batch and length at which the papers compare memory.
 BATCH, LENGTH = 15, 150

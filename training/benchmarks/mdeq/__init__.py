@@ -4,11 +4,11 @@ Training steps over their ideal, and the wall time and peak memory of training s
 beside those of explicit networks. Ratios are of one run.
 """
 
-from training.benchmarks.parts_command import PartsCommand
+from ..parts_command import PartsCommand
 
 
 def _measurements():
-    from training.benchmarks.mdeq import cells, duration, memory
+    from . import cells, duration, memory
 
     return {
         "step": cells.step_costs,

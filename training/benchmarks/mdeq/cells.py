@@ -4,9 +4,10 @@ import keras
 import tensorflow as tf
 
 from deq_keras import layers
-from training.benchmarks.compiled_cell import CompiledCell
-from training.benchmarks.training_step import step_cost
-from training.benchmarks.workloads import Workload
+
+from ..compiled_cell import CompiledCell
+from ..training_step import step_cost
+from ..workloads import Workload
 
 # The published models of CIFAR-10.
 CELLS = {

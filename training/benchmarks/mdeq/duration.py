@@ -1,7 +1,7 @@
 """Wall times of training steps of whole models, each in a fresh process."""
 
-from training.benchmarks import fresh_process, timing
-from training.benchmarks.mdeq import image_models
+from .. import fresh_process, timing
+from . import image_models
 
 
 def training_times(

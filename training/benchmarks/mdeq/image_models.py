@@ -4,9 +4,10 @@ import numpy as np
 import tensorflow as tf
 
 from deq_keras import models
-from training.data.images import ImageData, Split
-from training.experiments.mdeq_classification.build import build_explicit
-from training.experiments.mdeq_classification.schema import (
+
+from ...data.images import ImageData, Split
+from ...experiments.mdeq_classification.build import build_explicit
+from ...experiments.mdeq_classification.schema import (
     ExplicitNetworkConfig,
     MDEQConfig,
 )

@@ -1,7 +1,7 @@
 """Peak memory of training steps of whole models, each in a fresh process."""
 
-from training.benchmarks import fresh_process, resident_memory
-from training.benchmarks.mdeq import image_models
+from .. import fresh_process, resident_memory
+from . import image_models
 
 
 def training_peaks(

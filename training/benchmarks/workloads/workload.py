@@ -4,10 +4,10 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from training.benchmarks.arrays import arrays
-from training.benchmarks.workloads.conv_block_cell import ConvBlockCell
-from training.benchmarks.workloads.tiny_mlp_cell import TinyMLPCell
-from training.benchmarks.workloads.transformer_layer_cell import TransformerLayerCell
+from ..arrays import arrays
+from .conv_block_cell import ConvBlockCell
+from .tiny_mlp_cell import TinyMLPCell
+from .transformer_layer_cell import TransformerLayerCell
 
 _CELLS = {
     "transformer_layer": TransformerLayerCell,

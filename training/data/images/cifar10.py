@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from training.data import tfds_errors
-from training.data.images import tfrecords
-from training.data.images.split import Split, check_labels
-from training.data.records import damage
-from training.errors import InputError
+from ...errors import InputError
+from .. import tfds_errors
+from ..records import damage
+from . import tfrecords
+from .split import Split, check_labels
 
 NUM_CLASSES = 10
 # The reference's normalisation, for pixels 0 to 255. Its standard deviations are means

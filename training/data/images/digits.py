@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from training.data.images.split import Split
+from .split import Split
 
 NUM_CLASSES = 10
 # Of the training pixels.

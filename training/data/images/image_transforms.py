@@ -4,7 +4,7 @@ import math
 
 import tensorflow as tf
 
-from training.data.records import jpeg
+from ..records import jpeg
 
 _AREAS = (0.08, 1.0)
 _RATIOS = (3 / 4, 4 / 3)

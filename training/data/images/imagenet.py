@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from training.data.images import shards
+from . import shards
 
 
 class Source(NamedTuple):

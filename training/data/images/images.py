@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
-from training.data.images import cifar10, digits, imagenet
-from training.data.images.split import Split
-from training.data.images.streamed_split import StreamedSplit
-from training.errors import InputError
+from ...errors import InputError
+from . import cifar10, digits, imagenet
+from .split import Split
+from .streamed_split import StreamedSplit
 
 _IMAGE_SIZE = 224
 

@@ -7,7 +7,7 @@ import math
 
 import tensorflow as tf
 
-from training.data.records import damage
+from ..records import damage
 
 
 def steps_per_epoch(split, batch_size):

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from training.data.records.shard_reader import ShardReader
+from ..records.shard_reader import ShardReader
 
 
 class RecordReader(ShardReader):

@@ -1,14 +1,14 @@
 """Finds the shards of streamed images, in a folder or as TFDS has prepared them."""
 
-from training.data import tfds_errors
-from training.data.images import tfrecords
-from training.data.images.record_reader import RecordReader
-from training.data.images.streamed_split import StreamedSplit
-from training.data.records import record_counts
-from training.data.records.shard_reader import ShardFormat
-from training.data.records.sharded_records import ShardedRecords
-from training.errors import InputError
-from training.files.input_file import check_file
+from ...errors import InputError
+from ...files.input_file import check_file
+from .. import tfds_errors
+from ..records import record_counts
+from ..records.shard_reader import ShardFormat
+from ..records.sharded_records import ShardedRecords
+from . import tfrecords
+from .record_reader import RecordReader
+from .streamed_split import StreamedSplit
 
 # Where the number of records is from, and what to do where it is wrong.
 COUNTED_HERE = "in the file *-record-counts.json beside it: remove that"

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from training.data.images.augmentation import augment
-from training.errors import InputError
+from ...errors import InputError
+from .augmentation import augment
 
 
 class Split(NamedTuple):

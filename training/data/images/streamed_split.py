@@ -4,8 +4,8 @@ import sys
 
 import tensorflow as tf
 
-from training.data.images import image_transforms
-from training.data.records import damage, jpeg
+from ..records import damage, jpeg
+from . import image_transforms
 
 # Records from which the next one is drawn: with ImageNet's JPEG files, 0.9 GB.
 SHUFFLE_BUFFER = 8192

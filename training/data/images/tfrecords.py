@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from training.data.images.split import Split, check_labels
-from training.data.records import damage
-from training.errors import InputError
-from training.files.input_file import check_file, check_folder
+from ...errors import InputError
+from ...files.input_file import check_file, check_folder
+from ..records import damage
+from .split import Split, check_labels
 
 _FEATURES = {
     "image/encoded": tf.io.FixedLenFeature([], tf.string),

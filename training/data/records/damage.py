@@ -10,7 +10,7 @@ import re
 
 import tensorflow as tf
 
-from training.errors import InputError
+from ...errors import InputError
 
 # Around the file and the record, at the end of what an assertion says.
 PLACE = "File and record:"

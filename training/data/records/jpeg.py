@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from training.data.records import damage
+from . import damage
 
 # TensorFlow's default (the fast transform) is off by up to 5 grey levels.
 _TRANSFORM = "INTEGER_ACCURATE"

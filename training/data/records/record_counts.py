@@ -8,8 +8,8 @@ import os
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 
-from training.errors import InputError
-from training.files.atomic_file import write_text
+from ...errors import InputError
+from ...files.atomic_file import write_text
 
 _CHUNK = 1 << 20
 _MAXIMUM = 1 << 40

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from training.data.records import damage
+from . import damage
 
 
 class ShardFormat(NamedTuple):

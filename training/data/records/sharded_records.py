@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from training.data.records.shard_reader import Segment
+from .shard_reader import Segment
 
 _SHARDS_AT_ONCE = 16
 

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from training.data.segmentation.classes import IGNORED
+from .classes import IGNORED
 
 # Scales 0.5, 0.6 ... 2.1.
 _NUM_SCALES = 17

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from training.data.images import shards
-from training.data.records.shard_reader import ShardFormat
-from training.data.records.sharded_records import ShardedRecords
-from training.data.segmentation.classes import IGNORED, Classes
-from training.data.segmentation.example_reader import ExampleReader
-from training.data.segmentation.sharded_split import ShardedSplit
+from ..images import shards
+from ..records.shard_reader import ShardFormat
+from ..records.sharded_records import ShardedRecords
+from .classes import IGNORED, Classes
+from .example_reader import ExampleReader
+from .sharded_split import ShardedSplit
 
 # Of the reference, ImageNet's: for pixels 0 to 255.
 MEAN = tuple(255 * value for value in (0.485, 0.456, 0.406))

@@ -2,11 +2,11 @@
 
 from typing import NamedTuple
 
-from training.data.segmentation import cityscapes, shapes
-from training.data.segmentation.classes import Classes
-from training.data.segmentation.memory_split import MemorySplit
-from training.data.segmentation.sharded_split import ShardedSplit
-from training.errors import InputError
+from ...errors import InputError
+from . import cityscapes, shapes
+from .classes import Classes
+from .memory_split import MemorySplit
+from .sharded_split import ShardedSplit
 
 _SOURCES = {"cityscapes": cityscapes, "shapes": shapes}
 

@@ -6,8 +6,8 @@ damage ends in an `InvalidArgumentError` that does, see `training.data.records.d
 
 import tensorflow as tf
 
-from training.data.records import damage, jpeg
-from training.data.records.shard_reader import ShardReader
+from ..records import damage, jpeg
+from ..records.shard_reader import ShardReader
 
 # What a PNG file begins with, and the bits of a sample, at the byte 24.
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"

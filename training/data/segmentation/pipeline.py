@@ -5,7 +5,7 @@ A split is a `MemorySplit` or a `ShardedSplit`.
 
 import tensorflow as tf
 
-from training.data.segmentation.augmentation import augment
+from .augmentation import augment
 
 
 def steps_per_epoch(split, batch_size):

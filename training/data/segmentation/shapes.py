@@ -5,8 +5,8 @@ Colours tell the classes apart only in part, since they overlap and are noisy.
 
 import numpy as np
 
-from training.data.segmentation.classes import IGNORED, Classes
-from training.data.segmentation.memory_split import MemorySplit
+from .classes import IGNORED, Classes
+from .memory_split import MemorySplit
 
 CLASSES = Classes(
     ("background", "rectangle", "disc", "triangle"),

@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
-from training.data.text import token_ids
-from training.errors import InputError
+from ...errors import InputError
+from . import token_ids
 
 
 def segments(ids, batch_size, length, drop_remainder=False):

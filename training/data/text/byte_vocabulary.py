@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from training.data.text import token_ids
+from . import token_ids
 
 
 class ByteVocabulary:

@@ -6,8 +6,9 @@ from collections import Counter
 import numpy as np
 
 import deq_keras
-from training.data.text import token_ids
-from training.errors import InputError
+
+from ...errors import InputError
+from . import token_ids
 
 UNKNOWN = "\ufffd"  # The replacement character of Unicode.
 

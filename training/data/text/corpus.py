@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from training.config.validation import closest
-from training.data import tfds_errors
-from training.data.records import damage
-from training.data.text.text_file import read_text
-from training.errors import InputError
-from training.files.input_file import check_folder
+from ...config.validation import closest
+from ...errors import InputError
+from ...files.input_file import check_folder
+from .. import tfds_errors
+from ..records import damage
+from .text_file import read_text
 
 # File names of (train, validation, test).
 _LAYOUTS = (

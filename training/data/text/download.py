@@ -13,9 +13,9 @@ import zlib
 from pathlib import Path
 from typing import NamedTuple
 
-from training.config.validation import closest
-from training.data.text.text_file import read_text
-from training.errors import InputError
+from ...config.validation import closest
+from ...errors import InputError
+from .text_file import read_text
 
 
 class Source(NamedTuple):

@@ -6,8 +6,9 @@ import numpy as np
 import tensorflow as tf
 
 import deq_keras
-from training.data.text import token_ids
-from training.errors import InputError
+
+from ...errors import InputError
+from . import token_ids
 
 
 class SubwordVocabulary:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from training.errors import InputError
+from ...errors import InputError
 
 
 def array(ids):

@@ -6,13 +6,13 @@ import hashlib
 import json
 from pathlib import Path
 
-from training.config.validation import closest
-from training.data.text.byte_vocabulary import ByteVocabulary
-from training.data.text.character_vocabulary import CharacterVocabulary
-from training.data.text.subword_vocabulary import SubwordVocabulary
-from training.data.text.word_vocabulary import WordVocabulary
-from training.errors import InputError
-from training.files import atomic_file
+from ...config.validation import closest
+from ...errors import InputError
+from ...files import atomic_file
+from .byte_vocabulary import ByteVocabulary
+from .character_vocabulary import CharacterVocabulary
+from .subword_vocabulary import SubwordVocabulary
+from .word_vocabulary import WordVocabulary
 
 _LEARNT = {
     "word": WordVocabulary,

@@ -4,7 +4,7 @@ The shape of Table 3 of Bai et al. (2021), "Stabilizing Equilibrium Models by Ja
 Regularization": accuracy at fixed budgets of function evaluations.
 """
 
-from training.experiments.classification.schema import ClassificationConfig
-from training.registry import ACCURACY, Experiment
+from ...registry import ACCURACY, Experiment
+from .schema import ClassificationConfig
 
 EXPERIMENT = Experiment(ClassificationConfig, "job:ClassificationJob", ACCURACY)

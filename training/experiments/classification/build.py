@@ -3,9 +3,10 @@
 import keras
 
 import deq_keras
-from training.errors import InputError
-from training.runs.phases import set_parts
-from training.runs.refusals import refusals
+
+from ...errors import InputError
+from ...runs.phases import set_parts
+from ...runs.refusals import refusals
 
 _CELLS = {"residualblockcell": deq_keras.layers.ResidualBlockCell}
 

@@ -4,20 +4,20 @@ import operator
 
 import keras
 
-from training.conversion.export import export
-from training.data.images import (
+from ...conversion.export import export
+from ...data.images import (
     evaluation_batches,
     load,
     sample,
     steps_per_epoch,
     training_batches,
 )
-from training.evaluation.diagnose import diagnose
-from training.evaluation.equilibrium_parts import cut
-from training.experiments.classification.build import build_classifier
-from training.experiments.classification.measure import accuracy_at_budgets
-from training.runs.job import Job
-from training.runs.phases import equilibrium_layer
+from ...evaluation.diagnose import diagnose
+from ...evaluation.equilibrium_parts import cut
+from ...runs.job import Job
+from ...runs.phases import equilibrium_layer
+from .build import build_classifier
+from .measure import accuracy_at_budgets
 
 
 class ClassificationJob(Job):

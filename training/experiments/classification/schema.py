@@ -3,14 +3,14 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from training.config.bounds import BATCH, COUNT, FILTERS, NATURAL, RATE, SIDE, WINDOW
-from training.config.component_fields import (
+from ...config.bounds import BATCH, COUNT, FILTERS, NATURAL, RATE, SIDE, WINDOW
+from ...config.component_fields import (
     cell_field,
     gradient_field,
     regularizer_field,
     solver_field,
 )
-from training.config.fields import EvaluationConfig, VariantsConfig
+from ...config.fields import EvaluationConfig, VariantsConfig
 
 
 @dataclass(frozen=True)

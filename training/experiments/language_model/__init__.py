@@ -1,7 +1,7 @@
 """A DEQ-Transformer that predicts the next token of a text."""
 
-from training.experiments.language_model.schema import LanguageModelConfig
-from training.registry import Experiment, Score
+from ...registry import Experiment, Score
+from .schema import LanguageModelConfig
 
 EXPERIMENT = Experiment(
     LanguageModelConfig,

@@ -8,22 +8,23 @@ import tensorflow as tf
 
 import deq_keras
 from deq_keras import models
-from training.conversion.export import export
-from training.errors import InputError
-from training.evaluation.diagnose import diagnose
-from training.experiments.language_model.measure import (
+
+from ...conversion.export import export
+from ...errors import InputError
+from ...evaluation.diagnose import diagnose
+from ...runs.job import Job
+from ...runs.phases import PARTS
+from .measure import (
     loss_of_layers,
     losses_at_budgets,
 )
-from training.experiments.language_model.text import (
+from .text import (
     evaluation_segments,
     find,
     sample_segments,
     steps_per_epoch,
     training_segments,
 )
-from training.runs.job import Job
-from training.runs.phases import PARTS
 
 
 class LanguageModelJob(Job):

@@ -3,14 +3,14 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from training.config.bounds import BATCH, BUDGET, COUNT, LAYERS, RATE, WIDTH
-from training.config.component_fields import (
+from ...config.bounds import BATCH, BUDGET, COUNT, LAYERS, RATE, WIDTH
+from ...config.component_fields import (
     gradient_field,
     regularizer_field,
     solver_field,
 )
-from training.config.fields import VariantsConfig
-from training.errors import InputError
+from ...config.fields import VariantsConfig
+from ...errors import InputError
 
 # Tokens of a segment: attention holds a number for every pair of them.
 _LENGTH = {"minimum": 1, "maximum": 2**16}

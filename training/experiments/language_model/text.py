@@ -3,8 +3,9 @@
 from typing import Any, NamedTuple
 
 import deq_keras
-from training.data import text
-from training.errors import InputError
+
+from ...data import text
+from ...errors import InputError
 
 
 class Text(NamedTuple):

@@ -1,6 +1,6 @@
 """A multiscale DEQ that classifies images."""
 
-from training.experiments.mdeq_classification.schema import MDEQClassificationConfig
-from training.registry import ACCURACY, Experiment
+from ...registry import ACCURACY, Experiment
+from .schema import MDEQClassificationConfig
 
 EXPERIMENT = Experiment(MDEQClassificationConfig, "job:MDEQJob", ACCURACY)

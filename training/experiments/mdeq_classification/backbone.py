@@ -3,8 +3,9 @@
 import keras
 
 from deq_keras import models
-from training.errors import InputError
-from training.runs.refusals import refusals
+
+from ...errors import InputError
+from ...runs.refusals import refusals
 
 
 def build_backbone(config, image_shape, precision, **arguments):

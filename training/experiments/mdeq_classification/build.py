@@ -4,10 +4,11 @@ import keras
 import keras_hub
 
 from deq_keras import models
-from training.errors import InputError
-from training.experiments.classification.build import normalization
-from training.experiments.mdeq_classification.backbone import build_backbone, converter
-from training.runs.refusals import refusals
+
+from ...errors import InputError
+from ...runs.refusals import refusals
+from ..classification.build import normalization
+from .backbone import build_backbone, converter
 
 _RESNETS = {
     "resnet_18": ("basic_block", (2, 2, 2, 2), (64, 128, 256, 512)),

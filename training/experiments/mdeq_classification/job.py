@@ -3,12 +3,13 @@
 import keras
 
 import deq_keras
-from training.data.images import sample
-from training.evaluation.equilibrium_parts import EquilibriumParts
-from training.experiments.classification.build import normalization
-from training.experiments.classification.job import ClassificationJob
-from training.experiments.classification.measure import accuracy_of_layers
-from training.experiments.mdeq_classification.build import build_explicit, build_mdeq
+
+from ...data.images import sample
+from ...evaluation.equilibrium_parts import EquilibriumParts
+from ..classification.build import normalization
+from ..classification.job import ClassificationJob
+from ..classification.measure import accuracy_of_layers
+from .build import build_explicit, build_mdeq
 
 
 class MDEQJob(ClassificationJob):

@@ -3,13 +3,13 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from training.config.bounds import FILTERS, RATE
-from training.config.component_fields import (
+from ...config.bounds import FILTERS, RATE
+from ...config.component_fields import (
     gradient_field,
     regularizer_field,
     solver_field,
 )
-from training.experiments.classification.schema import ClassificationConfig
+from ..classification.schema import ClassificationConfig
 
 _SCALES = {"max_items": 8, **FILTERS}
 

@@ -1,7 +1,7 @@
 """A multiscale DEQ that finds the class of every pixel."""
 
-from training.experiments.mdeq_segmentation.schema import MDEQSegmentationConfig
-from training.registry import Experiment, Score
+from ...registry import Experiment, Score
+from .schema import MDEQSegmentationConfig
 
 EXPERIMENT = Experiment(
     MDEQSegmentationConfig,

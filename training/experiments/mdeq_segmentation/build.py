@@ -1,13 +1,14 @@
 """Makes a multiscale DEQ for segmentation, and its loss, from a config."""
 
 from deq_keras import models
-from training.errors import InputError
-from training.experiments.mdeq_classification.backbone import build_backbone, converter
-from training.experiments.mdeq_segmentation.loss import (
+
+from ...errors import InputError
+from ...runs.refusals import refusals
+from ..mdeq_classification.backbone import build_backbone, converter
+from .loss import (
     HardPixelCrossEntropy,
     PixelCrossEntropy,
 )
-from training.runs.refusals import refusals
 
 
 def build_segmenter(config, data):

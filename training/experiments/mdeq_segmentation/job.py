@@ -5,24 +5,25 @@ import operator
 import keras
 
 import deq_keras
-from training.conversion.export import export
-from training.data.segmentation import (
+
+from ...conversion.export import export
+from ...data.segmentation import (
     evaluation_batches,
     load,
     steps_per_epoch,
     training_batches,
 )
-from training.errors import InputError
-from training.evaluation.diagnose import diagnose
-from training.evaluation.equilibrium_parts import EquilibriumParts
-from training.experiments.classification.build import normalization
-from training.experiments.mdeq_segmentation.build import build_loss, build_segmenter
-from training.experiments.mdeq_segmentation.measure import (
+from ...errors import InputError
+from ...evaluation.diagnose import diagnose
+from ...evaluation.equilibrium_parts import EquilibriumParts
+from ...runs.job import Job
+from ..classification.build import normalization
+from .build import build_loss, build_segmenter
+from .measure import (
     BudgetPredictor,
     mean_iou_at_budgets,
 )
-from training.experiments.mdeq_segmentation.overlays import write_overlay
-from training.runs.job import Job
+from .overlays import write_overlay
 
 
 class MDEQSegmentationJob(Job):

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from training.data.segmentation.classes import IGNORED
+from ...data.segmentation.classes import IGNORED
 
 
 @keras.saving.register_keras_serializable(package="deq_keras_training")

@@ -4,8 +4,9 @@ import numpy as np
 import tensorflow as tf
 
 from deq_keras.solvers import CONVERGED
-from training.data.segmentation.classes import IGNORED
-from training.experiments.mdeq_segmentation.windows import predict_in_windows
+
+from ...data.segmentation.classes import IGNORED
+from .windows import predict_in_windows
 
 
 class BudgetPredictor:

@@ -3,8 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
-from training.data.segmentation.classes import IGNORED
-from training.files.atomic_file import replacing
+from ...data.segmentation.classes import IGNORED
+from ...files.atomic_file import replacing
 
 
 def write_overlay(path, image, labels, palette):

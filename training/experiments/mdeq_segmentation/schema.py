@@ -4,10 +4,10 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from training.config.bounds import BATCH, COUNT, NATURAL, SIDE, WINDOW
-from training.config.fields import EvaluationConfig, VariantsConfig
-from training.errors import InputError
-from training.experiments.mdeq_classification.schema import MDEQBackboneConfig
+from ...config.bounds import BATCH, COUNT, NATURAL, SIDE, WINDOW
+from ...config.fields import EvaluationConfig, VariantsConfig
+from ...errors import InputError
+from ..mdeq_classification.schema import MDEQBackboneConfig
 
 _SIZE = {"num_items": 2, **SIDE}
 

@@ -5,7 +5,7 @@ defaults and as its explicit weight-tied twin, a network of some layers that is
 differentiated by backpropagation.
 """
 
-from training.registry import Study
-from training.studies.defaults.schema import DefaultsConfig
+from ...registry import Study
+from .schema import DefaultsConfig
 
 EXPERIMENT = Study(DefaultsConfig, "study:run")

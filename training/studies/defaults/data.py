@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from training.data.images import digits
+from ...data.images import digits
 
 SORTED_LENGTH = 8
 SORTED_SYMBOLS = 4

@@ -5,7 +5,8 @@ import math
 import numpy as np
 
 import deq_keras
-from training.evaluation.equilibrium_parts import cut
+
+from ...evaluation.equilibrium_parts import cut
 
 
 def measure(model, score, examples, config):

@@ -6,10 +6,11 @@ import time
 import keras
 
 import deq_keras
-from training.errors import InputError
-from training.runs.optimizer import build_optimizer
-from training.studies.defaults.schema import LAYER_DEFAULT
-from training.studies.defaults.task import TASKS
+
+from ...errors import InputError
+from ...runs.optimizer import build_optimizer
+from .schema import LAYER_DEFAULT
+from .task import TASKS
 
 
 def build(config, task_config, input_shape, seed):

@@ -3,13 +3,13 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from training.config.bounds import BATCH, BUDGET, EPOCHS, NAME, SEED, WIDTH
-from training.config.component_fields import (
+from ...config.bounds import BATCH, BUDGET, EPOCHS, NAME, SEED, WIDTH
+from ...config.component_fields import (
     gradient_field,
     regularizer_field,
     solver_field,
 )
-from training.config.fields import OptimizerConfig, variants_field
+from ...config.fields import OptimizerConfig, variants_field
 
 TASKS = (
     "digits_pooled",

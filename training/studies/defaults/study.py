@@ -4,16 +4,16 @@ import math
 
 import keras
 
-from training.config import reading as configs
-from training.errors import InputError, reading
-from training.files import records, saved_model
-from training.files.atomic_file import write_text
-from training.runs.optimizer import build_optimizer
-from training.studies.defaults import table
-from training.studies.defaults.measure import measure
-from training.studies.defaults.model import build, fit
-from training.studies.defaults.task import TASKS
-from training.studies.synthetic.table import to_csv
+from ...config import reading as configs
+from ...errors import InputError, reading
+from ...files import records, saved_model
+from ...files.atomic_file import write_text
+from ...runs.optimizer import build_optimizer
+from ..synthetic.table import to_csv
+from . import table
+from .measure import measure
+from .model import build, fit
+from .task import TASKS
 
 
 def run(config, directory):

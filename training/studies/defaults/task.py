@@ -7,9 +7,10 @@ import keras
 import numpy as np
 
 from deq_keras.layers import DenseCell, ResidualBlockCell
-from training.data.images.digits import NUM_CLASSES
-from training.studies.defaults.attention_cell import AttentionCell
-from training.studies.defaults.data import (
+
+from ...data.images.digits import NUM_CLASSES
+from .attention_cell import AttentionCell
+from .data import (
     SORTED_SYMBOLS,
     draw_digits,
     draw_regression,

@@ -4,7 +4,7 @@ The synthetic study of Bai et al. (2021), "Stabilizing Equilibrium Models by Jac
 Regularization", figure 5.
 """
 
-from training.registry import Study
-from training.studies.synthetic.schema import SyntheticConfig
+from ...registry import Study
+from .schema import SyntheticConfig
 
 EXPERIMENT = Study(SyntheticConfig, "study:run")

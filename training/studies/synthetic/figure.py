@@ -4,10 +4,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from training.files.atomic_file import replacing
-from training.studies.synthetic.measure import surface, trajectory
-from training.studies.synthetic.table import LABELS
-from training.studies.synthetic.target import curve
+from ...files.atomic_file import replacing
+from .measure import surface, trajectory
+from .table import LABELS
+from .target import curve
 
 _MARGIN = 1.5
 

@@ -6,9 +6,10 @@ import time
 import keras
 
 import deq_keras
-from training.errors import InputError
-from training.runs.optimizer import build_optimizer
-from training.studies.synthetic.cell import ScalarCell
+
+from ...errors import InputError
+from ...runs.optimizer import build_optimizer
+from .cell import ScalarCell
 
 
 def build(config, weight, seed):

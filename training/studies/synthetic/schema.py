@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from training.config.bounds import BATCH, BUDGET, DRAWN, EPOCHS, SEED, WIDTH
-from training.config.component_fields import SOLVERS, gradient_field, solver_field
-from training.config.fields import OptimizerConfig
+from ...config.bounds import BATCH, BUDGET, DRAWN, EPOCHS, SEED, WIDTH
+from ...config.component_fields import SOLVERS, gradient_field, solver_field
+from ...config.fields import OptimizerConfig
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,15 @@ import math
 
 import keras
 
-from training.errors import InputError, reading
-from training.files import records, saved_model
-from training.files.atomic_file import write_text
-from training.runs.optimizer import build_optimizer
-from training.studies.synthetic import table
-from training.studies.synthetic.figure import plot_study
-from training.studies.synthetic.measure import measure
-from training.studies.synthetic.model import build, fit
-from training.studies.synthetic.target import draw
+from ...errors import InputError, reading
+from ...files import records, saved_model
+from ...files.atomic_file import write_text
+from ...runs.optimizer import build_optimizer
+from . import table
+from .figure import plot_study
+from .measure import measure
+from .model import build, fit
+from .target import draw
 
 
 def run(config, directory):

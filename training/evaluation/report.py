@@ -2,6 +2,7 @@
 
 from .. import registry
 from ..files import records
+from .text_table import aligned
 
 
 def report(directory):
@@ -12,12 +13,12 @@ def report(directory):
     """
     score = registry.find(directory.config.experiment).score
     evaluations, diagnoses = measurements(directory)
-    parts = [_progress(directory, score)]
+    sections = [_progress(directory, score)]
     if evaluations:
-        parts.append(_score_table(evaluations, score))
+        sections.append(_score_table(evaluations, score))
     if diagnoses:
-        parts.append(_diagnosis_table(diagnoses))
-    return "\n\n".join(parts)
+        sections.append(_diagnosis_table(diagnoses))
+    return "\n\n".join(sections)
 
 
 def measurements(directory):
@@ -47,7 +48,7 @@ def _progress(directory, score):
         rows.append(
             [name, f"{len(history)} / {total}", f"{seconds:.1f}", last, weights]
         )
-    return _aligned(rows)
+    return aligned(rows)
 
 
 def _score_table(evaluations, score):
@@ -63,7 +64,7 @@ def _score_table(evaluations, score):
             }
             table.append([name, *(values.get(budget, "-") for budget in budgets)])
         tables += table
-    return _aligned(tables)
+    return aligned(tables)
 
 
 def _diagnosis_table(diagnoses):
@@ -81,7 +82,7 @@ def _diagnosis_table(diagnoses):
         )
     budget = len(next(iter(diagnoses.values()))["residual_quantiles"])
     note = f"Means of solves to the trained tolerance, at most {budget} evaluations:"
-    table = f"{note}\n{_aligned(rows)}"
+    table = f"{note}\n{aligned(rows)}"
     if "~" in table:
         table += (
             "\n~: without the radius of some samples, or with a poor estimate of it."
@@ -137,15 +138,3 @@ def _present(directory, file_name, command, read):
         for name, file in files.items()
         if file.exists()
     }
-
-
-def _aligned(rows):
-    """Text columns: the first to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for first, *others in rows:
-        cells = [
-            cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)
-        ]
-        lines.append("  ".join([first.ljust(widths[0]), *cells]).rstrip())
-    return "\n".join(lines)

@@ -9,7 +9,7 @@ from .refusals import refusals
 from ..errors import InputError
 from ..config.fields import INHERIT, PhaseConfig
 
-PARTS = ("solver", "gradient", "regularizer")
+STRATEGIES = ("solver", "gradient", "regularizer")
 
 # Each makes the model anew.
 _MOST_RISES = 1000
@@ -40,9 +40,9 @@ def phase_spans(config):
     spans, start = [], 0
     for index, phase in enumerate(config.phases):
         inherited = {
-            part: getattr(config.model, part)
-            for part in PARTS
-            if getattr(phase, part) == INHERIT
+            name: getattr(config.model, name)
+            for name in STRATEGIES
+            if getattr(phase, name) == INHERIT
         }
         stop = start + phase.epochs
         phase = dataclasses.replace(phase, **inherited)
@@ -96,15 +96,15 @@ def _regularizer(span):
         return deq_keras.regularizers.get(config)
 
 
-def set_parts(layer, config, path):
+def set_strategies(layer, config, path):
     """Sets solver, gradient and regulariser of a DEQ layer from a config that has them.
 
     Raises:
         InputError: if one of them refuses its arguments. The message names `path`.
     """
-    for part in PARTS:
-        with refusals(f"{path}.{part}"):
-            setattr(layer, part, getattr(config, part))
+    for name in STRATEGIES:
+        with refusals(f"{path}.{name}"):
+            setattr(layer, name, getattr(config, name))
 
 
 def equilibrium_layer(model):

@@ -11,7 +11,7 @@ from .refusals import refusals
 from ..data.records import damage
 from .epoch_recorder import EpochRecorder
 from ..errors import InputError
-from .phases import set_parts
+from .phases import set_strategies
 from .progress import EpochLine, ShortBar
 from ..files.tensorflow_files import writing
 
@@ -28,7 +28,7 @@ def check(job):
     with refusals("config"):
         model, _, spans = _made(job)
         for span in spans:
-            _set_parts(job, model, span)
+            _set_strategies(job, model, span)
         job.fit_arguments(spans[0].epochs)
 
 
@@ -95,18 +95,18 @@ def _made(job):
 
 
 def enter_phase(job, model, span, optimizer):
-    """Gives the model the parts of a phase and compiles it.
+    """Gives the model the strategies of a phase and compiles it.
 
     The optimizer goes on where it is: its moments and its step stay.
     """
-    _set_parts(job, model, span)
+    _set_strategies(job, model, span)
     job.compile(model, optimizer)
 
 
-def _set_parts(job, model, span):
+def _set_strategies(job, model, span):
     layer = job.equilibrium(model)
     if layer is not None:
-        set_parts(layer, span.phase, span.path)
+        set_strategies(layer, span.phase, span.path)
 
 
 def _fit(job, model, span, folder, history):

@@ -11,8 +11,8 @@ from training.config import reading as configs
 from training.conversion.export import export
 from training.data import images as datasets
 from training.errors import InputError
+from training.evaluation.cut_model import cut
 from training.evaluation.diagnose import diagnose
-from training.evaluation.equilibrium_parts import cut
 from training.evaluation.report import report
 from training.experiments.classification.measure import accuracy_at_budgets
 from training.runs.work_directory import WorkDirectory

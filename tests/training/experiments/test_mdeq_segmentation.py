@@ -134,7 +134,7 @@ def test_windows_of_evaluation(trained):
     """Two windows side by side are two solves; one of the image's size is the image."""
     job, model = trained
     images, _ = next(iter(job.batches(model, job.data.test)))
-    predictor = BudgetPredictor(job.parts(model))
+    predictor = BudgetPredictor(job.cut(model))
     whole, statistics = predictor.predict(images, 3)
     assert statistics["evaluations"].shape == (2,)
     predictor.window = predictor.stride = (16, 32)

@@ -5,7 +5,7 @@ import keras
 import deq_keras
 
 from ...errors import InputError
-from ...runs.phases import set_parts
+from ...runs.phases import set_strategies
 from ...runs.refusals import refusals
 
 _CELLS = {"residualblockcell": deq_keras.layers.ResidualBlockCell}
@@ -37,7 +37,7 @@ def build_classifier(config, data, precision):
         equilibrium = deq_keras.layers.DEQ(
             _cell(config.cell, policy), dtype=policy, name="deq"
         )
-        set_parts(equilibrium, config, "model")
+        set_strategies(equilibrium, config, "model")
         features = equilibrium(features)
         logits = _head(features, config.head, data.num_classes, policy)
         return keras.Model(pixels, logits, name="classifier")

@@ -12,8 +12,7 @@ from ...data.images import (
     steps_per_epoch,
     training_batches,
 )
-from ...evaluation.diagnose import diagnose
-from ...evaluation.equilibrium_parts import cut
+from ...evaluation.cut_model import cut
 from ...runs.job import Job
 from ...runs.phases import equilibrium_layer
 from .build import build_classifier
@@ -71,8 +70,7 @@ class ClassificationJob(Job):
             "steps_per_epoch": self.steps_per_epoch,
         }
 
-    def parts(self, model):
-        """Returns the `EquilibriumParts` of a model."""
+    def cut(self, model):
         return cut(model)
 
     def batches(self, model, split):
@@ -82,14 +80,11 @@ class ClassificationJob(Job):
 
     def evaluate(self, model, budgets):
         batches = self.batches(model, self.data.test)
-        return accuracy_at_budgets(self.parts(model), batches, budgets)
+        return accuracy_at_budgets(self.cut(model), batches, budgets)
 
-    def diagnose(self, model):
-        config = self.config.evaluation
-        parts = self.parts(model)
-        split = self.data.test.part(0, config.num_samples)
-        images = (images for images, _ in self.batches(model, split))
-        return diagnose(parts.layer, parts.encode, images, config.max_iter)
+    def samples(self, model):
+        split = self.data.test.part(0, self.config.evaluation.num_samples)
+        return (images for images, _ in self.batches(model, split))
 
     def export(self, model, path):
         return export(model, sample(self.data.test, 8), path)

@@ -6,15 +6,15 @@ import tensorflow as tf
 from deq_keras.solvers import CONVERGED
 
 
-def accuracy_at_budgets(parts, batches, budgets):
+def accuracy_at_budgets(opened, batches, budgets):
     """Measures a classifier that may evaluate its cell only so many times.
 
     Every budget is a new solve with the model's own solver and tolerance, started from
     the cell's initial state.
 
     Args:
-        parts: the `EquilibriumParts` of a classifier.
-        batches: dataset of `(images, labels)` as `parts.encode` takes them.
+        opened: the `CutModel` of a classifier.
+        batches: dataset of `(images, labels)` as `opened.encode` takes them.
         budgets: list of ints, each a `max_iter`.
 
     Returns:
@@ -26,8 +26,8 @@ def accuracy_at_budgets(parts, batches, budgets):
     # One trace serves all budgets: they are tensors.
     @tf.function(reduce_retracing=True)
     def measure(images, labels, budget):
-        solution = parts.layer.solve(parts.encode(images), max_iter=budget)
-        predicted = tf.argmax(parts.classify(solution.value), axis=-1)
+        solution = opened.layer.solve(opened.encode(images), max_iter=budget)
+        predicted = tf.argmax(opened.classify(solution.value), axis=-1)
         is_correct = tf.equal(tf.cast(predicted, labels.dtype), labels)
         return is_correct, solution.num_evaluations, solution.residual, solution.status
 
@@ -42,8 +42,8 @@ def accuracy_at_budgets(parts, batches, budgets):
 
 def _means(measured):
     is_correct, evaluations, residual, status = (
-        np.concatenate([np.asarray(part) for part in parts])
-        for parts in zip(*measured, strict=True)
+        np.concatenate([np.asarray(values) for values in batches])
+        for batches in zip(*measured, strict=True)
     )
     return {
         "accuracy": float(is_correct.mean()),

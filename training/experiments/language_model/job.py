@@ -6,14 +6,13 @@ import operator
 import keras
 import tensorflow as tf
 
-import deq_keras
 from deq_keras import models
 
 from ...conversion.export import export
 from ...errors import InputError
-from ...evaluation.diagnose import diagnose
+from ...evaluation.cut_model import CutModel
 from ...runs.job import Job
-from ...runs.phases import PARTS
+from ...runs.phases import STRATEGIES
 from .measure import (
     loss_of_layers,
     losses_at_budgets,
@@ -79,17 +78,19 @@ class LanguageModelJob(Job):
         return self.text.test if len(self.text.test) else self.text.validation
 
     def callbacks(self, model):
-        config, backbone = self.config.evaluation, model.causal_lm.backbone
         if self.equilibrium(model) is None:
             return []
-        samples = self.samples()
-        return [
-            deq_keras.callbacks.EquilibriumDiagnostics(
-                backbone.deq, lambda: backbone.token_embedding(samples), config.max_iter
-            )
-        ]
+        return [self.diagnostics(model, self.sample_segments())]
 
-    def samples(self):
+    def cut(self, model):
+        backbone = model.causal_lm.backbone
+        return CutModel(backbone.token_embedding, backbone.deq, model.causal_lm.softmax)
+
+    def samples(self, model):
+        del model
+        return [self.sample_segments()]
+
+    def sample_segments(self):
         """Returns validation segments with as many positions as a training step has
         keys, int32 `(num_samples, length)`."""
         length = self.config.data.length + self.config.model.memory_length
@@ -104,18 +105,12 @@ class LanguageModelJob(Job):
             return [loss_of_layers(model, num_layers, segments)]
         return losses_at_budgets(model, layer, segments, budgets)
 
-    def diagnose(self, model):
-        encode = model.causal_lm.backbone.token_embedding
-        batches = [self.samples()]
-        layer = self.equilibrium(model)
-        return diagnose(layer, encode, batches, self.config.evaluation.max_iter)
-
     def export(self, model, path):
         """Exports log-probabilities of texts on their own: without the memory, which
         would make one caller's text part of the next one's."""
         causal_lm = model.causal_lm
         causal_lm.backbone.memory_length = 0
-        return export(causal_lm, tf.constant(self.samples()), path)
+        return export(causal_lm, tf.constant(self.sample_segments()), path)
 
 
 def build_model(config, vocabulary):
@@ -148,4 +143,4 @@ def build_model(config, vocabulary):
 
 
 def _without_parts(arguments):
-    return {name: value for name, value in arguments.items() if name not in PARTS}
+    return {name: value for name, value in arguments.items() if name not in STRATEGIES}

@@ -2,10 +2,8 @@
 
 import keras
 
-import deq_keras
-
 from ...data.images import sample
-from ...evaluation.equilibrium_parts import EquilibriumParts
+from ...evaluation.cut_model import CutModel
 from ..classification.build import normalization
 from ..classification.job import ClassificationJob
 from ..classification.measure import accuracy_of_layers
@@ -29,10 +27,8 @@ class MDEQJob(ClassificationJob):
         backbone = getattr(model, "backbone", None)
         return getattr(backbone, "deq", None)
 
-    def parts(self, model):
-        return EquilibriumParts(
-            encode=model.backbone.stem, layer=model.backbone.deq, classify=model.head
-        )
+    def cut(self, model):
+        return CutModel(model.backbone.stem, model.backbone.deq, model.head)
 
     def batches(self, model, split):
         batches = super().batches(model, split)
@@ -49,16 +45,8 @@ class MDEQJob(ClassificationJob):
     def callbacks(self, model):
         if self.equilibrium(model) is None:
             return []
-        config = self.config.evaluation
-        parts = self.parts(model)
-        images = model.preprocessor(sample(self.data.validation, config.num_samples))
-        return [
-            deq_keras.callbacks.EquilibriumDiagnostics(
-                parts.layer,
-                lambda: parts.encode(images, training=False),
-                config.max_iter,
-            )
-        ]
+        images = sample(self.data.validation, self.config.evaluation.num_samples)
+        return [self.diagnostics(model, model.preprocessor(images))]
 
     def export(self, model, path):
         """Exports logits of raw pixels: what the preprocessor does is part of it."""

@@ -4,8 +4,6 @@ import operator
 
 import keras
 
-import deq_keras
-
 from ...conversion.export import export
 from ...data.segmentation import (
     evaluation_batches,
@@ -14,8 +12,7 @@ from ...data.segmentation import (
     training_batches,
 )
 from ...errors import InputError
-from ...evaluation.diagnose import diagnose
-from ...evaluation.equilibrium_parts import EquilibriumParts
+from ...evaluation.cut_model import CutModel
 from ...runs.job import Job
 from ..classification.build import normalization
 from .build import build_loss, build_segmenter
@@ -86,25 +83,13 @@ class MDEQSegmentationJob(Job):
         }
 
     def callbacks(self, model):
-        config = self.config.evaluation
-        parts = self.parts(model)
-        samples = self.data.validation.part(0, config.num_samples)
-        # Not in the function below, which is traced: there, iterating has no end.
-        ((images, _),) = evaluation_batches(samples, config.num_samples)
-        images = model.preprocessor(images)
-        return [
-            deq_keras.callbacks.EquilibriumDiagnostics(
-                parts.layer,
-                lambda: parts.encode(images, training=False),
-                config.max_iter,
-            )
-        ]
+        num_samples = self.config.evaluation.num_samples
+        split = self.data.validation.part(0, num_samples)
+        ((images, _),) = evaluation_batches(split, num_samples)
+        return [self.diagnostics(model, model.preprocessor(images))]
 
-    def parts(self, model):
-        """Returns the `EquilibriumParts` of a model."""
-        return EquilibriumParts(
-            encode=model.backbone.stem, layer=model.backbone.deq, classify=model.head
-        )
+    def cut(self, model):
+        return CutModel(model.backbone.stem, model.backbone.deq, model.head)
 
     def batches(self, model, split):
         """Returns batches of a split as the model takes them, in their order."""
@@ -135,7 +120,7 @@ class MDEQSegmentationJob(Job):
 
     def evaluate(self, model, budgets):
         """See `Job`. Overlays at the largest budget are written into the folder."""
-        predictor = BudgetPredictor(self.parts(model), *self.windows())
+        predictor = BudgetPredictor(self.cut(model), *self.windows())
         batches = self.batches(model, self.data.test)
         names = self.data.classes.names
         rows = mean_iou_at_budgets(predictor, batches, budgets, names)
@@ -154,12 +139,9 @@ class MDEQSegmentationJob(Job):
                 path = folder / f"{index:03d}-{name}.png"
                 write_overlay(path, images[0], classes[0], palette)
 
-    def diagnose(self, model):
-        config = self.config.evaluation
-        parts = self.parts(model)
-        split = self.data.test.part(0, config.num_samples)
-        images = (images for images, _ in self.batches(model, split))
-        return diagnose(parts.layer, parts.encode, images, config.max_iter)
+    def samples(self, model):
+        split = self.data.test.part(0, self.config.evaluation.num_samples)
+        return (images for images, _ in self.batches(model, split))
 
     def export(self, model, path):
         """Exports logits of raw pixels: what the preprocessor does is part of it."""

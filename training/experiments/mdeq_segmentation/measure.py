@@ -13,25 +13,25 @@ class BudgetPredictor:
     """Predicts the classes of pixels with so many evaluations of the cell.
 
     Args:
-        parts: the `EquilibriumParts` of a segmenter.
+        opened: the `CutModel` of a segmenter.
         window: `(height, width)`, or `None` for whole images.
         stride: `(down, right)`, or `None` for that of the window.
     """
 
-    def __init__(self, parts, window=None, stride=None):
+    def __init__(self, opened, window=None, stride=None):
         self.window = window
         self.stride = stride or window
 
         # One trace serves all budgets: they are tensors.
         @tf.function(reduce_retracing=True)
         def solve(images, budget):
-            solution = parts.layer.solve(parts.encode(images), max_iter=budget)
+            solution = opened.layer.solve(opened.encode(images), max_iter=budget)
             statistics = {
                 "evaluations": solution.num_evaluations,
                 "residual": solution.residual,
                 "converged": tf.equal(solution.status, CONVERGED),
             }
-            return parts.classify(solution.value), statistics
+            return opened.classify(solution.value), statistics
 
         self._solve = solve
 

@@ -6,7 +6,7 @@ import numpy as np
 
 import deq_keras
 
-from ...evaluation.equilibrium_parts import cut
+from ...evaluation.cut_model import cut
 
 
 def measure(model, score, examples, config):
@@ -26,18 +26,18 @@ def measure(model, score, examples, config):
         was found) and `spectral_radius_converged`, the share of these. A number that is
         not finite or not there is `None`.
     """
-    parts = cut(model)
-    features = parts.encode.predict(examples.inputs, verbose=0)
-    solution = parts.layer.solve(features)
-    long = parts.layer.solve(features, max_iter=config.long_budget)
+    opened = cut(model)
+    features = opened.encode.predict(examples.inputs, verbose=0)
+    solution = opened.layer.solve(features)
+    long = opened.layer.solve(features, max_iter=config.long_budget)
     head = slice(config.num_samples)
     radius = deq_keras.diagnostics.spectral_radius(
-        parts.layer.linearize(features[head], long.point[head]), config.max_iter
+        opened.layer.linearize(features[head], long.point[head]), config.max_iter
     )
     found = radius.value.numpy()[radius.converged.numpy()]
-    long_numbers = _of_solution(parts, long, score, examples.targets)
+    long_numbers = _of_solution(opened, long, score, examples.targets)
     numbers = {
-        **_of_solution(parts, solution, score, examples.targets),
+        **_of_solution(opened, solution, score, examples.targets),
         **{f"long_{name}": number for name, number in long_numbers.items()},
         "spectral_radius": float(np.mean(found)) if found.size else math.nan,
         "largest_spectral_radius": float(np.max(found, initial=-math.inf)),
@@ -57,8 +57,8 @@ def relative_residual(solution):
     return np.divide(difference, scale, out=infinite, where=scale > 0)
 
 
-def _of_solution(parts, solution, score, targets):
-    predictions = parts.classify.predict(solution.value.numpy(), verbose=0)
+def _of_solution(opened, solution, score, targets):
+    predictions = opened.classify.predict(solution.value.numpy(), verbose=0)
     return {
         "score": score(predictions, targets),
         "residual": float(np.mean(relative_residual(solution))),

@@ -1,14 +1,10 @@
-"""Makes and trains the model of one run."""
-
-import math
-import time
+"""Makes the model of one run."""
 
 import keras
 
 import deq_keras
 
 from ...errors import InputError
-from ...runs.optimizer import build_optimizer
 from .schema import LAYER_DEFAULT
 from .task import TASKS
 
@@ -41,39 +37,6 @@ def build(config, task_config, input_shape, seed):
     inputs = keras.Input(input_shape, name="inputs")
     features = task.encode(inputs, task_config.units)
     return keras.Model(inputs, task.decode(layer(features)), name=task_config.name)
-
-
-def fit(model, task_config, examples):
-    """Trains a model; returns its history and the seconds.
-
-    Args:
-        model: what `build` returned.
-        task_config: a `TaskConfig`.
-        examples: the training `Examples`.
-
-    Returns:
-        A list of one dict for each epoch, and a float.
-    """
-    num_steps = math.ceil(len(examples.inputs) / task_config.batch_size)
-    optimizer = build_optimizer(
-        task_config.optimizer, task_config.epochs, num_steps, "float32"
-    )
-    model.compile(
-        optimizer, TASKS[task_config.name].loss(), steps_per_execution=num_steps
-    )
-    start = time.perf_counter()
-    logs = model.fit(
-        examples.inputs,
-        examples.targets,
-        batch_size=task_config.batch_size,
-        epochs=task_config.epochs,
-        verbose=0,
-    ).history
-    seconds = time.perf_counter() - start
-    return [
-        {"epoch": epoch + 1, **{name: float(logs[name][epoch]) for name in logs}}
-        for epoch in range(task_config.epochs)
-    ], seconds
 
 
 def _given(config):

@@ -1,18 +1,18 @@
 """Trains and measures the models of all tasks, seeds and variants."""
 
+import functools
 import math
 
-import keras
-
 from ...config import reading as configs
-from ...errors import InputError, reading
-from ...files import records, saved_model
+from ...errors import InputError
+from ...files import records
 from ...files.atomic_file import write_text
 from ...runs.optimizer import build_optimizer
-from ..synthetic.table import to_csv
+from .. import study_runs
+from ..summary import to_csv
 from . import table
 from .measure import measure
-from .model import build, fit
+from .model import build
 from .task import TASKS
 
 
@@ -37,10 +37,15 @@ def run(config, directory):
 
 def _run(config, directory):
     results = []
-    for index in range(len(config.tasks)):
+    for index, task in enumerate(config.tasks):
         for seed in config.seeds:
             for variant in config.variants:
-                result = _finished_run(config, directory, index, variant, seed)
+                result = study_runs.finished(
+                    directory,
+                    f"{task.name}-{variant}-seed-{seed}",
+                    functools.partial(_trained, config, index, variant, seed),
+                    _line,
+                )
                 results.append(result)
                 print(_line(result), flush=True)
     _write_tables(config, directory.path, results)
@@ -72,42 +77,32 @@ def _check_models(config):
         build_optimizer(task.optimizer, task.epochs, num_steps, "float32")
 
 
-def _finished_run(config, directory, index, variant, seed):
-    """Returns the result of a run, from its folder if it is already there."""
-    task_name = config.tasks[index].name
-    folder = directory.run(f"{task_name}-{variant}-seed-{seed}")
-    file = folder / "result.json"
-    if file.is_file():
-        return _read(file)
-    # Dozens of models would otherwise pile up in Keras' global state.
-    keras.utils.clear_session()
+def _trained(config, index, variant, seed):
+    """Returns the model of a run, its history and its result."""
     changed = configs.variant(config, variant)
-    task_config, task = changed.tasks[index], TASKS[task_name]
+    task_config = changed.tasks[index]
+    task = TASKS[task_config.name]
     training, testing = task.draw(task_config, seed)
     model = build(changed.equilibrium, task_config, training.inputs.shape[1:], seed)
-    history, seconds = fit(model, task_config, training)
-    records.write_history(folder / "history.csv", history)
-    saved_model.save(model, folder / "model.keras")
+    history, seconds = study_runs.fit(
+        model,
+        training.inputs,
+        training.targets,
+        task_config.batch_size,
+        task_config.epochs,
+        task_config.optimizer,
+        task.loss(),
+    )
     loss = history[-1]["loss"]
     result = {
-        "task": task_name,
+        "task": task_config.name,
         "variant": variant,
         "seed": seed,
         "loss": loss if math.isfinite(loss) else None,
         "seconds": seconds,
         **measure(model, task.score, testing, changed.measurement),
     }
-    # Last: it says that the run is finished.
-    records.write_json(file, result)
-    return result
-
-
-def _read(file):
-    remedy = f"Remove {file.parent} and add --resume."
-    result = records.read_json(file, remedy)
-    with reading(file, remedy):
-        _line(result)  # Cannot be written of something else.
-    return result
+    return model, history, result
 
 
 def _write_tables(config, path, results):

@@ -1,6 +1,7 @@
 """The table of the study of the defaults."""
 
-import statistics
+from ...evaluation.text_table import aligned
+from ..summary import cell, spread
 
 _KEYS = ("task", "variant", "seed")
 # A radius that was not found says nothing against a run.
@@ -67,14 +68,10 @@ def render(summaries, long_budget):
     for summary in summaries:
         if summary["task"] != rows[-1][0] and len(rows) > 1:
             rows.append([""] * len(heading))
-        cells = [_cell(summary, name, digits) for name, digits in _COLUMNS]
+        cells = [cell(summary, name, digits) for name, digits in _COLUMNS]
         failed = f"{summary['failed']}/{summary['runs']}"
         rows.append([summary["task"], summary["variant"], failed, *cells])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(c.rjust(w) for c, w in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    )
+    return aligned(rows, left=0)
 
 
 def _summary(key, group):
@@ -89,14 +86,5 @@ def _summary(key, group):
     }
     for name in (*(name for name in group[0][0] if name not in _KEYS), "gap"):
         values = [run[name] for run in trained if run[name] is not None]
-        summary[f"{name}_mean"] = statistics.fmean(values) if values else None
-        summary[f"{name}_std"] = statistics.stdev(values) if len(values) > 1 else None
+        summary |= spread(name, values)
     return summary
-
-
-def _cell(summary, name, digits):
-    mean, spread = summary[f"{name}_mean"], summary[f"{name}_std"]
-    if mean is None:
-        return "-"
-    text = f"{mean:.{digits}f}"
-    return text if spread is None else f"{text} +- {spread:.{digits}f}"

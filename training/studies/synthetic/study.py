@@ -1,17 +1,18 @@
 """Trains, measures and draws the models of all weights and seeds."""
 
+import functools
 import math
 
-import keras
-
-from ...errors import InputError, reading
-from ...files import records, saved_model
+from ...errors import InputError
+from ...files import records
 from ...files.atomic_file import write_text
 from ...runs.optimizer import build_optimizer
+from .. import study_runs
+from ..summary import to_csv
 from . import table
 from .figure import plot_study
 from .measure import measure
-from .model import build, fit
+from .model import build
 from .target import draw
 
 
@@ -51,7 +52,12 @@ def _run(config, directory):
     results = []
     for seed in config.seeds:
         for weight in config.weights:
-            result = _finished_run(config, directory, weight, seed)
+            result = study_runs.finished(
+                directory,
+                _name(weight, seed),
+                functools.partial(_trained, config, weight, seed),
+                _line,
+            )
             results.append(result)
             print(_line(result), flush=True)
     _write_tables(config, directory.path, results)
@@ -61,19 +67,19 @@ def _run(config, directory):
     print(f"\nModels, tables and the figure are in {directory.path}.")
 
 
-def _finished_run(config, directory, weight, seed):
-    """Returns the result of a run, from its folder if it is already there."""
-    folder = directory.run(_name(weight, seed))
-    file = folder / "result.json"
-    if file.is_file():
-        return _read(file)
-    # Fifteen models would otherwise pile up in Keras' global state.
-    keras.utils.clear_session()
+def _trained(config, weight, seed):
+    """Returns the model of a run, its history and its result."""
     model = build(config, weight, seed)
     training, validation = draw(config.data, seed)
-    history, seconds = fit(model, config, training)
-    records.write_history(folder / "history.csv", history)
-    saved_model.save(model, folder / "model.keras")
+    history, seconds = study_runs.fit(
+        model,
+        training.x,
+        training.y,
+        config.data.batch_size,
+        config.epochs,
+        config.optimizer,
+        "mse",
+    )
     result = {
         "weight": weight,
         "seed": seed,
@@ -81,25 +87,15 @@ def _finished_run(config, directory, weight, seed):
         "lowest_converged_share": min(row["deq_converged"] for row in history),
         **measure(model, validation, config.measurement),
     }
-    # Last: it says that the run is finished.
-    records.write_json(file, result)
-    return result
-
-
-def _read(file):
-    remedy = f"Remove {file.parent} and add --resume."
-    result = records.read_json(file, remedy)
-    with reading(file, remedy):
-        _line(result)  # Cannot be written of something else.
-    return result
+    return model, history, result
 
 
 def _write_tables(config, path, results):
     flat = [table.flatten(result) for result in results]
     summaries = table.summarize(flat)
     records.write_json(path / "results.json", results)
-    write_text(path / "results.csv", table.to_csv(flat))
-    write_text(path / "summary.csv", table.to_csv(summaries))
+    write_text(path / "results.csv", to_csv(flat))
+    write_text(path / "summary.csv", to_csv(summaries))
     settings = config.measurement
     text = (
         "Mean +- standard deviation over seeds, without failed runs, on "
@@ -115,16 +111,12 @@ def _write_tables(config, path, results):
 def _drawn_models(config, directory, results):
     """Returns weight -> model of the figure's seed, without those that failed."""
     return {
-        result["weight"]: _saved_model(directory, result)
+        result["weight"]: study_runs.trained_model(
+            directory, _name(result["weight"], result["seed"])
+        )
         for result in results
         if result["seed"] == config.figure.seed and not result["failed"]
     }
-
-
-def _saved_model(directory, result):
-    folder = directory.folder(_name(result["weight"], result["seed"]))
-    remedy = f"Remove {folder} and add --resume."
-    return saved_model.load(folder / "model.keras", remedy)
 
 
 def _name(weight, seed):

@@ -1,8 +1,7 @@
 """The tables of the synthetic study."""
 
-import csv
-import io
-import statistics
+from ...evaluation.text_table import aligned
+from ..summary import cell, spread
 
 LABELS = {
     "fixed_point_iteration": "fixed-point iteration",
@@ -57,16 +56,7 @@ def render(summaries, solvers):
         for name in solvers:
             numbers += [(f"{name}_evaluations", 2), (f"{name}_not_converged", 1)]
         cost.append([weight, *_cells(summary, numbers)])
-    return f"{_aligned(fit)}\n\nMean NFE:\n{_aligned(cost)}"
-
-
-def to_csv(rows):
-    """Returns a list of dicts with the same keys as CSV text."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    return f"{aligned(fit, left=0)}\n\nMean NFE:\n{aligned(cost, left=0)}"
 
 
 def _summary(weight, results):
@@ -79,28 +69,9 @@ def _summary(weight, results):
     for name in results[0]:
         if name in ("weight", "seed", "failed"):
             continue
-        values = [result[name] for result in trained]
-        summary[f"{name}_mean"] = statistics.fmean(values) if values else None
-        summary[f"{name}_std"] = statistics.stdev(values) if len(values) > 1 else None
+        summary |= spread(name, [result[name] for result in trained])
     return summary
 
 
 def _cells(summary, numbers):
-    return [
-        _cell(summary[f"{name}_mean"], summary[f"{name}_std"], digits)
-        for name, digits in numbers
-    ]
-
-
-def _cell(mean, spread, digits):
-    if mean is None:
-        return "-"
-    text = f"{mean:.{digits}f}"
-    return text if spread is None else f"{text} +- {spread:.{digits}f}"
-
-
-def _aligned(rows):
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(c.rjust(w) for c, w in zip(row, widths, strict=True)) for row in rows
-    )
+    return [cell(summary, name, digits) for name, digits in numbers]

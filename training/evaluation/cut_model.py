@@ -1,4 +1,4 @@
-"""A classifier cut open at its equilibrium layer."""
+"""A model cut open at its equilibrium layer."""
 
 from typing import Any, NamedTuple
 
@@ -7,7 +7,7 @@ import keras
 from ..runs.phases import equilibrium_layer
 
 
-class EquilibriumParts(NamedTuple):
+class CutModel(NamedTuple):
     """What is before, in and after the equilibrium.
 
     Attributes:
@@ -22,9 +22,9 @@ class EquilibriumParts(NamedTuple):
 
 
 def cut(model):
-    """Returns the `EquilibriumParts` of a functional model; they share its weights."""
+    """Returns the `CutModel` of a functional model; they share its weights."""
     layer = equilibrium_layer(model)
-    return EquilibriumParts(
+    return CutModel(
         encode=keras.Model(model.inputs[0], layer.input, name="encode"),
         layer=layer,
         classify=keras.Model(layer.output, model.outputs[0], name="classify"),

@@ -1,0 +1,1 @@
+"""Runs: phases, checkpoints, variants, and the folder that they write."""

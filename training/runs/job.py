@@ -1,0 +1,113 @@
+"""What a run must know of one variant of an experiment."""
+
+import deq_keras
+
+from ..evaluation.diagnose import diagnose
+from .optimizer import build_optimizer
+from .phases import phase_spans
+
+
+class Job:
+    """One variant of an experiment: its model, its data, how it is fed and measured.
+
+    Args:
+        config: a `VariantsConfig`, with `data` and `evaluation`.
+        data: what `load_data` returned.
+        folder: `pathlib.Path` of the run, for what an evaluation writes beside numbers.
+
+    Attributes:
+        monitor: str. The entry of the logs that tells the best epoch.
+        is_better: function of two values of it.
+    """
+
+    monitor: str
+    is_better: staticmethod
+
+    def __init__(self, config, data, folder=None):
+        self.config = config
+        self.data = data
+        self.folder = folder
+
+    @staticmethod
+    def load_data(config, folder):
+        """Returns the data of a `config.data`; variants that agree in it share them.
+
+        Args:
+            config: the `data` of the config.
+            folder: `pathlib.Path` of a run, which may hold what an earlier one kept.
+        """
+        raise NotImplementedError
+
+    @property
+    def steps_per_epoch(self):
+        """Number of training steps of an epoch."""
+        raise NotImplementedError
+
+    def build_model(self):
+        """Returns a new model."""
+        raise NotImplementedError
+
+    def build(self):
+        """Returns a model, an optimizer and the `PhaseSpan`s of a run."""
+        config, model = self.config, self.build_model()
+        spans = phase_spans(config)
+        optimizer = build_optimizer(
+            config.optimizer,
+            spans[-1].epochs.stop,
+            self.steps_per_epoch,
+            config.precision,
+        )
+        return model, optimizer, spans
+
+    def equilibrium(self, model):
+        """Returns the `DEQ` layer of a model, or `None` for explicit layers."""
+        raise NotImplementedError
+
+    def compile(self, model, optimizer):
+        """Compiles a model; the optimizer goes on where it is."""
+        raise NotImplementedError
+
+    def fit_arguments(self, epochs):
+        """Returns what `fit` is given for a `range` of epochs: data and steps."""
+        raise NotImplementedError
+
+    def callbacks(self, model):
+        """Returns further callbacks, whose logs join the history."""
+        del model
+        return []
+
+    def diagnostics(self, model, inputs):
+        """Returns the callback that follows the equilibrium of a few inputs."""
+        opened = self.cut(model)
+        return deq_keras.callbacks.EquilibriumDiagnostics(
+            opened.layer,
+            lambda: opened.encode(inputs, training=False),
+            self.config.evaluation.max_iter,
+        )
+
+    def keep(self):
+        """Writes into the folder of the run what later commands need not make again."""
+
+    def evaluate(self, model, budgets):
+        """Measures a model at numbers of evaluations: one dict for each, of `budget`,
+        the score of the experiment, `residual` and `evaluations`."""
+        raise NotImplementedError
+
+    def cut(self, model):
+        """Returns the `CutModel` of a model that has an equilibrium."""
+        raise NotImplementedError
+
+    def samples(self, model):
+        """Returns batches, as `encode` of the cut model takes them, to diagnose."""
+        raise NotImplementedError
+
+    def diagnose(self, model):
+        """Returns what `diagnose` measures of a model's equilibrium."""
+        opened, config = self.cut(model), self.config.evaluation
+        return diagnose(
+            opened.layer, opened.encode, self.samples(model), config.max_iter
+        )
+
+    def export(self, model, path):
+        """Exports a model as `training.conversion.export` does."""
+        raise NotImplementedError

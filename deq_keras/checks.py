@@ -98,7 +98,7 @@ def check_not_renamed(arguments: Mapping[str, Any], **names: str) -> None:
             )
 
 
-def check_jitter(jitter, max_iter):
+def check_jitter(jitter: Any, max_iter: int) -> int:
     """Returns `jitter` as an int if it lies in [0, max_iter), else raises
     `ValueError`."""
     if not _is_integer(jitter) or not 0 <= jitter < max_iter:

@@ -9,7 +9,7 @@ import keras
 from deq_keras.checks import did_you_mean
 
 Config: TypeAlias = dict[str, Any]
-T = TypeVar("T")
+T = TypeVar("T", bound="Configured")
 
 
 class Configured:
@@ -79,7 +79,7 @@ def _from_config(
     arguments = {key: value for key, value in config.items() if key != "class_name"}
     cls = _class_named(config["class_name"], known, kind)
     try:
-        return cls(**arguments)
+        return cls.from_config(arguments)
     except (OverflowError, TypeError) as error:
         raise ValueError(
             f"{cls.__name__} does not take these arguments. Received: {arguments!r} "

@@ -17,13 +17,13 @@ def solve_without_gradient(
     initial_state: Nest,
     injection: Nest,
     solver: FixedPointSolver,
-    seed: tf.Tensor | None = None,
+    budget: tf.Tensor | None = None,
 ) -> Solution:
     """Solves z = fn(z, injection); nothing in the result carries a gradient."""
     start, constant = tree.map_structure(
         lambda leaf: tf.stop_gradient(leaf), (initial_state, injection)
     )
-    solution = solver.solve(lambda state: fn(state, constant), start, seed=seed)
+    solution = solver.solve(lambda state: fn(state, constant), start, budget=budget)
     return tree.map_structure(tf.stop_gradient, solution)
 
 

@@ -48,7 +48,7 @@ class EquilibriumGradient(Configured):
         injection: Nest,
         solver: FixedPointSolver,
         record_adjoint: Callable[[Solution], None] | None = None,
-        seed: tf.Tensor | None = None,
+        budget: tf.Tensor | None = None,
     ) -> Equilibrium:
         """Returns the equilibrium of `fn` with a gradient attached.
 
@@ -63,8 +63,8 @@ class EquilibriumGradient(Configured):
             solver: A `FixedPointSolver` for the forward solve.
             record_adjoint: Optional function, called in the backward pass with the
                 `Solution` of the adjoint solve. Strategies without one ignore it.
-            seed: Optional int32 tensor of shape `(2,)`. Draws the budget of the forward
-                solve, if the solver has a `max_iter_jitter`.
+            budget: Optional integer scalar tensor, at most the solver's `max_iter`:
+                what the forward solve may spend.
 
         Returns:
             An `Equilibrium`.

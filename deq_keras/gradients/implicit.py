@@ -66,7 +66,7 @@ class ImplicitGradient(EquilibriumGradient):
     needs_equilibrium = True
 
     def __init__(self, solver: str | Config | FixedPointSolver | None = None) -> None:
-        self.solver = None if solver is None else _without_jitter(solvers.get(solver))
+        self.solver = None if solver is None else solvers.get(solver)
 
     def solve(
         self,
@@ -75,9 +75,9 @@ class ImplicitGradient(EquilibriumGradient):
         injection: Nest,
         solver: FixedPointSolver,
         record_adjoint: Callable[[Solution], None] | None = None,
-        seed: tf.Tensor | None = None,
+        budget: tf.Tensor | None = None,
     ) -> Equilibrium:
-        solution = solve_without_gradient(fn, initial_state, injection, solver, seed)
+        solution = solve_without_gradient(fn, initial_state, injection, solver, budget)
         linearization, _ = linearize_equilibrium(fn, solution, injection)
         adjoint = _Adjoint(linearization, self.solver or solver, record_adjoint)
         carrier, linearization = adjoint.attached()
@@ -86,15 +86,6 @@ class ImplicitGradient(EquilibriumGradient):
 
     def get_config(self) -> Config:
         return {"solver": self.solver and solvers.serialize(self.solver)}
-
-
-def _without_jitter(solver: FixedPointSolver) -> FixedPointSolver:
-    if solver.max_iter_jitter:
-        raise ValueError(
-            "An adjoint solver must have max_iter_jitter=0: only the budget of the "
-            f"forward solve is drawn. Received: solver={solver!r}."
-        )
-    return solver
 
 
 class _Adjoint(NamedTuple):

@@ -69,9 +69,9 @@ class _BoundedSeries(FixedPointIteration):
         initial_state: Nest,
         max_iter: int | tf.Tensor | None = None,
         tol: float | tf.Tensor | None = None,
-        seed: tf.Tensor | None = None,
+        budget: tf.Tensor | None = None,
     ) -> Solution:
-        solution = super().solve(fn, initial_state, max_iter, tol, seed)
+        solution = super().solve(fn, initial_state, max_iter, tol, budget)
         structure = StateStructure(initial_state)
         last_term = structure.to_matrix(solution.value) - structure.to_matrix(
             solution.point

@@ -56,10 +56,10 @@ class PhantomGradient(EquilibriumGradient):
         injection: Nest,
         solver: FixedPointSolver,
         record_adjoint: Callable[[Solution], None] | None = None,
-        seed: tf.Tensor | None = None,
+        budget: tf.Tensor | None = None,
     ) -> Equilibrium:
         fn = faults.SampleFunction.of(fn)
-        solution = solve_without_gradient(fn, initial_state, injection, solver, seed)
+        solution = solve_without_gradient(fn, initial_state, injection, solver, budget)
         linearization, injection = linearize_equilibrium(fn, solution, injection)
         first = self._damped(linearization.point, linearization.value)
 

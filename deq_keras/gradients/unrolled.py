@@ -38,12 +38,12 @@ class UnrolledGradient(EquilibriumGradient):
         injection: Nest,
         solver: FixedPointSolver,
         record_adjoint: Callable[[Solution], None] | None = None,
-        seed: tf.Tensor | None = None,
+        budget: tf.Tensor | None = None,
     ) -> Equilibrium:
         fn = faults.SampleFunction.of(fn)
 
         def run(state: Nest, injection: Nest) -> tuple[Nest, tf.Tensor, Solution]:
-            solution = solver.solve(lambda z: fn(z, injection), state, seed=seed)
+            solution = solver.solve(lambda z: fn(z, injection), state, budget=budget)
             return solution.value, faults.has_failed(solution), solution
 
         value, solution = fn.differentiable(run, initial_state, injection)

@@ -60,8 +60,6 @@ class Anderson(FixedPointSolver):
             all. Defaults to `"relative"`.
         mixing: Float in (0, 1]. The share of the residual that a step takes, from the
             second step on. Defaults to `1.0`.
-        max_iter_jitter: Integer in [0, max_iter). See `FixedPointSolver`. Defaults to
-            `0`.
 
     Example:
 
@@ -85,9 +83,8 @@ class Anderson(FixedPointSolver):
         ridge: float = 1e-5,
         ridge_mode: str = "relative",
         mixing: float = 1.0,
-        max_iter_jitter: int = 0,
     ) -> None:
-        super().__init__(max_iter, tol, stop_mode, max_iter_jitter)
+        super().__init__(max_iter, tol, stop_mode)
         self.history = check_count("history", history)
         self.ridge = check_non_negative("ridge", ridge)
         self.ridge_mode = check_choice("ridge_mode", ridge_mode, _RIDGE_MODES)

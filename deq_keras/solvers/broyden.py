@@ -35,8 +35,6 @@ class Broyden(FixedPointSolver):
         history: Positive integer or `None`. How many steps are stored; when they are
             full, the method starts anew from the current point. `None` stores them all.
             Defaults to `None`.
-        max_iter_jitter: Integer in [0, max_iter). See `FixedPointSolver`. Defaults to
-            `0`.
 
     Example:
 
@@ -57,9 +55,8 @@ class Broyden(FixedPointSolver):
         tol: float | None = 1e-3,
         stop_mode: str = "rel",
         history: int | None = None,
-        max_iter_jitter: int = 0,
     ) -> None:
-        super().__init__(max_iter, tol, stop_mode, max_iter_jitter)
+        super().__init__(max_iter, tol, stop_mode)
         self.history = None if history is None else check_count("history", history)
 
     def init(

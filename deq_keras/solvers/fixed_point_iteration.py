@@ -23,8 +23,6 @@ class FixedPointIteration(FixedPointSolver):
         damping: Float in (0, 1]. The weight of the new value; `1.0` is undamped.
             Below 1 it tames oscillation (eigenvalues of df/dz near -1). Defaults to
             `1.0`.
-        max_iter_jitter: Integer in [0, max_iter). See `FixedPointSolver`. Defaults to
-            `0`.
 
     Example:
 
@@ -40,9 +38,8 @@ class FixedPointIteration(FixedPointSolver):
         tol: float | None = 1e-3,
         stop_mode: str = "rel",
         damping: float = 1.0,
-        max_iter_jitter: int = 0,
     ) -> None:
-        super().__init__(max_iter, tol, stop_mode, max_iter_jitter)
+        super().__init__(max_iter, tol, stop_mode)
         self.damping = check_fraction("damping", damping)
 
     def init(self, point: tf.Tensor, max_iter: int | tf.Tensor) -> tuple[()]:

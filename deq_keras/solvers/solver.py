@@ -1,7 +1,7 @@
 """The base of the fixed-point solvers, which owns their loop."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import tensorflow as tf
 
@@ -9,7 +9,6 @@ from deq_keras import faults
 from deq_keras.checks import (
     check_choice,
     check_integer,
-    check_jitter,
     check_non_negative,
 )
 from deq_keras.serialization import Config, Configured
@@ -77,10 +76,6 @@ class FixedPointSolver(Configured):
             Defaults to `1e-3`.
         stop_mode: `"rel"` for |f(z) - z| / |f(z)| or `"abs"` for |f(z) - z|, with the
             Euclidean norm over one sample's whole state. Defaults to `"rel"`.
-        max_iter_jitter: Integer in [0, max_iter). `DEQ` draws the budget of every
-            training step uniformly from `max_iter - max_iter_jitter` to `max_iter`, so
-            that a model does not learn to rely on one of them. All else has the whole
-            budget: inference, and the adjoint of the backward pass. Defaults to `0`.
     """
 
     def __init__(
@@ -88,10 +83,8 @@ class FixedPointSolver(Configured):
         max_iter: int = 30,
         tol: float | None = 1e-3,
         stop_mode: str = "rel",
-        max_iter_jitter: int = 0,
     ) -> None:
         self.max_iter = _checked_max_iter(max_iter)
-        self.max_iter_jitter = check_jitter(max_iter_jitter, self.max_iter)
         self.tol = _checked_tol(tol)
         self.stop_mode = check_choice("stop_mode", stop_mode, _STOP_MODES)
 
@@ -101,7 +94,7 @@ class FixedPointSolver(Configured):
         initial_state: Nest,
         max_iter: int | tf.Tensor | None = None,
         tol: float | tf.Tensor | None = None,
-        seed: tf.Tensor | None = None,
+        budget: tf.Tensor | None = None,
     ) -> Solution:
         """Iterates from `initial_state` until `fn` leaves each sample unchanged.
 
@@ -112,8 +105,9 @@ class FixedPointSolver(Configured):
             max_iter: Positive integer, or an integer scalar tensor (a new value needs
                 no retracing; values below 1 count as 1). `None`: as constructed.
             tol: Float >= 0, or a scalar tensor. `None`: as constructed.
-            seed: Int32 tensor of shape `(2,)` that draws by how much, of 0 to
-                `max_iter_jitter`, the budget is lowered. `None`: not at all.
+            budget: Integer scalar tensor, at most `max_iter`. Ends the solve sooner
+                and, as XLA asks for, leaves all shapes as `max_iter` makes them.
+                `None`: `max_iter`.
 
         Returns:
             A `Solution`.
@@ -123,7 +117,7 @@ class FixedPointSolver(Configured):
         """
         max_iter = self.max_iter if max_iter is None else _checked_max_iter(max_iter)
         tol = self.tol if tol is None else _checked_tol(tol)
-        budget = self._drawn_budget(max_iter, seed)
+        budget = max_iter if budget is None else budget
         structure = StateStructure(initial_state)
 
         tol = None if tol is None else _as_scalar(tol, structure.dtype)
@@ -148,6 +142,17 @@ class FixedPointSolver(Configured):
             batch_evaluations=search.num_evaluations,
             trace=search.trace,
         )
+
+    @classmethod
+    def from_config(cls, config: Config) -> Self:
+        config = dict(config)
+        jitter = config.pop("max_iter_jitter", 0)
+        if jitter:
+            raise ValueError(
+                "`max_iter_jitter` is an argument of `DEQ`, or of a phase of training, "
+                f"and not of a solver. Received: max_iter_jitter={jitter!r}."
+            )
+        return super().from_config(config)
 
     def init(self, point: tf.Tensor, max_iter: int | tf.Tensor) -> Nest:
         """Returns the memory (a nest of tensors) before the first evaluation.
@@ -175,18 +180,7 @@ class FixedPointSolver(Configured):
             "max_iter": self.max_iter,
             "tol": self.tol,
             "stop_mode": self.stop_mode,
-            "max_iter_jitter": self.max_iter_jitter,
         }
-
-    def _drawn_budget(
-        self, max_iter: int | tf.Tensor, seed: tf.Tensor | None
-    ) -> int | tf.Tensor:
-        """The budget of one solve. Shapes depend on `max_iter` only, as XLA needs."""
-        if seed is None or self.max_iter_jitter == 0:
-            return max_iter
-        return max_iter - tf.random.stateless_uniform(
-            (), seed, 0, self.max_iter_jitter + 1, tf.int32
-        )
 
     def _start(self, point: tf.Tensor, max_iter: int | tf.Tensor) -> _Search:
         batch_size = tf.shape(point)[0]

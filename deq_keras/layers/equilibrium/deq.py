@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras import faults, gradients, regularizers, solvers
-from deq_keras.checks import check_not_renamed, check_seed
+from deq_keras.checks import check_integer, check_not_renamed, check_seed
 from deq_keras.layers.equilibrium.cell_check import (
     check_application,
     check_signature,
@@ -50,11 +50,16 @@ class DEQ(keras.layers.Layer):
             an `EquilibriumRegularizer`, or `None`. Defaults to `"contraction"`, which
             keeps the equilibrium within the solver's reach.
         seed: Integer, or `None` for a random one. Draws the regulariser's probes, and
-            the training budgets of a solver with a `max_iter_jitter`.
+            the budgets of training.
+        max_iter_jitter: Integer in [0, max_iter of the solver). The budget of every
+            training step is drawn uniformly from `max_iter - max_iter_jitter` to
+            `max_iter`, so that a model does not learn to rely on one of them. All else
+            has the whole budget: inference, and the adjoint of the backward pass.
+            Defaults to `0`.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
-    `solver`, `gradient` and `regularizer` may be set later; compile the model
-    again after that.
+    `solver`, `gradient`, `regularizer` and `max_iter_jitter` may be set later; compile
+    the model again after that.
 
     Call arguments:
         inputs: Nest of tensors `(batch, ...)`, passed to the cell's `inject`. A sample
@@ -98,6 +103,7 @@ class DEQ(keras.layers.Layer):
             str | Config | regularizers.EquilibriumRegularizer | None
         ) = "contraction",
         seed: int | None = None,
+        max_iter_jitter: int = 0,
         **kwargs: Any,
     ) -> None:
         check_not_renamed(kwargs, jacobian_regularizer="regularizer")
@@ -107,6 +113,7 @@ class DEQ(keras.layers.Layer):
         self.solver = solver
         self.gradient = gradient
         self.regularizer = regularizer
+        self.max_iter_jitter = max_iter_jitter
         self.seed = check_seed("seed", seed)
         self.seed_generator = keras.random.SeedGenerator(self.seed)
         self._checked_modes: set[bool] = set()
@@ -148,6 +155,16 @@ class DEQ(keras.layers.Layer):
         self._regularizer = regularizers.get(regularizer)
 
     @property
+    def max_iter_jitter(self) -> int:
+        return self._max_iter_jitter
+
+    @max_iter_jitter.setter
+    def max_iter_jitter(self, max_iter_jitter: int) -> None:
+        self._max_iter_jitter = check_integer(
+            "max_iter_jitter", max_iter_jitter, 0, self.solver.max_iter - 1
+        )
+
+    @property
     def metrics(self) -> list[keras.metrics.Metric]:
         metrics = [self._evaluations, self._residual, self._converged]
         if self.gradient.has_adjoint:
@@ -185,7 +202,7 @@ class DEQ(keras.layers.Layer):
             injection,
             self.solver,
             record_adjoint=self._record_adjoint if training else None,
-            seed=self._budget_seed() if training else None,
+            budget=self._drawn_budget() if training else None,
         )
         solution = faults.reported(equilibrium.solution, state, is_usable)
         self._record(solution, training)
@@ -284,6 +301,7 @@ class DEQ(keras.layers.Layer):
             "gradient": gradients.serialize(self.gradient),
             "regularizer": regularizers.serialize(self.regularizer),
             "seed": self.seed,
+            "max_iter_jitter": self.max_iter_jitter,
         }
 
     @classmethod
@@ -353,8 +371,12 @@ class DEQ(keras.layers.Layer):
 
         return tree.map_structure(cast, tensors)
 
-    def _budget_seed(self) -> tf.Tensor | None:
-        return self._next_seed() if self.solver.max_iter_jitter else None
+    def _drawn_budget(self) -> tf.Tensor | None:
+        if self.max_iter_jitter == 0:
+            return None
+        return self.solver.max_iter - tf.random.stateless_uniform(
+            (), self._next_seed(), 0, self.max_iter_jitter + 1, tf.int32
+        )
 
     def _next_seed(self) -> tf.Tensor:
         return tf.cast(self.seed_generator.next(), tf.int32)

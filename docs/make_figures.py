@@ -1,11 +1,12 @@
 """Draws the figures of the main job from its finished work directory.
 
     deq-keras train configs/digits/main.yaml
-    python docs/make_figures.py runs/digits-main
+    PYTHONPATH=. python docs/make_figures.py runs/digits-main
 
 They go to docs/images.
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -28,6 +29,7 @@ def main(work_directory, folder=IMAGES):
     """
     # The same figure is the same file.
     matplotlib.rcParams["svg.hashsalt"] = "deq_keras"
+    os.environ["SOURCE_DATE_EPOCH"] = "0"
     directory = WorkDirectory.open(work_directory)
     evaluations, diagnoses = measurements(directory)
     score = registry.find(directory.config.experiment).score

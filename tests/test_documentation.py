@@ -63,7 +63,9 @@ def test_command_is_one(page, command, monkeypatch):
     monkeypatch.chdir(ROOT)
     arguments = cli._parser().parse_args(shlex.split(command))
     if hasattr(arguments, "config"):
-        reading.load(arguments.config, arguments.overrides)
+        config = pathlib.Path(arguments.config)
+        shipped = ROOT / "configs" / f"{config}.yaml"
+        reading.load(config if config.exists() else shipped, arguments.overrides)
 
 
 def test_every_block_is_tested():
@@ -78,6 +80,34 @@ def test_notebook_runs(tmp_path, monkeypatch):
     outputs = run(json.loads(notebook.read_text(encoding="utf-8")))
     kinds = [output["output_type"] for shown in outputs for output in shown]
     assert "display_data" in kinds
+
+
+def test_figures_are_drawn_from_a_run(tmp_path):
+    (tmp_path / "config.yaml").write_bytes(
+        (ROOT / "configs" / "digits" / "main.yaml").read_bytes()
+    )
+    row = {"budget": 1, "accuracy": 0.5, "residual": 0.1, "q25": 1, "q50": 1, "q75": 1}
+    evaluation = {"parameters": 1, "budgets": [row]}
+    diagnosis = {
+        "residual_quantiles": [row],
+        "spectral_radius": {"mean": None},
+        **{"evaluations": 1, "residual": 0.1, "converged": 1},
+    }
+    for variant in ("plain", "regularized"):
+        folder = tmp_path / variant
+        folder.mkdir()
+        (folder / "evaluation.json").write_text(json.dumps(evaluation))
+        (folder / "diagnosis.json").write_text(json.dumps(diagnosis))
+    runpy.run_path(str(DOCS / "make_figures.py"))["main"](tmp_path, tmp_path)
+    for name in ("accuracy.svg", "residuals.svg"):
+        assert "<svg" in (tmp_path / name).read_text()
+
+
+@pytest.mark.parametrize(
+    "image", sorted((DOCS / "images").iterdir()), ids=lambda image: image.name
+)
+def test_images_are_small(image):
+    assert image.stat().st_size < 150_000
 
 
 def test_readme_is_short():

@@ -3,13 +3,6 @@ from keras_hub.layers import ImageConverter
 
 from deq_keras.models.mdeq.mdeq_backbone import MDEQBackbone
 
-# Of pixels from 0 to 1; the reference's. Those of CIFAR-10 are means over images of the
-# standard deviations within them.
-_STATISTICS = {
-    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
-    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-}
-
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class MDEQImageConverter(ImageConverter):
@@ -26,6 +19,12 @@ class MDEQImageConverter(ImageConverter):
     """
 
     backbone_cls = MDEQBackbone
+    # Means and standard deviations of pixels from 0 to 1; the reference's. Those of
+    # CIFAR-10 are means over images of the standard deviations within them.
+    statistics = {
+        "cifar10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
+        "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    }
 
     @classmethod
     def for_dataset(cls, name, **kwargs):
@@ -38,12 +37,12 @@ class MDEQImageConverter(ImageConverter):
         Raises:
             ValueError: If the data set is another.
         """
-        if name not in _STATISTICS:
+        if name not in cls.statistics:
             raise ValueError(
-                f"Argument `name` must be one of {sorted(_STATISTICS)}. Received: "
+                f"Argument `name` must be one of {sorted(cls.statistics)}. Received: "
                 f"name={name!r}"
             )
-        means, deviations = _STATISTICS[name]
+        means, deviations = cls.statistics[name]
         return cls(
             scale=[1 / (255 * deviation) for deviation in deviations],
             offset=[-mean / deviation for mean, deviation in zip(means, deviations)],

@@ -1,9 +1,13 @@
+"""Resizing and normalising of images."""
+
 import keras
 from keras_hub.layers import ImageConverter
 
+from deq_keras.checks import check_choice
 from deq_keras.models.mdeq.mdeq_backbone import MDEQBackbone
 
-# Of pixels from 0 to 1; the reference's. Those of CIFAR-10 are means over images of the
+# Of pixels from 0 to 1: those of the reference, the authors' PyTorch code
+# (locuslab/mdeq). Those of CIFAR-10 are means over images of the
 # standard deviations within them.
 _STATISTICS = {
     "cifar10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
@@ -32,18 +36,13 @@ class MDEQImageConverter(ImageConverter):
         """Returns the converter of pixels from 0 to 255 of a published data set.
 
         Args:
-            name: `"cifar10"` or `"imagenet"` (also for Cityscapes).
+            name: String. `"cifar10"` or `"imagenet"` (also for Cityscapes).
             **kwargs: Other arguments of the converter, such as `image_size`.
 
         Raises:
             ValueError: If the data set is another.
         """
-        if name not in _STATISTICS:
-            raise ValueError(
-                f"Argument `name` must be one of {sorted(_STATISTICS)}. Received: "
-                f"name={name!r}"
-            )
-        means, deviations = _STATISTICS[name]
+        means, deviations = _STATISTICS[check_choice("name", name, _STATISTICS)]
         return cls(
             scale=[1 / (255 * deviation) for deviation in deviations],
             offset=[-mean / deviation for mean, deviation in zip(means, deviations)],

@@ -1,9 +1,10 @@
 """Names, configs and instances: the three ways to say which object is meant."""
 
-import difflib
 import re
 
 import keras
+
+from deq_keras.checks import did_you_mean
 
 
 def registry(classes):
@@ -82,11 +83,9 @@ def _class_named(name, known, kind):
     by_any_name = {**known, **{cls.__name__: cls for cls in known.values()}}
     if isinstance(name, str) and name in by_any_name:
         return by_any_name[name]
-    nearest = difflib.get_close_matches(str(name), by_any_name, n=1)
-    hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
     raise ValueError(
         f"Unknown {kind}. Expected one of {sorted(known)}. "
-        f"Received: {kind}={name!r}.{hint}"
+        f"Received: {kind}={name!r}.{did_you_mean(name, by_any_name)}"
     )
 
 

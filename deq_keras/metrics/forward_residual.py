@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from deq_keras.checks import check_positive
 from deq_keras.metrics.running_mean import RunningMean
 
 
@@ -27,7 +28,7 @@ class ForwardResidual(RunningMean):
 
     def __init__(self, threshold=0.1, name="residual", dtype="float32"):
         super().__init__(name=name, dtype=dtype)
-        self.threshold = threshold
+        self.threshold = check_positive("threshold", threshold)
         self._has_warned = False
         self.exact_total = self.add_variable((), "zeros", name="exact_total")
         self.exact_count = self.add_variable((), "zeros", name="exact_count")

@@ -5,7 +5,12 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from deq_keras.checks import check_count, check_fraction, check_non_negative
+from deq_keras.checks import (
+    check_choice,
+    check_count,
+    check_fraction,
+    check_non_negative,
+)
 from deq_keras.solvers.solver import FixedPointSolver
 
 # A column whose residual is exactly zero should take all the weight. It gets a pivot of
@@ -14,6 +19,9 @@ _EXACT = 1e15
 
 # Bound of the pivots where an absolute ridge of zero gives none.
 _SMALLEST_PIVOT = 1e-30
+
+
+_RIDGE_MODES = ("relative", "absolute")
 
 
 class _History(NamedTuple):
@@ -79,12 +87,7 @@ class Anderson(FixedPointSolver):
         super().__init__(max_iter, tol, stop_mode, max_iter_jitter)
         self.history = check_count("history", history)
         self.ridge = check_non_negative("ridge", ridge)
-        if ridge_mode not in ("relative", "absolute"):
-            raise ValueError(
-                "`ridge_mode` must be 'relative' or 'absolute'. "
-                f"Received: ridge_mode={ridge_mode!r}."
-            )
-        self.ridge_mode = ridge_mode
+        self.ridge_mode = check_choice("ridge_mode", ridge_mode, _RIDGE_MODES)
         self.mixing = check_fraction("mixing", mixing)
 
     def init(self, point, max_iter):

@@ -1,11 +1,15 @@
 """The base of the fixed-point solvers, which owns their loop."""
 
-import numbers
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from deq_keras.checks import check_jitter, check_non_negative
+from deq_keras.checks import (
+    check_choice,
+    check_integer,
+    check_jitter,
+    check_non_negative,
+)
 from deq_keras.solvers.solution import CONVERGED, DIVERGED, MAX_ITER, Solution
 from deq_keras.structure import StateStructure
 
@@ -14,6 +18,7 @@ from deq_keras.structure import StateStructure
 _TINY_NORM = 1e-12
 
 _INT32 = 2**31 - 1
+_STOP_MODES = ("rel", "abs")
 
 
 class Evaluation(NamedTuple):
@@ -77,12 +82,7 @@ class FixedPointSolver:
         self.max_iter = _checked_max_iter(max_iter)
         self.max_iter_jitter = check_jitter(max_iter_jitter, self.max_iter)
         self.tol = _checked_tol(tol)
-        if stop_mode not in ("rel", "abs"):
-            raise ValueError(
-                "`stop_mode` must be 'rel' (residual relative to the norm of f(z)) or "
-                f"'abs'. Received: stop_mode={stop_mode!r}."
-            )
-        self.stop_mode = stop_mode
+        self.stop_mode = check_choice("stop_mode", stop_mode, _STOP_MODES)
 
     def solve(self, fn, initial_state, max_iter=None, tol=None, seed=None):
         """Iterates from `initial_state` until `fn` leaves each sample unchanged.
@@ -283,13 +283,7 @@ def _checked_max_iter(max_iter):
     if tf.is_tensor(max_iter):
         # A wider integer would wrap around to a budget of nothing.
         return tf.cast(tf.minimum(max_iter, min(max_iter.dtype.max, _INT32)), tf.int32)
-    is_int = isinstance(max_iter, numbers.Integral) and not isinstance(max_iter, bool)
-    if not is_int or not 1 <= max_iter <= _INT32:
-        raise ValueError(
-            "`max_iter` is the budget of function evaluations and must be an int from "
-            f"1 to {_INT32}. Received: max_iter={max_iter!r}."
-        )
-    return int(max_iter)
+    return check_integer("max_iter", max_iter, 1, _INT32)
 
 
 def _checked_tol(tol):

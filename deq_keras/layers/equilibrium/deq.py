@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras import faults, gradients, regularizers, solvers
-from deq_keras.checks import check_not_renamed
+from deq_keras.checks import check_not_renamed, check_seed
 from deq_keras.layers.equilibrium.cell_check import (
     check_application,
     check_signature,
@@ -102,8 +102,8 @@ class DEQ(keras.layers.Layer):
         self.solver = solver
         self.gradient = gradient
         self.regularizer = regularizer
-        self.seed = seed
-        self.seed_generator = keras.random.SeedGenerator(seed)
+        self.seed = check_seed("seed", seed)
+        self.seed_generator = keras.random.SeedGenerator(self.seed)
         self._checked_modes = set()
         self._injection_rows = InjectionRows(
             lambda call, training: self.inject(*call, training=training)

@@ -1,6 +1,9 @@
+"""Resizing and normalising of images."""
+
 import keras
 from keras_hub.layers import ImageConverter
 
+from deq_keras.checks import check_choice
 from deq_keras.models.mdeq.mdeq_backbone import MDEQBackbone
 
 
@@ -31,18 +34,13 @@ class MDEQImageConverter(ImageConverter):
         """Returns the converter of pixels from 0 to 255 of a published data set.
 
         Args:
-            name: `"cifar10"` or `"imagenet"` (also for Cityscapes).
+            name: String. `"cifar10"` or `"imagenet"` (also for Cityscapes).
             **kwargs: Other arguments of the converter, such as `image_size`.
 
         Raises:
             ValueError: If the data set is another.
         """
-        if name not in cls.statistics:
-            raise ValueError(
-                f"Argument `name` must be one of {sorted(cls.statistics)}. Received: "
-                f"name={name!r}"
-            )
-        means, deviations = cls.statistics[name]
+        means, deviations = cls.statistics[check_choice("name", name, cls.statistics)]
         return cls(
             scale=[1 / (255 * deviation) for deviation in deviations],
             offset=[-mean / deviation for mean, deviation in zip(means, deviations)],

@@ -118,7 +118,7 @@ class TestWhatItSays:
         adjoint = gradient["solver"]
         assert adjoint["class_name"] == "broyden"
         assert (solver["max_iter"], adjoint["max_iter"]) == run["budgets"]
-        assert solver.get("max_iter_jitter", 0) == run["jitter"]
+        assert span.phase.max_iter_jitter == run["jitter"]
         for each in (solver, adjoint):
             assert each.get("stop_mode", "rel") == run["stop_mode"]
             if run["stop_mode"] == "rel":

@@ -119,7 +119,10 @@ class TestWhatItSays:
         adjoint = config.model.gradient["solver"]
         assert config.model.gradient["class_name"] == "implicit"
         assert (solver["max_iter"], adjoint["max_iter"]) == run["budgets"]
-        assert solver.get("max_iter_jitter", 0) == run.get("jitter", 0)
+        pretraining, *others = phase_spans(config)
+        assert pretraining.phase.max_iter_jitter == 0
+        for span in others:
+            assert span.phase.max_iter_jitter == run.get("jitter", 0)
         for each in (solver, adjoint):
             assert each["class_name"] == "broyden"
             assert each.get("stop_mode", "rel") == run["mode"]

@@ -21,6 +21,21 @@ def check_count(name: str, value: Any) -> int:
     return int(value)
 
 
+def check_optional_count(name: str, value: Any) -> int | None:
+    """Returns a positive integer, or `None`."""
+    if value is not None and (not _is_integer(value) or value < 1):
+        raise ValueError(_message(name, value, "a positive integer or None"))
+    return None if value is None else int(value)
+
+
+def check_counts(name: str, value: Any, allow_empty: bool = False) -> tuple[int, ...]:
+    """Returns a tuple of positive integers, given a list or a tuple of them."""
+    is_sequence = isinstance(value, list | tuple) and (value or allow_empty)
+    if not is_sequence or not all(_is_integer(one) and one >= 1 for one in value):
+        raise ValueError(_message(name, value, "a tuple of positive integers"))
+    return tuple(map(int, value))
+
+
 def check_integer(
     name: str, value: Any, minimum: int | None = None, maximum: int | None = None
 ) -> int:

@@ -9,10 +9,12 @@ from deq_keras.checks import (
     check_boolean,
     check_choice,
     check_count,
+    check_counts,
     check_fraction,
     check_integer,
     check_non_negative,
     check_not_renamed,
+    check_optional_count,
     check_positive,
     check_rate,
     check_seed,
@@ -25,6 +27,7 @@ from deq_keras.solvers import Anderson
     ("check", "values"),
     [
         (check_count, [1, 8, np.int64(8), 10**30]),
+        (check_optional_count, [None, 1, np.int64(8)]),
         (check_integer, [-1, 0, np.int32(3)]),
         (check_seed, [None, 0, -4, np.uint8(7)]),
         (check_fraction, [1, 0.25, np.float32(0.5)]),
@@ -46,6 +49,7 @@ def test_returns_the_same_value_as_plain_python(check, values):
     ("check", "expected", "values"),
     [
         (check_count, "a positive integer", [0, -1, True, 1.0, "1", None]),
+        (check_optional_count, "a positive integer or None", [0, True, 1.0, "1"]),
         (check_integer, "an integer", [True, 1.0, None]),
         (check_seed, "an integer or None", [True, 1.5, "0"]),
         (check_fraction, "a number in", [0, 1.1, np.nan, True, "1", None]),
@@ -78,6 +82,17 @@ def test_an_integer_has_the_bounds_that_are_asked_for(bounds, expected):
         assert check_integer("argument", bound, **bounds) == bound
     with pytest.raises(ValueError, match=f"{expected} Received: argument=4."):
         check_integer("argument", 4, **bounds)
+
+
+def test_counts_are_a_tuple():
+    assert check_counts("argument", [np.int64(8), 1]) == (8, 1)
+    json.dumps(check_counts("argument", (np.int64(8),)))
+    assert check_counts("argument", [], allow_empty=True) == ()
+    for wrong in ((), (8, 0), (8, True), (8, 1.0), 8, "88", None):
+        with pytest.raises(ValueError) as error:
+            check_counts("argument", wrong)
+        assert "`argument` must be a tuple of positive integers" in str(error.value)
+        assert f"Received: argument={wrong!r}." in str(error.value)
 
 
 def test_a_choice_is_one_of_the_names():

@@ -1,10 +1,14 @@
-"""Runs the examples of the README and of the docstrings; looks for tests by name."""
+"""Runs the examples of the README, of the docs and of the docstrings; looks for what
+they name."""
 
 import doctest
 import importlib
+import json
 import pathlib
 import pkgutil
 import re
+import runpy
+import shlex
 
 import keras
 import numpy as np
@@ -12,12 +16,16 @@ import pytest
 import tensorflow as tf
 
 import deq_keras
+from training import cli
+from training.config import reading
 
 ROOT = pathlib.Path(__file__).parents[1]
-README = ROOT / "README.md"
-BLOCKS = re.findall(
-    r"^```python\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE
-)
+DOCS = ROOT / "docs"
+PAGES = {
+    str(page.relative_to(ROOT)): page.read_text(encoding="utf-8")
+    for page in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+}
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 MODULES = sorted(
     module.name
     for module in pkgutil.walk_packages(deq_keras.__path__, "deq_keras.")
@@ -25,10 +33,113 @@ MODULES = sorted(
 )
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
-def test_readme_example_runs(block, tmp_path, monkeypatch):
+def blocks(page, language):
+    """Returns the fenced blocks of a page in a language."""
+    return [code for name, code in BLOCK.findall(PAGES[page]) if name == language]
+
+
+def commands():
+    """Yields page and text of every command that a page shows with its config."""
+    for page, text in PAGES.items():
+        shown = [line for code in blocks(page, "sh") for line in code.splitlines()]
+        shown += re.findall(r"`(deq-keras (?:train|benchmark) [a-z].*?)`", text)
+        for line in shown:
+            _, found, command = line.rpartition("deq-keras ")
+            if found:
+                yield page, command
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")])
+def test_examples_of_a_page_run(page, tmp_path, monkeypatch):
+    """In order, as a reader would type them."""
     monkeypatch.chdir(tmp_path)
-    exec(compile(block, str(README), "exec"), {"__name__": "readme"})
+    names = {"__name__": "page"}
+    for code in blocks(page, "python"):
+        exec(compile(code, page, "exec"), names)
+
+
+@pytest.mark.parametrize(("page", "command"), list(commands()))
+def test_command_is_one(page, command, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    arguments = cli._parser().parse_args(shlex.split(command))
+    if hasattr(arguments, "config"):
+        config = pathlib.Path(arguments.config)
+        shipped = ROOT / "configs" / f"{config}.yaml"
+        reading.load(config if config.exists() else shipped, arguments.overrides)
+
+
+def test_every_block_is_tested():
+    languages = {name for text in PAGES.values() for name, _ in BLOCK.findall(text)}
+    assert languages <= {"python", "sh", "text"}
+
+
+def test_notebook_runs(tmp_path, monkeypatch):
+    notebook = DOCS / "notebooks" / "first_equilibrium.ipynb"
+    run = runpy.run_path(str(DOCS / "run_notebook.py"))["run"]
+    monkeypatch.chdir(tmp_path)
+    outputs = run(json.loads(notebook.read_text(encoding="utf-8")))
+    kinds = [output["output_type"] for shown in outputs for output in shown]
+    assert "display_data" in kinds
+
+
+def test_figures_are_drawn_from_a_run(tmp_path):
+    (tmp_path / "config.yaml").write_bytes(
+        (ROOT / "configs" / "digits" / "main.yaml").read_bytes()
+    )
+    row = {"budget": 1, "accuracy": 0.5, "residual": 0.1, "q25": 1, "q50": 1, "q75": 1}
+    evaluation = {"parameters": 1, "budgets": [row]}
+    diagnosis = {
+        "residual_quantiles": [row],
+        "spectral_radius": {"mean": None},
+        **{"evaluations": 1, "residual": 0.1, "converged": 1},
+    }
+    for variant in ("plain", "regularized"):
+        folder = tmp_path / variant
+        folder.mkdir()
+        (folder / "evaluation.json").write_text(json.dumps(evaluation))
+        (folder / "diagnosis.json").write_text(json.dumps(diagnosis))
+    runpy.run_path(str(DOCS / "make_figures.py"))["main"](tmp_path, tmp_path)
+    for name in ("accuracy.svg", "residuals.svg"):
+        assert "<svg" in (tmp_path / name).read_text()
+
+
+@pytest.mark.parametrize(
+    "image", sorted((DOCS / "images").iterdir()), ids=lambda image: image.name
+)
+def test_images_are_small(image):
+    assert image.stat().st_size < 150_000
+
+
+def test_readme_is_short():
+    assert len(PAGES["README.md"].split()) <= 900
+
+
+@pytest.mark.parametrize("package", deq_keras.__all__)
+def test_reference_has_every_public_name(package):
+    names = re.findall(r"^::: (\S+)$", "\n".join(PAGES.values()), re.MULTILINE)
+    package = f"deq_keras.{package}"
+    if package == "deq_keras.converters":
+        package += ".locuslab"
+    public = importlib.import_module(package).__all__
+    assert {name for name in names if name.rpartition(".")[0] == package} == {
+        f"{package}.{name}" for name in public
+    }
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "docs/results/" in page])
+def test_tables_say_where_they_come_from(page):
+    sections = re.split(r"^##+ ", PAGES[page], flags=re.MULTILINE)
+    with_numbers = [text for text in sections if re.search(r"^\|.*\d", text, re.M)]
+    for text in with_numbers:
+        for word in ("Command", "Commit", "Machine", "Spread"):
+            assert f"* **{word}**: " in text, text[:80]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    for link in re.findall(r"\]\(([^)#]+)[^)]*\)", PAGES[page]):
+        if not link.startswith("http"):
+            assert (ROOT / page).parent.joinpath(link).exists(), link
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -183,7 +183,7 @@ def take_steps(config, size, num_classes):
     keras.utils.set_random_seed(0)
     images = np.random.RandomState(0).randint(0, 256, (2, size, size, 3), "uint8")
     labels = np.array([1, num_classes - 1], "int32")
-    split = datasets.Split(images, labels)
+    split = datasets.in_memory(images, labels)
     data = datasets.ImageData(
         split, split, split, num_classes, (124.0, 116.0, 104.0), (58.0, 57.0, 57.0)
     )

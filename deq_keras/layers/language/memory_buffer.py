@@ -1,0 +1,65 @@
+"""What a layer remembers from one segment of a text to the next, of one quantity."""
+
+import tensorflow as tf
+
+
+class MemoryBuffer(tf.Module):
+    """Remembers a tensor `(batch, positions, size)` from segment to segment.
+
+    It takes any batch size and begins empty. Under a `tf.distribute` strategy each
+    replica has its own.
+
+    Args:
+        size: Positive integer. Size of the last axis.
+        dtype: Dtype of what is remembered.
+        name: String. Name of the variable.
+    """
+
+    def __init__(self, size, dtype, name):
+        super().__init__(name=name)
+        with tf.init_scope():
+            # No Keras weight: its shape changes, and it is not saved with a model.
+            self._variable = tf.Variable(
+                lambda: tf.zeros((0, 0, size), dtype),
+                shape=(None, None, size),
+                trainable=False,
+                name=name,
+                # Each replica has samples of its own, and nobody reads another's.
+                synchronization=tf.VariableSynchronization.ON_READ,
+                aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+            )
+
+    @property
+    def value(self):
+        """Tensor `(batch, positions, size)` of what is remembered."""
+        return tf.identity(self._variable)
+
+    def reset(self):
+        """Empties the buffer."""
+        shape = (0, 0, self._variable.shape[-1])
+        self._variable.assign(tf.zeros(shape, self._variable.dtype))
+
+    def read(self, batch):
+        """Returns what is remembered; `(batch, 0, size)` if that is nothing.
+
+        Raises:
+            tf.errors.InvalidArgumentError: If it is of another batch size.
+        """
+        value = tf.convert_to_tensor(self._variable)
+        empty = tf.zeros((batch, 0, value.shape[-1]), value.dtype)
+        is_empty = tf.equal(tf.shape(value)[1], 0)
+        value = tf.cond(is_empty, lambda: empty, lambda: value)
+        check = tf.debugging.assert_equal(
+            tf.shape(value)[0],
+            batch,
+            message="The batch size differs from that of the remembered segment. Call "
+            "`reset_memory()` where a new sequence begins.",
+        )
+        with tf.control_dependencies([check] if check is not None else []):
+            return tf.identity(value)
+
+    def write(self, before, new, length):
+        """Remembers the last `length` positions of `before` and `new`, as constants."""
+        new = tf.cast(new, self._variable.dtype)
+        remembered = tf.concat([before, new], axis=1)[:, -length:]
+        self._variable.assign(tf.stop_gradient(remembered))

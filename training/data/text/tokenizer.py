@@ -1,0 +1,158 @@
+"""Tokenizers whose vocabularies are learnt once and then read from a file."""
+
+import contextlib
+import functools
+import hashlib
+import json
+from pathlib import Path
+
+from deq_keras import tokenizers
+
+from ...config.refusal import closest
+from ...errors import InputError
+from ...files import atomic_file
+from .encoding import lines
+
+_LEARNT = {
+    "word": tokenizers.WordTokenizer,
+    "character": tokenizers.CharacterTokenizer,
+    "subword": tokenizers.SubwordTokenizer,
+}
+_LEVELS = (*_LEARNT, "byte")
+
+
+def load_tokenizer(
+    level,
+    training_text,
+    directory=None,
+    lower_case=False,
+    minimum_count=1,
+    vocabulary_size=None,
+):
+    """Returns the tokenizer of a training text, its vocabulary from the cache if there
+    is one.
+
+    The cache is the text file `vocabulary.<level>.json` with one token a line. It also
+    holds the arguments and digests of the training text and of the tokens: where they
+    differ, or the file is damaged, the vocabulary is learnt anew and the file replaced.
+    In a folder that cannot be written, every process learns it anew.
+
+    Args:
+        level: `"word"`, `"character"`, `"subword"` or `"byte"`.
+        training_text: str. The training split alone.
+        directory: optional folder of the cache, made if needed. By default there is no
+            cache. Bytes need none.
+        lower_case: bool. Whether text becomes lower case. Not for bytes. Defaults to
+            `False`.
+        minimum_count: int >= 1. Tokens that the training text has less often become
+            `<unk>` or, of characters, U+FFFD. Not for bytes and subwords. Defaults to
+            `1`.
+        vocabulary_size: int. The most subwords; for these alone, which need it.
+
+    Returns:
+        A tokenizer of `deq_keras.tokenizers`, or KerasHub's of bytes.
+
+    Raises:
+        InputError: if the text is empty or an argument is none of these.
+    """
+    tokenizer, keep = find_tokenizer(
+        level, training_text, directory, lower_case, minimum_count, vocabulary_size
+    )
+    if directory is not None:
+        keep(directory)
+    return tokenizer
+
+
+def find_tokenizer(
+    level,
+    training_text,
+    directory=None,
+    lower_case=False,
+    minimum_count=1,
+    vocabulary_size=None,
+):
+    """Returns what `load_tokenizer` does, but writes no cache, and a function of a
+    folder that does it."""
+    _check(level, training_text)
+    arguments = _arguments(level, lower_case, minimum_count, vocabulary_size)
+    if level == "byte":
+        from keras_hub.tokenizers import ByteTokenizer
+
+        return ByteTokenizer(lowercase=False), _keep_nothing
+    cls, name = _LEARNT[level], f"vocabulary.{level}.json"
+    digest = hashlib.sha256(training_text.encode()).hexdigest()
+    key = {"lower_case": lower_case, **arguments, "sha256_of_training_text": digest}
+    if directory is not None:
+        tokens = _cached_tokens(Path(directory) / name, key)
+        if tokens is not None:
+            return cls(tokens, lowercase=lower_case), _keep_nothing
+    try:
+        tokenizer = cls.learn(lines(training_text), lowercase=lower_case, **arguments)
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    tokens = tokenizer.get_vocabulary()
+    content = {**key, "sha256_of_tokens": _digest(tokens), "tokens": tokens}
+    return tokenizer, functools.partial(_keep, name, content)
+
+
+def _keep(name, content, directory):
+    file = Path(directory) / name
+    with contextlib.suppress(OSError):  # It only saves learning the vocabulary again.
+        file.parent.mkdir(parents=True, exist_ok=True)
+        atomic_file.write_text(file, json.dumps(content, ensure_ascii=False, indent=0))
+
+
+def _keep_nothing(directory):
+    """There is nothing to learn, or it comes from the cache."""
+
+
+def _digest(tokens):
+    return hashlib.sha256(json.dumps(tokens).encode()).hexdigest()
+
+
+def _cached_tokens(file, key):
+    """Returns the tokens of the cache if it is there, whole and of this key."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        tokens = content.pop("tokens")
+        whole = {**key, "sha256_of_tokens": _digest(tokens)}
+    except (AttributeError, KeyError, OSError, RecursionError, TypeError, ValueError):
+        return None
+    return tokens if content == whole else None
+
+
+def _check(level, training_text):
+    if level not in _LEVELS:
+        raise InputError(
+            f"The level of the vocabulary must be one of {list(_LEVELS)}. Received: "
+            f"level={level!r}.{closest(level, _LEVELS)}"
+        )
+    if not training_text or training_text.isspace():
+        raise InputError("The training text is empty; a vocabulary needs words.")
+
+
+def _arguments(level, lower_case, minimum_count, vocabulary_size):
+    """Returns what the vocabulary of a level is learnt with, and refuses the rest."""
+    if minimum_count < 1:
+        raise InputError(
+            "`minimum_count` must be at least 1. Received: "
+            f"minimum_count={minimum_count}."
+        )
+    if level == "byte" and (lower_case or minimum_count > 1):
+        raise InputError(
+            "Bytes are always these 256. Expected: lower_case=False, minimum_count=1. "
+            f"Received: lower_case={lower_case}, minimum_count={minimum_count}."
+        )
+    if (level == "subword") != (vocabulary_size is not None):
+        raise InputError(
+            "`vocabulary_size` is for subwords, which need it, and for no other tokens."
+            f" Received: {level}, vocabulary_size={vocabulary_size}."
+        )
+    if level != "subword":
+        return {"minimum_count": minimum_count}
+    if minimum_count > 1:
+        raise InputError(
+            "Subwords have a `vocabulary_size`, but no `minimum_count`. Received: "
+            f"minimum_count={minimum_count}."
+        )
+    return {"vocabulary_size": vocabulary_size}

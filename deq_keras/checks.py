@@ -113,18 +113,6 @@ def check_not_renamed(arguments: Mapping[str, Any], **names: str) -> None:
             )
 
 
-def check_jitter(jitter, max_iter):
-    """Returns `jitter` as an int if it lies in [0, max_iter), else raises
-    `ValueError`."""
-    if not _is_integer(jitter) or not 0 <= jitter < max_iter:
-        raise ValueError(
-            "`max_iter_jitter` must be an int >= 0 and less than `max_iter`: the "
-            "budgets of training are drawn from max_iter - max_iter_jitter to "
-            f"max_iter. Received: max_iter_jitter={jitter!r}, max_iter={max_iter}."
-        )
-    return int(jitter)
-
-
 def did_you_mean(name: Any, names: Collection[str]) -> str:
     """Returns " Did you mean ...?" for the nearest of `names`, or an empty string."""
     nearest = difflib.get_close_matches(str(name), names, n=1)

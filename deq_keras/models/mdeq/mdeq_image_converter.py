@@ -6,14 +6,6 @@ from keras_hub.layers import ImageConverter
 from deq_keras.checks import check_choice
 from deq_keras.models.mdeq.mdeq_backbone import MDEQBackbone
 
-# Of pixels from 0 to 1: those of the reference, the authors' PyTorch code
-# (locuslab/mdeq). Those of CIFAR-10 are means over images of the
-# standard deviations within them.
-_STATISTICS = {
-    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
-    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-}
-
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class MDEQImageConverter(ImageConverter):
@@ -30,6 +22,12 @@ class MDEQImageConverter(ImageConverter):
     """
 
     backbone_cls = MDEQBackbone
+    # Means and standard deviations of pixels from 0 to 1; the reference's. Those of
+    # CIFAR-10 are means over images of the standard deviations within them.
+    statistics = {
+        "cifar10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
+        "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    }
 
     @classmethod
     def for_dataset(cls, name, **kwargs):
@@ -42,7 +40,7 @@ class MDEQImageConverter(ImageConverter):
         Raises:
             ValueError: If the data set is another.
         """
-        means, deviations = _STATISTICS[check_choice("name", name, _STATISTICS)]
+        means, deviations = cls.statistics[check_choice("name", name, cls.statistics)]
         return cls(
             scale=[1 / (255 * deviation) for deviation in deviations],
             offset=[-mean / deviation for mean, deviation in zip(means, deviations)],

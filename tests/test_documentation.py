@@ -142,6 +142,16 @@ def test_links_lead_somewhere(page):
             assert (ROOT / page).parent.joinpath(link).exists(), link
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_names_exist(page):
+    """What a page names in running text: our modules and their parts, and files."""
+    text = BLOCK.sub("", PAGES[page])
+    for name in re.findall(r"`((?:deq_keras|training)(?:\.\w+)+)", text):
+        pkgutil.resolve_name(name)
+    for path in re.findall(r"`((?:\.ci|configs|docs|training)/[\w./]*)`", text):
+        assert (ROOT / path).exists(), path
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_docstring_examples_hold(name):
     names = {"deq_keras": deq_keras, "keras": keras, "np": np, "tf": tf}

@@ -12,8 +12,10 @@ import importlib
 import pkgutil
 from typing import NamedTuple
 
-from . import experiments, studies
 from .errors import InputError
+
+# By name, so that each may import what is declared here.
+_GROUPS = (".experiments", ".studies")
 
 
 class Score(NamedTuple):
@@ -97,8 +99,8 @@ def check_scored(name):
 
 def _packages():
     return {
-        module.name: f"{parent.__name__}.{module.name}"
-        for parent in (experiments, studies)
-        for module in pkgutil.iter_modules(parent.__path__)
+        module.name: f"{group.__name__}.{module.name}"
+        for group in (importlib.import_module(name, __package__) for name in _GROUPS)
+        for module in pkgutil.iter_modules(group.__path__)
         if module.ispkg
     }

@@ -70,6 +70,38 @@ def test_input_errors_have_status_2_and_no_traceback(
     assert words in error and "Traceback" not in error
 
 
+@pytest.mark.parametrize("name", ["digits/mian", "configs/digits/mian.yaml", "main"])
+def test_a_config_that_is_not_there_is_named_with_a_near_one(name, capsys):
+    assert main(["train", name]) == 2
+    error = capsys.readouterr().err
+    assert (
+        f"neither a file '{name}'" in error and "Did you mean `digits/main`?" in error
+    )
+
+
+@pytest.mark.parametrize("name", ["digits/main", "digits/main.yaml"])
+def test_a_shipped_config_is_found_by_name(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", name, "--set", "model.solver.histroy=3"]) == 2
+    error = capsys.readouterr().err
+    assert "configs/digits/main.yaml" in error and "histroy" in error
+    paths = []
+    monkeypatch.setattr(
+        "training.runs.variants.run", lambda jobs, directory: paths.append(directory)
+    )
+    assert main(["train", name]) == 0
+    assert str(paths[0].path) == "runs/digits-main"
+
+
+def test_a_file_comes_before_a_shipped_config(config_file, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr("training.runs.variants.run", lambda jobs, _: seen.append(jobs))
+    monkeypatch.chdir(tmp_path)
+    config_file.rename(tmp_path / "digits" / "main")
+    assert main(["train", "digits/main"]) == 0
+    assert list(seen[0]) == ["model"]
+
+
 REFUSED = {
     "solver": ["model.solver.histroy=3"],
     "gradient of a phase": ["phases.0.gradient={class_name: phantom, steps: 3}"],

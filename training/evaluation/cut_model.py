@@ -4,7 +4,9 @@ from typing import Any, NamedTuple
 
 import keras
 
-from ..runs.phases import equilibrium_layer
+import deq_keras
+
+from ..errors import InputError
 
 
 class CutModel(NamedTuple):
@@ -29,3 +31,15 @@ def cut(model):
         layer=layer,
         classify=keras.Model(layer.output, model.outputs[0], name="classify"),
     )
+
+
+def equilibrium_layer(model):
+    """Returns the one `DEQ` layer of a model."""
+    layers = [
+        layer for layer in model.layers if isinstance(layer, deq_keras.layers.DEQ)
+    ]
+    if len(layers) != 1:
+        raise InputError(
+            f"The model must have exactly one DEQ layer. Received: {len(layers)}."
+        )
+    return layers[0]

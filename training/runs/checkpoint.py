@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from ..files.atomic_file import replacing
 from ..errors import InputError, reading
+from ..files.atomic_file import replacing
 
 CURRENT = "checkpoint.npz"
 PREVIOUS = "checkpoint.previous.npz"

@@ -5,9 +5,8 @@ import time
 
 import keras
 
+from ..files import records, saved_model
 from . import checkpoint
-from ..files import records
-from ..files import saved_model
 
 
 class EpochRecorder(keras.callbacks.Callback):

@@ -5,9 +5,10 @@ import itertools
 from typing import NamedTuple
 
 import deq_keras
-from .refusals import refusals
-from ..errors import InputError
+
 from ..config.fields import INHERIT, PhaseConfig
+from ..errors import InputError
+from .refusals import refusals
 
 STRATEGIES = ("solver", "gradient", "regularizer")
 
@@ -62,8 +63,8 @@ def _spans_of_weights(span):
     rises = range((first // every + 1) * every, span.epochs.stop, every)
     if len(rises) > _MOST_RISES:
         raise InputError(
-            f"`{span.path}.regularizer_weight_increment.every_epochs` must be larger, so "
-            f"that the weight rises at most {_MOST_RISES} times. Received: "
+            f"`{span.path}.regularizer_weight_increment.every_epochs` must be larger, "
+            f"so that the weight rises at most {_MOST_RISES} times. Received: "
             f"every_epochs={every}, and {len(span.epochs)} epochs."
         )
     bounds = [first, *rises, span.epochs.stop]
@@ -88,8 +89,8 @@ def _regularizer(span):
     config = span.phase.regularizer
     if config is None:
         raise InputError(
-            f"`{span.path}.regularizer_weight_increment` needs a regulariser whose weight "
-            "rises. Set the phase's regularizer, or the increment to null. "
+            f"`{span.path}.regularizer_weight_increment` needs a regulariser whose "
+            "weight rises. Set the phase's regularizer, or the increment to null. "
             "Received: regularizer=None."
         )
     with refusals(f"{span.path}.regularizer"):
@@ -105,15 +106,3 @@ def set_strategies(layer, config, path):
     for name in STRATEGIES:
         with refusals(f"{path}.{name}"):
             setattr(layer, name, getattr(config, name))
-
-
-def equilibrium_layer(model):
-    """Returns the one `DEQ` layer of a model."""
-    layers = [
-        layer for layer in model.layers if isinstance(layer, deq_keras.layers.DEQ)
-    ]
-    if len(layers) != 1:
-        raise InputError(
-            f"The model must have exactly one DEQ layer. Received: {len(layers)}."
-        )
-    return layers[0]

@@ -1,7 +1,6 @@
 """Says what a model, or a part of one, refuses while it is built."""
 
 import contextlib
-import re
 
 import tensorflow as tf
 
@@ -31,7 +30,7 @@ def refusals(path):
 
 
 def _reason(error):
-    """Returns the message of an error in one line, without names of graph nodes."""
-    text = re.sub(r"\{\{.*?\}\}", "", str(error) or type(error).__name__)
-    text = " ".join(text.split())
+    """Returns the message of an error in one line."""
+    # An operation that runs eagerly puts its name, {{...}}, before what it says.
+    text = " ".join(str(error).rpartition("}}")[2].split()) or type(error).__name__
     return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]} ..."

@@ -4,16 +4,15 @@ import sys
 
 import keras
 
-from . import checkpoint
-from ..files import records
-from ..files import saved_model
-from .refusals import refusals
 from ..data.records import damage
-from .epoch_recorder import EpochRecorder
 from ..errors import InputError
+from ..files import records, saved_model
+from ..files.tensorflow_files import writing
+from . import checkpoint
+from .epoch_recorder import EpochRecorder
 from .phases import set_strategies
 from .progress import EpochLine, ShortBar
-from ..files.tensorflow_files import writing
+from .refusals import refusals
 
 MODEL = "model.keras"
 EVENTS = "tensorboard"

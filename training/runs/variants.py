@@ -1,15 +1,14 @@
 """Trains, measures and compares the variants of a config."""
 
-from ..files import records
-from ..evaluation import report
-from ..files import saved_model
-from ..files.atomic_file import write_text
 from .. import registry
 from ..config.reading import variant
 from ..data.records import damage
-from ..evaluation.diagnose import write_residuals
 from ..errors import InputError
+from ..evaluation import report
+from ..evaluation.diagnose import write_residuals
 from ..evaluation.plots import plot_residuals, plot_scores
+from ..files import records, saved_model
+from ..files.atomic_file import write_text
 from .train import MODEL, REMEDY, check, train
 
 

@@ -5,9 +5,9 @@ import os
 from pathlib import Path
 
 from ..config import reading as configs
-from . import directory_lock
-from ..files.atomic_file import is_partial, remove_partial, write_text
 from ..errors import InputError
+from ..files.atomic_file import is_partial, remove_partial, write_text
+from . import directory_lock
 
 _CONFIG = "config.yaml"
 

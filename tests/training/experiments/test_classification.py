@@ -6,10 +6,11 @@ from training.config.fields import OptimizerConfig
 from training.data import images as datasets
 from training.data.images import Split, digits
 from training.errors import InputError
+from training.evaluation.cut_model import equilibrium_layer
 from training.experiments.classification.build import build_classifier
 from training.experiments.classification.job import ClassificationJob
 from training.runs.optimizer import build_optimizer
-from training.runs.phases import equilibrium_layer, phase_spans
+from training.runs.phases import phase_spans
 from training.runs.train import enter_phase
 
 

@@ -12,9 +12,8 @@ from ...data.images import (
     steps_per_epoch,
     training_batches,
 )
-from ...evaluation.cut_model import cut
+from ...evaluation.cut_model import cut, equilibrium_layer
 from ...runs.job import Job
-from ...runs.phases import equilibrium_layer
 from .build import build_classifier
 from .measure import accuracy_at_budgets
 

@@ -1,0 +1,207 @@
+"""What is installed: our name alone, with the command line and the configs below it."""
+
+import ast
+import configparser
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+import deq_keras
+from training.extras import EXTRA
+
+ROOT = pathlib.Path(__file__).parents[1]
+SOURCES = ["configs", "deq_keras", "training"]
+FILES = ["LICENSE", "README.md", "pyproject.toml", "setup.cfg"]
+SMALL = [
+    "phases.0.epochs=1",
+    "data.train_examples=64",
+    "data.test_examples=32",
+    "evaluation={budgets: [1], num_samples: 4, max_iter: 4}",
+]
+
+
+@pytest.fixture(scope="module")
+def setup():
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / "setup.cfg")
+    return parser
+
+
+def _lines(text):
+    return [line for line in text.strip().splitlines() if not line.startswith("#")]
+
+
+def _folders(parser):
+    """The installed packages and their folders, by what `package_dir` says."""
+    places = dict(
+        line.split(" = ") for line in _lines(parser["options"]["package_dir"])
+    )
+    for name, folder in {"deq_keras": "deq_keras", **places}.items():
+        yield name, ROOT / folder
+        for path in (ROOT / folder).glob("*/**/__init__.py"):
+            yield (
+                ".".join([name, *path.parent.relative_to(ROOT / folder).parts]),
+                path.parent,
+            )
+
+
+def test_every_package_is_listed(setup):
+    assert _lines(setup["options"]["packages"]) == sorted(dict(_folders(setup)))
+
+
+def test_every_file_of_data_is_listed(setup):
+    listed = set()
+    for name, patterns in setup["options.package_data"].items():
+        for pattern in patterns.split(","):
+            listed |= set(dict(_folders(setup))[name].glob(pattern.strip()))
+    assert listed == {
+        path
+        for source in SOURCES
+        for path in (ROOT / source).rglob("*.*")
+        if path.is_file() and path.suffix not in {".py", ".pyc"}
+    }
+
+
+def _imported(folder):
+    """The roots of all imports, but those of the package itself."""
+    for path in (ROOT / folder).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                yield from (alias.name.partition(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                yield node.module.partition(".")[0]
+
+
+def test_what_is_imported_is_required():
+    library = {"deq_keras", "keras", "keras_hub", "numpy", "tensorflow"}
+    assert set(_imported("deq_keras")) - set(sys.stdlib_module_names) <= library
+    others = set(_imported("training")) - set(sys.stdlib_module_names) - library
+    peer, protobuf_of_tensorflow = {"torch", "torchdeq"}, {"google"}
+    assert others - peer - protobuf_of_tensorflow <= set(EXTRA)
+
+
+def test_the_extra_is_what_the_command_line_asks_for(setup):
+    extra = _lines(setup["options.extras_require"]["train"])
+    names = {line.partition(">")[0].replace("-", "_") for line in extra}
+    assert {EXTRA[module].replace("-", "_") for module in EXTRA} == names
+
+
+def _python(source, *arguments, python=sys.executable, cwd=ROOT):
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    return subprocess.run(
+        [python, "-c", source, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=environment,
+    )
+
+
+def _without(*modules):
+    return f"import sys; sys.modules.update(dict.fromkeys({modules!r}))\n"
+
+
+@pytest.mark.parametrize("module", ["yaml", "filelock"])
+def test_without_the_extra_the_command_says_what_to_install(module):
+    source = "from training.cli import main; sys.exit(main(['train', 'digits/main']))"
+    process = _python(_without(module) + source)
+    assert process.returncode == 2
+    (line,) = process.stderr.splitlines()
+    assert line.startswith(
+        f"deq-keras: error: The package `{EXTRA[module]}` is missing."
+    )
+    assert line.endswith(': pip install "deq-keras[train]"')
+
+
+def test_another_import_that_fails_is_no_matter_of_the_extra():
+    source = "from training.cli import main; main(['train', 'digits/main'])"
+    process = _python(_without("json") + source)
+    assert process.returncode == 1 and "Traceback" in process.stderr
+
+
+def test_a_model_trains_without_the_extra():
+    process = _python(
+        _without(*EXTRA) + "import keras, deq_keras, numpy as np\n"
+        "cell = deq_keras.layers.DenseCell(4)\n"
+        "deq = deq_keras.layers.DEQ(cell)\n"
+        "model = keras.Sequential([deq, keras.layers.Dense(1)])\n"
+        "model.compile('adam', 'mse')\n"
+        "model.fit(np.ones((8, 3)), np.ones((8, 1)), verbose=0)\n"
+    )
+    assert process.returncode == 0, process.stderr
+
+
+def _checkout(path):
+    """Copies what is installed, so that nothing is built in the checkout itself."""
+    for name in SOURCES:
+        shutil.copytree(ROOT / name, path / name)
+    for name in FILES:
+        shutil.copy(ROOT / name, path / name)
+    return path
+
+
+def _environment(path):
+    """Returns the Python of a new environment that sees the packages of this one."""
+    subprocess.run([sys.executable, "-m", "venv", path], check=True)
+    (folder,) = path.glob("lib/python*/site-packages")
+    packages = pathlib.Path(pytest.__file__).parents[1]
+    (folder / "base.pth").write_text(f"{packages}\n")
+    return path / "bin" / "python"
+
+
+def _pip(python, *arguments):
+    command = [python, "-m", "pip", "-q", *map(str, arguments)]
+    subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": ""})
+
+
+@pytest.fixture(params=["wheel", "editable"])
+def installed(request, tmp_path):
+    """The Python of an environment in which the package is installed."""
+    python = _environment(tmp_path / "environment")
+    checkout = _checkout(tmp_path / "checkout")
+    if request.param == "editable":
+        _pip(python, "install", "--no-deps", "-e", checkout)
+    else:
+        _pip(python, "wheel", "--no-deps", "-w", tmp_path, checkout)
+        (wheel,) = tmp_path.glob("deq_keras-*.whl")
+        assert wheel.name.startswith(f"deq_keras-{deq_keras.__version__}-")
+        tops = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+        assert tops == {"deq_keras", f"deq_keras-{deq_keras.__version__}.dist-info"}
+        shutil.rmtree(checkout)
+        _pip(python, "install", "--no-deps", wheel)
+    return python
+
+
+@pytest.mark.slow
+def test_an_installed_command_trains_a_shipped_config(installed, tmp_path):
+    sets = [part for value in SMALL for part in ("--set", value)]
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    process = subprocess.run(
+        [installed.with_name("deq-keras"), "train", "digits/main.yaml", *sets],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+    )
+    assert process.returncode == 0, process.stderr
+    assert (tmp_path / "runs" / "digits-main" / "report.txt").is_file()
+
+
+@pytest.mark.slow
+def test_an_installed_benchmark_starts_processes(installed, tmp_path):
+    source = (
+        "import sys\n"
+        "from deq_keras.training.benchmarks.mdeq.duration import training_times\n"
+        "model = {'preset': 'mdeq_tiny_cifar10', 'budget': 1}\n"
+        "times = training_times((0.0, 1, 1, 1.0), {'tiny': model}, 1, 16)\n"
+        "assert times['tiny']['median'] > 0\n"
+        # One copy of each class that Keras knows by its name.
+        "assert 'training' not in sys.modules\n"
+    )
+    process = _python(source, python=installed, cwd=tmp_path)
+    assert process.returncode == 0, process.stderr

@@ -1,0 +1,72 @@
+"""Experiments and studies are found by their folders."""
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from training import experiments, registry, studies
+from training.config import reading as configs
+from training.data.images import digits
+from training.errors import InputError
+from training.runs import variants
+from training.runs.job import Job
+from training.runs.work_directory import WorkDirectory
+
+FOLDERS = [
+    folder.name
+    for package in (experiments, studies)
+    for folder in Path(package.__path__[0]).iterdir()
+    if (folder / "__init__.py").exists()
+]
+
+
+def test_every_folder_is_found():
+    assert sorted(FOLDERS) == registry.names()
+    assert set(registry.scored()) < set(registry.names())
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_what_is_declared_is_there(name):
+    declared = registry.find(name)
+    assert dataclasses.is_dataclass(declared.schema)
+    implementation = registry.implementation(name)
+    if isinstance(declared, registry.Experiment):
+        assert issubclass(implementation, Job)
+    else:
+        assert callable(implementation)
+
+
+def test_a_study_has_no_table_of_scores():
+    with pytest.raises(InputError, match="classification.*experiment=synthetic"):
+        registry.check_scored("synthetic")
+
+
+def test_finding_an_experiment_takes_no_tensorflow():
+    source = (
+        "import sys; from training import registry\n"
+        "for name in registry.names(): registry.find(name)\n"
+        "sys.exit('tensorflow' in sys.modules)"
+    )
+    root = Path(__file__).parents[2]
+    assert subprocess.run([sys.executable, "-c", source], cwd=root).returncode == 0
+
+
+def test_variants_with_the_same_data_share_them(small, tmp_path, monkeypatch):
+    loads = []
+    load = digits.load
+    monkeypatch.setattr(digits, "load", lambda: loads.append(1) or load())
+    small["variants"] = {
+        "one": {},
+        "two": {"seed": 1},
+        "three": {"data.batch_size": 8},
+    }
+    directory = WorkDirectory.start(tmp_path / "run", configs.resolve(small))
+    jobs = variants.make_jobs(directory)
+    assert jobs["one"].data is jobs["two"].data
+    assert jobs["one"].data is not jobs["three"].data
+    assert len(loads) == 2
+    assert jobs["two"].config.seed == 1
+    assert jobs["two"].folder == directory.folder("two")

@@ -1,0 +1,117 @@
+"""The commands of `deq-keras`. TensorFlow is imported when input has been validated."""
+
+import importlib
+from pathlib import Path
+
+from . import registry
+from .config import reading as configs
+from .config import shipped
+from .errors import InputError
+from .evaluation.report import report as report_of
+from .runs.work_directory import WorkDirectory
+
+
+def train(arguments):
+    path = shipped.find(arguments.config)
+    config = configs.load(path, arguments.overrides)
+    enter = WorkDirectory.resume if arguments.resume else WorkDirectory.start
+    if arguments.work_dir is None:
+        arguments.work_dir = Path("runs") / f"{path.parent.name}-{path.stem}"
+    directory = enter(Path(arguments.work_dir), config)
+    if isinstance(registry.find(config.experiment), registry.Study):
+        return registry.implementation(config.experiment)(config, directory)
+    from .runs import variants
+
+    return variants.run(variants.make_jobs(directory), directory)
+
+
+def evaluate(arguments):
+    directory, names = _selected(arguments)
+    budgets = _checked_budgets(directory.config, arguments.budgets)
+    from .runs import variants
+
+    with directory.in_use():
+        for name in names:
+            job, model = _trained(directory, name)
+            variants.evaluate(job, model, directory.folder(name), budgets)
+    return report(arguments)
+
+
+def _checked_budgets(config, budgets):
+    """What a config may not ask for cannot be asked for beside it."""
+    if budgets is not None:
+        assignments = [("evaluation.budgets", budgets)]
+        try:
+            configs.resolve(configs.to_mapping(config), assignments)
+        except InputError as error:
+            raise InputError(f"--budgets: {error}") from error
+    return budgets
+
+
+def diagnose(arguments):
+    directory, names = _selected(arguments)
+    from .runs import variants
+
+    with directory.in_use():
+        for name in names:
+            job, model = _trained(directory, name)
+            if variants.diagnose(job, model, directory.folder(name), name):
+                print(f"{name}: residuals.png, residuals.csv, diagnosis.json")
+            else:
+                print(f"{name}: has no equilibrium to diagnose")
+    return report(arguments)
+
+
+def export(arguments):
+    # It only reads the work directory, so another process may be at work there.
+    directory, names = _selected(arguments)
+    if len(names) > 1:
+        raise InputError(f"Choose one --variant of {', '.join(names)}.")
+    job, model = _trained(directory, names[0])
+    from .data.records import damage
+
+    with damage.reported():
+        difference = job.export(model, arguments.out)
+    print(
+        f"Exported {names[0]} to {arguments.out}. Reloaded, its outputs agree to "
+        f"{difference:.1e}."
+    )
+
+
+def _trained(directory, name):
+    """Returns the job and the trained model of a variant."""
+    from .runs import variants
+
+    # First, since it imports the classes that the saved model is made of.
+    registry.implementation(directory.config.experiment)
+    model = variants.load_trained(directory, name)
+    return variants.make_job(directory, name), model
+
+
+def import_checkpoint(arguments):
+    architecture = dict(configs.parse_override(text) for text in arguments.overrides)
+    from .conversion import import_checkpoint as conversion
+
+    path = arguments.checkpoint
+    model = conversion.import_checkpoint(path, arguments.out, architecture)
+    print(f"Wrote {arguments.out}: {model.count_params():,} parameters.")
+
+
+def benchmark(arguments):
+    module = importlib.import_module(f".benchmarks.{arguments.name}", __package__)
+    return module.main(arguments.arguments)
+
+
+def report(arguments):
+    directory, _ = _selected(arguments)
+    print(report_of(directory))
+
+
+def _selected(arguments):
+    """Returns the work directory of the arguments and the names of the variants."""
+    directory = WorkDirectory.open(arguments.work_dir)
+    registry.check_scored(directory.config.experiment)
+    name = getattr(arguments, "variant", None)
+    if name is not None:
+        configs.variant(directory.config, name)
+    return directory, [name] if name else list(directory.config.variants)

@@ -1,0 +1,36 @@
+"""The configs that come with the package, found by names such as `digits/main`."""
+
+import os
+from pathlib import Path
+
+from ..errors import InputError
+from .refusal import closest, shortened
+
+# Beside the folder of the package: in the checkout, and below `deq_keras` in a wheel.
+FOLDER = Path(__file__).resolve().parents[2] / "configs"
+
+
+def names():
+    """Returns the names of all shipped configs."""
+    return sorted(f"{path.parent.name}/{path.stem}" for path in FOLDER.glob("*/*.yaml"))
+
+
+def find(text):
+    """Returns the path of a config file.
+
+    Args:
+        text: str. The path of a file, or the name of a shipped config, with or without
+            `.yaml`. A file comes first.
+
+    Raises:
+        InputError: if there is neither.
+    """
+    if os.path.exists(text):
+        return Path(text).resolve()
+    name = text.removesuffix(".yaml")
+    if name in names():
+        return FOLDER / f"{name}.yaml"
+    raise InputError(
+        f"There is neither a file {shortened(text)} nor a shipped config of that name."
+        f"{closest(name.removeprefix('configs/'), names())}"
+    )

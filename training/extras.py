@@ -1,0 +1,32 @@
+"""What the command line needs and the library alone does not: the extra `train`."""
+
+import contextlib
+
+# What is imported -> what is installed.
+EXTRA = {
+    "filelock": "filelock",
+    "importlib_resources": "importlib_resources",
+    "matplotlib": "matplotlib",
+    "tensorboard": "tensorboard",
+    "tensorflow_datasets": "tensorflow-datasets",
+    "yaml": "pyyaml",
+}
+
+
+class MissingPackage(ImportError):
+    """A package of the extra is not installed. The message says what to do."""
+
+
+@contextlib.contextmanager
+def asked_for():
+    """Says what to install where a package of the extra cannot be imported."""
+    try:
+        yield
+    except ImportError as error:
+        module = (error.name or "").partition(".")[0]
+        if module not in EXTRA:
+            raise
+        raise MissingPackage(
+            f"The package `{EXTRA[module]}` is missing. Install what the command line "
+            'needs beyond the library: pip install "deq-keras[train]"'
+        ) from error

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 import deq_keras
 from training import cli
-from training.config import reading
+from training.config import reading, shipped
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -63,14 +63,14 @@ def test_command_is_one(page, command, monkeypatch):
     monkeypatch.chdir(ROOT)
     arguments = cli._parser().parse_args(shlex.split(command))
     if hasattr(arguments, "config"):
-        config = pathlib.Path(arguments.config)
-        shipped = ROOT / "configs" / f"{config}.yaml"
-        reading.load(config if config.exists() else shipped, arguments.overrides)
+        reading.load(shipped.find(arguments.config), arguments.overrides)
 
 
-def test_every_block_is_tested():
-    languages = {name for text in PAGES.values() for name, _ in BLOCK.findall(text)}
-    assert languages <= {"python", "sh", "text"}
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_is_tested(page):
+    blocks = BLOCK.findall(PAGES[page])
+    assert {language for language, _ in blocks} <= {"python", "sh"}
+    assert PAGES[page].count("```") == 2 * len(blocks)
 
 
 def test_notebook_runs(tmp_path, monkeypatch):

@@ -1,35 +1,37 @@
 """One taped evaluation of f, and any number of products with its Jacobian."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 from keras import tree
+
+from deq_keras.structure import Nest, StateStructure
 
 
 class Linearization(NamedTuple):
     """A function at a point, with its vector-Jacobian products.
 
     Attributes:
-        point: nest of tensors. Where the function was evaluated; a constant.
-        value: nest like `point`. The function there. Gradients of parameters and of
+        point: Nest of tensors. Where the function was evaluated; a constant.
+        value: Nest like `point`. The function there. Gradients of parameters and of
             everything else the function uses pass through it.
-        vjp: function from a nest v like `value` to the nest v^T df/dz like `point`. It
+        vjp: Function from a nest v like `value` to the nest v^T df/dz like `point`. It
             costs one backward pass and no forward pass, may be called in a
             `tf.while_loop`, and is differentiable itself.
     """
 
-    point: Any
-    value: Any
-    vjp: Callable
+    point: Nest
+    value: Nest
+    vjp: Callable[[Nest], Nest]
 
 
-def linearize(fn, point):
+def linearize(fn: Callable[[Nest], Nest], point: Nest) -> Linearization:
     """Evaluates `fn` at `point` and keeps what its vector-Jacobian products need.
 
     Args:
-        fn: function from a nest of floating-point tensors to a nest like it.
-        point: nest of tensors. No gradient flows into it.
+        fn: Function from a nest of floating-point tensors to a nest like it.
+        point: Nest of tensors. No gradient flows into it.
 
     Returns:
         A `Linearization`.
@@ -40,7 +42,7 @@ def linearize(fn, point):
         tape.watch(leaves)
         value = fn(point)
 
-    def vjp(vector):
+    def vjp(vector: Nest) -> Nest:
         products = tape.gradient(
             tree.flatten(value),
             leaves,
@@ -50,3 +52,17 @@ def linearize(fn, point):
         return tree.pack_sequence_as(point, products)
 
     return Linearization(point, value, vjp)
+
+
+def matrix_vjp(
+    linearization: Linearization, structure: StateStructure, matrix: tf.Tensor
+) -> tf.Tensor:
+    """Returns v^T df/dz for the samples v of a `(batch, features)` matrix, as such.
+
+    Args:
+        linearization: A `Linearization`.
+        structure: The `StateStructure` of its point.
+        matrix: Tensor `(batch, features)`.
+    """
+    vector = structure.to_state(tf.ensure_shape(matrix, structure.matrix_shape))
+    return structure.to_matrix(linearization.vjp(vector))

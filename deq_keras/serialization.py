@@ -1,34 +1,61 @@
 """Names, configs and instances: the three ways to say which object is meant."""
 
-import difflib
 import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Self, TypeAlias, TypeVar
 
 import keras
 
+from deq_keras.checks import did_you_mean
 
-def registry(classes):
+Config: TypeAlias = dict[str, Any]
+T = TypeVar("T", bound="Configured")
+
+
+class Configured:
+    """An object that is what its config says: solvers, gradients, regularisers."""
+
+    def get_config(self) -> Config:
+        return {}
+
+    @classmethod
+    def from_config(cls, config: Config) -> Self:
+        return cls(**config)
+
+    def __repr__(self) -> str:
+        arguments = ", ".join(f"{k}={v!r}" for k, v in self.get_config().items())
+        return f"{type(self).__name__}({arguments})"
+
+
+def registry(classes: Iterable[type[T]]) -> dict[str, type[T]]:
     """Maps snake-case names to classes: `FixedPointIteration` has the name
     `fixed_point_iteration`."""
     return {_snake_case(cls.__name__): cls for cls in classes}
 
 
-def get(identifier, base, classes, kind, aliases=None):
+def get(
+    identifier: Any,
+    base: type[T],
+    classes: tuple[type[T], ...],
+    kind: str,
+    aliases: Mapping[str, type[T]] | None = None,
+) -> T:
     """Returns an object from its name, config or instance.
 
     Args:
-        identifier: str (a registered name, or a class name), dict (what
+        identifier: String (a registered name, or a class name), dict (what
             `serialize` returns, or `{"class_name": name, **arguments}`), or an
             instance of `base`.
-        base: the class that every object of this family derives from.
-        classes: tuple of classes that are known by name.
-        kind: str. The family's name in messages, `"solver"` for example.
-        aliases: optional dict of further names to classes.
+        base: Class that every object of this family derives from.
+        classes: Tuple of classes that are known by name.
+        kind: String. The family's name in messages, `"solver"` for example.
+        aliases: Optional dict of further names to classes.
 
     Returns:
         An instance of `base`.
 
     Raises:
-        ValueError: for an unknown name, and for a config that no object can be made of.
+        ValueError: For an unknown name, and for a config that no object can be made of.
     """
     if isinstance(identifier, base):
         return identifier
@@ -44,13 +71,15 @@ def get(identifier, base, classes, kind, aliases=None):
     )
 
 
-def _from_config(config, base, known, kind):
+def _from_config(
+    config: Config, base: type[T], known: Mapping[str, type[T]], kind: str
+) -> T:
     if "config" in config:
         return _deserialized(config, base, known, kind)
     arguments = {key: value for key, value in config.items() if key != "class_name"}
     cls = _class_named(config["class_name"], known, kind)
     try:
-        return cls(**arguments)
+        return cls.from_config(arguments)
     except (OverflowError, TypeError) as error:
         raise ValueError(
             f"{cls.__name__} does not take these arguments. Received: {arguments!r} "
@@ -58,7 +87,9 @@ def _from_config(config, base, known, kind):
         ) from error
 
 
-def _deserialized(config, base, known, kind):
+def _deserialized(
+    config: Config, base: type[T], known: Mapping[str, type[T]], kind: str
+) -> T:
     """Returns the object of what `keras.saving.serialize_keras_object` returned."""
     classes = {cls.__name__: cls for cls in known.values()}
     try:
@@ -78,17 +109,15 @@ def _deserialized(config, base, known, kind):
     return result
 
 
-def _class_named(name, known, kind):
+def _class_named(name: Any, known: Mapping[str, type[T]], kind: str) -> type[T]:
     by_any_name = {**known, **{cls.__name__: cls for cls in known.values()}}
     if isinstance(name, str) and name in by_any_name:
         return by_any_name[name]
-    nearest = difflib.get_close_matches(str(name), by_any_name, n=1)
-    hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
     raise ValueError(
         f"Unknown {kind}. Expected one of {sorted(known)}. "
-        f"Received: {kind}={name!r}.{hint}"
+        f"Received: {kind}={name!r}.{did_you_mean(name, by_any_name)}"
     )
 
 
-def _snake_case(name):
+def _snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()

@@ -1,9 +1,13 @@
 """A nest of `(batch, ...)` tensors as one `(batch, features)` matrix, and back."""
 
 import math
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 from keras import tree
+
+# A tensor, or dicts, lists and tuples of tensors.
+Nest: TypeAlias = Any
 
 
 class StateStructure:
@@ -14,10 +18,10 @@ class StateStructure:
     float32 leaf is only reshaped.
 
     Args:
-        state: nest of floating-point tensors of shape `(batch, ...)`.
+        state: Nest of floating-point tensors of shape `(batch, ...)`.
     """
 
-    def __init__(self, state):
+    def __init__(self, state: Nest) -> None:
         self.template = tree.map_structure(tf.convert_to_tensor, state)
         self.leaves = tree.flatten(self.template)
         if not self.leaves:
@@ -36,7 +40,7 @@ class StateStructure:
             for leaf, shape in zip(self.leaves, self._shapes, strict=True)
         ]
 
-    def to_matrix(self, state):
+    def to_matrix(self, state: Nest) -> tf.Tensor:
         """Returns `state` as a `(batch, features)` matrix of `self.dtype`."""
         columns = [
             tf.reshape(tf.cast(leaf, self.dtype), [self.batch_size, size])
@@ -45,7 +49,7 @@ class StateStructure:
         matrix = columns[0] if len(columns) == 1 else tf.concat(columns, axis=1)
         return tf.ensure_shape(matrix, self.matrix_shape)
 
-    def to_state(self, matrix):
+    def to_state(self, matrix: tf.Tensor) -> Nest:
         """Returns the nest that `to_matrix` would turn into `matrix`."""
         columns = (
             [matrix] if len(self.leaves) == 1 else tf.split(matrix, self._sizes, axis=1)
@@ -57,18 +61,18 @@ class StateStructure:
         return tree.pack_sequence_as(self.template, leaves)
 
     @property
-    def matrix_shape(self):
+    def matrix_shape(self) -> tf.TensorShape:
         """The static `(batch, features)` shape, `None` where it is dynamic."""
-        sizes = [size if isinstance(size, int) else None for size in self._sizes]
-        total = None if None in sizes else sum(sizes)
+        sizes = [size for size in self._sizes if isinstance(size, int)]
+        total = sum(sizes) if len(sizes) == len(self._sizes) else None
         return tf.TensorShape([self.leaves[0].shape[0], total])
 
-    def check(self, state, source):
+    def check(self, state: Nest, source: str) -> None:
         """Raises `ValueError` if `state` is not like the template.
 
         Args:
-            state: what a cell or a function returned.
-            source: str. What the state is or who returned it, for the message.
+            state: What a cell or a function returned.
+            source: String. What the state is or who returned it, for the message.
         """
         try:
             tree.assert_same_structure(self.template, state)
@@ -90,20 +94,20 @@ class StateStructure:
                 )
 
 
-def where_rows(mask, chosen, otherwise):
+def where_rows(mask: tf.Tensor, chosen: Nest, otherwise: Nest) -> Nest:
     """Selects whole samples of a nest.
 
     Args:
-        mask: bool tensor of shape `(batch,)`.
-        chosen: nest of `(batch, ...)` tensors, taken where `mask` is true; a
-            scalar is broadcast.
-        otherwise: nest of `(batch, ...)` tensors, taken elsewhere.
+        mask: Boolean tensor of shape `(batch,)`.
+        chosen: Nest of `(batch, ...)` tensors, taken where `mask` is true; a scalar is
+            broadcast.
+        otherwise: Nest of `(batch, ...)` tensors, taken elsewhere.
 
     Returns:
         A nest with the structure of `otherwise`.
     """
 
-    def select(leaf, other):
+    def select(leaf: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
         shape = [-1] + [1] * (other.shape.rank - 1)
         return tf.where(tf.reshape(mask, shape), tf.cast(leaf, other.dtype), other)
 
@@ -112,25 +116,28 @@ def where_rows(mask, chosen, otherwise):
     return tree.map_structure(lambda other: select(chosen, other), otherwise)
 
 
-def finite_rows(state):
-    """Tells which samples of a nest hold only finite numbers, as `(batch,)` bools."""
-    masks = []
-    for leaf in tree.flatten(state):
-        leaf = tf.convert_to_tensor(leaf)
-        if leaf.dtype.is_floating:
-            axes = list(range(1, leaf.shape.rank))
-            masks.append(tf.reduce_all(tf.math.is_finite(leaf), axis=axes))
-    return tf.reduce_all(tf.stack(masks), axis=0) if masks else None
+def where_rows_if_any(mask: tf.Tensor, chosen: Nest, otherwise: Nest) -> Nest:
+    """`where_rows`, but it passes `otherwise` by reference where `mask` is empty."""
+    return tf.cond(
+        tf.reduce_any(mask),
+        lambda: where_rows(mask, chosen, otherwise),
+        lambda: otherwise,
+    )
 
 
-def _num_features(leaf, dynamic_shape):
+def squared_norm(matrix: tf.Tensor) -> tf.Tensor:
+    """Returns |row|^2 of every row of a matrix, `(batch, 1)`."""
+    return tf.reduce_sum(tf.square(matrix), axis=1, keepdims=True)
+
+
+def _num_features(leaf: tf.Tensor, dynamic_shape: tf.Tensor) -> int | tf.Tensor:
     static = leaf.shape[1:]
     if static.is_fully_defined():
         return math.prod(static.as_list())
     return tf.reduce_prod(dynamic_shape[1:])
 
 
-def _check_leaf(path, leaf):
+def _check_leaf(path: str, leaf: tf.Tensor) -> None:
     if leaf.shape.rank is None or leaf.shape.rank < 1:
         raise ValueError(
             "Every leaf of a state must have a batch axis, that is a shape "
@@ -144,17 +151,16 @@ def _check_leaf(path, leaf):
         )
 
 
-def _named_leaves(state):
+def _named_leaves(state: Nest) -> list[tuple[str, tf.Tensor]]:
     return [
         ("state" + "".join(f"[{key!r}]" for key in path), leaf)
         for path, leaf in tree.flatten_with_path(state)
     ]
 
 
-def _describe(state):
-    def spec(leaf):
-        if tf.is_tensor(leaf):
-            return f"{leaf.dtype.name}{leaf.shape}"
-        return repr(leaf)
+def _describe(state: Nest) -> str:
+    return str(tree.map_structure(_spec, state))
 
-    return str(tree.map_structure(spec, state))
+
+def _spec(leaf: Any) -> str:
+    return f"{leaf.dtype.name}{leaf.shape}" if tf.is_tensor(leaf) else repr(leaf)

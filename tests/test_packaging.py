@@ -91,15 +91,10 @@ def test_the_extra_is_what_the_command_line_asks_for(setup):
     assert {EXTRA[module].replace("-", "_") for module in EXTRA} == names
 
 
-def _python(source, *arguments, python=sys.executable, cwd=ROOT):
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    return subprocess.run(
-        [python, "-c", source, *arguments],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env=environment,
-    )
+def _python(source):
+    """Runs a program in the checkout."""
+    command = [sys.executable, "-c", source]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
 
 
 def _without(*modules):
@@ -159,41 +154,33 @@ def _pip(python, *arguments):
     subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": ""})
 
 
-@pytest.fixture(params=["wheel", "editable"])
-def installed(request, tmp_path):
-    """The Python of an environment in which the package is installed."""
-    python = _environment(tmp_path / "environment")
-    checkout = _checkout(tmp_path / "checkout")
-    if request.param == "editable":
-        _pip(python, "install", "--no-deps", "-e", checkout)
-    else:
-        _pip(python, "wheel", "--no-deps", "-w", tmp_path, checkout)
-        (wheel,) = tmp_path.glob("deq_keras-*.whl")
-        assert wheel.name.startswith(f"deq_keras-{deq_keras.__version__}-")
-        tops = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
-        assert tops == {"deq_keras", f"deq_keras-{deq_keras.__version__}.dist-info"}
-        shutil.rmtree(checkout)
-        _pip(python, "install", "--no-deps", wheel)
-    return python
+def _run(command, cwd):
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=cwd, env=environment
+    )
+
+
+def _install_wheel(python, path):
+    """Builds a wheel, looks into it, and leaves nothing else to import from."""
+    version, checkout = deq_keras.__version__, _checkout(path / "checkout")
+    _pip(python, "wheel", "--no-deps", "-w", path, checkout)
+    (wheel,) = path.glob(f"deq_keras-{version}-*.whl")
+    tops = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
+    assert tops == {"deq_keras", f"deq_keras-{version}.dist-info"}
+    shutil.rmtree(checkout)
+    _pip(python, "install", "--no-deps", wheel)
 
 
 @pytest.mark.slow
-def test_an_installed_command_trains_a_shipped_config(installed, tmp_path):
+def test_a_wheel_trains_a_shipped_config_and_runs_a_benchmark(tmp_path):
+    python = _environment(tmp_path / "environment")
+    _install_wheel(python, tmp_path)
     sets = [part for value in SMALL for part in ("--set", value)]
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    process = subprocess.run(
-        [installed.with_name("deq-keras"), "train", "digits/main.yaml", *sets],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env=environment,
-    )
+    command = [python.with_name("deq-keras"), "train", "digits/main.yaml", *sets]
+    process = _run(command, tmp_path)
     assert process.returncode == 0, process.stderr
     assert (tmp_path / "runs" / "digits-main" / "report.txt").is_file()
-
-
-@pytest.mark.slow
-def test_an_installed_benchmark_starts_processes(installed, tmp_path):
     source = (
         "import sys\n"
         "from deq_keras.training.benchmarks.mdeq.duration import training_times\n"
@@ -203,5 +190,17 @@ def test_an_installed_benchmark_starts_processes(installed, tmp_path):
         # One copy of each class that Keras knows by its name.
         "assert 'training' not in sys.modules\n"
     )
-    process = _python(source, python=installed, cwd=tmp_path)
+    process = _run([python, "-c", source], tmp_path)
     assert process.returncode == 0, process.stderr
+
+
+@pytest.mark.slow
+def test_an_editable_install_runs_from_another_folder(tmp_path):
+    python = _environment(tmp_path / "environment")
+    checkout = _checkout(tmp_path / "checkout")
+    _pip(python, "install", "--no-deps", "-e", checkout)
+    process = _run([python.with_name("deq-keras"), "train", "digits/mian"], tmp_path)
+    assert process.returncode == 2 and "Did you mean `digits/main`?" in process.stderr
+    source = "import deq_keras.training.cli as cli, deq_keras; print(cli.__file__)"
+    process = _run([python, "-c", source], tmp_path)
+    assert process.stdout.split() == [str(checkout / "training" / "cli.py")]

@@ -5,7 +5,8 @@ import pytest
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.structure import StateStructure, finite_rows, where_rows
+from deq_keras.faults import finite_rows
+from deq_keras.structure import StateStructure, where_rows
 
 
 def _state(dtype="float32"):

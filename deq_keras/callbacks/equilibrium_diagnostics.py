@@ -1,6 +1,9 @@
+"""Diagnostics of an equilibrium over the epochs of training."""
+
 import keras
 import tensorflow as tf
 
+from deq_keras.checks import check_count
 from deq_keras.diagnostics import jacobian_norm, spectral_radius
 
 # Relative error of the spectral radius: a curve over epochs needs no more.
@@ -51,21 +54,15 @@ class EquilibriumDiagnostics(keras.callbacks.Callback):
 
     def __init__(self, layer, inputs, max_iter=30, num_iterations=100):
         super().__init__()
-        for name, value in (("max_iter", max_iter), ("num_iterations", num_iterations)):
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(
-                    f"Argument `{name}` must be a positive integer. Received: "
-                    f"{name}={value}"
-                )
         if not callable(inputs):
             raise ValueError(
-                "Argument `inputs` must be a function that returns the inputs of the "
-                f"layer. Received: inputs={inputs!r}"
+                "`inputs` must be a function that returns the inputs of the layer. "
+                f"Received: inputs={inputs!r}."
             )
         self.layer = layer
         self.inputs = inputs
-        self.max_iter = max_iter
-        self.num_iterations = num_iterations
+        self.max_iter = check_count("max_iter", max_iter)
+        self.num_iterations = check_count("num_iterations", num_iterations)
         self._measure = None
 
     def on_train_begin(self, logs=None):

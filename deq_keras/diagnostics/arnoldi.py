@@ -1,5 +1,6 @@
 """Orthonormal bases of Krylov spaces, one for each sample."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ class Arnoldi(NamedTuple):
     """A V = V H + v h^T, with the vectors of V as rows.
 
     Attributes:
-        size: int32 scalar. How many vectors span the space.
+        size: Int32 scalar. How many vectors span the space.
         basis: `(batch, slots + 1, features)`. V and, behind it, v; zero where there is
             none, as is v once the space is invariant.
         coefficients: `(batch, slots + 1, slots)`. H and, below it, h; zero where there
@@ -25,22 +26,22 @@ class Arnoldi(NamedTuple):
     coefficients: tf.Tensor
 
     @property
-    def projection(self):
+    def projection(self) -> tf.Tensor:
         """H as upper Hessenberg matrix, `(batch, slots, slots)`."""
         square = self.coefficients[:, :-1]
         is_inside = tf.range(tf.shape(square)[1]) < self.size
         return tf.where(is_inside[:, None], square, 0.0)
 
     @property
-    def link(self):
+    def link(self) -> tf.Tensor:
         """h, `(batch, slots)`."""
         return tf.gather(self.coefficients, self.size, axis=1)
 
-    def extended(self, product):
+    def extended(self, product: Callable[[tf.Tensor], tf.Tensor]) -> "Arnoldi":
         """Returns the space with one more vector.
 
         Args:
-            product: function of a `(batch, features)` matrix of vectors, A of each.
+            product: Function of a `(batch, features)` matrix of vectors, A of each.
         """
         image = product(tf.gather(self.basis, self.size, axis=1))
         size = _norm(image)
@@ -63,13 +64,13 @@ class Arnoldi(NamedTuple):
             tf.where(place, column[..., None], self.coefficients),
         )
 
-    def restarted(self, weights, num_kept):
+    def restarted(self, weights: tf.Tensor, num_kept: int) -> "Arnoldi":
         """Returns the space that a vector of this one spans, without a new product.
 
         Args:
             weights: `(batch, slots)`. Coordinates of the vector; only the first
                 `slots - num_kept + 1` are not zero.
-            num_kept: int. How many vectors span the new space.
+            num_kept: Positive integer. How many vectors span the new space.
         """
         slots = self.coefficients.shape[2]
         matrix = tf.cast(self.coefficients, weights.dtype)
@@ -91,12 +92,12 @@ class Arnoldi(NamedTuple):
         )
 
 
-def begin(start, slots):
+def begin(start: tf.Tensor, slots: int) -> Arnoldi:
     """Returns an empty space that has room for `slots` vectors.
 
     Args:
         start: `(batch, features)`. The first vector of each sample, of any length.
-        slots: int >= 1.
+        slots: Positive integer.
     """
     first = _unit(start, _norm(start))[:, None]
     none = tf.zeros_like(first)
@@ -110,13 +111,13 @@ def begin(start, slots):
     )
 
 
-def _norm(matrix):
+def _norm(matrix: tf.Tensor) -> tf.Tensor:
     """Euclidean norm of each row, `(B, 1)`, without overflow or underflow."""
     peak = tf.reduce_max(tf.abs(matrix), axis=1, keepdims=True)
     peak = tf.where(peak > 0, peak, 1.0)
     return peak * tf.norm(matrix / peak, axis=1, keepdims=True)
 
 
-def _unit(vector, length):
+def _unit(vector: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
     is_there = length > 0
     return tf.where(is_there, vector / tf.where(is_there, length, 1.0), 0.0)

@@ -1,22 +1,28 @@
 """The Frobenius norm of df/dz at an equilibrium."""
 
+import functools
+
 import tensorflow as tf
 
 from deq_keras.checks import check_count
+from deq_keras.linearization import Linearization, matrix_vjp
 from deq_keras.structure import StateStructure
 
 
-def jacobian_norm(linearization, num_probes=16, seed=0):
+def jacobian_norm(
+    linearization: Linearization, num_probes: int = 16, seed: int = 0
+) -> tf.Tensor:
     """Estimates |df/dz|_F for every sample.
 
     sqrt(mean over probes v ~ N(0, I) of |v^T J|^2), whose square is unbiased. The
     relative standard deviation of the square is at most sqrt(2 / num_probes).
 
     Args:
-        linearization: a `Linearization` of f at the equilibrium. Samples must not
+        linearization: A `Linearization` of f at the equilibrium. Samples must not
             depend on each other.
-        num_probes: int >= 1. One vector-Jacobian product each. Defaults to `16`.
-        seed: int. Draws the probes. Defaults to `0`.
+        num_probes: Positive integer. One vector-Jacobian product each. Defaults to
+            `16`.
+        seed: Integer. Draws the probes. Defaults to `0`.
 
     Returns:
         Float tensor `(batch,)`, not finite where the Jacobian is not.
@@ -32,13 +38,13 @@ def jacobian_norm(linearization, num_probes=16, seed=0):
     structure = StateStructure(linearization.point)
     point = structure.to_matrix(linearization.point)
 
-    def add_probe(i, total):
+    product = functools.partial(matrix_vjp, linearization, structure)
+
+    def add_probe(i: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         probe = tf.random.stateless_normal(
             tf.shape(point), [seed, i], dtype=structure.dtype
         )
-        vector = structure.to_state(tf.ensure_shape(probe, point.shape))
-        product = structure.to_matrix(linearization.vjp(vector))
-        return i + 1, total + tf.reduce_sum(tf.square(product), axis=1)
+        return i + 1, total + tf.reduce_sum(tf.square(product(probe)), axis=1)
 
     _, total = tf.while_loop(
         lambda i, total: i < num_probes, add_probe, (0, tf.zeros_like(point[:, 0]))

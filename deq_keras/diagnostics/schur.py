@@ -15,24 +15,24 @@ class Schur(NamedTuple):
     """A = Q T Q^H for every matrix of a batch.
 
     Attributes:
-        triangle: complex `(batch, n, n)`. T, upper triangular, with the eigenvalues on
+        triangle: Complex `(batch, n, n)`. T, upper triangular, with the eigenvalues on
             its diagonal; NaN if they were not found.
-        basis: complex `(batch, n, n)`. Q, unitary.
+        basis: Complex `(batch, n, n)`. Q, unitary.
     """
 
     triangle: tf.Tensor
     basis: tf.Tensor
 
     @property
-    def eigenvalues(self):
+    def eigenvalues(self) -> tf.Tensor:
         """Complex `(batch, n)`, in no order."""
         return tf.linalg.diag_part(self.triangle)
 
-    def eigenvectors(self, index):
+    def eigenvectors(self, index: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """The unit right eigenvector of one eigenvalue, and how sensitive that is.
 
         Args:
-            index: int tensor `(batch,)`. Which eigenvalue of each matrix.
+            index: Integer tensor `(batch,)`. Which eigenvalue of each matrix.
 
         Returns:
             The eigenvector, complex `(batch, n)`, and 1 / |y^H x| with the unit left
@@ -63,7 +63,7 @@ class Schur(NamedTuple):
         return right, (norm * _norm(left))[:, 0]
 
 
-def schur(matrix):
+def schur(matrix: tf.Tensor) -> Schur:
     """Returns the `Schur` form of real upper Hessenberg matrices, `(batch, n, n)`.
 
     QR iteration in double precision with Wilkinson's shift; made of operations that XLA
@@ -77,7 +77,9 @@ def schur(matrix):
         )
         identity = tf.eye(tf.shape(matrix)[1], dtype=tf.complex128)
 
-        def step(i, triangle, basis):
+        def step(
+            i: tf.Tensor, triangle: tf.Tensor, basis: tf.Tensor
+        ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             size = _unfinished(triangle, negligible)
             part = tf.range(tf.shape(triangle)[1]) < size[:, None]
             block = part[:, :, None] & part[:, None, :]
@@ -104,14 +106,14 @@ def schur(matrix):
         return Schur(triangle, basis)
 
 
-def _unfinished(triangle, negligible):
+def _unfinished(triangle: tf.Tensor, negligible: tf.Tensor) -> tf.Tensor:
     """How many leading rows are not triangular yet, `(B,)`."""
     below = tf.abs(tf.linalg.diag_part(triangle, k=-1))  # (B, n - 1)
     rows = tf.range(2, tf.shape(triangle)[1] + 1)
     return tf.reduce_max(tf.where(below > negligible[..., 0], rows, 0), axis=1)
 
 
-def _shift(i, triangle, size):
+def _shift(i: tf.Tensor, triangle: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
     """The eigenvalue of the last two unfinished rows that is nearer the last entry."""
     rows = tf.maximum(size[:, None] - [2, 1], 0)
     corner = tf.gather(triangle, rows, axis=1, batch_dims=1)
@@ -125,7 +127,7 @@ def _shift(i, triangle, size):
     return tf.where(i % _EXCEPTIONAL == 0, exceptional, shift)
 
 
-def _away_from_zero(triangle):
+def _away_from_zero(triangle: tf.Tensor) -> tf.Tensor:
     """Bounds the diagonal from below by the rounding error of the matrix."""
     size = tf.abs(triangle)
     bound = np.finfo("float64").eps * tf.reduce_max(size, axis=(1, 2))[:, None]
@@ -137,5 +139,5 @@ def _away_from_zero(triangle):
     return tf.linalg.set_diag(triangle, bounded)
 
 
-def _norm(vector):
+def _norm(vector: tf.Tensor) -> tf.Tensor:
     return tf.norm(tf.abs(vector), axis=1, keepdims=True)

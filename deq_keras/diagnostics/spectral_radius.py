@@ -1,13 +1,17 @@
 """The spectral radius of df/dz at an equilibrium."""
 
+import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from deq_keras import faults
 from deq_keras.checks import check_count, check_non_negative
 from deq_keras.diagnostics.arnoldi import Arnoldi, begin
-from deq_keras.diagnostics.schur import schur
+from deq_keras.diagnostics.schur import Schur, schur
+from deq_keras.linearization import Linearization, matrix_vjp
 from deq_keras.structure import StateStructure
 
 # Vectors of a Krylov space before it is restarted, how many the restart keeps, and the
@@ -34,15 +38,15 @@ class SpectralRadius(NamedTuple):
     """The result of `spectral_radius`, per sample.
 
     Attributes:
-        value: float tensor `(batch,)`. |lambda| of the dominant eigenvalue. NaN if
+        value: Float tensor `(batch,)`. |lambda| of the dominant eigenvalue. NaN if
             the Jacobian is not finite.
-        residual: float tensor `(batch,)`. |J^T w - lambda w| / |lambda| of its unit
+        residual: Float tensor `(batch,)`. |J^T w - lambda w| / |lambda| of its unit
             eigenvector w: how far it is from an eigenpair.
-        converged: bool tensor `(batch,)`. Whether the relative error of `value` that
+        converged: Boolean tensor `(batch,)`. Whether the relative error of `value` that
             the residual, the rounding of the products and the sensitivity of the
             eigenvalue let expect is at most `tol`. A `value` that has not converged is
             only an estimate, and may be far off on either side.
-        num_iterations: int32 scalar. Iterations that were run.
+        num_iterations: Int32 scalar. Iterations that were run.
     """
 
     value: tf.Tensor
@@ -62,14 +66,20 @@ class _Search(NamedTuple):
     converged: tf.Tensor  # (B,) bool
 
 
-def spectral_radius(linearization, max_iter=300, tol=1e-3, seed=0):
+def spectral_radius(
+    linearization: Linearization,
+    max_iter: int = 300,
+    tol: float = 1e-3,
+    seed: int = 0,
+) -> SpectralRadius:
     """Estimates the spectral radius of df/dz, for every sample.
 
     Arnoldi iteration with J^T, restarted: the eigenvalues of its projection on a space
     of up to 36 vectors v, J^T v, (J^T)^2 v, ... It finds complex pairs, +r and -r, and
-    several eigenvalues of equal modulus, between which a single vector (the reference's
-    Rayleigh quotient) turns forever. An iteration costs one vector-Jacobian product;
-    the basis takes the memory of 37 states.
+    several eigenvalues of equal modulus, between which a single vector (the Rayleigh
+    quotient of the reference, locuslab/deq of Bai et al., 2021) turns forever. An
+    iteration costs one vector-Jacobian product; the basis takes the memory of 37
+    states.
 
     A small residual alone proves little: the eigenvalues of a Jacobian that is not
     normal move by much more than its error, those of a Jordan block of size n by the
@@ -79,12 +89,13 @@ def spectral_radius(linearization, max_iter=300, tol=1e-3, seed=0):
     an eigenvalue may pass for a slightly larger one that hardly shows in the space.
 
     Args:
-        linearization: a `Linearization` of f at the equilibrium. Samples must not
+        linearization: A `Linearization` of f at the equilibrium. Samples must not
             depend on each other; none has a part in the answer of another.
-        max_iter: int >= 1. Budget of iterations. Defaults to `300`.
-        tol: float >= 0. Relative error that is expected of a sample that has converged;
+        max_iter: Positive integer. Budget of iterations. Defaults to `300`.
+        tol: Float >= 0. Relative error that is expected of a sample that has converged;
             the loop ends when all have, or cannot. Defaults to `1e-3`.
-        seed: int. Draws the first vector, the same for every sample. Defaults to `0`.
+        seed: Integer. Draws the first vector, the same for every sample. Defaults to
+            `0`.
 
     Returns:
         A `SpectralRadius`.
@@ -108,40 +119,15 @@ def spectral_radius(linearization, max_iter=300, tol=1e-3, seed=0):
     max_iter = check_count("max_iter", max_iter)
     tol = check_non_negative("tol", tol)
     structure = StateStructure(linearization.point)
-    point = structure.to_matrix(linearization.point)
+    product = functools.partial(matrix_vjp, linearization, structure)
     rounding = max(_EPSILON[leaf.dtype] for leaf in structure.leaves)
-
-    def product(matrix):
-        vector = structure.to_state(tf.ensure_shape(matrix, point.shape))
-        return structure.to_matrix(linearization.vjp(vector))
-
-    def body(*variables):
-        search = _Search(*variables)
-        count, space = search.num_iterations + 1, search.space.extended(product)
-        search = search._replace(num_iterations=count, space=space)
-        is_over = (count == max_iter) | (space.size % _CHECK_EVERY == 0)
-        return tf.cond(
-            is_over | tf.reduce_all(_is_closed(space) | ~search.is_searched),
-            lambda: _looked_at(search, tol, rounding),
-            lambda: search,
-        )
-
-    shape = tf.shape(point)
-    start = tf.random.stateless_normal(shape[1:], [seed, 0], dtype=structure.dtype)
-    start = tf.ensure_shape(tf.broadcast_to(start, shape), point.shape)
-    nan = tf.zeros_like(point[:, 0]) + float("nan")
-    search = _Search(
-        num_iterations=tf.constant(0),
-        space=begin(start, min(_SLOTS, max_iter)),
-        is_searched=tf.ones_like(nan, tf.bool),
-        value=nan,
-        residual=nan,
-        converged=tf.zeros_like(nan, tf.bool),
-    )
+    start = _start(structure.to_matrix(linearization.point), seed)
     search = tf.while_loop(
         lambda *variables: tf.reduce_any(_Search(*variables).is_searched),
-        body,
-        search,
+        lambda *variables: _advanced(
+            _Search(*variables), product, max_iter, tol, rounding
+        ),
+        _first_search(begin(start, min(_SLOTS, max_iter)), start[:, 0]),
         maximum_iterations=max_iter,
     )
     return SpectralRadius(
@@ -149,27 +135,65 @@ def spectral_radius(linearization, max_iter=300, tol=1e-3, seed=0):
     )
 
 
-def _is_closed(space):
+def _start(point: tf.Tensor, seed: int) -> tf.Tensor:
+    """The first vectors, equal ones, like `point`."""
+    shape = tf.shape(point)
+    start = tf.random.stateless_normal(shape[1:], [seed, 0], dtype=point.dtype)
+    return tf.ensure_shape(tf.broadcast_to(start, shape), point.shape)
+
+
+def _first_search(space: Arnoldi, number: tf.Tensor) -> _Search:
+    """The loop's variables before the first iteration; `number` is like a result."""
+    nan = tf.zeros_like(number) + float("nan")
+    return _Search(
+        num_iterations=tf.constant(0),
+        space=space,
+        is_searched=tf.ones_like(nan, tf.bool),
+        value=nan,
+        residual=nan,
+        converged=tf.zeros_like(nan, tf.bool),
+    )
+
+
+def _advanced(
+    search: _Search,
+    product: Callable[[tf.Tensor], tf.Tensor],
+    max_iter: int,
+    tol: float,
+    rounding: float,
+) -> _Search:
+    """One product, and from time to time a look at what it tells."""
+    count, space = search.num_iterations + 1, search.space.extended(product)
+    search = search._replace(num_iterations=count, space=space)
+    is_over = (count == max_iter) | (space.size % _CHECK_EVERY == 0)
+    return tf.cond(
+        is_over | tf.reduce_all(_is_closed(space) | ~search.is_searched),
+        lambda: _looked_at(search, tol, rounding),
+        lambda: search,
+    )
+
+
+def _is_closed(space: Arnoldi) -> tf.Tensor:
     """Whether the space is invariant, or not finite: neither grows."""
     length = tf.reduce_sum(tf.abs(space.link), axis=1)  # (B,)
     # Not `~(length > 0)`: graph optimisation makes that `length <= 0`, false of NaN.
-    return tf.equal(length, 0) | ~tf.math.is_finite(length)
+    return tf.equal(length, 0) | faults.not_finite(length)
 
 
-def _looked_at(search, tol, rounding):
+def _looked_at(search: _Search, tol: float, rounding: float) -> _Search:
     """Updates the estimates, and restarts a space that is full."""
     space, is_searched, dtype = search.space, search.is_searched, search.value.dtype
-    is_finite = tf.reduce_all(tf.math.is_finite(space.coefficients), axis=(1, 2))
+    is_finite = faults.finite_rows(space.coefficients)
     is_used = (is_finite & is_searched)[:, None, None]
     projection = _jittered(tf.where(is_used, space.projection, 0.0))
     form, num_kept = schur(projection), min(_KEPT, projection.shape[1])
     value, residual, error = (
-        tf.where(is_finite, tf.cast(number, dtype), float("nan"))
+        faults.nan_unless(is_finite, tf.cast(number, dtype))
         for number in _dominant(form, projection, space.link, rounding)
     )
     is_closed = _is_closed(space)
     is_steady = is_closed | (tf.abs(value - search.value) <= tol * value)
-    converged = is_steady & (error <= tol * value) & tf.math.is_finite(value)
+    converged = is_steady & (error <= tol * value) & ~faults.not_finite(value)
     # A zero Jacobian has the eigenvalue zero exactly.
     residual = tf.where(residual > 0, residual / value, residual)
     return _Search(
@@ -186,7 +210,7 @@ def _looked_at(search, tol, rounding):
     )
 
 
-def _jittered(projection):
+def _jittered(projection: tf.Tensor) -> tf.Tensor:
     """In double precision, changed by little more than the rounding that it has in any
     case: eigenvalues equal to the last digit would have an infinite sensitivity."""
     noise = np.random.default_rng(0).standard_normal(projection.shape[1:])
@@ -194,7 +218,9 @@ def _jittered(projection):
     return tf.cast(projection, tf.float64) * (1 + _JITTER * eps * noise)
 
 
-def _dominant(form, projection, link, rounding):
+def _dominant(
+    form: Schur, projection: tf.Tensor, link: tf.Tensor, rounding: float
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """The largest |Ritz value|, the residual of its pair, and its expected error."""
     moduli = tf.abs(form.eigenvalues)
     vector, sensitivity = form.eigenvectors(
@@ -206,7 +232,7 @@ def _dominant(form, projection, link, rounding):
     return tf.reduce_max(moduli, axis=1), residual, error
 
 
-def _filter(values, projection):
+def _filter(values: tf.Tensor, projection: tf.Tensor) -> tf.Tensor:
     """The first vector without its parts along the small Ritz values, `(B, slots)`."""
     slots = projection.shape[1]
     num_kept = min(_KEPT, slots)
@@ -216,7 +242,7 @@ def _filter(values, projection):
     is_dropped = moduli < (1 - 1e-8) * moduli[:, num_kept - 1 : num_kept]
     matrix = tf.cast(projection, values.dtype)
 
-    def drop(i, vector):
+    def drop(i: tf.Tensor, vector: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         shift = tf.gather(shifts, i, axis=1)[:, None]
         image = tf.linalg.matvec(matrix, vector) - shift * vector
         norm = tf.cast(tf.norm(tf.abs(image), axis=1, keepdims=True), image.dtype)

@@ -8,6 +8,7 @@ from deq_keras.gradients.implicit import ImplicitGradient
 from deq_keras.gradients.neumann import NeumannGradient
 from deq_keras.gradients.phantom import PhantomGradient
 from deq_keras.gradients.unrolled import UnrolledGradient
+from deq_keras.serialization import Config
 
 __all__ = [
     "ALL_OBJECTS",
@@ -31,7 +32,7 @@ _SHORT_NAMES = {
 }
 
 
-def get(identifier):
+def get(identifier: str | Config | EquilibriumGradient) -> EquilibriumGradient:
     """Returns a gradient strategy from a name, a config dict or an instance.
 
     Args:
@@ -40,18 +41,18 @@ def get(identifier):
             returns; or an `EquilibriumGradient`, which is returned as it is.
 
     Raises:
-        ValueError: for an unknown name or argument.
+        ValueError: For an unknown name or argument.
     """
     return serialization.get(
         identifier, EquilibriumGradient, ALL_OBJECTS, "gradient", _SHORT_NAMES
     )
 
 
-def serialize(gradient):
+def serialize(gradient: EquilibriumGradient) -> Config:
     """Returns the config dict of a gradient strategy."""
     return keras.saving.serialize_keras_object(gradient)
 
 
-def deserialize(config):
+def deserialize(config: str | Config) -> EquilibriumGradient:
     """Returns the gradient strategy of a config dict."""
     return get(config)

@@ -1,22 +1,35 @@
 """The forward half that the gradients of an equilibrium share."""
 
+import functools
+from collections.abc import Callable
+
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.faults import SampleFunction, any_rows, has_no_evaluation
-from deq_keras.linearization import linearize
+from deq_keras import faults
+from deq_keras.linearization import Linearization, linearize
+from deq_keras.solvers import FixedPointSolver, Solution
+from deq_keras.structure import Nest
 
 
-def solve_without_gradient(fn, initial_state, injection, solver, seed=None):
+def solve_without_gradient(
+    fn: Callable[[Nest, Nest], Nest],
+    initial_state: Nest,
+    injection: Nest,
+    solver: FixedPointSolver,
+    budget: tf.Tensor | None = None,
+) -> Solution:
     """Solves z = fn(z, injection); nothing in the result carries a gradient."""
     start, constant = tree.map_structure(
         lambda leaf: tf.stop_gradient(leaf), (initial_state, injection)
     )
-    solution = solver.solve(lambda state: fn(state, constant), start, seed=seed)
+    solution = solver.solve(lambda state: fn(state, constant), start, budget=budget)
     return tree.map_structure(tf.stop_gradient, solution)
 
 
-def linearize_equilibrium(fn, solution, injection):
+def linearize_equilibrium(
+    fn: Callable[[Nest, Nest], Nest], solution: Solution, injection: Nest
+) -> tuple[Linearization, Nest]:
     """Linearises fn at the solution, out of reach of the samples that failed.
 
     A sample of which no evaluation was finite would turn the parameters' gradient into
@@ -24,20 +37,20 @@ def linearize_equilibrium(fn, solution, injection):
     linearised at the numbers of another one; see `with_gradient_of`.
 
     Args:
-        fn: function `(state, injection) -> state`.
-        solution: a `Solution` without gradient.
-        injection: nest of tensors.
+        fn: Function `(state, injection) -> state`.
+        solution: A `Solution` without gradient.
+        injection: Nest of tensors.
 
     Returns:
         The `Linearization`, and the injection it was taken with.
     """
-    point, injection = SampleFunction.of(fn).without_failed(
-        has_no_evaluation(solution), solution.point, injection
+    point, injection = faults.SampleFunction.of(fn).without_failed(
+        faults.has_no_evaluation(solution), solution.point, injection
     )
     return linearize(lambda state: fn(state, injection), point), injection
 
 
-def with_gradient_of(solution, carrier):
+def with_gradient_of(solution: Solution, carrier: Nest) -> Nest:
     """Returns the value of a solution, a constant, with the gradient of `carrier`.
 
     The layer's output is then f(z*) as the solver knows it, in training and in
@@ -46,21 +59,23 @@ def with_gradient_of(solution, carrier):
     no gradient.
 
     Args:
-        solution: a `Solution` without gradient.
-        carrier: nest like its value.
+        solution: A `Solution` without gradient.
+        carrier: Nest like its value.
     """
-    value = solution.value
-    size = len(tree.flatten(value))
-    has_failed = has_no_evaluation(solution)
+    value, size = solution.value, len(tree.flatten(solution.value))
+    backward = functools.partial(_to_carrier, size, faults.has_no_evaluation(solution))
 
     @tf.custom_gradient
-    def attach(*leaves):
-        def backward(*cotangent):
-            # Who gathers samples gives slices of a cotangent.
-            cotangent = [tf.convert_to_tensor(leaf) for leaf in cotangent]
-            return (None,) * size + tuple(any_rows(has_failed, 0.0, cotangent))
-
+    def attach(*leaves: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], Callable]:
         return tuple(tf.identity(leaf) for leaf in leaves[:size]), backward
 
     leaves = attach(*tree.flatten(value), *tree.flatten(carrier))
     return tree.pack_sequence_as(value, list(leaves))
+
+
+def _to_carrier(
+    size: int, failed: tf.Tensor, *cotangent: tf.Tensor
+) -> tuple[tf.Tensor | None, ...]:
+    # Who gathers samples gives slices of a cotangent.
+    leaves = [tf.convert_to_tensor(leaf) for leaf in cotangent]
+    return (None,) * size + tuple(faults.without_gradient(failed, leaves))

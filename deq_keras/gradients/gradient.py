@@ -1,63 +1,72 @@
 """The base of the strategies that differentiate an equilibrium."""
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
+
+import tensorflow as tf
 
 from deq_keras.linearization import Linearization
-from deq_keras.solvers import Solution
+from deq_keras.serialization import Configured
+from deq_keras.solvers import FixedPointSolver, Solution
+from deq_keras.structure import Nest
 
 
 class Equilibrium(NamedTuple):
     """A solved and differentiable equilibrium.
 
     Attributes:
-        value: nest like the state. f(z*), which carries the gradient.
-        solution: the `Solution` of the forward solve; carries no gradient.
-        linearization: the `Linearization` of f at z*, with z* held constant.
+        value: Nest like the state. f(z*), which carries the gradient.
+        solution: The `Solution` of the forward solve; carries no gradient.
+        linearization: The `Linearization` of f at z*, with z* held constant.
     """
 
-    value: Any
+    value: Nest
     solution: Solution
     linearization: Linearization
 
 
-class EquilibriumGradient:
+class EquilibriumGradient(Configured):
     """How an equilibrium z* = f(z*, u) is found and differentiated.
 
     A strategy holds only its configuration, round-trips through `get_config`, and may
     be shared by layers.
+
+    Attributes:
+        has_adjoint: Boolean. Whether the backward pass solves an adjoint equation, and
+            `solve` records it.
+        needs_equilibrium: Boolean. Whether the gradient is that of an exact
+            equilibrium, and noise where the forward solve stopped far from one.
     """
 
+    has_adjoint = False
+    needs_equilibrium = False
+
     def solve(
-        self, fn, initial_state, injection, solver, record_adjoint=None, seed=None
-    ):
+        self,
+        fn: Callable[[Nest, Nest], Nest],
+        initial_state: Nest,
+        injection: Nest,
+        solver: FixedPointSolver,
+        record_adjoint: Callable[[Solution], None] | None = None,
+        budget: tf.Tensor | None = None,
+    ) -> Equilibrium:
         """Returns the equilibrium of `fn` with a gradient attached.
 
         Args:
-            fn: function `(state, injection) -> state`, or a
+            fn: Function `(state, injection) -> state`, or a
                 `deq_keras.faults.SampleFunction` of one. Tensors that it captures get
                 their gradients too.
-            initial_state: nest of floating-point tensors `(batch, ...)`. Gets no
+            initial_state: Nest of floating-point tensors `(batch, ...)`. Gets no
                 gradient, but of `UnrolledGradient`: where a search that arrives began,
                 the equilibrium near it does not change.
-            injection: nest of tensors, constant during the solve.
-            solver: a `FixedPointSolver` for the forward solve.
-            record_adjoint: optional function, called in the backward pass with the
+            injection: Nest of tensors, constant during the solve.
+            solver: A `FixedPointSolver` for the forward solve.
+            record_adjoint: Optional function, called in the backward pass with the
                 `Solution` of the adjoint solve. Strategies without one ignore it.
-            seed: optional int32 tensor of shape `(2,)`. Draws the budget of the forward
-                solve, if the solver has a `max_iter_jitter`.
+            budget: Optional integer scalar tensor, at most the solver's `max_iter`:
+                what the forward solve may spend.
 
         Returns:
             An `Equilibrium`.
         """
         raise NotImplementedError
-
-    def get_config(self):
-        return {}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**config)
-
-    def __repr__(self):
-        arguments = ", ".join(f"{k}={v!r}" for k, v in self.get_config().items())
-        return f"{type(self).__name__}({arguments})"

@@ -1,5 +1,9 @@
 """The gradient of an equilibrium by the implicit function theorem."""
 
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
 import keras
 import tensorflow as tf
 from keras import tree
@@ -11,9 +15,13 @@ from deq_keras.gradients.forward import (
     with_gradient_of,
 )
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
+from deq_keras.linearization import Linearization
+from deq_keras.serialization import Config
+from deq_keras.solvers import FixedPointSolver, Solution
+from deq_keras.structure import Nest
 
 
-@keras.saving.register_keras_serializable("deq_keras")
+@keras.saving.register_keras_serializable(package="deq_keras")
 class ImplicitGradient(EquilibriumGradient):
     """Differentiates z* = f(z*, u) by the implicit function theorem.
 
@@ -31,7 +39,7 @@ class ImplicitGradient(EquilibriumGradient):
     large.
 
     Args:
-        solver: the adjoint solver: a name, a config dict or a `FixedPointSolver`.
+        solver: Adjoint solver: a name, a config dict or a `FixedPointSolver`.
             `FixedPointIteration(max_iter=K, tol=None)` makes the gradient the Neumann
             series of K terms. `None`: the solver of the forward solve, with its whole
             budget. Defaults to `None`.
@@ -54,103 +62,124 @@ class ImplicitGradient(EquilibriumGradient):
     - Bai et al. (2019), "Deep Equilibrium Models", theorem 1.
     """
 
-    def __init__(self, solver=None):
-        self.solver = None if solver is None else _without_jitter(solvers.get(solver))
+    has_adjoint = True
+    needs_equilibrium = True
+
+    def __init__(self, solver: str | Config | FixedPointSolver | None = None) -> None:
+        self.solver = None if solver is None else solvers.get(solver)
 
     def solve(
-        self, fn, initial_state, injection, solver, record_adjoint=None, seed=None
-    ):
-        solution = solve_without_gradient(fn, initial_state, injection, solver, seed)
+        self,
+        fn: Callable[[Nest, Nest], Nest],
+        initial_state: Nest,
+        injection: Nest,
+        solver: FixedPointSolver,
+        record_adjoint: Callable[[Solution], None] | None = None,
+        budget: tf.Tensor | None = None,
+    ) -> Equilibrium:
+        solution = solve_without_gradient(fn, initial_state, injection, solver, budget)
         linearization, _ = linearize_equilibrium(fn, solution, injection)
-        carrier, linearization = _attach_adjoint(
-            linearization, self.solver or solver, record_adjoint
-        )
+        adjoint = _Adjoint(linearization, self.solver or solver, record_adjoint)
+        carrier, linearization = adjoint.attached()
         value = with_gradient_of(solution, carrier)
         return Equilibrium(value, solution, linearization)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {"solver": self.solver and solvers.serialize(self.solver)}
 
 
-def _without_jitter(solver):
-    if solver.max_iter_jitter:
-        raise ValueError(
-            "An adjoint solver must have max_iter_jitter=0: only the budget of the "
-            f"forward solve is drawn. Received: solver={solver!r}."
-        )
-    return solver
+class _Adjoint(NamedTuple):
+    """The adjoint equation y = (df/dz)^T y + c of a linearization.
 
-
-def _attach_adjoint(linearization, solver, record_adjoint):
-    """Passes the value through; replaces its cotangent by the adjoint solution.
-
-    Also returns the linearization with a vjp that the adjoint waits for: it is not
-    solved before its products, those of a penalty, have been differentiated. Both at
-    once would need the memory of both at once.
+    Attributes:
+        linearization: The `Linearization` of f at z*.
+        solver: The `FixedPointSolver` of the adjoint equation.
+        record: Function that is called with the `Solution`, or `None`.
     """
 
-    @tf.custom_gradient
-    def attach(zero, *value):
-        def backward(end_of_penalty, *cotangent):
-            with tf.control_dependencies([end_of_penalty]):
-                cotangent = [tf.identity(leaf) for leaf in cotangent]
-            cotangent = tree.pack_sequence_as(linearization.value, cotangent)
-            adjoint = _solve_adjoint(linearization, cotangent, solver)
-            if record_adjoint is not None:
-                record_adjoint(adjoint)
-            leaves = tree.flatten(adjoint.value)
-            return (None,) + tuple(
-                _first_order_only(tf.cast(leaf, output.dtype), output)
-                for leaf, output in zip(leaves, value, strict=True)
-            )
+    linearization: Linearization
+    solver: FixedPointSolver
+    record: Callable[[Solution], None] | None
 
-        return (tf.identity(zero), *map(tf.identity, value)), backward
+    def attached(self) -> tuple[Nest, Linearization]:
+        """Passes the value through; replaces its cotangent by the adjoint solution.
 
-    zero, *value = attach(tf.zeros(()), *tree.flatten(linearization.value))
+        Also returns the linearization with a vjp that the adjoint waits for: it is not
+        solved before its products, those of a penalty, have been differentiated. Both
+        at once would need the memory of both at once.
+        """
+        zero, *leaves = tf.custom_gradient(self._forward)(
+            tf.zeros(()), *tree.flatten(self.linearization.value)
+        )
+        value = tree.pack_sequence_as(self.linearization.value, leaves)
+        vjp = functools.partial(self._awaited_vjp, zero)
+        return value, self.linearization._replace(vjp=vjp)
 
-    def vjp(vector):
+    def _awaited_vjp(self, zero: tf.Tensor, vector: Nest) -> Nest:
         # The gradient of `zero` is the last tensor that a penalty's gradient forms.
-        return linearization.vjp(
+        return self.linearization.vjp(
             tree.map_structure(lambda leaf: leaf + tf.cast(zero, leaf.dtype), vector)
         )
 
-    value = tree.pack_sequence_as(linearization.value, value)
-    return value, linearization._replace(vjp=vjp)
+    def _forward(
+        self, zero: tf.Tensor, *value: tf.Tensor
+    ) -> tuple[tuple[tf.Tensor, ...], Callable]:
+        outputs = (tf.identity(zero), *map(tf.identity, value))
+        return outputs, functools.partial(self._backward, value)
 
+    def _backward(
+        self,
+        value: tuple[tf.Tensor, ...],
+        end_of_penalty: tf.Tensor,
+        *cotangent: tf.Tensor,
+    ) -> tuple[tf.Tensor | None, ...]:
+        with tf.control_dependencies([end_of_penalty]):
+            leaves = [tf.identity(leaf) for leaf in cotangent]
+        solution = self._solve(tree.pack_sequence_as(self.linearization.value, leaves))
+        if self.record is not None:
+            self.record(solution)
+        return None, *(
+            _first_order_only(tf.cast(leaf, output.dtype), output)
+            for leaf, output in zip(tree.flatten(solution.value), value, strict=True)
+        )
 
-def _solve_adjoint(linearization, cotangent, solver):
-    def in_solver_dtype(leaf):
-        return tf.cast(leaf, tf.float64 if leaf.dtype == tf.float64 else tf.float32)
+    def _solve(self, cotangent: Nest) -> Solution:
+        # The sum is formed in the solver's precision, whatever the compute dtype is.
+        cotangent = tree.map_structure(_in_solver_dtype, cotangent)
+        return self.solver.solve(
+            functools.partial(self._right_hand_side, cotangent), cotangent
+        )
 
-    # The sum is formed in the solver's precision, whatever the compute dtype is.
-    cotangent = tree.map_structure(in_solver_dtype, cotangent)
-
-    def adjoint(state):
+    def _right_hand_side(self, cotangent: Nest, state: Nest) -> Nest:
         vector = tree.map_structure(
             lambda leaf, output: tf.cast(leaf, output.dtype),
             state,
-            linearization.value,
+            self.linearization.value,
         )
         return tree.map_structure(
             lambda product, constant: tf.cast(product, constant.dtype) + constant,
-            linearization.vjp(vector),
+            self.linearization.vjp(vector),
             cotangent,
         )
 
-    return solver.solve(adjoint, cotangent)
+
+def _in_solver_dtype(leaf: tf.Tensor) -> tf.Tensor:
+    return tf.cast(leaf, tf.float64 if leaf.dtype == tf.float64 else tf.float32)
 
 
 @tf.custom_gradient
-def _first_order_only(adjoint, value):
+def _first_order_only(
+    adjoint: tf.Tensor, value: tf.Tensor
+) -> tuple[tf.Tensor, Callable]:
     """Returns `adjoint`; raises where it is differentiated. `value` is there to connect
     it to all that the equilibrium depends on."""
-
-    def refuse(*_):
-        raise NotImplementedError(
-            "ImplicitGradient is first-order: the gradient of an equilibrium was "
-            "itself differentiated, and the adjoint solve has no derivative. Use "
-            "UnrolledGradient or PhantomGradient for second derivatives."
-        )
-
     del value
-    return tf.identity(adjoint), refuse
+    return tf.identity(adjoint), _refuse_second_order
+
+
+def _refuse_second_order(*_: tf.Tensor) -> None:
+    raise NotImplementedError(
+        "ImplicitGradient is first-order: the gradient of an equilibrium was "
+        "itself differentiated, and the adjoint solve has no derivative. Use "
+        "UnrolledGradient or PhantomGradient for second derivatives."
+    )

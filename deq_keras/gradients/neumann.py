@@ -1,16 +1,18 @@
 """The implicit gradient with an adjoint of few terms."""
 
+from collections.abc import Callable
+
 import keras
 import tensorflow as tf
 
 from deq_keras.checks import check_count
-from deq_keras.faults import any_rows
 from deq_keras.gradients.implicit import ImplicitGradient
-from deq_keras.solvers import FixedPointIteration
-from deq_keras.structure import StateStructure
+from deq_keras.serialization import Config
+from deq_keras.solvers import Evaluation, FixedPointIteration, Solution
+from deq_keras.structure import Nest, StateStructure, squared_norm, where_rows_if_any
 
 
-@keras.saving.register_keras_serializable("deq_keras")
+@keras.saving.register_keras_serializable(package="deq_keras")
 class NeumannGradient(ImplicitGradient):
     """Differentiates z* = f(z*, u) by a truncated Neumann series.
 
@@ -29,7 +31,8 @@ class NeumannGradient(ImplicitGradient):
     `ImplicitGradient`.
 
     Args:
-        num_terms: int >= 1. Vector-Jacobian products of the adjoint. Defaults to `12`.
+        num_terms: Positive integer. Vector-Jacobian products of the adjoint. Defaults
+            to `12`.
 
     Example:
 
@@ -41,11 +44,13 @@ class NeumannGradient(ImplicitGradient):
       phantom gradient).
     """
 
-    def __init__(self, num_terms=12):
-        self.num_terms = check_count("num_terms", num_terms)
-        super().__init__(_BoundedSeries(max_iter=num_terms, tol=None))
+    needs_equilibrium = False
 
-    def get_config(self):
+    def __init__(self, num_terms: int = 12) -> None:
+        self.num_terms = check_count("num_terms", num_terms)
+        super().__init__(_BoundedSeries(max_iter=self.num_terms, tol=None))
+
+    def get_config(self) -> Config:
         return {"num_terms": self.num_terms}
 
 
@@ -58,30 +63,35 @@ class _BoundedSeries(FixedPointIteration):
 
     _LARGEST_GROWTH = 10.0
 
-    def solve(self, fn, initial_state, max_iter=None, tol=None, seed=None):
-        solution = super().solve(fn, initial_state, max_iter, tol, seed)
+    def solve(
+        self,
+        fn: Callable[[Nest], Nest],
+        initial_state: Nest,
+        max_iter: int | tf.Tensor | None = None,
+        tol: float | tf.Tensor | None = None,
+        budget: tf.Tensor | None = None,
+    ) -> Solution:
+        solution = super().solve(fn, initial_state, max_iter, tol, budget)
         structure = StateStructure(initial_state)
         last_term = structure.to_matrix(solution.value) - structure.to_matrix(
             solution.point
         )
         first_term = structure.to_matrix(initial_state)
         # A series that ended stands before the term that ended it.
-        has_ended = ~self._is_small(_squared_norm(last_term), _squared_norm(first_term))
-        value = any_rows(has_ended[:, 0], solution.point, solution.value)
+        has_ended = ~self._is_small(squared_norm(last_term), squared_norm(first_term))
+        value = where_rows_if_any(has_ended[:, 0], solution.point, solution.value)
         return solution._replace(value=value)
 
-    def init(self, point, max_iter):
-        return _squared_norm(point)
+    def init(self, point: tf.Tensor, max_iter: int | tf.Tensor) -> tf.Tensor:
+        return squared_norm(point)
 
-    def step(self, evaluation, memory, num_evaluations):
+    def step(
+        self, evaluation: Evaluation, memory: tf.Tensor, num_evaluations: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         # The residual of a partial sum is the term that its value has more. The same
         # sum again, where that ends the series.
         is_small = self._is_small(evaluation.squared_norm, memory)
         return tf.where(is_small, evaluation.value, evaluation.point), memory
 
-    def _is_small(self, squared_norm, first):
-        return squared_norm <= self._LARGEST_GROWTH**2 * first
-
-
-def _squared_norm(matrix):
-    return tf.reduce_sum(tf.square(matrix), axis=1, keepdims=True)  # (B, 1)
+    def _is_small(self, term: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
+        return term <= self._LARGEST_GROWTH**2 * first

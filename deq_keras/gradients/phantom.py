@@ -1,22 +1,25 @@
 """The phantom gradient: a few damped steps from the equilibrium, back-propagated."""
 
+from collections.abc import Callable
+
 import keras
 import tensorflow as tf
 from keras import tree
 
+from deq_keras import faults
 from deq_keras.checks import check_count, check_fraction
-from deq_keras.faults import SampleFunction, any_rows
 from deq_keras.gradients.forward import (
     linearize_equilibrium,
     solve_without_gradient,
     with_gradient_of,
 )
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
-from deq_keras.solvers import DIVERGED
-from deq_keras.structure import finite_rows
+from deq_keras.serialization import Config
+from deq_keras.solvers import FixedPointSolver, Solution
+from deq_keras.structure import Nest
 
 
-@keras.saving.register_keras_serializable("deq_keras")
+@keras.saving.register_keras_serializable(package="deq_keras")
 class PhantomGradient(EquilibriumGradient):
     """Differentiates `num_steps` damped applications of f that start at z*.
 
@@ -29,8 +32,8 @@ class PhantomGradient(EquilibriumGradient):
     (one-step) gradient.
 
     Args:
-        num_steps: int >= 1. Steps that are back-propagated. Defaults to `5`.
-        damping: float in (0, 1]. The weight of the new value. Defaults to `0.5`.
+        num_steps: Positive integer. Steps that are back-propagated. Defaults to `5`.
+        damping: Float in (0, 1]. The weight of the new value. Defaults to `0.5`.
 
     Example:
 
@@ -42,36 +45,43 @@ class PhantomGradient(EquilibriumGradient):
     - Fung et al. (2022), "JFB: Jacobian-Free Backpropagation for Implicit Networks".
     """
 
-    def __init__(self, num_steps=5, damping=0.5):
+    def __init__(self, num_steps: int = 5, damping: float = 0.5) -> None:
         self.num_steps = check_count("num_steps", num_steps)
         self.damping = check_fraction("damping", damping)
 
     def solve(
-        self, fn, initial_state, injection, solver, record_adjoint=None, seed=None
-    ):
-        fn = SampleFunction.of(fn)
-        solution = solve_without_gradient(fn, initial_state, injection, solver, seed)
+        self,
+        fn: Callable[[Nest, Nest], Nest],
+        initial_state: Nest,
+        injection: Nest,
+        solver: FixedPointSolver,
+        record_adjoint: Callable[[Solution], None] | None = None,
+        budget: tf.Tensor | None = None,
+    ) -> Equilibrium:
+        fn = faults.SampleFunction.of(fn)
+        solution = solve_without_gradient(fn, initial_state, injection, solver, budget)
         linearization, injection = linearize_equilibrium(fn, solution, injection)
         first = self._damped(linearization.point, linearization.value)
 
-        def run(state, injection):
+        def run(state: Nest, injection: Nest) -> tuple[Nest, tf.Tensor, None]:
             for _ in range(self.num_steps - 1):
                 state = self._damped(state, fn(state, injection))
-            # A sample that fails on the way keeps its first step: f is finite there.
-            has_failed = tf.equal(solution.status, DIVERGED) | ~finite_rows(state)
-            return any_rows(has_failed, first, state), has_failed, None
+            state, failed = faults.finite_or_first(state, first, solution)
+            return state, failed, None
 
         if self.num_steps > 1:
             first, _ = fn.differentiable(run, first, injection)
         value = with_gradient_of(solution, first)
         return Equilibrium(value, solution, linearization)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {"num_steps": self.num_steps, "damping": self.damping}
 
-    def _damped(self, old, new):
-        def mix(old, new):
-            weight = tf.constant(self.damping, new.dtype)
-            return new if self.damping == 1.0 else old + weight * (new - old)
-
-        return tree.map_structure(mix, old, new)
+    def _damped(self, old: Nest, new: Nest) -> Nest:
+        if self.damping == 1.0:
+            return new
+        return tree.map_structure(
+            lambda old, new: old + tf.constant(self.damping, new.dtype) * (new - old),
+            old,
+            new,
+        )

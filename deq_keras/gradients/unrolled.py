@@ -1,16 +1,19 @@
 """Back-propagation through every iteration of the solver."""
 
+from collections.abc import Callable
+
 import keras
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.faults import SampleFunction
+from deq_keras import faults
 from deq_keras.gradients.forward import linearize_equilibrium
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
-from deq_keras.solvers import DIVERGED
+from deq_keras.solvers import FixedPointSolver, Solution
+from deq_keras.structure import Nest
 
 
-@keras.saving.register_keras_serializable("deq_keras")
+@keras.saving.register_keras_serializable(package="deq_keras")
 class UnrolledGradient(EquilibriumGradient):
     """Differentiates the solver's own iterations.
 
@@ -29,13 +32,19 @@ class UnrolledGradient(EquilibriumGradient):
     """
 
     def solve(
-        self, fn, initial_state, injection, solver, record_adjoint=None, seed=None
-    ):
-        fn = SampleFunction.of(fn)
+        self,
+        fn: Callable[[Nest, Nest], Nest],
+        initial_state: Nest,
+        injection: Nest,
+        solver: FixedPointSolver,
+        record_adjoint: Callable[[Solution], None] | None = None,
+        budget: tf.Tensor | None = None,
+    ) -> Equilibrium:
+        fn = faults.SampleFunction.of(fn)
 
-        def run(state, injection):
-            solution = solver.solve(lambda z: fn(z, injection), state, seed=seed)
-            return solution.value, tf.equal(solution.status, DIVERGED), solution
+        def run(state: Nest, injection: Nest) -> tuple[Nest, tf.Tensor, Solution]:
+            solution = solver.solve(lambda z: fn(z, injection), state, budget=budget)
+            return solution.value, faults.has_failed(solution), solution
 
         value, solution = fn.differentiable(run, initial_state, injection)
         constant = tree.map_structure(tf.stop_gradient, solution)

@@ -2,8 +2,8 @@
 
 import keras
 
-# U(-1 / sqrt(fan_in), 1 / sqrt(fan_in)): what weight-normalized layers of the reference
-# start from in effect.
+# U(-1 / sqrt(fan_in), 1 / sqrt(fan_in)): what weight-normalized layers of the
+# reference, the authors' PyTorch code (locuslab/deq), start from in effect.
 FAN_IN_UNIFORM = {
     "class_name": "VarianceScaling",
     "config": {"scale": 1 / 3, "mode": "fan_in", "distribution": "uniform"},

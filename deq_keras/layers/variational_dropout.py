@@ -1,5 +1,9 @@
+"""Dropout for cells: the same mask at all evaluations of a solve."""
+
 import keras
 from keras import ops
+
+from deq_keras.checks import check_count, check_rate, check_seed
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -20,7 +24,7 @@ class VariationalDropout(keras.layers.Layer):
     the stem and the head of a model, never inside the iteration.
 
     Args:
-        rate: Float in `[0, 1)`. Probability that an entry of the mask is zero.
+        rate: Float in `[0, 1)`. Rate at which entries of the mask are zero.
         noise_shape: Tuple with one entry for each axis of the inputs, or `None`.
             An entry of 1 shares the mask along that axis, `None` takes the size
             of the inputs. `(None, 1, None)` drops channels of a sequence
@@ -57,33 +61,28 @@ class VariationalDropout(keras.layers.Layer):
 
     def __init__(self, rate, noise_shape=None, seed=None, **kwargs):
         super().__init__(**kwargs)
-        self.supports_masking = True
-        if not 0 <= rate < 1:
-            raise ValueError(
-                "Argument `rate` must be a number in [0, 1), the probability of "
-                f"dropping an entry. Received: rate={rate}"
-            )
-        self.rate = float(rate)
-        self.noise_shape = self._validate_noise_shape(noise_shape)
-        self.seed = seed
+        self.rate = check_rate("rate", rate)
+        self.noise_shape = self._checked_noise_shape(noise_shape)
+        self.seed = check_seed("seed", seed)
         if self.rate > 0:
-            self.seed_generator = keras.random.SeedGenerator(seed)
+            self.seed_generator = keras.random.SeedGenerator(self.seed)
         self.supports_masking = True
         self.built = True
 
     @staticmethod
-    def _validate_noise_shape(noise_shape):
+    def _checked_noise_shape(noise_shape):
         if noise_shape is None:
             return None
-        if not isinstance(noise_shape, (list, tuple)) or not all(
-            size is None or (isinstance(size, int) and size > 0) for size in noise_shape
-        ):
+        if not isinstance(noise_shape, (list, tuple)):
             raise ValueError(
-                "Argument `noise_shape` must be `None` or a tuple of positive "
-                "integers and `None`, one for each axis of the inputs. Received: "
-                f"noise_shape={noise_shape}"
+                "`noise_shape` must be None or a tuple of positive integers and None, "
+                "one for each axis of the inputs. Received: "
+                f"noise_shape={noise_shape!r}."
             )
-        return tuple(noise_shape)
+        return tuple(
+            None if size is None else check_count(f"noise_shape[{axis}]", size)
+            for axis, size in enumerate(noise_shape)
+        )
 
     def sample_mask(self, inputs_or_shape, training=False):
         """Samples the mask of one solve.
@@ -119,9 +118,8 @@ class VariationalDropout(keras.layers.Layer):
             return shape
         if len(self.noise_shape) != len(shape):
             raise ValueError(
-                "Argument `noise_shape` must have one entry for each axis of the "
-                f"inputs. Received: noise_shape={self.noise_shape}, inputs of shape "
-                f"{shape}"
+                "`noise_shape` must have one entry for each axis of the inputs. "
+                f"Received: noise_shape={self.noise_shape}, inputs of shape {shape}."
             )
         return tuple(
             size if fixed is None else fixed

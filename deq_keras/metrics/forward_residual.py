@@ -6,10 +6,12 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from deq_keras import faults
+from deq_keras.checks import check_positive
 from deq_keras.metrics.running_mean import RunningMean
 
 
-@keras.saving.register_keras_serializable("deq_keras")
+@keras.saving.register_keras_serializable(package="deq_keras")
 class ForwardResidual(RunningMean):
     """The mean residual of forward solves. Warns, once, when implicit gradients were
     taken at residuals that make them meaningless.
@@ -19,37 +21,39 @@ class ForwardResidual(RunningMean):
     before an evaluation; that is when the training residual is judged.
 
     Args:
-        threshold: float > 0. The mean relative residual from which on to warn.
+        threshold: Float > 0. The mean relative residual from which on to warn.
             Defaults to `0.1`.
-        name: optional str. Name of the metric.
-        dtype: dtype of the result. Defaults to `"float32"`.
+        name: String. Name of the metric. Defaults to `"residual"`.
+        dtype: Dtype of the result. Defaults to `"float32"`.
     """
 
     def __init__(self, threshold=0.1, name="residual", dtype="float32"):
         super().__init__(name=name, dtype=dtype)
-        self.threshold = threshold
+        self.threshold = check_positive("threshold", threshold)
         self._has_warned = False
         self.exact_total = self.add_variable((), "zeros", name="exact_total")
         self.exact_count = self.add_variable((), "zeros", name="exact_count")
 
-    def update_state(self, values, is_exact=False):
+    def update_state(self, values, needs_equilibrium=False):
         """Adds residuals.
 
         Args:
-            values: float tensor `(batch,)`. Non-finite ones are left out: the share of
-                converged samples shows them.
-            is_exact: bool. Whether the exact implicit gradient is taken there.
+            values: Float tensor `(batch,)`. Those that are not finite are left out.
+            needs_equilibrium: Boolean. Whether a gradient is taken there that is noise
+                far from an equilibrium.
         """
-        is_finite = ops.isfinite(values)
-        total = ops.sum(ops.cast(ops.where(is_finite, values, 0.0), self.dtype))
-        count = ops.sum(ops.cast(is_finite, self.dtype))
+        total, count = faults.finite_total(values, self.dtype)
         self.total.assign_add(total)
         self.count.assign_add(count)
-        if is_exact:
+        if needs_equilibrium:
             self.exact_total.assign_add(total)
             self.exact_count.assign_add(count)
 
     def reset_state(self):
+        # The end of an epoch would be the place, but Keras calls only callbacks then,
+        # which a layer cannot add; a Python warning cannot come from the compiled step;
+        # and `result` is asked for after every batch too. The first moment after an
+        # epoch at which Keras runs code of a layer is this one.
         if tf.executing_eagerly() and not self._has_warned:
             self._judge()
         super().reset_state()

@@ -6,7 +6,7 @@ from keras import ops
 from deq_keras.metrics.running_mean import RunningMean
 
 
-@keras.saving.register_keras_serializable("deq_keras")
+@keras.saving.register_keras_serializable(package="deq_keras")
 class Perplexity(RunningMean):
     """exp of the mean loss of all tokens since the last reset; NaN if there were none.
 
@@ -15,8 +15,8 @@ class Perplexity(RunningMean):
     of the whole vocabulary.
 
     Args:
-        name: optional str. Name of the metric. Defaults to `"perplexity"`.
-        dtype: dtype of the result. Defaults to `"float32"`.
+        name: String. Name of the metric. Defaults to `"perplexity"`.
+        dtype: Dtype of the result. Defaults to `"float32"`.
 
     Example:
 
@@ -33,9 +33,9 @@ class Perplexity(RunningMean):
         """Adds losses.
 
         Args:
-            y_true: ignored.
-            y_pred: float tensor `(batch, length)`, losses in nats.
-            sample_weight: optional float tensor that broadcasts to them.
+            y_true: Ignored.
+            y_pred: Float tensor `(batch, length)`, losses in nats.
+            sample_weight: Optional float tensor that broadcasts to them.
         """
         del y_true
         losses = ops.cast(y_pred, self.dtype)

@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 
-@keras.saving.register_keras_serializable("deq_keras")
+@keras.saving.register_keras_serializable(package="deq_keras")
 class RunningMean(keras.metrics.Metric):
     """The mean of all numbers since the last reset; NaN if there were none.
 
@@ -12,8 +12,8 @@ class RunningMean(keras.metrics.Metric):
     residual. Updates may come from inside a gradient function.
 
     Args:
-        name: optional str. Name of the metric.
-        dtype: dtype of the result. Defaults to `"float32"`.
+        name: String. Name of the metric. Defaults to `"running_mean"`.
+        dtype: Dtype of the result. Defaults to `"float32"`.
 
     Example:
 

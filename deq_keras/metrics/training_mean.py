@@ -5,7 +5,7 @@ import keras
 from deq_keras.metrics.running_mean import RunningMean
 
 
-@keras.saving.register_keras_serializable("deq_keras")
+@keras.saving.register_keras_serializable(package="deq_keras")
 class TrainingMean(RunningMean):
     """A `RunningMean` that the logs of an evaluation leave out.
 
@@ -13,11 +13,11 @@ class TrainingMean(RunningMean):
     training updates would be NaN after a step of an evaluation.
 
     Args:
-        name: optional str. Name of the metric.
-        dtype: dtype of the result. Defaults to `"float32"`.
+        name: String. Name of the metric. Defaults to `"training_mean"`.
+        dtype: Dtype of the result. Defaults to `"float32"`.
 
     Attributes:
-        is_training: bool. Whether the step at hand is one of training; set when the
+        is_training: Boolean. Whether the step at hand is one of training; set when the
             step is traced.
 
     Example:

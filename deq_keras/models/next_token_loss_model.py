@@ -1,3 +1,5 @@
+"""Training of language models by the losses of their targets alone."""
+
 import keras
 
 from deq_keras.metrics import Perplexity
@@ -44,8 +46,8 @@ class NextTokenLossModel(SegmentReading, keras.Model):
 
     def __init__(self, causal_lm, name=None):
         inputs = {
-            part: keras.Input((None,), dtype="int32", name=part)
-            for part in ("token_ids", "targets")
+            key: keras.Input((None,), dtype="int32", name=key)
+            for key in ("token_ids", "targets")
         }
         hidden = causal_lm.backbone(inputs["token_ids"])
         losses = causal_lm.softmax(hidden, inputs["targets"])

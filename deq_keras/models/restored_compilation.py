@@ -1,3 +1,5 @@
+"""Models that come back from their file as they were compiled."""
+
 import keras
 
 

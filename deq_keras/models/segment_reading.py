@@ -1,4 +1,4 @@
-"""Models that read texts segment by segment."""
+"""Models that read texts segment by segment, a batch after the other."""
 
 import contextlib
 

@@ -6,6 +6,7 @@ from deq_keras import serialization
 from deq_keras.regularizers.contraction_regularizer import ContractionRegularizer
 from deq_keras.regularizers.jacobian_regularizer import JacobianRegularizer
 from deq_keras.regularizers.regularizer import EquilibriumRegularizer
+from deq_keras.serialization import Config
 
 __all__ = [
     "ALL_OBJECTS",
@@ -24,7 +25,9 @@ _SHORT_NAMES = {
 }
 
 
-def get(identifier):
+def get(
+    identifier: str | Config | EquilibriumRegularizer | None,
+) -> EquilibriumRegularizer | None:
     """Returns a regulariser, or `None` for `None`.
 
     Args:
@@ -33,7 +36,7 @@ def get(identifier):
             returns; or an `EquilibriumRegularizer`, which is returned as it is.
 
     Raises:
-        ValueError: for an unknown name or argument.
+        ValueError: For an unknown name or argument.
     """
     if identifier is None:
         return None
@@ -46,11 +49,13 @@ def get(identifier):
     )
 
 
-def serialize(regularizer):
+def serialize(regularizer: EquilibriumRegularizer | None) -> Config | None:
     """Returns the config dict of a regulariser, or `None` for `None`."""
-    return regularizer and keras.saving.serialize_keras_object(regularizer)
+    if regularizer is None:
+        return None
+    return keras.saving.serialize_keras_object(regularizer)
 
 
-def deserialize(config):
+def deserialize(config: str | Config | None) -> EquilibriumRegularizer | None:
     """Returns the regulariser of a config dict."""
     return get(config)

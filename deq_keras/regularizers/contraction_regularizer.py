@@ -1,19 +1,23 @@
 """Regularisation towards an equilibrium that the solver reaches."""
 
+import functools
+
 import keras
 import tensorflow as tf
 
 from deq_keras.checks import check_count, check_non_negative
+from deq_keras.linearization import Linearization, matrix_vjp
 from deq_keras.regularizers.regularizer import (
     EquilibriumRegularizer,
     derived_seed,
     loss_dtype,
     normal_like,
 )
-from deq_keras.structure import StateStructure
+from deq_keras.serialization import Config
+from deq_keras.structure import StateStructure, squared_norm
 
 
-@keras.saving.register_keras_serializable("deq_keras")
+@keras.saving.register_keras_serializable(package="deq_keras")
 class ContractionRegularizer(EquilibriumRegularizer):
     """Asks that f contracts where it matters, and that the solver has arrived.
 
@@ -33,20 +37,21 @@ class ContractionRegularizer(EquilibriumRegularizer):
     What `DEQ` uses unless told otherwise.
 
     Args:
-        weight: float >= 0. Weight of the squared growth, near the squared spectral
+        weight: Float >= 0. Weight of the squared growth, near the squared spectral
             radius. Defaults to `3.0`.
-        margin: float >= 0. The growth that is free. Defaults to `0.88`.
-        residual_weight: float >= 0. Weight of the squared relative residual. Defaults
+        margin: Float >= 0. The growth that is free. Defaults to `0.88`.
+        residual_weight: Float >= 0. Weight of the squared relative residual. Defaults
             to `10.0`.
-        residual_margin: float >= 0. The relative residual that is free. Defaults to
+        residual_margin: Float >= 0. The relative residual that is free. Defaults to
             `0.03`.
-        num_iterations: int >= 1. Vector-Jacobian products that find w. Defaults to `6`.
-        probability: float in (0, 1]. The share of training steps in which the penalty
+        num_iterations: Positive integer. Vector-Jacobian products that find w. Defaults
+            to `6`.
+        probability: Float in (0, 1]. The share of training steps in which the penalty
             is computed; the others do not pay for it. Defaults to `1.0`.
 
     Call arguments:
-        linearization: a `Linearization` of f at z*.
-        seed: int32 tensor of shape `(2,)`. Every draw follows from it.
+        linearization: A `Linearization` of f at z*.
+        seed: Int32 tensor of shape `(2,)`. Every draw follows from it.
 
     Returns:
         A scalar in float32 or, for a float64 state, float64.
@@ -58,13 +63,13 @@ class ContractionRegularizer(EquilibriumRegularizer):
 
     def __init__(
         self,
-        weight=3.0,
-        margin=0.88,
-        residual_weight=10.0,
-        residual_margin=0.03,
-        num_iterations=6,
-        probability=1.0,
-    ):
+        weight: float = 3.0,
+        margin: float = 0.88,
+        residual_weight: float = 10.0,
+        residual_margin: float = 0.03,
+        num_iterations: int = 6,
+        probability: float = 1.0,
+    ) -> None:
         super().__init__(probability)
         self.weight = check_non_negative("weight", weight)
         self.margin = check_non_negative("margin", margin)
@@ -72,7 +77,7 @@ class ContractionRegularizer(EquilibriumRegularizer):
         self.residual_margin = check_non_negative("residual_margin", residual_margin)
         self.num_iterations = check_count("num_iterations", num_iterations)
 
-    def penalty(self, linearization, seed):
+    def penalty(self, linearization: Linearization, seed: tf.Tensor) -> tf.Tensor:
         structure = StateStructure(linearization.value)
         terms = tf.zeros((), loss_dtype(linearization))
         if self.weight:
@@ -84,7 +89,7 @@ class ContractionRegularizer(EquilibriumRegularizer):
             terms += self.residual_weight * tf.reduce_mean(excess)
         return terms
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             "weight": self.weight,
             "margin": self.margin,
@@ -94,11 +99,10 @@ class ContractionRegularizer(EquilibriumRegularizer):
             **super().get_config(),
         }
 
-    def _squared_growth(self, linearization, structure, seed):
-        def product(matrix):
-            vector = structure.to_state(matrix)
-            return structure.to_matrix(linearization.vjp(vector))
-
+    def _squared_growth(
+        self, linearization: Linearization, structure: StateStructure, seed: tf.Tensor
+    ) -> tf.Tensor:
+        product = functools.partial(matrix_vjp, linearization, structure)
         noise = normal_like(linearization.value, derived_seed(seed, 1))
         # A loop: the products that find w are traced once, and have no gradient.
         (direction,) = tf.while_loop(
@@ -107,21 +111,19 @@ class ContractionRegularizer(EquilibriumRegularizer):
             (_normalized(structure.to_matrix(noise)),),
             maximum_iterations=self.num_iterations,
         )
-        return _squared_norm(product(tf.stop_gradient(direction)))
+        return squared_norm(product(tf.stop_gradient(direction)))
 
 
-def _squared_residual(linearization, structure):
+def _squared_residual(
+    linearization: Linearization, structure: StateStructure
+) -> tf.Tensor:
     value = structure.to_matrix(linearization.value)
     residual = value - structure.to_matrix(linearization.point)
     # The scale is a constant: a larger f(z*) is no smaller residual.
-    scale = tf.stop_gradient(_squared_norm(value))
-    return _squared_norm(residual) / tf.where(scale > 0, scale, 1.0)
+    scale = tf.stop_gradient(squared_norm(value))
+    return squared_norm(residual) / tf.where(scale > 0, scale, 1.0)
 
 
-def _normalized(matrix):
-    norm = tf.sqrt(_squared_norm(matrix))
+def _normalized(matrix: tf.Tensor) -> tf.Tensor:
+    norm = tf.sqrt(squared_norm(matrix))
     return matrix / tf.where(norm > 0, norm, 1.0)
-
-
-def _squared_norm(matrix):
-    return tf.reduce_sum(tf.square(matrix), axis=1, keepdims=True)  # (B, 1)

@@ -1,18 +1,22 @@
 """Regularisation of the Frobenius norm of the Jacobian."""
 
 import keras
+import tensorflow as tf
 from keras import ops, tree
 
 from deq_keras.checks import check_count, check_non_negative
+from deq_keras.linearization import Linearization
 from deq_keras.regularizers.regularizer import (
     EquilibriumRegularizer,
     derived_seed,
     loss_dtype,
     normal_like,
 )
+from deq_keras.serialization import Config
+from deq_keras.structure import Nest
 
 
-@keras.saving.register_keras_serializable("deq_keras")
+@keras.saving.register_keras_serializable(package="deq_keras")
 class JacobianRegularizer(EquilibriumRegularizer):
     """Penalises the Frobenius norm of df/dz at the equilibrium.
 
@@ -25,17 +29,18 @@ class JacobianRegularizer(EquilibriumRegularizer):
     gradient stays well conditioned.
 
     Args:
-        weight: float >= 0. Defaults to `1.0`. The papers use 0.4 to 3.
-        num_probes: int >= 1. How many v are drawn. Defaults to `1`, as in the paper.
-        probability: float in (0, 1]. The share of training steps in which the penalty
+        weight: Float >= 0. Defaults to `1.0`. The papers use 0.4 to 3.
+        num_probes: Positive integer. How many v are drawn. Defaults to `1`, as in the
+            paper.
+        probability: Float in (0, 1]. The share of training steps in which the penalty
             is computed; the others do not pay for it. Defaults to `1.0`.
 
     Call arguments:
-        linearization: a `Linearization` of f at z*.
-        seed: int32 tensor of shape `(2,)`. Every draw follows from it.
+        linearization: A `Linearization` of f at z*.
+        seed: Int32 tensor of shape `(2,)`. Every draw follows from it.
 
     Returns:
-        A float scalar in float32 or, for a float64 state, float64.
+        A scalar in float32 or, for a float64 state, float64.
 
     Example:
 
@@ -47,15 +52,19 @@ class JacobianRegularizer(EquilibriumRegularizer):
       equation 8.
     """
 
-    def __init__(self, weight=1.0, num_probes=1, probability=1.0):
+    def __init__(
+        self, weight: float = 1.0, num_probes: int = 1, probability: float = 1.0
+    ) -> None:
         super().__init__(probability)
         self.weight = check_non_negative("weight", weight)
         self.num_probes = check_count("num_probes", num_probes)
 
-    def penalty(self, linearization, seed):
+    def penalty(self, linearization: Linearization, seed: tf.Tensor) -> tf.Tensor:
         return self.weight * self.mean_squared_norm(linearization, seed)
 
-    def mean_squared_norm(self, linearization, seed):
+    def mean_squared_norm(
+        self, linearization: Linearization, seed: tf.Tensor
+    ) -> tf.Tensor:
         """The estimate of mean |J|_F^2 / D, without the weight."""
         dtype = loss_dtype(linearization)
         total = ops.zeros((), dtype)
@@ -66,11 +75,11 @@ class JacobianRegularizer(EquilibriumRegularizer):
         size = sum(ops.size(leaf) for leaf in tree.flatten(linearization.value))
         return total / (self.num_probes * ops.cast(size, dtype))
 
-    def probe(self, value, seed):
+    def probe(self, value: Nest, seed: tf.Tensor) -> Nest:
         """Draws v ~ N(0, I), a nest like `value`."""
         return normal_like(value, seed)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             "weight": self.weight,
             "num_probes": self.num_probes,

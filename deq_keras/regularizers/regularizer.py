@@ -5,29 +5,32 @@ import tensorflow as tf
 from keras import ops, tree
 
 from deq_keras.checks import check_fraction
+from deq_keras.linearization import Linearization
+from deq_keras.serialization import Config, Configured
+from deq_keras.structure import Nest
 
 
-class EquilibriumRegularizer:
+class EquilibriumRegularizer(Configured):
     """A penalty on f at its equilibrium, which is held constant.
 
     Subclasses write `penalty`. `DEQ` adds the result to the losses in training.
 
     Args:
-        probability: float in (0, 1]. The share of training steps in which the penalty
+        probability: Float in (0, 1]. The share of training steps in which the penalty
             is computed; the others do not pay for it. Defaults to `1.0`.
 
     Call arguments:
-        linearization: a `Linearization` of f at z*.
-        seed: int32 tensor of shape `(2,)`. Every draw follows from it.
+        linearization: A `Linearization` of f at z*.
+        seed: Int32 tensor of shape `(2,)`. Every draw follows from it.
 
     Returns:
         A scalar in float32 or, for a float64 state, float64.
     """
 
-    def __init__(self, probability=1.0):
+    def __init__(self, probability: float = 1.0) -> None:
         self.probability = check_fraction("probability", probability)
 
-    def __call__(self, linearization, seed):
+    def __call__(self, linearization: Linearization, seed: tf.Tensor) -> tf.Tensor:
         if self.probability == 1.0:
             return self.penalty(linearization, seed)
         draw = tf.random.stateless_uniform((), derived_seed(seed, 0))
@@ -37,24 +40,20 @@ class EquilibriumRegularizer:
             lambda: ops.zeros((), loss_dtype(linearization)),
         )
 
-    def penalty(self, linearization, seed):
+    def penalty(self, linearization: Linearization, seed: tf.Tensor) -> tf.Tensor:
         """Returns the penalty, a scalar of `loss_dtype(linearization)`."""
         raise NotImplementedError
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {"probability": self.probability}
 
-    @classmethod
-    def from_config(cls, config):
-        return cls(**config)
 
-
-def derived_seed(seed, index):
+def derived_seed(seed: tf.Tensor, index: int) -> tf.Tensor:
     """A seed of its own for the draw `index` that follows from `seed`."""
     return tf.random.fold_in(seed, index)
 
 
-def normal_like(value, seed):
+def normal_like(value: Nest, seed: tf.Tensor) -> Nest:
     """Draws a nest of standard normal tensors like `value`."""
     leaves = [
         tf.random.stateless_normal(
@@ -65,7 +64,7 @@ def normal_like(value, seed):
     return tree.pack_sequence_as(value, leaves)
 
 
-def loss_dtype(linearization):
+def loss_dtype(linearization: Linearization) -> str:
     """float64 for a float64 state, else float32, whatever the compute dtype."""
     leaves = tree.flatten(linearization.value)
     dtypes = {keras.backend.standardize_dtype(leaf.dtype) for leaf in leaves}

@@ -3,6 +3,7 @@
 import keras
 
 from deq_keras import serialization
+from deq_keras.serialization import Config
 from deq_keras.solvers.anderson import Anderson
 from deq_keras.solvers.broyden import Broyden
 from deq_keras.solvers.fixed_point_iteration import FixedPointIteration
@@ -28,7 +29,7 @@ __all__ = [
 ALL_OBJECTS = (FixedPointIteration, Anderson, Broyden)
 
 
-def get(identifier):
+def get(identifier: str | Config | FixedPointSolver) -> FixedPointSolver:
     """Returns a solver from a name, a config dict or an instance.
 
     Args:
@@ -37,16 +38,16 @@ def get(identifier):
             a `FixedPointSolver`, which is returned as it is.
 
     Raises:
-        ValueError: for an unknown name or argument.
+        ValueError: For an unknown name or argument.
     """
     return serialization.get(identifier, FixedPointSolver, ALL_OBJECTS, "solver")
 
 
-def serialize(solver):
+def serialize(solver: FixedPointSolver) -> Config:
     """Returns the config dict of a solver, which `deserialize` turns back."""
     return keras.saving.serialize_keras_object(solver)
 
 
-def deserialize(config):
+def deserialize(config: str | Config) -> FixedPointSolver:
     """Returns the solver of a config dict."""
     return get(config)

@@ -5,8 +5,14 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from deq_keras.checks import check_count, check_fraction, check_non_negative
-from deq_keras.solvers.solver import FixedPointSolver
+from deq_keras.checks import (
+    check_choice,
+    check_count,
+    check_fraction,
+    check_non_negative,
+)
+from deq_keras.serialization import Config
+from deq_keras.solvers.solver import Evaluation, FixedPointSolver
 
 # A column whose residual is exactly zero should take all the weight. It gets a pivot of
 # one and this right-hand side, whose square is still finite in float32.
@@ -16,15 +22,18 @@ _EXACT = 1e15
 _SMALLEST_PIVOT = 1e-30
 
 
+_RIDGE_MODES = ("relative", "absolute")
+
+
 class _History(NamedTuple):
     """The last evaluations, the newest first; columns not yet filled are zero."""
 
-    values: tuple  # (B, D) each: f(z_i)
-    residuals: tuple  # (B, D) each: g_i = f(z_i) - z_i
-    gram: tuple  # gram[i][j - i] = g_i . g_j for j >= i, (B, 1) each
+    values: tuple[tf.Tensor, ...]  # (B, D) each: f(z_i)
+    residuals: tuple[tf.Tensor, ...]  # (B, D) each: g_i = f(z_i) - z_i
+    gram: tuple[tuple[tf.Tensor, ...], ...]  # [i][j - i]: g_i . g_j, j >= i, (B, 1)
 
 
-@keras.saving.register_keras_serializable("deq_keras")
+@keras.saving.register_keras_serializable(package="deq_keras")
 class Anderson(FixedPointSolver):
     """Anderson acceleration: the next point is the mixture of the last `history`
     values of f whose mixed residual is smallest.
@@ -38,19 +47,19 @@ class Anderson(FixedPointSolver):
     history, whatever the budget).
 
     Args:
-        max_iter: int >= 1. Budget of function evaluations. Defaults to `30`.
-        tol: float >= 0 or `None`. See `FixedPointSolver`. Defaults to `1e-3`.
+        max_iter: Positive integer. Budget of function evaluations. Defaults to `30`.
+        tol: Float >= 0, or `None`. See `FixedPointSolver`. Defaults to `1e-3`.
         stop_mode: `"rel"` or `"abs"`. See `FixedPointSolver`. Defaults to `"rel"`.
-        history: int >= 1. How many evaluations are mixed. Defaults to `4`: more save
-            little at tolerances of 1e-3, and each costs two passes over the state.
-        ridge: float >= 0. Regularises the mixture. Defaults to `1e-5`.
+        history: Positive integer. How many evaluations are mixed. Defaults to `4`: more
+            save little at tolerances of 1e-3, and each costs two passes over the state.
+        ridge: Float >= 0. Regularises the mixture. Defaults to `1e-5`.
         ridge_mode: `"relative"` takes r_i = ridge |g_i|^2, which works alike at every
-            scale of the residual. `"absolute"` takes r_i = ridge, as the reference
-            does (with 1e-4): it caps the accuracy that small residuals can reach,
-            those of the adjoint of a mean loss above all. Defaults to `"relative"`.
-        mixing: float in (0, 1]. The share of the residual that a step takes, from the
+            scale of the residual. `"absolute"` takes r_i = ridge, as the reference,
+            locuslab/deq of Bai et al. (2021), does (with 1e-4): it caps the accuracy
+            that small residuals can reach, those of the adjoint of a mean loss above
+            all. Defaults to `"relative"`.
+        mixing: Float in (0, 1]. The share of the residual that a step takes, from the
             second step on. Defaults to `1.0`.
-        max_iter_jitter: int in [0, max_iter). See `FixedPointSolver`. Defaults to `0`.
 
     Example:
 
@@ -67,27 +76,21 @@ class Anderson(FixedPointSolver):
 
     def __init__(
         self,
-        max_iter=30,
-        tol=1e-3,
-        stop_mode="rel",
-        history=4,
-        ridge=1e-5,
-        ridge_mode="relative",
-        mixing=1.0,
-        max_iter_jitter=0,
-    ):
-        super().__init__(max_iter, tol, stop_mode, max_iter_jitter)
+        max_iter: int = 30,
+        tol: float | None = 1e-3,
+        stop_mode: str = "rel",
+        history: int = 4,
+        ridge: float = 1e-5,
+        ridge_mode: str = "relative",
+        mixing: float = 1.0,
+    ) -> None:
+        super().__init__(max_iter, tol, stop_mode)
         self.history = check_count("history", history)
         self.ridge = check_non_negative("ridge", ridge)
-        if ridge_mode not in ("relative", "absolute"):
-            raise ValueError(
-                "`ridge_mode` must be 'relative' or 'absolute'. "
-                f"Received: ridge_mode={ridge_mode!r}."
-            )
-        self.ridge_mode = ridge_mode
+        self.ridge_mode = check_choice("ridge_mode", ridge_mode, _RIDGE_MODES)
         self.mixing = check_fraction("mixing", mixing)
 
-    def init(self, point, max_iter):
+    def init(self, point: tf.Tensor, max_iter: int | tf.Tensor) -> _History:
         columns = self.history
         if point.shape[1] is not None:
             # More residuals than that are linearly dependent, and the ridge alone
@@ -103,7 +106,9 @@ class Anderson(FixedPointSolver):
             gram=tuple((zero,) * (columns - i) for i in range(columns)),
         )
 
-    def step(self, evaluation, memory, num_evaluations):
+    def step(
+        self, evaluation: Evaluation, memory: _History, num_evaluations: tf.Tensor
+    ) -> tuple[tf.Tensor, _History]:
         history = _push(memory, evaluation)
         weights = self._weights(history.gram, num_evaluations)
         next_point = _mix(weights, history.values)
@@ -113,7 +118,7 @@ class Anderson(FixedPointSolver):
             next_point -= held_back * _mix(weights, history.residuals)
         return next_point, history
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "history": self.history,
@@ -122,7 +127,9 @@ class Anderson(FixedPointSolver):
             "mixing": self.mixing,
         }
 
-    def _weights(self, gram, num_evaluations):
+    def _weights(
+        self, gram: tuple[tuple[tf.Tensor, ...], ...], num_evaluations: tf.Tensor
+    ) -> list[tf.Tensor]:
         dtype = gram[0][0].dtype
         one, exact = tf.ones((), dtype), tf.constant(_EXACT, dtype)
         rows, right, floors = [], [], []
@@ -138,7 +145,7 @@ class Anderson(FixedPointSolver):
         total = tf.add_n(weights)
         return [weight / total for weight in weights]
 
-    def _ridge(self, squared_norm):
+    def _ridge(self, squared_norm: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """The ridge of a column, and a positive lower bound of its pivot."""
         if self.ridge_mode == "relative":
             ridge = self.ridge * squared_norm
@@ -149,7 +156,7 @@ class Anderson(FixedPointSolver):
         return ridge, tf.maximum(ridge, _SMALLEST_PIVOT)
 
 
-def _push(history, evaluation):
+def _push(history: _History, evaluation: Evaluation) -> _History:
     """Puts the newest evaluation in front and drops the oldest, by reference."""
     residuals = (evaluation.residual, *history.residuals[:-1])
     products = [
@@ -164,11 +171,13 @@ def _push(history, evaluation):
     )
 
 
-def _mix(weights, columns):
+def _mix(weights: list[tf.Tensor], columns: tuple[tf.Tensor, ...]) -> tf.Tensor:
     return tf.add_n([w * c for w, c in zip(weights, columns, strict=True)])  # (B, D)
 
 
-def _solve_positive_definite(rows, right, floors):
+def _solve_positive_definite(
+    rows: list[list[tf.Tensor]], right: list[tf.Tensor], floors: list[tf.Tensor]
+) -> list[tf.Tensor]:
     """Gaussian elimination of a small symmetric system, for every sample at once.
 
     Elementary operations only: `tf.linalg` solvers have no LiteRT or ONNX form. Needs
@@ -176,9 +185,9 @@ def _solve_positive_definite(rows, right, floors):
     the pivots that hold in exact arithmetic and keep rounding from breaking them.
 
     Args:
-        rows: list of lists, `rows[i][j - i]` is the entry (i, j), j >= i, `(batch, 1)`.
-        right: list of `(batch, 1)` tensors, the right-hand side.
-        floors: list of tensors, positive lower bounds of the pivots.
+        rows: List of lists, `rows[i][j - i]` is the entry (i, j), j >= i, `(batch, 1)`.
+        right: List of `(batch, 1)` tensors, the right-hand side.
+        floors: List of tensors, positive lower bounds of the pivots.
 
     Returns:
         The solution, a list of `(batch, 1)` tensors.
@@ -191,7 +200,7 @@ def _solve_positive_definite(rows, right, floors):
             for k in range(j, size):
                 rows[j][k - j] -= factor * rows[i][k - i]
             right[j] -= factor * right[i]
-    solution = [None] * size
+    solution: list[tf.Tensor] = [None] * size
     for i in reversed(range(size)):
         known = [rows[i][j - i] * solution[j] for j in range(i + 1, size)]
         solution[i] = tf.add_n([right[i], *(-x for x in known)]) / rows[i][0]

@@ -4,15 +4,16 @@ import keras
 import tensorflow as tf
 
 from deq_keras.checks import check_count
+from deq_keras.serialization import Config
 from deq_keras.solvers.broyden_steps import StepArray, StepSlots
-from deq_keras.solvers.solver import FixedPointSolver
+from deq_keras.solvers.solver import Evaluation, FixedPointSolver
 
 # The scaling 1 / (1 - c) of a step is bounded by 1 / _SMALLEST_PIVOT, which keeps the
 # approximate Jacobian from turning singular (More and Trangenstein, 1976).
 _SMALLEST_PIVOT = 1e-3
 
 
-@keras.saving.register_keras_serializable("deq_keras")
+@keras.saving.register_keras_serializable(package="deq_keras")
 class Broyden(FixedPointSolver):
     """Broyden's (good) method with full steps, for the root of g(z) = f(z) - z.
 
@@ -24,17 +25,16 @@ class Broyden(FixedPointSolver):
         s_k = d / (1 - (s_{k-1} . d) / |s_{k-1}|^2),      z_{k+1} = z_k + s_k
 
     so that one state is stored an iteration, where the U V^T form of the reference
-    stores two. The strongest of the solvers on cells that do not contract; Anderson
-    is cheaper where both converge.
+    (locuslab/deq of Bai et al., 2019) stores two. The strongest of the solvers on cells
+    that do not contract; Anderson is cheaper where both converge.
 
     Args:
-        max_iter: int >= 1. Budget of function evaluations. Defaults to `30`.
-        tol: float >= 0 or `None`. See `FixedPointSolver`. Defaults to `1e-3`.
+        max_iter: Positive integer. Budget of function evaluations. Defaults to `30`.
+        tol: Float >= 0, or `None`. See `FixedPointSolver`. Defaults to `1e-3`.
         stop_mode: `"rel"` or `"abs"`. See `FixedPointSolver`. Defaults to `"rel"`.
-        history: int >= 1 or `None`. How many steps are stored; when they are full, the
-            method starts anew from the current point. `None` stores them all.
+        history: Positive integer or `None`. How many steps are stored; when they are
+            full, the method starts anew from the current point. `None` stores them all.
             Defaults to `None`.
-        max_iter_jitter: int in [0, max_iter). See `FixedPointSolver`. Defaults to `0`.
 
     Example:
 
@@ -51,30 +51,36 @@ class Broyden(FixedPointSolver):
 
     def __init__(
         self,
-        max_iter=30,
-        tol=1e-3,
-        stop_mode="rel",
-        history=None,
-        max_iter_jitter=0,
-    ):
-        super().__init__(max_iter, tol, stop_mode, max_iter_jitter)
+        max_iter: int = 30,
+        tol: float | None = 1e-3,
+        stop_mode: str = "rel",
+        history: int | None = None,
+    ) -> None:
+        super().__init__(max_iter, tol, stop_mode)
         self.history = None if history is None else check_count("history", history)
 
-    def init(self, point, max_iter):
-        if self.history is None and tf.is_tensor(max_iter):
-            return StepArray.empty(point, max_iter)
-        slots = self.history
+    def init(
+        self, point: tf.Tensor, max_iter: int | tf.Tensor
+    ) -> StepArray | StepSlots:
         if not tf.is_tensor(max_iter):
             needed = max(1, max_iter - 1)
-            slots = needed if slots is None else min(slots, needed)
-        return StepSlots.empty(point, slots)
+            slots = needed if self.history is None else min(self.history, needed)
+            return StepSlots.empty(point, slots)
+        if self.history is None:
+            return StepArray.empty(point, max_iter)
+        return StepSlots.empty(point, self.history)
 
-    def step(self, evaluation, memory, num_evaluations):
+    def step(
+        self,
+        evaluation: Evaluation,
+        memory: StepArray | StepSlots,
+        num_evaluations: tf.Tensor,
+    ) -> tuple[tf.Tensor, StepArray | StepSlots]:
         direction, coefficient = memory.sweep(evaluation.residual, num_evaluations)
         pivot = 1.0 - coefficient
         bounded = tf.maximum(tf.abs(pivot), _SMALLEST_PIVOT)
         step = direction / tf.where(pivot < 0, -bounded, bounded)
         return evaluation.point + step, memory.push(step, num_evaluations)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "history": self.history}

@@ -1,8 +1,10 @@
 """The steps that Broyden's method has taken, and the direction that they give."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import tensorflow as tf
+
+from deq_keras.structure import squared_norm
 
 # Stored steps are swept in blocks of this many, and blocks without a step are skipped.
 _BLOCK = 4
@@ -15,17 +17,19 @@ class StepSlots(NamedTuple):
     passed over.
     """
 
-    steps: tuple  # (B, D) each; zero where none is
-    squared_norms: tuple  # (B, 1) each
+    steps: tuple[tf.Tensor, ...]  # (B, D) each; zero where none is
+    squared_norms: tuple[tf.Tensor, ...]  # (B, 1) each
 
     @classmethod
-    def empty(cls, point, slots):
+    def empty(cls, point: tf.Tensor, slots: int) -> Self:
         return cls(
             steps=(tf.zeros_like(point),) * slots,
             squared_norms=(tf.zeros_like(point[:, :1]),) * slots,
         )
 
-    def sweep(self, direction, num_evaluations):
+    def sweep(
+        self, direction: tf.Tensor, num_evaluations: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns d after its updates by all steps, and (s . d) / |s|^2 of the last."""
         num_steps = (num_evaluations - 1) % len(self.steps)
         for start in reversed(range(0, len(self.steps), _BLOCK)):
@@ -41,21 +45,25 @@ class StepSlots(NamedTuple):
                 )
         return direction, self._coefficient(direction, num_steps, 0)
 
-    def push(self, step, num_evaluations):
+    def push(self, step: tf.Tensor, num_evaluations: tf.Tensor) -> "StepSlots":
         """Returns the steps with one more."""
         del num_evaluations
         return StepSlots(
             steps=(step, *self.steps[:-1]),
-            squared_norms=(_squared_norm(step), *self.squared_norms[:-1]),
+            squared_norms=(squared_norm(step), *self.squared_norms[:-1]),
         )
 
-    def _sweep_block(self, direction, num_steps, oldest, newest):
+    def _sweep_block(
+        self, direction: tf.Tensor, num_steps: tf.Tensor, oldest: int, newest: int
+    ) -> tf.Tensor:
         for i in range(oldest, newest - 1, -1):
             coefficient = self._coefficient(direction, num_steps, i)
             direction += coefficient * self.steps[i - 1]
         return direction
 
-    def _coefficient(self, direction, num_steps, i):
+    def _coefficient(
+        self, direction: tf.Tensor, num_steps: tf.Tensor, i: int
+    ) -> tf.Tensor:
         is_there = num_steps > i
         return _coefficient(direction, self.steps[i], self.squared_norms[i], is_there)
 
@@ -68,8 +76,8 @@ class StepArray(NamedTuple):
     squared_norms: tf.TensorArray  # (B, 1) each
 
     @classmethod
-    def empty(cls, point, max_iter):
-        def array(shape):
+    def empty(cls, point: tf.Tensor, max_iter: tf.Tensor) -> Self:
+        def array(shape: tf.TensorShape) -> tf.TensorArray:
             return tf.TensorArray(
                 point.dtype,
                 tf.maximum(max_iter - 1, 1),
@@ -79,11 +87,13 @@ class StepArray(NamedTuple):
 
         return cls(array(point.shape), array([point.shape[0], 1]))
 
-    def sweep(self, direction, num_evaluations):
+    def sweep(
+        self, direction: tf.Tensor, num_evaluations: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """See `StepSlots.sweep`."""
         newest = num_evaluations - 2
 
-        def update(i, direction):
+        def update(i: tf.Tensor, direction: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             coefficient = self._coefficient(direction, i)
             return i + 1, direction + coefficient * self.steps.read(i + 1)
 
@@ -96,26 +106,27 @@ class StepArray(NamedTuple):
             lambda: tf.zeros_like(direction[:, :1]),
         )
 
-    def push(self, step, num_evaluations):
+    def push(self, step: tf.Tensor, num_evaluations: tf.Tensor) -> "StepArray":
         """See `StepSlots.push`."""
         index = num_evaluations - 1
         return StepArray(
             self.steps.write(index, step),
-            self.squared_norms.write(index, _squared_norm(step)),
+            self.squared_norms.write(index, squared_norm(step)),
         )
 
-    def _coefficient(self, direction, i):
+    def _coefficient(self, direction: tf.Tensor, i: tf.Tensor) -> tf.Tensor:
         return _coefficient(
             direction, self.steps.read(i), self.squared_norms.read(i), True
         )
 
 
-def _coefficient(direction, step, squared_norm, is_there):
+def _coefficient(
+    direction: tf.Tensor,
+    step: tf.Tensor,
+    squared_norm: tf.Tensor,
+    is_there: bool | tf.Tensor,
+) -> tf.Tensor:
     """(s . d) / |s|^2, which is zero for a step that is not there, or is zero."""
     product = tf.reduce_sum(step * direction, axis=1, keepdims=True)
     is_there = (squared_norm > 0) & is_there
     return tf.where(is_there, product, 0.0) / tf.where(is_there, squared_norm, 1.0)
-
-
-def _squared_norm(step):
-    return tf.reduce_sum(tf.square(step), axis=1, keepdims=True)  # (B, 1)

@@ -1,12 +1,14 @@
 """Plain and damped fixed-point iteration."""
 
 import keras
+import tensorflow as tf
 
 from deq_keras.checks import check_fraction
-from deq_keras.solvers.solver import FixedPointSolver
+from deq_keras.serialization import Config
+from deq_keras.solvers.solver import Evaluation, FixedPointSolver
 
 
-@keras.saving.register_keras_serializable("deq_keras")
+@keras.saving.register_keras_serializable(package="deq_keras")
 class FixedPointIteration(FixedPointSolver):
     """Applies f again and again: z <- (1 - damping) z + damping f(z).
 
@@ -15,13 +17,12 @@ class FixedPointIteration(FixedPointSolver):
     solver of `ImplicitGradient` it is the Neumann series of `max_iter` terms.
 
     Args:
-        max_iter: int >= 1. Budget of function evaluations. Defaults to `30`.
-        tol: float >= 0 or `None`. See `FixedPointSolver`. Defaults to `1e-3`.
+        max_iter: Positive integer. Budget of function evaluations. Defaults to `30`.
+        tol: Float >= 0, or `None`. See `FixedPointSolver`. Defaults to `1e-3`.
         stop_mode: `"rel"` or `"abs"`. See `FixedPointSolver`. Defaults to `"rel"`.
-        damping: float in (0, 1]. The weight of the new value; `1.0` is undamped.
+        damping: Float in (0, 1]. The weight of the new value; `1.0` is undamped.
             Below 1 it tames oscillation (eigenvalues of df/dz near -1). Defaults to
             `1.0`.
-        max_iter_jitter: int in [0, max_iter). See `FixedPointSolver`. Defaults to `0`.
 
     Example:
 
@@ -33,22 +34,23 @@ class FixedPointIteration(FixedPointSolver):
 
     def __init__(
         self,
-        max_iter=30,
-        tol=1e-3,
-        stop_mode="rel",
-        damping=1.0,
-        max_iter_jitter=0,
-    ):
-        super().__init__(max_iter, tol, stop_mode, max_iter_jitter)
+        max_iter: int = 30,
+        tol: float | None = 1e-3,
+        stop_mode: str = "rel",
+        damping: float = 1.0,
+    ) -> None:
+        super().__init__(max_iter, tol, stop_mode)
         self.damping = check_fraction("damping", damping)
 
-    def init(self, point, max_iter):
+    def init(self, point: tf.Tensor, max_iter: int | tf.Tensor) -> tuple[()]:
         return ()
 
-    def step(self, evaluation, memory, num_evaluations):
+    def step(
+        self, evaluation: Evaluation, memory: tuple[()], num_evaluations: tf.Tensor
+    ) -> tuple[tf.Tensor, tuple[()]]:
         if self.damping == 1.0:
             return evaluation.value, memory
         return evaluation.point + self.damping * evaluation.residual, memory
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {**super().get_config(), "damping": self.damping}

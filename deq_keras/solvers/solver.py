@@ -1,19 +1,26 @@
 """The base of the fixed-point solvers, which owns their loop."""
 
-import numbers
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, Self
 
 import tensorflow as tf
 
-from deq_keras.checks import check_jitter, check_non_negative
-from deq_keras.solvers.solution import CONVERGED, DIVERGED, MAX_ITER, Solution
-from deq_keras.structure import StateStructure
+from deq_keras import faults
+from deq_keras.checks import (
+    check_choice,
+    check_integer,
+    check_non_negative,
+)
+from deq_keras.serialization import Config, Configured
+from deq_keras.solvers.solution import CONVERGED, MAX_ITER, Solution
+from deq_keras.structure import Nest, StateStructure, squared_norm, where_rows_if_any
 
 # Keeps 0 / 0 away from the relative residual at a fixed point that is exactly zero.
 # It is far below any scale that matters, because the adjoint of a mean loss is small.
 _TINY_NORM = 1e-12
 
 _INT32 = 2**31 - 1
+_STOP_MODES = ("rel", "abs")
 
 
 class Evaluation(NamedTuple):
@@ -47,7 +54,7 @@ class _Search(NamedTuple):
     trace: tf.Tensor  # (max_iter, B)
 
 
-class FixedPointSolver:
+class FixedPointSolver(Configured):
     """Finds z with z = f(z) for every sample of a batch.
 
     The base class owns the loop: it evaluates f once an iteration, follows every
@@ -56,74 +63,68 @@ class FixedPointSolver:
     `step`.
 
     Samples are independent: a sample that converged or turned non-finite is frozen,
-    and its answer does not depend on the other samples in its batch. (The reference
-    stops, and picks the best iterate, for the whole batch at once.) Nothing raises in a
-    graph because a solve did not converge; the status says so.
+    and its answer does not depend on the other samples in its batch. (The reference,
+    locuslab/deq of Bai et al., 2019, stops, and picks the best iterate, for the whole
+    batch at once.) Nothing raises in a graph because a solve did not converge; the
+    status says so.
 
     Args:
-        max_iter: int >= 1. Budget of function evaluations (NFE). Defaults to `30`.
-        tol: float >= 0, or `None`. A sample converges when its residual is at most
+        max_iter: Positive integer. Budget of function evaluations (NFE). Defaults to
+            `30`.
+        tol: Float >= 0, or `None`. A sample converges when its residual is at most
             `tol`. `None` spends the whole budget and takes the last iterate.
             Defaults to `1e-3`.
         stop_mode: `"rel"` for |f(z) - z| / |f(z)| or `"abs"` for |f(z) - z|, with the
             Euclidean norm over one sample's whole state. Defaults to `"rel"`.
-        max_iter_jitter: int in [0, max_iter). `DEQ` draws the budget of every training
-            step uniformly from `max_iter - max_iter_jitter` to `max_iter`, so that a
-            model does not learn to rely on one of them. All else has the whole budget:
-            inference, and the adjoint of the backward pass. Defaults to `0`.
     """
 
-    def __init__(self, max_iter=30, tol=1e-3, stop_mode="rel", max_iter_jitter=0):
+    def __init__(
+        self,
+        max_iter: int = 30,
+        tol: float | None = 1e-3,
+        stop_mode: str = "rel",
+    ) -> None:
         self.max_iter = _checked_max_iter(max_iter)
-        self.max_iter_jitter = check_jitter(max_iter_jitter, self.max_iter)
         self.tol = _checked_tol(tol)
-        if stop_mode not in ("rel", "abs"):
-            raise ValueError(
-                "`stop_mode` must be 'rel' (residual relative to the norm of f(z)) or "
-                f"'abs'. Received: stop_mode={stop_mode!r}."
-            )
-        self.stop_mode = stop_mode
+        self.stop_mode = check_choice("stop_mode", stop_mode, _STOP_MODES)
 
-    def solve(self, fn, initial_state, max_iter=None, tol=None, seed=None):
+    def solve(
+        self,
+        fn: Callable[[Nest], Nest],
+        initial_state: Nest,
+        max_iter: int | tf.Tensor | None = None,
+        tol: float | tf.Tensor | None = None,
+        budget: tf.Tensor | None = None,
+    ) -> Solution:
         """Iterates from `initial_state` until `fn` leaves each sample unchanged.
 
         Args:
-            fn: function from a state to a state of the same structure, shapes and
+            fn: Function from a state to a state of the same structure, shapes and
                 dtypes. A state is a nest of floating-point tensors `(batch, ...)`.
-            initial_state: the state to start from.
-            max_iter: int >= 1 or an integer scalar tensor (a new value needs no
-                retracing; values below 1 count as 1). `None`: as constructed.
-            tol: float >= 0 or a scalar tensor. `None`: as constructed.
-            seed: int32 tensor of shape `(2,)` that draws by how much, of 0 to
-                `max_iter_jitter`, the budget is lowered. `None`: not at all.
+            initial_state: State to start from.
+            max_iter: Positive integer, or an integer scalar tensor (a new value needs
+                no retracing; values below 1 count as 1). `None`: as constructed.
+            tol: Float >= 0, or a scalar tensor. `None`: as constructed.
+            budget: Integer scalar tensor, at most `max_iter`. Ends the solve sooner
+                and, as XLA asks for, leaves all shapes as `max_iter` makes them.
+                `None`: `max_iter`.
 
         Returns:
             A `Solution`.
 
         Raises:
-            ValueError: if `fn` does not return a state like `initial_state`.
+            ValueError: If `fn` does not return a state like `initial_state`.
         """
         max_iter = self.max_iter if max_iter is None else _checked_max_iter(max_iter)
         tol = self.tol if tol is None else _checked_tol(tol)
-        budget = self._drawn_budget(max_iter, seed)
+        budget = max_iter if budget is None else budget
         structure = StateStructure(initial_state)
 
-        if tol is not None:
-            tol = (
-                tf.cast(tol, structure.dtype)
-                if tf.is_tensor(tol)
-                else tf.constant(tol, structure.dtype)
-            )
+        tol = None if tol is None else _as_scalar(tol, structure.dtype)
 
-        def evaluate(point):
-            state = fn(structure.to_state(point))
-            structure.check(state, "What the function of a fixed-point problem returns")
-            value = structure.to_matrix(state)
-            residual = value - point
-            return Evaluation(point, value, residual, _squared_norm(residual))
-
-        def body(search):
-            return (self._advance(search, evaluate(search.next_point), budget, tol),)
+        def body(search: _Search) -> tuple[_Search]:
+            evaluation = _evaluate(fn, structure, search.next_point)
+            return (self._advance(search, evaluation, budget, tol),)
 
         search = self._start(structure.to_matrix(structure.template), max_iter)
         (search,) = tf.while_loop(
@@ -142,50 +143,46 @@ class FixedPointSolver:
             trace=search.trace,
         )
 
-    def init(self, point, max_iter):
+    @classmethod
+    def from_config(cls, config: Config) -> Self:
+        config = dict(config)
+        jitter = config.pop("max_iter_jitter", 0)
+        if jitter:
+            raise ValueError(
+                "`max_iter_jitter` is an argument of `DEQ`, or of a phase of training, "
+                f"and not of a solver. Received: max_iter_jitter={jitter!r}."
+            )
+        return super().from_config(config)
+
+    def init(self, point: tf.Tensor, max_iter: int | tf.Tensor) -> Nest:
         """Returns the memory (a nest of tensors) before the first evaluation.
 
         Args:
             point: `(batch, features)` tensor, where f will be evaluated first.
-            max_iter: the budget of this solve, an int or a tensor.
+            max_iter: Budget of this solve, an integer or a tensor.
         """
         raise NotImplementedError
 
-    def step(self, evaluation, memory, num_evaluations):
+    def step(
+        self, evaluation: Evaluation, memory: Any, num_evaluations: tf.Tensor
+    ) -> tuple[tf.Tensor, Any]:
         """Returns the next point and the new memory; evaluates nothing.
 
         Args:
-            evaluation: the newest `Evaluation`.
-            memory: what `init` or the last `step` returned.
-            num_evaluations: int32 scalar tensor, how often f was evaluated.
+            evaluation: The newest `Evaluation`.
+            memory: What `init` or the last `step` returned.
+            num_evaluations: Int32 scalar tensor, how often f was evaluated.
         """
         raise NotImplementedError
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             "max_iter": self.max_iter,
             "tol": self.tol,
             "stop_mode": self.stop_mode,
-            "max_iter_jitter": self.max_iter_jitter,
         }
 
-    @classmethod
-    def from_config(cls, config):
-        return cls(**config)
-
-    def __repr__(self):
-        arguments = ", ".join(f"{k}={v!r}" for k, v in self.get_config().items())
-        return f"{type(self).__name__}({arguments})"
-
-    def _drawn_budget(self, max_iter, seed):
-        """The budget of one solve. Shapes depend on `max_iter` only, as XLA needs."""
-        if seed is None or self.max_iter_jitter == 0:
-            return max_iter
-        return max_iter - tf.random.stateless_uniform(
-            (), seed, 0, self.max_iter_jitter + 1, tf.int32
-        )
-
-    def _start(self, point, max_iter):
+    def _start(self, point: tf.Tensor, max_iter: int | tf.Tensor) -> _Search:
         batch_size = tf.shape(point)[0]
         trace_shape = tf.stack([tf.maximum(max_iter, 1), batch_size])
         trace = tf.fill(trace_shape, tf.constant(float("nan"), point.dtype))
@@ -203,15 +200,21 @@ class FixedPointSolver:
             trace=tf.ensure_shape(trace, [static_rows, point.shape[0]]),
         )
 
-    def _advance(self, search, evaluation, budget, tol):
+    def _advance(
+        self,
+        search: _Search,
+        evaluation: Evaluation,
+        budget: int | tf.Tensor,
+        tol: tf.Tensor | None,
+    ) -> _Search:
         # It decides, and is no part of the answer: its square root has no derivative at
         # a residual of zero.
         error = tf.stop_gradient(self._error(evaluation))
         is_searched = tf.equal(search.status, MAX_ITER)
-        is_finite = tf.math.is_finite(error)
-        better = is_searched & (is_finite if tol is None else error < search.best_error)
+        best_error = None if tol is None else search.best_error
+        better = is_searched & faults.improves(error, best_error)
         best_point, best_value = _take_better(better, evaluation, search)
-        status = tf.where(is_searched & ~is_finite, DIVERGED, search.status)
+        status = faults.with_failed(search.status, is_searched, error)
         if tol is not None:
             has_converged = is_searched & (error <= tol)
             status = tf.where(has_converged, CONVERGED, status)
@@ -239,60 +242,58 @@ class FixedPointSolver:
             trace=tf.where(is_row & is_searched[None], error[None], search.trace),
         )
 
-    def _error(self, evaluation):
+    def _error(self, evaluation: Evaluation) -> tf.Tensor:
         norm = tf.sqrt(evaluation.squared_norm[:, 0])
         if self.stop_mode == "abs":
             return norm
-        scale = tf.sqrt(_squared_norm(evaluation.value)[:, 0])
+        scale = tf.sqrt(squared_norm(evaluation.value)[:, 0])
         # A norm that overflowed would make any residual look small.
-        return tf.where(tf.math.is_finite(scale), norm / (scale + _TINY_NORM), scale)
+        return faults.unless_failed(scale, norm / (scale + _TINY_NORM))
 
 
-def _take_better(better, evaluation, search):
+def _evaluate(
+    fn: Callable[[Nest], Nest], structure: StateStructure, point: tf.Tensor
+) -> Evaluation:
+    state = fn(structure.to_state(point))
+    structure.check(state, "What the function of a fixed-point problem returns")
+    value = structure.to_matrix(state)
+    residual = value - point
+    return Evaluation(point, value, residual, squared_norm(residual))
+
+
+def _take_better(
+    better: tf.Tensor, evaluation: Evaluation, search: _Search
+) -> tuple[tf.Tensor, tf.Tensor]:
     """The best point and value of each sample. Rows are copied only in a step in which
     some samples improve and others do not; otherwise the tensors pass by reference."""
-
-    def select():
-        row = better[:, None]
-        return (
-            tf.where(row, evaluation.point, search.best_point),
-            tf.where(row, evaluation.value, search.best_value),
-        )
-
+    newest = (evaluation.point, evaluation.value)
+    best = (search.best_point, search.best_value)
     return tf.cond(
         tf.reduce_all(better),
-        lambda: (evaluation.point, evaluation.value),
-        lambda: tf.cond(
-            tf.reduce_any(better),
-            select,
-            lambda: (search.best_point, search.best_value),
-        ),
+        lambda: newest,
+        lambda: where_rows_if_any(better, newest, best),
     )
 
 
-def _squared_norm(matrix):
-    return tf.reduce_sum(tf.square(matrix), axis=1, keepdims=True)  # (B, 1)
+def _as_scalar(number: float | tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    is_tensor = tf.is_tensor(number)
+    return tf.cast(number, dtype) if is_tensor else tf.constant(number, dtype)
 
 
-def _filled(matrix, value, dtype):
+def _filled(matrix: tf.Tensor, value: float, dtype: tf.DType) -> tf.Tensor:
     vector = tf.fill(tf.shape(matrix)[:1], tf.constant(value, dtype))
     return tf.ensure_shape(vector, matrix.shape[:1])
 
 
-def _checked_max_iter(max_iter):
-    if tf.is_tensor(max_iter):
-        # A wider integer would wrap around to a budget of nothing.
-        return tf.cast(tf.minimum(max_iter, min(max_iter.dtype.max, _INT32)), tf.int32)
-    is_int = isinstance(max_iter, numbers.Integral) and not isinstance(max_iter, bool)
-    if not is_int or not 1 <= max_iter <= _INT32:
-        raise ValueError(
-            "`max_iter` is the budget of function evaluations and must be an int from "
-            f"1 to {_INT32}. Received: max_iter={max_iter!r}."
-        )
-    return int(max_iter)
+def _checked_max_iter(max_iter: int | tf.Tensor) -> int | tf.Tensor:
+    if not tf.is_tensor(max_iter):
+        return check_integer("max_iter", max_iter, 1, _INT32)
+    budget: tf.Tensor = max_iter
+    # A wider integer would wrap around to a budget of nothing.
+    return tf.cast(tf.minimum(budget, min(budget.dtype.max, _INT32)), tf.int32)
 
 
-def _checked_tol(tol):
+def _checked_tol(tol: float | tf.Tensor | None) -> float | tf.Tensor | None:
     if tol is None or tf.is_tensor(tol):
         return tol
     return check_non_negative("tol", tol)

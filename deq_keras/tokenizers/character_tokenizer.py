@@ -1,3 +1,5 @@
+"""A tokenizer of characters."""
+
 import keras
 import tensorflow as tf
 
@@ -32,9 +34,20 @@ class CharacterTokenizer(VocabularyTokenizer):
     [[2, 0, 1], [1, 0, 2, 0, 2, 0]]
     >>> tokenizer.detokenize([2, 0, 1])
     'nab'
+    >>> CharacterTokenizer.learn(["banana"]).get_vocabulary()
+    ['a', 'b', 'n']
     """
 
     unknown_token = "\ufffd"
+
+    @staticmethod
+    def count(text):
+        return text
+
+    @staticmethod
+    def order(counts):
+        """The characters in the order of their code points."""
+        return sorted(counts)
 
     def split(self, texts):
         return tf.strings.unicode_split(texts, "UTF-8")

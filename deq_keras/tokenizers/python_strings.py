@@ -1,3 +1,5 @@
+"""String tensors as Python strings."""
+
 import tensorflow as tf
 
 

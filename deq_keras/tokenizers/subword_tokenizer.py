@@ -1,3 +1,5 @@
+"""A tokenizer of pieces of words."""
+
 import re
 
 import keras
@@ -52,13 +54,14 @@ class SubwordTokenizer(WordPieceTokenizer):
         """Returns the tokenizer of a training text.
 
         Args:
-            texts: List of strings, such as lines, or `tf.data.Dataset` of them.
+            texts: List of strings, such as lines, or another iterable or a
+                `tf.data.Dataset` of them.
             vocabulary_size: Positive integer. The most tokens, which must be more than
                 twice the number of different characters.
             lowercase: Boolean. Whether text becomes lower case. Defaults to `False`.
         """
         if not isinstance(texts, tf.data.Dataset):
-            texts = tf.data.Dataset.from_tensor_slices(texts).batch(1024)
+            texts = tf.data.Dataset.from_tensor_slices(list(texts)).batch(1024)
         vocabulary = compute_word_piece_vocabulary(
             texts.map(_marked),
             vocabulary_size,

@@ -1,3 +1,6 @@
+"""The base of tokenizers whose ids are positions in a list of tokens."""
+
+import collections
 import json
 import pathlib
 
@@ -12,8 +15,8 @@ VOCABULARY_FILE = "vocabulary.json"
 class VocabularyTokenizer(Tokenizer):
     """Base of tokenizers whose ids are positions in a list of tokens.
 
-    Subclasses define `split` and `join`. The vocabulary is saved as an asset, not in
-    the config.
+    Subclasses define `split` and `join`, and for `learn` also `count` and `order`. The
+    vocabulary is saved as an asset, not in the config.
 
     Args:
         vocabulary: List of different strings, in the order of their ids. Defaults to
@@ -30,6 +33,35 @@ class VocabularyTokenizer(Tokenizer):
         self.lowercase = lowercase
         self.file_assets = [VOCABULARY_FILE]
         self.set_vocabulary(vocabulary)
+
+    @classmethod
+    def learn(cls, texts, minimum_count=1, lowercase=False):
+        """Returns the tokenizer of a training text.
+
+        Args:
+            texts: List of strings, such as lines, or another iterable of them.
+            minimum_count: Positive integer. Tokens that the text has less often are
+                taken for the token of unknown ones; from 2 on the vocabulary always has
+                that. Defaults to `1`, which keeps all tokens.
+            lowercase: Boolean. Whether text becomes lower case. Defaults to `False`.
+        """
+        counts = collections.Counter()
+        for text in texts:
+            counts.update(cls.count(text.lower() if lowercase else text))
+        if minimum_count > 1:
+            rare = [token for token in counts if counts[token] < minimum_count]
+            counts[cls.unknown_token] += sum(counts.pop(token) for token in rare)
+        return cls(cls.order(counts), lowercase=lowercase)
+
+    @staticmethod
+    def count(text):
+        """Returns the tokens of a Python string, to count them."""
+        raise NotImplementedError
+
+    @staticmethod
+    def order(counts):
+        """Returns the vocabulary of a `collections.Counter` of tokens."""
+        raise NotImplementedError
 
     def split(self, texts):
         """Returns the tokens `(..., num_tokens)` of a string tensor."""

@@ -1,3 +1,5 @@
+"""A tokenizer of words, and of the ends of lines."""
+
 import keras
 import tensorflow as tf
 
@@ -42,6 +44,17 @@ class WordTokenizer(VocabularyTokenizer):
     """
 
     unknown_token = "<unk>"
+    end_of_line = END_OF_LINE
+
+    @staticmethod
+    def count(text):
+        return text.split()
+
+    @staticmethod
+    def order(counts):
+        """`<eos>`, then the words by descending count, equal ones as they appear."""
+        words = [word for word, _ in counts.most_common() if word != END_OF_LINE]
+        return [END_OF_LINE, *words]
 
     def split(self, texts):
         texts = tf.strings.regex_replace(texts, "\n", f" {END_OF_LINE} ")

@@ -209,7 +209,10 @@ def test_shapes_known_only_when_it_runs():
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        ({"max_iter": 0}, "`max_iter` must be an int of at least 1. Received: max_it"),
+        (
+            {"max_iter": 0},
+            "`max_iter` must be a positive integer. Received: max_iter=0",
+        ),
         ({"tol": -1.0}, "`tol` must be a finite number >= 0. Received: tol=-1.0"),
     ],
 )

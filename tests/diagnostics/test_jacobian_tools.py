@@ -204,5 +204,5 @@ def test_frobenius_norm_of_what_is_not_finite(value):
 
 
 def test_frobenius_norm_needs_a_probe():
-    with pytest.raises(ValueError, match="`num_probes` must be an int of at least 1"):
+    with pytest.raises(ValueError, match="`num_probes` must be a positive integer"):
         diagnostics.jacobian_norm(_linear(np.eye(2)[None]), num_probes=0)

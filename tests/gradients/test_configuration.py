@@ -67,8 +67,8 @@ def test_bad_arguments_are_refused_and_named(arguments):
 
 
 def test_an_adjoint_has_no_jitter():
-    solver = solvers.Anderson(max_iter=9, max_iter_jitter=2)
-    with pytest.raises(ValueError, match="max_iter_jitter=0.*max_iter_jitter=2"):
+    solver = {"class_name": "Anderson", "max_iter": 9, "max_iter_jitter": 2}
+    with pytest.raises(ValueError, match="argument of `DEQ`.*max_iter_jitter=2"):
         gradients.ImplicitGradient(solver)
 
 

@@ -132,7 +132,7 @@ def test_bad_rate(rate):
 
 @pytest.mark.parametrize("noise_shape", [3, (0, 1), ("batch", 1)])
 def test_bad_noise_shape(noise_shape):
-    with pytest.raises(ValueError, match="`noise_shape`.*Received: noise_shape="):
+    with pytest.raises(ValueError, match=r"`noise_shape.*`.*Received: noise_shape.*="):
         VariationalDropout(0.5, noise_shape=noise_shape)
 
 

@@ -1,3 +1,5 @@
+import json
+
 import keras
 import keras_hub
 import numpy as np
@@ -48,6 +50,42 @@ def model():
 def pre_norm_model():
     keras.utils.set_random_seed(0)
     return _model(normalize_first=True, local_size=5, weight_normalization=False)
+
+
+def test_numbers_of_numpy_become_plain_python():
+    backbone = _backbone(
+        hidden_dim=np.int64(16),
+        cutoffs=[np.int64(20), 40],
+        memory_length=np.int64(3),
+        local_size=np.int64(5),
+        dropout=np.float32(0.5),
+        normalize_first=np.bool_(True),
+    )
+    config = json.loads(json.dumps(backbone.get_config()))
+    assert config["memory_length"] == 3 and config["normalize_first"] is True
+
+
+@pytest.mark.parametrize(
+    "name, wrong",
+    [
+        ("vocabulary_size", 0),
+        ("hidden_dim", True),
+        ("num_heads", 2.0),
+        ("intermediate_dim", -1),
+        ("embedding_dim", 0),
+        ("cutoffs", (True,)),
+        ("div_val", True),
+        ("normalize_first", 1),
+        ("memory_length", -1),
+        ("local_size", 0),
+        ("dropout", 1),
+        ("attention_dropout", True),
+        ("weight_normalization", "no"),
+    ],
+)
+def test_bad_arguments_are_refused_by_name(name, wrong):
+    with pytest.raises(ValueError, match=f"`{name}`.*Received: {name}="):
+        _backbone(**{name: wrong})
 
 
 def test_outputs_are_log_probabilities(model):

@@ -110,7 +110,7 @@ def test_learns_and_survives_saving(tmp_path):
     "arguments, words",
     [
         ({"num_layers": 0}, "`num_layers` must be a positive integer"),
-        ({"memory_length": -1}, "`length` must be an integer, 0 or more"),
+        ({"memory_length": -1}, "`memory_length` must be an integer >= 0"),
         ({"solver": "anderson"}, "solver"),
     ],
 )

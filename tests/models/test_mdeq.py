@@ -287,6 +287,36 @@ def test_dtype_of_the_head(make, arguments):
     assert copy.get_config() == model.get_config()
 
 
+def test_numbers_of_numpy_become_plain_python():
+    backbone = _backbone(
+        filters=(np.int64(8),),
+        expansion=np.float32(2),
+        num_downsamplings=np.int64(1),
+        dropout=np.float64(0.5),
+        block_affine=np.bool_(False),
+        image_shape=(None, None, np.int64(3)),
+    )
+    model = _segmenter(backbone, kernel_size=np.int64(3))
+    for config in (backbone.get_config(), model.get_config()):
+        json.dumps({**config, "backbone": None})
+    assert backbone.get_config()["image_shape"] == [None, None, 3]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"dropout": 1}, r"`dropout` must be a number in \[0, 1\)"),
+        ({"fuse_affine": 1}, "`fuse_affine` must be True or False"),
+        ({"num_downsamplings": True}, "`num_downsamplings` must be an integer"),
+        ({"image_shape": (8, 8)}, r"`image_shape` must be a tuple \(height"),
+        ({"image_shape": (8, 8, 0)}, r"`image_shape\[2\]` must be a positive"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        _backbone(**arguments)
+
+
 @pytest.mark.parametrize(
     "images",
     [

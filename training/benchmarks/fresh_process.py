@@ -9,30 +9,47 @@ from pathlib import Path
 _ROOT = Path(__file__).resolve().parents[2]
 
 
-def run(module, request, python=sys.executable, environment=None):
-    """Runs `python -m module` and returns its answer.
+def run(module, request):
+    """Returns the answer of a module of this package, run by this interpreter.
 
     Args:
-        module: name of a module that calls `answer` when run.
+        module: str. Its name within the package. It calls `answer` when run.
         request: JSON-serialisable object.
-        python: path of the interpreter. Defaults to this one.
-        environment: dict of further environment variables.
 
     Raises:
         RuntimeError: if the process fails, with the end of what it wrote.
     """
-    search_path = os.pathsep.join(
-        filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")])
+    # It sees what this process sees, wherever the package lies.
+    path = os.pathsep.join(map(os.path.abspath, sys.path))
+    command = [sys.executable, "-m", f"{__package__}.{module}", json.dumps(request)]
+    return _answer_of(command, {**os.environ, "PYTHONPATH": path})
+
+
+def run_without_library(module, request, python):
+    """Returns the answer of a module that imports nothing of `deq_keras`, run by an
+    interpreter which need not have it.
+
+    Args:
+        module: see `run`.
+        request: JSON-serialisable object.
+        python: path of the interpreter.
+
+    Raises:
+        RuntimeError: if the process fails, with the end of what it wrote.
+    """
+    # Last in the path: where we are installed, the library lies beside `training`.
+    source = (
+        f"import runpy, sys; sys.path.append({str(_ROOT)!r}); "
+        f"runpy.run_module('training.benchmarks.{module}', run_name='__main__')"
     )
-    process = subprocess.run(
-        [str(python), "-m", module, json.dumps(request)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": search_path, **(environment or {})},
-    )
+    return _answer_of([str(python), "-c", source, json.dumps(request)], os.environ)
+
+
+def _answer_of(command, environment):
+    process = subprocess.run(command, capture_output=True, text=True, env=environment)
     if process.returncode != 0:
         raise RuntimeError(
-            f"{module} failed with exit status {process.returncode}: "
+            f"A benchmark failed with exit status {process.returncode}: "
             f"{process.stderr[-2000:]}"
         )
     return json.loads(process.stdout.splitlines()[-1])

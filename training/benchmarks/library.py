@@ -1,12 +1,11 @@
 """All measurements of this library on one workload."""
 
-from . import workloads
+from . import memory, workloads
 from .compiled_cell import CompiledCell
-from .memory import peak_memory
 from .precision import precision_cost
 from .solving import PLAIN_LOOP, SOLVERS, solve_cost
 from .timing import compare, measure
-from .training_step import UNROLLED, step_cost
+from .training_step import UNROLLED, TrainingStep, step_cost
 
 # A tiny state leaves nothing to gain from half the bytes.
 _PRECISION_WORKLOADS = ("transformer_layer", "conv_block")
@@ -44,20 +43,16 @@ def measure_times(name, plan, left_out, log):
 
 def measure_memory(name, plan, log):
     """Returns the peak memory of training steps on one workload, in MiB, by solver and
-    budget."""
+    budget, and the size of one state."""
+    workload = workloads.build(name, **plan.build_arguments)
     peaks = {}
     for solver in (*SOLVERS, UNROLLED):
         log(f"{name}: memory of a training step, {solver}")
         peaks[solver] = {
-            budget: peak_memory(name, solver, budget, **plan.build_arguments)
+            budget: memory.peak_growth(TrainingStep(workload, solver, budget))
             for budget in plan.memory_budgets
         }
-    return peaks
-
-
-def state_size(name, plan):
-    """Returns the size of one state in MiB."""
-    return workloads.build(name, **plan.build_arguments).target.numpy().nbytes / 2**20
+    return {"memory": peaks, "state_mib": memory.state_size(workload)}
 
 
 def _call_times(cell, plan):

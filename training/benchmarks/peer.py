@@ -3,10 +3,10 @@
 import json
 import subprocess
 
-from . import fresh_process, resident_memory
+from . import fresh_process
 
 NAME = "torchdeq"
-_MODULE = "training.benchmarks.torchdeq_peer"
+_MODULE = "torchdeq_peer"
 _METHODS = ("fixed_point_iteration", "anderson", "broyden", "unrolled")
 
 
@@ -48,7 +48,7 @@ def measure_times(name, plan, python):
     )
 
 
-def measure_memory(name, plan, python, repeats=5):
+def measure_memory(name, plan, python):
     """Returns the peak memory of torchdeq's training steps, in MiB, by solver and
     budget."""
 
@@ -59,7 +59,6 @@ def measure_memory(name, plan, python, repeats=5):
             workload=name,
             name=method,
             num_evaluations=budget,
-            repeats=repeats,
             sizes=plan.sizes,
         )
 
@@ -70,7 +69,4 @@ def measure_memory(name, plan, python, repeats=5):
 
 
 def _ask(python, **request):
-    environment = (
-        resident_memory.ENVIRONMENT if request["task"] == "peak_memory" else {}
-    )
-    return fresh_process.run(_MODULE, request, python, environment)
+    return fresh_process.run_without_library(_MODULE, request, python)

@@ -33,4 +33,4 @@ class Plan(NamedTuple):
 
 def quick():
     """A plan that shows whether everything works; its numbers mean little."""
-    return Plan(memory_budgets=(6, 12), effort=QUICK)
+    return Plan(memory_budgets=(6, 60), effort=QUICK)

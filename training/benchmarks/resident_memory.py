@@ -1,47 +1,28 @@
-"""The peak of this process's resident memory."""
+"""The peak of the memory of this whole process, for what no allocator tells."""
 
-import gc
 from pathlib import Path
 
 _STATUS = Path("/proc/self/status")
-_CLEAR = Path("/proc/self/clear_refs")
-
-# glibc returns a freed block to the system at once only if it was mapped on its own;
-# otherwise freed tensors would hide in the heap and no peak could be seen.
-ENVIRONMENT = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
 
 
 def is_available():
-    """Whether this system lets a process reset the peak of its resident memory."""
-    try:
-        _CLEAR.write_text("5")
-    except OSError:
-        return False
-    return True
-
-
-def peak_growth(call, repeats):
-    """Returns by how much memory grew at its peak over its start, in MiB.
-
-    The first call is not measured: what it leaves, compiled graphs above all, is there
-    once, whatever the size of the tensors.
-
-    Args:
-        call: function without arguments.
-        repeats: int. How often it is measured: the peak of a parallel program varies.
-    """
-    call()
-    gc.collect()
-    start = _mebibytes("VmRSS")
-    _CLEAR.write_text("5")  # VmHWM starts again from here
-    for _ in range(repeats):
-        call()
-    return _mebibytes("VmHWM") - start
+    """Whether this system tells it."""
+    return _STATUS.exists() and "VmHWM:" in _STATUS.read_text()
 
 
 def peak():
     """Returns the peak of the resident memory of this process so far, in MiB."""
     return _mebibytes("VmHWM")
+
+
+def peak_growth(call):
+    """Returns how far the first call of a process lifts its peak, in MiB.
+
+    Only the first: freed memory stays with the process, in which later calls hide.
+    """
+    start = _mebibytes("VmRSS")
+    call()
+    return max(0.0, peak() - start)
 
 
 def _mebibytes(key):

@@ -40,6 +40,18 @@ def exact_solver(name, num_evaluations):
     return deq_keras.solvers.get(config)
 
 
+def layer(cell, solver, gradient="implicit"):
+    """Returns the layer that is measured: a cell, solved and not regularised."""
+    return deq_keras.layers.DEQ(
+        cell,
+        solver=solver,
+        gradient=gradient,
+        regularizer=None,
+        dtype=cell.dtype_policy,
+        name="deq",
+    )
+
+
 def solve_cost(workload, cell, name, num_evaluations, effort):
     """Measures one solver at one budget.
 
@@ -76,8 +88,8 @@ def solve_cost(workload, cell, name, num_evaluations, effort):
 
 
 def _solve(cell, name, num_evaluations):
-    solver = exact_solver(name, num_evaluations)
-    return lambda state, injection: solver.solve(lambda z: cell(z, injection), state)
+    deq = layer(cell, exact_solver(name, num_evaluations))
+    return lambda state, injection: deq.solve_injection(injection, state)
 
 
 def _plain_loop(cell, name, num_evaluations):

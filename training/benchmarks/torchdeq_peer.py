@@ -52,14 +52,13 @@ def measure_peer(workload, budgets, step_budget, effort, sizes=None):
     }
 
 
-def measure_peak_memory(workload, name, num_evaluations, repeats, sizes=None):
-    """Returns the peak growth of memory in a training step, in MiB."""
+def measure_peak_memory(workload, name, num_evaluations, sizes=None):
+    """Returns the peak growth of memory in the first training step, in MiB."""
     work = torchdeq_workloads.build(workload, sizes)
 
-    def step():
-        training_step(work, name, num_evaluations)
-
-    return resident_memory.peak_growth(step, repeats)
+    return resident_memory.peak_growth(
+        lambda: training_step(work, name, num_evaluations)
+    )
 
 
 def forward_solve(work, name, num_evaluations):

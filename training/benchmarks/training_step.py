@@ -6,7 +6,7 @@ from keras import tree
 
 import deq_keras
 
-from .solving import exact_solver
+from .solving import exact_solver, layer
 from .timing import compare
 
 UNROLLED = "unrolled"
@@ -32,14 +32,8 @@ class TrainingStep:
             else exact_solver(name, num_evaluations)
         )
         self._cell = workload.cell
-        self._deq = deq_keras.layers.DEQ(
-            workload.cell,
-            solver=solver,
-            gradient="unrolled" if is_unrolled else "implicit",
-            regularizer=None,
-            dtype=workload.cell.dtype_policy,
-            name="deq",
-        )
+        gradient = "unrolled" if is_unrolled else "implicit"
+        self._deq = layer(workload.cell, solver, gradient)
         self._arguments = workload.injection, workload.target
         step = tf.function(self._step)
         self._compiled = step.get_concrete_function(*self._arguments)

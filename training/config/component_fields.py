@@ -17,7 +17,7 @@ _SOLVER = {
     "component": SOLVERS,
     "nullable": False,
     # What is mixed is a graph of its own for every pair of columns.
-    "arguments": {"max_iter": BUDGET, "max_iter_jitter": BUDGET, "history": TERMS},
+    "arguments": {"max_iter": BUDGET, "history": TERMS},
 }
 _GRADIENT = {
     "component": GRADIENTS,

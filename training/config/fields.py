@@ -75,6 +75,8 @@ class PhaseConfig:
     `inherit` takes the model's.
 
     Args:
+        max_iter_jitter: by how much the budget of a training step, which is drawn, may
+            be lower than the solver's `max_iter`.
         regularizer_weight_increment: how the weight of the regulariser rises in the
             phase; null for not at all.
     """
@@ -84,6 +86,7 @@ class PhaseConfig:
     solver: Any = solver_field(INHERIT, INHERIT)
     gradient: Any = gradient_field(INHERIT, INHERIT)
     regularizer: Any = regularizer_field(INHERIT, INHERIT)
+    max_iter_jitter: int = field(default=0, metadata={**BUDGET, "minimum": 0})
     regularizer_weight_increment: WeightIncrementConfig | None = None
 
 

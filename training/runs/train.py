@@ -106,6 +106,8 @@ def _set_strategies(job, model, span):
     layer = job.equilibrium(model)
     if layer is not None:
         set_strategies(layer, span.phase, span.path)
+        with refusals(f"{span.path}.max_iter_jitter"):
+            layer.max_iter_jitter = span.phase.max_iter_jitter
 
 
 def _fit(job, model, span, folder, history):

@@ -1,4 +1,4 @@
-"""Checkpoints of `locuslab/deq`, the authors' PyTorch implementation."""
+"""Checkpoints of the reference, the authors' PyTorch code (locuslab/deq and mdeq)."""
 
 from deq_keras.converters.locuslab.deq_transformer import load_deq_transformer
 from deq_keras.converters.locuslab.mdeq import load_mdeq

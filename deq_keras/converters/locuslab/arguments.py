@@ -1,4 +1,4 @@
-"""Arguments of the reference's constructors: their names, and what they may be."""
+"""Arguments of the reference's constructors (PyTorch, locuslab/deq) and their kinds."""
 
 import difflib
 import numbers
@@ -19,8 +19,8 @@ class Kind(NamedTuple):
     """What an argument may be.
 
     Attributes:
-        words: str, what is expected.
-        accepts: function of a value, true for what may be passed.
+        words: String. What is expected.
+        accepts: Function of a value, true for what may be passed.
     """
 
     words: str
@@ -64,12 +64,13 @@ def checked(architecture, kinds, others=()):
     """Returns an architecture without its arguments that are `None`, not given.
 
     Args:
-        architecture: dict of arguments.
-        kinds: dict of all names to a `Kind`.
-        others: names of further arguments of the function that loads, for the hint.
+        architecture: Dict of arguments.
+        kinds: Dict of all names to a `Kind`.
+        others: List of strings. Names of further arguments of the function that loads,
+            for the hint. Defaults to `()`.
 
     Raises:
-        ValueError: if an argument is unknown or not of its kind.
+        ValueError: If an argument is unknown or not of its kind.
     """
     for name, value in architecture.items():
         if name not in kinds:

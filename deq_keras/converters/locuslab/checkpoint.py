@@ -1,4 +1,4 @@
-"""State dicts of the reference: their names, and their arrays into variables."""
+"""State dicts of the reference (PyTorch, locuslab/deq), and how variables get them."""
 
 import re
 from collections.abc import Mapping
@@ -13,11 +13,11 @@ def cleaned(state_dict, is_ignored):
     """Returns the arrays of a state dict, without the names of wrappers before theirs.
 
     Args:
-        state_dict: mapping of names to arrays.
-        is_ignored: function of a name, true for what is left out.
+        state_dict: Mapping of names to arrays.
+        is_ignored: Function of a name, true for what is left out.
 
     Raises:
-        ValueError: if it is something else, two names become one, or a value is no
+        ValueError: If it is something else, two names become one, or a value is no
             array of floating-point numbers.
     """
     if not isinstance(state_dict, Mapping):
@@ -51,16 +51,35 @@ def without_ones(array, rank):
     return array.reshape(array.shape[:rank]) if has_ones_only else array
 
 
+def layer_variables(name, layer):
+    """Returns the variables of a dense or convolutional layer by the reference's names.
+
+    Args:
+        name: String. The reference's name of the layer.
+        layer: Layer of Keras, weight-normalized or not.
+    """
+    variables = {f"{name}.bias": layer.bias} if layer.use_bias else {}
+    if hasattr(layer, "gain"):
+        variables[f"{name}.weight_g"] = layer.gain
+        variables[f"{name}.weight_v"] = layer.direction
+    else:
+        variables[f"{name}.weight"] = layer.kernel
+    return variables
+
+
 def assign(variables, state_dict, as_keras, as_reference):
     """Assigns all variables, or none and names everything that does not fit.
 
     Numbers that are not finite do not fit either.
 
     Args:
-        variables: dict of the reference's names to variables; a tied one has several.
-        state_dict: dict of the reference's names to arrays.
-        as_keras: function of a name and its array that returns it in Keras' layout.
-        as_reference: function of a name and a shape that returns the reference's shape.
+        variables: Dict of the reference's names to variables; a tied one has several.
+        state_dict: Dict of the reference's names to arrays.
+        as_keras: Function of a name and its array that returns it in Keras' layout.
+        as_reference: Function of a name and a shape that returns the reference's shape.
+
+    Raises:
+        ValueError: If something does not fit.
     """
     arrays = {
         name: as_keras(name, state_dict[name])

@@ -1,9 +1,14 @@
-"""The DEQ-Transformer of the authors' repository (version 2)."""
+"""The DEQ-Transformer of the reference (PyTorch, locuslab/deq, version 2)."""
 
 import re
 
 from deq_keras.converters.locuslab.arguments import check_dtype
-from deq_keras.converters.locuslab.checkpoint import assign, cleaned, without_ones
+from deq_keras.converters.locuslab.checkpoint import (
+    assign,
+    cleaned,
+    layer_variables,
+    without_ones,
+)
 from deq_keras.converters.locuslab.deq_transformer_architecture import (
     backbone_arguments,
 )
@@ -80,12 +85,12 @@ def _variables(model):
     variables = {
         "func.dec_attn.r_w_bias": cell.attention.content_bias,
         "func.dec_attn.r_r_bias": cell.attention.position_bias,
-        **_dense("inject_conv", cell.injection_projection),
-        **_dense("func.dec_attn.qkv_net", cell.attention.query_key_value),
-        **_dense("func.dec_attn.r_net", cell.attention.position_projection),
-        **_dense("func.dec_attn.o_net", cell.attention.output_projection),
-        **_dense("func.pos_ff.ff1_net", cell.expansion),
-        **_dense("func.pos_ff.ff2_net", cell.contraction),
+        **layer_variables("inject_conv", cell.injection_projection),
+        **layer_variables("func.dec_attn.qkv_net", cell.attention.query_key_value),
+        **layer_variables("func.dec_attn.r_net", cell.attention.position_projection),
+        **layer_variables("func.dec_attn.o_net", cell.attention.output_projection),
+        **layer_variables("func.pos_ff.ff1_net", cell.expansion),
+        **layer_variables("func.pos_ff.ff2_net", cell.contraction),
         **_indexed("word_emb.emb_layers.{}.weight", embedding.tables),
         **_indexed("word_emb.emb_projs.{}.weight", embedding.projections),
         **_indexed("crit.out_layers.{}.weight", softmax.tables),
@@ -95,16 +100,6 @@ def _variables(model):
     if softmax.num_clusters:
         variables["crit.cluster_weight"] = softmax.cluster_weight
         variables["crit.cluster_bias"] = softmax.cluster_bias
-    return variables
-
-
-def _dense(name, layer):
-    variables = {f"{name}.bias": layer.bias} if layer.use_bias else {}
-    if hasattr(layer, "gain"):
-        variables[f"{name}.weight_g"] = layer.gain
-        variables[f"{name}.weight_v"] = layer.direction
-    else:
-        variables[f"{name}.weight"] = layer.kernel
     return variables
 
 
@@ -125,7 +120,8 @@ def _is_kernel(name):
 
 
 def _as_keras(name, array):
-    """Kernels are (out, in), or (out, in, 1) for a convolution; here (in, out)."""
+    """Returns an array in Keras' layout: kernels are (out, in), or (out, in, 1) for a
+    convolution; here (in, out)."""
     if name.endswith(".weight_g"):
         return without_ones(array, 1)
     return without_ones(array, 2).T if _is_kernel(name) else array

@@ -38,7 +38,8 @@ _KINDS = {
     "mem_len": integer(0),
     "dropout": RATE,
     "dropatt": RATE,
-    # Of the reference's constructor, but they say nothing about the function.
+    # Of the constructor of the reference (PyTorch, locuslab/deq), but they say nothing
+    # about the function.
     "n_layer": integer(0),
     "eval_n_layer": integer(0),
     "tgt_len": integer(0),
@@ -53,11 +54,11 @@ def backbone_arguments(state_dict, architecture):
     """Returns arguments of `DEQTransformerBackbone`, and of the ties of the softmax.
 
     Args:
-        state_dict: dict of names to arrays.
-        architecture: dict of arguments of the reference's constructor.
+        state_dict: Dict of names to arrays.
+        architecture: Dict of arguments of the reference's constructor.
 
     Raises:
-        ValueError: if an argument is unknown, of a wrong type or range or contradicts
+        ValueError: If an argument is unknown, of a wrong type or range or contradicts
             the weights, or weights are missing from which the sizes are read.
     """
     architecture = checked(architecture, _KINDS)

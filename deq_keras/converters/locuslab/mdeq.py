@@ -1,7 +1,12 @@
-"""The multiscale DEQ of the authors' repositories."""
+"""The multiscale DEQ of the reference (PyTorch, locuslab/deq and locuslab/mdeq)."""
 
 from deq_keras.converters.locuslab.arguments import BOOLEAN, check, check_dtype
-from deq_keras.converters.locuslab.checkpoint import assign, cleaned, without_ones
+from deq_keras.converters.locuslab.checkpoint import (
+    assign,
+    cleaned,
+    layer_variables,
+    without_ones,
+)
 from deq_keras.converters.locuslab.mdeq_architecture import normalized, read
 from deq_keras.converters.locuslab.shapes import shape
 from deq_keras.models import MDEQBackbone, MDEQImageClassifier, MDEQImageSegmenter
@@ -137,7 +142,7 @@ def _variables(model):
     variables = {**_stem(backbone.stem), **_cell(backbone.deq.cell)}
     if isinstance(model, MDEQImageSegmenter):
         variables.update(_unit("last_layer.0", "last_layer.1", head.unit))
-        variables.update(_convolution("last_layer.3", head.classifier))
+        variables.update(layer_variables("last_layer.3", head.classifier))
         return variables
     for scale, block in enumerate(head.blocks):
         name = f"incre_modules.{scale}.0"
@@ -174,34 +179,22 @@ def _cell(cell):
     for scale, branch in enumerate(cell.branches):
         for index, block in enumerate(branch):
             name = f"fullstage.branches.{scale}.blocks.{index}"
-            for part in ("conv1", "conv2"):
-                layer = getattr(block, part)
-                variables.update(_convolution(f"{name}.{part}", layer))
-            for part in (1, 2, 3):
-                layer = getattr(block, f"norm{part}")
-                variables.update(_group_norm(f"{name}.gn{part}", layer))
+            variables.update(layer_variables(f"{name}.conv1", block.conv1))
+            variables.update(layer_variables(f"{name}.conv2", block.conv2))
+            for number, norm in enumerate((block.norm1, block.norm2, block.norm3), 1):
+                variables.update(_group_norm(f"{name}.gn{number}", norm))
     fusion = cell.fusion
     for path, stages in fusion.paths.items():
         source, target = map(int, path.split("_to_"))
         name = f"fullstage.fuse_layers.{target}.{source}.net"
         for index, (convolution, norm) in enumerate(stages):
             stage = name if source > target else f"{name}.{index}"
-            variables.update(_convolution(f"{stage}.conv", convolution))
+            variables.update(layer_variables(f"{stage}.conv", convolution))
             variables.update(_group_norm(f"{stage}.gnorm", norm))
     for scale in range(cell.num_scales):
         name = f"fullstage.post_fuse_layers.{scale}"
-        variables.update(_convolution(f"{name}.conv", fusion.convolutions[scale]))
+        variables.update(layer_variables(f"{name}.conv", fusion.convolutions[scale]))
         variables.update(_group_norm(f"{name}.gnorm", fusion.norms[scale]))
-    return variables
-
-
-def _convolution(name, layer):
-    variables = {f"{name}.bias": layer.bias} if layer.use_bias else {}
-    if hasattr(layer, "gain"):
-        variables[f"{name}.weight_g"] = layer.gain
-        variables[f"{name}.weight_v"] = layer.direction
-    else:
-        variables[f"{name}.weight"] = layer.kernel
     return variables
 
 
@@ -213,7 +206,7 @@ def _group_norm(name, layer):
 
 def _unit(convolution_name, normalization_name, unit):
     normalization = unit.normalization
-    variables = _convolution(convolution_name, unit.convolution)
+    variables = layer_variables(convolution_name, unit.convolution)
     if unit.affine:
         variables[f"{normalization_name}.weight"] = normalization.gamma
         variables[f"{normalization_name}.bias"] = normalization.beta
@@ -223,8 +216,8 @@ def _unit(convolution_name, normalization_name, unit):
 
 
 def _as_keras(name, array):
-    """Kernels are (out, in, height, width) or (out, in), here (height, width, in, out)
-    or (in, out)."""
+    """Returns an array in Keras' layout: kernels are (out, in, height, width) or
+    (out, in), here (height, width, in, out) or (in, out)."""
     if name.endswith("weight_g"):
         return without_ones(array, 1)
     if array.ndim == 4:

@@ -11,7 +11,8 @@ from deq_keras.converters.locuslab.arguments import (
 )
 from deq_keras.converters.locuslab.shapes import count, shape
 
-# The reference's names, in lower case, of what is passed on.
+# The names of the reference (PyTorch, locuslab/deq), in lower case, of what is passed
+# on.
 _DEFAULTS = {"num_groups": 8, "dropout": 0.0}
 _COUNT = integer(1)
 _KINDS = {
@@ -45,7 +46,7 @@ def normalized(architecture):
     """Returns arguments of an architecture under the reference's names in lower case.
 
     Raises:
-        ValueError: if an argument is unknown, given twice or of a wrong type or range.
+        ValueError: If an argument is unknown, given twice or of a wrong type or range.
     """
     names = [name.lower() for name in architecture]
     for name in names:
@@ -59,11 +60,11 @@ def read(state_dict, architecture):
     """Returns the whole architecture, under the reference's names in lower case.
 
     Args:
-        state_dict: dict of names to arrays.
-        architecture: what `normalized` returned.
+        state_dict: Dict of names to arrays.
+        architecture: Dict. What `normalized` returned.
 
     Raises:
-        ValueError: if an argument contradicts the weights, weights are missing from
+        ValueError: If an argument contradicts the weights, weights are missing from
             which sizes are read, or what the weights do not tell is not given.
     """
     try:
@@ -92,10 +93,10 @@ def _read_cell(state_dict):
     num_branches = max(count(state_dict, "fullstage.branches.{}."), 1)
     first, second = (
         [
-            shape(state_dict, _BLOCK.format(branch, 0, f"{part}.{suffix}"), 4)
+            shape(state_dict, _BLOCK.format(branch, 0, f"{layer}.{suffix}"), 4)
             for branch in range(num_branches)
         ]
-        for part in ("conv1", "conv2")
+        for layer in ("conv1", "conv2")
     )
     return {
         "num_branches": num_branches,

@@ -5,12 +5,12 @@ def shape(state_dict, name, *ranks):
     """Returns the shape of an entry.
 
     Args:
-        state_dict: dict of names to arrays.
-        name: str.
-        *ranks: int. How many axes it may have.
+        state_dict: Dict of names to arrays.
+        name: String. Name of the entry.
+        *ranks: Positive integers. Numbers of axes that it may have.
 
     Raises:
-        ValueError: if there is no such entry, or of another rank.
+        ValueError: If there is no such entry, or of another rank.
     """
     if name not in state_dict:
         raise ValueError(f"it has no {name}")
@@ -25,9 +25,9 @@ def count(names, pattern, start=0):
     """Returns how many numbers from `start` on, without a gap, names have in a place.
 
     Args:
-        names: iterable of str.
-        pattern: str, the begin of names with the place, as `"blocks.{}."`.
-        start: int. Defaults to `0`.
+        names: Iterable of strings.
+        pattern: String. The begin of names with the place, as `"blocks.{}."`.
+        start: Integer. The first number. Defaults to `0`.
     """
     number = 0
     while any(name.startswith(pattern.format(start + number)) for name in names):

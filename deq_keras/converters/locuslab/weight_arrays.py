@@ -13,11 +13,11 @@ def as_array(name, value):
     """Returns a weight as a float32 or float64 array.
 
     Args:
-        name: str, for messages.
-        value: array-like of floating-point numbers, also of 8 and 16 bits.
+        name: String. Name of the weight, for messages.
+        value: Array-like of floating-point numbers, also of 8 and 16 bits.
 
     Raises:
-        ValueError: if it is something else, or holds no numbers at all.
+        ValueError: If it is something else, or holds no numbers at all.
     """
     try:
         array = np.asarray(value)

@@ -3,8 +3,10 @@
 import keras
 from keras import ops, tree
 
+from deq_keras.structure import Nest
 
-@keras.saving.register_keras_serializable("deq_keras")
+
+@keras.saving.register_keras_serializable(package="deq_keras")
 class EquilibriumCell(keras.layers.Layer):
     """The function f of an equilibrium z* = f(z*, u): what `DEQ` iterates.
 
@@ -35,31 +37,31 @@ class EquilibriumCell(keras.layers.Layer):
     TensorShape([2, 8])
     """
 
-    def inject(self, inputs, training=False):
+    def inject(self, inputs: Nest, training: bool = False) -> Nest:
         """Returns the injection u: a nest of everything that is constant in a solve.
 
         Args:
-            inputs: what `DEQ` was called with.
-            training: bool.
+            inputs: What `DEQ` was called with.
+            training: Boolean.
         """
         del training
         return inputs
 
-    def initial_state(self, injection):
+    def initial_state(self, injection: Nest) -> Nest:
         """Returns the state to start from: a nest of `(batch, ...)` tensors.
 
         Args:
-            injection: what `inject` returned.
+            injection: What `inject` returned.
         """
         return tree.map_structure(ops.zeros_like, injection)
 
-    def call(self, state, injection):
+    def call(self, state: Nest, injection: Nest) -> Nest:
         """Returns f(state, injection), a state of the same structure."""
         raise NotImplementedError(
             f"{type(self).__name__} must implement `call(state, injection)`."
         )
 
-    def get_build_config(self):
+    def get_build_config(self) -> None:
         # The weights are created when `DEQ` is built; shapes of the state alone would
         # not do for what `inject` needs.
         return None

@@ -1,11 +1,13 @@
 """What `DEQ` requires of a cell, checked by tracing one application."""
 
 import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import keras
 import tensorflow as tf
 
-from deq_keras.structure import StateStructure
+from deq_keras.structure import Nest, StateStructure
 
 _ADVICE = (
     "A cell is evaluated until it stops changing, so its `call` must be a pure "
@@ -13,7 +15,7 @@ _ADVICE = (
 )
 
 
-def check_signature(cell):
+def check_signature(cell: keras.layers.Layer) -> None:
     """Raises `ValueError` if `cell` is no layer that takes `(state, injection)`."""
     if not isinstance(cell, keras.layers.Layer):
         raise ValueError(
@@ -32,14 +34,14 @@ def check_signature(cell):
         )
 
 
-def is_functional(cell):
+def is_functional(cell: keras.layers.Layer) -> bool:
     """Tells whether `cell` is a functional model of a state and an injection."""
     return (
         isinstance(cell, keras.Model) and len(getattr(cell, "inputs", None) or ()) == 2
     )
 
 
-def _takes_injection(cell):
+def _takes_injection(cell: keras.layers.Layer) -> bool:
     names = []
     for name, parameter in inspect.signature(cell.call).parameters.items():
         if parameter.kind is parameter.VAR_POSITIONAL:
@@ -52,14 +54,19 @@ def _takes_injection(cell):
     return len(names) >= 2 and names[1] not in ("training", "mask")
 
 
-def check_application(apply, cell, state, injection):
+def check_application(
+    apply: Callable[[Nest, Nest], Nest],
+    cell: keras.layers.Layer,
+    state: Nest,
+    injection: Nest,
+) -> bool:
     """Traces `apply(state, injection)` once; raises `ValueError` if it is no cell.
 
     Args:
-        apply: function `(state, injection) -> state` that calls `cell`.
-        cell: the layer, for its losses and its name.
-        state: nest of tensors.
-        injection: nest of tensors.
+        apply: Function `(state, injection) -> state` that calls `cell`.
+        cell: Layer, for its losses and its name.
+        state: Nest of tensors.
+        injection: Nest of tensors.
 
     Returns:
         Whether all could be checked: randomness and updates not before the cell has
@@ -94,15 +101,15 @@ def check_application(apply, cell, state, injection):
     return True
 
 
-def _nodes(graph_def):
+def _nodes(graph_def: Any) -> Iterator[Any]:
     yield from graph_def.node
     for function in graph_def.library.function:
         yield from function.node_def
 
 
-def _is_random(name):
+def _is_random(name: str) -> bool:
     return "Random" in name or name in ("Multinomial", "StatelessMultinomial")
 
 
-def _is_update(name):
+def _is_update(name: str) -> bool:
     return name.startswith(("Assign", "ResourceScatter", "ResourceApply"))

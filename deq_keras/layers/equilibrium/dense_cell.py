@@ -1,6 +1,9 @@
+"""A cell of one dense layer."""
+
 import keras
 from keras import ops
 
+from deq_keras.checks import check_boolean, check_count, check_seed
 from deq_keras.layers.equilibrium.cell import EquilibriumCell
 from deq_keras.layers.normalization import GroupNormalization, WeightNormalizedDense
 
@@ -41,9 +44,6 @@ class DenseCell(EquilibriumCell):
     Output shape:
         `(batch, units)`.
 
-    Raises:
-        ValueError: If `units` is not a positive integer.
-
     Example:
 
     >>> cell = DenseCell(32)
@@ -66,18 +66,18 @@ class DenseCell(EquilibriumCell):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if not isinstance(units, int) or units <= 0:
-            raise ValueError(
-                f"Argument `units` must be a positive integer. Received: units={units}"
-            )
-        self.units = units
+        self.units = check_count("units", units)
         self.activation = keras.activations.get(activation)
-        self.weight_normalization = weight_normalization
-        self.layer_normalization = layer_normalization
-        self.kernel_initializer = keras.initializers.get(
-            kernel_initializer or _uniform_by_fan_in(seed)
+        self.weight_normalization = check_boolean(
+            "weight_normalization", weight_normalization
         )
-        self.seed = seed
+        self.layer_normalization = check_boolean(
+            "layer_normalization", layer_normalization
+        )
+        self.seed = check_seed("seed", seed)
+        self.kernel_initializer = keras.initializers.get(
+            kernel_initializer or _uniform_by_fan_in(self.seed)
+        )
         self._create_layers()
 
     def _create_layers(self):

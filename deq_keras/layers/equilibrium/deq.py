@@ -1,13 +1,15 @@
 """The deep equilibrium layer."""
 
 import inspect
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import tensorflow as tf
 from keras import tree
 
 from deq_keras import faults, gradients, regularizers, solvers
-from deq_keras.checks import check_not_renamed
+from deq_keras.checks import check_integer, check_not_renamed, check_seed
 from deq_keras.layers.equilibrium.cell_check import (
     check_application,
     check_signature,
@@ -15,12 +17,13 @@ from deq_keras.layers.equilibrium.cell_check import (
 )
 from deq_keras.layers.equilibrium.injection_rows import InjectionRows
 from deq_keras.layers.equilibrium.padding import masked, single_mask
-from deq_keras.linearization import linearize
+from deq_keras.linearization import Linearization, linearize
 from deq_keras.metrics import ForwardResidual, RunningMean, TrainingMean
-from deq_keras.structure import StateStructure, finite_rows, where_rows
+from deq_keras.serialization import Config
+from deq_keras.structure import Nest, StateStructure
 
 
-@keras.saving.register_keras_serializable("deq_keras")
+@keras.saving.register_keras_serializable(package="deq_keras")
 class DEQ(keras.layers.Layer):
     """Returns the equilibrium z* = f(z*, u) of a cell f.
 
@@ -36,42 +39,47 @@ class DEQ(keras.layers.Layer):
     regularised layer.
 
     Args:
-        cell: the function f: an `EquilibriumCell`, or any layer whose call takes
+        cell: Function f: an `EquilibriumCell`, or any layer whose call takes
             `(state, injection)`, or a functional model with those two inputs.
-        solver: how z* is found: a name, a config dict or a `FixedPointSolver`.
+        solver: How z* is found: a name, a config dict or a `FixedPointSolver`.
             Defaults to `"anderson"`.
-        gradient: how z* is differentiated: a name, a config dict or an
+        gradient: How z* is differentiated: a name, a config dict or an
             `EquilibriumGradient`. Defaults to `"neumann"`, an adjoint of twelve terms,
             which trains where the exact one (`"implicit"`) fails.
-        regularizer: what is asked of df/dz in training: a name, a config dict,
+        regularizer: What is asked of df/dz in training: a name, a config dict,
             an `EquilibriumRegularizer`, or `None`. Defaults to `"contraction"`, which
             keeps the equilibrium within the solver's reach.
-        seed: optional int. Draws the regulariser's probes, and the training budgets of
-            a solver with a `max_iter_jitter`.
-        **kwargs: see `keras.layers.Layer`.
+        seed: Integer, or `None` for a random one. Draws the regulariser's probes, and
+            the budgets of training.
+        max_iter_jitter: Integer in [0, max_iter of the solver). The budget of every
+            training step is drawn uniformly from `max_iter - max_iter_jitter` to
+            `max_iter`, so that a model does not learn to rely on one of them. All else
+            has the whole budget: inference, and the adjoint of the backward pass.
+            Defaults to `0`.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
-    `solver`, `gradient` and `regularizer` may be set later; compile the model
-    again after that.
+    `solver`, `gradient`, `regularizer` and `max_iter_jitter` may be set later; compile
+    the model again after that.
 
     Call arguments:
-        inputs: nest of tensors `(batch, ...)`, passed to the cell's `inject`. A sample
+        inputs: Nest of tensors `(batch, ...)`, passed to the cell's `inject`. A sample
             with a non-finite input gets the state it starts from and no gradient, and
             leaves the others alone. If every sample fails, the output is NaN, so that
             the loss shows it.
-        initial_state: optional state to start from (a warm start). Non-finite samples
+        initial_state: Optional state to start from (a warm start). Non-finite samples
             start as the cell says.
-        mask: optional bool tensor `(batch, ...)`, false where the positions of the
+        mask: Optional Boolean tensor `(batch, ...)`, false where the positions of the
             state, its axes after the batch axis, are padding. They stay zero, and leave
             norms and mixing, so that padding does not change an answer. Keras passes
             the mask of a layer before, such as an `Embedding`, unless an
             `initial_state` is given.
-        training: bool.
+        training: Boolean.
 
     Output shape:
         That of the cell's state: a nest of `(batch, ...)` tensors.
 
     Raises:
-        ValueError: if the cell changes the structure, a shape or a dtype of the state,
+        ValueError: If the cell changes the structure, a shape or a dtype of the state,
             draws random numbers, updates variables or adds losses in its `call`.
 
     Example:
@@ -88,13 +96,16 @@ class DEQ(keras.layers.Layer):
 
     def __init__(
         self,
-        cell,
-        solver="anderson",
-        gradient="neumann",
-        regularizer="contraction",
-        seed=None,
-        **kwargs,
-    ):
+        cell: keras.layers.Layer,
+        solver: str | Config | solvers.FixedPointSolver = "anderson",
+        gradient: str | Config | gradients.EquilibriumGradient = "neumann",
+        regularizer: (
+            str | Config | regularizers.EquilibriumRegularizer | None
+        ) = "contraction",
+        seed: int | None = None,
+        max_iter_jitter: int = 0,
+        **kwargs: Any,
+    ) -> None:
         check_not_renamed(kwargs, jacobian_regularizer="regularizer")
         super().__init__(**kwargs)
         check_signature(cell)
@@ -102,11 +113,12 @@ class DEQ(keras.layers.Layer):
         self.solver = solver
         self.gradient = gradient
         self.regularizer = regularizer
-        self.seed = seed
-        self.seed_generator = keras.random.SeedGenerator(seed)
-        self._checked_modes = set()
+        self.max_iter_jitter = max_iter_jitter
+        self.seed = check_seed("seed", seed)
+        self.seed_generator = keras.random.SeedGenerator(self.seed)
+        self._checked_modes: set[bool] = set()
         self._injection_rows = InjectionRows(
-            lambda call, training: self.inject(*call, training=training)
+            lambda call, training: self.inject(**call, training=training)
         )
         self.supports_masking = True
         self._evaluations = RunningMean(f"{self.name}_evaluations")
@@ -117,39 +129,51 @@ class DEQ(keras.layers.Layer):
         self._jacobian = TrainingMean(f"{self.name}_jacobian")
 
     @property
-    def solver(self):
+    def solver(self) -> solvers.FixedPointSolver:
         return self._solver
 
     @solver.setter
-    def solver(self, solver):
+    def solver(self, solver: str | Config | solvers.FixedPointSolver) -> None:
         self._solver = solvers.get(solver)
 
     @property
-    def gradient(self):
+    def gradient(self) -> gradients.EquilibriumGradient:
         return self._gradient
 
     @gradient.setter
-    def gradient(self, gradient):
+    def gradient(self, gradient: str | Config | gradients.EquilibriumGradient) -> None:
         self._gradient = gradients.get(gradient)
 
     @property
-    def regularizer(self):
+    def regularizer(self) -> regularizers.EquilibriumRegularizer | None:
         return self._regularizer
 
     @regularizer.setter
-    def regularizer(self, regularizer):
+    def regularizer(
+        self, regularizer: str | Config | regularizers.EquilibriumRegularizer | None
+    ) -> None:
         self._regularizer = regularizers.get(regularizer)
 
     @property
-    def metrics(self):
+    def max_iter_jitter(self) -> int:
+        return self._max_iter_jitter
+
+    @max_iter_jitter.setter
+    def max_iter_jitter(self, max_iter_jitter: int) -> None:
+        self._max_iter_jitter = check_integer(
+            "max_iter_jitter", max_iter_jitter, 0, self.solver.max_iter - 1
+        )
+
+    @property
+    def metrics(self) -> list[keras.metrics.Metric]:
         metrics = [self._evaluations, self._residual, self._converged]
-        if self._is_implicit:
+        if self.gradient.has_adjoint:
             metrics += [self._adjoint_evaluations, self._adjoint_residual]
         if self.regularizer is not None:
             metrics.append(self._jacobian)
         return metrics + self.cell.metrics
 
-    def build(self, inputs_shape, initial_state_shape=None):
+    def build(self, inputs_shape: Nest, initial_state_shape: Nest = None) -> None:
         del initial_state_shape
         inputs = tree.map_shape_structure(
             lambda shape: tf.TensorSpec(shape, self.compute_dtype), inputs_shape
@@ -161,7 +185,13 @@ class DEQ(keras.layers.Layer):
                 _trace(self._apply_once, inputs)
             _trace(self._check_once, inputs)
 
-    def call(self, inputs, initial_state=None, mask=None, training=None):
+    def call(
+        self,
+        inputs: Nest,
+        initial_state: Nest | None = None,
+        mask: Nest | None = None,
+        training: bool | None = None,
+    ) -> Nest:
         inputs, is_usable = faults.set_aside(inputs)
         mask = single_mask(mask)
         injection = self.inject(inputs, mask, bool(training))
@@ -172,23 +202,23 @@ class DEQ(keras.layers.Layer):
             injection,
             self.solver,
             record_adjoint=self._record_adjoint if training else None,
-            seed=self._budget_seed() if training else None,
+            budget=self._drawn_budget() if training else None,
         )
-        solution = faults.reported(
-            equilibrium.solution, state, is_usable, solvers.DIVERGED
-        )
+        solution = faults.reported(equilibrium.solution, state, is_usable)
         self._record(solution, training)
         if training and self.regularizer is not None:
-            self._add_jacobian_loss(equilibrium.linearization)
+            self._add_regularization_loss(self.regularizer, equilibrium.linearization)
         return faults.output(equilibrium.value, state, is_usable, solution)
 
-    def inject(self, inputs, mask=None, training=False):
+    def inject(
+        self, inputs: Nest, mask: tf.Tensor | None = None, training: bool = False
+    ) -> Nest:
         """Returns the cell's injection: everything that is constant in a solve.
 
         Args:
-            inputs: what the layer is called with.
-            mask: see the call arguments. Given to cells whose `inject` takes it.
-            training: bool.
+            inputs: What the layer is called with.
+            mask: See the call arguments. Given to cells whose `inject` takes it.
+            training: Boolean.
         """
         if not hasattr(self.cell, "inject"):
             return inputs
@@ -198,23 +228,23 @@ class DEQ(keras.layers.Layer):
 
     def solve(
         self,
-        inputs,
-        initial_state=None,
-        max_iter=None,
-        tol=None,
-        training=False,
-        mask=None,
-    ):
+        inputs: Nest,
+        initial_state: Nest | None = None,
+        max_iter: int | tf.Tensor | None = None,
+        tol: float | tf.Tensor | None = None,
+        training: bool = False,
+        mask: Nest | None = None,
+    ) -> solvers.Solution:
         """Solves without a gradient and returns everything known about the solve.
 
         Args:
-            inputs: what the layer is called with.
-            initial_state: optional state to start from.
-            max_iter: optional budget of evaluations, an int or a tensor. Defaults to
+            inputs: What the layer is called with.
+            initial_state: Optional state to start from.
+            max_iter: Budget of evaluations, an integer or a tensor. Defaults to `None`,
                 the solver's.
-            tol: optional tolerance, a float or a tensor. Defaults to the solver's.
-            training: bool, passed to the cell's `inject`.
-            mask: see the call arguments.
+            tol: Tolerance, a float or a tensor. Defaults to `None`, the solver's.
+            training: Boolean, passed to the cell's `inject`.
+            mask: See the call arguments.
 
         Returns:
             A `deq_keras.solvers.Solution`.
@@ -226,11 +256,16 @@ class DEQ(keras.layers.Layer):
         injection = self.inject(inputs, mask, training)
         state = self._start(injection, initial_state, mask, training)
         solution = self.solve_injection(injection, state, max_iter, tol, mask)
-        return faults.reported(solution, state, is_usable, solvers.DIVERGED)
+        return faults.reported(solution, state, is_usable)
 
     def solve_injection(
-        self, injection, initial_state=None, max_iter=None, tol=None, mask=None
-    ):
+        self,
+        injection: Nest,
+        initial_state: Nest | None = None,
+        max_iter: int | tf.Tensor | None = None,
+        tol: float | tf.Tensor | None = None,
+        mask: tf.Tensor | None = None,
+    ) -> solvers.Solution:
         """`solve` for who has the injection already, and needs it again."""
         if initial_state is None:
             initial_state = self._start(injection, None, mask, False)
@@ -241,13 +276,15 @@ class DEQ(keras.layers.Layer):
             tol,
         )
 
-    def linearize(self, inputs, state, mask=None):
+    def linearize(
+        self, inputs: Nest, state: Nest, mask: Nest | None = None
+    ) -> Linearization:
         """Linearises the cell at `state`, for `deq_keras.diagnostics`.
 
         Args:
-            inputs: what the layer is called with.
-            state: nest like the layer's output, for example `solve(inputs).point`.
-            mask: see the call arguments.
+            inputs: What the layer is called with.
+            state: Nest like the layer's output, for example `solve(inputs).point`.
+            mask: See the call arguments.
 
         Returns:
             A `deq_keras.diagnostics.Linearization`.
@@ -256,7 +293,7 @@ class DEQ(keras.layers.Layer):
         injection = self.inject(self._cast(inputs), mask)
         return linearize(lambda state: self._apply(state, injection, mask), state)
 
-    def get_config(self):
+    def get_config(self) -> Config:
         return {
             **super().get_config(),
             "cell": keras.saving.serialize_keras_object(self.cell),
@@ -264,81 +301,87 @@ class DEQ(keras.layers.Layer):
             "gradient": gradients.serialize(self.gradient),
             "regularizer": regularizers.serialize(self.regularizer),
             "seed": self.seed,
+            "max_iter_jitter": self.max_iter_jitter,
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: Config) -> "DEQ":
         config = dict(config)
         cell = keras.saving.deserialize_keras_object(config.pop("cell"))
         return cls(cell, **config)
 
-    @property
-    def _is_implicit(self):
-        return isinstance(self.gradient, gradients.ImplicitGradient)
-
-    @property
-    def _is_exact(self):
-        is_truncated = isinstance(self.gradient, gradients.NeumannGradient)
-        return self._is_implicit and not is_truncated
-
-    def _apply_once(self, inputs):
+    def _apply_once(self, inputs: Nest) -> Nest:
         injection = self.inject(inputs)
         return self._apply(self._initial_state(injection), injection)
 
-    def _check_once(self, inputs):
+    def _check_once(self, inputs: Nest) -> None:
         injection = self.inject(inputs)
         self._check_cell(self._initial_state(injection), injection, training=False)
 
-    def _check_cell(self, state, injection, training):
+    def _check_cell(self, state: Nest, injection: Nest, training: bool) -> None:
         if training in self._checked_modes:
             return
         if check_application(self._apply, self.cell, state, injection):
             self._checked_modes.add(training)
 
-    def _start(self, injection, initial_state, mask, training):
+    def _start(
+        self,
+        injection: Nest,
+        initial_state: Nest | None,
+        mask: tf.Tensor | None,
+        training: bool,
+    ) -> Nest:
         """Returns the state to start from, once the cell has been checked with it."""
         state = self._initial_state(injection)
         self._check_cell(state, injection, training)
         if initial_state is not None:
             initial_state = self._cast(initial_state)
             StateStructure(state).check(initial_state, "`initial_state`")
-            state = where_rows(finite_rows(initial_state), initial_state, state)
+            state = faults.usable_start(initial_state, state)
         return masked(state, mask)
 
-    def _initial_state(self, injection):
+    def _initial_state(self, injection: Nest) -> Nest:
         if hasattr(self.cell, "initial_state"):
             return self.cell.initial_state(injection)
         return tree.map_structure(tf.zeros_like, injection)
 
-    def _function(self, inputs, mask, training):
+    def _function(
+        self, inputs: Nest, mask: tf.Tensor | None, training: bool
+    ) -> faults.SampleFunction:
         """The cell as the gradients take it, which keeps failing samples apart."""
-        call = (inputs,) if mask is None else (inputs, mask)
+        call = {"inputs": inputs} if mask is None else {"inputs": inputs, "mask": mask}
         return faults.SampleFunction(
             lambda state, injection: self._apply(state, injection, mask),
             self.cell.variables,
             self._injection_rows(call, training),
         )
 
-    def _apply(self, state, injection, mask=None):
+    def _apply(
+        self, state: Nest, injection: Nest, mask: tf.Tensor | None = None
+    ) -> Nest:
         if is_functional(self.cell):
             return masked(self.cell([state, injection]), mask)
         return masked(self.cell(state, injection), mask)
 
-    def _cast(self, tensors):
-        def cast(tensor):
+    def _cast(self, tensors: Nest) -> Nest:
+        def cast(tensor: Any) -> tf.Tensor:
             tensor = tf.convert_to_tensor(tensor)
             is_float = tensor.dtype.is_floating
             return tf.cast(tensor, self.compute_dtype) if is_float else tensor
 
         return tree.map_structure(cast, tensors)
 
-    def _budget_seed(self):
-        return self._next_seed() if self.solver.max_iter_jitter else None
+    def _drawn_budget(self) -> tf.Tensor | None:
+        if self.max_iter_jitter == 0:
+            return None
+        return self.solver.max_iter - tf.random.stateless_uniform(
+            (), self._next_seed(), 0, self.max_iter_jitter + 1, tf.int32
+        )
 
-    def _next_seed(self):
+    def _next_seed(self) -> tf.Tensor:
         return tf.cast(self.seed_generator.next(), tf.int32)
 
-    def _record(self, solution, training):
+    def _record(self, solution: solvers.Solution, training: bool | None) -> None:
         for metric in (
             self._adjoint_evaluations,
             self._adjoint_residual,
@@ -349,16 +392,21 @@ class DEQ(keras.layers.Layer):
             return
         self._evaluations.update_state(solution.num_evaluations)
         self._residual.update_state(
-            solution.residual, is_exact=training and self._is_exact
+            solution.residual,
+            needs_equilibrium=training and self.gradient.needs_equilibrium,
         )
         self._converged.update_state(tf.equal(solution.status, solvers.CONVERGED))
 
-    def _record_adjoint(self, solution):
+    def _record_adjoint(self, solution: solvers.Solution) -> None:
         self._adjoint_evaluations.update_state(solution.num_evaluations)
         self._adjoint_residual.update_state(solution.residual)
 
-    def _add_jacobian_loss(self, linearization):
-        loss = self.regularizer(linearization, self._next_seed())
+    def _add_regularization_loss(
+        self,
+        regularizer: regularizers.EquilibriumRegularizer,
+        linearization: Linearization,
+    ) -> None:
+        loss = regularizer(linearization, self._next_seed())
         # A replica may have no samples, whose mean is 0 / 0.
         num_samples = tf.shape(tree.flatten(linearization.value)[0])[0]
         loss = tf.where(num_samples > 0, loss, tf.zeros_like(loss))
@@ -367,5 +415,5 @@ class DEQ(keras.layers.Layer):
         self._jacobian.update_state(loss)
 
 
-def _trace(function, inputs):
+def _trace(function: Callable[[Nest], Any], inputs: Nest) -> None:
     tf.function(function, autograph=False).get_concrete_function(inputs)

@@ -1,7 +1,11 @@
 """Which parts of an injection belong to single samples."""
 
+from collections.abc import Callable
+
 import tensorflow as tf
 from keras import tree
+
+from deq_keras.structure import Nest
 
 
 class InjectionRows:
@@ -12,15 +16,15 @@ class InjectionRows:
     of the batch: what has rows follows it.
 
     Args:
-        inject: function of inputs and `training` that returns an injection.
+        inject: Function of inputs and `training` that returns an injection.
     """
 
-    def __init__(self, inject):
+    def __init__(self, inject: Callable[[Nest, bool], Nest]) -> None:
         self.inject = inject
-        self._known = {}
+        self._known: dict[str, Nest] = {}
 
-    def __call__(self, inputs, training):
-        """Returns a nest of bools like the injection of inputs `(batch, ...)`."""
+    def __call__(self, inputs: Nest, training: bool) -> Nest:
+        """Returns a nest of Booleans like the injection of inputs `(batch, ...)`."""
         specs = [
             tree.map_structure(
                 lambda leaf: tf.TensorSpec([batch, *leaf.shape[1:]], leaf.dtype), inputs
@@ -36,7 +40,9 @@ class InjectionRows:
         return self._known[kind]
 
 
-def _first_axes(inject, specs, training):
+def _first_axes(
+    inject: Callable[[Nest, bool], Nest], specs: Nest, training: bool
+) -> Nest:
     with tf.init_scope():  # Nothing of it belongs to the graph of the caller.
         traced = tf.function(
             lambda inputs: inject(inputs, training), autograph=False

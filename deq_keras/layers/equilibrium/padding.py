@@ -3,12 +3,14 @@
 import tensorflow as tf
 from keras import tree
 
+from deq_keras.structure import Nest
 
-def single_mask(mask):
+
+def single_mask(mask: Nest | None) -> tf.Tensor | None:
     """Returns the mask that Keras found at the inputs, or `None`.
 
     Raises:
-        ValueError: if several inputs have one.
+        ValueError: If several inputs have one.
     """
     masks = [leaf for leaf in tree.flatten(mask) if leaf is not None]
     if len(masks) > 1:
@@ -19,18 +21,18 @@ def single_mask(mask):
     return tf.cast(masks[0], tf.bool) if masks else None
 
 
-def masked(state, mask):
+def masked(state: Nest, mask: tf.Tensor | None) -> Nest:
     """Zeroes the positions of a state that are padding.
 
     Args:
-        state: nest of `(batch, ...)` tensors.
-        mask: bool tensor `(batch, ...)`, false at padding, or `None`. It holds for the
-            leaves that have more axes than it.
+        state: Nest of `(batch, ...)` tensors.
+        mask: Boolean tensor `(batch, ...)`, false at padding, or `None`. It holds for
+            the leaves that have more axes than it.
     """
     if mask is None:
         return state
 
-    def select(leaf):
+    def select(leaf: tf.Tensor) -> tf.Tensor:
         missing = leaf.shape.rank - mask.shape.rank
         if missing < 1:
             return leaf

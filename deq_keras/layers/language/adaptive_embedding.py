@@ -1,8 +1,11 @@
+"""Token embedding by frequency."""
+
 import math
 
 import keras
 from keras import ops
 
+from deq_keras.checks import check_count, check_counts
 from deq_keras.layers.kernel_initializer import fresh
 from deq_keras.layers.language.token_check import check_token_dtype, check_token_ids
 
@@ -28,18 +31,18 @@ class AdaptiveEmbedding(keras.layers.Layer):
     buckets are masked, so the layer compiles under XLA.
 
     Args:
-        vocabulary_size: Positive integer. Token ids are in `[0, vocabulary_size)`,
-            0 the most frequent token.
+        vocabulary_size: Positive integer. Number of tokens. Ids are in
+            `[0, vocabulary_size)`, 0 the most frequent token.
         embedding_dim: Positive integer. Size of the rows of the first bucket.
         output_dim: Positive integer. Size of the outputs. Defaults to `None`, that is
             `embedding_dim`.
-        cutoffs: Tuple of strictly increasing integers in `(0, vocabulary_size)`, the
-            first id of each bucket but the first. Defaults to `()`, one bucket.
-        div_val: Positive integer, by which the size of the rows is divided from one
+        cutoffs: Tuple of strictly increasing integers in `(0, vocabulary_size)`. First
+            id of each bucket but the first. Defaults to `()`, one bucket.
+        div_val: Positive integer. What the size of the rows is divided by from one
             bucket to the next, rounded down. Defaults to `1`.
         embeddings_initializer: Initializer of the tables. Defaults to `None`, a
-            normal distribution of standard deviation 0.01, as in the reference
-            implementation of deep equilibrium models.
+            normal distribution of standard deviation 0.01, as in the reference, the
+            authors' PyTorch code (locuslab/deq).
         projection_initializer: Initializer of the projections. Defaults to `None`,
             the same.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
@@ -94,12 +97,12 @@ class AdaptiveEmbedding(keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         output_dim = embedding_dim if output_dim is None else output_dim
-        self.vocabulary_size = _positive("vocabulary_size", vocabulary_size)
-        self.embedding_dim = _positive("embedding_dim", embedding_dim)
-        self.output_dim = _positive("output_dim", output_dim)
-        self.div_val = _positive("div_val", div_val)
-        self.cutoffs = self._validate_cutoffs(cutoffs)
-        self._validate_last_bucket()
+        self.vocabulary_size = check_count("vocabulary_size", vocabulary_size)
+        self.embedding_dim = check_count("embedding_dim", embedding_dim)
+        self.output_dim = check_count("output_dim", output_dim)
+        self.div_val = check_count("div_val", div_val)
+        self.cutoffs = check_counts("cutoffs", cutoffs, allow_empty=True)
+        self._check_buckets()
         self.embeddings_initializer = keras.initializers.get(
             embeddings_initializer or keras.initializers.RandomNormal(stddev=0.01)
         )
@@ -107,29 +110,22 @@ class AdaptiveEmbedding(keras.layers.Layer):
             projection_initializer or keras.initializers.RandomNormal(stddev=0.01)
         )
         self.bucket_bounds = list(
-            zip((0, *self.cutoffs), (*self.cutoffs, vocabulary_size), strict=True)
+            zip((0, *self.cutoffs), (*self.cutoffs, self.vocabulary_size), strict=True)
         )
 
-    def _validate_cutoffs(self, cutoffs):
-        is_valid = isinstance(cutoffs, (list, tuple)) and all(map(_is_int, cutoffs))
-        if is_valid:
-            bounds = (0, *cutoffs, self.vocabulary_size)
-            is_valid = all(a < b for a, b in zip(bounds, bounds[1:]))
-        if not is_valid:
+    def _check_buckets(self):
+        bounds = (*self.cutoffs, self.vocabulary_size)
+        if any(start >= end for start, end in zip(bounds, bounds[1:])):
             raise ValueError(
-                "Argument `cutoffs` must be a tuple of strictly increasing integers "
-                f"between 0 and vocabulary_size={self.vocabulary_size}, exclusive. "
-                f"Received: cutoffs={cutoffs}"
+                "`cutoffs` must be strictly increasing and less than vocabulary_size="
+                f"{self.vocabulary_size}. Received: cutoffs={self.cutoffs}."
             )
-        return tuple(cutoffs)
-
-    def _validate_last_bucket(self):
         if self.embedding_dim // self.div_val ** len(self.cutoffs) < 1:
             raise ValueError(
-                "Argument `div_val` leaves the last bucket without dimensions: "
+                "`div_val` leaves the last bucket without dimensions: "
                 "`embedding_dim` must be at least `div_val ** len(cutoffs)`. "
                 f"Received: div_val={self.div_val}, "
-                f"embedding_dim={self.embedding_dim}, cutoffs={self.cutoffs}"
+                f"embedding_dim={self.embedding_dim}, cutoffs={self.cutoffs}."
             )
 
     @property
@@ -215,15 +211,3 @@ class AdaptiveEmbedding(keras.layers.Layer):
             ),
         }
         return {**super().get_config(), **config}
-
-
-def _is_int(value):
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _positive(name, value):
-    if not _is_int(value) or value < 1:
-        raise ValueError(
-            f"Argument `{name}` must be a positive integer. Received: {name}={value}"
-        )
-    return value

@@ -1,7 +1,10 @@
+"""Log-probabilities and losses of the next token, by frequency."""
+
 import keras
 import tensorflow as tf
 from keras import ops
 
+from deq_keras.checks import check_boolean
 from deq_keras.layers.kernel_initializer import fresh
 from deq_keras.layers.language.adaptive_embedding import AdaptiveEmbedding
 from deq_keras.layers.language.token_check import check_token_ids
@@ -24,7 +27,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
     ```
 
     with `h_i = hidden @ projections[i]^T`, so cluster 1 has the last column of the
-    head, as in the reference implementation of deep equilibrium models. Tables and
+    head, as in the reference, the authors' PyTorch code (locuslab/deq). Tables and
     projections are the very variables of the embedding where they are tied: they have
     one gradient and one state in the optimizer.
 
@@ -42,10 +45,10 @@ class AdaptiveSoftmax(keras.layers.Layer):
         embedding: `AdaptiveEmbedding`, which says the sizes and what is tied.
         tie_weights: Boolean. Whether the tables are those of the embedding. Otherwise
             the layer has tables of its own, of the same shapes. Defaults to `True`.
-        tie_projections: Tuple of Booleans, one for each bucket: whether its projection
+        tie_projections: Tuple of Booleans, one for each bucket. Whether its projection
             is that of the embedding. Without effect where the embedding has none.
             Defaults to `None`: with `tie_weights` all but the first, as in the
-            reference implementation, otherwise none.
+            reference, otherwise none.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     The layer's own weights start as those of the embedding do, biases at zero.
@@ -88,30 +91,30 @@ class AdaptiveSoftmax(keras.layers.Layer):
         self.supports_masking = True
         if not isinstance(embedding, AdaptiveEmbedding):
             raise ValueError(
-                "Argument `embedding` must be an AdaptiveEmbedding layer. Received: "
-                f"embedding={embedding} (of type {type(embedding).__name__})"
+                "`embedding` must be an AdaptiveEmbedding layer. Received: "
+                f"embedding={embedding} (of type {type(embedding).__name__})."
             )
         self.num_clusters = len(embedding.cutoffs)
-        self.tie_weights = tie_weights
+        self.tie_weights = check_boolean("tie_weights", tie_weights)
         if tie_projections is None:
-            tie_projections = (False,) + (bool(tie_weights),) * self.num_clusters
-        self.tie_projections = self._validate_tie_projections(tie_projections)
-        if not tie_weights and not any(self.tie_projections):
+            tie_projections = (False,) + (self.tie_weights,) * self.num_clusters
+        self.tie_projections = self._checked_ties(tie_projections)
+        if not self.tie_weights and not any(self.tie_projections):
             # Only its sizes matter: its weights must not become weights of this layer.
             embedding = AdaptiveEmbedding.from_config(embedding.get_config())
         self.embedding = embedding
 
-    def _validate_tie_projections(self, tie_projections):
-        is_valid = isinstance(tie_projections, (list, tuple)) and all(
-            isinstance(tie, bool) for tie in tie_projections
-        )
-        if not is_valid or len(tie_projections) != self.num_clusters + 1:
+    def _checked_ties(self, ties):
+        num_buckets = self.num_clusters + 1
+        if not isinstance(ties, (list, tuple)) or len(ties) != num_buckets:
             raise ValueError(
-                "Argument `tie_projections` must be a tuple of Booleans, one for each "
-                f"of the {self.num_clusters + 1} buckets. Received: "
-                f"tie_projections={tie_projections}"
+                f"`tie_projections` must be a tuple of Booleans, one for each of the "
+                f"{num_buckets} buckets. Received: tie_projections={ties}."
             )
-        return tuple(tie_projections)
+        return tuple(
+            check_boolean(f"tie_projections[{bucket}]", tie)
+            for bucket, tie in enumerate(ties)
+        )
 
     def build(self, hidden_shape, targets_shape=None):
         del targets_shape
@@ -185,12 +188,12 @@ class AdaptiveSoftmax(keras.layers.Layer):
             return self.loss(hidden, targets)
         head = ops.log_softmax(self._logits(hidden, 0))
         size = self.embedding.bucket_bounds[0][1]
-        parts = [head[..., :size]]
+        log_probabilities = [head[..., :size]]
         for i in range(1, self.num_clusters + 1):
             column = size + self.num_clusters - i
             tail = ops.log_softmax(self._logits(hidden, i))
-            parts.append(head[..., column : column + 1] + tail)
-        return ops.concatenate(parts, axis=-1)
+            log_probabilities.append(head[..., column : column + 1] + tail)
+        return ops.concatenate(log_probabilities, axis=-1)
 
     def loss(self, hidden, targets):
         """Returns the negative log-likelihood of each target.
@@ -217,6 +220,8 @@ class AdaptiveSoftmax(keras.layers.Layer):
         for i in range(1, self.num_clusters + 1):
             start, end = self.embedding.bucket_bounds[i]
             is_in_cluster = ops.logical_and(tokens >= start, tokens < end)
+            # How many tokens there are depends on their values: no op of Keras gathers
+            # them, but a mask would have every tail score every token.
             where = tf.where(is_in_cluster)  # (tokens of the cluster, 1)
             tail = _cross_entropy(
                 tf.gather_nd(tokens, where) - start,

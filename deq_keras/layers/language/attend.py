@@ -1,5 +1,8 @@
 """Attention with relative positions, in little memory."""
 
+import functools
+from typing import NamedTuple
+
 import keras
 import tensorflow as tf
 from keras import ops
@@ -27,75 +30,102 @@ def attend(
     Returns:
         Tensor of the shape of the queries.
     """
-
-    def drop(weights):
-        return weights if dropout is None else weights * dropout
-
-    @tf.custom_gradient
-    def mix(content_queries, position_queries, keys, positions, values):
-        factors = (content_queries, position_queries, keys, positions)
-        scores = _scores(*factors) + mask  # (B, H, L, K)
-        dtype = keras.backend.result_type(scores.dtype, "float32")
-        weights = tf.cast(tf.nn.softmax(tf.cast(scores, dtype)), scores.dtype)
-        mixed = tf.matmul(drop(weights), values)  # (B, H, L, head_dim)
-
-        def softmax_gradient(on_weights, mean):
-            """Given their mean by the weights, too. Its transpose is itself."""
-            on_scores = tf.cast(weights, dtype) * (tf.cast(on_weights, dtype) - mean)
-            return tf.cast(on_scores, scores.dtype)
-
-        @tf.custom_gradient
-        def gradients(upstream, values, *factors):
-            on_weights = drop(tf.matmul(upstream, values, transpose_b=True))
-            # The mean of on_weights by the weights, without their product.
-            mean = _dot(upstream, mixed, dtype)
-            on_scores = softmax_gradient(on_weights, mean)
-            on_values = _transposed_product(drop(weights), upstream)
-
-            def second_gradients(at_values, *at_factors):
-                """Given those of on_values and of the gradients of the factors.
-
-                on_scores = w (a - m), with w the weights, a = on_weights and m the sum
-                of w a. What arrives there, x, goes on as w (x - sum(w x)) to a, and as
-                x (a - m) - sum(w x) a to w. Control dependencies put the arrays of this
-                size one after the other: few of them are held at once.
-                """
-                at_scores = _scores_along(factors, at_factors)
-                at_mean = _dot(weights, at_scores, dtype)
-                at_weights = drop(softmax_gradient(at_scores, at_mean))
-                on_values = _transposed_product(at_weights, upstream)
-                on_upstream = tf.matmul(at_weights, values)
-                on_upstream += tf.matmul(drop(weights), at_values)
-                with tf.control_dependencies([on_values, on_upstream]):
-                    on_weights = drop(tf.matmul(upstream, values, transpose_b=True))
-                    at_scores = tf.cast(at_scores, dtype)
-                    second = (at_scores - at_mean) * tf.cast(on_weights, dtype)
-                    second -= at_scores * mean
-                with tf.control_dependencies([second]):
-                    on_scores = softmax_gradient(on_weights, mean)
-                through_products = _score_gradients(on_scores, *at_factors)
-                with tf.control_dependencies(through_products):
-                    on_weights = drop(tf.matmul(upstream, at_values, transpose_b=True))
-                    second += tf.cast(on_weights, dtype)
-                on_scores = softmax_gradient(second, _dot(weights, second, dtype))
-                through_weights = _score_gradients(on_scores, *factors)
-                on_factors = [
-                    tf.add(*pair) for pair in zip(through_products, through_weights)
-                ]
-                # The last: who waits for the end of a gradient waits for this one.
-                with tf.control_dependencies(on_factors):
-                    on_upstream = tf.identity(on_upstream)
-                return on_upstream, on_values, *on_factors
-
-            return (on_values, *_score_gradients(on_scores, *factors)), second_gradients
-
-        def gradient(upstream):
-            on_values, *on_factors = gradients(upstream, values, *factors)
-            return *on_factors, on_values
-
-        return mixed, gradient
-
+    mix = tf.custom_gradient(lambda *arguments: _mix(mask, dropout, *arguments))
     return mix(content_queries, position_queries, keys, positions, values)
+
+
+def _mix(mask, dropout, content_queries, position_queries, keys, positions, values):
+    """Returns what `attend` does, and the function of its gradient."""
+    factors = (content_queries, position_queries, keys, positions)
+    scores = _scores(*factors) + mask  # (B, H, L, K)
+    wide = keras.backend.result_type(scores.dtype, "float32")
+    weights = tf.cast(tf.nn.softmax(tf.cast(scores, wide)), scores.dtype)
+    forward = _Forward(weights, dropout, wide)
+    mixed = tf.matmul(forward.drop(weights), values)  # (B, H, L, head_dim)
+    gradients = tf.custom_gradient(
+        lambda *arguments: _gradients(forward, mixed, *arguments)
+    )
+
+    def gradient(upstream):
+        on_values, *on_factors = gradients(upstream, values, *factors)
+        return *on_factors, on_values
+
+    return mixed, gradient
+
+
+def _gradients(forward, mixed, upstream, values, *factors):
+    """Returns the gradients of the values and of the factors of the scores, and the
+    function of the gradient of these."""
+    on_weights = forward.on_weights(upstream, values)
+    # The mean of on_weights by the weights, without their product.
+    mean = _dot(upstream, mixed, forward.wide)
+    on_scores = forward.softmax_gradient(on_weights, mean)
+    on_values = _transposed_product(forward.drop(forward.weights), upstream)
+    second_gradients = functools.partial(
+        _second_gradients, forward, mean, upstream, values, factors
+    )
+    return (on_values, *_score_gradients(on_scores, *factors)), second_gradients
+
+
+def _second_gradients(forward, mean, upstream, values, factors, at_values, *at_factors):
+    """Given the gradients of what `_gradients` returns, those of what it is given.
+
+    on_scores = w (a - m), with w the weights, a = on_weights and m the sum of w a. What
+    arrives there, x, goes on as w (x - sum(w x)) to a, and as x (a - m) - sum(w x) a to
+    w. Control dependencies put the arrays of this size one after the other: few of them
+    are held at once.
+    """
+    weights, wide = forward.weights, forward.wide
+    at_scores = _scores_along(factors, at_factors)
+    at_mean = _dot(weights, at_scores, wide)
+    at_weights = forward.drop(forward.softmax_gradient(at_scores, at_mean))
+    on_values = _transposed_product(at_weights, upstream)
+    on_upstream = tf.matmul(at_weights, values)
+    on_upstream += tf.matmul(forward.drop(weights), at_values)
+    with tf.control_dependencies([on_values, on_upstream]):
+        on_weights = forward.on_weights(upstream, values)
+        at_scores = tf.cast(at_scores, wide)
+        second = (at_scores - at_mean) * tf.cast(on_weights, wide)
+        second -= at_scores * mean
+    with tf.control_dependencies([second]):
+        on_scores = forward.softmax_gradient(on_weights, mean)
+    through_products = _score_gradients(on_scores, *at_factors)
+    with tf.control_dependencies(through_products):
+        second += tf.cast(forward.on_weights(upstream, at_values), wide)
+    on_scores = forward.softmax_gradient(second, _dot(weights, second, wide))
+    through_weights = _score_gradients(on_scores, *factors)
+    on_factors = [tf.add(*pair) for pair in zip(through_products, through_weights)]
+    # The last: who waits for the end of a gradient waits for this one.
+    with tf.control_dependencies(on_factors):
+        on_upstream = tf.identity(on_upstream)
+    return on_upstream, on_values, *on_factors
+
+
+class _Forward(NamedTuple):
+    """What the gradients keep of an evaluation: constants to both of them.
+
+    Attributes:
+        weights: Tensor `(batch, heads, length, num_keys)`.
+        dropout: Optional tensor that they are multiplied by.
+        wide: String. The dtype of sums, float32 or better.
+    """
+
+    weights: tf.Tensor
+    dropout: tf.Tensor | None
+    wide: str
+
+    def drop(self, weights):
+        return weights if self.dropout is None else weights * self.dropout
+
+    def on_weights(self, upstream, values):
+        """Returns the gradient of the weights."""
+        return self.drop(tf.matmul(upstream, values, transpose_b=True))
+
+    def softmax_gradient(self, on_weights, mean):
+        """Given their mean by the weights, too. Its transpose is itself."""
+        weights = tf.cast(self.weights, self.wide)
+        on_scores = weights * (tf.cast(on_weights, self.wide) - mean)
+        return tf.cast(on_scores, self.weights.dtype)
 
 
 def _scores(content_queries, position_queries, keys, positions):

@@ -1,6 +1,15 @@
+"""Self-attention with relative positions and a memory."""
+
 import keras
 from keras import ops
 
+from deq_keras.checks import (
+    check_boolean,
+    check_count,
+    check_optional_count,
+    check_rate,
+    check_seed,
+)
 from deq_keras.layers.kernel_initializer import fresh
 from deq_keras.layers.language.attend import attend
 from deq_keras.layers.normalization import WeightNormalizedDense
@@ -27,7 +36,8 @@ class RelativeAttention(keras.layers.Layer):
     itself and what lies before it.
 
     Args:
-        num_heads: Positive integer that divides the size of the states.
+        num_heads: Positive integer. Number of attention heads, which divides the size
+            of the states.
         local_size: Positive integer or `None`. Number of positions that a query
             sees, its own included. Defaults to `None`, all of them.
         dropout_rate: Float in `[0, 1)`. Rate at which attention weights are dropped,
@@ -83,27 +93,25 @@ class RelativeAttention(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        for name, value in (("num_heads", num_heads), ("local_size", local_size)):
-            is_missing = value is None and name == "local_size"
-            if not is_missing and (not isinstance(value, int) or value < 1):
-                raise ValueError(
-                    f"Argument `{name}` must be a positive integer. Received: "
-                    f"{name}={value}"
-                )
-        self.num_heads = num_heads
-        self.local_size = local_size
-        self.weight_normalization = weight_normalization
+        self.num_heads = check_count("num_heads", num_heads)
+        self.local_size = check_optional_count("local_size", local_size)
+        self.weight_normalization = check_boolean(
+            "weight_normalization", weight_normalization
+        )
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.seed = seed
+        self.seed = check_seed("seed", seed)
         self.dropout = VariationalDropout(
-            dropout_rate, seed=seed, name="dropout", dtype=self.dtype_policy
+            check_rate("dropout_rate", dropout_rate),
+            seed=self.seed,
+            name="dropout",
+            dtype=self.dtype_policy,
         )
         self.position_dropout = VariationalDropout(
-            position_dropout_rate,
+            check_rate("position_dropout_rate", position_dropout_rate),
             noise_shape=(1, None),
             # The same seed would draw the same numbers.
-            seed=None if seed is None else seed + 1,
+            seed=None if self.seed is None else self.seed + 1,
             name="position_dropout",
             dtype=self.dtype_policy,
         )
@@ -232,6 +240,7 @@ class RelativeAttention(keras.layers.Layer):
 
     def _positions(self, length, training):
         """Projects the sinusoids of the distances `length - 1` to 0."""
+        # In half precision, neighbouring large distances would be the same.
         dtype = keras.backend.result_type(self.compute_dtype, "float32")
         distances = ops.cast(ops.arange(length - 1, -1, -1), dtype)
         exponents = ops.arange(0, self.units, 2, dtype=dtype) / self.units

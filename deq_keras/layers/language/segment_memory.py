@@ -1,12 +1,14 @@
-import keras
-import tensorflow as tf
+"""The memory of an equilibrium that reads texts segment by segment."""
 
-from deq_keras.layers.language.segment_buffer import SegmentBuffer
-from deq_keras.layers.language.segment_layer import SegmentLayer
+import keras
+from keras import ops
+
+from deq_keras.layers.language.memory_buffer import MemoryBuffer
+from deq_keras.layers.language.memory_layer import MemoryLayer
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class SegmentMemory(SegmentLayer):
+class SegmentMemory(MemoryLayer):
     """Carries the memory of a DEQ-Transformer from segment to segment.
 
     Wraps a `DEQ` layer of a `TransformerCell`. Each call in training, or within
@@ -66,22 +68,22 @@ class SegmentMemory(SegmentLayer):
         super().__init__(length, **kwargs)
         if not hasattr(getattr(deq, "cell", None), "injection_projection"):
             raise ValueError(
-                "Argument `deq` must be a DEQ layer of a TransformerCell. Received: "
-                f"deq={deq!r}"
+                "`deq` must be a DEQ layer of a TransformerCell. Received: "
+                f"deq={deq!r}."
             )
         self.deq = deq
 
     @property
     def memory_length(self):
         """Number of positions that are remembered at the moment."""
-        return int(tf.shape(self.memory["states"])[1]) if self.built else 0
+        return int(ops.shape(self.memory["states"])[1]) if self.built else 0
 
     def build(self, inputs_shape):
         if not self.deq.built:
             self.deq.build(inputs_shape)
         units = self.deq.cell.units
         self._memory = {
-            name: SegmentBuffer(size, self.compute_dtype, f"memory_{name}")
+            name: MemoryBuffer(size, self.compute_dtype, f"memory_{name}")
             for name, size in (("states", units), ("injections", 3 * units))
         }
 
@@ -101,12 +103,14 @@ class SegmentMemory(SegmentLayer):
         if not self._remembers(training):
             return self.deq(inputs, mask=mask, training=training)
         memory = {
-            name: buffer.read(tf.shape(inputs)[0])
+            name: buffer.read(ops.shape(inputs)[0])
             for name, buffer in self._memory.items()
         }
         states = self.deq(
             {"inputs": inputs, "memory": memory}, mask=mask, training=training
         )
+        # Keys and values of the memory are computed anew from both, with the weights of
+        # the time at which it is read.
         injections = self.deq.cell.injection_projection(inputs)
         for name, new in (("states", states), ("injections", injections)):
             self._memory[name].write(memory[name], new, self.length)

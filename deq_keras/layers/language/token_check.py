@@ -1,3 +1,5 @@
+"""Checks of token ids."""
+
 import keras
 import tensorflow as tf
 from keras import ops

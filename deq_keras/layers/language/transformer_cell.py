@@ -1,6 +1,15 @@
+"""The cell of the DEQ-Transformer."""
+
 import keras
 from keras import ops
 
+from deq_keras.checks import (
+    check_boolean,
+    check_count,
+    check_optional_count,
+    check_rate,
+    check_seed,
+)
 from deq_keras.layers.equilibrium import EquilibriumCell
 from deq_keras.layers.kernel_initializer import FAN_IN_UNIFORM, fresh
 from deq_keras.layers.language.relative_attention import RelativeAttention
@@ -21,16 +30,18 @@ class TransformerCell(EquilibriumCell):
 
     With `normalize_first=False` (post-LN) the result is normalized again. With
     `normalize_first=True` (pre-LN) it is not, and the attention sees `norm(z)` instead
-    of z. There too the second branch starts from the normalized h, as in the
-    reference: from a itself, f would contain z unchanged, and hardly contract. The
-    norms have no weights. The dropout masks m are fixed during a solve.
+    of z. There too the second branch starts from the normalized h, as in the reference,
+    the authors' PyTorch code (locuslab/deq): from a itself, f would contain z
+    unchanged, and hardly contract. The norms have no weights. The dropout masks m are
+    fixed during a solve.
 
     Args:
         units: Positive even integer, a multiple of `num_heads`. Size of the states.
-        num_heads: Positive integer. Attention heads.
-        intermediate_dim: Positive integer. Units of the hidden layer of the second
-            branch.
-        normalize_first: Boolean. Pre-LN or post-LN. Defaults to `False`.
+        num_heads: Positive integer. Number of attention heads.
+        intermediate_dim: Positive integer. Number of units of the hidden layer of the
+            second branch.
+        normalize_first: Boolean. Whether the norm comes before the attention (pre-LN)
+            or after both branches (post-LN). Defaults to `False`.
         local_size: Positive integer or `None`. Number of positions that a position
             sees, its own included. Defaults to `None`, all of them.
         dropout_rate: Float in `[0, 1)`. Rate at which channels are dropped after both
@@ -89,32 +100,30 @@ class TransformerCell(EquilibriumCell):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        for name, value in (("units", units), ("intermediate_dim", intermediate_dim)):
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(
-                    f"Argument `{name}` must be a positive integer. Received: "
-                    f"{name}={value}"
-                )
-        self.units = units
-        self.num_heads = num_heads
-        self.intermediate_dim = intermediate_dim
-        self.normalize_first = normalize_first
-        self.local_size = local_size
-        self.dropout_rate = dropout_rate
-        self.attention_dropout_rate = attention_dropout_rate
-        self.weight_normalization = weight_normalization
+        self.units = check_count("units", units)
+        self.num_heads = check_count("num_heads", num_heads)
+        self.intermediate_dim = check_count("intermediate_dim", intermediate_dim)
+        self.normalize_first = check_boolean("normalize_first", normalize_first)
+        self.local_size = check_optional_count("local_size", local_size)
+        self.dropout_rate = check_rate("dropout_rate", dropout_rate)
+        self.attention_dropout_rate = check_rate(
+            "attention_dropout_rate", attention_dropout_rate
+        )
+        self.weight_normalization = check_boolean(
+            "weight_normalization", weight_normalization
+        )
         self.kernel_initializer = keras.initializers.get(
             kernel_initializer or FAN_IN_UNIFORM
         )
         self.injection_initializer = keras.initializers.get(
             injection_initializer or keras.initializers.RandomNormal(stddev=0.01)
         )
-        self.seed = seed
+        self.seed = check_seed("seed", seed)
         self._create_layers()
 
     def _create_layers(self):
         self.injection_projection = keras.layers.Dense(
-            3 * self.units,
+            3 * self.units,  # Into queries, keys and values.
             kernel_initializer=fresh(self.injection_initializer),
             name="injection_projection",
             dtype=self.dtype_policy,
@@ -205,12 +214,13 @@ class TransformerCell(EquilibriumCell):
         Returns:
             Nest of tensors.
         """
-        parts = inputs if isinstance(inputs, dict) else {"inputs": inputs}
-        inputs, memory = parts["inputs"], parts.get("memory")
+        given = inputs if isinstance(inputs, dict) else {"inputs": inputs}
+        inputs, memory = given["inputs"], given.get("memory")
         if not self.built:
             self.build(tuple(inputs.shape))
-        constants = parts.get("constants") or self._branch_kernels()
+        constants = given.get("constants") or self._branch_kernels()
         if memory is not None and self.normalize_first and "states" in memory:
+            # Keys and values are those of normalized states already.
             memory = {**memory, "states": self.norm(memory["states"])}
         attention = self.attention.prepare(
             self.injection_projection(inputs),

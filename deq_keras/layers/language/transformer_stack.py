@@ -1,13 +1,15 @@
+"""Explicit Transformer layers, the baseline of an equilibrium."""
+
 import keras
-import tensorflow as tf
 from keras import ops
 
-from deq_keras.layers.language.segment_buffer import SegmentBuffer
-from deq_keras.layers.language.segment_layer import SegmentLayer
+from deq_keras.checks import check_boolean, check_count
+from deq_keras.layers.language.memory_buffer import MemoryBuffer
+from deq_keras.layers.language.memory_layer import MemoryLayer
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class TransformerStack(SegmentLayer):
+class TransformerStack(MemoryLayer):
     """Explicit layers in place of a DEQ-Transformer's equilibrium.
 
     The baseline of an equilibrium: `num_layers` applications of a `TransformerCell` to
@@ -23,7 +25,7 @@ class TransformerStack(SegmentLayer):
 
     Args:
         cells: List of one `TransformerCell`, or of `num_layers` of them.
-        num_layers: Positive integer.
+        num_layers: Positive integer. Number of applications.
         length: Integer >= 0. Positions to remember. Defaults to `0`.
         recompute: Boolean. Whether the backward pass computes the activations inside
             a layer again instead of keeping them (`keras.remat`). Defaults to `False`.
@@ -58,27 +60,22 @@ class TransformerStack(SegmentLayer):
 
     def __init__(self, cells, num_layers, length=0, recompute=False, **kwargs):
         super().__init__(length, **kwargs)
-        if not isinstance(num_layers, int) or num_layers < 1:
-            raise ValueError(
-                "Argument `num_layers` must be a positive integer. Received: "
-                f"num_layers={num_layers}"
-            )
+        self.num_layers = check_count("num_layers", num_layers)
+        self.recompute = check_boolean("recompute", recompute)
         if len(cells) not in (1, num_layers):
             raise ValueError(
-                f"Argument `cells` must be a list of 1 or num_layers={num_layers} "
-                f"cells. Received: {len(cells)} cells"
+                f"`cells` must be a list of 1 or num_layers={num_layers} cells. "
+                f"Received: {len(cells)} cells."
             )
         self.cells = list(cells)
-        self.num_layers = num_layers
-        self.recompute = recompute
 
     def build(self, inputs_shape):
         for cell in self.cells:
             cell.build(inputs_shape)
-        self._states = SegmentBuffer(
+        self._states = MemoryBuffer(
             self.num_layers * self.cells[0].units, self.compute_dtype, "memory_states"
         )
-        self._inputs = SegmentBuffer(
+        self._inputs = MemoryBuffer(
             inputs_shape[-1], self.compute_dtype, "memory_inputs"
         )
 
@@ -91,11 +88,13 @@ class TransformerStack(SegmentLayer):
     def call(self, inputs, mask=None, training=None):
         if not self._remembers(training):
             return self._apply_layers(inputs, None, mask, training)[-1]
-        batch = tf.shape(inputs)[0]
+        batch = ops.shape(inputs)[0]
         memory = self._states.read(batch), self._inputs.read(batch)
         states = self._apply_layers(inputs, memory, mask, training)
         # The memory of a layer is what came in.
-        self._states.write(memory[0], tf.concat(states[:-1], axis=-1), self.length)
+        self._states.write(
+            memory[0], ops.concatenate(states[:-1], axis=-1), self.length
+        )
         self._inputs.write(memory[1], inputs, self.length)
         return states[-1]
 
@@ -108,11 +107,11 @@ class TransformerStack(SegmentLayer):
         for layer in range(self.num_layers):
             index = layer % len(self.cells)
             cell = self.cells[index]
-            parts = {"inputs": inputs, "constants": constants[index]}
+            cell_inputs = {"inputs": inputs, "constants": constants[index]}
             if memory is not None:
-                parts["memory"] = _memory_of_layer(cell, layer, *memory)
+                cell_inputs["memory"] = _memory_of_layer(cell, layer, *memory)
             # Draws the dropout masks, so it is not computed again.
-            injection = cell.inject(parts, training=bool(training), mask=mask)
+            injection = cell.inject(cell_inputs, training=bool(training), mask=mask)
             apply = keras.remat(cell.__call__) if self.recompute else cell
             states.append(apply(states[-1], injection))
         return states

@@ -1,8 +1,12 @@
+"""Group normalization with a gradient in closed form."""
+
 import math
 
 import keras
 import numpy as np
 from keras import ops
+
+from deq_keras.checks import check_boolean, check_integer, check_positive
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -29,11 +33,11 @@ class GroupNormalization(keras.layers.Layer):
     compute dtype.
 
     Args:
-        groups: Positive integer that divides the number of channels, or `-1` for
-            one group a channel. Defaults to `32`, as in Keras.
+        groups: Positive integer. Number of groups, which divides the number of
+            channels; or `-1` for one group a channel. Defaults to `32`, as in Keras.
         axis: Integer. The channel axis. Defaults to `-1`.
-        epsilon: Float > 0, added to the variance. Defaults to `1e-5`, as in the
-            reference implementation of deep equilibrium models (Keras: `1e-3`).
+        epsilon: Float > 0. What is added to the variance. Defaults to `1e-5`, as in
+            the reference, the authors' PyTorch code (locuslab/deq); in Keras `1e-3`.
         center: Boolean. Whether to add `beta`. Defaults to `True`.
         scale: Boolean. Whether to multiply with `gamma`. Defaults to `True`.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
@@ -71,29 +75,25 @@ class GroupNormalization(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if not isinstance(groups, int) or (groups <= 0 and groups != -1):
+        self.groups = check_integer("groups", groups, minimum=-1)
+        if self.groups == 0:
             raise ValueError(
-                "Argument `groups` must be a positive integer, or -1 for one group a "
-                f"channel. Received: groups={groups}"
+                "`groups` must be a positive integer, or -1 for one group a channel. "
+                "Received: groups=0."
             )
-        if not isinstance(axis, int) or axis == 0:
+        self.axis = check_integer("axis", axis)
+        if self.axis == 0:
             raise ValueError(
-                "Argument `axis` must be the integer position of the channels, which "
-                f"is not the batch axis. Received: axis={axis}"
+                "`axis` must be the position of the channels, not the batch axis. "
+                "Received: axis=0."
             )
-        if not epsilon > 0:
-            raise ValueError(
-                f"Argument `epsilon` must be positive. Received: epsilon={epsilon}"
-            )
-        self.groups = groups
-        self.axis = axis
-        self.epsilon = epsilon
-        self.center = center
-        self.scale = scale
+        self.epsilon = check_positive("epsilon", epsilon)
+        self.center = check_boolean("center", center)
+        self.scale = check_boolean("scale", scale)
         self.supports_masking = True
 
     def build(self, input_shape):
-        channels = self._validate_channels(input_shape)
+        channels = self._checked_channels(input_shape)
         self.input_spec = keras.InputSpec(
             ndim=len(input_shape), axes={self.axis: channels}
         )
@@ -103,20 +103,20 @@ class GroupNormalization(keras.layers.Layer):
         if self.center:
             self.beta = self._add_channel_weight("beta", channels, "zeros")
 
-    def _validate_channels(self, input_shape):
+    def _checked_channels(self, input_shape):
         rank = len(input_shape)
         if not -rank < self.axis < rank:
             raise ValueError(
-                f"Argument `axis` of layer '{self.name}' must name an axis of the "
-                f"inputs other than the batch. Received: axis={self.axis}, inputs of "
-                f"shape {input_shape}"
+                f"`axis` of layer '{self.name}' must name an axis of the inputs other "
+                f"than the batch. Received: axis={self.axis}, inputs of shape "
+                f"{input_shape}."
             )
         channels = input_shape[self.axis]
         if channels is None or (self.groups > 0 and channels % self.groups != 0):
             raise ValueError(
                 f"Layer '{self.name}' needs a static number of channels that its "
                 f"groups divide. Received: groups={self.groups}, {channels} channels "
-                f"on axis {self.axis} of inputs of shape {input_shape}"
+                f"on axis {self.axis} of inputs of shape {input_shape}."
             )
         return channels
 
@@ -130,28 +130,24 @@ class GroupNormalization(keras.layers.Layer):
         dtype = keras.backend.result_type(self.compute_dtype, "float32")
         gamma = ops.ones((channels,), dtype) if self.gamma is None else self.gamma
         beta = ops.zeros((channels,), dtype) if self.beta is None else self.beta
-        return self._normalize(inputs, ops.cast(gamma, dtype), ops.cast(beta, dtype))
+        # Gamma and beta are arguments rather than captured, so that the function needs
+        # no account of variables; what it captures is differentiated by the tape.
+        normalize = ops.custom_gradient(self._normalize)
+        return normalize(inputs, ops.cast(gamma, dtype), ops.cast(beta, dtype))
 
     def _normalize(self, inputs, gamma, beta):
-        # Arguments of the function rather than captured, so that it needs no
-        # account of variables; what it captures is differentiated by the tape.
-        @ops.custom_gradient
-        def normalize(inputs, gamma, beta):
-            gamma_map = self._to_map(gamma, inputs)
-            wide = ops.cast(inputs, gamma.dtype)
-            centered = wide - self._group_mean(self._position_sum(wide), inputs)
-            variance = self._group_mean(
-                self._position_sum(ops.square(centered)), inputs
-            )
-            inverse = ops.rsqrt(variance + self.epsilon)
-            outputs = centered * (inverse * gamma_map) + self._to_map(beta, inputs)
+        """Returns the outputs, and the function of their gradient."""
+        gamma_map = self._to_map(gamma, inputs)
+        wide = ops.cast(inputs, gamma.dtype)
+        centered = wide - self._group_mean(self._position_sum(wide), inputs)
+        variance = self._group_mean(self._position_sum(ops.square(centered)), inputs)
+        inverse = ops.rsqrt(variance + self.epsilon)
+        outputs = centered * (inverse * gamma_map) + self._to_map(beta, inputs)
 
-            def gradient(upstream):
-                return self._gradient(upstream, centered, inverse, gamma_map)
+        def gradient(upstream):
+            return self._gradient(upstream, centered, inverse, gamma_map)
 
-            return ops.cast(outputs, inputs.dtype), gradient
-
-        return normalize(inputs, gamma, beta)
+        return ops.cast(outputs, inputs.dtype), gradient
 
     def _gradient(self, upstream, centered, inverse, gamma_map):
         wide = ops.cast(upstream, centered.dtype)

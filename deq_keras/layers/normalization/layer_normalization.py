@@ -1,5 +1,9 @@
+"""Layer normalization with a right second derivative."""
+
 import keras
 from keras import ops
+
+from deq_keras.checks import check_boolean, check_positive
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -19,8 +23,8 @@ class LayerNormalization(keras.layers.Layer):
     taken in float32 (float64 for float64 inputs) whatever the compute dtype.
 
     Args:
-        epsilon: Float > 0, added to the variance. Defaults to `1e-5`, as in the
-            reference implementation of deep equilibrium models (Keras: `1e-3`).
+        epsilon: Float > 0. What is added to the variance. Defaults to `1e-5`, as in
+            the reference, the authors' PyTorch code (locuslab/deq); in Keras `1e-3`.
         center: Boolean. Whether to add `beta`. Defaults to `True`.
         scale: Boolean. Whether to multiply with `gamma`. Defaults to `True`.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
@@ -50,13 +54,9 @@ class LayerNormalization(keras.layers.Layer):
 
     def __init__(self, epsilon=1e-5, center=True, scale=True, **kwargs):
         super().__init__(**kwargs)
-        if not epsilon > 0:
-            raise ValueError(
-                f"Argument `epsilon` must be positive. Received: epsilon={epsilon}"
-            )
-        self.epsilon = epsilon
-        self.center = center
-        self.scale = scale
+        self.epsilon = check_positive("epsilon", epsilon)
+        self.center = check_boolean("center", center)
+        self.scale = check_boolean("scale", scale)
         self.supports_masking = True
 
     def build(self, input_shape):
@@ -64,7 +64,7 @@ class LayerNormalization(keras.layers.Layer):
         if features is None:
             raise ValueError(
                 f"Layer '{self.name}' needs a static number of features on the last "
-                f"axis. Received: inputs of shape {tuple(input_shape)}"
+                f"axis. Received: inputs of shape {tuple(input_shape)}."
             )
         self.gamma = self.beta = None
         if self.scale:

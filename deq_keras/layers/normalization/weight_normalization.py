@@ -1,3 +1,5 @@
+"""Weight normalization, for any layer of Keras with a kernel."""
+
 import keras
 from keras import ops
 
@@ -94,7 +96,7 @@ class WeightNormalization:
             raise ValueError(
                 f"Layer '{self.name}' expected a `kernel` of shape "
                 f"{tuple(self._kernel.shape)}, as `normalized_kernel()` returns it. "
-                f"Received: kernel of shape {tuple(kernel.shape)}"
+                f"Received: kernel of shape {tuple(kernel.shape)}."
             )
         return kernel
 

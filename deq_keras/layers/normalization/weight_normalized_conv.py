@@ -1,10 +1,23 @@
+"""Weight-normalized convolutions."""
+
 import keras
 from keras import ops
 
+from deq_keras.checks import check_count, check_counts
 from deq_keras.layers.normalization.weight_normalization import WeightNormalization
 
 
 class _WeightNormalizedConv(WeightNormalization):
+    def __init__(self, filters, kernel_size, *args, **kwargs):
+        is_one_side = not isinstance(kernel_size, (list, tuple))
+        check = check_count if is_one_side else check_counts
+        super().__init__(
+            check_count("filters", filters),
+            check("kernel_size", kernel_size),
+            *args,
+            **kwargs,
+        )
+
     def call(self, inputs, kernel=None):
         outputs = self.convolution_op(inputs, self._kernel_or_own(kernel))
         if self.use_bias:
@@ -32,7 +45,7 @@ class WeightNormalizedConv1D(_WeightNormalizedConv, keras.layers.Conv1D):
 
     Args:
         filters: Positive integer. Number of output channels.
-        kernel_size: Integer or tuple of one. Number of taps.
+        kernel_size: Positive integer, or a tuple of one. Number of taps.
         **kwargs: The other arguments of `keras.layers.Conv1D`, which act as they
             do there. `kernel_regularizer` and `kernel_constraint` act on `v`.
 
@@ -91,7 +104,8 @@ class WeightNormalizedConv2D(_WeightNormalizedConv, keras.layers.Conv2D):
 
     Args:
         filters: Positive integer. Number of output channels.
-        kernel_size: Integer or tuple of two. Height and width of the window.
+        kernel_size: Positive integer, or a tuple of two. Height and width of the
+            window.
         **kwargs: The other arguments of `keras.layers.Conv2D`, which act as they
             do there. `kernel_regularizer` and `kernel_constraint` act on `v`.
 

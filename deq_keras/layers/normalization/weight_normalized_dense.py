@@ -1,6 +1,9 @@
+"""A weight-normalized dense layer."""
+
 import keras
 from keras import ops
 
+from deq_keras.checks import check_count
 from deq_keras.layers.normalization.weight_normalization import WeightNormalization
 
 
@@ -44,6 +47,9 @@ class WeightNormalizedDense(WeightNormalization, keras.layers.Dense):
     Reference:
         [Salimans and Kingma, 2016](https://arxiv.org/abs/1602.07868).
     """
+
+    def __init__(self, units, *args, **kwargs):
+        super().__init__(check_count("units", units), *args, **kwargs)
 
     def call(self, inputs, kernel=None):
         outputs = ops.matmul(inputs, self._kernel_or_own(kernel))

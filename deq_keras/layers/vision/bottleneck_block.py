@@ -1,6 +1,9 @@
+"""Residual blocks of heads."""
+
 import keras
 from keras import ops
 
+from deq_keras.checks import check_count, check_rate
 from deq_keras.layers.vision.convolution_unit import ConvolutionUnit
 
 EXPANSION = 4
@@ -19,8 +22,8 @@ class BottleneckBlock(keras.layers.Layer):
     the identity if the channels are the same.
 
     Args:
-        filters: Positive integer. Channels between the units; there are four times as
-            many at the end.
+        filters: Positive integer. Number of channels between the units; there are four
+            times as many at the end.
         momentum: Float in `[0, 1)`. See `ConvolutionUnit`. Defaults to `0.9`.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
@@ -46,12 +49,13 @@ class BottleneckBlock(keras.layers.Layer):
 
     def __init__(self, filters, momentum=0.9, **kwargs):
         super().__init__(**kwargs)
-        self.filters = filters
-        self.momentum = momentum
+        self.filters = check_count("filters", filters)
+        self.momentum = check_rate("momentum", momentum)
+        outputs = EXPANSION * self.filters
         self.units = [
-            self._unit(filters, 1, affine=False, name="unit_0"),
-            self._unit(filters, 3, affine=False, name="unit_1"),
-            self._unit(EXPANSION * filters, 1, affine=False, relu=False, name="unit_2"),
+            self._unit(self.filters, 1, affine=False, name="unit_0"),
+            self._unit(self.filters, 3, affine=False, name="unit_1"),
+            self._unit(outputs, 1, affine=False, relu=False, name="unit_2"),
         ]
         self.shortcut = None
 

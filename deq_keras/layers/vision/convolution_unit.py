@@ -1,7 +1,11 @@
+"""Convolution, batch normalization and ReLU."""
+
 import keras
 
+from deq_keras.checks import check_boolean, check_count, check_rate
 from deq_keras.layers.kernel_initializer import SMALL_NORMAL
 from deq_keras.layers.vision.symmetric_conv import SymmetricConv2D
+from deq_keras.layers.vision.window import check_side
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -9,13 +13,13 @@ class ConvolutionUnit(keras.layers.Layer):
     """Convolution, batch normalization and ReLU, for stems and heads.
 
     Batch normalization couples the samples of a batch and updates its statistics, so
-    this is no part for a cell. Its epsilon and momentum are PyTorch's, and the
+    this does not belong into a cell. Its epsilon and momentum are PyTorch's, and the
     convolution pads as there.
 
     Args:
         filters: Positive integer. Number of output channels.
-        kernel_size: Odd integer. Side of the window.
-        strides: Positive integer. Defaults to `1`.
+        kernel_size: Positive odd integer. Side of the window.
+        strides: Positive integer. Step of the window. Defaults to `1`.
         use_bias: Boolean. Whether the convolution has a bias. Defaults to `False`.
         affine: Boolean. Whether the normalization has scale and offset. Defaults to
             `True`.
@@ -53,28 +57,28 @@ class ConvolutionUnit(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.filters = filters
-        self.kernel_size = kernel_size
-        self.strides = strides
-        self.use_bias = use_bias
-        self.affine = affine
-        self.relu = relu
-        self.momentum = momentum
+        self.filters = check_count("filters", filters)
+        self.kernel_size = check_side("kernel_size", kernel_size)
+        self.strides = check_count("strides", strides)
+        self.use_bias = check_boolean("use_bias", use_bias)
+        self.affine = check_boolean("affine", affine)
+        self.relu = check_boolean("relu", relu)
+        self.momentum = check_rate("momentum", momentum)
         self.convolution = SymmetricConv2D(
-            filters,
-            kernel_size,
-            strides=strides,
-            use_bias=use_bias,
+            self.filters,
+            self.kernel_size,
+            strides=self.strides,
+            use_bias=self.use_bias,
             kernel_initializer=SMALL_NORMAL,
             bias_initializer=SMALL_NORMAL,
             name="convolution",
             dtype=self.dtype_policy,
         )
         self.normalization = keras.layers.BatchNormalization(
-            momentum=momentum,
-            epsilon=1e-5,
-            center=affine,
-            scale=affine,
+            momentum=self.momentum,
+            epsilon=1e-5,  # PyTorch's; Keras' is 1e-3.
+            center=self.affine,
+            scale=self.affine,
             name="normalization",
             dtype=self.dtype_policy,
         )

@@ -1,11 +1,23 @@
+"""The cell of multiscale deep equilibrium models."""
+
+import itertools
 import random
 
 import keras
 from keras import ops
 
+from deq_keras.checks import (
+    check_boolean,
+    check_count,
+    check_counts,
+    check_positive,
+    check_rate,
+    check_seed,
+)
 from deq_keras.layers.equilibrium import EquilibriumCell
-from deq_keras.layers.vision.multiscale_fusion import MultiscaleFusion
+from deq_keras.layers.vision.multiscale_fusion import MultiscaleFusion, check_groups
 from deq_keras.layers.vision.residual_block_cell import ResidualBlockCell
+from deq_keras.layers.vision.window import check_sides
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -24,17 +36,18 @@ class MultiscaleCell(EquilibriumCell):
     (Bai, Koltun and Kolter, 2020, section 3.2.)
 
     Args:
-        filters: Tuple of positive integers, multiples of `groups`. Channels of each
-            scale, from the finest on.
-        expansion: Number > 0. Hidden channels of a block, in channels of its scale.
-            Defaults to `5`, as in the reference.
-        groups: Positive even integer. Groups of the norms; the last ones have half as
-            many. Defaults to `4`, as in the reference; its published configurations
-            take 8.
-        kernel_size: Odd integer, or a list with one entry for each scale, an integer
-            or a pair. Sides of the windows of the blocks. Defaults to `3`.
-        num_blocks: Positive integer, or a list with one for each scale. Blocks one
-            after the other at a scale, the first of which has the injection.
+        filters: Tuple of positive integers, multiples of `groups`. Number of channels
+            of each scale, from the finest on.
+        expansion: Float > 0. Number of hidden channels of a block, in channels of its
+            scale. Defaults to `5`, as in the reference, the authors' PyTorch code
+            (locuslab/mdeq).
+        groups: Positive even integer. Number of groups of the norms; the last ones have
+            half as many. Defaults to `4`, as in the reference; its published
+            configurations take 8.
+        kernel_size: Positive odd integer, or a list with one entry for each scale, an
+            integer or a pair. Sides of the windows of the blocks. Defaults to `3`.
+        num_blocks: Positive integer, or a list with one for each scale. Number of
+            blocks one after the other at a scale, the first of which has the injection.
             Defaults to `1`.
         dropout_rate: Float in `[0, 1)`. Rate at which the blocks drop channels, for all
             positions and all evaluations of a solve. Defaults to `0.0`.
@@ -42,14 +55,15 @@ class MultiscaleCell(EquilibriumCell):
             last of the fusion are weight normalized. Defaults to `True`.
         block_affine: Boolean. Whether the norms of the blocks have scale and offset.
             Defaults to `True`.
-        fuse_affine: Boolean. Whether those of the paths between scales have. Defaults
-            to `True`.
-        post_affine: Boolean. Whether the last ones have. Defaults to `True`.
+        fuse_affine: Boolean. Whether the norms of the paths between scales have.
+            Defaults to `True`.
+        post_affine: Boolean. Whether the last norms have. Defaults to `True`.
         seed: Integer. Seed of the blocks. Defaults to `None`, a random one.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
-        state: List of tensors `(batch, height / 2**i, width / 2**i, filters[i])`.
+        state: List of a tensor for each scale,
+            `(batch, height / 2**i, width / 2**i, filters[i])`.
         injection: What `inject` returned for this solve.
 
     Input shape:
@@ -90,37 +104,24 @@ class MultiscaleCell(EquilibriumCell):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if not isinstance(filters, (list, tuple)) or not filters:
-            raise ValueError(
-                "Argument `filters` must be a tuple of the channels of each scale. "
-                f"Received: filters={filters}"
-            )
-        if not isinstance(groups, int) or groups <= 0 or groups % 2:
-            raise ValueError(
-                "Argument `groups` must be a positive even integer, as the last norms "
-                f"have half as many groups. Received: groups={groups}"
-            )
-        self.filters = tuple(filters)
-        self.expansion = expansion
-        self.groups = groups
-        self.kernel_size = kernel_size
-        self.num_blocks = num_blocks
-        self.dropout_rate = dropout_rate
-        self.weight_normalization = weight_normalization
-        self.block_affine = block_affine
-        self.fuse_affine = fuse_affine
-        self.post_affine = post_affine
-        self.seed = seed
+        self.filters = check_counts("filters", filters)
+        self.expansion = check_positive("expansion", expansion)
+        self.groups = check_groups(groups)
+        self.kernel_size = self._by_scale(check_sides, "kernel_size", kernel_size)
+        self.num_blocks = self._by_scale(check_count, "num_blocks", num_blocks)
+        self.dropout_rate = check_rate("dropout_rate", dropout_rate)
+        self.weight_normalization = check_boolean(
+            "weight_normalization", weight_normalization
+        )
+        self.block_affine = check_boolean("block_affine", block_affine)
+        self.fuse_affine = check_boolean("fuse_affine", fuse_affine)
+        self.post_affine = check_boolean("post_affine", post_affine)
+        self.seed = check_seed("seed", seed)
         self._create_layers()
 
     def _create_layers(self):
-        kernel_sizes = self._of_scales("kernel_size", self.kernel_size)
-        nums_blocks = self._of_scales("num_blocks", self.num_blocks)
-        if not all(isinstance(n, int) and n > 0 for n in nums_blocks):
-            raise ValueError(
-                "Argument `num_blocks` must be a positive integer, or a list of them. "
-                f"Received: num_blocks={self.num_blocks}"
-            )
+        kernel_sizes = self._repeated(self.kernel_size)
+        # From one seed, a different one for each block.
         seeds = random.Random(self.seed)
         # In one list: what lists of lists hold, Keras saves since 3.15 only.
         self.blocks = [
@@ -136,7 +137,7 @@ class MultiscaleCell(EquilibriumCell):
                 name=f"block_{scale}_{index}",
                 dtype=self.dtype_policy,
             )
-            for scale, num_blocks in enumerate(nums_blocks)
+            for scale, num_blocks in enumerate(self._repeated(self.num_blocks))
             for index in range(num_blocks)
         ]
         self.fusion = MultiscaleFusion(
@@ -149,15 +150,19 @@ class MultiscaleCell(EquilibriumCell):
             dtype=self.dtype_policy,
         )
 
-    def _of_scales(self, name, value):
+    def _by_scale(self, check, name, value):
+        """Returns an argument of all scales, or a list of one for each, checked."""
         if not isinstance(value, (list, tuple)):
-            return [value] * self.num_scales
+            return check(name, value)
         if len(value) != self.num_scales:
             raise ValueError(
-                f"Argument `{name}` must have one entry for each of the "
-                f"{self.num_scales} scales. Received: {name}={value}"
+                f"`{name}` must have one entry for each of the {self.num_scales} "
+                f"scales. Received: {name}={value!r}."
             )
-        return value
+        return [check(f"{name}[{scale}]", one) for scale, one in enumerate(value)]
+
+    def _repeated(self, value):
+        return value if isinstance(value, list) else [value] * self.num_scales
 
     @property
     def num_scales(self):
@@ -168,8 +173,10 @@ class MultiscaleCell(EquilibriumCell):
     def branches(self):
         """The blocks of each scale."""
         blocks = iter(self.blocks)
-        nums_blocks = self._of_scales("num_blocks", self.num_blocks)
-        return [[next(blocks) for _ in range(number)] for number in nums_blocks]
+        return [
+            list(itertools.islice(blocks, number))
+            for number in self._repeated(self.num_blocks)
+        ]
 
     def build(self, input_shape):
         batch, height, width, _ = self._check_input(input_shape)

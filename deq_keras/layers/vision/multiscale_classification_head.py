@@ -1,5 +1,8 @@
+"""From a multiscale equilibrium to the classes of images."""
+
 import keras
 
+from deq_keras.checks import check_count, check_counts
 from deq_keras.layers.vision.bottleneck_block import BottleneckBlock
 from deq_keras.layers.vision.convolution_unit import ConvolutionUnit
 from deq_keras.layers.vision.logits import logits_dtype
@@ -14,9 +17,9 @@ class MultiscaleClassificationHead(keras.layers.Layer):
     unit, global average pooling and a dense layer follow (the head of HRNet).
 
     Args:
-        num_classes: Positive integer.
+        num_classes: Positive integer. Number of classes.
         filters: Tuple of positive integers. `filters` of the block of each scale.
-        final_filters: Positive integer. Channels that are pooled.
+        final_filters: Positive integer. Number of channels that are pooled.
         activation: Activation of the outputs. Defaults to `None`: logits.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
@@ -46,9 +49,9 @@ class MultiscaleClassificationHead(keras.layers.Layer):
 
     def __init__(self, num_classes, filters, final_filters, activation=None, **kwargs):
         super().__init__(**kwargs)
-        self.num_classes = num_classes
-        self.filters = tuple(filters)
-        self.final_filters = final_filters
+        self.num_classes = check_count("num_classes", num_classes)
+        self.filters = check_counts("filters", filters)
+        self.final_filters = check_count("final_filters", final_filters)
         self.activation = keras.activations.get(activation)
         self.blocks = [
             BottleneckBlock(width, name=f"block_{scale}", dtype=self.dtype_policy)
@@ -66,13 +69,17 @@ class MultiscaleClassificationHead(keras.layers.Layer):
             for scale, width in enumerate(self.filters[1:])
         ]
         self.final_unit = ConvolutionUnit(
-            final_filters, 1, use_bias=True, name="final_unit", dtype=self.dtype_policy
+            self.final_filters,
+            1,
+            use_bias=True,
+            name="final_unit",
+            dtype=self.dtype_policy,
         )
         self.pooling = keras.layers.GlobalAveragePooling2D(
             name="pooling", dtype=self.dtype_policy
         )
         self.classifier = keras.layers.Dense(
-            num_classes,
+            self.num_classes,
             activation=self.activation,
             name="classifier",
             dtype=logits_dtype(self.compute_dtype),
@@ -82,7 +89,7 @@ class MultiscaleClassificationHead(keras.layers.Layer):
         if len(maps_shape) != len(self.filters):
             raise ValueError(
                 f"Layer '{self.name}' has `filters` for {len(self.filters)} scales. "
-                f"Received: {len(maps_shape)} maps"
+                f"Received: {len(maps_shape)} maps."
             )
         for block, shape in zip(self.blocks, maps_shape):
             block.build(shape)

@@ -1,6 +1,11 @@
+"""Mixes feature maps of several resolutions."""
+
+import itertools
+
 import keras
 from keras import ops
 
+from deq_keras.checks import check_boolean, check_count, check_counts
 from deq_keras.layers.kernel_initializer import FAN_IN_UNIFORM, SMALL_NORMAL
 from deq_keras.layers.normalization import GroupNormalization, WeightNormalizedConv2D
 from deq_keras.layers.vision.symmetric_conv import SymmetricConv2D
@@ -21,12 +26,13 @@ class MultiscaleFusion(keras.layers.Layer):
     a coarser scale is a 1x1 convolution, a group norm and upsampling to the nearest
     position; a path from a finer one is a 3x3 convolution of stride 2 and a group norm
     for every halving, with ReLU between them. The last convolution is weight
-    normalized, and its norm has half as many groups, as in the reference.
+    normalized, and its norm has half as many groups, as in the reference, the authors'
+    PyTorch code (locuslab/mdeq).
 
     Args:
-        filters: Tuple of positive integers, multiples of `groups`. Channels of each
-            scale, from the finest on.
-        groups: Positive even integer. Groups of the norms. Defaults to `4`.
+        filters: Tuple of positive integers, multiples of `groups`. Number of channels
+            of each scale, from the finest on.
+        groups: Positive even integer. Number of groups of the norms. Defaults to `4`.
         weight_normalization: Boolean. Whether the last convolutions are weight
             normalized. Defaults to `True`.
         fuse_affine: Boolean. Whether the norms of the paths have scale and offset.
@@ -40,7 +46,7 @@ class MultiscaleFusion(keras.layers.Layer):
             returned at the start of a solve. Defaults to `None`: computed in this call.
 
     Input shape:
-        `(batch, height / 2**i, width / 2**i, filters[i])` for each i.
+        List of `(batch, height / 2**i, width / 2**i, filters[i])`.
 
     Output shape:
         As the inputs.
@@ -66,11 +72,13 @@ class MultiscaleFusion(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.filters = tuple(filters)
-        self.groups = groups
-        self.weight_normalization = weight_normalization
-        self.fuse_affine = fuse_affine
-        self.post_affine = post_affine
+        self.filters = check_counts("filters", filters)
+        self.groups = check_groups(groups)
+        self.weight_normalization = check_boolean(
+            "weight_normalization", weight_normalization
+        )
+        self.fuse_affine = check_boolean("fuse_affine", fuse_affine)
+        self.post_affine = check_boolean("post_affine", post_affine)
         scales = range(len(self.filters))
         # In one list: what lists of lists hold, Keras saves since 3.15 only.
         self.path_layers = [
@@ -80,7 +88,8 @@ class MultiscaleFusion(keras.layers.Layer):
         ]
         self.convolutions = [self._last_convolution(scale) for scale in scales]
         self.norms = [
-            self._norm(f"norm_{scale}", groups // 2, post_affine) for scale in scales
+            self._norm(f"norm_{scale}", self.groups // 2, self.post_affine)
+            for scale in scales
         ]
 
     def _sources_and_targets(self):
@@ -95,12 +104,12 @@ class MultiscaleFusion(keras.layers.Layer):
     @property
     def paths(self):
         """The (convolution, norm) pairs from one scale to another, by their name."""
-        layers = iter(self.path_layers)
-        pairs = zip(layers, layers)
+        pairs = zip(self.path_layers[::2], self.path_layers[1::2])
         return {
-            f"{source}_to_{target}": [
-                next(pairs) for _ in range(max(target - source, 1))
-            ]
+            # A pair for every halving, and one for any number of doublings.
+            f"{source}_to_{target}": list(
+                itertools.islice(pairs, max(target - source, 1))
+            )
             for source, target in self._sources_and_targets()
         }
 
@@ -184,6 +193,7 @@ class MultiscaleFusion(keras.layers.Layer):
         path = self.paths[f"{source}_to_{target}"]
         if source > target:
             ((convolution, norm),) = path
+            # Last, so that convolution and norm see the small map.
             return _repeat(norm(convolution(feature_map)), 2 ** (source - target))
         for stage, (convolution, norm) in enumerate(path):
             if stage > 0:
@@ -203,6 +213,17 @@ class MultiscaleFusion(keras.layers.Layer):
             "fuse_affine": self.fuse_affine,
             "post_affine": self.post_affine,
         }
+
+
+def check_groups(groups):
+    """Returns a positive even integer: the last norms have half as many groups."""
+    groups = check_count("groups", groups)
+    if groups % 2:
+        raise ValueError(
+            "`groups` must be even, as the last norms have half as many groups. "
+            f"Received: groups={groups}."
+        )
+    return groups
 
 
 def _repeat(feature_map, times):

@@ -1,10 +1,14 @@
+"""From a multiscale equilibrium to the classes of pixels."""
+
 import keras
 from keras import ops
 
+from deq_keras.checks import check_count, check_rate
 from deq_keras.layers.kernel_initializer import SMALL_NORMAL
 from deq_keras.layers.vision.aligned_resize import resize_aligned
 from deq_keras.layers.vision.convolution_unit import ConvolutionUnit
 from deq_keras.layers.vision.logits import logits_dtype
+from deq_keras.layers.vision.window import check_side
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -16,13 +20,15 @@ class MultiscaleSegmentationHead(keras.layers.Layer):
     are resized to the images.
 
     Args:
-        num_classes: Positive integer.
+        num_classes: Positive integer. Number of classes.
         scale: Positive integer. How much larger the images are than the finest map.
-        kernel_size: Odd integer. Side of the window of the last convolution. Defaults
-            to `1`.
+            Defaults to `4`.
+        kernel_size: Positive odd integer. Side of the window of the last convolution.
+            Defaults to `1`.
         activation: Activation of the outputs. Defaults to `None`: logits.
         momentum: Float in `[0, 1)`. See `ConvolutionUnit`. Defaults to `0.99`, as in
-            the reference (in PyTorch's words `0.01`).
+            the reference, the authors' PyTorch code (locuslab/mdeq), in PyTorch's
+            words `0.01`.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
@@ -56,11 +62,11 @@ class MultiscaleSegmentationHead(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.num_classes = num_classes
-        self.scale = scale
-        self.kernel_size = kernel_size
+        self.num_classes = check_count("num_classes", num_classes)
+        self.scale = check_count("scale", scale)
+        self.kernel_size = check_side("kernel_size", kernel_size)
         self.activation = keras.activations.get(activation)
-        self.momentum = momentum
+        self.momentum = check_rate("momentum", momentum)
 
     def build(self, maps_shape):
         channels = sum(shape[-1] for shape in maps_shape)

@@ -1,5 +1,8 @@
+"""From images to what is injected into a multiscale equilibrium."""
+
 import keras
 
+from deq_keras.checks import check_boolean, check_count, check_integer, check_rate
 from deq_keras.layers.vision.convolution_unit import ConvolutionUnit
 
 
@@ -12,8 +15,9 @@ class MultiscaleStem(keras.layers.Layer):
     (Bai, Koltun and Kolter, 2020, section 3.3).
 
     Args:
-        filters: Positive integer. Channels of the finest scale.
-        num_downsamplings: Integer >= 0. Defaults to `2`, for large images.
+        filters: Positive integer. Number of channels of the finest scale.
+        num_downsamplings: Integer >= 0. Number of halvings of the resolution. Defaults
+            to `2`, for large images.
         injection_unit: Boolean. Whether the 1x1 unit comes last. Defaults to `True`.
         momentum: Float in `[0, 1)`. See `ConvolutionUnit`. Defaults to `0.9`.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
@@ -28,9 +32,6 @@ class MultiscaleStem(keras.layers.Layer):
     Output shape:
         `(batch, height / 2**n, width / 2**n, filters)`, n the number of downsamplings,
         sizes rounded up.
-
-    Raises:
-        ValueError: If `num_downsamplings` is not an integer >= 0.
 
     Example:
 
@@ -51,27 +52,24 @@ class MultiscaleStem(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if not isinstance(num_downsamplings, int) or num_downsamplings < 0:
-            raise ValueError(
-                "Argument `num_downsamplings` must be an integer >= 0. Received: "
-                f"num_downsamplings={num_downsamplings}"
-            )
-        self.filters = filters
-        self.num_downsamplings = num_downsamplings
-        self.injection_unit = injection_unit
-        self.momentum = momentum
+        self.filters = check_count("filters", filters)
+        self.num_downsamplings = check_integer(
+            "num_downsamplings", num_downsamplings, minimum=0
+        )
+        self.injection_unit = check_boolean("injection_unit", injection_unit)
+        self.momentum = check_rate("momentum", momentum)
         sizes = [
-            (3, 2 if index < num_downsamplings else 1)
-            for index in range(max(2, num_downsamplings))
+            (3, 2 if index < self.num_downsamplings else 1)
+            for index in range(max(2, self.num_downsamplings))
         ]
-        if injection_unit:
+        if self.injection_unit:
             sizes.append((1, 1))
         self.units = [
             ConvolutionUnit(
-                filters,
+                self.filters,
                 kernel_size,
                 strides=strides,
-                momentum=momentum,
+                momentum=self.momentum,
                 name=f"unit_{index}",
                 dtype=self.dtype_policy,
             )

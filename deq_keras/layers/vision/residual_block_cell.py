@@ -1,10 +1,20 @@
+"""The cell of one residual block."""
+
 import keras
 from keras import ops
 
+from deq_keras.checks import (
+    check_boolean,
+    check_count,
+    check_positive,
+    check_rate,
+    check_seed,
+)
 from deq_keras.layers.equilibrium import EquilibriumCell
 from deq_keras.layers.kernel_initializer import FAN_IN_UNIFORM
 from deq_keras.layers.normalization import GroupNormalization, WeightNormalizedConv2D
 from deq_keras.layers.variational_dropout import VariationalDropout
+from deq_keras.layers.vision.window import check_sides
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -26,13 +36,14 @@ class ResidualBlockCell(EquilibriumCell):
     `constants` alone, leaves u out.
 
     Args:
-        filters: Positive integer, a multiple of `groups`. Channels of the state.
-        expansion: Number > 0. The hidden map has `int(expansion * filters)`
-            channels, a multiple of `groups`. Defaults to `5`, as in the
-            reference.
-        groups: Positive integer. Groups of every norm. Defaults to `4`, as in the
-            reference; its published configurations take 8.
-        kernel_size: Odd integer, or a pair of them. Side of the window of both
+        filters: Positive integer, a multiple of `groups`. Number of channels of the
+            state.
+        expansion: Float > 0. The hidden map has `int(expansion * filters)` channels, a
+            multiple of `groups`. Defaults to `5`, as in the reference, the authors'
+            PyTorch code (locuslab/mdeq).
+        groups: Positive integer. Number of groups of every norm. Defaults to `4`, as in
+            the reference; its published configurations take 8.
+        kernel_size: Positive odd integer, or a pair of them. Side of the window of both
             convolutions, or of each. Defaults to `3`.
         dropout_rate: Float in `[0, 1)`. Rate at which channels are dropped, for
             all positions and all evaluations of a solve. Defaults to `0.0`.
@@ -85,29 +96,40 @@ class ResidualBlockCell(EquilibriumCell):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        kernel_sizes = _pair(kernel_size)
-        _validate_sizes(filters, expansion, groups, kernel_sizes)
-        self.filters = filters
-        self.expansion = expansion
-        self.groups = groups
-        self.kernel_size = kernel_size
-        self.dropout_rate = dropout_rate
-        self.weight_normalization = weight_normalization
-        self.affine = affine
+        self.filters = check_count("filters", filters)
+        self.expansion = check_positive("expansion", expansion)
+        self.groups = check_count("groups", groups)
+        self.kernel_size = check_sides("kernel_size", kernel_size)
+        self.dropout_rate = check_rate("dropout_rate", dropout_rate)
+        self.weight_normalization = check_boolean(
+            "weight_normalization", weight_normalization
+        )
+        self.affine = check_boolean("affine", affine)
         self.kernel_initializer = keras.initializers.get(
             kernel_initializer or FAN_IN_UNIFORM
         )
-        self.seed = seed
-        self._create_layers(kernel_sizes)
+        self.seed = check_seed("seed", seed)
+        self._check_groups()
+        self._create_layers()
 
-    def _create_layers(self, kernel_sizes):
+    def _check_groups(self):
+        hidden = int(self.expansion * self.filters)
+        if not hidden or self.filters % self.groups or hidden % self.groups:
+            raise ValueError(
+                "`filters` and `int(expansion * filters)` must be positive multiples "
+                f"of `groups`. Received: filters={self.filters}, "
+                f"expansion={self.expansion}, groups={self.groups}."
+            )
+
+    def _create_layers(self):
         self.projection = None
         cls = (
             WeightNormalizedConv2D if self.weight_normalization else keras.layers.Conv2D
         )
+        first, second = _pair(self.kernel_size)
         hidden = int(self.expansion * self.filters)
-        self.conv1 = self._convolution(cls, hidden, kernel_sizes[0], 1, "conv1")
-        self.conv2 = self._convolution(cls, self.filters, kernel_sizes[1], 2, "conv2")
+        self.conv1 = self._convolution(cls, hidden, first, 1, "conv1")
+        self.conv2 = self._convolution(cls, self.filters, second, 2, "conv2")
         self.norm1, self.norm2, self.norm3 = (
             GroupNormalization(
                 self.groups,
@@ -157,7 +179,7 @@ class ResidualBlockCell(EquilibriumCell):
             raise ValueError(
                 f"Cell '{self.name}' expects inputs of shape (batch, height, width, "
                 "channels) with a static number of channels. Received: inputs of "
-                f"shape {tuple(input_shape)}"
+                f"shape {tuple(input_shape)}."
             )
         state_shape = (*spatial, self.filters)
         hidden_shape = (*spatial, self.conv1.filters)
@@ -245,29 +267,4 @@ class ResidualBlockCell(EquilibriumCell):
 
 
 def _pair(kernel_size):
-    if isinstance(kernel_size, (list, tuple)):
-        return tuple(kernel_size)
-    return kernel_size, kernel_size
-
-
-def _validate_sizes(filters, expansion, groups, kernel_sizes):
-    for name, value in (("filters", filters), ("groups", groups)):
-        if not isinstance(value, int) or value <= 0:
-            raise ValueError(
-                f"Argument `{name}` must be a positive integer. Received: "
-                f"{name}={value}"
-            )
-    if filters % groups or int(expansion * filters) % groups or expansion <= 0:
-        raise ValueError(
-            "Arguments `filters` and `int(expansion * filters)` must be positive "
-            f"multiples of `groups`. Received: filters={filters}, "
-            f"expansion={expansion}, groups={groups}"
-        )
-    if len(kernel_sizes) != 2 or not all(
-        isinstance(size, int) and size > 0 and size % 2 for size in kernel_sizes
-    ):
-        raise ValueError(
-            "Argument `kernel_size` must be an odd positive integer or a pair of "
-            "them, so that both sides are padded alike. Received: "
-            f"kernel_size={kernel_sizes}"
-        )
+    return kernel_size if isinstance(kernel_size, tuple) else (kernel_size, kernel_size)

@@ -1,5 +1,10 @@
+"""A convolution that pads all sides alike."""
+
 import keras
 from keras import ops
+
+from deq_keras.checks import check_count
+from deq_keras.layers.vision.window import check_sides
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -12,7 +17,8 @@ class SymmetricConv2D(keras.layers.Conv2D):
 
     Args:
         filters: Positive integer. Number of output channels.
-        kernel_size: Odd integer. Side of the window.
+        kernel_size: Positive odd integer, or a pair of them. Side of the window, or
+            height and width.
         **kwargs: The other arguments of `keras.layers.Conv2D` but `padding` and
             `data_format`.
 
@@ -23,7 +29,8 @@ class SymmetricConv2D(keras.layers.Conv2D):
         `(batch, height, width, channels)`.
 
     Output shape:
-        `(batch, ceil(height / strides), ceil(width / strides), filters)`.
+        `(batch, new_height, new_width, filters)`, the sizes of the input divided by
+        the strides and rounded up.
 
     Raises:
         ValueError: If the side of the window is even, or another padding or data format
@@ -42,15 +49,15 @@ class SymmetricConv2D(keras.layers.Conv2D):
             given = kwargs.pop(name, None)
             if given not in (None, value):
                 raise ValueError(
-                    f"Argument `{name}` of this layer can only be '{value}'. Leave it "
-                    f"out. Received: {name}={given!r}"
+                    f"`{name}` of this layer can only be '{value}'. Leave it out. "
+                    f"Received: {name}={given!r}."
                 )
-        super().__init__(filters, kernel_size, **fixed, **kwargs)
-        if not all(size % 2 for size in self.kernel_size):
-            raise ValueError(
-                "Argument `kernel_size` must be odd, so that all sides are padded "
-                f"alike. Received: kernel_size={kernel_size}"
-            )
+        super().__init__(
+            check_count("filters", filters),
+            check_sides("kernel_size", kernel_size),
+            **fixed,
+            **kwargs,
+        )
 
     def convolution_op(self, inputs, kernel):
         if max(self.strides) == 1:  # Then "same" is symmetric, without a copy.

@@ -1,13 +1,15 @@
+"""The DEQ-Transformer up to its hidden states."""
+
 import keras
 
 from deq_keras import gradients, regularizers, solvers
 from deq_keras.checks import check_not_renamed
-from deq_keras.layers import DEQ, SegmentMemory
-from deq_keras.models.segment_backbone import SegmentBackbone
+from deq_keras.layers import DEQ, SegmentMemory, TransformerCell
+from deq_keras.models.transformer_backbone import TransformerBackbone
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class DEQTransformerBackbone(SegmentBackbone):
+class DEQTransformerBackbone(TransformerBackbone):
     """Transformer whose depth is an equilibrium, up to its hidden states.
 
     Token ids are embedded, injected into one Transformer layer, and that layer is
@@ -22,18 +24,19 @@ class DEQTransformerBackbone(SegmentBackbone):
         vocabulary_size: Positive integer. Number of tokens.
         hidden_dim: Positive even integer, a multiple of `num_heads`. Size of the
             hidden states.
-        num_heads: Positive integer. Attention heads.
-        intermediate_dim: Positive integer. Units of the hidden layer of the cell's
-            second branch.
+        num_heads: Positive integer. Number of attention heads.
+        intermediate_dim: Positive integer. Number of units of the hidden layer of the
+            cell's second branch.
         embedding_dim: Positive integer. Size of the embedding of frequent tokens.
             Defaults to `None`, that is `hidden_dim`.
-        cutoffs: Tuple of integers. First token of every bucket of the adaptive
+        cutoffs: Tuple of positive integers. First token of every bucket of the adaptive
             embedding but the first. Defaults to `()`, one bucket.
         div_val: Positive integer. How much smaller the embedding becomes from bucket
             to bucket. Defaults to `1`.
-        normalize_first: Boolean. Pre-LN or post-LN. Defaults to `False`.
-        memory_length: Integer >= 0. Positions remembered from the segments before.
-            Defaults to `0`.
+        normalize_first: Boolean. Whether the norm comes before the attention (pre-LN)
+            or after both branches (post-LN). Defaults to `False`.
+        memory_length: Integer >= 0. Number of positions remembered from the segments
+            before. Defaults to `0`.
         local_size: Positive integer or `None`. Number of positions that a position
             sees, its own included. Defaults to `None`, all.
         dropout: Float in `[0, 1)`. Rate at which channels are dropped: of the
@@ -93,14 +96,7 @@ class DEQTransformerBackbone(SegmentBackbone):
         **kwargs,
     ):
         check_not_renamed(kwargs, jacobian_regularizer="regularizer")
-
-        def make_layer(make_cell, memory_length):
-            cell = make_cell(name="cell")
-            deq = DEQ(cell, solver, gradient, regularizer, dtype=dtype, name="deq")
-            return SegmentMemory(deq, memory_length, dtype=dtype, name="segment_memory")
-
         super().__init__(
-            make_layer,
             vocabulary_size,
             hidden_dim,
             num_heads,
@@ -115,12 +111,23 @@ class DEQTransformerBackbone(SegmentBackbone):
             attention_dropout=attention_dropout,
             weight_normalization=weight_normalization,
             dtype=dtype,
+            solver=solver,
+            gradient=gradient,
+            regularizer=regularizer,
             **kwargs,
         )
 
+    @staticmethod
+    def make_segment_layer(
+        cell_arguments, length, dtype, solver, gradient, regularizer
+    ):
+        cell = TransformerCell(**cell_arguments, name="cell")
+        deq = DEQ(cell, solver, gradient, regularizer, dtype=dtype, name="deq")
+        return SegmentMemory(deq, length, dtype=dtype, name="segment_memory")
+
     @property
     def deq(self):
-        """The equilibrium layer, whose solver, gradient and regulariser may be set."""
+        """The equilibrium layer, whose solver, gradient and regularizer may be set."""
         return self.segment_layer.deq
 
     def get_config(self):

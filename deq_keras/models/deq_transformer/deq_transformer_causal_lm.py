@@ -1,3 +1,5 @@
+"""The language model on a DEQ-Transformer."""
+
 import keras
 import numpy as np
 from keras import ops
@@ -8,11 +10,11 @@ from deq_keras.models.deq_transformer.deq_transformer_backbone import (
 from deq_keras.models.deq_transformer.deq_transformer_causal_lm_preprocessor import (
     DEQTransformerCausalLMPreprocessor,
 )
-from deq_keras.models.segment_causal_lm import SegmentCausalLM
+from deq_keras.models.transformer_causal_lm import TransformerCausalLM
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class DEQTransformerCausalLM(SegmentCausalLM):
+class DEQTransformerCausalLM(TransformerCausalLM):
     """Language model that predicts the next token from an equilibrium.
 
     A `DEQTransformerBackbone` with an `AdaptiveSoftmax` on its hidden states. Outputs
@@ -34,8 +36,9 @@ class DEQTransformerCausalLM(SegmentCausalLM):
             that are token ids already. Defaults to `None`.
         tie_weights: Boolean. Whether the tables of the softmax are those of the
             embedding. Defaults to `True`.
-        tie_projections: Tuple of Booleans, one for each bucket: whether its projection
-            is that of the embedding. Defaults to `None`, all but the first.
+        tie_projections: Tuple of Booleans, one for each bucket. Whether its projection
+            is that of the embedding. Defaults to `None`: with `tie_weights` all but
+            the first, otherwise none.
         compile: Boolean. Whether to compile with KerasHub's defaults. Defaults to
             `True`.
         name: String. Name of the model. Defaults to `None`.
@@ -88,13 +91,13 @@ class DEQTransformerCausalLM(SegmentCausalLM):
         cache_length = ops.shape(cache)[3]
         is_filled = ops.arange(cache_length) >= cache_length - cache_update_index
         mask = ops.broadcast_to(is_filled, (ops.shape(cache)[0], cache_length))
-        parts = {
+        inputs = {
             "inputs": self.backbone.token_embedding(token_ids),
             "memory": {"keys": cache[:, 0], "values": cache[:, 1], "mask": mask},
         }
         if constants is not None:
-            parts["constants"] = constants
-        hidden, new = self._solve(parts)
+            inputs["constants"] = constants
+        hidden, new = self._solve(inputs)
         cache = ops.concatenate([cache[:, :, :, 1:], new], axis=3)
         return self.softmax(hidden), hidden, cache
 
@@ -128,6 +131,7 @@ class DEQTransformerCausalLM(SegmentCausalLM):
     def _solve(self, inputs, mask=None):
         """Returns the equilibrium, and its keys and values in one tensor."""
         deq = self.backbone.deq
+        # What `deq.solve` does, whose injection the keys and values need again.
         injection = deq.inject(inputs, mask)
         hidden = deq.solve_injection(injection, mask=mask).value
         keys_and_values = deq.cell.keys_and_values(hidden, injection)

@@ -1,3 +1,5 @@
+"""From texts to the inputs of a language model, and back."""
+
 import json
 import pathlib
 
@@ -7,6 +9,7 @@ from keras_hub.layers import StartEndPacker
 from keras_hub.models import CausalLMPreprocessor
 from keras_hub.tokenizers import Tokenizer
 
+from deq_keras.checks import check_boolean, check_count
 from deq_keras.models.deq_transformer.deq_transformer_backbone import (
     DEQTransformerBackbone,
 )
@@ -26,8 +29,8 @@ class DEQTransformerCausalLMPreprocessor(CausalLMPreprocessor):
     Args:
         tokenizer: `keras_hub.tokenizers.Tokenizer` without a `sequence_length` of its
             own.
-        sequence_length: Positive integer. Tokens of a training example, and the most
-            tokens of a prompt and what is generated. Defaults to `1024`.
+        sequence_length: Positive integer. Number of tokens of a training example, and
+            the most of a prompt and what is generated. Defaults to `1024`.
         add_start_token: Boolean. Whether texts begin with the tokenizer's start token,
             if it has one. Defaults to `True`.
         add_end_token: Boolean. Whether texts to train on end with the tokenizer's end
@@ -66,12 +69,16 @@ class DEQTransformerCausalLMPreprocessor(CausalLMPreprocessor):
         own_length = getattr(tokenizer, "sequence_length", None)
         if own_length is not None:
             raise ValueError(
-                "Argument `tokenizer` must not cut or pad texts, which the "
-                "preprocessor does. Make it with `sequence_length=None`. Received: a "
-                f"tokenizer with sequence_length={own_length}"
+                "`tokenizer` must not cut or pad texts, which the preprocessor does. "
+                "Make it with `sequence_length=None`. Received: a tokenizer with "
+                f"sequence_length={own_length}."
             )
         super().__init__(
-            tokenizer, sequence_length, add_start_token, add_end_token, **kwargs
+            tokenizer,
+            check_count("sequence_length", sequence_length),
+            check_boolean("add_start_token", add_start_token),
+            check_boolean("add_end_token", add_end_token),
+            **kwargs,
         )
 
     def build(self, input_shape):
@@ -90,8 +97,8 @@ class DEQTransformerCausalLMPreprocessor(CausalLMPreprocessor):
 
         Args:
             x: String, list of strings or string tensor.
-            sequence_length: Positive integer. Tokens of the prompt and what is
-                generated. Defaults to `None`, that of the preprocessor.
+            sequence_length: Positive integer. Number of tokens of the prompt and what
+                is generated. Defaults to `None`, that of the preprocessor.
 
         Returns:
             Dict of `"token_ids"` and `"padding_mask"`, `(batch, sequence_length)`, or

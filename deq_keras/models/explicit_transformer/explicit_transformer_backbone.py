@@ -1,11 +1,14 @@
+"""The explicit baseline of the DEQ-Transformer up to its hidden states."""
+
 import keras
 
-from deq_keras.layers import TransformerStack
-from deq_keras.models.segment_backbone import SegmentBackbone
+from deq_keras.checks import check_boolean, check_count
+from deq_keras.layers import TransformerCell, TransformerStack
+from deq_keras.models.transformer_backbone import TransformerBackbone
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class ExplicitTransformerBackbone(SegmentBackbone):
+class ExplicitTransformerBackbone(TransformerBackbone):
     """Explicit layers where `DEQTransformerBackbone` has an equilibrium.
 
     The same embedding, cell, dropout and memory, to compare quality, time and memory:
@@ -15,7 +18,7 @@ class ExplicitTransformerBackbone(SegmentBackbone):
 
     Args:
         vocabulary_size: Positive integer. Number of tokens.
-        num_layers: Positive integer.
+        num_layers: Positive integer. Number of layers.
         weight_tied: Boolean. Whether all layers are the same cell. Defaults to
             `False`.
         recompute: Boolean. Whether the backward pass computes the activations inside
@@ -46,21 +49,30 @@ class ExplicitTransformerBackbone(SegmentBackbone):
     def __init__(
         self, vocabulary_size, num_layers, weight_tied=False, recompute=False, **kwargs
     ):
-        def make_layer(make_cell, memory_length):
-            num_cells = 1 if weight_tied else num_layers
-            return TransformerStack(
-                [make_cell(name=f"cell_{i}") for i in range(num_cells)],
-                num_layers,
-                memory_length,
-                recompute,
-                dtype=kwargs.get("dtype"),
-                name="layers",
-            )
-
-        super().__init__(make_layer, vocabulary_size, **kwargs)
+        num_layers = check_count("num_layers", num_layers)
+        weight_tied = check_boolean("weight_tied", weight_tied)
+        super().__init__(
+            vocabulary_size,
+            num_layers=num_layers,
+            num_cells=1 if weight_tied else num_layers,
+            recompute=recompute,
+            **kwargs,
+        )
         self.num_layers = num_layers
         self.weight_tied = weight_tied
-        self.recompute = recompute
+        self.recompute = self.segment_layer.recompute
+
+    @staticmethod
+    def make_segment_layer(
+        cell_arguments, length, dtype, num_layers, num_cells, recompute
+    ):
+        cells = [
+            TransformerCell(**cell_arguments, name=f"cell_{index}")
+            for index in range(num_cells)
+        ]
+        return TransformerStack(
+            cells, num_layers, length, recompute, dtype=dtype, name="layers"
+        )
 
     def get_config(self):
         return {

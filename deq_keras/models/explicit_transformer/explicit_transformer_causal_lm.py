@@ -1,13 +1,15 @@
+"""The language model on the explicit baseline of the DEQ-Transformer."""
+
 import keras
 
 from deq_keras.models.explicit_transformer.explicit_transformer_backbone import (
     ExplicitTransformerBackbone,
 )
-from deq_keras.models.segment_causal_lm import SegmentCausalLM
+from deq_keras.models.transformer_causal_lm import TransformerCausalLM
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class ExplicitTransformerCausalLM(SegmentCausalLM):
+class ExplicitTransformerCausalLM(TransformerCausalLM):
     """Language model of explicit layers: the baseline of `DEQTransformerCausalLM`.
 
     For training and evaluation, alone or in a `NextTokenLossModel`. It does not

@@ -1,8 +1,10 @@
+"""The multiscale deep equilibrium model up to its feature maps."""
+
 import keras
 from keras_hub.models import Backbone
 
 from deq_keras import gradients, regularizers, solvers
-from deq_keras.checks import check_not_renamed
+from deq_keras.checks import check_not_renamed, check_optional_count, check_rate
 from deq_keras.layers import DEQ, MultiscaleCell, MultiscaleStem
 from deq_keras.models.mdeq.mdeq_presets import (
     CLASSIFIERS,
@@ -20,22 +22,28 @@ class MDEQBackbone(Backbone):
     together by `DEQ`. Each scale has half the height and width of the one before.
 
     Args:
-        filters: Tuple of positive integers, multiples of `groups`. Channels of each
-            scale, from the finest on.
-        expansion: Number > 0. Hidden channels of a block, in channels of its scale.
-            Defaults to `5`.
-        groups: Positive even integer. Groups of the group norms. Defaults to `8`.
-        num_downsamplings: Integer >= 0. How often the stem halves the resolution.
+        filters: Tuple of positive integers, multiples of `groups`. Number of channels
+            of each scale, from the finest on.
+        expansion: Float > 0. Number of hidden channels of a block, in channels of its
+            scale. Defaults to `5`.
+        groups: Positive even integer. Number of groups of the group norms. Defaults to
+            `8`, as in the published configurations.
+        num_downsamplings: Integer >= 0. Number of times the stem halves the resolution.
             Defaults to `2`.
-        kernel_size: See `MultiscaleCell`. Defaults to `3`.
-        num_blocks: See `MultiscaleCell`. Defaults to `1`.
+        kernel_size: Positive odd integer, or a list; see `MultiscaleCell`. Defaults to
+            `3`.
+        num_blocks: Positive integer, or a list; see `MultiscaleCell`. Defaults to `1`.
         dropout: Float in `[0, 1)`. Rate at which the blocks drop channels. Defaults to
             `0.0`.
-        weight_normalization: Boolean. Defaults to `True`.
-        block_affine: Boolean. See `MultiscaleCell`. Defaults to `True`.
-        fuse_affine: Boolean. See `MultiscaleCell`. Defaults to `True`.
-        post_affine: Boolean. See `MultiscaleCell`. Defaults to `True`.
-        batch_norm_momentum: Float in `[0, 1)`. Of the stem. Defaults to `0.9`.
+        weight_normalization: Boolean. Whether the convolutions of the blocks and the
+            last of the fusion are weight normalized. Defaults to `True`.
+        block_affine: Boolean. Whether the norms of the blocks have scale and offset.
+            Defaults to `True`.
+        fuse_affine: Boolean. Whether the norms of the paths between scales have.
+            Defaults to `True`.
+        post_affine: Boolean. Whether the last norms have. Defaults to `True`.
+        batch_norm_momentum: Float in `[0, 1)`. Share of the old moving statistics of
+            the stem after a step. Defaults to `0.9`.
         solver: See `DEQ`. Defaults to `"anderson"`.
         gradient: See `DEQ`. Defaults to `"neumann"`.
         regularizer: See `DEQ`. Defaults to `"contraction"`.
@@ -93,6 +101,8 @@ class MDEQBackbone(Backbone):
         **kwargs,
     ):
         check_not_renamed(kwargs, jacobian_regularizer="regularizer")
+        image_shape = _checked_image_shape(image_shape)
+        dropout = check_rate("dropout", dropout)
         cell = MultiscaleCell(
             filters,
             expansion=expansion,
@@ -110,7 +120,8 @@ class MDEQBackbone(Backbone):
         stem = MultiscaleStem(
             cell.filters[0],
             num_downsamplings,
-            # The smallest models of the reference inject the stem as it is.
+            # The smallest models of the reference, the authors' PyTorch code
+            # (locuslab/mdeq), inject the stem as it is.
             injection_unit=num_downsamplings > 0 or cell.num_scales > 2,
             momentum=batch_norm_momentum,
             dtype=dtype,
@@ -124,18 +135,18 @@ class MDEQBackbone(Backbone):
         self.stem = stem
         self.deq = deq
         self.filters = cell.filters
-        self.expansion = expansion
-        self.groups = groups
-        self.num_downsamplings = num_downsamplings
-        self.kernel_size = kernel_size
-        self.num_blocks = num_blocks
+        self.expansion = cell.expansion
+        self.groups = cell.groups
+        self.num_downsamplings = stem.num_downsamplings
+        self.kernel_size = cell.kernel_size
+        self.num_blocks = cell.num_blocks
         self.dropout = dropout
-        self.weight_normalization = weight_normalization
-        self.block_affine = block_affine
-        self.fuse_affine = fuse_affine
-        self.post_affine = post_affine
-        self.batch_norm_momentum = batch_norm_momentum
-        self.image_shape = tuple(image_shape)
+        self.weight_normalization = cell.weight_normalization
+        self.block_affine = cell.block_affine
+        self.fuse_affine = cell.fuse_affine
+        self.post_affine = cell.post_affine
+        self.batch_norm_momentum = stem.momentum
+        self.image_shape = image_shape
 
     def call(self, inputs, training=None, mask=None):
         self.check_images(inputs)
@@ -195,3 +206,15 @@ class MDEQBackbone(Backbone):
             "regularizer": regularizers.serialize(self.deq.regularizer),
             "image_shape": list(self.image_shape),
         }
+
+
+def _checked_image_shape(shape):
+    if not isinstance(shape, (list, tuple)) or len(shape) != 3:
+        raise ValueError(
+            "`image_shape` must be a tuple (height, width, channels). Received: "
+            f"image_shape={shape!r}."
+        )
+    return tuple(
+        check_optional_count(f"image_shape[{axis}]", size)
+        for axis, size in enumerate(shape)
+    )

@@ -1,3 +1,5 @@
+"""The image classifier on a multiscale equilibrium."""
+
 import keras
 from keras_hub.models import ImageClassifier, Task
 
@@ -19,10 +21,10 @@ class MDEQImageClassifier(MDEQTask, ImageClassifier):
 
     Args:
         backbone: `MDEQBackbone`.
-        num_classes: Positive integer.
+        num_classes: Positive integer. Number of classes.
         head_filters: Tuple of positive integers, one for each scale; see
             `MultiscaleClassificationHead`.
-        final_filters: Positive integer. Channels that are pooled.
+        final_filters: Positive integer. Number of channels that are pooled.
         preprocessor: `MDEQImageClassifierPreprocessor`, or `None` for images that are
             normalised already. Defaults to `None`.
         activation: Activation of the outputs. Defaults to `None`.
@@ -83,9 +85,9 @@ class MDEQImageClassifier(MDEQTask, ImageClassifier):
         self.backbone = backbone
         self.preprocessor = preprocessor
         self.head = head
-        self.num_classes = num_classes
+        self.num_classes = head.num_classes
         self.head_filters = head.filters
-        self.final_filters = final_filters
+        self.final_filters = head.final_filters
         self.activation = head.activation
         self.head_dtype = head_dtype and head.dtype_policy
 

@@ -1,3 +1,5 @@
+"""Images to the inputs of an image classifier."""
+
 import keras
 from keras_hub.models import ImageClassifierPreprocessor
 

@@ -1,14 +1,10 @@
+"""Resizing and normalising of images."""
+
 import keras
 from keras_hub.layers import ImageConverter
 
+from deq_keras.checks import check_choice
 from deq_keras.models.mdeq.mdeq_backbone import MDEQBackbone
-
-# Of pixels from 0 to 1; the reference's. Those of CIFAR-10 are means over images of the
-# standard deviations within them.
-_STATISTICS = {
-    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
-    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-}
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -26,24 +22,25 @@ class MDEQImageConverter(ImageConverter):
     """
 
     backbone_cls = MDEQBackbone
+    # Means and standard deviations of pixels from 0 to 1; the reference's. Those of
+    # CIFAR-10 are means over images of the standard deviations within them.
+    statistics = {
+        "cifar10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
+        "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    }
 
     @classmethod
     def for_dataset(cls, name, **kwargs):
         """Returns the converter of pixels from 0 to 255 of a published data set.
 
         Args:
-            name: `"cifar10"` or `"imagenet"` (also for Cityscapes).
+            name: String. `"cifar10"` or `"imagenet"` (also for Cityscapes).
             **kwargs: Other arguments of the converter, such as `image_size`.
 
         Raises:
             ValueError: If the data set is another.
         """
-        if name not in _STATISTICS:
-            raise ValueError(
-                f"Argument `name` must be one of {sorted(_STATISTICS)}. Received: "
-                f"name={name!r}"
-            )
-        means, deviations = _STATISTICS[name]
+        means, deviations = cls.statistics[check_choice("name", name, cls.statistics)]
         return cls(
             scale=[1 / (255 * deviation) for deviation in deviations],
             offset=[-mean / deviation for mean, deviation in zip(means, deviations)],

@@ -1,3 +1,5 @@
+"""Segmentation of images on a multiscale equilibrium."""
+
 import keras
 from keras_hub.models import ImageSegmenter
 
@@ -19,9 +21,9 @@ class MDEQImageSegmenter(MDEQTask, ImageSegmenter):
 
     Args:
         backbone: `MDEQBackbone`.
-        num_classes: Positive integer.
-        kernel_size: Odd integer. Side of the window of the last convolution. Defaults
-            to `1`.
+        num_classes: Positive integer. Number of classes.
+        kernel_size: Positive odd integer. Side of the window of the last convolution.
+            Defaults to `1`.
         preprocessor: `MDEQImageSegmenterPreprocessor`, or `None` for images that are
             normalised already. Defaults to `None`.
         activation: Activation of the outputs. Defaults to `None`.
@@ -78,8 +80,8 @@ class MDEQImageSegmenter(MDEQTask, ImageSegmenter):
         self.backbone = backbone
         self.preprocessor = preprocessor
         self.head = head
-        self.num_classes = num_classes
-        self.kernel_size = kernel_size
+        self.num_classes = head.num_classes
+        self.kernel_size = head.kernel_size
         self.activation = head.activation
         self.head_dtype = head_dtype and head.dtype_policy
 

@@ -1,3 +1,5 @@
+"""Images and their labels to the examples of a segmenter."""
+
 import keras
 from keras_hub.models import ImageSegmenterPreprocessor
 

@@ -1,3 +1,5 @@
+"""What the tasks on a multiscale equilibrium have in common."""
+
 from deq_keras.models.mdeq.mdeq_presets import task_arguments
 from deq_keras.models.restored_compilation import RestoredCompilation
 
@@ -6,7 +8,7 @@ class MDEQTask(RestoredCompilation):
     """What the tasks on an `MDEQBackbone` have in common, before KerasHub's classes."""
 
     def call(self, inputs, training=None, mask=None):
-        # Before Keras casts them to floating-point.
+        # Before Keras casts integers to floating-point, which hides their mistake.
         self.backbone.check_images(inputs)
         return super().call(inputs, training=training, mask=mask)
 

@@ -3,8 +3,9 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from deq_keras import gradients, layers, solvers
+from deq_keras import layers, solvers
 from tests.layers.cells import TanhCell
 
 INPUTS = np.random.RandomState(0).normal(size=(4, 4)).astype("float32")
@@ -15,9 +16,9 @@ def _evaluations(
     epochs=12, regime=None, seed=3, solver="fixed_point_iteration", **arguments
 ):
     """Evaluations of training and validation, one step an epoch."""
-    budget = {"max_iter": 6, "tol": 0.0, "max_iter_jitter": 3}
-    solver = solvers.get({"class_name": solver, **budget})
+    solver = solvers.get({"class_name": solver, "max_iter": 6, "tol": 0.0})
     arguments = {"gradient": "phantom", "regularizer": None, **arguments}
+    arguments["max_iter_jitter"] = 3
     deq = layers.DEQ(TanhCell(5), solver, seed=seed, name="deq", **arguments)
     model = keras.Sequential([keras.Input((4,)), deq])
     model.compile(keras.optimizers.SGD(0.0), loss="mse", **(regime or {}))
@@ -51,8 +52,10 @@ def test_every_solver_draws(solver):
 
 
 def _layer(seed):
-    solver = solvers.FixedPointIteration(max_iter=20, tol=0.0, max_iter_jitter=19)
-    return layers.DEQ(TanhCell(5), solver, "phantom", None, seed=seed)
+    solver = solvers.FixedPointIteration(max_iter=20, tol=0.0)
+    return layers.DEQ(
+        TanhCell(5), solver, "phantom", None, seed=seed, max_iter_jitter=19
+    )
 
 
 def _draws(deq):
@@ -77,8 +80,10 @@ def test_draws_go_on_where_a_checkpoint_was_taken():
 
 
 def test_the_adjoint_has_the_whole_budget():
-    solver = solvers.FixedPointIteration(max_iter=6, tol=0.0, max_iter_jitter=3)
-    deq = layers.DEQ(TanhCell(5), solver, "implicit", None, name="deq")
+    solver = solvers.FixedPointIteration(max_iter=6, tol=0.0)
+    deq = layers.DEQ(
+        TanhCell(5), solver, "implicit", None, name="deq", max_iter_jitter=3
+    )
     model = keras.Sequential([keras.Input((4,)), deq])
     model.compile(keras.optimizers.SGD(0.0), loss="mse")
     history = model.fit(INPUTS, np.ones((4, 5)), epochs=6, verbose=0).history
@@ -94,8 +99,33 @@ def test_nothing_is_drawn_without_jitter():
 
 
 def test_a_layer_keeps_the_jitter():
-    solver = solvers.Broyden(max_iter=12, max_iter_jitter=2)
-    deq = layers.DEQ(TanhCell(5), solver, gradients.ImplicitGradient("broyden"))
+    deq = layers.DEQ(TanhCell(5), solvers.Broyden(max_iter=12), max_iter_jitter=2)
     config = keras.saving.serialize_keras_object(deq)
     copy = keras.saving.deserialize_keras_object(config)
-    assert copy.solver.get_config() == solver.get_config()
+    assert copy.max_iter_jitter == 2
+
+
+@pytest.mark.parametrize("jitter", [-1, 1.5, 12, True])
+def test_a_jitter_leaves_something_of_the_budget(jitter):
+    deq = layers.DEQ(TanhCell(5), solvers.Broyden(max_iter=12))
+    with pytest.raises(ValueError, match="`max_iter_jitter` must be.* from 0 to 11"):
+        deq.max_iter_jitter = jitter
+    with pytest.raises(ValueError, match=f"Received: max_iter_jitter={jitter}"):
+        layers.DEQ(TanhCell(5), deq.solver, max_iter_jitter=jitter)
+
+
+def test_all_budgets_are_equally_likely():
+    solver = solvers.FixedPointIteration(max_iter=6, tol=0.0)
+    deq = layers.DEQ(TanhCell(5), solver, "phantom", None, seed=5, max_iter_jitter=3)
+    deq.build(INPUTS.shape)
+
+    @tf.function
+    def budget():
+        deq._evaluations.reset_state()
+        deq(INPUTS, training=True)
+        return deq._evaluations.result()
+
+    counts = np.bincount([int(budget()) for _ in range(200)], minlength=7)
+    assert counts[:3].sum() == 0
+    # Binomial(200, 1/4): five standard deviations.
+    np.testing.assert_allclose(counts[3:], 50, atol=31)

@@ -424,10 +424,18 @@ def test_bad_embedding(embedding):
         AdaptiveSoftmax(embedding)
 
 
-@pytest.mark.parametrize("ties", [True, (), (True, False), (True, 1, False)])
-def test_bad_tie_projections(ties):
+@pytest.mark.parametrize(
+    "ties, message",
+    [
+        (True, "`tie_projections`.*3 buckets.*Received"),
+        ((), "`tie_projections`.*3 buckets.*Received"),
+        ((True, False), "`tie_projections`.*3 buckets.*Received"),
+        ((True, 1, False), r"`tie_projections\[1\]` must be True or False.*=1"),
+    ],
+)
+def test_bad_tie_projections(ties, message):
     embedding = AdaptiveEmbedding(20, **SIZES["adaptive"])
-    with pytest.raises(ValueError, match="`tie_projections`.*3 buckets.*Received"):
+    with pytest.raises(ValueError, match=message):
         AdaptiveSoftmax(embedding, tie_projections=ties)
 
 

@@ -188,7 +188,7 @@ def test_mixed_precision():
 
 @pytest.mark.parametrize("length", [-1, 2.0, None])
 def test_bad_lengths_are_refused(length):
-    with pytest.raises(ValueError, match="`length` must be an integer, 0 or more"):
+    with pytest.raises(ValueError, match="`length` must be an integer >= 0"):
         _memory(length)
 
 

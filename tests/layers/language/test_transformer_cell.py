@@ -335,7 +335,10 @@ def test_is_a_keras_layer(normalize_first, tmp_path):
         ({"intermediate_dim": 1.5}, "`intermediate_dim` must be a positive integer"),
         ({"num_heads": 0}, "`num_heads` must be a positive integer"),
         ({"local_size": 0}, "`local_size` must be a positive integer"),
-        ({"dropout_rate": 1}, "`rate` must be a number in"),
+        ({"dropout_rate": 1}, "`dropout_rate` must be a number in"),
+        ({"attention_dropout_rate": 1}, "`attention_dropout_rate` must be a number in"),
+        ({"normalize_first": 1}, "`normalize_first` must be True or False"),
+        ({"weight_normalization": None}, "`weight_normalization` must be True or"),
     ],
 )
 def test_bad_arguments_are_refused(arguments, message):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from training.benchmarks import resident_memory, timing
+from training.benchmarks import memory, resident_memory, timing
 from training.benchmarks.language_model import main as command
 
 _EFFORT = timing.Effort(seconds=0.0, min_rounds=2, attempts=1)
@@ -53,13 +53,19 @@ def test_times():
     assert results["generation"]["4"]["solve_prefix_ms"] > 0
 
 
-@pytest.mark.skipif(
-    not resident_memory.is_available(), reason="no writable /proc/self/clear_refs"
-)
 @pytest.mark.slow
 def test_memory():
-    results = measured("memory", "evaluation")
-    assert set(results["memory"]) == {"DEQ", "layers"}
+    peaks = measured("memory")["memory"]
+    if peaks != memory.NOT_MEASURABLE:
+        assert peaks["DEQ"] > 0 and peaks["layers"] > 0
+
+
+@pytest.mark.skipif(
+    not resident_memory.is_available(), reason="the system does not tell"
+)
+@pytest.mark.slow
+def test_evaluation():
+    results = measured("evaluation")
     assert results["evaluation"]["peak_mib"] > 100
     # Of six seeds, it was within 2 % of that of a uniform guess.
     assert results["evaluation"]["perplexity"] == pytest.approx(11, rel=0.1)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from training.benchmarks import resident_memory, timing
+from training.benchmarks import memory, timing
 from training.benchmarks.mdeq import main
 
 _EFFORT = timing.Effort(seconds=0.0, min_rounds=2, attempts=1)
@@ -27,14 +27,11 @@ def test_step():
     assert results["step"]["small"]["statistics"]["deq_evaluations"] <= 3
 
 
-@pytest.mark.skipif(
-    not resident_memory.is_available(), reason="no writable /proc/self/clear_refs"
-)
 @pytest.mark.slow
 def test_memory():
-    results = main.run(["memory"], _EFFORT, {"memory": _MODELS})
-    assert results["memory"]["MDEQ"] > 0
-    assert results["memory"]["ResNet"] > 0
+    peaks = main.run(["memory"], _EFFORT, {"memory": _MODELS})["memory"]
+    if peaks != memory.NOT_MEASURABLE:
+        assert peaks["MDEQ"] > 0 and peaks["ResNet"] > 0
 
 
 @pytest.mark.slow

@@ -4,8 +4,9 @@ import json
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from training.benchmarks import report, solvers, timing
+from training.benchmarks import memory, report, solvers, timing
 from training.benchmarks import workloads as built
 from training.benchmarks.compiled_cell import CompiledCell
 from training.benchmarks.plan import Plan
@@ -82,6 +83,58 @@ def test_missed_bound_is_named():
     ours = {"deq_keras": {"solve": {"anderson": results}}}
     (row,) = report._solve_rows("conv_block", ours, "solve")
     assert row[-1] == "<= 1.20: MISSED"
+
+
+# MiB at 6 and 60 evaluations, for a state of one.
+GROWS, STANDS = {"6": 60.0, "60": 600.0}, {"6": 5.0, "60": 6.0}
+
+
+@pytest.mark.parametrize(
+    "solver, peaks, control, verdict",
+    [
+        ("anderson", {"6": 80.0, "60": 82.0}, GROWS, "<= 0.1 states an NFE: met (0.0)"),
+        (
+            "anderson",
+            {"6": 80.0, "60": 107.0},
+            GROWS,
+            "<= 0.1 states an NFE: MISSED (0.5)",
+        ),
+        ("broyden", {"6": 80.0, "60": 134.0}, GROWS, "<= 1 states an NFE: met (1.0)"),
+        (
+            "broyden",
+            {"6": 80.0, "60": 188.0},
+            GROWS,
+            "<= 1 states an NFE: MISSED (2.0)",
+        ),
+        ("anderson", STANDS, STANDS, "not measurable here"),
+        ("broyden", STANDS, {"6": None, "60": None}, "not measurable here"),
+        ("unrolled", GROWS, GROWS, "the control"),
+    ],
+)
+def test_memory_is_met_only_where_the_control_grows(solver, peaks, control, verdict):
+    memory = {"unrolled": control, solver: peaks}
+    ours = {"deq_keras": {"memory": memory, "state_mib": 1.0}}
+    rows = report._memory_rows("conv_block", ours)
+    (row,) = [row for row in rows if row[0].endswith(solver)]
+    assert row[-1] == verdict
+
+
+def test_the_control_grows_or_memory_is_not_measurable():
+    peaks = memory.peaks({"nothing": lambda: lambda: None})
+    assert peaks in ({"nothing": 0.0}, memory.NOT_MEASURABLE)
+
+
+def test_memory_is_not_measurable_where_the_control_does_not_grow(monkeypatch):
+    monkeypatch.setattr(memory, "peak_growth", lambda call: 3.0)
+    assert memory.peaks({}) == memory.NOT_MEASURABLE
+
+
+def test_peak_growth_is_what_a_call_allocates():
+    def call():
+        tf.reduce_sum(tf.ones((512, 1024)))  # 2 MiB, dropped at once.
+
+    growth = memory.peak_growth(call)
+    assert growth is None or growth == pytest.approx(2.0, abs=0.1)
 
 
 def _ratio(median):

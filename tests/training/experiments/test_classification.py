@@ -4,7 +4,7 @@ import pytest
 from training.config import reading as configs
 from training.config.fields import OptimizerConfig
 from training.data import images as datasets
-from training.data.images import Split, digits
+from training.data.images import digits
 from training.errors import InputError
 from training.evaluation.cut_model import equilibrium_layer
 from training.experiments.classification.build import build_classifier
@@ -56,7 +56,7 @@ def test_half_precision_scales_the_loss(small):
     small["precision"] = "mixed_float16"
     config = configs.resolve(small)
     data = datasets.load(config.data)
-    data = data._replace(training=Split(*(part[:16] for part in data.training)))
+    data = data._replace(training=data.training.part(0, 16))
     job = ClassificationJob(config, data)
     model, optimizer, (span,) = job.build()
     enter_phase(job, model, span, optimizer)

@@ -9,11 +9,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras_hub.tokenizers import ByteTokenizer
 
 from deq_keras import models
 from training.cli import main
 from training.config import reading as configs
-from training.data.text import ByteVocabulary
 from training.errors import InputError
 from training.experiments.language_model import text
 from training.experiments.language_model.job import build_model
@@ -233,7 +233,7 @@ def test_text_is_cut_into_streams(small, tmp_path):
 def test_published_names_reach_the_model(small):
     small["model"] |= {"normalize_first": True, "dropout": 0.1, "local_size": 5}
     config = configs.resolve(small)
-    backbone = build_model(config, ByteVocabulary()).causal_lm.backbone
+    backbone = build_model(config, ByteTokenizer(lowercase=False)).causal_lm.backbone
     assert backbone.normalize_first
     assert (backbone.dropout, backbone.local_size) == (0.1, 5)
     assert backbone.deq.solver.max_iter == 4

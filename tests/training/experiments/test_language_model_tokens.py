@@ -36,10 +36,10 @@ def _config(tmp_path, **data):
 )
 def test_a_saved_model_generates_text(tmp_path, data):
     config = _config(tmp_path, **data)
-    vocabulary = text.load(config.data).vocabulary
-    build_model(config, vocabulary).save(tmp_path / "model.keras")
+    tokenizer = text.load(config.data).tokenizer
+    build_model(config, tokenizer).save(tmp_path / "model.keras")
     causal_lm = keras.saving.load_model(tmp_path / "model.keras").causal_lm
-    assert causal_lm.backbone.vocabulary_size == vocabulary.size
+    assert causal_lm.backbone.vocabulary_size == tokenizer.vocabulary_size()
     generated = causal_lm.generate("to be", max_length=10)
     assert isinstance(generated, str)
     assert generated.startswith("to be")
@@ -50,8 +50,8 @@ def test_subwords_come_from_the_cache(tmp_path):
     config = _config(tmp_path, tokens="subword", vocabulary_size=30).data
     first, second = (text.load(config, tmp_path) for _ in range(2))
     assert (tmp_path / "vocabulary.subword.json").is_file()
-    assert first.vocabulary.tokens == second.vocabulary.tokens
-    assert second.vocabulary.decode(second.train).startswith(CONTENT)
+    assert first.tokenizer.get_vocabulary() == second.tokenizer.get_vocabulary()
+    assert second.tokenizer.detokenize(second.train).startswith(CONTENT)
 
 
 @pytest.mark.parametrize(

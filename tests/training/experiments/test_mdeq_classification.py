@@ -208,7 +208,7 @@ def test_explicit_networks(small, network, num_parameters):
     config = configs.resolve(small)
     data = _data(small)._replace(mean=(0.0,) * 3, standard_deviation=(1.0,) * 3)
     images = np.zeros((2, 16, 16, 3), "uint8")
-    data = data._replace(training=datasets.Split(images, np.zeros(2, "int32")))
+    data = data._replace(training=datasets.in_memory(images, np.zeros(2, "int32")))
     model = build_explicit(config.model, data, "float32")
     trainable = sum(np.prod(weight.shape) for weight in model.trainable_weights)
     assert trainable == pytest.approx(num_parameters, rel=0.002)

@@ -6,8 +6,8 @@ import keras
 import numpy as np
 import pytest
 
+from deq_keras.tokenizers import WordTokenizer
 from training.config import reading as configs
-from training.data.text import WordVocabulary
 from training.errors import InputError
 from training.experiments.language_model import text
 from training.experiments.language_model.job import LanguageModelJob
@@ -118,7 +118,7 @@ class TestWhatItSays:
         adjoint = gradient["solver"]
         assert adjoint["class_name"] == "broyden"
         assert (solver["max_iter"], adjoint["max_iter"]) == run["budgets"]
-        assert solver.get("max_iter_jitter", 0) == run["jitter"]
+        assert span.phase.max_iter_jitter == run["jitter"]
         for each in (solver, adjoint):
             assert each.get("stop_mode", "rel") == run["stop_mode"]
             if run["stop_mode"] == "rel":
@@ -213,7 +213,7 @@ def uniform_loss(config, vocabulary_size, targets):
 
 def take_step(job, model, optimizer, span, eagerly):
     """Takes one training step of a phase and checks it."""
-    config, vocabulary_size = job.config, job.text.vocabulary.size
+    config, vocabulary_size = job.config, job.text.tokenizer.vocabulary_size()
     batch, length = config.data.batch_size, config.data.length
     # Tokens of every cluster of the softmax.
     tokens = np.linspace(0, vocabulary_size - 1, batch * (length + 1)).astype("int32")
@@ -241,7 +241,7 @@ def train_both_phases(config, vocabulary_size, eagerly=False):
     nothing = np.zeros(0, "int32")
     words = ["<eos>", *(f"{i}" for i in range(vocabulary_size - 1))]
     tokens = np.zeros(2**14, "int32")  # Enough to be cut into streams.
-    loaded = text.Text(WordVocabulary(words), nothing, tokens, nothing)
+    loaded = text.Text(WordTokenizer(words), nothing, tokens, nothing)
     job = LanguageModelJob(config, (loaded, lambda folder: None))
     model, optimizer, (pretraining, equilibrium, *_) = job.build()
     assert model.count_params() == parameters(config.model, vocabulary_size)

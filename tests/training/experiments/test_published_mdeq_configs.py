@@ -119,7 +119,10 @@ class TestWhatItSays:
         adjoint = config.model.gradient["solver"]
         assert config.model.gradient["class_name"] == "implicit"
         assert (solver["max_iter"], adjoint["max_iter"]) == run["budgets"]
-        assert solver.get("max_iter_jitter", 0) == run.get("jitter", 0)
+        pretraining, *others = phase_spans(config)
+        assert pretraining.phase.max_iter_jitter == 0
+        for span in others:
+            assert span.phase.max_iter_jitter == run.get("jitter", 0)
         for each in (solver, adjoint):
             assert each["class_name"] == "broyden"
             assert each.get("stop_mode", "rel") == run["mode"]
@@ -180,7 +183,7 @@ def take_steps(config, size, num_classes):
     keras.utils.set_random_seed(0)
     images = np.random.RandomState(0).randint(0, 256, (2, size, size, 3), "uint8")
     labels = np.array([1, num_classes - 1], "int32")
-    split = datasets.Split(images, labels)
+    split = datasets.in_memory(images, labels)
     data = datasets.ImageData(
         split, split, split, num_classes, (124.0, 116.0, 104.0), (58.0, 57.0, 57.0)
     )

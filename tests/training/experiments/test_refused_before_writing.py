@@ -96,7 +96,7 @@ def test_a_damaged_result_of_a_study_is_named(
 
 def test_the_vocabulary_is_kept_when_the_run_begins(tmp_path, monkeypatch):
     """It has been learnt for the check already, and is not learnt again."""
-    from training.data.text import WordVocabulary
+    from deq_keras.tokenizers import WordTokenizer
     from training.runs import variants
     from training.runs.work_directory import WorkDirectory
 
@@ -108,5 +108,5 @@ def test_the_vocabulary_is_kept_when_the_run_begins(tmp_path, monkeypatch):
     monkeypatch.setattr("training.runs.variants.train", stop)
     assert _train(tmp_path, {**TEXT, "data": data}) == 130
     assert (tmp_path / "run" / "model" / "vocabulary.word.json").is_file()
-    monkeypatch.setattr(WordVocabulary, "from_text", None)
+    monkeypatch.setattr(WordTokenizer, "learn", None)
     variants.make_job(WorkDirectory.open(tmp_path / "run"), "model")

@@ -125,10 +125,10 @@ def rising(small):
         "class_name": "fixed_point_iteration",
         "max_iter": 6,
         "tol": 0.0,
-        "max_iter_jitter": 4,
     }
     increment = {"every_epochs": 2, "amount": 0.5}
-    return [{"epochs": 4, "regularizer_weight_increment": increment}]
+    phase = {"epochs": 4, "regularizer_weight_increment": increment}
+    return [{**phase, "max_iter_jitter": 4}]
 
 
 @pytest.mark.slow

@@ -129,6 +129,7 @@ def test_loss_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(
         ({"model.cell.groups": 3}, "`model.cell`"),
         ({"model.cell.depth": 3}, "`model.cell`.*depth"),
         ({"phases.0.gradient": {"class_name": "phantom", "steps": 3}}, "`phases.0"),
+        ({"phases.0.max_iter_jitter": 9999}, "`phases.0.max_iter_jitter`.*from 0 to"),
         ({"optimizer.warmup_epochs": 1}, "warmup_epochs=1.0"),
     ],
 )

@@ -5,7 +5,7 @@ over solving their prefix again, the peak memory of training steps against expli
 layers, and that of evaluating the model of WikiText-103. Ratios are of one run.
 """
 
-from ..parts_command import PartsCommand
+from ..command import BenchmarkCommand
 
 
 def _measurements():
@@ -20,7 +20,7 @@ def _measurements():
     }
 
 
-main = PartsCommand(
+main = BenchmarkCommand(
     "language_model",
     "Measures a DEQ-Transformer, on a quiet machine.",
     ("step", "inject", "generation", "memory", "evaluation"),

@@ -6,6 +6,7 @@ import tensorflow as tf
 from deq_keras import layers, solvers
 
 from ..compiled_cell import CompiledCell
+from ..solving import layer
 from ..timing import compare
 from ..training_step import step_cost
 from ..workloads import Workload
@@ -82,13 +83,8 @@ def _memory(work):
 
 
 def _solve(cell, inputs, num_evaluations):
-    solver = solvers.FixedPointIteration(num_evaluations, tol=None)
-
-    @tf.function
-    def solve(inputs):
-        injection = cell.inject(inputs)
-        state = cell.initial_state(injection)
-        return solver.solve(lambda state: cell(state, injection), state).value
-
+    deq = layer(cell, solvers.FixedPointIteration(num_evaluations, tol=None))
+    deq(inputs)  # Builds it.
+    solve = tf.function(lambda inputs: deq.solve(inputs).value)
     compiled = solve.get_concrete_function(inputs)
     return lambda: compiled(inputs)

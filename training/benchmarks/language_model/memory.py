@@ -1,6 +1,12 @@
-"""Peak memory of training steps and of an evaluation, each in a fresh process."""
+"""Peak memory of training steps, and of a process that evaluates."""
 
-from .. import fresh_process, resident_memory
+import functools
+
+import tensorflow as tf
+
+from deq_keras import models
+
+from .. import fresh_process, memory, resident_memory
 
 # Batch and length at which the papers compare memory.
 BATCH, LENGTH = 15, 150
@@ -22,50 +28,36 @@ WIKITEXT103 = {
     "memory_length": 150,
     "solver": {"class_name": "anderson", "max_iter": 12},
 }
-_MODULE = "training.benchmarks.language_model.memory"
 
 
 def training_peaks(
     effort, chosen=MODELS, batch=BATCH, length=LENGTH, architecture=ARCHITECTURE
 ):
-    """Returns by how many MiB memory grows in a training step, by model.
+    """Returns by how many MiB memory grows in a training step, by model, or that this
+    is not measurable here; see `memory.peaks`.
 
     That is without weights, gradients' accumulators and what the compiled step keeps.
     """
     del effort
-    sizes = {"batch": batch, "length": length, "architecture": architecture}
-    return {
-        name: _in_fresh_process("training", {**sizes, **model})
-        for name, model in chosen.items()
-    }
+    step = functools.partial(_training_step, batch, length, architecture)
+    return memory.peaks(
+        {name: functools.partial(step, **model) for name, model in chosen.items()}
+    )
 
 
 def evaluation_peak(effort, batch=16, length=150, architecture=WIKITEXT103):
-    """Returns the peak of the resident memory of a process that builds a full-size
-    model and evaluates the perplexity of two segments, in MiB."""
+    """Returns the peak of the resident memory of a fresh process, in MiB, that builds a
+    full-size model and evaluates the perplexity of two segments."""
     del effort
-    return _in_fresh_process(
-        "evaluation", {"batch": batch, "length": length, "architecture": architecture}
-    )
-
-
-def _in_fresh_process(what, arguments):
+    if not resident_memory.is_available():
+        return memory.NOT_MEASURABLE
     return fresh_process.run(
-        _MODULE,
-        {"what": what, "arguments": arguments},
-        environment=resident_memory.ENVIRONMENT,
+        "language_model.memory",
+        {"batch": batch, "length": length, "architecture": architecture},
     )
 
 
-def _measure(what, arguments):
-    return {"training": _training, "evaluation": _evaluation}[what](**arguments)
-
-
-def _training(batch, length, architecture, budget=None, explicit=None, **deq):
-    import tensorflow as tf
-
-    from deq_keras import models
-
+def _training_step(batch, length, architecture, budget=None, explicit=None, **deq):
     shared = {"vocabulary_size": 65, **architecture, "memory_length": length}
     if explicit is None:
         backbone = models.DEQTransformerBackbone(
@@ -89,14 +81,10 @@ def _training(batch, length, architecture, budget=None, explicit=None, **deq):
 
     inputs = _segment(65, batch, length)
     step(inputs)  # Fills the memory: the steps that count have all their keys.
-    return resident_memory.peak_growth(lambda: step(inputs), repeats=5)
+    return functools.partial(step, inputs)
 
 
 def _evaluation(batch, length, architecture):
-    import tensorflow as tf
-
-    from deq_keras import models
-
     backbone = models.DEQTransformerBackbone(**architecture)
     model = models.NextTokenLossModel(models.DEQTransformerCausalLM(backbone))
     model.compile()
@@ -108,8 +96,6 @@ def _evaluation(batch, length, architecture):
 
 
 def _segment(vocabulary_size, batch, length):
-    import tensorflow as tf
-
     ids = tf.random.stateless_uniform(
         (2, batch, length), (0, 1), maxval=vocabulary_size, dtype=tf.int32
     )
@@ -117,4 +103,4 @@ def _segment(vocabulary_size, batch, length):
 
 
 if __name__ == "__main__":
-    fresh_process.answer(_measure)
+    fresh_process.answer(_evaluation)

@@ -4,7 +4,7 @@ Training steps over their ideal, and the wall time and peak memory of training s
 beside those of explicit networks. Ratios are of one run.
 """
 
-from ..parts_command import PartsCommand
+from ..command import BenchmarkCommand
 
 
 def _measurements():
@@ -17,7 +17,7 @@ def _measurements():
     }
 
 
-main = PartsCommand(
+main = BenchmarkCommand(
     "mdeq",
     "Measures a multiscale DEQ, on a quiet machine.",
     ("step", "time", "memory"),

@@ -13,7 +13,7 @@ def training_times(
     """Returns the `timing.Duration` of a training step, by model."""
     return {
         name: fresh_process.run(
-            "training.benchmarks.mdeq.duration",
+            "mdeq.duration",
             {"effort": effort, "batch": batch, "side": side, **model},
         )
         for name, model in chosen.items()

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from deq_keras import models
 
-from ...data.images import ImageData, Split
+from ...data.images import ImageData, in_memory
 from ...experiments.mdeq_classification.build import build_explicit
 from ...experiments.mdeq_classification.schema import (
     ExplicitNetworkConfig,
@@ -74,7 +74,7 @@ def _mdeq(preset, budget, **deq):
 
 def _explicit(side, network, upsampling):
     explicit = ExplicitNetworkConfig(network, upsampling)
-    split = Split(np.zeros((1, side, side, 3), "uint8"), np.zeros(1, "int32"))
+    split = in_memory(np.zeros((1, side, side, 3), "uint8"), np.zeros(1, "int32"))
     data = ImageData(split, split, split, 10, (120.0,) * 3, (60.0,) * 3)
     config = MDEQConfig(filters=[1], explicit=explicit)
     return build_explicit(config, data, "float32")

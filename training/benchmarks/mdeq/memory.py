@@ -1,6 +1,8 @@
-"""Peak memory of training steps of whole models, each in a fresh process."""
+"""Peak memory of training steps of whole models."""
 
-from .. import fresh_process, resident_memory
+import functools
+
+from .. import memory
 from . import image_models
 
 
@@ -10,25 +12,13 @@ def training_peaks(
     batch=image_models.BATCH,
     side=image_models.SIDE,
 ):
-    """Returns by how many MiB memory grows in a training step, by model.
+    """Returns by how many MiB memory grows in a training step, by model, or that this
+    is not measurable here; see `memory.peaks`.
 
     That is without weights, gradients' accumulators and what the compiled step keeps.
     """
     del effort
-    return {
-        name: fresh_process.run(
-            "training.benchmarks.mdeq.memory",
-            {"batch": batch, "side": side, **model},
-            environment=resident_memory.ENVIRONMENT,
-        )
-        for name, model in chosen.items()
-    }
-
-
-def _measure(**arguments):
-    step = image_models.training_step(**arguments)
-    return resident_memory.peak_growth(step, repeats=3)
-
-
-if __name__ == "__main__":
-    fresh_process.answer(_measure)
+    step = functools.partial(image_models.training_step, batch=batch, side=side)
+    return memory.peaks(
+        {name: functools.partial(step, **model) for name, model in chosen.items()}
+    )

@@ -1,20 +1,13 @@
 """Labelled images, in memory or on disk, and the streams training reads."""
 
+from ..pipeline import evaluation_batches, sample, steps_per_epoch, training_batches
+from .array_transform import in_memory
 from .images import ImageData, load
-from .pipeline import (
-    evaluation_batches,
-    sample,
-    steps_per_epoch,
-    training_batches,
-)
-from .split import Split
-from .streamed_split import StreamedSplit
 
 __all__ = [
     "ImageData",
-    "Split",
-    "StreamedSplit",
     "evaluation_batches",
+    "in_memory",
     "load",
     "sample",
     "steps_per_epoch",

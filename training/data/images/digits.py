@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .split import Split
+from .array_transform import in_memory
 
 NUM_CLASSES = 10
 # Of the training pixels.
@@ -15,7 +15,7 @@ _FILE = Path(__file__).with_name("digits.npz")
 
 
 def load():
-    """Returns the training `Split` of 1438 digits and the test `Split` of 359.
+    """Returns the training `MemorySplit` of 1438 digits and the test one of 359.
 
     Images are uint8 `(8, 8, 1)` with pixels 0 to 16; both splits hold each class in the
     same proportion.
@@ -25,6 +25,6 @@ def load():
         labels = file["labels"].astype("int32")
         is_test = file["is_test"]
     return (
-        Split(images[~is_test], labels[~is_test]),
-        Split(images[is_test], labels[is_test]),
+        in_memory(images[~is_test], labels[~is_test]),
+        in_memory(images[is_test], labels[is_test]),
     )

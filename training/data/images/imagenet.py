@@ -2,7 +2,12 @@
 
 from typing import NamedTuple
 
-from . import shards
+from .. import statistics
+from ..records import shards
+from ..records.sharded_records import ShardedRecords
+from ..splits import ShardedSplit
+from . import decoding
+from .jpeg_transform import JPEGTransform
 
 
 class Source(NamedTuple):
@@ -25,19 +30,21 @@ SOURCES = {
         "imagenette/320px-v2", 10, "Check the connection to download it."
     ),
 }
-# Of torchvision's models and the reference, for pixels 0 to 255.
-MEAN = tuple(255 * value for value in (0.485, 0.456, 0.406))
-STANDARD_DEVIATION = tuple(255 * value for value in (0.229, 0.224, 0.225))
+# Of torchvision's models and the reference.
+MEAN, STANDARD_DEVIATION = statistics.of_dataset("imagenet")
+IMAGE_SIZE = 224
+# Records from which the next one is drawn: with ImageNet's JPEG files, 0.9 GB.
+_SHUFFLE_BUFFER = 8192
 
 
 def load(name, directory, image_size):
-    """Returns the training and the test `StreamedSplit`; the latter is the validation
+    """Returns the training and the test `ShardedSplit`; the latter is the validation
     set, since the labels of ImageNet's test set are not public.
 
     Args:
         name: a key of `SOURCES`.
         directory: folder with `<name>-train-*.tfrecord.gz` and
-            `<name>-test-*.tfrecord.gz`, as `tfrecords` describes them, with images
+            `<name>-test-*.tfrecord.gz`, as `decoding` describes them, with images
             of any size. `None` takes TFDS.
         image_size: int. Side of the squares that are made of the images.
 
@@ -46,14 +53,23 @@ def load(name, directory, image_size):
     """
     source = SOURCES[name]
     if directory is None:
-        return shards.from_tfds(
-            source.tfds_name,
-            ("train", "validation"),
-            source.num_classes,
-            image_size,
-            source.how_to_get,
+        shard_format, found = (
+            decoding.OF_TFDS,
+            shards.of_tfds(
+                source.tfds_name, ("train", "validation"), source.how_to_get
+            ),
         )
+    else:
+        shard_format, found = (
+            decoding.IN_FOLDER,
+            [
+                shards.in_folder(directory, f"{name}-{split}")
+                for split in ("train", "test")
+            ],
+        )
+    reader = decoding.reader_of_files(shard_format, source.num_classes)
+    transform = JPEGTransform(image_size)
     return tuple(
-        shards.from_folder(directory, name, split, source.num_classes, image_size)
-        for split in ("train", "test")
+        ShardedSplit(ShardedRecords.whole(reader, *split), transform, _SHUFFLE_BUFFER)
+        for split in found
     )

@@ -3,18 +3,15 @@
 from typing import NamedTuple
 
 from ...errors import InputError
+from ..splits import Split, first
 from . import cifar10, digits, imagenet
-from .split import Split
-from .streamed_split import StreamedSplit
-
-_IMAGE_SIZE = 224
 
 
 class ImageData(NamedTuple):
     """The images of one experiment.
 
     Attributes:
-        training: the `Split` or `StreamedSplit` to learn from.
+        training: the `Split` to learn from.
         validation: the one that is evaluated after each epoch.
         test: the one that tables are made of.
         num_classes: how many labels there are.
@@ -22,9 +19,9 @@ class ImageData(NamedTuple):
         standard_deviation: tuple, by what it then divides them.
     """
 
-    training: Split | StreamedSplit
-    validation: Split | StreamedSplit
-    test: Split | StreamedSplit
+    training: Split
+    validation: Split
+    test: Split
     num_classes: int
     mean: tuple
     standard_deviation: tuple
@@ -52,10 +49,10 @@ def load(config):
     else:
         source, num_classes = imagenet, imagenet.SOURCES[config.name].num_classes
         training, test = imagenet.load(
-            config.name, config.directory, config.image_size or _IMAGE_SIZE
+            config.name, config.directory, config.image_size or imagenet.IMAGE_SIZE
         )
-    training = _first(training, config.train_examples, "train_examples")
-    test = _first(test, config.test_examples, "test_examples")
+    training = first(training, config.train_examples, "train_examples")
+    test = first(test, config.test_examples, "test_examples")
     training, validation = _held_out(training, config.validation_examples)
     return ImageData(
         training=training,
@@ -89,15 +86,6 @@ def _check_settings(config):
             f"are for {' and '.join(imagenet.SOURCES)}. Received: "
             f"resized_crop={augmentation.resized_crop}, image_size={config.image_size}."
         )
-
-
-def _first(split, count, name):
-    if count is not None and count > len(split):
-        raise InputError(
-            f"`data.{name}` must be at most {len(split)}, the number of images there "
-            f"are. Received: {name}={count}."
-        )
-    return split.part(0, count)
 
 
 def _held_out(training, count):

@@ -2,8 +2,6 @@
 
 import tensorflow as tf
 
-from . import damage
-
 # TensorFlow's default (the fast transform) is off by up to 5 grey levels.
 _TRANSFORM = "INTEGER_ACCURATE"
 
@@ -20,26 +18,19 @@ def decode_window(encoded, window):
     )
 
 
-def checked(encoded, file, index):
-    """Returns the bytes of a JPEG file if they can be decoded.
+def is_whole(encoded):
+    """Returns whether these are the bytes of a JPEG file.
 
-    Otherwise an `InvalidArgumentError` names the shard and the record. Files that begin
-    and end as they should are not decoded for it: what is wrong between fails later.
+    Files that begin and end as they should are not decoded for it: what is wrong
+    between fails later.
     """
     length = tf.minimum(tf.strings.length(encoded), 2)
     end = tf.strings.substr(encoded, -length, length)
-    is_whole = tf.cond(
-        end == b"\xff\xd9", lambda: True, lambda: can_be_decoded(encoded)
+    return tf.io.is_jpeg(encoded) & tf.cond(
+        end == b"\xff\xd9", lambda: True, lambda: _can_be_decoded(encoded)
     )
-    assertion = tf.debugging.Assert(
-        tf.io.is_jpeg(encoded) & is_whole,
-        ["An image is not a JPEG file, or truncated.", *damage.place(file, index)],
-    )
-    with tf.control_dependencies([assertion]):
-        return tf.identity(encoded)
 
 
-def can_be_decoded(encoded):
-    """Returns whether the bytes of a file are those of a JPEG file, by decoding it."""
+def _can_be_decoded(encoded):
     images = tf.data.Dataset.from_tensors(encoded).map(decode).ignore_errors()
     return images.reduce(0, lambda count, _: count + 1) > 0

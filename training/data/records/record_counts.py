@@ -20,8 +20,8 @@ def count(files, cache):
 
     No header tells it, so a shard is decompressed once, to its checksum. The cache
     keeps the number as long as the shard's size and time of change stay the same; a
-    `ShardReader` finds out where it is wrong. In a folder that cannot be written, every
-    process counts anew.
+    `RecordReader` finds out where it is wrong. In a folder that cannot be written,
+    every process counts anew.
 
     Args:
         files: list of `pathlib.Path`s of shards.

@@ -3,7 +3,8 @@
 import numpy as np
 import tensorflow as tf
 
-from .shard_reader import Segment
+from ...files.input_file import check_file
+from .record_reader import Segment
 
 _SHARDS_AT_ONCE = 16
 
@@ -12,7 +13,7 @@ class ShardedRecords:
     """Some of the records of shards.
 
     Args:
-        reader: a `ShardReader`.
+        reader: a `RecordReader`.
         segments: list of `Segment`s, in the order of the records.
     """
 
@@ -73,6 +74,25 @@ class ShardedRecords:
         )
         seed = tf.random.stateless_uniform([], records_key, None, None, tf.int64)
         return records.shuffle(min(buffer_size, len(self)), seed)
+
+    def first_damaged(self, use):
+        """Returns `(file, index, trouble)` of the first that cannot be used, or `None`.
+
+        Args:
+            use: function of the parts of an example. Where it fails, there is trouble.
+
+        Raises:
+            InputError: if a file is gone, or cannot be opened.
+        """
+        for segment in self.segments:
+            check_file(segment.file, "data file")
+        segments = tf.data.Dataset.from_tensor_slices(self._segment_tensors())
+        damaged = segments.flat_map(
+            lambda *segment: self.reader.examined(*segment, use)
+        )
+        for file, index, trouble in damaged.take(1).as_numpy_iterator():
+            return file.decode(), int(index), trouble.decode()
+        return None
 
     def _segment_tensors(self):
         files, starts, stops, are_rests = zip(*self.segments, strict=True)

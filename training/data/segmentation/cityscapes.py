@@ -1,17 +1,19 @@
 """Cityscapes, from TensorFlow Datasets or from a folder of TFRecords."""
 
 import numpy as np
+import tensorflow as tf
 
-from ..images import shards
-from ..records.shard_reader import ShardFormat
+from .. import statistics
+from ..records import shards
+from ..records.record_reader import RecordReader, ShardFormat
 from ..records.sharded_records import ShardedRecords
+from ..splits import ShardedSplit
 from .classes import IGNORED, Classes
-from .example_reader import ExampleReader
-from .sharded_split import ShardedSplit
+from .decoding import LabelledImageDecoder
+from .transform import SegmentationTransform
 
-# Of the reference, ImageNet's: for pixels 0 to 255.
-MEAN = tuple(255 * value for value in (0.485, 0.456, 0.406))
-STANDARD_DEVIATION = tuple(255 * value for value in (0.229, 0.224, 0.225))
+# Of the reference, ImageNet's.
+MEAN, STANDARD_DEVIATION = statistics.of_dataset("imagenet")
 IMAGE_SIZE = (1024, 2048)
 
 # Label id, name and colour of the classes that are scored, in the order of train ids.
@@ -42,15 +44,23 @@ CLASSES = Classes(
 )
 
 _IN_FOLDER = ShardFormat(
-    "GZIP", ("image/encoded", "label/encoded"), shards.COUNTED_HERE
+    "GZIP",
+    {"image/encoded": tf.string, "label/encoded": tf.string},
+    shards.COUNTED_HERE,
 )
-_OF_TFDS = ShardFormat("", ("image_left", "segmentation_label"), shards.COUNTED_BY_TFDS)
+_OF_TFDS = ShardFormat(
+    "",
+    {"image_left": tf.string, "segmentation_label": tf.string},
+    shards.COUNTED_BY_TFDS,
+)
 _TFDS_NAME = "cityscapes/semantic_segmentation"
 _HOW_TO_GET = (
     "Register on https://www.cityscapes-dataset.com and put "
     "leftImg8bit_trainvaltest.zip and gtFine_trainvaltest.zip into downloads/manual in "
     "the data folder of TFDS (~/tensorflow_datasets or TFDS_DATA_DIR)."
 )
+# Records from which the next one is drawn: with the PNG files of Cityscapes, 1.2 GB.
+_SHUFFLE_BUFFER = 512
 
 
 def train_ids():
@@ -82,24 +92,22 @@ def load(directory, image_size):
             inside a record only shows when it is read.
     """
     if directory is None:
-        return _from_tfds(image_size)
+        shard_format, found = (
+            _OF_TFDS,
+            shards.of_tfds(_TFDS_NAME, ("train", "validation"), _HOW_TO_GET),
+        )
+    else:
+        shard_format, found = (
+            _IN_FOLDER,
+            [
+                shards.in_folder(directory, f"cityscapes-{split}")
+                for split in ("train", "validation")
+            ],
+        )
+    decode = LabelledImageDecoder(shard_format.features, image_size, train_ids())
+    reader = RecordReader(shard_format, decode)
+    transform = SegmentationTransform()
     return tuple(
-        _from_folder(directory, split, image_size) for split in ("train", "validation")
+        ShardedSplit(ShardedRecords.whole(reader, *split), transform, _SHUFFLE_BUFFER)
+        for split in found
     )
-
-
-def _from_folder(directory, split, image_size):
-    files, counts = shards.counted(directory, f"cityscapes-{split}")
-    return _split(_IN_FOLDER, files, counts, image_size)
-
-
-def _from_tfds(image_size):
-    return tuple(
-        _split(_OF_TFDS, split.filepaths, split.shard_lengths, image_size)
-        for split in shards.prepared(_TFDS_NAME, ("train", "validation"), _HOW_TO_GET)
-    )
-
-
-def _split(shard_format, files, counts, image_size):
-    reader = ExampleReader(shard_format, image_size, train_ids())
-    return ShardedSplit(ShardedRecords.whole(reader, files, counts))

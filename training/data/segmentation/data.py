@@ -3,10 +3,9 @@
 from typing import NamedTuple
 
 from ...errors import InputError
+from ..splits import Split, first
 from . import cityscapes, shapes
 from .classes import Classes
-from .memory_split import MemorySplit
-from .sharded_split import ShardedSplit
 
 _SOURCES = {"cityscapes": cityscapes, "shapes": shapes}
 
@@ -15,7 +14,7 @@ class SegmentationData(NamedTuple):
     """The images of one experiment.
 
     Attributes:
-        training: the `MemorySplit` or `ShardedSplit` to learn from.
+        training: the `Split` to learn from.
         validation: the one that is evaluated after each epoch.
         test: the one that tables are made of.
         classes: the `Classes`.
@@ -25,9 +24,9 @@ class SegmentationData(NamedTuple):
         standard_deviation: tuple, by what it then divides them.
     """
 
-    training: MemorySplit | ShardedSplit
-    validation: MemorySplit | ShardedSplit
-    test: MemorySplit | ShardedSplit
+    training: Split
+    validation: Split
+    test: Split
     classes: Classes
     image_size: tuple
     crop_size: tuple
@@ -51,7 +50,7 @@ def load(config):
         )
     return SegmentationData(
         training=training,
-        validation=_first(test, config.validation_examples, "validation_examples"),
+        validation=first(test, config.validation_examples, "validation_examples"),
         test=test,
         classes=source.CLASSES,
         image_size=image_size,
@@ -71,8 +70,8 @@ def _splits(config, image_size):
         return shapes.load(image_size, config.train_examples, config.test_examples)
     training, test = cityscapes.load(config.directory, image_size)
     return (
-        _first(training, config.train_examples, "train_examples"),
-        _first(test, config.test_examples, "test_examples"),
+        first(training, config.train_examples, "train_examples"),
+        first(test, config.test_examples, "test_examples"),
     )
 
 
@@ -82,12 +81,3 @@ def _size(size, name):
             f"`data.{name}` must be [height, width] in pixels. Received: {name}={size}."
         )
     return size and tuple(size)
-
-
-def _first(split, count, name):
-    if count is not None and count > len(split):
-        raise InputError(
-            f"`data.{name}` must be at most {len(split)}, the number of images there "
-            f"are. Received: {name}={count}."
-        )
-    return split.part(0, count)

@@ -5,8 +5,9 @@ Colours tell the classes apart only in part, since they overlap and are noisy.
 
 import numpy as np
 
+from ..splits import MemorySplit
 from .classes import IGNORED, Classes
-from .memory_split import MemorySplit
+from .transform import SegmentationTransform
 
 CLASSES = Classes(
     ("background", "rectangle", "disc", "triangle"),
@@ -67,7 +68,7 @@ def example(split, index, image_size):
 def _split(split, image_size, count):
     examples = [example(split, index, image_size) for index in range(count)]
     images, labels = zip(*examples, strict=True)
-    return MemorySplit(np.stack(images), np.stack(labels))
+    return MemorySplit(np.stack(images), np.stack(labels), SegmentationTransform())
 
 
 def _texture(generator, rows, columns):

@@ -1,9 +1,9 @@
 """Streams of segments for models that carry state from one segment to the next."""
 
+import numpy as np
 import tensorflow as tf
 
 from ...errors import InputError
-from . import token_ids
 
 
 def segments(ids, batch_size, length, drop_remainder=False):
@@ -39,7 +39,7 @@ def segments(ids, batch_size, length, drop_remainder=False):
     Raises:
         InputError: if the text is too short for such streams.
     """
-    ids = token_ids.array(ids)
+    ids = _integers(ids)
     _check_positive(batch_size, length)
     stream_length = len(ids) // batch_size
     _check_stream(len(ids), batch_size, length if drop_remainder else 1)
@@ -60,6 +60,18 @@ def segments(ids, batch_size, length, drop_remainder=False):
 
     dataset = tf.data.Dataset.range(0, stop, length).map(segment)
     return dataset.prefetch(tf.data.AUTOTUNE)
+
+
+def _integers(ids):
+    ids = np.asarray(ids)
+    if not ids.size:
+        ids = ids.astype(np.int32)
+    if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
+        raise InputError(
+            "Token ids must be integers of shape (num_tokens,). Received: "
+            f"shape={ids.shape}, dtype={ids.dtype}."
+        )
+    return ids
 
 
 def _check_positive(batch_size, length):

@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from ...config.validation import closest
+from ...config.refusal import closest
 from ...errors import InputError
 from ...files.input_file import check_folder
 from .. import tfds_errors
-from ..records import damage
 from .text_file import read_text
 
 # File names of (train, validation, test).
@@ -120,7 +119,7 @@ def from_tfds(name, data_dir=None, max_examples=None):
             f"TensorFlow Datasets could not load {full_name}. Check the connection, or "
             f"give the folder where it is prepared as `data_dir`. ({error})"
         ) from error
-    with damage.reported():
+    with tfds_errors.reading(full_name):
         texts = [list(_texts(dataset, max_examples)) for dataset in datasets]
     try:
         return Corpus(*map(_joined, texts))

@@ -56,7 +56,7 @@ class LanguageModelJob(Job):
     def build_model(self):
         # Raises if it is too short.
         evaluation_segments(self.config.data, self._tested)
-        return build_model(self.config, self.text.vocabulary)
+        return build_model(self.config, self.text.tokenizer)
 
     def equilibrium(self, model):
         return getattr(model.causal_lm.backbone, "deq", None)
@@ -113,7 +113,7 @@ class LanguageModelJob(Job):
         return export(causal_lm, tf.constant(self.sample_segments()), path)
 
 
-def build_model(config, vocabulary):
+def build_model(config, tokenizer):
     """Returns the `NextTokenLossModel` of a `LanguageModelConfig`.
 
     Raises:
@@ -134,10 +134,10 @@ def build_model(config, vocabulary):
         arguments = {**_without_parts(arguments), **explicit}
     policy = keras.DTypePolicy(config.precision)
     try:
-        backbone = backbone_cls(vocabulary.size, dtype=policy, **arguments)
+        backbone = backbone_cls(tokenizer.vocabulary_size(), dtype=policy, **arguments)
     except (TypeError, ValueError) as error:
         raise InputError(f"`model`: {error}") from error
-    preprocessor = models.DEQTransformerCausalLMPreprocessor(vocabulary.tokenizer())
+    preprocessor = models.DEQTransformerCausalLMPreprocessor(tokenizer)
     causal_lm = task_cls(backbone, preprocessor=preprocessor)
     return models.NextTokenLossModel(causal_lm, name="language_model")
 

@@ -24,7 +24,7 @@ def losses_at_budgets(model, layer, segments, budgets):
     rows = []
     for budget in budgets:
         layer.solver = type(trained).from_config(
-            {**trained.get_config(), "max_iter": budget, "max_iter_jitter": 0}
+            {**trained.get_config(), "max_iter": budget}
         )
         logs = _evaluate(model, segments)
         statistics = ("residual", "evaluations", "converged")

@@ -1,6 +1,9 @@
 """The text of a language model, as segments of token ids."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import keras_hub
+import numpy as np
 
 import deq_keras
 
@@ -12,16 +15,16 @@ class Text(NamedTuple):
     """A text in ids.
 
     Attributes:
-        vocabulary: has `size`, `encode`, `decode` and `tokenizer`.
+        tokenizer: the KerasHub `Tokenizer` of the ids.
         train: int32 array `(num_tokens,)`.
         validation: int32 array `(num_tokens,)`.
         test: int32 array `(num_tokens,)`; may be empty.
     """
 
-    vocabulary: Any
-    train: Any
-    validation: Any
-    test: Any
+    tokenizer: keras_hub.tokenizers.Tokenizer
+    train: np.ndarray
+    validation: np.ndarray
+    test: np.ndarray
 
 
 def load(config, cache=None):
@@ -46,7 +49,7 @@ def find(config, cache=None):
     corpus = _corpus(config)
     if not corpus.validation:
         raise InputError(f"The text {config.path or config.source} has no validation.")
-    vocabulary, keep = text.find_vocabulary(
+    tokenizer, keep = text.find_tokenizer(
         config.tokens,
         corpus.train,
         cache,
@@ -54,7 +57,8 @@ def find(config, cache=None):
         config.minimum_count,
         config.vocabulary_size,
     )
-    return Text(vocabulary, *(vocabulary.encode(split) for split in corpus)), keep
+    ids = (text.encode(tokenizer, split) for split in corpus)
+    return Text(tokenizer, *ids), keep
 
 
 def training_segments(config, ids, first_epoch=0):

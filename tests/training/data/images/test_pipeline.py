@@ -2,12 +2,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from training.data.images import Split, evaluation_batches, training_batches
+from training.data.images import evaluation_batches, in_memory, training_batches
 from training.data.images.augmentation import augment
 from training.experiments.classification.schema import AugmentationConfig
 
 PLAIN = AugmentationConfig()
-SPLIT = Split(
+SPLIT = in_memory(
     np.arange(10, dtype="uint8").reshape(10, 1, 1, 1), np.arange(10, dtype="int32")
 )
 
@@ -40,7 +40,7 @@ def test_order_is_a_function_of_seed_and_epoch():
 
 def test_augmentation_is_a_function_of_seed_and_epoch():
     pixels = np.random.default_rng(0).integers(1, 256, (10, 6, 6, 3)).astype("uint8")
-    split = Split(pixels, SPLIT.labels)
+    split = in_memory(pixels, SPLIT.labels)
     config = AugmentationConfig(crop_padding=2, horizontal_flip=True)
 
     def images(epochs):

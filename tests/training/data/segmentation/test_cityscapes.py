@@ -27,7 +27,13 @@ def load(folder, **arguments):
 
 
 def images_of(split):
-    return [image for image, _ in split.in_order().as_numpy_iterator()]
+    return [image for image, _ in examples_of(split)]
+
+
+def examples_of(split, entries=None):
+    """The images and labels of entries; by default of all of them, in their order."""
+    entries = split.in_order() if entries is None else entries
+    return list(entries.map(split.loader()).as_numpy_iterator())
 
 
 def test_label_ids():
@@ -48,8 +54,7 @@ def test_classes():
 def test_folder(shards, pixels):
     data = load(shards)
     assert (len(data.training), len(data.test)) == (5, 1)
-    examples = list(data.training.in_order().as_numpy_iterator())
-    for seed, (image, labels) in enumerate(examples):
+    for seed, (image, labels) in enumerate(examples_of(data.training)):
         expected_image, label_ids = pixels(seed)
         np.testing.assert_array_equal(image, expected_image)
         np.testing.assert_array_equal(labels, cityscapes.train_ids()[label_ids[..., 0]])
@@ -79,7 +84,7 @@ def test_order_is_a_function_of_the_key(shards):
 
     def order(*key):
         stream = split.shuffled(tf.constant(key, tf.int64))
-        return [int(image.sum()) for image, _ in stream.as_numpy_iterator()]
+        return [int(image.sum()) for image, _ in examples_of(split, stream)]
 
     original = [int(image.sum()) for image in images_of(split)]
     orders = [order(0, epoch) for epoch in range(3)]

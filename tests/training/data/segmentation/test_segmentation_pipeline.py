@@ -57,5 +57,6 @@ def test_evaluation_takes_all_images_as_they_are(split):
         )
     )
     assert len(images) == len(labels) == len(split) == 5
-    for image, expected in zip(images, split.in_order(), strict=True):
+    examples = split.in_order().map(split.loader())
+    for image, expected in zip(images, examples, strict=True):
         np.testing.assert_array_equal(image, expected[0])

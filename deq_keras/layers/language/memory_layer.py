@@ -1,13 +1,18 @@
+"""What layers have in common that remember the segments of a text they have read."""
+
 import contextlib
 
 import keras
 
+from deq_keras.checks import check_integer
 
-class SegmentLayer(keras.layers.Layer):
+
+class MemoryLayer(keras.layers.Layer):
     """Base of layers that remember the last positions of the segments before.
 
     Only calls in training, and calls within `reading_segments`, are segments of longer
-    texts. All others stand alone: they neither see a memory nor leave one.
+    texts, which come one after the other. All others stand alone: they neither see a
+    memory nor leave one.
 
     Args:
         length: Integer >= 0. Positions to remember; 0 for no memory.
@@ -26,13 +31,9 @@ class SegmentLayer(keras.layers.Layer):
 
     @length.setter
     def length(self, length):
-        if not isinstance(length, int) or length < 0:
-            raise ValueError(
-                "Argument `length` must be an integer, 0 or more. Received: "
-                f"length={length!r}"
-            )
-        self._length = length
-        self.supports_jit = length == 0
+        self._length = check_integer("length", length, minimum=0)
+        # XLA cannot compile a memory that changes its shape as it fills.
+        self.supports_jit = self._length == 0
 
     @contextlib.contextmanager
     def reading_segments(self):

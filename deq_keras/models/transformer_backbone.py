@@ -1,28 +1,33 @@
-"""What the backbones that read texts segment by segment have in common."""
-
-import functools
+"""What the backbones of language models have in common."""
 
 import keras
 from keras import ops
 from keras_hub.models import Backbone
 
-from deq_keras.layers import AdaptiveEmbedding, TransformerCell, VariationalDropout
+from deq_keras.checks import (
+    check_boolean,
+    check_count,
+    check_integer,
+    check_optional_count,
+    check_rate,
+)
+from deq_keras.layers import AdaptiveEmbedding, VariationalDropout
 from deq_keras.models.segment_reading import SegmentReading
 
 
-class SegmentBackbone(SegmentReading, Backbone):
+class TransformerBackbone(SegmentReading, Backbone):
     """Embedding, a layer that remembers the segments before, dropout.
 
+    A subclass says which layer that is, in `make_segment_layer`.
+
     Args:
-        make_layer: Function of a function that makes a `TransformerCell` of a name,
-            and the memory length. Returns the layer.
+        **layer_arguments: Arguments of `make_segment_layer`.
 
     The others are described in `DEQTransformerBackbone`.
     """
 
     def __init__(
         self,
-        make_layer,
         vocabulary_size,
         hidden_dim,
         num_heads,
@@ -39,7 +44,20 @@ class SegmentBackbone(SegmentReading, Backbone):
         dtype=None,
         name=None,
         trainable=True,
+        **layer_arguments,
     ):
+        hidden_dim = check_count("hidden_dim", hidden_dim)
+        num_heads = check_count("num_heads", num_heads)
+        intermediate_dim = check_count("intermediate_dim", intermediate_dim)
+        embedding_dim = check_optional_count("embedding_dim", embedding_dim)
+        normalize_first = check_boolean("normalize_first", normalize_first)
+        memory_length = check_integer("memory_length", memory_length, minimum=0)
+        local_size = check_optional_count("local_size", local_size)
+        dropout = check_rate("dropout", dropout)
+        attention_dropout = check_rate("attention_dropout", attention_dropout)
+        weight_normalization = check_boolean(
+            "weight_normalization", weight_normalization
+        )
         token_embedding = AdaptiveEmbedding(
             vocabulary_size,
             hidden_dim if embedding_dim is None else embedding_dim,
@@ -49,19 +67,20 @@ class SegmentBackbone(SegmentReading, Backbone):
             dtype=dtype,
             name="token_embedding",
         )
-        make_cell = functools.partial(
-            TransformerCell,
-            hidden_dim,
-            num_heads,
-            intermediate_dim,
-            normalize_first=normalize_first,
-            local_size=local_size,
-            dropout_rate=dropout,
-            attention_dropout_rate=attention_dropout,
-            weight_normalization=weight_normalization,
-            dtype=dtype,
+        cell_arguments = {
+            "units": hidden_dim,
+            "num_heads": num_heads,
+            "intermediate_dim": intermediate_dim,
+            "normalize_first": normalize_first,
+            "local_size": local_size,
+            "dropout_rate": dropout,
+            "attention_dropout_rate": attention_dropout,
+            "weight_normalization": weight_normalization,
+            "dtype": dtype,
+        }
+        segment_layer = self.make_segment_layer(
+            cell_arguments, memory_length, dtype, **layer_arguments
         )
-        segment_layer = make_layer(make_cell, memory_length)
         dropouts = [
             VariationalDropout(
                 dropout,
@@ -86,18 +105,30 @@ class SegmentBackbone(SegmentReading, Backbone):
         self.token_embedding = token_embedding
         self.embedding_dropout, self.output_dropout = dropouts
         self.segment_layer = segment_layer
-        self.vocabulary_size = vocabulary_size
+        self.vocabulary_size = token_embedding.vocabulary_size
         self.hidden_dim = hidden_dim
         self.num_heads = num_heads
         self.intermediate_dim = intermediate_dim
         self.embedding_dim = embedding_dim
-        self.cutoffs = tuple(cutoffs)
-        self.div_val = div_val
+        self.cutoffs = token_embedding.cutoffs
+        self.div_val = token_embedding.div_val
         self.normalize_first = normalize_first
         self.local_size = local_size
         self.dropout = dropout
         self.attention_dropout = attention_dropout
         self.weight_normalization = weight_normalization
+
+    @staticmethod
+    def make_segment_layer(cell_arguments, length, dtype, **layer_arguments):
+        """Returns the layer that remembers.
+
+        Args:
+            cell_arguments: Dict of the arguments of a `TransformerCell`, but its name.
+            length: Integer >= 0. Number of positions to remember.
+            dtype: Dtype or policy of the layer.
+            **layer_arguments: What the constructor does not take itself.
+        """
+        raise NotImplementedError
 
     def call(self, inputs, training=None, mask=None):
         token_ids, padding_mask = token_ids_of(inputs), padding_mask_of(inputs)
@@ -111,7 +142,7 @@ class SegmentBackbone(SegmentReading, Backbone):
 
     @property
     def memory_length(self):
-        """Positions to remember; may be set, after which to compile again."""
+        """Number of positions to remember; may be set, after which to compile again."""
         return self.segment_layer.length
 
     @memory_length.setter

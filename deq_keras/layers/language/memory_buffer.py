@@ -1,23 +1,24 @@
-"""The last positions of the segments before, of one quantity."""
+"""What a layer remembers from one segment of a text to the next, of one quantity."""
 
 import tensorflow as tf
 
 
-class SegmentBuffer(tf.Module):
+class MemoryBuffer(tf.Module):
     """Remembers a tensor `(batch, positions, size)` from segment to segment.
 
     It takes any batch size and begins empty. Under a `tf.distribute` strategy each
     replica has its own.
 
     Args:
-        size: int. Size of the last axis.
-        dtype: of what is remembered.
-        name: str.
+        size: Positive integer. Size of the last axis.
+        dtype: Dtype of what is remembered.
+        name: String. Name of the variable.
     """
 
     def __init__(self, size, dtype, name):
         super().__init__(name=name)
         with tf.init_scope():
+            # No Keras weight: its shape changes, and it is not saved with a model.
             self._variable = tf.Variable(
                 lambda: tf.zeros((0, 0, size), dtype),
                 shape=(None, None, size),

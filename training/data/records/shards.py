@@ -1,48 +1,45 @@
-"""Finds the shards of streamed images, in a folder or as TFDS has prepared them."""
+"""Finds the shards of a dataset, in a folder or as TFDS has prepared them."""
+
+from pathlib import Path
+from typing import NamedTuple
 
 from ...errors import InputError
-from ...files.input_file import check_file
+from ...files.input_file import check_file, check_folder
 from .. import tfds_errors
-from ..records import record_counts
-from ..records.shard_reader import ShardFormat
-from ..records.sharded_records import ShardedRecords
-from . import tfrecords
-from .record_reader import RecordReader
-from .streamed_split import StreamedSplit
+from . import record_counts
 
 # Where the number of records is from, and what to do where it is wrong.
 COUNTED_HERE = "in the file *-record-counts.json beside it: remove that"
 COUNTED_BY_TFDS = "in its dataset_info.json: prepare the dataset anew"
 
-_IN_FOLDER = ShardFormat("GZIP", ("image/encoded", "label"), COUNTED_HERE)
-_OF_TFDS = ShardFormat("", ("image", "label"), COUNTED_BY_TFDS)
+
+class Shards(NamedTuple):
+    """The files of a split.
+
+    Attributes:
+        files: list of their paths, in the order of the records.
+        counts: list of the numbers of their records.
+    """
+
+    files: list
+    counts: list
 
 
-def from_folder(directory, name, split, num_classes, image_size):
-    """Returns the `StreamedSplit` of `<name>-<split>-*.tfrecord.gz` in a folder.
+def in_folder(directory, name):
+    """Returns the `Shards` `<name>-*.tfrecord.gz` of a folder, in order of names.
 
     Raises:
-        InputError: if the folder or the files are missing, or a file is truncated. What
-            is wrong inside a record only shows when it is read.
+        InputError: if there is no such folder or no such file, or one of them cannot be
+            read or is truncated. What is wrong inside a record only shows when it is
+            read.
     """
-    files, counts = counted(directory, f"{name}-{split}")
-    reader = RecordReader(_IN_FOLDER, num_classes)
-    return StreamedSplit(ShardedRecords.whole(reader, files, counts), image_size)
-
-
-def counted(directory, name):
-    """Returns the paths of `<name>-*.tfrecord.gz`, and how many records each holds.
-
-    Raises:
-        InputError: if the folder or the files are missing, or a file is truncated.
-    """
-    files = tfrecords.matching(directory, f"{name}-*.tfrecord.gz")
+    files = _matching(Path(directory), f"{name}-*.tfrecord.gz")
     cache = files[0].with_name(f"{name}-record-counts.json")
-    return files, record_counts.count(files, cache)
+    return Shards(files, record_counts.count(files, cache))
 
 
-def from_tfds(name, splits, num_classes, image_size, how_to_get):
-    """Returns a `StreamedSplit` for each of some splits of a dataset of TFDS.
+def of_tfds(name, splits, how_to_get):
+    """Returns the `Shards` of splits of a dataset of TFDS, prepared as TFRecords.
 
     The shards are read as they are, not through `tfds.load`, whose order of files
     cannot be a function of the epoch. What is not there is downloaded if it can be.
@@ -50,34 +47,14 @@ def from_tfds(name, splits, num_classes, image_size, how_to_get):
     Args:
         name: str. The dataset of TFDS.
         splits: names of its splits.
-        num_classes: int.
-        image_size: int.
         how_to_get: str. What to do where TFDS cannot download the dataset.
 
-    Raises:
-        InputError: if the dataset cannot be prepared, or lacks a split.
-    """
-    reader = RecordReader(_OF_TFDS, num_classes)
-    return tuple(
-        StreamedSplit(
-            ShardedRecords.whole(reader, split.filepaths, split.shard_lengths),
-            image_size,
-        )
-        for split in prepared(name, splits, how_to_get)
-    )
-
-
-def prepared(name, splits, how_to_get):
-    """Returns the `SplitInfo`s of a dataset of TFDS, prepared as TFRecords.
-
-    Args:
-        name: str. The dataset of TFDS.
-        splits: names of its splits.
-        how_to_get: str. What to do where TFDS cannot download the dataset.
+    Returns:
+        A list of `Shards`.
 
     Raises:
-        InputError: if it cannot be prepared, is stored in another format, or lacks a
-            split or a file.
+        InputError: if the dataset cannot be prepared, is stored in another format, or
+            lacks a split or a file.
     """
     info = _info(name, how_to_get)
     missing = [split for split in splits if split not in info.splits]
@@ -90,7 +67,21 @@ def prepared(name, splits, how_to_get):
     found = [info.splits[split] for split in splits]
     for split in found:
         _check_split(split, name, info.data_dir)
-    return found
+    return [Shards(split.filepaths, split.shard_lengths) for split in found]
+
+
+def _matching(directory, pattern):
+    check_folder(directory, "data directory")
+    files = sorted(directory.glob(pattern))
+    if not files:
+        present = sorted(file.name for file in directory.iterdir())
+        content = f"It holds: {', '.join(present[:8])}." if present else "It is empty."
+        raise InputError(
+            f"The data directory {directory} has no file named {pattern}. {content}"
+        )
+    for file in files:
+        check_file(file, "data file")
+    return files
 
 
 def _check_split(split, name, folder):

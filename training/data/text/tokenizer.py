@@ -1,4 +1,4 @@
-"""Vocabularies that are made once and then read from a file."""
+"""Tokenizers whose vocabularies are learnt once and then read from a file."""
 
 import contextlib
 import functools
@@ -6,23 +6,22 @@ import hashlib
 import json
 from pathlib import Path
 
-from ...config.validation import closest
+from deq_keras import tokenizers
+
+from ...config.refusal import closest
 from ...errors import InputError
 from ...files import atomic_file
-from .byte_vocabulary import ByteVocabulary
-from .character_vocabulary import CharacterVocabulary
-from .subword_vocabulary import SubwordVocabulary
-from .word_vocabulary import WordVocabulary
+from .encoding import lines
 
 _LEARNT = {
-    "word": WordVocabulary,
-    "character": CharacterVocabulary,
-    "subword": SubwordVocabulary,
+    "word": tokenizers.WordTokenizer,
+    "character": tokenizers.CharacterTokenizer,
+    "subword": tokenizers.SubwordTokenizer,
 }
 _LEVELS = (*_LEARNT, "byte")
 
 
-def load_vocabulary(
+def load_tokenizer(
     level,
     training_text,
     directory=None,
@@ -30,15 +29,13 @@ def load_vocabulary(
     minimum_count=1,
     vocabulary_size=None,
 ):
-    """Returns the vocabulary of a training text, from its cache if there is one.
-
-    All vocabularies have `size`, `encode(text)`, int32 ids of shape `(num_tokens,)`,
-    `decode(ids)`, the text, and `tokenizer()`, the Keras layer that does the same.
+    """Returns the tokenizer of a training text, its vocabulary from the cache if there
+    is one.
 
     The cache is the text file `vocabulary.<level>.json` with one token a line. It also
     holds the arguments and digests of the training text and of the tokens: where they
-    differ, or the file is damaged, the vocabulary is made anew and the file replaced.
-    In a folder that cannot be written, every process makes it anew.
+    differ, or the file is damaged, the vocabulary is learnt anew and the file replaced.
+    In a folder that cannot be written, every process learns it anew.
 
     Args:
         level: `"word"`, `"character"`, `"subword"` or `"byte"`.
@@ -52,18 +49,21 @@ def load_vocabulary(
             `1`.
         vocabulary_size: int. The most subwords; for these alone, which need it.
 
+    Returns:
+        A tokenizer of `deq_keras.tokenizers`, or KerasHub's of bytes.
+
     Raises:
         InputError: if the text is empty or an argument is none of these.
     """
-    vocabulary, keep = find_vocabulary(
+    tokenizer, keep = find_tokenizer(
         level, training_text, directory, lower_case, minimum_count, vocabulary_size
     )
     if directory is not None:
         keep(directory)
-    return vocabulary
+    return tokenizer
 
 
-def find_vocabulary(
+def find_tokenizer(
     level,
     training_text,
     directory=None,
@@ -71,23 +71,28 @@ def find_vocabulary(
     minimum_count=1,
     vocabulary_size=None,
 ):
-    """Returns what `load_vocabulary` does, but writes no cache, and a function of a
+    """Returns what `load_tokenizer` does, but writes no cache, and a function of a
     folder that does it."""
     _check(level, training_text)
     arguments = _arguments(level, lower_case, minimum_count, vocabulary_size)
     if level == "byte":
-        return ByteVocabulary(), _keep_nothing
+        from keras_hub.tokenizers import ByteTokenizer
+
+        return ByteTokenizer(lowercase=False), _keep_nothing
     cls, name = _LEARNT[level], f"vocabulary.{level}.json"
     digest = hashlib.sha256(training_text.encode()).hexdigest()
-    key = {**arguments, "sha256_of_training_text": digest}
+    key = {"lower_case": lower_case, **arguments, "sha256_of_training_text": digest}
     if directory is not None:
         tokens = _cached_tokens(Path(directory) / name, key)
         if tokens is not None:
-            return cls(tokens, lower_case), _keep_nothing
-    vocabulary = cls.from_text(training_text, **arguments)
-    tokens = vocabulary.tokens
+            return cls(tokens, lowercase=lower_case), _keep_nothing
+    try:
+        tokenizer = cls.learn(lines(training_text), lowercase=lower_case, **arguments)
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    tokens = tokenizer.get_vocabulary()
     content = {**key, "sha256_of_tokens": _digest(tokens), "tokens": tokens}
-    return vocabulary, functools.partial(_keep, name, content)
+    return tokenizer, functools.partial(_keep, name, content)
 
 
 def _keep(name, content, directory):
@@ -127,7 +132,7 @@ def _check(level, training_text):
 
 
 def _arguments(level, lower_case, minimum_count, vocabulary_size):
-    """Returns the arguments that the vocabulary of a level has, and refuses others."""
+    """Returns what the vocabulary of a level is learnt with, and refuses the rest."""
     if minimum_count < 1:
         raise InputError(
             "`minimum_count` must be at least 1. Received: "
@@ -144,10 +149,10 @@ def _arguments(level, lower_case, minimum_count, vocabulary_size):
             f" Received: {level}, vocabulary_size={vocabulary_size}."
         )
     if level != "subword":
-        return {"lower_case": lower_case, "minimum_count": minimum_count}
+        return {"minimum_count": minimum_count}
     if minimum_count > 1:
         raise InputError(
             "Subwords have a `vocabulary_size`, but no `minimum_count`. Received: "
             f"minimum_count={minimum_count}."
         )
-    return {"lower_case": lower_case, "vocabulary_size": vocabulary_size}
+    return {"vocabulary_size": vocabulary_size}

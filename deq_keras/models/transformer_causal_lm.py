@@ -1,16 +1,16 @@
-"""What the language models that read texts segment by segment have in common."""
+"""What the language models have in common."""
 
 import keras
 from keras_hub.models import CausalLM
 
 from deq_keras.layers import AdaptiveSoftmax
 from deq_keras.models.restored_compilation import RestoredCompilation
-from deq_keras.models.segment_backbone import padding_mask_of, token_ids_of
 from deq_keras.models.segment_reading import SegmentReading
+from deq_keras.models.transformer_backbone import padding_mask_of, token_ids_of
 
 
-class SegmentCausalLM(SegmentReading, RestoredCompilation, CausalLM):
-    """A `SegmentBackbone` with an `AdaptiveSoftmax` on its hidden states.
+class TransformerCausalLM(SegmentReading, RestoredCompilation, CausalLM):
+    """A `TransformerBackbone` with an `AdaptiveSoftmax` on its hidden states.
 
     The arguments are described in `DEQTransformerCausalLM`.
     """

@@ -1,4 +1,4 @@
-"""The command line of a benchmark of several parts."""
+"""The command line of a benchmark of several measurements."""
 
 import argparse
 import json
@@ -9,21 +9,21 @@ from . import environment, fresh_process
 from .timing import QUICK, Effort
 
 
-class PartsCommand:
-    """Measures the chosen parts of a benchmark; prints results and writes JSON.
+class BenchmarkCommand:
+    """Takes the chosen measurements of a benchmark; prints results and writes JSON.
 
     Args:
         name: str. As `deq-keras benchmark` knows it.
         description: str, for the help.
-        parts: tuple of names.
-        measurements: function that returns the function of each part, a dict. Called
+        names: tuple of the names of the measurements.
+        measurements: function that returns the function of each name, a dict. Called
             late, since it imports TensorFlow.
     """
 
-    def __init__(self, name, description, parts, measurements):
+    def __init__(self, name, description, names, measurements):
         self.name = name
         self.description = description
-        self.parts = parts
+        self.names = names
         self.measurements = measurements
 
     def __call__(self, argv=None):
@@ -33,23 +33,23 @@ class PartsCommand:
             argv: list of command-line arguments. `None`: those of the process.
         """
         arguments = self._parser().parse_args(argv)
-        results = self.run(arguments.parts, QUICK if arguments.quick else Effort())
+        results = self.run(arguments.only, QUICK if arguments.quick else Effort())
         if arguments.out is not None:
             arguments.out.write_text(json.dumps(results, indent=1) + "\n")
         print(json.dumps(results, indent=1))
         return 0
 
-    def run(self, parts, effort, sizes=None):
+    def run(self, names, effort, sizes=None):
         """Measures and returns the results as a JSON-serialisable dict.
 
         Args:
-            parts: names out of `parts`.
+            names: which of `names`.
             effort: a `timing.Effort`.
-            sizes: dict of arguments of each part's function, where they differ from the
-                benchmark's.
+            sizes: dict of arguments of each measurement's function, where they differ
+                from the benchmark's.
         """
         results = {"environment": environment.describe()}
-        for name in parts:
+        for name in names:
             print(f"measuring: {name}", file=sys.stderr, flush=True)
             measure = self.measurements()[name]
             results[name] = measure(effort, **(sizes or {}).get(name, {}))
@@ -60,12 +60,14 @@ class PartsCommand:
             prog=f"deq-keras benchmark {self.name}", description=self.description
         )
         parser.add_argument(
-            "--parts",
+            "--only",
+            "--parts",  # As it was called first.
+            dest="only",
             nargs="+",
-            choices=self.parts,
-            default=self.parts,
+            choices=self.names,
+            default=self.names,
             metavar="NAME",
-            help=f"which of {', '.join(self.parts)}; default: all",
+            help=f"which of {', '.join(self.names)}; default: all",
         )
         parser.add_argument("--out", type=Path, help="JSON file to write")
         parser.add_argument(

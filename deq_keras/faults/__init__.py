@@ -1,0 +1,50 @@
+"""What happens to a sample that is not finite: here, and nowhere else.
+
+* A sample with a non-finite input is set aside: it gets the state that it starts from.
+* A sample for which f turns non-finite keeps its best finite iterate.
+* Neither changes the others, and neither has a gradient, where 0 * NaN would be NaN:
+  f is differentiated at the numbers of a sample that did not fail.
+* Where all samples fail, the weights are to blame, and the output is NaN: a finite one
+  would hide that from the loss.
+* Statistics leave out what is not finite. The share of converged samples shows it.
+"""
+
+from deq_keras.faults.policy import (
+    DIVERGED,
+    finite_or_first,
+    finite_rows,
+    finite_total,
+    has_failed,
+    has_no_evaluation,
+    improves,
+    nan_unless,
+    not_finite,
+    output,
+    reported,
+    set_aside,
+    unless_failed,
+    usable_start,
+    with_failed,
+    without_gradient,
+)
+from deq_keras.faults.sample_function import SampleFunction
+
+__all__ = [
+    "DIVERGED",
+    "SampleFunction",
+    "finite_or_first",
+    "finite_rows",
+    "finite_total",
+    "has_failed",
+    "has_no_evaluation",
+    "improves",
+    "nan_unless",
+    "not_finite",
+    "output",
+    "reported",
+    "set_aside",
+    "unless_failed",
+    "usable_start",
+    "with_failed",
+    "without_gradient",
+]

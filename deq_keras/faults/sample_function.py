@@ -1,0 +1,243 @@
+"""A function that is differentiated where no sample failed."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras import tree
+
+from deq_keras.faults.policy import finite_rows, without_gradient
+from deq_keras.structure import Nest, where_rows
+
+
+class SampleFunction:
+    """A function `(state, injection) -> state`, and what keeps its samples apart.
+
+    Args:
+        fn: The function.
+        variables: The Keras variables that it reads. Through others, and through
+            tensors that it captures, a failing sample can spoil gradients where the
+            solver's own iterations are differentiated.
+        has_rows: Nest of Booleans like the injection: which leaves have a row for each
+            sample. `None` takes those whose first axis is as long as the batch, as far
+            as their rows are not finite.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[[Nest, Nest], Nest],
+        variables: Iterable[keras.Variable] = (),
+        has_rows: Nest | None = None,
+    ) -> None:
+        self.fn = fn
+        self.variables = tuple(variables)
+        self.has_rows = has_rows
+
+    @classmethod
+    def of(cls, fn: Callable[[Nest, Nest], Nest]) -> SampleFunction:
+        """Returns `fn` if it is a `SampleFunction`, else one of it."""
+        return fn if isinstance(fn, cls) else cls(fn)
+
+    def __call__(self, state: Nest, injection: Nest) -> Nest:
+        return self.fn(state, injection)
+
+    def without_failed(
+        self, failed: tf.Tensor, state: Nest, injection: Nest
+    ) -> tuple[Nest, Nest]:
+        """Returns state and injection with another sample's rows for those that failed.
+
+        Args:
+            failed: Boolean tensor `(batch,)`.
+            state: Nest of `(batch, ...)` tensors.
+            injection: Nest of tensors.
+        """
+        leaves = tree.flatten(injection)
+        indices = self._indices_with_rows(leaves, failed)
+        with_rows = [leaves[i] for i in indices]
+        with_rows, state = tf.cond(
+            tf.reduce_any(failed),
+            lambda: self._replaced(failed, with_rows, state),
+            lambda: (with_rows, state),
+        )
+        for i, leaf in zip(indices, with_rows, strict=True):
+            leaves[i] = leaf
+        return state, tree.pack_sequence_as(injection, leaves)
+
+    def _indices_with_rows(
+        self, leaves: list[tf.Tensor], failed: tf.Tensor
+    ) -> list[int]:
+        has_rows = [
+            bool(leaf.shape.rank) and leaf.shape[0] == failed.shape[0]
+            for leaf in leaves
+        ]
+        if self.has_rows is not None:
+            has_rows = tree.flatten(self.has_rows)
+        return [i for i, has in enumerate(has_rows) if has]
+
+    def _replaced(
+        self, failed: tf.Tensor, with_rows: list[tf.Tensor], state: Nest
+    ) -> tuple[list[tf.Tensor], Nest]:
+        # By those of a sample that did not fail: f is finite there.
+        healthy = tf.argmin(tf.cast(failed, tf.int32))
+        of_injection = [
+            _with_row(leaf, healthy, self._failed_rows(leaf, failed))
+            for leaf in with_rows
+        ]
+        return of_injection, tree.map_structure(
+            lambda leaf: _with_row(leaf, healthy, failed), state
+        )
+
+    def _failed_rows(self, leaf: tf.Tensor, failed: tf.Tensor) -> tf.Tensor:
+        if self.has_rows is not None or leaf.shape[0] is None:
+            return failed
+        # A weight may happen to have as many rows as the batch has samples.
+        is_finite = finite_rows(leaf)
+        return failed if is_finite is None else failed & ~is_finite
+
+    def differentiable(
+        self,
+        run: Callable[[Nest, Nest], tuple[Nest, tf.Tensor, Any]],
+        state: Nest,
+        injection: Nest,
+    ) -> tuple[Nest, Any]:
+        """Runs something, with a gradient that failing samples do not touch.
+
+        Costs a flag where no sample fails. Where one does, `run` is repeated without
+        it, and only the repetition is differentiated.
+
+        Args:
+            run: Function of a state and an injection that calls this function. Returns
+                `(value, failed, result)`: a nest of finite `(batch, ...)` tensors, a
+                Boolean tensor `(batch,)`, and anything else.
+            state: Nest of `(batch, ...)` tensors.
+            injection: Nest of tensors.
+
+        Returns:
+            The value, constant for samples that failed, and the result.
+        """
+        # Before the cast to the compute dtype, which is the reading layer's. Keras has
+        # no public name for the tensor of a variable in its own dtype.
+        weights = [tf.convert_to_tensor(v._value) for v in self.variables]
+        sources = (state, injection, weights)
+        switch = _GradientSwitch()
+        value, failed, result = self._run(run, switch.pass_through(sources))
+        switch.is_off = tf.reduce_any(failed)
+        repeated = functools.partial(self._repeated, run, failed)
+        return _Rerouting(failed, repeated, sources).of(value), result
+
+    def _repeated(
+        self,
+        run: Callable[[Nest, Nest], tuple[Nest, tf.Tensor, Any]],
+        failed: tf.Tensor,
+        sources: tuple[Nest, Nest, list[tf.Tensor]],
+    ) -> Nest:
+        state, injection, weights = sources
+        state, injection = self.without_failed(failed, state, injection)
+        value, *_ = self._run(run, (state, injection, weights))
+        return value
+
+    def _run(
+        self,
+        run: Callable[[Nest, Nest], tuple[Nest, tf.Tensor, Any]],
+        sources: tuple[Nest, Nest, list[tf.Tensor]],
+    ) -> tuple[Nest, tf.Tensor, Any]:
+        state, injection, weights = sources
+        pairs = list(zip(self.variables, weights, strict=True))
+        with keras.StatelessScope(pairs):
+            return run(state, injection)
+
+
+class _GradientSwitch:
+    """Lets gradients pass until it is switched off by a tensor, which may be known
+    only after the tensors have been used."""
+
+    is_off: tf.Tensor = None
+
+    def pass_through(self, nest: Nest) -> Nest:
+        return tree.map_structure(
+            lambda tensor: (
+                tf.custom_gradient(self._forward)(tensor)
+                if tensor.dtype.is_floating
+                else tensor
+            ),
+            nest,
+        )
+
+    def _forward(self, tensor: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+        return tf.identity(tensor), self._backward
+
+    def _backward(self, gradient: tf.Tensor) -> tf.Tensor:
+        gradient = tf.convert_to_tensor(gradient)
+        return tf.cond(self.is_off, lambda: tf.zeros_like(gradient), lambda: gradient)
+
+
+class _Rerouting:
+    """Leads the gradient of a value, if samples failed, through its repetition.
+
+    Args:
+        failed: Boolean tensor `(batch,)`.
+        repeated: Function from nests like `sources` to a nest like the value, which
+            samples that failed leave alone.
+        sources: Nest of tensors that the value was computed of.
+    """
+
+    def __init__(
+        self, failed: tf.Tensor, repeated: Callable[[Nest], Nest], sources: Nest
+    ) -> None:
+        self.failed = failed
+        self.repeated = repeated
+        self.sources = sources
+        self.any_failed = tf.reduce_any(failed)
+        self.all_failed = tf.reduce_all(failed)
+
+    def of(self, value: Nest) -> Nest:
+        """Returns the value with that gradient."""
+        sources, leaves = tree.flatten(self.sources), tree.flatten(value)
+        leaves = tf.custom_gradient(self._forward)(*sources, *leaves)
+        return tree.pack_sequence_as(value, list(leaves))
+
+    def _forward(self, *leaves: tf.Tensor) -> tuple[list[tf.Tensor], Callable]:
+        num_sources = len(tree.flatten(self.sources))
+        value = [tf.identity(leaf) for leaf in leaves[num_sources:]]
+        return value, functools.partial(self._backward, leaves[:num_sources])
+
+    def _backward(
+        self, sources: tuple[tf.Tensor, ...], *cotangent: tf.Tensor
+    ) -> list[tf.Tensor | None]:
+        passed = [tf.convert_to_tensor(leaf) for leaf in cotangent]
+        gradients, passed = tf.cond(
+            self.any_failed & ~self.all_failed,
+            lambda: (
+                self._gradients_of_repeated(sources, passed),
+                tree.map_structure(tf.zeros_like, passed),
+            ),
+            lambda: (tree.map_structure(tf.zeros_like, _floating(sources)), passed),
+        )
+        gradients = iter(gradients)
+        of_sources = [
+            next(gradients) if leaf.dtype.is_floating else None for leaf in sources
+        ]
+        return of_sources + passed
+
+    def _gradients_of_repeated(
+        self, sources: tuple[tf.Tensor, ...], cotangent: list[tf.Tensor]
+    ) -> list[tf.Tensor]:
+        watched = _floating(sources)
+        with tf.GradientTape() as tape:
+            tape.watch(watched)
+            value = self.repeated(tree.pack_sequence_as(self.sources, list(sources)))
+        cotangent = without_gradient(self.failed, cotangent)
+        return tape.gradient(tree.flatten(value), watched, cotangent, "zero")
+
+
+def _floating(tensors: Iterable[tf.Tensor]) -> list[tf.Tensor]:
+    return [tensor for tensor in tensors if tensor.dtype.is_floating]
+
+
+def _with_row(tensor: tf.Tensor, index: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    row = tf.stop_gradient(tf.gather(tensor, [index]))  # (1, ...)
+    return where_rows(mask, row, tensor)

@@ -1,0 +1,31 @@
+"""Checks of the windows of convolutions."""
+
+from deq_keras.checks import check_count
+
+
+def check_side(name, value):
+    """Returns a positive odd integer, the side of a window.
+
+    An odd window has a middle: it is padded alike on both sides, as PyTorch pads. An
+    even one would shift the map by half a position.
+    """
+    side = check_count(name, value)
+    if side % 2 == 0:
+        raise ValueError(
+            f"`{name}` must be odd, so that both sides are padded alike. Received: "
+            f"{name}={side}."
+        )
+    return side
+
+
+def check_sides(name, value):
+    """Returns a positive odd integer, or a tuple of two of them."""
+    if not isinstance(value, (list, tuple)):
+        return check_side(name, value)
+    if len(value) != 2:
+        raise ValueError(
+            f"`{name}` must be an odd integer or a pair of them. Received: "
+            f"{name}={value!r}."
+        )
+    first, second = value
+    return check_side(f"{name}[0]", first), check_side(f"{name}[1]", second)

@@ -1,0 +1,307 @@
+import json
+
+import numpy as np
+import pytest
+
+from deq_keras.tokenizers import CharacterTokenizer, SubwordTokenizer, WordTokenizer
+from training.data import text
+from training.errors import InputError
+
+TRAIN = " b a <unk> \n\n c b A \n"
+
+
+def load(level, content=TRAIN, **arguments):
+    return text.load_tokenizer(level, content, **arguments)
+
+
+def reference_words(train, lower_case=False):
+    """Transformer-XL's vocabulary, from its description: ids by count, then by time."""
+    words = []
+    for line in train.splitlines():
+        words += (line.strip().lower() if lower_case else line.strip()).split()
+    first = {word: words.index(word) for word in set(words)}
+    return ["<eos>", *sorted(first, key=lambda w: (-words.count(w), first[w]))]
+
+
+def test_words_by_count_and_first_appearance():
+    tokenizer = load("word")
+    assert tokenizer.get_vocabulary() == ["<eos>", "b", "a", "<unk>", "c", "A"]
+    assert tokenizer.vocabulary_size() == 6
+    assert tokenizer.get_vocabulary() == reference_words(TRAIN)
+
+
+@pytest.mark.parametrize("lower_case", [False, True])
+def test_words_as_in_the_reference(lower_case):
+    generator = np.random.default_rng(0)
+    words = generator.choice(["a", "A", "b", "Bb", "bb", "c", "<unk>", "\n"], 500)
+    train = " ".join(words)
+    tokenizer = load("word", train, lower_case=lower_case)
+    assert tokenizer.get_vocabulary() == reference_words(train, lower_case)
+
+
+@pytest.mark.parametrize(
+    ("content", "ids"),
+    [
+        ("a b\n", [2, 1, 0]),
+        ("a b", [2, 1, 0]),  # A line without an end has one too.
+        ("a\n\n \nb\n", [2, 0, 0, 0, 1, 0]),
+        ("a\x0bb\u2028c\n", [2, 1, 4, 0]),  # White space, but no line ends.
+        ("", []),
+    ],
+)
+def test_every_line_ends_with_eos(content, ids):
+    encoded = text.encode(load("word"), content)
+    assert encoded.tolist() == ids
+    assert encoded.dtype == np.int32
+
+
+def test_words_survive_a_round_trip():
+    tokenizer = load("word")
+    content = "a b\n\n\nc <unk>\nA\n"
+    assert tokenizer.detokenize(text.encode(tokenizer, content)) == content
+    assert tokenizer.detokenize([1, 2]) == "b a"
+
+
+def test_lower_case():
+    tokenizer = load("word", lower_case=True)
+    assert tokenizer.get_vocabulary() == ["<eos>", "b", "a", "<unk>", "c"]
+    assert text.encode(tokenizer, "A B\n").tolist() == [2, 1, 0]
+
+
+def test_unknown_words_become_unk():
+    assert text.encode(load("word"), "a zebra\n").tolist() == [2, 3, 0]
+
+
+def test_unknown_word_without_unk():
+    words = "Line 2 .* of 3 tokens .*'<unk>'.*'zebra'.*minimum_count=2"
+    with pytest.raises(InputError, match=words):
+        text.encode(load("word", "a b\n"), "a\nb zebra\n")
+
+
+def test_unknown_word_far_down():
+    with pytest.raises(InputError, match="Line 3002 .*'zebra'"):
+        text.encode(load("word", "a b\n"), 3001 * "a\n" + "b zebra\n")
+
+
+def test_rare_words_become_unk():
+    tokenizer = load("word", "a a b c d d d\n", minimum_count=2)
+    assert tokenizer.get_vocabulary() == ["<eos>", "d", "a", "<unk>"]
+    ids = text.encode(tokenizer, "a b zebra")
+    assert tokenizer.detokenize(ids) == "a <unk> <unk>\n"
+    none_rare = load("word", "a a\n", minimum_count=2)
+    assert none_rare.get_vocabulary() == ["<eos>", "a", "<unk>"]
+
+
+def test_characters_by_code_point():
+    tokenizer = load("character", "né\nan 🜚")
+    assert tokenizer.get_vocabulary() == ["\n", " ", "a", "n", "é", "🜚"]
+    ids = text.encode(tokenizer, "🜚na\n")
+    assert ids.tolist() == [5, 3, 2, 0]
+    assert ids.dtype == np.int32
+    assert tokenizer.detokenize(ids) == "🜚na\n"
+    assert text.encode(tokenizer, "").tolist() == []
+
+
+def test_unknown_character():
+    with pytest.raises(InputError, match="Line 3 .* of 3 tokens .*'ß'"):
+        text.encode(load("character", "ab\n"), "a\nb\naß")
+
+
+def test_rare_characters_become_the_replacement_character():
+    tokenizer = load("character", "aab", minimum_count=2)
+    assert tokenizer.get_vocabulary() == ["a", "\ufffd"]
+    assert tokenizer.detokenize(text.encode(tokenizer, "abß")) == "a\ufffd\ufffd"
+
+
+def test_lower_case_characters():
+    tokenizer = load("character", "AaB", lower_case=True)
+    assert tokenizer.get_vocabulary() == ["a", "b"]
+    assert text.encode(tokenizer, "AB").tolist() == [0, 1]
+
+
+def test_bytes():
+    tokenizer = load("byte")
+    ids = text.encode(tokenizer, "né🜚\n")
+    assert ids.tolist() == list("né🜚\n".encode())
+    assert ids.dtype == np.int32
+    assert tokenizer.detokenize(ids) == "né🜚\n"
+    assert tokenizer.detokenize(ids[:2]) == "n\ufffd"
+    assert tokenizer.vocabulary_size() == 256
+
+
+SENTENCE = "low lower lowest, new newer newest (naïve 🜚)\n"
+
+
+@pytest.fixture(scope="module")
+def subwords():
+    return load("subword", SENTENCE * 20, vocabulary_size=80)
+
+
+@pytest.fixture(params=["word", "character", "subword", "byte"])
+def tokenizer(request):
+    if request.param == "subword":
+        return request.getfixturevalue("subwords")
+    return load(request.param, SENTENCE)
+
+
+def test_subwords(subwords):
+    assert subwords.vocabulary_size() <= 80
+    content = "newest\n\n  low (lower\r), naïve 🜚"
+    ids = text.encode(subwords, content)
+    assert ids.dtype == np.int32
+    assert len(ids) < len(content)
+    assert subwords.detokenize(ids) == content.replace("\r", "")
+    assert text.encode(subwords, "").tolist() == []
+    assert subwords.detokenize(text.encode(subwords, "low Ω")) == "low\ufffd"
+
+
+def test_lower_case_subwords():
+    tokenizer = load(
+        "subword", SENTENCE.upper() * 20, lower_case=True, vocabulary_size=80
+    )
+    ids = text.encode(tokenizer, "LOW newest")
+    assert tokenizer.detokenize(ids) == "low newest"
+
+
+def test_too_few_subwords():
+    with pytest.raises(InputError, match="vocabulary_size=30"):
+        load("subword", SENTENCE * 20, vocabulary_size=30)
+
+
+def test_a_corpus_has_the_ids_of_the_tokenizer(tokenizer):
+    for content in (SENTENCE, "low new\n\nnewest (naïve\n"):
+        ids = text.encode(tokenizer, content)
+        np.testing.assert_array_equal(tokenizer(content), ids)
+        assert tokenizer.detokenize(ids) == content
+
+
+def test_a_long_corpus_has_the_ids_of_the_tokenizer(tokenizer):
+    content = "".join(f"{SENTENCE[: k % 30]}\n" for k in range(2500)).lower()
+    if tokenizer.vocabulary_size() < 50:  # Not all have parts of words.
+        content = SENTENCE * 2500
+    np.testing.assert_array_equal(text.encode(tokenizer, content), tokenizer(content))
+
+
+@pytest.mark.parametrize("level", ["word", "character"])
+def test_a_corpus_in_lower_case_has_the_ids_of_the_tokenizer(level):
+    tokenizer = load(level, lower_case=True)
+    np.testing.assert_array_equal(
+        tokenizer("A <UNK> B\n"), text.encode(tokenizer, "A <UNK> B\n")
+    )
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """The texts that vocabularies were counted from."""
+    texts = []
+    for cls in (WordTokenizer, CharacterTokenizer, SubwordTokenizer):
+
+        def counting(lines, learn=cls.learn, **kwargs):
+            texts.append("".join(lines))
+            return learn([texts[-1]], **kwargs)
+
+        monkeypatch.setattr(cls, "learn", counting)
+    return texts
+
+
+@pytest.mark.parametrize("level", ["word", "character"])
+def test_second_time_from_the_cache(tmp_path, counted, level):
+    folder = tmp_path / "new" / "folder"
+    made = text.load_tokenizer(level, TRAIN, folder, lower_case=True)
+    read = text.load_tokenizer(level, TRAIN, folder, lower_case=True)
+    assert counted == [TRAIN]
+    assert read.get_vocabulary() == made.get_vocabulary()
+    np.testing.assert_array_equal(
+        text.encode(read, "A b\n"), text.encode(made, "A b\n")
+    )
+    assert [file.name for file in folder.iterdir()] == [f"vocabulary.{level}.json"]
+
+
+def test_subwords_from_the_cache(tmp_path, counted):
+    made, read, _ = (
+        text.load_tokenizer("subword", SENTENCE * 20, tmp_path, vocabulary_size=size)
+        for size in (80, 80, 70)
+    )
+    assert len(counted) == 2
+    assert read.get_vocabulary() == made.get_vocabulary()
+    np.testing.assert_array_equal(
+        text.encode(read, SENTENCE), text.encode(made, SENTENCE)
+    )
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"training_text": TRAIN + "d"}, {"lower_case": True}, {"minimum_count": 2}],
+)
+def test_stale_cache_is_replaced(tmp_path, counted, changed):
+    text.load_tokenizer("word", TRAIN, tmp_path)
+    arguments = {"training_text": TRAIN, **changed}
+    vocabulary = text.load_tokenizer(
+        "word", directory=tmp_path, **arguments
+    ).get_vocabulary()
+    assert vocabulary == text.load_tokenizer("word", **arguments).get_vocabulary()
+    text.load_tokenizer("word", directory=tmp_path, **arguments)
+    assert len(counted) == 3
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"[]", b"{}", b'{"tokens": [', b"\xff", b"[" * 10**5, b"3", b"null"],
+)
+def test_damaged_cache_is_replaced(tmp_path, content):
+    file = tmp_path / "vocabulary.word.json"
+    file.write_bytes(content)
+    vocabulary = text.load_tokenizer("word", TRAIN, tmp_path).get_vocabulary()
+    assert json.loads(file.read_text())["tokens"] == vocabulary
+
+
+@pytest.mark.parametrize(
+    "tokens", [["<eos>", "x"], ["<eos>"] * 9, [1, 2], "words", {}, None, [[]]]
+)
+def test_other_tokens_in_the_cache_are_replaced(tmp_path, tokens):
+    file = tmp_path / "vocabulary.word.json"
+    expected = text.load_tokenizer("word", TRAIN, tmp_path).get_vocabulary()
+    content = json.loads(file.read_text())
+    file.write_text(json.dumps({**content, "tokens": tokens}))
+    assert text.load_tokenizer("word", TRAIN, tmp_path).get_vocabulary() == expected
+    assert json.loads(file.read_text()) == content
+
+
+def test_cache_that_cannot_be_written(tmp_path):
+    expected = text.load_tokenizer("word", TRAIN).get_vocabulary()
+    (tmp_path / "vocabulary.word.json").mkdir()
+    (tmp_path / "file").write_text("mine")
+    for folder in (tmp_path, tmp_path / "file", tmp_path / ("x" * 300)):
+        assert text.load_tokenizer("word", TRAIN, folder).get_vocabulary() == expected
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_cache_is_text_of_one_token_a_line(tmp_path):
+    text.load_tokenizer("character", "né\n", tmp_path)
+    lines = (tmp_path / "vocabulary.character.json").read_text("utf-8").splitlines()
+    assert lines[-5:] == ['"\\n",', '"n",', '"é"', "]", "}"]
+
+
+def test_without_a_folder_there_is_no_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text.load_tokenizer("word", TRAIN)
+    text.load_tokenizer("byte", TRAIN, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("words", TRAIN), "level='words'.* Did you mean `word`"),
+        (("word", " \n"), "training text is empty"),
+        (("word", TRAIN, None, False, 0), "minimum_count=0"),
+        (("byte", TRAIN, None, True), "lower_case=True"),
+        (("word", TRAIN, None, False, 1, 9), "Received: word, vocabulary_size=9"),
+        (("byte", TRAIN, None, False, 1, 9), "Received: byte, vocabulary_size=9"),
+        (("subword", TRAIN), "Received: subword, vocabulary_size=None"),
+        (("subword", TRAIN, None, False, 2, 9), "no `minimum_count`"),
+    ],
+)
+def test_refuses(arguments, words):
+    with pytest.raises(InputError, match=words):
+        text.load_tokenizer(*arguments)

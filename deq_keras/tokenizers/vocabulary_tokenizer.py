@@ -7,6 +7,7 @@ import pathlib
 import tensorflow as tf
 from keras_hub.tokenizers import Tokenizer
 
+from deq_keras.checks import check_count
 from deq_keras.tokenizers.python_strings import python_strings
 
 VOCABULARY_FILE = "vocabulary.json"
@@ -45,6 +46,7 @@ class VocabularyTokenizer(Tokenizer):
                 that. Defaults to `1`, which keeps all tokens.
             lowercase: Boolean. Whether text becomes lower case. Defaults to `False`.
         """
+        minimum_count = check_count("minimum_count", minimum_count)
         counts = collections.Counter()
         for text in texts:
             counts.update(cls.count(text.lower() if lowercase else text))

@@ -143,3 +143,31 @@ def test_a_vocabulary_of_other_than_different_tokens(vocabulary):
 def test_ids_out_of_range(index):
     with pytest.raises(tf.errors.InvalidArgumentError, match="not in \\[0, 7\\)"):
         CharacterTokenizer(CHARACTERS).detokenize([0, index])
+
+
+def test_words_are_learnt_in_the_order_of_their_counts():
+    texts = ["b a\n", "c b <eos> A\n"]
+    learnt = WordTokenizer.learn(texts).get_vocabulary()
+    assert learnt == ["<eos>", "b", "a", "c", "A"]
+    lowercase = WordTokenizer.learn(texts, lowercase=True)
+    assert lowercase.get_vocabulary() == ["<eos>", "b", "a", "c"]
+    assert lowercase("B") == [1]
+
+
+def test_characters_are_learnt_in_the_order_of_their_code_points():
+    learnt = CharacterTokenizer.learn(iter(["né\n", "an 🜚"])).get_vocabulary()
+    assert learnt == ["\n", " ", "a", "n", "é", "🜚"]
+
+
+@pytest.mark.parametrize("cls", [WordTokenizer, CharacterTokenizer])
+def test_rare_tokens_are_taken_for_the_unknown_one(cls):
+    tokenizer = cls.learn(["a a b c", " d d d"], minimum_count=2)
+    rest = tokenizer.get_vocabulary()
+    assert {"a", "d", cls.unknown_token} <= set(rest) and "b" not in rest
+    assert tokenizer("b") == [tokenizer.token_to_id(cls.unknown_token)]
+
+
+@pytest.mark.parametrize("count", [0, 1.5, True])
+def test_a_count_that_is_none(count):
+    with pytest.raises(ValueError, match=f"minimum_count={count}"):
+        WordTokenizer.learn(["a"], minimum_count=count)

@@ -18,18 +18,18 @@ def _feature(value):
     return tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
 
 
-def write_records(path, examples, image="image/encoded", compression="GZIP", **extra):
-    """Writes `(JPEG bytes, label)` pairs with extra features, or bytes as they are."""
+def write_records(
+    path, records, names=("image/encoded", "label"), compression="GZIP", **extra
+):
+    """Writes records of features and of extra ones, or of bytes as they are."""
     with tf.io.TFRecordWriter(str(path), compression) as writer:
-        for example in examples:
-            if not isinstance(example, bytes):
-                encoded, label = example
-                features = {image: encoded, "label": label, **extra}
-                features = {key: _feature(value) for key, value in features.items()}
-                example = tf.train.Example(
-                    features=tf.train.Features(feature=features)
-                ).SerializeToString()
-            writer.write(example)
+        for record in records:
+            if not isinstance(record, bytes):
+                features = dict(zip(names, record, strict=True)) | extra
+                features = {name: _feature(value) for name, value in features.items()}
+                features = tf.train.Features(feature=features)
+                record = tf.train.Example(features=features).SerializeToString()
+            writer.write(record)
 
 
 @pytest.fixture(name="encoded_image", scope="session")

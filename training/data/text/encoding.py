@@ -45,9 +45,9 @@ def encode(tokenizer, text):
             return np.concatenate(ids)
         try:
             ids.append(tokenize(tf.constant(batch)).numpy())
-        except tf.errors.InvalidArgumentError as error:
+        except tf.errors.InvalidArgumentError:
             _check_lines(tokenizer, batch, first)
-            raise error
+            raise
 
 
 def _check_lines(tokenizer, batch, first):

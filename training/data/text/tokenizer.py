@@ -133,12 +133,7 @@ def _check(level, training_text):
 
 def _arguments(level, lower_case, minimum_count, vocabulary_size):
     """Returns what the vocabulary of a level is learnt with, and refuses the rest."""
-    if minimum_count < 1:
-        raise InputError(
-            "`minimum_count` must be at least 1. Received: "
-            f"minimum_count={minimum_count}."
-        )
-    if level == "byte" and (lower_case or minimum_count > 1):
+    if level == "byte" and (lower_case or minimum_count != 1):
         raise InputError(
             "Bytes are always these 256. Expected: lower_case=False, minimum_count=1. "
             f"Received: lower_case={lower_case}, minimum_count={minimum_count}."
@@ -150,7 +145,7 @@ def _arguments(level, lower_case, minimum_count, vocabulary_size):
         )
     if level != "subword":
         return {"minimum_count": minimum_count}
-    if minimum_count > 1:
+    if minimum_count != 1:
         raise InputError(
             "Subwords have a `vocabulary_size`, but no `minimum_count`. Received: "
             f"minimum_count={minimum_count}."

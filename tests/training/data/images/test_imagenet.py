@@ -36,7 +36,9 @@ def prepared(tmp_path, monkeypatch, write_records, shard_examples):
                     shard_index=shard, num_shards=num_shards
                 )
                 examples = shard_examples(5 * shard)
-                write_records(file, examples, "image", "", file_name=b"n01440764_1")
+                write_records(
+                    file, examples, ("image", "label"), "", file_name=b"n01440764_1"
+                )
             infos.append(
                 tfds.core.SplitInfo(
                     name=split,

@@ -68,23 +68,6 @@ DAMAGED_IMAGES = {
 }
 
 
-def write(path, records, names):
-    """Writes records of features, or of bytes as they are."""
-
-    def feature(value):
-        if isinstance(value, bytes):
-            return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
-        return tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
-
-    with tf.io.TFRecordWriter(str(path), "GZIP") as writer:
-        for record in records:
-            if not isinstance(record, bytes):
-                features = dict(zip(names, map(feature, record), strict=True))
-                example = tf.train.Example(features=tf.train.Features(feature=features))
-                record = example.SerializeToString()
-            writer.write(record)
-
-
 class Cifar:
     """Read into memory when it is loaded."""
 
@@ -127,16 +110,16 @@ KINDS = [Cifar, Imagenette, Cityscapes]
 
 
 @pytest.fixture
-def files(tmp_path):
+def files(tmp_path, write_records):
     """Writes whole shards of a kind, and returns that of the training images."""
 
     def write_all(kind, training=None):
         for split in ("train", "test", "validation"):
             path = tmp_path / kind.pattern.format(split)
-            write(path, [kind.good] * 3, kind.names)
+            write_records(path, [kind.good] * 3, kind.names)
         path = tmp_path / kind.pattern.format("train")
         if training is not None:
-            write(path, training, kind.names)
+            write_records(path, training, kind.names)
         return path
 
     return write_all
@@ -201,9 +184,9 @@ def test_record_that_is_no_example(kind, record, files):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_example_without_a_feature(kind, files):
+def test_example_without_a_feature(kind, files, write_records):
     path = files(kind)
-    write(path, [kind.good[:1]], kind.names[:1])
+    write_records(path, [kind.good[:1]], kind.names[:1])
     refused(kind, path, f"{path} 0", kind.names[1])
 
 

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 IMAGE_SIZE = (8, 12)
+NAMES = ("image/encoded", "label/encoded")
 
 
 def png(pixels):
@@ -19,21 +20,6 @@ def pixels(seed):
     return image, generator.integers(0, 34, (*IMAGE_SIZE, 1), "uint8")
 
 
-def write_shard(path, examples, names=("image/encoded", "label/encoded"), gzip=True):
-    """Writes pairs of files, or records as they are."""
-    with tf.io.TFRecordWriter(str(path), "GZIP" if gzip else "") as writer:
-        for example in examples:
-            if not isinstance(example, bytes):
-                features = {
-                    name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[file]))
-                    for name, file in zip(names, example, strict=True)
-                }
-                example = tf.train.Example(
-                    features=tf.train.Features(feature=features)
-                ).SerializeToString()
-            writer.write(example)
-
-
 @pytest.fixture(scope="session", name="png")
 def png_fixture():
     return png
@@ -44,13 +30,8 @@ def pixels_fixture():
     return pixels
 
 
-@pytest.fixture(scope="session", name="write_shard")
-def write_shard_fixture():
-    return write_shard
-
-
 @pytest.fixture(scope="session")
-def shards(tmp_path_factory):
+def shards(tmp_path_factory, write_records):
     """Training shards of the images 0 ... 2 and 3 ... 4, a validation shard of 5."""
     folder = tmp_path_factory.mktemp("cityscapes")
     for name, seeds in {
@@ -59,5 +40,5 @@ def shards(tmp_path_factory):
         "validation-00000": (5,),
     }.items():
         examples = [tuple(map(png, pixels(seed))) for seed in seeds]
-        write_shard(folder / f"cityscapes-{name}.tfrecord.gz", examples)
+        write_records(folder / f"cityscapes-{name}.tfrecord.gz", examples, NAMES)
     return folder

@@ -12,6 +12,7 @@ from training.data.segmentation import cityscapes
 from training.errors import InputError
 from training.experiments.mdeq_segmentation.schema import SegmentationDataConfig
 
+NAMES = ("image/encoded", "label/encoded")
 SCORED = [7, 8, 11, 12, 13, 17, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 31, 32, 33]
 
 
@@ -61,12 +62,12 @@ def test_folder(shards, pixels):
         assert labels.dtype == np.uint8
 
 
-def test_images_may_be_jpeg(tmp_path, shards, png, pixels, write_shard):
+def test_images_may_be_jpeg(tmp_path, shards, png, pixels, write_records):
     image, label_ids = pixels(0)
     encoded = tf.io.encode_jpeg(image, quality=100).numpy()
     shutil.copytree(shards, tmp_path, dirs_exist_ok=True)
     path = tmp_path / "cityscapes-validation-00000.tfrecord.gz"
-    write_shard(path, [(encoded, png(label_ids))])
+    write_records(path, [(encoded, png(label_ids))], NAMES)
     (received,) = images_of(load(tmp_path).test)
     expected = tf.io.decode_jpeg(encoded, dct_method="INTEGER_ACCURATE")
     np.testing.assert_array_equal(received, expected)
@@ -109,7 +110,7 @@ def test_truncated_shard(tmp_path, shards):
 
 
 @pytest.fixture
-def read_damaged(tmp_path, shards, png, pixels, write_shard):
+def read_damaged(tmp_path, shards, png, pixels, write_records):
     """Reads a validation shard of a good record and one with other bytes."""
 
     def read(change):
@@ -117,7 +118,7 @@ def read_damaged(tmp_path, shards, png, pixels, write_shard):
         good = (png(image), png(label_ids))
         shutil.copytree(shards, tmp_path, dirs_exist_ok=True)
         path = tmp_path / "cityscapes-validation-00000.tfrecord.gz"
-        write_shard(path, [good, change(*good)])
+        write_records(path, [good, change(*good)], NAMES)
         images_of(load(tmp_path).test)
 
     return read
@@ -182,7 +183,7 @@ def test_tfds_needs_a_manual_download(tfds_folder):
         load(None)
 
 
-def test_shards_of_tfds(tfds_folder, png, pixels, write_shard):
+def test_shards_of_tfds(tfds_folder, png, pixels, write_records):
     folder = tfds_folder / "cityscapes" / "semantic_segmentation" / "1.0.0"
     folder.mkdir(parents=True)
     infos = []
@@ -193,11 +194,11 @@ def test_shards_of_tfds(tfds_folder, png, pixels, write_shard):
             split=split,
             filetype_suffix="tfrecord",
         )
-        write_shard(
+        write_records(
             template.sharded_filepath(shard_index=0, num_shards=1),
             [tuple(map(png, pixels(seed))) for seed in seeds],
             names=("image_left", "segmentation_label"),
-            gzip=False,
+            compression="",
         )
         infos.append(
             tfds.core.SplitInfo(

@@ -218,6 +218,21 @@ def test_source_has_no_assert():
         assert not any(isinstance(node, ast.Assert) for node in ast.walk(tree)), path
 
 
+def _is_about_finiteness(node):
+    names = {"is_finite", "is_inf", "is_nan", "isfinite", "isinf", "isnan"}
+    return isinstance(node, ast.Attribute) and node.attr in names
+
+
+@pytest.mark.parametrize(
+    "room",
+    ["solvers", "gradients", "regularizers", "diagnostics", "metrics", "layers"],
+)
+def test_what_is_not_finite_is_a_matter_of_one_room(room):
+    for path in [*_sources(f"deq_keras/{room}"), ROOT / "deq_keras" / "structure.py"]:
+        tree = ast.parse(path.read_text())
+        assert not any(map(_is_about_finiteness, ast.walk(tree))), path
+
+
 def test_rooms_have_telling_names():
     for path in _sources("deq_keras") + _sources("training"):
         assert path.stem not in {"utils", "misc", "common", "helpers"}, path

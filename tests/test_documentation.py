@@ -17,7 +17,7 @@ import tensorflow as tf
 
 import deq_keras
 from training import cli
-from training.config import reading
+from training.config import reading, shipped
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -63,23 +63,28 @@ def test_command_is_one(page, command, monkeypatch):
     monkeypatch.chdir(ROOT)
     arguments = cli._parser().parse_args(shlex.split(command))
     if hasattr(arguments, "config"):
-        config = pathlib.Path(arguments.config)
-        shipped = ROOT / "configs" / f"{config}.yaml"
-        reading.load(config if config.exists() else shipped, arguments.overrides)
+        reading.load(shipped.find(arguments.config), arguments.overrides)
 
 
-def test_every_block_is_tested():
-    languages = {name for text in PAGES.values() for name, _ in BLOCK.findall(text)}
-    assert languages <= {"python", "sh", "text"}
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_is_tested(page):
+    blocks = BLOCK.findall(PAGES[page])
+    assert {language for language, _ in blocks} <= {"python", "sh"}
+    assert PAGES[page].count("```") == 2 * len(blocks)
 
 
 def test_notebook_runs(tmp_path, monkeypatch):
-    notebook = DOCS / "notebooks" / "first_equilibrium.ipynb"
+    path = DOCS / "notebooks" / "first_equilibrium.ipynb"
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     run = runpy.run_path(str(DOCS / "run_notebook.py"))["run"]
     monkeypatch.chdir(tmp_path)
-    outputs = run(json.loads(notebook.read_text(encoding="utf-8")))
-    kinds = [output["output_type"] for shown in outputs for output in shown]
-    assert "display_data" in kinds
+    outputs = run(notebook)
+    assert _kinds(outputs) == _kinds(cell["outputs"] for cell in cells)
+
+
+def _kinds(outputs):
+    return [[output["output_type"] for output in shown] for shown in outputs]
 
 
 def test_figures_are_drawn_from_a_run(tmp_path):
@@ -140,6 +145,16 @@ def test_links_lead_somewhere(page):
     for link in re.findall(r"\]\(([^)#]+)[^)]*\)", PAGES[page]):
         if not link.startswith("http"):
             assert (ROOT / page).parent.joinpath(link).exists(), link
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_names_exist(page):
+    """What a page names in running text: our modules and their parts, and files."""
+    text = BLOCK.sub("", PAGES[page])
+    for name in re.findall(r"`((?:deq_keras|training)(?:\.\w+)+)", text):
+        pkgutil.resolve_name(name)
+    for path in re.findall(r"`((?:\.ci|configs|docs|training)/[\w./]*)`", text):
+        assert (ROOT / path).exists(), path
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -5,7 +5,6 @@ import pytest
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.faults import finite_rows
 from deq_keras.structure import StateStructure, where_rows
 
 
@@ -103,16 +102,6 @@ def test_where_rows_refuses_a_non_finite_row_for_good():
     poisoned = tf.constant([[np.nan], [1.0]])
     chosen = where_rows(tf.constant([True, False]), 0.0, poisoned)
     np.testing.assert_array_equal(chosen, [[0.0], [1.0]])
-
-
-def test_finite_rows_looks_at_every_leaf():
-    state = (
-        tf.constant([[1.0, 2.0], [np.nan, 0.0], [1.0, 1.0], [0.0, 0.0]]),
-        tf.constant([[[1.0]], [[1.0]], [[-np.inf]], [[1.0]]]),
-        tf.constant([[1], [2], [3], [4]]),
-    )
-    np.testing.assert_array_equal(finite_rows(state), [True, False, False, True])
-    assert finite_rows(tf.constant([[1], [2]])) is None
 
 
 def test_check_names_the_leaf():

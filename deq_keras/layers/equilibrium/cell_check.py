@@ -74,7 +74,8 @@ def check_application(
     """
     source = f"`{type(cell).__name__}.call`"
     structure = StateStructure(state)
-    with tf.__internal__.FuncGraph(f"{cell.name}_check").as_default() as graph:
+
+    def once() -> None:
         structure.check(apply(structure.template, injection), f"What {source} returns")
         weights = cell.trainable_variables
         if len(cell.losses) > sum(weight.regularizer is not None for weight in weights):
@@ -82,6 +83,8 @@ def check_application(
                 f"{source} added a loss. {_ADVICE} Add losses on the output of the "
                 "DEQ layer instead."
             )
+
+    graph = tf.function(once, autograph=False).get_concrete_function().graph
     if any(getattr(variable, "_value", 0) is None for variable in cell.variables):
         return False  # Symbolic weights are drawn wherever they are read.
     types = {node.op for node in _nodes(graph.as_graph_def())}

@@ -220,8 +220,8 @@ def check_groups(groups):
     groups = check_count("groups", groups)
     if groups % 2:
         raise ValueError(
-            "`groups` must be even, as the last norms have half as many groups. "
-            f"Received: groups={groups}."
+            "`groups` must be a positive even integer, as the last norms have half as "
+            f"many groups. Received: groups={groups}."
         )
     return groups
 

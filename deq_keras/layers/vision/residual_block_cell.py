@@ -267,4 +267,5 @@ class ResidualBlockCell(EquilibriumCell):
 
 
 def _pair(kernel_size):
-    return kernel_size if isinstance(kernel_size, tuple) else (kernel_size, kernel_size)
+    is_one_side = isinstance(kernel_size, int)
+    return (kernel_size, kernel_size) if is_one_side else kernel_size

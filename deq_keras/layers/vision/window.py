@@ -19,7 +19,7 @@ def check_side(name, value):
 
 
 def check_sides(name, value):
-    """Returns a positive odd integer, or a tuple of two of them."""
+    """Returns a positive odd integer, or a list or tuple of two of them, as given."""
     if not isinstance(value, (list, tuple)):
         return check_side(name, value)
     if len(value) != 2:
@@ -27,5 +27,5 @@ def check_sides(name, value):
             f"`{name}` must be an odd integer or a pair of them. Received: "
             f"{name}={value!r}."
         )
-    first, second = value
-    return check_side(f"{name}[0]", first), check_side(f"{name}[1]", second)
+    sides = [check_side(f"{name}[{index}]", side) for index, side in enumerate(value)]
+    return sides if isinstance(value, list) else tuple(sides)

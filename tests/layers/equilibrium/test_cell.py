@@ -262,7 +262,7 @@ def test_double_precision_with_a_regularizer(regularizer):
     assert model(INPUTS).dtype == "float64"
 
 
-@pytest.mark.parametrize("regularizer", ["contraction", "regularizer"])
+@pytest.mark.parametrize("regularizer", ["contraction", "jacobian"])
 def test_a_batch_of_no_samples_costs_nothing(regularizer):
     """As a replica may have it at the end of an epoch."""
     deq = layers.DEQ(layers.DenseCell(3), regularizer=regularizer)

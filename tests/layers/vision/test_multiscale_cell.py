@@ -298,7 +298,7 @@ def test_config_round_trip():
         ({"filters": 8}, "`filters` must be a tuple of positive.*filters=8"),
         ({"filters": (8, True)}, "`filters` must be a tuple of positive.*True"),
         ({"filters": (8, 10)}, "multiples of `groups`.*filters=10"),
-        ({"groups": 3}, "`groups` must be even.*groups=3"),
+        ({"groups": 3}, "`groups` must be a positive even integer.*groups=3"),
         ({"groups": 0}, "`groups` must be a positive integer.*groups=0"),
         ({"num_blocks": [1]}, r"`num_blocks` must have one entry.*2 scales.*\[1\]"),
         ({"num_blocks": [1, 0]}, r"`num_blocks\[1\]` must be .*positive.*\[1\]=0"),

@@ -49,7 +49,7 @@ def job(config):
 
 def run(config, folder):
     folder.mkdir(exist_ok=True)
-    return training.runs.train(job(config), folder)
+    return training.train(job(config), folder)
 
 
 def variables(folder):

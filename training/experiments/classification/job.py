@@ -5,20 +5,14 @@ import operator
 import keras
 
 from ...conversion.export import export
-from ...data.images import (
-    evaluation_batches,
-    load,
-    sample,
-    steps_per_epoch,
-    training_batches,
-)
+from ...data.images import load, sample, training_batches
 from ...evaluation.cut_model import cut, equilibrium_layer
-from ...runs.job import Job
+from ...runs.image_job import ImageJob
 from .build import build_classifier
 from .measure import accuracy_at_budgets
 
 
-class ClassificationJob(Job):
+class ClassificationJob(ImageJob):
     """One variant of an image classifier.
 
     Args:
@@ -35,10 +29,6 @@ class ClassificationJob(Job):
         del folder
         return load(config)
 
-    @property
-    def steps_per_epoch(self):
-        return steps_per_epoch(self.data.training, self.config.data.batch_size)
-
     def build_model(self):
         return build_classifier(self.config.model, self.data, self.config.precision)
 
@@ -53,37 +43,22 @@ class ClassificationJob(Job):
             jit_compile=self.config.jit_compile,
         )
 
-    def fit_arguments(self, epochs):
+    def training_batches(self, epochs):
         config = self.config.data
-        return {
-            "x": training_batches(
-                self.data.training,
-                config.batch_size,
-                config.augmentation,
-                self.config.seed,
-                epochs,
-            ),
-            "validation_data": evaluation_batches(
-                self.data.validation, config.evaluation_batch_size
-            ),
-            "steps_per_epoch": self.steps_per_epoch,
-        }
+        return training_batches(
+            self.data.training,
+            config.batch_size,
+            config.augmentation,
+            self.config.seed,
+            epochs,
+        )
 
     def cut(self, model):
         return cut(model)
 
-    def batches(self, model, split):
-        """Returns batches of a split as the model takes them, in their order."""
-        del model
-        return evaluation_batches(split, self.config.data.evaluation_batch_size)
-
     def evaluate(self, model, budgets):
         batches = self.batches(model, self.data.test)
         return accuracy_at_budgets(self.cut(model), batches, budgets)
-
-    def samples(self, model):
-        split = self.data.test.part(0, self.config.evaluation.num_samples)
-        return (images for images, _ in self.batches(model, split))
 
     def export(self, model, path):
         return export(model, sample(self.data.test, 8), path)

@@ -30,11 +30,6 @@ class MDEQJob(ClassificationJob):
     def cut(self, model):
         return CutModel(model.backbone.stem, model.backbone.deq, model.head)
 
-    def batches(self, model, split):
-        batches = super().batches(model, split)
-        preprocessor = getattr(model, "preprocessor", None)
-        return batches if preprocessor is None else batches.map(preprocessor)
-
     def evaluate(self, model, budgets):
         if self.equilibrium(model) is not None:
             return super().evaluate(model, budgets)

@@ -8,12 +8,11 @@ from ...conversion.export import export
 from ...data.segmentation import (
     evaluation_batches,
     load,
-    steps_per_epoch,
     training_batches,
 )
 from ...errors import InputError
 from ...evaluation.cut_model import CutModel
-from ...runs.job import Job
+from ...runs.image_job import ImageJob
 from ..classification.build import normalization
 from .build import build_loss, build_segmenter
 from .measure import (
@@ -23,7 +22,7 @@ from .measure import (
 from .overlays import write_overlay
 
 
-class MDEQSegmentationJob(Job):
+class MDEQSegmentationJob(ImageJob):
     """One variant of a multiscale DEQ for segmentation.
 
     Args:
@@ -39,10 +38,6 @@ class MDEQSegmentationJob(Job):
     def load_data(config, folder):
         del folder
         return load(config)
-
-    @property
-    def steps_per_epoch(self):
-        return steps_per_epoch(self.data.training, self.config.data.batch_size)
 
     def build_model(self):
         build_loss(self.config, self.data)  # Raises where it cannot be made.
@@ -65,22 +60,16 @@ class MDEQSegmentationJob(Job):
             jit_compile=self.config.jit_compile,
         )
 
-    def fit_arguments(self, epochs):
+    def training_batches(self, epochs):
         config = self.config.data
-        return {
-            "x": training_batches(
-                self.data.training,
-                config.batch_size,
-                config.augmentation,
-                self.data.crop_size,
-                self.config.seed,
-                epochs,
-            ),
-            "validation_data": evaluation_batches(
-                self.data.validation, config.evaluation_batch_size
-            ),
-            "steps_per_epoch": self.steps_per_epoch,
-        }
+        return training_batches(
+            self.data.training,
+            config.batch_size,
+            config.augmentation,
+            self.data.crop_size,
+            self.config.seed,
+            epochs,
+        )
 
     def callbacks(self, model):
         num_samples = self.config.evaluation.num_samples
@@ -90,11 +79,6 @@ class MDEQSegmentationJob(Job):
 
     def cut(self, model):
         return CutModel(model.backbone.stem, model.backbone.deq, model.head)
-
-    def batches(self, model, split):
-        """Returns batches of a split as the model takes them, in their order."""
-        batches = evaluation_batches(split, self.config.data.evaluation_batch_size)
-        return batches.map(model.preprocessor)
 
     def windows(self):
         """Returns size and stride of evaluation's windows, `None` for whole images.
@@ -138,10 +122,6 @@ class MDEQSegmentationJob(Job):
             for name, classes in (("predicted", predicted), ("labels", labels)):
                 path = folder / f"{index:03d}-{name}.png"
                 write_overlay(path, images[0], classes[0], palette)
-
-    def samples(self, model):
-        split = self.data.test.part(0, self.config.evaluation.num_samples)
-        return (images for images, _ in self.batches(model, split))
 
     def export(self, model, path):
         """Exports logits of raw pixels: what the preprocessor does is part of it."""

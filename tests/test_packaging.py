@@ -12,7 +12,7 @@ import zipfile
 import pytest
 
 import deq_keras
-from training.extras import EXTRA
+from training.cli.extras import EXTRA
 
 ROOT = pathlib.Path(__file__).parents[1]
 SOURCES = ["configs", "deq_keras", "training"]
@@ -203,4 +203,6 @@ def test_an_editable_install_runs_from_another_folder(tmp_path):
     assert process.returncode == 2 and "Did you mean `digits/main`?" in process.stderr
     source = "import deq_keras.training.cli as cli, deq_keras; print(cli.__file__)"
     process = _run([python, "-c", source], tmp_path)
-    assert process.stdout.split() == [str(checkout / "training" / "cli.py")]
+    assert process.stdout.split() == [
+        str(checkout / "training" / "cli" / "__init__.py")
+    ]

@@ -3,12 +3,12 @@
 import importlib
 from pathlib import Path
 
-from . import registry
-from .config import reading as configs
-from .config import shipped
-from .errors import InputError
-from .evaluation.report import report as report_of
-from .runs.work_directory import WorkDirectory
+from .. import registry
+from ..config import reading as configs
+from ..config import shipped
+from ..errors import InputError
+from ..evaluation.report import report as report_of
+from ..runs.work_directory import WorkDirectory
 
 
 def train(arguments):
@@ -20,7 +20,7 @@ def train(arguments):
     directory = enter(Path(arguments.work_dir), config)
     if isinstance(registry.find(config.experiment), registry.Study):
         return registry.implementation(config.experiment)(config, directory)
-    from .runs import variants
+    from ..runs import variants
 
     return variants.run(variants.make_jobs(directory), directory)
 
@@ -28,7 +28,7 @@ def train(arguments):
 def evaluate(arguments):
     directory, names = _selected(arguments)
     budgets = _checked_budgets(directory.config, arguments.budgets)
-    from .runs import variants
+    from ..runs import variants
 
     with directory.in_use():
         for name in names:
@@ -50,7 +50,7 @@ def _checked_budgets(config, budgets):
 
 def diagnose(arguments):
     directory, names = _selected(arguments)
-    from .runs import variants
+    from ..runs import variants
 
     with directory.in_use():
         for name in names:
@@ -68,7 +68,7 @@ def export(arguments):
     if len(names) > 1:
         raise InputError(f"Choose one --variant of {', '.join(names)}.")
     job, model = _trained(directory, names[0])
-    from .data.records import damage
+    from ..data.records import damage
 
     with damage.reported():
         difference = job.export(model, arguments.out)
@@ -80,7 +80,7 @@ def export(arguments):
 
 def _trained(directory, name):
     """Returns the job and the trained model of a variant."""
-    from .runs import variants
+    from ..runs import variants
 
     # First, since it imports the classes that the saved model is made of.
     registry.implementation(directory.config.experiment)
@@ -90,7 +90,7 @@ def _trained(directory, name):
 
 def import_checkpoint(arguments):
     architecture = dict(configs.parse_override(text) for text in arguments.overrides)
-    from .conversion import import_checkpoint as conversion
+    from ..conversion import import_checkpoint as conversion
 
     path = arguments.checkpoint
     model = conversion.import_checkpoint(path, arguments.out, architecture)
@@ -98,7 +98,7 @@ def import_checkpoint(arguments):
 
 
 def benchmark(arguments):
-    module = importlib.import_module(f".benchmarks.{arguments.name}", __package__)
+    module = importlib.import_module(f"..benchmarks.{arguments.name}", __package__)
     return module.main(arguments.arguments)
 
 

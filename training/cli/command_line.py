@@ -5,7 +5,7 @@ import os
 import shlex
 import sys
 
-from .errors import InputError, describe
+from ..errors import InputError, describe
 from .extras import MissingPackage, asked_for
 
 BENCHMARKS = ("input_pipeline", "language_model", "mdeq", "solvers")
@@ -22,7 +22,7 @@ def main(argv=None):
         a run that failed, 130 for one that was interrupted.
     """
     argv = sys.argv[1:] if argv is None else argv
-    arguments = _parser().parse_args(argv)
+    arguments = parser().parse_args(argv)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
         with asked_for():
@@ -45,7 +45,7 @@ def _failed(status, message):
 
 
 def _how_to_go_on(arguments, argv):
-    from .runs.work_directory import is_run
+    from ..runs.work_directory import is_run
 
     path = getattr(arguments, "work_dir", None)
     if arguments.command != "train" or path is None or not is_run(path):
@@ -54,7 +54,7 @@ def _how_to_go_on(arguments, argv):
     return f"Go on with: {shlex.join(['deq-keras', *again])}"
 
 
-def _parser():
+def parser():
     parser = argparse.ArgumentParser(
         prog="deq-keras", description="Trains and examines deep equilibrium models."
     )

@@ -1,0 +1,46 @@
+"""The experiment of CONTRIBUTING.md, as it stands there."""
+
+import importlib
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from training import experiments
+from training.cli import main
+
+PAGE = Path(__file__).parents[3] / "CONTRIBUTING.md"
+# A line that begins with the name of a file, then what the file holds.
+FILES = re.findall(
+    r"^`([\w/.]+)`[^\n]*\n\n```(?:python|yaml)\n(.*?)^```",
+    PAGE.read_text(),
+    re.DOTALL | re.MULTILINE,
+)
+
+
+@pytest.fixture
+def written(tmp_path, monkeypatch):
+    """The folder in which the example lies, where experiments are looked for too."""
+    for name, text in FILES:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    folder = str(tmp_path / "training" / "experiments")
+    monkeypatch.setattr(experiments, "__path__", [*experiments.__path__, folder])
+    importlib.invalidate_caches()
+    yield tmp_path
+    package = "training.experiments.regression"
+    for name in [name for name in sys.modules if name.startswith(package)]:
+        del sys.modules[name]
+
+
+def test_it_trains_reports_and_exports(written, monkeypatch, capsys):
+    monkeypatch.chdir(written)
+    assert len(FILES) == 6
+    assert main(["train", "configs/regression/small.yaml"]) == 0
+    assert "test error at NFE" in capsys.readouterr().out
+    folder = Path("runs/regression-small/model")
+    assert json.loads((folder / "diagnosis.json").read_text())["evaluations"] > 1
+    assert main(["export", str(folder.parent), "--out", "exported"]) == 0

@@ -88,7 +88,7 @@ def test_entering_a_phase_keeps_the_optimizer(small):
     data = datasets.load(config.data)
     job = ClassificationJob(config, data)
     model, optimizer, spans = job.build()
-    images, labels = (part[:16] for part in data.training)
+    images, labels = data.training.images[:16], data.training.labels[:16]
     for step, span in enumerate(spans, start=1):
         enter_phase(job, model, span, optimizer)
         model.train_on_batch(images.astype("float32"), labels)

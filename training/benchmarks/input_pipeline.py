@@ -11,6 +11,7 @@ import time
 import numpy as np
 
 from ..config import reading as configs
+from ..config import shipped
 from ..errors import InputError
 from ..experiments.classification.schema import DataConfig
 from . import environment
@@ -29,7 +30,7 @@ def main(argv=None):
         The exit status, an int.
     """
     arguments = _parser().parse_args(argv)
-    config = configs.load(arguments.config, arguments.overrides)
+    config = configs.load(shipped.find(arguments.config), arguments.overrides)
     if not isinstance(getattr(config, "data", None), DataConfig):
         raise InputError(
             "The benchmark `input_pipeline` is for experiments that classify images. "
@@ -116,7 +117,11 @@ def _parser():
         prog="deq-keras benchmark input_pipeline",
         description="Measures the stream of training images, on a quiet machine.",
     )
-    parser.add_argument("--config", required=True, help="a YAML file of images")
+    parser.add_argument(
+        "--config",
+        required=True,
+        help="a YAML file, or a shipped config: digits/main",
+    )
     parser.add_argument(
         "--set",
         dest="overrides",

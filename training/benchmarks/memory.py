@@ -14,7 +14,7 @@ from .training_step import UNROLLED, TrainingStep
 
 NOT_MEASURABLE = "not measurable here"
 
-_REPEATS = 5
+_REPEATS = 3
 _CONTROL_BUDGETS = 6, 60
 _CONTROL_SIZES = {"batch": 4, "length": 32, "width": 64, "inner": 128}
 

@@ -1,4 +1,8 @@
-"""The commands of `deq-keras`. TensorFlow is imported when input has been validated."""
+"""The commands of `deq-keras`.
+
+Nothing here imports TensorFlow before input has been validated. The library does, below
+which the installed command lies; `python -m training` goes without it.
+"""
 
 import importlib
 from pathlib import Path
@@ -16,7 +20,8 @@ def train(arguments):
     config = configs.load(path, arguments.overrides)
     enter = WorkDirectory.resume if arguments.resume else WorkDirectory.start
     if arguments.work_dir is None:
-        arguments.work_dir = Path("runs") / f"{path.parent.name}-{path.stem}"
+        name = f"{path.resolve().parent.name}-{path.resolve().stem}"
+        arguments.work_dir = Path("runs") / name
     directory = enter(Path(arguments.work_dir), config)
     if isinstance(registry.find(config.experiment), registry.Study):
         return registry.implementation(config.experiment)(config, directory)

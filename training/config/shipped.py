@@ -26,7 +26,7 @@ def find(text):
         InputError: if there is neither.
     """
     if os.path.exists(text):
-        return Path(text).resolve()
+        return Path(text)
     name = text.removesuffix(".yaml")
     if name in names():
         return FOLDER / f"{name}.yaml"

@@ -26,7 +26,7 @@ def test_prints_the_rate(config_file, capsys):
 
 
 def test_is_for_images_only(capsys):
-    config = "configs/synthetic/jacobian.yaml"
+    config = "synthetic/jacobian"
     assert main(["benchmark", "input_pipeline", "--config", config]) == 2
     assert "Received: experiment='synthetic'" in capsys.readouterr().err
 

@@ -131,10 +131,11 @@ def test_memory_is_not_measurable_where_the_control_does_not_grow(monkeypatch):
 
 def test_peak_growth_is_what_a_call_allocates():
     def call():
-        tf.reduce_sum(tf.ones((512, 1024)))  # 2 MiB, dropped at once.
+        tf.reduce_sum(tf.ones((16, 1024, 1024)))  # 64 MiB, dropped at once.
 
     growth = memory.peak_growth(call)
-    assert growth is None or growth == pytest.approx(2.0, abs=0.1)
+    # Others' small tensors come and go meanwhile.
+    assert growth is None or growth == pytest.approx(64.0, abs=6.0)
 
 
 def _ratio(median):

@@ -121,7 +121,7 @@ def test_overlays(finished, trained):
     folder = finished.run("model") / "overlays"
     names = sorted(file.name for file in folder.iterdir())
     assert names == ["000-labels.png", "000-predicted.png"]
-    image, labels = (part[0] for part in job.data.test)
+    image, labels = job.data.test.images[0], job.data.test.labels[0]
     overlay = tf.io.decode_png((folder / "000-labels.png").read_bytes()).numpy()
     np.testing.assert_array_equal(overlay[labels == 255], image[labels == 255])
     colours = np.array(job.data.classes.palette)[labels[labels != 255]]

@@ -98,7 +98,7 @@ def test_one_process_at_a_time(tmp_path, small):
 # Waits for the start of a second, takes the folder, and tells whether it could.
 PROCESS = """
 import sys, time
-from training import config as configs
+from training.config import reading as configs
 from training.errors import InputError
 from training.runs.work_directory import WorkDirectory
 

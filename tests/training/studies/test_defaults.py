@@ -15,8 +15,9 @@ import deq_keras
 from training.config import reading as configs
 from training.errors import InputError
 from training.runs.work_directory import WorkDirectory
-from training.studies import defaults
+from training.studies import study_runs
 from training.studies.defaults import study
+from training.studies.defaults.attention_cell import AttentionCell
 from training.studies.defaults.data import smooth_function
 from training.studies.defaults.measure import measure, relative_residual
 from training.studies.defaults.model import build
@@ -124,7 +125,7 @@ class TestScore:
 class TestAttentionCell:
     def test_is_equivariant_to_permutations(self):
         keras.utils.set_random_seed(0)
-        cell = defaults.AttentionCell(8, num_heads=2)
+        cell = AttentionCell(8, num_heads=2)
         generator = np.random.default_rng(0)
         inputs = generator.normal(size=(2, 5, 3)).astype("float32")
         state = generator.normal(size=(2, 5, 8)).astype("float32")
@@ -143,7 +144,7 @@ class TestAttentionCell:
     def test_second_order_gradient(self):
         # What a regulariser of the Jacobian differentiates: |J^T w|^2.
         keras.utils.set_random_seed(0)
-        cell = defaults.AttentionCell(4, num_heads=2, dtype="float64")
+        cell = AttentionCell(4, num_heads=2, dtype="float64")
         state, injection, weights, direction = tf.random.normal(
             (4, 1, 3, 4), seed=1, dtype="float64"
         )
@@ -166,7 +167,7 @@ class TestAttentionCell:
     @pytest.mark.parametrize("sizes", [(6, 4), (0, 1), (4, 0)])
     def test_refuses_sizes(self, sizes):
         with pytest.raises(ValueError, match=f"units={sizes[0]}, num_heads={sizes[1]}"):
-            defaults.AttentionCell(*sizes)
+            AttentionCell(*sizes)
 
     def test_saves(self, tmp_path):
         model, examples = model_of("sorting")
@@ -345,12 +346,12 @@ class TestBadInput:
     def test_reference(self, tmp_path):
         directory = WorkDirectory.start(tmp_path, config(reference="default2"))
         with pytest.raises(InputError, match="`reference`.*default, twin"):
-            defaults.run(directory.config, directory)
+            study.run(directory.config, directory)
 
     def test_repeated_task(self, tmp_path):
         directory = WorkDirectory.start(tmp_path, config(tasks=SHORT["tasks"] * 2))
         with pytest.raises(InputError, match="`tasks` must have different names"):
-            defaults.run(directory.config, directory)
+            study.run(directory.config, directory)
 
     @pytest.mark.parametrize("name", ["digits_pooled", "sorting"])
     def test_units(self, name):
@@ -373,7 +374,7 @@ class TestBadInput:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     directory = WorkDirectory.start(tmp_path_factory.mktemp("defaults"), config())
-    defaults.run(directory.config, directory)
+    study.run(directory.config, directory)
     return directory
 
 
@@ -415,13 +416,13 @@ class TestRun:
         results = file.read_text()
         file.unlink()
 
-        def refuse(*_):
+        def refuse(*_, **__):
             raise RuntimeError("trained again")
 
-        monkeypatch.setattr(study, "fit", refuse)
+        monkeypatch.setattr(study_runs, "fit", refuse)
         directory = WorkDirectory.resume(finished.path, finished.config)
-        defaults.run(directory.config, directory)
+        study.run(directory.config, directory)
         assert file.read_text() == results
         (finished.path / "regression-twin-seed-3" / "result.json").unlink()
         with pytest.raises(RuntimeError, match="trained again"):
-            defaults.run(directory.config, directory)
+            study.run(directory.config, directory)

@@ -11,8 +11,9 @@ import deq_keras
 from training.config import reading as configs
 from training.errors import InputError
 from training.runs.work_directory import WorkDirectory
-from training.studies import synthetic
+from training.studies import study_runs
 from training.studies.synthetic import study
+from training.studies.synthetic.cell import ScalarCell
 from training.studies.synthetic.measure import measure, surface, trajectory
 from training.studies.synthetic.model import build
 from training.studies.synthetic.table import flatten, render, summarize
@@ -94,7 +95,7 @@ class TestCell:
     def test_refuses_units(self):
         for units in (0, 2.5, True):
             with pytest.raises(ValueError, match=f"Received: units={units}"):
-                synthetic.ScalarCell(units)
+                ScalarCell(units)
 
     def test_saves(self, tmp_path):
         model = build(config(), 2.0, seed=0)
@@ -188,7 +189,7 @@ class TestBadInput:
     def test_seed_of_the_figure(self, tmp_path):
         directory = WorkDirectory.start(tmp_path, config(figure={"seed": 7}))
         with pytest.raises(InputError, match=r"`figure.seed`.*Received: seed=7"):
-            synthetic.run(directory.config, directory)
+            study.run(directory.config, directory)
 
     def test_argument_of_the_solver(self):
         model = {"solver": {"class_name": "anderson", "history": 0}}
@@ -207,7 +208,7 @@ class TestBadInput:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     directory = WorkDirectory.start(tmp_path_factory.mktemp("synthetic"), config())
-    synthetic.run(directory.config, directory)
+    study.run(directory.config, directory)
     return directory
 
 
@@ -242,13 +243,13 @@ class TestRun:
         results = file.read_text()
         file.unlink()
 
-        def refuse(*_):
+        def refuse(*_, **__):
             raise RuntimeError("trained again")
 
-        monkeypatch.setattr(study, "fit", refuse)
+        monkeypatch.setattr(study_runs, "fit", refuse)
         directory = WorkDirectory.resume(finished.path, finished.config)
-        synthetic.run(directory.config, directory)
+        study.run(directory.config, directory)
         assert file.read_text() == results
         (finished.path / "gamma-4-seed-3" / "result.json").unlink()
         with pytest.raises(RuntimeError, match="trained again"):
-            synthetic.run(directory.config, directory)
+            study.run(directory.config, directory)

@@ -160,9 +160,7 @@ class DEQ(keras.layers.Layer):
 
     @max_iter_jitter.setter
     def max_iter_jitter(self, max_iter_jitter: int) -> None:
-        self._max_iter_jitter = check_integer(
-            "max_iter_jitter", max_iter_jitter, 0, self.solver.max_iter - 1
-        )
+        self._max_iter_jitter = self._checked_jitter(max_iter_jitter)
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
@@ -374,9 +372,14 @@ class DEQ(keras.layers.Layer):
     def _drawn_budget(self) -> tf.Tensor | None:
         if self.max_iter_jitter == 0:
             return None
+        # Again: the solver may have been replaced by one of a smaller budget.
+        jitter = self._checked_jitter(self.max_iter_jitter)
         return self.solver.max_iter - tf.random.stateless_uniform(
-            (), self._next_seed(), 0, self.max_iter_jitter + 1, tf.int32
+            (), self._next_seed(), 0, jitter + 1, tf.int32
         )
+
+    def _checked_jitter(self, jitter: int) -> int:
+        return check_integer("max_iter_jitter", jitter, 0, self.solver.max_iter - 1)
 
     def _next_seed(self) -> tf.Tensor:
         return tf.cast(self.seed_generator.next(), tf.int32)

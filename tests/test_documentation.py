@@ -49,7 +49,18 @@ def commands():
                 yield page, command
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")])
+# These build models of images and of text.
+LONG = {"docs/guides/language.md", "docs/guides/vision.md"}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.slow if page in LONG else ())
+        for page in PAGES
+        if blocks(page, "python")
+    ],
+)
 def test_examples_of_a_page_run(page, tmp_path, monkeypatch):
     """In order, as a reader would type them."""
     monkeypatch.chdir(tmp_path)

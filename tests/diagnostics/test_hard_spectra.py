@@ -126,7 +126,13 @@ def large_spectra(size):
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("spectra, size", [(small_spectra, 16), (large_spectra, 200)])
+@pytest.mark.parametrize(
+    "spectra, size",
+    [
+        (small_spectra, 16),
+        pytest.param(large_spectra, 200, marks=pytest.mark.slow),
+    ],
+)
 def test_an_estimate_is_right_or_flagged(spectra, size, dtype):
     found, in_double, others = spectra(size)
     zoo = found | others | in_double

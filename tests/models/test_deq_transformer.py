@@ -293,6 +293,7 @@ def test_files_and_presets(model, tmp_path):
         assert len(copy.trainable_weights) == len(model.trainable_weights)
 
 
+@pytest.mark.slow
 def test_exports(model, tmp_path):
     tokens = _tokens()
     expected = model(tokens)

@@ -87,6 +87,7 @@ def test_memory_of_another_batch_is_refused():
             model(token_ids(batch=3))
 
 
+@pytest.mark.slow
 def test_learns_and_survives_saving(tmp_path):
     model = models.NextTokenLossModel(
         models.ExplicitTransformerCausalLM(

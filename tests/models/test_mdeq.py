@@ -190,6 +190,7 @@ def test_compile_defaults_of_the_segmenter_follow_its_activation():
         assert config["ignore_class"] == 255
 
 
+@pytest.mark.slow
 @TASKS
 def test_files_and_presets(name, request, tmp_path):
     model = request.getfixturevalue(name)
@@ -227,6 +228,7 @@ def test_no_layer_is_held_in_a_list_of_lists(name, request):
                 assert not is_nested, (layer.name, attribute)
 
 
+@pytest.mark.slow
 def test_a_saved_task_is_compiled_as_it_was(tmp_path):
     model = _classifier()
     model.compile(keras.optimizers.SGD(0.25, momentum=0.5), metrics=["accuracy"])

@@ -68,6 +68,7 @@ def _models():
     )
 
 
+@pytest.mark.slow
 def test_saved_models_serve_where_the_package_is_missing(tmp_path):
     names = []
     for name, deq, inputs in _models():

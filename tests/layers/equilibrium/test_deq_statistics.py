@@ -114,6 +114,7 @@ def _reference_weights(model):
     ]
 
 
+@pytest.mark.slow
 def test_the_jacobian_loss_lowers_the_jacobian():
     norms = {}
     for weight in (0.0, 5.0):

@@ -149,6 +149,7 @@ class Model(models.SegmentReading, keras.Model):
         super().reset_memory()
 
 
+@pytest.mark.slow
 def test_every_epoch_and_evaluation_starts_empty():
     model = Model(_memory(100, max_iter=3, dtype="float32"))
     model.compile("sgd", "mse")

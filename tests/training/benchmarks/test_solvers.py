@@ -119,6 +119,7 @@ def test_memory_is_met_only_where_the_control_grows(solver, peaks, control, verd
     assert row[-1] == verdict
 
 
+@pytest.mark.slow
 def test_the_control_grows_or_memory_is_not_measurable():
     peaks = memory.peaks({"nothing": lambda: lambda: None})
     assert peaks in ({"nothing": 0.0}, memory.NOT_MEASURABLE)

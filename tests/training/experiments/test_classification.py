@@ -52,6 +52,7 @@ def test_precision_reaches_the_cell(small, precision, compute, variable, logits)
     assert model(np.zeros((1, 8, 8, 1))).dtype == logits
 
 
+@pytest.mark.slow
 def test_half_precision_scales_the_loss(small):
     small["precision"] = "mixed_float16"
     config = configs.resolve(small)

@@ -68,6 +68,7 @@ def _evaluation(directory, name):
     return json.loads((directory.run(name) / "evaluation.json").read_text())
 
 
+@pytest.mark.slow
 def test_table(finished):
     rows = _evaluation(finished, "mdeq")["budgets"]
     assert [row["budget"] for row in rows] == [1, 4]
@@ -89,6 +90,7 @@ def test_explicit_network_in_its_place(small, tmp_path):
     assert not (directory.run("resnet") / "diagnosis.json").exists()
 
 
+@pytest.mark.slow
 def test_accuracy_is_keras_own(finished):
     model = keras.models.load_model(finished.run("mdeq") / "model.keras", compile=False)
     assert isinstance(model, models.MDEQImageClassifier)
@@ -103,6 +105,7 @@ def test_accuracy_is_keras_own(finished):
     assert row["residual"] == pytest.approx(logs["deq_residual"], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_history_has_the_diagnostics(finished):
     header = (finished.run("mdeq") / "history.csv").read_text().splitlines()[0]
     assert "spectral_radius" in header
@@ -191,6 +194,7 @@ def test_bad_models_are_refused(small, changes, words):
         build_mdeq(configs.resolve(small).model, _data(small), "float32")
 
 
+@pytest.mark.slow
 def test_weights_of_another_model_are_refused(finished, small):
     small["model"]["initial_weights"] = str(finished.run("mdeq") / "model.keras")
     small["model"]["expansion"] = 2

@@ -82,6 +82,7 @@ def rows(directory):
     return result["budgets"]
 
 
+@pytest.mark.slow
 def test_history(finished):
     with (finished.run("model") / "history.csv").open() as lines:
         (row,) = csv.DictReader(lines)
@@ -90,6 +91,7 @@ def test_history(finished):
     assert float(row["deq_spectral_radius"]) > 0
 
 
+@pytest.mark.slow
 def test_budgets(finished):
     received = rows(finished)
     assert [row["budget"] for row in received] == [1, 3]
@@ -101,6 +103,7 @@ def test_budgets(finished):
         assert 1 <= row["evaluations"] <= row["budget"]
 
 
+@pytest.mark.slow
 def test_the_trained_budget_scores_as_keras(finished, trained):
     job, model = trained
     job.compile(model, keras.optimizers.SGD())
@@ -110,12 +113,14 @@ def test_the_trained_budget_scores_as_keras(finished, trained):
     assert result["mean_iou"] == pytest.approx(rows(finished)[1]["mean_iou"], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_diagnosis(finished):
     diagnosis = json.loads((finished.run("model") / "diagnosis.json").read_text())
     assert len(diagnosis["residual_quantiles"]) == 4
     assert diagnosis["spectral_radius"]["mean"] > 0
 
 
+@pytest.mark.slow
 def test_overlays(finished, trained):
     job, _ = trained
     folder = finished.run("model") / "overlays"
@@ -146,6 +151,7 @@ def test_windows_of_evaluation(trained):
     assert statistics["evaluations"].shape == (4,)
 
 
+@pytest.mark.slow
 def test_evaluate_and_report(finished, tmp_path, capsys):
     path = shutil.copytree(finished.path, tmp_path / "run")
     assert main(["evaluate", str(path), "--budgets", "2"]) == 0

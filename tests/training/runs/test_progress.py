@@ -68,6 +68,7 @@ def test_the_bar_of_a_terminal_shows_loss_and_score(capsys):
     assert "accuracy" in output and "loss" in output and "deq" not in output
 
 
+@pytest.mark.slow
 def test_a_run_keeps_no_nan_of_what_was_not_recorded(tmp_path, small, capsys):
     small["tensorboard"] = True
     small["model"] |= {"gradient": "neumann", "regularizer": "jacobian"}

@@ -83,6 +83,7 @@ def test_interrupted_run_continues_to_the_same_result(
     assert rows[0]["deq_jacobian"] == "" and float(rows[1]["deq_jacobian"]) > 0
 
 
+@pytest.mark.slow
 def test_finished_run_is_only_loaded(tmp_path, small):
     config = configs.resolve(small)
     model, history = run(config, tmp_path)
@@ -104,6 +105,7 @@ def test_seed_decides_the_result(tmp_path, small):
     assert losses[0] == losses[1] != losses[2]
 
 
+@pytest.mark.slow
 def test_checkpoint_of_another_model_is_refused(tmp_path, small):
     run(configs.resolve(small), tmp_path)
     (tmp_path / "model.keras").unlink()

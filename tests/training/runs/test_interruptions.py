@@ -93,6 +93,10 @@ def kill_after(monkeypatch):
     yield arm
 
 
+def _regression(config):
+    return RegressionJob(config, None)
+
+
 def _run(make_job, config, path):
     enter = WorkDirectory.resume if path.exists() else WorkDirectory.start
     variants.run({"model": make_job(config)}, enter(path, config))
@@ -126,13 +130,13 @@ def _assert_same_models(one, other):
 def test_killed_after_the_last_checkpoint_and_after_every_later_write(
     tmp_path, phased, kill_after, monkeypatch
 ):
-    _run(RegressionJob, phased, tmp_path / "whole")
+    _run(_regression, phased, tmp_path / "whole")
     for name, count in [("checkpoint.npz", 2), *((name, 1) for name in LAST)]:
         kill_after(name, count)
         with pytest.raises(Killed):
-            _run(RegressionJob, phased, tmp_path / "parts")
+            _run(_regression, phased, tmp_path / "parts")
         monkeypatch.undo()
-    _run(RegressionJob, phased, tmp_path / "parts")
+    _run(_regression, phased, tmp_path / "parts")
     _assert_same(tmp_path / "parts", tmp_path / "whole")
 
 

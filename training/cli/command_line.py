@@ -55,6 +55,7 @@ def _how_to_go_on(arguments, argv):
 
 
 def parser():
+    """Returns the parser of the command line, which sets `command`."""
     parser = argparse.ArgumentParser(
         prog="deq-keras", description="Trains and examines deep equilibrium models."
     )

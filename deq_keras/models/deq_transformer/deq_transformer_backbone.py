@@ -50,6 +50,7 @@ class DEQTransformerBackbone(TransformerBackbone):
         gradient: See `DEQ`. Defaults to `"neumann"`.
         regularizer: See `DEQ`. Defaults to `"contraction"`.
         dtype: Dtype or policy of all layers. Defaults to `None`, Keras' own.
+        max_iter_jitter: See `DEQ`. Defaults to `0`.
         **kwargs: `name` and `trainable` of `keras.Model`.
 
     Call arguments:
@@ -93,6 +94,7 @@ class DEQTransformerBackbone(TransformerBackbone):
         gradient="neumann",
         regularizer="contraction",
         dtype=None,
+        max_iter_jitter=0,
         **kwargs,
     ):
         check_not_renamed(kwargs, jacobian_regularizer="regularizer")
@@ -114,15 +116,24 @@ class DEQTransformerBackbone(TransformerBackbone):
             solver=solver,
             gradient=gradient,
             regularizer=regularizer,
+            max_iter_jitter=max_iter_jitter,
             **kwargs,
         )
 
     @staticmethod
     def make_segment_layer(
-        cell_arguments, length, dtype, solver, gradient, regularizer
+        cell_arguments, length, dtype, solver, gradient, regularizer, max_iter_jitter
     ):
         cell = TransformerCell(**cell_arguments, name="cell")
-        deq = DEQ(cell, solver, gradient, regularizer, dtype=dtype, name="deq")
+        deq = DEQ(
+            cell,
+            solver,
+            gradient,
+            regularizer,
+            max_iter_jitter=max_iter_jitter,
+            dtype=dtype,
+            name="deq",
+        )
         return SegmentMemory(deq, length, dtype=dtype, name="segment_memory")
 
     @property
@@ -136,4 +147,5 @@ class DEQTransformerBackbone(TransformerBackbone):
             "solver": solvers.serialize(self.deq.solver),
             "gradient": gradients.serialize(self.deq.gradient),
             "regularizer": regularizers.serialize(self.deq.regularizer),
+            "max_iter_jitter": self.deq.max_iter_jitter,
         }

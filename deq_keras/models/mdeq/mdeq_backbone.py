@@ -50,6 +50,7 @@ class MDEQBackbone(Backbone):
         image_shape: Tuple `(height, width, channels)`, `None` for sizes that may vary.
             Defaults to `(None, None, 3)`.
         dtype: Dtype or policy of all layers. Defaults to `None`, Keras' own.
+        max_iter_jitter: See `DEQ`. Defaults to `0`.
         **kwargs: `name` and `trainable`.
 
     Call arguments:
@@ -98,6 +99,7 @@ class MDEQBackbone(Backbone):
         regularizer="contraction",
         image_shape=(None, None, 3),
         dtype=None,
+        max_iter_jitter=0,
         **kwargs,
     ):
         check_not_renamed(kwargs, jacobian_regularizer="regularizer")
@@ -127,7 +129,15 @@ class MDEQBackbone(Backbone):
             dtype=dtype,
             name="stem",
         )
-        deq = DEQ(cell, solver, gradient, regularizer, dtype=dtype, name="deq")
+        deq = DEQ(
+            cell,
+            solver,
+            gradient,
+            regularizer,
+            max_iter_jitter=max_iter_jitter,
+            dtype=dtype,
+            name="deq",
+        )
         images = keras.Input(image_shape, name="images")
         super().__init__(
             inputs=images, outputs=deq(stem(images)), dtype=dtype, **kwargs
@@ -204,6 +214,7 @@ class MDEQBackbone(Backbone):
             "solver": solvers.serialize(self.deq.solver),
             "gradient": gradients.serialize(self.deq.gradient),
             "regularizer": regularizers.serialize(self.deq.regularizer),
+            "max_iter_jitter": self.deq.max_iter_jitter,
             "image_shape": list(self.image_shape),
         }
 

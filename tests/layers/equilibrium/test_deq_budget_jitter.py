@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from deq_keras import layers, solvers
+from deq_keras import layers, models, solvers
 from tests.layers.cells import TanhCell
 
 INPUTS = np.random.RandomState(0).normal(size=(4, 4)).astype("float32")
@@ -136,3 +136,17 @@ def test_a_smaller_budget_set_later_is_refused():
     deq.solver = solvers.FixedPointIteration(max_iter=4)
     with pytest.raises(ValueError, match="from 0 to 3. Received: max_iter_jitter=19"):
         deq(INPUTS, training=True)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: models.MDEQBackbone((8, 16), groups=4, num_downsamplings=0),
+        lambda: models.DEQTransformerBackbone(10, 8, 2, 16),
+    ],
+    ids=["mdeq", "transformer"],
+)
+def test_a_backbone_keeps_what_a_phase_has_set(make):
+    backbone = make()
+    backbone.deq.max_iter_jitter = 3
+    assert type(backbone).from_config(backbone.get_config()).deq.max_iter_jitter == 3

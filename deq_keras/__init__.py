@@ -10,6 +10,7 @@ from deq_keras import (
     metrics,
     regularizers,
     solvers,
+    starts,
 )
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "models",
     "regularizers",
     "solvers",
+    "starts",
     "tokenizers",
 ]
 __version__ = "0.1.0"

@@ -69,6 +69,13 @@ def check_rate(name: str, value: Any) -> float:
     return float(value)
 
 
+def check_share(name: str, value: Any) -> float:
+    """Returns a float in [0, 1], a part of a whole."""
+    if not _is_real(value) or not 0 <= value <= 1:
+        raise ValueError(_message(name, value, "a number in [0, 1]"))
+    return float(value)
+
+
 def check_non_negative(name: str, value: Any) -> float:
     """Returns a finite float >= 0."""
     if not _is_finite(value) or value < 0:

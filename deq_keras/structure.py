@@ -36,7 +36,7 @@ class StateStructure:
         self._shapes = [tf.shape(leaf) for leaf in self.leaves]
         self.batch_size = self._shapes[0][0]
         self._sizes = [
-            _num_features(leaf, shape)
+            _num_entries(leaf.shape[1:], shape[1:])
             for leaf, shape in zip(self.leaves, self._shapes, strict=True)
         ]
 
@@ -51,14 +51,35 @@ class StateStructure:
 
     def to_state(self, matrix: tf.Tensor) -> Nest:
         """Returns the nest that `to_matrix` would turn into `matrix`."""
-        columns = (
-            [matrix] if len(self.leaves) == 1 else tf.split(matrix, self._sizes, axis=1)
-        )
         leaves = []
-        for column, leaf, shape in zip(columns, self.leaves, self._shapes, strict=True):
+        for column, leaf, shape in zip(
+            self._columns(matrix), self.leaves, self._shapes, strict=True
+        ):
             tensor = tf.cast(tf.reshape(column, shape), leaf.dtype)  # (B, ...)
             leaves.append(tf.ensure_shape(tensor, leaf.shape))
         return tree.pack_sequence_as(self.template, leaves)
+
+    def largest_norm(self, matrix: tf.Tensor) -> tf.Tensor:
+        """Returns the norm of the position of each sample that has the largest.
+
+        A position is one index of the axes of a leaf between its batch axis and its
+        last, the features: a token, a pixel. A leaf `(batch, features)` has one.
+
+        Args:
+            matrix: Tensor `(batch, features)`, as `to_matrix` makes it.
+
+        Returns:
+            Float tensor `(batch,)`.
+        """
+        norms = [tf.zeros_like(matrix[:, :1])]
+        for column, leaf, shape in zip(
+            self._columns(matrix), self.leaves, self._shapes, strict=True
+        ):
+            positions = _num_entries(leaf.shape[1:-1], shape[1:-1])
+            features = _num_entries(leaf.shape[1:][-1:], shape[1:][-1:])
+            by_position = tf.reshape(column, [self.batch_size, positions, features])
+            norms.append(tf.norm(by_position, axis=2))  # (B, positions)
+        return tf.reduce_max(tf.concat(norms, axis=1), axis=1)
 
     @property
     def matrix_shape(self) -> tf.TensorShape:
@@ -66,6 +87,11 @@ class StateStructure:
         sizes = [size for size in self._sizes if isinstance(size, int)]
         total = sum(sizes) if len(sizes) == len(self._sizes) else None
         return tf.TensorShape([self.leaves[0].shape[0], total])
+
+    def _columns(self, matrix: tf.Tensor) -> list[tf.Tensor]:
+        if len(self.leaves) == 1:
+            return [matrix]
+        return tf.split(matrix, self._sizes, axis=1)
 
     def check(self, state: Nest, source: str) -> None:
         """Raises `ValueError` if `state` is not like the template.
@@ -130,11 +156,10 @@ def squared_norm(matrix: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tf.square(matrix), axis=1, keepdims=True)
 
 
-def _num_features(leaf: tf.Tensor, dynamic_shape: tf.Tensor) -> int | tf.Tensor:
-    static = leaf.shape[1:]
+def _num_entries(static: tf.TensorShape, dynamic: tf.Tensor) -> int | tf.Tensor:
     if static.is_fully_defined():
         return math.prod(static.as_list())
-    return tf.reduce_prod(dynamic_shape[1:])
+    return tf.reduce_prod(dynamic)
 
 
 def _check_leaf(path: str, leaf: tf.Tensor) -> None:

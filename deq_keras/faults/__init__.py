@@ -9,6 +9,7 @@
 * Statistics leave out what is not finite. The share of converged samples shows it.
 """
 
+from deq_keras.faults.bound_function import BoundFunction
 from deq_keras.faults.policy import (
     DIVERGED,
     finite_or_first,
@@ -31,6 +32,7 @@ from deq_keras.faults.sample_function import SampleFunction
 
 __all__ = [
     "DIVERGED",
+    "BoundFunction",
     "SampleFunction",
     "finite_or_first",
     "finite_rows",

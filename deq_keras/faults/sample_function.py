@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 import keras
 import tensorflow as tf
 from keras import tree
 
+from deq_keras.faults.bound_function import BoundFunction
 from deq_keras.faults.policy import finite_rows, without_gradient
 from deq_keras.structure import Nest, where_rows
+
+Run: TypeAlias = Callable[[BoundFunction, Nest, Nest], tuple[Nest, tf.Tensor, Any]]
 
 
 class SampleFunction:
@@ -100,7 +103,7 @@ class SampleFunction:
 
     def differentiable(
         self,
-        run: Callable[[Nest, Nest], tuple[Nest, tf.Tensor, Any]],
+        run: Run,
         state: Nest,
         injection: Nest,
     ) -> tuple[Nest, Any]:
@@ -110,9 +113,9 @@ class SampleFunction:
         it, and only the repetition is differentiated.
 
         Args:
-            run: Function of a state and an injection that calls this function. Returns
-                `(value, failed, result)`: a nest of finite `(batch, ...)` tensors, a
-                Boolean tensor `(batch,)`, and anything else.
+            run: Function of a `BoundFunction`, this one, a state and an injection.
+                Returns `(value, failed, result)`: a nest of finite `(batch, ...)`
+                tensors, a Boolean tensor `(batch,)`, and anything else.
             state: Nest of `(batch, ...)` tensors.
             injection: Nest of tensors.
 
@@ -131,7 +134,7 @@ class SampleFunction:
 
     def _repeated(
         self,
-        run: Callable[[Nest, Nest], tuple[Nest, tf.Tensor, Any]],
+        run: Run,
         failed: tf.Tensor,
         sources: tuple[Nest, Nest, list[tf.Tensor]],
     ) -> Nest:
@@ -141,14 +144,10 @@ class SampleFunction:
         return value
 
     def _run(
-        self,
-        run: Callable[[Nest, Nest], tuple[Nest, tf.Tensor, Any]],
-        sources: tuple[Nest, Nest, list[tf.Tensor]],
+        self, run: Run, sources: tuple[Nest, Nest, list[tf.Tensor]]
     ) -> tuple[Nest, tf.Tensor, Any]:
         state, injection, weights = sources
-        pairs = list(zip(self.variables, weights, strict=True))
-        with keras.StatelessScope(pairs):
-            return run(state, injection)
+        return run(BoundFunction(self.fn, self.variables, weights), state, injection)
 
 
 class _GradientSwitch:

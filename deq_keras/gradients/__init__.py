@@ -7,6 +7,7 @@ from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
 from deq_keras.gradients.implicit import ImplicitGradient
 from deq_keras.gradients.neumann import NeumannGradient
 from deq_keras.gradients.phantom import PhantomGradient
+from deq_keras.gradients.truncated import TruncatedGradient
 from deq_keras.gradients.unrolled import UnrolledGradient
 from deq_keras.serialization import Config
 
@@ -17,17 +18,25 @@ __all__ = [
     "ImplicitGradient",
     "NeumannGradient",
     "PhantomGradient",
+    "TruncatedGradient",
     "UnrolledGradient",
     "deserialize",
     "get",
     "serialize",
 ]
 
-ALL_OBJECTS = (ImplicitGradient, NeumannGradient, PhantomGradient, UnrolledGradient)
+ALL_OBJECTS = (
+    ImplicitGradient,
+    NeumannGradient,
+    PhantomGradient,
+    TruncatedGradient,
+    UnrolledGradient,
+)
 _SHORT_NAMES = {
     "implicit": ImplicitGradient,
     "neumann": NeumannGradient,
     "phantom": PhantomGradient,
+    "truncated": TruncatedGradient,
     "unrolled": UnrolledGradient,
 }
 
@@ -36,9 +45,10 @@ def get(identifier: str | Config | EquilibriumGradient) -> EquilibriumGradient:
     """Returns a gradient strategy from a name, a config dict or an instance.
 
     Args:
-        identifier: `"implicit"`, `"neumann"`, `"phantom"`, `"unrolled"`; a dict like
-            `{"class_name": "PhantomGradient", "num_steps": 3}` or what `serialize`
-            returns; or an `EquilibriumGradient`, which is returned as it is.
+        identifier: `"implicit"`, `"neumann"`, `"phantom"`, `"truncated"`,
+            `"unrolled"`; a dict like `{"class_name": "PhantomGradient", "num_steps":
+            3}` or what `serialize` returns; or an `EquilibriumGradient`, which is
+            returned as it is.
 
     Raises:
         ValueError: For an unknown name or argument.

@@ -18,12 +18,16 @@ def solve_without_gradient(
     injection: Nest,
     solver: FixedPointSolver,
     budget: tf.Tensor | None = None,
+    seed: tf.Tensor | None = None,
+    max_iter: int | None = None,
 ) -> Solution:
     """Solves z = fn(z, injection); nothing in the result carries a gradient."""
     start, constant = tree.map_structure(
         lambda leaf: tf.stop_gradient(leaf), (initial_state, injection)
     )
-    solution = solver.solve(lambda state: fn(state, constant), start, budget=budget)
+    solution = solver.solve(
+        lambda state: fn(state, constant), start, max_iter, budget=budget, seed=seed
+    )
     return tree.map_structure(tf.stop_gradient, solution)
 
 

@@ -15,7 +15,8 @@ class Equilibrium(NamedTuple):
     """A solved and differentiable equilibrium.
 
     Attributes:
-        value: Nest like the state. f(z*), which carries the gradient.
+        value: Nest like the state. What a layer returns, with the gradient: f(z*) of
+            all strategies but `TruncatedGradient`.
         solution: The `Solution` of the forward solve; carries no gradient.
         linearization: The `Linearization` of f at z*, with z* held constant.
     """
@@ -36,10 +37,12 @@ class EquilibriumGradient(Configured):
             `solve` records it.
         needs_equilibrium: Boolean. Whether the gradient is that of an exact
             equilibrium, and noise where the forward solve stopped far from one.
+        is_random: Boolean. Whether `solve` draws, and needs a seed.
     """
 
     has_adjoint = False
     needs_equilibrium = False
+    is_random = False
 
     def solve(
         self,
@@ -49,24 +52,39 @@ class EquilibriumGradient(Configured):
         solver: FixedPointSolver,
         record_adjoint: Callable[[Solution], None] | None = None,
         budget: tf.Tensor | None = None,
+        seed: tf.Tensor | None = None,
     ) -> Equilibrium:
-        """Returns the equilibrium of `fn` with a gradient attached.
+        """Returns the equilibrium of `fn` with a gradient attached, in training.
 
         Args:
             fn: Function `(state, injection) -> state`, or a
                 `deq_keras.faults.SampleFunction` of one. Tensors that it captures get
                 their gradients too.
             initial_state: Nest of floating-point tensors `(batch, ...)`. Gets no
-                gradient, but of `UnrolledGradient`: where a search that arrives began,
-                the equilibrium near it does not change.
+                gradient, but of `UnrolledGradient` and of `TruncatedGradient` without
+                free steps: where a search that arrives began, the equilibrium near it
+                does not change.
             injection: Nest of tensors, constant during the solve.
             solver: A `FixedPointSolver` for the forward solve.
             record_adjoint: Optional function, called in the backward pass with the
                 `Solution` of the adjoint solve. Strategies without one ignore it.
             budget: Optional integer scalar tensor, at most the solver's `max_iter`:
                 what the forward solve may spend.
+            seed: Int32 tensor of shape `(2,)`. Draws the noise of solvers that have
+                one, and what a strategy that `is_random` draws.
 
         Returns:
             An `Equilibrium`.
         """
         raise NotImplementedError
+
+    def infer(
+        self,
+        fn: Callable[[Nest, Nest], Nest],
+        initial_state: Nest,
+        injection: Nest,
+        solver: FixedPointSolver,
+    ) -> Equilibrium:
+        """Returns the equilibrium of `fn` outside of training: that of the solver with
+        its whole budget, with a gradient for those who ask for one."""
+        return self.solve(fn, initial_state, injection, solver)

@@ -76,8 +76,11 @@ class ImplicitGradient(EquilibriumGradient):
         solver: FixedPointSolver,
         record_adjoint: Callable[[Solution], None] | None = None,
         budget: tf.Tensor | None = None,
+        seed: tf.Tensor | None = None,
     ) -> Equilibrium:
-        solution = solve_without_gradient(fn, initial_state, injection, solver, budget)
+        solution = solve_without_gradient(
+            fn, initial_state, injection, solver, budget, seed
+        )
         linearization, _ = linearize_equilibrium(fn, solution, injection)
         adjoint = _Adjoint(linearization, self.solver or solver, record_adjoint)
         carrier, linearization = adjoint.attached()

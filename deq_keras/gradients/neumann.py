@@ -1,6 +1,7 @@
 """The implicit gradient with an adjoint of few terms."""
 
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -64,14 +65,9 @@ class _BoundedSeries(FixedPointIteration):
     _LARGEST_GROWTH = 10.0
 
     def solve(
-        self,
-        fn: Callable[[Nest], Nest],
-        initial_state: Nest,
-        max_iter: int | tf.Tensor | None = None,
-        tol: float | tf.Tensor | None = None,
-        budget: tf.Tensor | None = None,
+        self, fn: Callable[[Nest], Nest], initial_state: Nest, **kwargs: Any
     ) -> Solution:
-        solution = super().solve(fn, initial_state, max_iter, tol, budget)
+        solution = super().solve(fn, initial_state, **kwargs)
         structure = StateStructure(initial_state)
         last_term = structure.to_matrix(solution.value) - structure.to_matrix(
             solution.point

@@ -57,13 +57,18 @@ class PhantomGradient(EquilibriumGradient):
         solver: FixedPointSolver,
         record_adjoint: Callable[[Solution], None] | None = None,
         budget: tf.Tensor | None = None,
+        seed: tf.Tensor | None = None,
     ) -> Equilibrium:
         fn = faults.SampleFunction.of(fn)
-        solution = solve_without_gradient(fn, initial_state, injection, solver, budget)
+        solution = solve_without_gradient(
+            fn, initial_state, injection, solver, budget, seed
+        )
         linearization, injection = linearize_equilibrium(fn, solution, injection)
         first = self._damped(linearization.point, linearization.value)
 
-        def run(state: Nest, injection: Nest) -> tuple[Nest, tf.Tensor, None]:
+        def run(
+            fn: faults.BoundFunction, state: Nest, injection: Nest
+        ) -> tuple[Nest, tf.Tensor, None]:
             for _ in range(self.num_steps - 1):
                 state = self._damped(state, fn(state, injection))
             state, failed = faults.finite_or_first(state, first, solution)

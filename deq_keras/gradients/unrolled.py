@@ -39,11 +39,16 @@ class UnrolledGradient(EquilibriumGradient):
         solver: FixedPointSolver,
         record_adjoint: Callable[[Solution], None] | None = None,
         budget: tf.Tensor | None = None,
+        seed: tf.Tensor | None = None,
     ) -> Equilibrium:
         fn = faults.SampleFunction.of(fn)
 
-        def run(state: Nest, injection: Nest) -> tuple[Nest, tf.Tensor, Solution]:
-            solution = solver.solve(lambda z: fn(z, injection), state, budget=budget)
+        def run(
+            fn: faults.BoundFunction, state: Nest, injection: Nest
+        ) -> tuple[Nest, tf.Tensor, Solution]:
+            solution = solver.solve(
+                lambda z: fn(z, injection), state, budget=budget, seed=seed
+            )
             return solution.value, faults.has_failed(solution), solution
 
         value, solution = fn.differentiable(run, initial_state, injection)

@@ -6,12 +6,11 @@ import keras
 import tensorflow as tf
 
 from deq_keras.checks import check_count, check_non_negative
+from deq_keras.draws import derived_seed, normal_like
 from deq_keras.linearization import Linearization, matrix_vjp
 from deq_keras.regularizers.regularizer import (
     EquilibriumRegularizer,
-    derived_seed,
     loss_dtype,
-    normal_like,
 )
 from deq_keras.serialization import Config
 from deq_keras.structure import StateStructure, squared_norm

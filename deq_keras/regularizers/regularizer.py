@@ -5,9 +5,9 @@ import tensorflow as tf
 from keras import ops, tree
 
 from deq_keras.checks import check_fraction
+from deq_keras.draws import derived_seed
 from deq_keras.linearization import Linearization
 from deq_keras.serialization import Config, Configured
-from deq_keras.structure import Nest
 
 
 class EquilibriumRegularizer(Configured):
@@ -46,22 +46,6 @@ class EquilibriumRegularizer(Configured):
 
     def get_config(self) -> Config:
         return {"probability": self.probability}
-
-
-def derived_seed(seed: tf.Tensor, index: int) -> tf.Tensor:
-    """A seed of its own for the draw `index` that follows from `seed`."""
-    return tf.random.fold_in(seed, index)
-
-
-def normal_like(value: Nest, seed: tf.Tensor) -> Nest:
-    """Draws a nest of standard normal tensors like `value`."""
-    leaves = [
-        tf.random.stateless_normal(
-            ops.shape(leaf), derived_seed(seed, i), dtype=leaf.dtype
-        )
-        for i, leaf in enumerate(tree.flatten(value))
-    ]
-    return tree.pack_sequence_as(value, leaves)
 
 
 def loss_dtype(linearization: Linearization) -> str:

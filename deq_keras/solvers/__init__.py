@@ -6,21 +6,31 @@ from deq_keras import serialization
 from deq_keras.serialization import Config
 from deq_keras.solvers.anderson import Anderson
 from deq_keras.solvers.broyden import Broyden
+from deq_keras.solvers.evaluation import Evaluation
 from deq_keras.solvers.fixed_point_iteration import FixedPointIteration
-from deq_keras.solvers.solution import CONVERGED, DIVERGED, MAX_ITER, Solution
-from deq_keras.solvers.solver import Evaluation, FixedPointSolver
+from deq_keras.solvers.solution import (
+    CONVERGED,
+    DIVERGED,
+    MAX_ITER,
+    UNCHANGED,
+    Solution,
+)
+from deq_keras.solvers.solver import FixedPointSolver
+from deq_keras.solvers.unchanged_answer import UnchangedAnswer
 
 __all__ = [
     "ALL_OBJECTS",
     "CONVERGED",
     "DIVERGED",
     "MAX_ITER",
+    "UNCHANGED",
     "Anderson",
     "Broyden",
     "Evaluation",
     "FixedPointIteration",
     "FixedPointSolver",
     "Solution",
+    "UnchangedAnswer",
     "deserialize",
     "get",
     "serialize",

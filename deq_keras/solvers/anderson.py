@@ -12,7 +12,8 @@ from deq_keras.checks import (
     check_non_negative,
 )
 from deq_keras.serialization import Config
-from deq_keras.solvers.solver import Evaluation, FixedPointSolver
+from deq_keras.solvers.evaluation import Evaluation
+from deq_keras.solvers.solver import FixedPointSolver
 
 # A column whose residual is exactly zero should take all the weight. It gets a pivot of
 # one and this right-hand side, whose square is still finite in float32.
@@ -49,7 +50,8 @@ class Anderson(FixedPointSolver):
     Args:
         max_iter: Positive integer. Budget of function evaluations. Defaults to `30`.
         tol: Float >= 0, or `None`. See `FixedPointSolver`. Defaults to `1e-3`.
-        stop_mode: `"rel"` or `"abs"`. See `FixedPointSolver`. Defaults to `"rel"`.
+        stop_mode: `"rel"`, `"abs"`, `"rel_max"` or `"abs_max"`. See `FixedPointSolver`.
+            Defaults to `"rel"`.
         history: Positive integer. How many evaluations are mixed. Defaults to `4`: more
             save little at tolerances of 1e-3, and each costs two passes over the state.
         ridge: Float >= 0. Regularises the mixture. Defaults to `1e-5`.

@@ -6,7 +6,8 @@ import tensorflow as tf
 from deq_keras.checks import check_count
 from deq_keras.serialization import Config
 from deq_keras.solvers.broyden_steps import StepArray, StepSlots
-from deq_keras.solvers.solver import Evaluation, FixedPointSolver
+from deq_keras.solvers.evaluation import Evaluation
+from deq_keras.solvers.solver import FixedPointSolver
 
 # The scaling 1 / (1 - c) of a step is bounded by 1 / _SMALLEST_PIVOT, which keeps the
 # approximate Jacobian from turning singular (More and Trangenstein, 1976).
@@ -31,7 +32,8 @@ class Broyden(FixedPointSolver):
     Args:
         max_iter: Positive integer. Budget of function evaluations. Defaults to `30`.
         tol: Float >= 0, or `None`. See `FixedPointSolver`. Defaults to `1e-3`.
-        stop_mode: `"rel"` or `"abs"`. See `FixedPointSolver`. Defaults to `"rel"`.
+        stop_mode: `"rel"`, `"abs"`, `"rel_max"` or `"abs_max"`. See `FixedPointSolver`.
+            Defaults to `"rel"`.
         history: Positive integer or `None`. How many steps are stored; when they are
             full, the method starts anew from the current point. `None` stores them all.
             Defaults to `None`.

@@ -1,16 +1,27 @@
-"""Plain and damped fixed-point iteration."""
+"""Plain, damped and noisy fixed-point iteration."""
+
+from typing import NamedTuple
 
 import keras
 import tensorflow as tf
 
-from deq_keras.checks import check_fraction
+from deq_keras.checks import check_fraction, check_non_negative, check_optional_count
 from deq_keras.serialization import Config
-from deq_keras.solvers.solver import Evaluation, FixedPointSolver
+from deq_keras.solvers.evaluation import Evaluation
+from deq_keras.solvers.solver import FixedPointSolver
+
+
+class _Patience(NamedTuple):
+    """How the search of each sample goes, `(batch, 1)` each."""
+
+    damping: tf.Tensor
+    smallest: tf.Tensor  # squared residual
+    num_stalled: tf.Tensor  # int32, evaluations since it fell
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class FixedPointIteration(FixedPointSolver):
-    """Applies f again and again: z <- (1 - damping) z + damping f(z).
+    """Applies f again and again: z <- (1 - damping) z + damping f(z) + noise e.
 
     The cheapest step there is, for cells that contract. With a fixed budget
     (`tol=None`) it is a weight-tied network of `max_iter` layers, and as the adjoint
@@ -19,10 +30,23 @@ class FixedPointIteration(FixedPointSolver):
     Args:
         max_iter: Positive integer. Budget of function evaluations. Defaults to `30`.
         tol: Float >= 0, or `None`. See `FixedPointSolver`. Defaults to `1e-3`.
-        stop_mode: `"rel"` or `"abs"`. See `FixedPointSolver`. Defaults to `"rel"`.
+        stop_mode: `"rel"`, `"abs"`, `"rel_max"` or `"abs_max"`. See `FixedPointSolver`.
+            Defaults to `"rel"`.
         damping: Float in (0, 1]. The weight of the new value; `1.0` is undamped.
             Below 1 it tames oscillation (eigenvalues of df/dz near -1). Defaults to
             `1.0`.
+        noise: Float >= 0. The standard deviation of e, drawn for each sample and step
+            from the seed of the solve; a solve without one, inference, has no noise.
+            Defaults to `0.0`.
+        patience: Positive integer, or `None`. Each time the residual of a sample has
+            not fallen below its smallest for this many evaluations, its damping is
+            multiplied by `factor`. Defaults to `None`, never.
+        factor: Float in (0, 1]. See `patience`. Defaults to `0.9`.
+
+    Raises:
+        ValueError: If the noise puts the tolerance out of reach: the relative residual
+            of a state whose entries have a mean square of one does not fall below
+            `noise`.
 
     Example:
 
@@ -38,19 +62,67 @@ class FixedPointIteration(FixedPointSolver):
         tol: float | None = 1e-3,
         stop_mode: str = "rel",
         damping: float = 1.0,
+        noise: float = 0.0,
+        patience: int | None = None,
+        factor: float = 0.9,
     ) -> None:
         super().__init__(max_iter, tol, stop_mode)
         self.damping = check_fraction("damping", damping)
+        self.noise = check_non_negative("noise", noise)
+        self.patience = check_optional_count("patience", patience)
+        self.factor = check_fraction("factor", factor)
+        self._check_noise()
 
-    def init(self, point: tf.Tensor, max_iter: int | tf.Tensor) -> tuple[()]:
-        return ()
+    def init(
+        self, point: tf.Tensor, max_iter: int | tf.Tensor
+    ) -> _Patience | tuple[()]:
+        if self.patience is None:
+            return ()
+        zero = tf.zeros_like(point[:, :1])
+        return _Patience(
+            damping=zero + self.damping,
+            smallest=zero + point.dtype.max,
+            num_stalled=tf.cast(zero, tf.int32),
+        )
 
     def step(
-        self, evaluation: Evaluation, memory: tuple[()], num_evaluations: tf.Tensor
-    ) -> tuple[tf.Tensor, tuple[()]]:
+        self,
+        evaluation: Evaluation,
+        memory: _Patience | tuple[()],
+        num_evaluations: tf.Tensor,
+    ) -> tuple[tf.Tensor, _Patience | tuple[()]]:
+        if self.patience is not None:
+            memory = self._judged(memory, tf.stop_gradient(evaluation.squared_norm))
+            return evaluation.point + memory.damping * evaluation.residual, memory
         if self.damping == 1.0:
             return evaluation.value, memory
         return evaluation.point + self.damping * evaluation.residual, memory
 
     def get_config(self) -> Config:
-        return {**super().get_config(), "damping": self.damping}
+        return {
+            **super().get_config(),
+            "damping": self.damping,
+            "noise": self.noise,
+            "patience": self.patience,
+            "factor": self.factor,
+        }
+
+    def _judged(self, memory: _Patience, squared_norm: tf.Tensor) -> _Patience:
+        has_fallen = squared_norm < memory.smallest
+        num_stalled = tf.where(has_fallen, 0, memory.num_stalled + 1)
+        has_stalled = num_stalled >= self.patience
+        return _Patience(
+            damping=tf.where(has_stalled, self.factor * memory.damping, memory.damping),
+            smallest=tf.where(has_fallen, squared_norm, memory.smallest),
+            num_stalled=tf.where(has_stalled, 0, num_stalled),
+        )
+
+    def _check_noise(self) -> None:
+        has_tol = self.tol is not None and not tf.is_tensor(self.tol)
+        if has_tol and self.noise > 0 and self.noise >= self.tol:
+            raise ValueError(
+                "The noise puts the tolerance out of reach: the relative residual of a "
+                "state whose entries have a mean square of one does not fall below "
+                "`noise`. Use tol=None, a larger `tol` or less `noise`. Received: "
+                f"noise={self.noise}, tol={self.tol}."
+            )

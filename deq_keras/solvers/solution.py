@@ -7,10 +7,11 @@ import tensorflow as tf
 from deq_keras.faults import DIVERGED
 from deq_keras.structure import Nest
 
-__all__ = ["CONVERGED", "DIVERGED", "MAX_ITER", "Solution"]
+__all__ = ["CONVERGED", "DIVERGED", "MAX_ITER", "UNCHANGED", "Solution"]
 
 CONVERGED = 0
 MAX_ITER = 1
+UNCHANGED = 3
 
 
 class Solution(NamedTuple):
@@ -25,7 +26,8 @@ class Solution(NamedTuple):
             absolute as the solver's `stop_mode` says; infinite where no evaluation
             was finite.
         status: Int32 tensor `(batch,)`: `CONVERGED` (0), `MAX_ITER` (1: the budget
-            ran out) or `DIVERGED` (2: an evaluation was not finite).
+            ran out), `DIVERGED` (2: an evaluation was not finite) or `UNCHANGED` (3:
+            its answer stood; see `UnchangedAnswer`).
         num_evaluations: Int32 tensor `(batch,)`. Evaluations that each sample needed.
         batch_evaluations: Int32 scalar. Evaluations that the loop ran.
         trace: Float tensor `(max_iter, batch)`. The residual of every evaluation,

@@ -12,31 +12,13 @@ from deq_keras.checks import (
     check_non_negative,
 )
 from deq_keras.serialization import Config, Configured
-from deq_keras.solvers.solution import CONVERGED, MAX_ITER, Solution
-from deq_keras.structure import Nest, StateStructure, squared_norm, where_rows_if_any
-
-# Keeps 0 / 0 away from the relative residual at a fixed point that is exactly zero.
-# It is far below any scale that matters, because the adjoint of a mean loss is small.
-_TINY_NORM = 1e-12
+from deq_keras.solvers.evaluation import Evaluation, evaluate
+from deq_keras.solvers.solution import MAX_ITER, Solution
+from deq_keras.solvers.stopping import STOP_MODES, StoppingRule
+from deq_keras.solvers.unchanged_answer import UnchangedAnswer
+from deq_keras.structure import Nest, StateStructure, where_rows_if_any
 
 _INT32 = 2**31 - 1
-_STOP_MODES = ("rel", "abs")
-
-
-class Evaluation(NamedTuple):
-    """One evaluation of f, as matrices.
-
-    Attributes:
-        point: `(batch, features)`. Where f was evaluated: z.
-        value: `(batch, features)`. f(z).
-        residual: `(batch, features)`. g(z) = f(z) - z.
-        squared_norm: `(batch, 1)`. |g(z)|^2.
-    """
-
-    point: tf.Tensor
-    value: tf.Tensor
-    residual: tf.Tensor
-    squared_norm: tf.Tensor
 
 
 class _Search(NamedTuple):
@@ -52,6 +34,7 @@ class _Search(NamedTuple):
     status: tf.Tensor  # (B,) int32, MAX_ITER while the sample is searched
     sample_evaluations: tf.Tensor  # (B,) int32
     trace: tf.Tensor  # (max_iter, B)
+    answers: Any  # what the stopping rule remembers
 
 
 class FixedPointSolver(Configured):
@@ -75,8 +58,19 @@ class FixedPointSolver(Configured):
             `tol`. `None` spends the whole budget and takes the last iterate.
             Defaults to `1e-3`.
         stop_mode: `"rel"` for |f(z) - z| / |f(z)| or `"abs"` for |f(z) - z|, with the
-            Euclidean norm over one sample's whole state. Defaults to `"rel"`.
+            Euclidean norm over one sample's whole state. `"rel_max"` and `"abs_max"`
+            take the norm of the position (token, pixel) that has the largest: where
+            information travels, the few positions that still change hide in a norm over
+            all. Defaults to `"rel"`.
+
+    Attributes:
+        damping: Float in (0, 1]. The weight that a step without memory gives f(z).
+        noise: Float >= 0. The standard deviation of what is added to every point but
+            the first, in a solve that is given a seed.
     """
+
+    damping: float = 1.0
+    noise: float = 0.0
 
     def __init__(
         self,
@@ -86,7 +80,7 @@ class FixedPointSolver(Configured):
     ) -> None:
         self.max_iter = _checked_max_iter(max_iter)
         self.tol = _checked_tol(tol)
-        self.stop_mode = check_choice("stop_mode", stop_mode, _STOP_MODES)
+        self.stop_mode = check_choice("stop_mode", stop_mode, STOP_MODES)
 
     def solve(
         self,
@@ -95,6 +89,8 @@ class FixedPointSolver(Configured):
         max_iter: int | tf.Tensor | None = None,
         tol: float | tf.Tensor | None = None,
         budget: tf.Tensor | None = None,
+        seed: tf.Tensor | None = None,
+        halting: UnchangedAnswer | None = None,
     ) -> Solution:
         """Iterates from `initial_state` until `fn` leaves each sample unchanged.
 
@@ -108,6 +104,11 @@ class FixedPointSolver(Configured):
             budget: Integer scalar tensor, at most `max_iter`. Ends the solve sooner
                 and, as XLA asks for, leaves all shapes as `max_iter` makes them.
                 `None`: `max_iter`.
+            seed: Int32 tensor of shape `(2,)`. Draws the noise of solvers that have
+                one. `None`: without noise.
+            halting: Optional `UnchangedAnswer`. Ends the search of a sample whose
+                answer has settled, and makes the last iterate the result, as
+                `tol=None` does.
 
         Returns:
             A `Solution`.
@@ -121,12 +122,13 @@ class FixedPointSolver(Configured):
         structure = StateStructure(initial_state)
 
         tol = None if tol is None else _as_scalar(tol, structure.dtype)
+        rule = StoppingRule(structure, self.stop_mode, tol, halting)
 
         def body(search: _Search) -> tuple[_Search]:
-            evaluation = _evaluate(fn, structure, search.next_point)
-            return (self._advance(search, evaluation, budget, tol),)
+            evaluation = evaluate(fn, structure, search.next_point)
+            return (self._advance(search, evaluation, rule, budget, seed),)
 
-        search = self._start(structure.to_matrix(structure.template), max_iter)
+        search = self._start(rule, max_iter)
         (search,) = tf.while_loop(
             lambda search: search.is_running,
             body,
@@ -175,6 +177,22 @@ class FixedPointSolver(Configured):
         """
         raise NotImplementedError
 
+    def perturbed(
+        self, point: tf.Tensor, num_evaluations: tf.Tensor, seed: tf.Tensor | None
+    ) -> tf.Tensor:
+        """Returns a point with noise, where there is some and a seed to draw it from.
+
+        Args:
+            point: Float tensor.
+            num_evaluations: Int32 scalar tensor. Every count has draws of its own.
+            seed: Int32 tensor of shape `(2,)`, or `None`.
+        """
+        if self.noise == 0.0 or seed is None:
+            return point
+        return point + self.noise * tf.random.stateless_normal(
+            tf.shape(point), tf.random.fold_in(seed, num_evaluations), dtype=point.dtype
+        )
+
     def get_config(self) -> Config:
         return {
             "max_iter": self.max_iter,
@@ -182,7 +200,8 @@ class FixedPointSolver(Configured):
             "stop_mode": self.stop_mode,
         }
 
-    def _start(self, point: tf.Tensor, max_iter: int | tf.Tensor) -> _Search:
+    def _start(self, rule: StoppingRule, max_iter: int | tf.Tensor) -> _Search:
+        point = rule.structure.to_matrix(rule.structure.template)
         batch_size = tf.shape(point)[0]
         trace_shape = tf.stack([tf.maximum(max_iter, 1), batch_size])
         trace = tf.fill(trace_shape, tf.constant(float("nan"), point.dtype))
@@ -198,33 +217,32 @@ class FixedPointSolver(Configured):
             status=_filled(point, MAX_ITER, tf.int32),
             sample_evaluations=_filled(point, 0, tf.int32),
             trace=tf.ensure_shape(trace, [static_rows, point.shape[0]]),
+            answers=rule.start(),
         )
 
     def _advance(
         self,
         search: _Search,
         evaluation: Evaluation,
+        rule: StoppingRule,
         budget: int | tf.Tensor,
-        tol: tf.Tensor | None,
+        seed: tf.Tensor | None,
     ) -> _Search:
         # It decides, and is no part of the answer: its square root has no derivative at
         # a residual of zero.
-        error = tf.stop_gradient(self._error(evaluation))
+        error = tf.stop_gradient(rule.error(evaluation))
         is_searched = tf.equal(search.status, MAX_ITER)
-        best_error = None if tol is None else search.best_error
+        best_error = None if rule.takes_last_iterate else search.best_error
         better = is_searched & faults.improves(error, best_error)
         best_point, best_value = _take_better(better, evaluation, search)
-        status = faults.with_failed(search.status, is_searched, error)
-        if tol is not None:
-            has_converged = is_searched & (error <= tol)
-            status = tf.where(has_converged, CONVERGED, status)
+        status, answers = rule.update(search.status, error, evaluation, search.answers)
         num_evaluations = search.num_evaluations + 1
         is_running = (num_evaluations < budget) & tf.reduce_any(
             tf.equal(status, MAX_ITER)
         )
         next_point, memory = tf.cond(
             is_running,
-            lambda: self.step(evaluation, search.memory, num_evaluations),
+            lambda: self._next(evaluation, search.memory, num_evaluations, seed),
             lambda: (search.next_point, search.memory),
         )
         is_row = tf.range(tf.shape(search.trace)[0])[:, None] == search.num_evaluations
@@ -240,25 +258,18 @@ class FixedPointSolver(Configured):
             sample_evaluations=search.sample_evaluations
             + tf.cast(is_searched, tf.int32),
             trace=tf.where(is_row & is_searched[None], error[None], search.trace),
+            answers=answers,
         )
 
-    def _error(self, evaluation: Evaluation) -> tf.Tensor:
-        norm = tf.sqrt(evaluation.squared_norm[:, 0])
-        if self.stop_mode == "abs":
-            return norm
-        scale = tf.sqrt(squared_norm(evaluation.value)[:, 0])
-        # A norm that overflowed would make any residual look small.
-        return faults.unless_failed(scale, norm / (scale + _TINY_NORM))
-
-
-def _evaluate(
-    fn: Callable[[Nest], Nest], structure: StateStructure, point: tf.Tensor
-) -> Evaluation:
-    state = fn(structure.to_state(point))
-    structure.check(state, "What the function of a fixed-point problem returns")
-    value = structure.to_matrix(state)
-    residual = value - point
-    return Evaluation(point, value, residual, squared_norm(residual))
+    def _next(
+        self,
+        evaluation: Evaluation,
+        memory: Any,
+        num_evaluations: tf.Tensor,
+        seed: tf.Tensor | None,
+    ) -> tuple[tf.Tensor, Any]:
+        point, memory = self.step(evaluation, memory, num_evaluations)
+        return self.perturbed(point, num_evaluations, seed), memory
 
 
 def _take_better(

@@ -11,6 +11,8 @@ CONFIGURED = [
     gradients.PhantomGradient(num_steps=3, damping=0.25),
     gradients.UnrolledGradient(),
     gradients.NeumannGradient(num_terms=2),
+    gradients.TruncatedGradient([0.0, 1.0], 3, max_steps=7, remat=True),
+    gradients.TruncatedGradient(),
 ]
 
 
@@ -33,6 +35,7 @@ def test_round_trips(gradient):
         ("implicit", gradients.ImplicitGradient),
         ("phantom", gradients.PhantomGradient),
         ("neumann", gradients.NeumannGradient),
+        ("truncated", gradients.TruncatedGradient),
         ("unrolled", gradients.UnrolledGradient),
         ("implicit_gradient", gradients.ImplicitGradient),
         ("PhantomGradient", gradients.PhantomGradient),

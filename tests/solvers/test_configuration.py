@@ -34,6 +34,7 @@ BAD_ARGUMENTS = [
 
 CONFIGURED = [
     solvers.FixedPointIteration(max_iter=7, tol=None, stop_mode="abs", damping=0.25),
+    solvers.FixedPointIteration(7, 0.5, "rel_max", noise=0.1, patience=3, factor=0.5),
     solvers.Anderson(4, 1e-2, "abs", 3, 1e-4, "absolute", 0.5),
     solvers.Broyden(9, 0.0, "abs", history=4),
 ]

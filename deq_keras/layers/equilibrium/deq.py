@@ -8,8 +8,9 @@ import keras
 import tensorflow as tf
 from keras import tree
 
-from deq_keras import faults, gradients, regularizers, solvers
+from deq_keras import faults, gradients, regularizers, solvers, starts
 from deq_keras.checks import check_integer, check_not_renamed, check_seed
+from deq_keras.draws import derived_seed
 from deq_keras.layers.equilibrium.cell_check import (
     check_application,
     check_signature,
@@ -50,24 +51,28 @@ class DEQ(keras.layers.Layer):
             an `EquilibriumRegularizer`, or `None`. Defaults to `"contraction"`, which
             keeps the equilibrium within the solver's reach.
         seed: Integer, or `None` for a random one. Draws the regulariser's probes, and
-            the budgets of training.
+            all else that training draws: starts, steps, budgets, noise.
         max_iter_jitter: Integer in [0, max_iter of the solver). The budget of every
             training step is drawn uniformly from `max_iter - max_iter_jitter` to
             `max_iter`, so that a model does not learn to rely on one of them. All else
             has the whole budget: inference, and the adjoint of the backward pass.
             Defaults to `0`.
+        start: Where a solve begins: a name, a config dict or a
+            `deq_keras.starts.Start`. Random ones are drawn in training. Defaults to
+            `"cell"`, the cell's own `initial_state`.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
-    `solver`, `gradient`, `regularizer` and `max_iter_jitter` may be set later; compile
-    the model again after that.
+    `solver`, `gradient`, `regularizer`, `max_iter_jitter` and `start` may be set later
+    (a learned start only where the layer was built with one); compile the model again
+    after that.
 
     Call arguments:
         inputs: Nest of tensors `(batch, ...)`, passed to the cell's `inject`. A sample
             with a non-finite input gets the state it starts from and no gradient, and
             leaves the others alone. If every sample fails, the output is NaN, so that
             the loss shows it.
-        initial_state: Optional state to start from (a warm start). Non-finite samples
-            start as the cell says.
+        initial_state: Optional state to start from (a warm start), in place of
+            `start`. Non-finite samples start as the cell says.
         mask: Optional Boolean tensor `(batch, ...)`, false where the positions of the
             state, its axes after the batch axis, are padding. They stay zero, and leave
             norms and mixing, so that padding does not change an answer. Keras passes
@@ -104,6 +109,7 @@ class DEQ(keras.layers.Layer):
         ) = "contraction",
         seed: int | None = None,
         max_iter_jitter: int = 0,
+        start: str | Config | starts.Start = "cell",
         **kwargs: Any,
     ) -> None:
         check_not_renamed(kwargs, jacobian_regularizer="regularizer")
@@ -114,6 +120,8 @@ class DEQ(keras.layers.Layer):
         self.gradient = gradient
         self.regularizer = regularizer
         self.max_iter_jitter = max_iter_jitter
+        self._learned_start: list[keras.Variable] | None = None
+        self.start = start
         self.seed = check_seed("seed", seed)
         self.seed_generator = keras.random.SeedGenerator(self.seed)
         self._checked_modes: set[bool] = set()
@@ -163,6 +171,21 @@ class DEQ(keras.layers.Layer):
         self._max_iter_jitter = self._checked_jitter(max_iter_jitter)
 
     @property
+    def start(self) -> starts.Start:
+        return self._start
+
+    @start.setter
+    def start(self, start: str | Config | starts.Start) -> None:
+        start = starts.get(start)
+        if self.built and start.initializer and self._learned_start is None:
+            raise ValueError(
+                "A learned start has weights, which a layer cannot get once it is "
+                "built. Give `start` when the layer is made. Received: "
+                f"start={start!r}."
+            )
+        self._start = start
+
+    @property
     def metrics(self) -> list[keras.metrics.Metric]:
         metrics = [self._evaluations, self._residual, self._converged]
         if self.gradient.has_adjoint:
@@ -182,6 +205,8 @@ class DEQ(keras.layers.Layer):
             with keras.StatelessScope():
                 _trace(self._apply_once, inputs)
             _trace(self._check_once, inputs)
+            if self.start.initializer is not None:
+                self._add_learned_start(_trace(self._start_once, inputs))
 
     def call(
         self,
@@ -193,15 +218,23 @@ class DEQ(keras.layers.Layer):
         inputs, is_usable = faults.set_aside(inputs)
         mask = single_mask(mask)
         injection = self.inject(inputs, mask, bool(training))
-        state = self._start(injection, initial_state, mask, bool(training))
-        equilibrium = self.gradient.solve(
+        seed = self._start_seed() if training else None
+        state = self._first_state(injection, initial_state, mask, bool(training), seed)
+        problem = (
             self._function(inputs, mask, bool(training)),
             state,
             injection,
             self.solver,
-            record_adjoint=self._record_adjoint if training else None,
-            budget=self._drawn_budget() if training else None,
         )
+        if training:
+            equilibrium = self.gradient.solve(
+                *problem,
+                record_adjoint=self._record_adjoint,
+                budget=self._drawn_budget(),
+                seed=self._solve_seed(),
+            )
+        else:
+            equilibrium = self.gradient.infer(*problem)
         solution = faults.reported(equilibrium.solution, state, is_usable)
         self._record(solution, training)
         if training and self.regularizer is not None:
@@ -232,6 +265,8 @@ class DEQ(keras.layers.Layer):
         tol: float | tf.Tensor | None = None,
         training: bool = False,
         mask: Nest | None = None,
+        seed: int | tf.Tensor | None = None,
+        halting: solvers.UnchangedAnswer | None = None,
     ) -> solvers.Solution:
         """Solves without a gradient and returns everything known about the solve.
 
@@ -243,6 +278,9 @@ class DEQ(keras.layers.Layer):
             tol: Tolerance, a float or a tensor. Defaults to `None`, the solver's.
             training: Boolean, passed to the cell's `inject`.
             mask: See the call arguments.
+            seed: Integer, or int32 tensor of shape `(2,)`. Draws a random start, and
+                the noise of a solver that has some. Defaults to `None`: neither.
+            halting: Optional `deq_keras.solvers.UnchangedAnswer`.
 
         Returns:
             A `deq_keras.solvers.Solution`.
@@ -252,9 +290,40 @@ class DEQ(keras.layers.Layer):
         inputs, is_usable = faults.set_aside(self._cast(inputs))
         mask = single_mask(mask)
         injection = self.inject(inputs, mask, training)
-        state = self._start(injection, initial_state, mask, training)
-        solution = self.solve_injection(injection, state, max_iter, tol, mask)
+        start_seed, noise_seed = _seeds(seed)
+        state = self._first_state(injection, initial_state, mask, training, start_seed)
+        solution = self.solver.solve(
+            lambda state: self._apply(state, injection, mask),
+            state,
+            max_iter,
+            tol,
+            seed=noise_seed,
+            halting=halting,
+        )
         return faults.reported(solution, state, is_usable)
+
+    def initial_state(
+        self,
+        inputs: Nest,
+        start: str | Config | starts.Start | None = None,
+        seed: int | tf.Tensor | None = None,
+        mask: Nest | None = None,
+    ) -> Nest:
+        """Returns the state that a solve begins with, to be given as `initial_state`.
+
+        Args:
+            inputs: What the layer is called with.
+            start: A start, in place of the layer's. Defaults to `None`, the layer's.
+            seed: See `solve`.
+            mask: See the call arguments.
+        """
+        if not self.built:
+            self(inputs)
+        mask = single_mask(mask)
+        injection = self.inject(self._cast(inputs), mask)
+        start = self.start if start is None else starts.get(start)
+        seed, _ = _seeds(seed)
+        return masked(self._started(start, self._initial_state(injection), seed), mask)
 
     def solve_injection(
         self,
@@ -266,7 +335,7 @@ class DEQ(keras.layers.Layer):
     ) -> solvers.Solution:
         """`solve` for who has the injection already, and needs it again."""
         if initial_state is None:
-            initial_state = self._start(injection, None, mask, False)
+            initial_state = self._first_state(injection, None, mask, False, None)
         return self.solver.solve(
             lambda state: self._apply(state, injection, mask),
             initial_state,
@@ -300,6 +369,7 @@ class DEQ(keras.layers.Layer):
             "regularizer": regularizers.serialize(self.regularizer),
             "seed": self.seed,
             "max_iter_jitter": self.max_iter_jitter,
+            "start": starts.serialize(self.start),
         }
 
     @classmethod
@@ -322,12 +392,31 @@ class DEQ(keras.layers.Layer):
         if check_application(self._apply, self.cell, state, injection):
             self._checked_modes.add(training)
 
-    def _start(
+    def _start_once(self, inputs: Nest) -> Nest:
+        return self._initial_state(self.inject(inputs))
+
+    def _add_learned_start(self, state: Nest) -> None:
+        for leaf in tree.flatten(state):
+            if leaf.shape.rank < 2 or leaf.shape[-1] is None:
+                raise ValueError(
+                    "A learned start is a vector (features,) for each leaf of the "
+                    "state, which must have the shape (batch, ..., features) with a "
+                    f"static number of features. Received: shape={leaf.shape}."
+                )
+        self._learned_start = [
+            self.add_weight(
+                (leaf.shape[-1],), self.start.initializer, name=f"start_{i}"
+            )
+            for i, leaf in enumerate(tree.flatten(state))
+        ]
+
+    def _first_state(
         self,
         injection: Nest,
         initial_state: Nest | None,
         mask: tf.Tensor | None,
         training: bool,
+        seed: tf.Tensor | None,
     ) -> Nest:
         """Returns the state to start from, once the cell has been checked with it."""
         state = self._initial_state(injection)
@@ -336,7 +425,16 @@ class DEQ(keras.layers.Layer):
             initial_state = self._cast(initial_state)
             StateStructure(state).check(initial_state, "`initial_state`")
             state = faults.usable_start(initial_state, state)
+        else:
+            state = self._started(self.start, state, seed)
         return masked(state, mask)
+
+    def _started(
+        self, start: starts.Start, state: Nest, seed: tf.Tensor | None
+    ) -> Nest:
+        started = start(state, seed, self._learned_start)
+        StateStructure(state).check(started, f"What {start!r} returns")
+        return started
 
     def _initial_state(self, injection: Nest) -> Nest:
         if hasattr(self.cell, "initial_state"):
@@ -381,6 +479,13 @@ class DEQ(keras.layers.Layer):
     def _checked_jitter(self, jitter: int) -> int:
         return check_integer("max_iter_jitter", jitter, 0, self.solver.max_iter - 1)
 
+    def _start_seed(self) -> tf.Tensor | None:
+        return self._next_seed() if self.start.is_random else None
+
+    def _solve_seed(self) -> tf.Tensor | None:
+        is_drawn = self.gradient.is_random or self.solver.noise > 0
+        return self._next_seed() if is_drawn else None
+
     def _next_seed(self) -> tf.Tensor:
         return tf.cast(self.seed_generator.next(), tf.int32)
 
@@ -418,5 +523,16 @@ class DEQ(keras.layers.Layer):
         self._jacobian.update_state(loss)
 
 
-def _trace(function: Callable[[Nest], Any], inputs: Nest) -> None:
-    tf.function(function, autograph=False).get_concrete_function(inputs)
+def _trace(function: Callable[[Nest], Any], inputs: Nest) -> Any:
+    """Traces a function, and returns what it returns, as symbolic tensors."""
+    graph = tf.function(function, autograph=False).get_concrete_function(inputs)
+    return graph.structured_outputs
+
+
+def _seeds(seed: int | tf.Tensor | None) -> tuple[tf.Tensor | None, tf.Tensor | None]:
+    """Returns the seeds of a start and of noise."""
+    if seed is None:
+        return None, None
+    if not tf.is_tensor(seed):
+        seed = tf.constant([check_seed("seed", seed), 0])
+    return derived_seed(seed, 0), derived_seed(seed, 1)

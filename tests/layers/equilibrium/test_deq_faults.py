@@ -6,11 +6,19 @@ import pytest
 import tensorflow as tf
 
 from deq_keras import layers, regularizers, solvers
+from deq_keras.gradients import TruncatedGradient
 from tests.layers.cells import FunctionCell, TanhCell
 
 RANDOM = np.random.RandomState(0)
 INPUTS = RANDOM.normal(size=(6, 4)).astype("float32")
-GRADIENTS = ("implicit", "neumann", "phantom", "unrolled")
+GRADIENTS = (
+    "implicit",
+    "neumann",
+    "phantom",
+    "unrolled",
+    TruncatedGradient(3, 2),
+    TruncatedGradient(4, 0, remat=True),
+)
 
 
 def _poisoned(value=np.nan):
@@ -28,7 +36,7 @@ def _gradients(deq, inputs, rows):
 
 
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("gradient", GRADIENTS)
+@pytest.mark.parametrize("gradient", GRADIENTS, ids=str)
 def test_a_non_finite_input(gradient, poison):
     deq = layers.DEQ(TanhCell(5), gradient=gradient)
     deq(INPUTS)
@@ -76,7 +84,7 @@ class LogCell(TanhCell):
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "graph"])
 @pytest.mark.parametrize("first", [False, True], ids=["later", "at once"])
-@pytest.mark.parametrize("gradient", GRADIENTS)
+@pytest.mark.parametrize("gradient", GRADIENTS, ids=str)
 def test_a_cell_that_turns_non_finite(gradient, first, compiled):
     """Whatever the inputs of the failing sample, all others train as without it."""
     cell = LogCell(5)
@@ -134,7 +142,7 @@ def _with_stem(gradient):
     )
 
 
-@pytest.mark.parametrize("gradient", GRADIENTS)
+@pytest.mark.parametrize("gradient", GRADIENTS, ids=str)
 def test_a_stem_gets_no_gradient_of_a_sample_that_fails(gradient):
     """The stem's output overflows for one sample."""
     model = _with_stem(gradient)
@@ -199,7 +207,7 @@ def test_a_nan_in_the_data_below_a_stem_is_seen_by_the_next_step():
 @pytest.mark.parametrize(
     "jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)]
 )
-@pytest.mark.parametrize("gradient", GRADIENTS)
+@pytest.mark.parametrize("gradient", GRADIENTS, ids=str)
 def test_training_goes_on(gradient, jit_compile):
     deq = layers.DEQ(
         TanhCell(5),
@@ -217,7 +225,9 @@ def test_training_goes_on(gradient, jit_compile):
         assert np.all(np.isfinite(weight.numpy())), weight.path
     for name in ("loss", "deq_residual", "deq_evaluations", "deq_jacobian"):
         assert np.all(np.isfinite(history[name])), name
-    np.testing.assert_allclose(history["deq_converged"], 5 / 6, rtol=1e-5)
+    if isinstance(gradient, str):  # The others take a few steps, and no more.
+        np.testing.assert_allclose(history["deq_converged"], 5 / 6, rtol=1e-5)
+    assert np.all(np.array(history["deq_converged"]) < 5.5 / 6)
     assert np.all(np.isfinite(model.predict(_poisoned(), verbose=0)))
 
 
@@ -251,7 +261,7 @@ def test_a_weight_in_the_injection_as_square_as_the_batch():
 
 
 @pytest.mark.parametrize("max_iter", [1, 2])
-@pytest.mark.parametrize("gradient", GRADIENTS)
+@pytest.mark.parametrize("gradient", GRADIENTS, ids=str)
 def test_the_smallest_budgets_train(gradient, max_iter):
     solver = solvers.Anderson(max_iter=max_iter)
     deq = layers.DEQ(TanhCell(5), solver, gradient, None, name="deq")

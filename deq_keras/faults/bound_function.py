@@ -1,0 +1,85 @@
+"""A function with the weights that it reads, as tensors."""
+
+import functools
+from collections.abc import Callable, Iterable
+
+import keras
+import tensorflow as tf
+from keras import tree
+
+from deq_keras.structure import Nest
+
+
+class BoundFunction:
+    """A function `(state, injection) -> state` that reads given tensors as weights.
+
+    Args:
+        fn: The function.
+        variables: The Keras variables that it reads.
+        weights: List of as many tensors, what it reads in their place.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[[Nest, Nest], Nest],
+        variables: Iterable[keras.Variable],
+        weights: list[tf.Tensor],
+    ) -> None:
+        self.fn = fn
+        self.variables = tuple(variables)
+        self.weights = weights
+
+    def __call__(self, state: Nest, injection: Nest) -> Nest:
+        pairs = list(zip(self.variables, self.weights, strict=True))
+        with keras.StatelessScope(pairs):
+            return self.fn(state, injection)
+
+    def rematerialized(self, state: Nest, injection: Nest) -> Nest:
+        """Calls the function; keeps the state for the gradient, and nothing else.
+
+        The gradient evaluates it again. (`keras.remat` gives captured tensors, so these
+        weights, no gradient.) Gradients of these gradients are refused.
+        """
+        call = _RematerializedCall(self, state, injection)
+        leaves = tf.custom_gradient(call.forward)(
+            *tree.flatten(state), *_floating(injection), *self.weights
+        )
+        return tree.pack_sequence_as(state, list(leaves))
+
+
+class _RematerializedCall:
+    """One call, as `tf.custom_gradient` asks for it.
+
+    Injection and weights are read where they were made, and not as arguments: in a loop
+    the latter are new tensors, which would be stored in each iteration.
+    """
+
+    def __init__(self, fn: BoundFunction, state: Nest, injection: Nest) -> None:
+        self.fn = fn
+        self.state = state
+        self.injection = injection
+
+    def forward(self, *arguments: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], Callable]:
+        leaves = arguments[: len(tree.flatten(self.state))]
+        state = tree.pack_sequence_as(self.state, list(leaves))
+        value = tree.flatten(self.fn(state, self.injection))
+        return tuple(value), functools.partial(self._backward, leaves)
+
+    def _backward(
+        self, leaves: tuple[tf.Tensor, ...], *cotangent: tf.Tensor
+    ) -> list[tf.Tensor]:
+        # Not before its turn: evaluations that wait for theirs would fill the memory.
+        with tf.control_dependencies(cotangent):
+            leaves = tuple(tf.identity(leaf) for leaf in leaves)
+        state = tree.pack_sequence_as(self.state, list(leaves))
+        injection = _floating(self.injection)
+        sources = [*leaves, *injection, *self.fn.weights]
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(sources)
+            value = self.fn(state, self.injection)
+        return tape.gradient(tree.flatten(value), sources, list(cotangent), "zero")
+
+
+def _floating(nest: Nest) -> list[tf.Tensor]:
+    leaves = map(tf.convert_to_tensor, tree.flatten(nest))
+    return [leaf for leaf in leaves if leaf.dtype.is_floating]

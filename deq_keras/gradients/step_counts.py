@@ -1,0 +1,100 @@
+"""How many steps a truncated gradient takes: fixed, or drawn anew each time."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import tensorflow as tf
+
+from deq_keras.checks import check_integer
+
+# A number, "uniform", or the weights of a law.
+Steps: TypeAlias = int | str | Sequence[float]
+
+UNIFORM = "uniform"
+
+
+class StepCounts(NamedTuple):
+    """Numbers of steps from a smallest one on.
+
+    Attributes:
+        smallest: Integer. The smallest number.
+        weights: Tuple of floats, how likely the smallest and the numbers after it are;
+            `None`: as likely as one another, as far as there is room.
+    """
+
+    smallest: int
+    weights: tuple[float, ...] | None
+
+    @property
+    def is_random(self) -> bool:
+        return self.weights is None or len(self.weights) > 1
+
+    @property
+    def needed(self) -> int:
+        """The room that there must be: the largest number, or the smallest of those
+        that take what room there is."""
+        return self.smallest + len(self.weights or (1.0,)) - 1
+
+    def largest(self, room: int) -> int:
+        """Returns the largest number there may be where there is `room`."""
+        return room if self.weights is None else self.needed
+
+    def draw(self, room: int | tf.Tensor, seed: tf.Tensor) -> int | tf.Tensor:
+        """Returns a number of steps.
+
+        Args:
+            room: Integer, or int32 scalar tensor: how many there may be.
+            seed: Int32 tensor of shape `(2,)`.
+        """
+        if not self.is_random:
+            return self.smallest
+        if self.weights is None:
+            return tf.random.stateless_uniform(
+                (), seed, self.smallest, room + 1, tf.int32
+            )
+        draw = tf.random.stateless_uniform((), seed)
+        total = math.fsum(self.weights)
+        sizes = range(1, len(self.weights))
+        bounds = [math.fsum(self.weights[:size]) / total for size in sizes]
+        return self.smallest + tf.reduce_sum(tf.cast(draw >= bounds, tf.int32))
+
+
+def checked(name: str, steps: Any, smallest: int) -> StepCounts:
+    """Returns the `StepCounts` of an argument.
+
+    Args:
+        name: String. The argument's name.
+        steps: Integer >= `smallest`; `"uniform"`; or a sequence of weights >= 0, not
+            all zero, of `smallest`, `smallest + 1`, ...
+        smallest: Integer. The smallest number that there may be.
+
+    Raises:
+        ValueError: If it is none of these.
+    """
+    if isinstance(steps, str) and steps == UNIFORM:
+        return StepCounts(smallest, None)
+    if isinstance(steps, list | tuple):
+        return StepCounts(smallest, _checked_weights(name, steps))
+    if isinstance(steps, str) or steps is None:
+        raise ValueError(
+            f"`{name}` must be an integer >= {smallest}, 'uniform' or a sequence of "
+            f"weights. Received: {name}={steps!r}."
+        )
+    return StepCounts(check_integer(name, steps, smallest), (1.0,))
+
+
+def _checked_weights(name: str, weights: Sequence[Any]) -> tuple[float, ...]:
+    is_number = [
+        isinstance(w, int | float) and not isinstance(w, bool) for w in weights
+    ]
+    if (
+        not all(is_number)
+        or not all(0 <= weight < math.inf for weight in weights)
+        or not math.fsum(weights) > 0
+    ):
+        raise ValueError(
+            f"The weights in `{name}` must be numbers >= 0, not all zero. Received: "
+            f"{name}={weights!r}."
+        )
+    return tuple(map(float, weights))

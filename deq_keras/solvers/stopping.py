@@ -1,0 +1,88 @@
+"""When the search of a sample ends, and which iterate is its result."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from deq_keras import faults
+from deq_keras.solvers.evaluation import Evaluation
+from deq_keras.solvers.solution import CONVERGED, MAX_ITER, UNCHANGED
+from deq_keras.solvers.unchanged_answer import Answers, UnchangedAnswer
+from deq_keras.structure import StateStructure, squared_norm
+
+# Keeps 0 / 0 away from the relative residual at a fixed point that is exactly zero.
+# It is far below any scale that matters, because the adjoint of a mean loss is small.
+_TINY_NORM = 1e-12
+
+STOP_MODES = ("rel", "abs", "rel_max", "abs_max")
+
+
+class StoppingRule(NamedTuple):
+    """The stopping rule of one solve.
+
+    Attributes:
+        structure: The `StateStructure` of the state.
+        stop_mode: One of `STOP_MODES`.
+        tol: Float scalar tensor, or `None`.
+        halting: An `UnchangedAnswer`, or `None`.
+    """
+
+    structure: StateStructure
+    stop_mode: str
+    tol: tf.Tensor | None
+    halting: UnchangedAnswer | None
+
+    @property
+    def takes_last_iterate(self) -> bool:
+        """Whether the last finite iterate is the result, and not the best."""
+        return self.tol is None or self.halting is not None
+
+    def error(self, evaluation: Evaluation) -> tf.Tensor:
+        """Returns each sample's residual as `stop_mode` measures it, `(batch,)`."""
+        size = evaluation.squared_norm[:, 0]
+        norm = self._norm(evaluation.residual, size)
+        if self.stop_mode.startswith("abs"):
+            return norm
+        size = squared_norm(evaluation.value)[:, 0]
+        # A norm that overflowed would make any residual look small.
+        scale = self._norm(evaluation.value, size)
+        return faults.unless_failed(scale, norm / (scale + _TINY_NORM))
+
+    def start(self) -> Answers | tuple[()]:
+        """Returns what the rule remembers, before the first evaluation."""
+        if self.halting is None:
+            return ()
+        return self.halting.start(self.structure.template, self.structure.batch_size)
+
+    def update(
+        self,
+        status: tf.Tensor,
+        error: tf.Tensor,
+        evaluation: Evaluation,
+        answers: Answers | tuple[()],
+    ) -> tuple[tf.Tensor, Answers | tuple[()]]:
+        """Returns the status of each sample after an evaluation, and the new memory.
+
+        Args:
+            status: Int32 tensor `(batch,)`.
+            error: Float tensor `(batch,)`. What `error` returned.
+            evaluation: The `Evaluation`.
+            answers: What `start` or the last `update` returned.
+        """
+        is_searched = tf.equal(status, MAX_ITER)
+        status = faults.with_failed(status, is_searched, error)
+        if self.tol is not None:
+            status = tf.where(is_searched & (error <= self.tol), CONVERGED, status)
+        if self.halting is not None:
+            state = self.structure.to_state(evaluation.value)
+            answers, stands = self.halting.update(answers, state)
+            is_searched = tf.equal(status, MAX_ITER)
+            status = tf.where(is_searched & stands, UNCHANGED, status)
+        return status, answers
+
+    def _norm(self, matrix: tf.Tensor, squared: tf.Tensor) -> tf.Tensor:
+        norm = tf.sqrt(squared)
+        if not self.stop_mode.endswith("max"):
+            return norm
+        # The largest of numbers may leave out the one that is not.
+        return faults.unless_failed(norm, self.structure.largest_norm(matrix))

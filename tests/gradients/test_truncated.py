@@ -1,0 +1,304 @@
+"""Truncated gradients against loops by hand."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras import gradients, layers, solvers
+from tests.gradients.test_implicit import BATCH, FEATURES, Case
+from tests.layers.cells import TanhCell, TwoScaleCell
+from tests.oracles import relative_error
+
+SEED = tf.constant([3, 4])
+ITERATION = solvers.FixedPointIteration(max_iter=9, tol=None)
+
+
+def _by_hand(case, num_free_steps, num_steps, damping=1.0):
+    """The state after all steps, and the gradients through the last of them."""
+
+    def step(state, injection):
+        new = case.apply(state, injection, case.kernel, case.bias)
+        return state + damping * (new - state)
+
+    state = tf.zeros((BATCH, FEATURES), case.kernel.dtype)
+    for _ in range(num_free_steps):
+        state = step(state, tf.matmul(case.inputs, case.projection))
+    with tf.GradientTape() as tape:
+        tape.watch(case.sources)
+        injection = tf.matmul(case.inputs, case.projection)
+        for _ in range(num_steps):
+            state = step(state, injection)
+        loss = tf.reduce_sum(state * case.cotangent)
+    return state, tape.gradient(loss, case.sources)
+
+
+def _solve(gradient, case, solver=ITERATION, seed=SEED, start=None):
+    return gradient.solve(
+        lambda z, u: case.apply(z, u, case.kernel, case.bias),
+        tf.zeros((BATCH, FEATURES), case.kernel.dtype) if start is None else start,
+        tf.matmul(case.inputs, case.projection),
+        solver,
+        seed=seed,
+    )
+
+
+@pytest.mark.parametrize("num_free_steps, num_steps", [(0, 3), (4, 1), (2, 5)])
+def test_equals_a_loop_by_hand(num_free_steps, num_steps, regime):
+    case = Case("float64")
+    gradient = gradients.TruncatedGradient(num_steps, num_free_steps)
+    compute = regime(lambda sources: case.gradients(gradient, ITERATION, sources))
+    state, expected = _by_hand(case, num_free_steps, num_steps)
+    for got, want in zip(compute(case.sources), expected, strict=True):
+        assert relative_error(got, want) < 1e-12
+    value = regime(lambda: _solve(gradient, case).value)()
+    np.testing.assert_allclose(value, state, rtol=1e-12)
+
+
+def test_steps_are_damped_as_the_solver():
+    case = Case("float64")
+    solver = solvers.FixedPointIteration(max_iter=9, tol=None, damping=0.6)
+    gradient = gradients.TruncatedGradient(4, 0)
+    actual = case.gradients(gradient, solver, case.sources)
+    for got, want in zip(actual, _by_hand(case, 0, 4, 0.6)[1], strict=True):
+        assert relative_error(got, want) < 1e-12
+
+
+def test_the_residual_is_that_of_the_state_that_is_returned():
+    case = Case("float64")
+    equilibrium = _solve(gradients.TruncatedGradient(3, 2), case)
+    injection = tf.matmul(case.inputs, case.projection)
+    after = case.apply(equilibrium.value, injection, case.kernel, case.bias)
+    expected = tf.norm(after - equilibrium.value, axis=1) / tf.norm(after, axis=1)
+    solution = equilibrium.solution
+    np.testing.assert_allclose(solution.residual, expected, rtol=1e-9)
+    np.testing.assert_array_equal(solution.point, equilibrium.value)
+    np.testing.assert_array_equal(solution.num_evaluations, [5] * BATCH)
+    np.testing.assert_allclose(equilibrium.linearization.value, after, rtol=1e-12)
+
+
+def _drawn(gradient, num_seeds):
+    """Numbers of free steps and of others, as they show in value and gradient."""
+    case = Case("float64")
+    by_hand = {}
+    for total in range(1, 10):
+        value, _ = _by_hand(case, 0, total)
+        by_hand[total] = value[0, 0].numpy()
+
+    @tf.function
+    def compute(seed):
+        start = tf.zeros((BATCH, FEATURES), tf.float64)
+        with tf.GradientTape() as tape:
+            tape.watch([start, case.bias])
+            equilibrium = _solve(gradient, case, seed=seed, start=start)
+            loss = tf.reduce_sum(equilibrium.value)
+        of_start = tape.gradient(loss, start, unconnected_gradients="zero")
+        total = equilibrium.solution.num_evaluations[0]
+        return equilibrium.value[0, 0], total, tf.reduce_any(of_start != 0)
+
+    draws = []
+    for i in range(num_seeds):
+        value, total, reaches = compute(tf.constant([i, 5]))
+        np.testing.assert_allclose(value, by_hand[int(total)], rtol=1e-9)
+        draws.append((int(total), bool(reaches)))
+    return draws
+
+
+def test_uniform_numbers_of_steps():
+    """n of 0 .. M - 1, then k of 1 .. M - n."""
+    draws = _drawn(gradients.TruncatedGradient(max_steps=4), 160)
+    totals = [total for total, _ in draws]
+    shares = np.bincount(totals, minlength=5)[1:] / len(draws)
+    # P(n + k = t) = sum over n < t of 1 / (4 (4 - n)).
+    expected = np.cumsum([1 / 4, 1 / 3, 1 / 2, 1]) / 4
+    np.testing.assert_allclose(shares, expected, atol=0.12)
+    # Without a free step the gradient reaches the start.
+    without = np.mean([reaches for _, reaches in draws])
+    assert abs(without - 1 / 4) < 0.12
+
+
+def test_numbers_of_steps_by_a_law():
+    gradient = gradients.TruncatedGradient([0, 3, 1], [1, 0, 1], max_steps=9)
+    totals = [total for total, _ in _drawn(gradient, 100)]
+    shares = np.bincount(totals, minlength=7) / len(totals)
+    expected = [0, 0, 3 / 8, 1 / 8, 3 / 8, 1 / 8, 0]
+    np.testing.assert_allclose(shares, expected, atol=0.15)
+
+
+def test_the_same_seed_draws_the_same_steps():
+    gradient = gradients.TruncatedGradient(max_steps=9)
+    case = Case("float64")
+    values = [_solve(gradient, case, seed=tf.constant([7, i])).value for i in (0, 0)]
+    np.testing.assert_array_equal(*values)
+
+
+def test_a_drawn_budget_bounds_the_steps():
+    gradient = gradients.TruncatedGradient(max_steps=9)
+    case = Case("float64")
+    for i in range(30):
+        equilibrium = gradient.solve(
+            lambda z, u: case.apply(z, u, case.kernel, case.bias),
+            tf.zeros((BATCH, FEATURES), tf.float64),
+            tf.matmul(case.inputs, case.projection),
+            ITERATION,
+            budget=tf.constant(3),
+            seed=tf.constant([i, 0]),
+        )
+        assert equilibrium.solution.num_evaluations[0] <= 3
+
+
+def test_free_steps_are_the_solvers():
+    case = Case("float64")
+    solver = solvers.Anderson(max_iter=9, tol=None)
+    value = _solve(gradients.TruncatedGradient(1, 5), case, solver).value
+    injection = tf.matmul(case.inputs, case.projection)
+
+    def function(state):
+        return case.apply(state, injection, case.kernel, case.bias)
+
+    free = solver.solve(function, tf.zeros((BATCH, FEATURES), tf.float64), max_iter=5)
+    np.testing.assert_allclose(value, function(free.value), rtol=1e-9)
+
+
+def test_outside_of_training_the_solver_has_its_whole_budget():
+    case = Case("float64")
+    solver = solvers.Broyden(25, 1e-12)
+    injection = tf.matmul(case.inputs, case.projection)
+
+    def slopes(gradient):
+        with tf.GradientTape() as tape:
+            tape.watch(case.bias)
+            equilibrium = gradient.infer(
+                lambda z, u: case.apply(z, u, case.kernel, case.bias),
+                tf.zeros((BATCH, FEATURES), tf.float64),
+                injection,
+                solver,
+            )
+        assert np.all(equilibrium.solution.residual < 1e-9)
+        return tape.gradient(equilibrium.value, case.bias)
+
+    truncated = gradients.TruncatedGradient(4, 2)
+    np.testing.assert_array_equal(
+        slopes(truncated), slopes(gradients.NeumannGradient(3))
+    )
+    one = gradients.TruncatedGradient(1, 2)
+    np.testing.assert_array_equal(
+        slopes(one), slopes(gradients.PhantomGradient(1, 1.0))
+    )
+
+
+def _layer_gradients(deq, inputs):
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        value = deq(inputs, training=True)
+        losses = [tf.reduce_sum(leaf**2) for leaf in keras.tree.flatten(value)]
+        loss = tf.add_n([tf.cast(one, "float32") for one in [*losses, *deq.losses]])
+    weights = [weight.value for weight in deq.trainable_weights]
+    return tape.gradient(loss, [*weights, *keras.tree.flatten(inputs)])
+
+
+@pytest.mark.parametrize("cell", [TanhCell, TwoScaleCell])
+@pytest.mark.parametrize("policy", ["float64", "mixed_bfloat16"])
+def test_rematerialised_steps_have_the_same_gradients(cell, policy, regime):
+    keras.config.set_dtype_policy(policy)
+    random = np.random.RandomState(0)
+    dtype = "float64" if policy == "float64" else "float32"
+    inputs = tf.constant(random.normal(size=(5, 3)), dtype)
+    if cell is TwoScaleCell:
+        inputs = {"x": inputs, "y": inputs + 1.0}
+    slopes = []
+    for remat in (False, True):
+        keras.utils.set_random_seed(2)
+        gradient = gradients.TruncatedGradient(4, 2, remat=remat)
+        deq = layers.DEQ(cell(6), gradient=gradient, seed=1)
+        deq(inputs)
+        slopes.append(regime(lambda x, deq=deq: _layer_gradients(deq, x))(inputs))
+    tolerance = 1e-9 if policy == "float64" else 3e-2
+    for plain, again in zip(*slopes, strict=True):
+        assert np.any(plain)
+        assert relative_error(again, plain) < tolerance
+
+
+def test_rematerialised_steps_keep_states_and_no_activations():
+    """How many tensors the forward loop stacks up for the backward loop."""
+
+    class DeepCell(TanhCell):
+        def __init__(self, units):
+            super().__init__(units)
+            self.hidden = [keras.layers.Dense(7, "tanh") for _ in range(6)]
+            self.out = keras.layers.Dense(units)
+
+        def call(self, state, injection):
+            hidden = state
+            for layer in self.hidden:
+                hidden = layer(hidden)
+            return super().call(self.out(hidden), injection)
+
+    def num_stacked(remat):
+        gradient = gradients.TruncatedGradient(4, 0, remat=remat)
+        deq = layers.DEQ(DeepCell(6), gradient=gradient, regularizer=None)
+        inputs = tf.ones((5, 3))
+        deq(inputs)
+        traced = tf.function(lambda x: _layer_gradients(deq, x))
+        graph = traced.get_concrete_function(inputs).graph.as_graph_def()
+        nodes = [node for fn in graph.library.function for node in fn.node_def]
+        return sum(node.op == "TensorListPushBack" for node in nodes)
+
+    assert num_stacked(False) >= 7  # What each layer needs.
+    assert num_stacked(True) <= 2  # The state, and whether the loop went on.
+
+
+def test_trains_with_the_default_arguments():
+    deq = layers.DEQ(TanhCell(6), gradient="truncated", start="mixed", name="deq")
+    model = keras.Sequential([deq, keras.layers.Dense(1)])
+    model.compile(keras.optimizers.Adam(1e-2), "mse")
+    random = np.random.RandomState(0)
+    inputs = random.normal(size=(64, 3)).astype("float32")
+    targets = inputs[:, :1] * inputs[:, 1:2]
+    losses = model.fit(inputs, targets, epochs=40, verbose=0).history["loss"]
+    assert losses[-1] < 0.3 * losses[0]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"num_steps": 0},
+        {"num_steps": 2.5},
+        {"num_steps": "some"},
+        {"num_steps": None},
+        {"num_steps": []},
+        {"num_steps": [0.0, 0.0]},
+        {"num_steps": [1.0, -1.0]},
+        {"num_steps": [1.0, float("nan")]},
+        {"num_steps": [1.0, "2"]},
+        {"num_free_steps": -1},
+        {"num_free_steps": True},
+        {"max_steps": 0},
+        {"remat": 1},
+    ],
+    ids=str,
+)
+def test_bad_arguments_are_refused_and_named(arguments):
+    ((name, _),) = arguments.items()
+    with pytest.raises(ValueError, match=f"Received: {name}="):
+        gradients.TruncatedGradient(**arguments)
+
+
+@pytest.mark.parametrize(
+    "num_steps, num_free_steps, max_steps",
+    [(5, 0, 4), (2, 3, 4), ([1, 1, 1], 2, 4), ("uniform", 4, 4), (4, [1, 1], 4)],
+)
+def test_more_steps_than_there_is_room_for_are_refused(
+    num_steps, num_free_steps, max_steps
+):
+    with pytest.raises(ValueError, match="num_free_steps . num_steps <= 4"):
+        gradients.TruncatedGradient(num_steps, num_free_steps, max_steps)
+    gradient = gradients.TruncatedGradient(num_steps, num_free_steps)
+    solver = solvers.FixedPointIteration(max_iter=max_steps)
+    with pytest.raises(ValueError, match="num_free_steps . num_steps <= 4"):
+        _solve(gradient, Case("float64"), solver)
+
+
+def test_draws_without_a_seed_are_refused():
+    with pytest.raises(ValueError, match="seed"):
+        _solve(gradients.TruncatedGradient(), Case("float64"), seed=None)

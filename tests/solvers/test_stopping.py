@@ -1,0 +1,159 @@
+"""Norms that see a front, and halting on an answer that stands."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras import layers, solvers
+from tests.layers.cells import TanhCell
+
+
+def _residual(stop_mode, state, value):
+    solver = solvers.FixedPointIteration(1, None, stop_mode)
+    return solver.solve(lambda z: value, state).residual
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 4), (3, 2, 5, 4), (3, 7), (3,)], ids=str)
+def test_norms_equal_numpy(shape, regime):
+    random = np.random.RandomState(0)
+    state, value = random.normal(size=(2, *shape))
+    axis = tuple(range(1, len(shape)))
+
+    def norms(array):
+        by_position = array if len(shape) > 1 else array[:, None]
+        by_position = np.sqrt(np.sum(by_position**2, axis=-1))
+        over_positions = tuple(range(1, by_position.ndim))
+        return np.sqrt(np.sum(array**2, axis=axis)), np.max(by_position, over_positions)
+
+    all_of_it, largest = norms(value - state)
+    all_scale, largest_scale = norms(value)
+    for stop_mode, expected in {
+        "abs": all_of_it,
+        "rel": all_of_it / all_scale,
+        "abs_max": largest,
+        "rel_max": largest / largest_scale,
+    }.items():
+        actual = regime(lambda mode=stop_mode: _residual(mode, state, value))()
+        np.testing.assert_allclose(actual, expected, rtol=1e-9)
+
+
+def test_largest_position_of_a_nest():
+    state = {"map": tf.zeros((1, 4, 2)), "vector": tf.zeros((1, 3))}
+    value = {
+        "map": tf.constant([[[0.0, 0.0], [3.0, 4.0], [0.0, 0.0], [1.0, 1.0]]]),
+        "vector": tf.constant([[2.0, 2.0, 2.0]]),
+    }
+    np.testing.assert_allclose(_residual("abs_max", state, value), [5.0])
+
+
+def test_a_front_hides_in_the_norm_over_all_positions():
+    """One of a thousand positions is still wrong."""
+    state = np.ones((1, 1000, 2), "float32")
+    value = state.copy()
+    value[0, 500] = -1.0
+    assert _residual("rel", state, value) < 0.1
+    assert _residual("rel_max", state, value) > 1.0
+
+
+def test_a_mode_with_unknown_length(solver_class):
+    solver = solver_class(max_iter=20, tol=1e-5, stop_mode="rel_max")
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None, 3])])
+    def solve(u):
+        return solver.solve(lambda z: 0.5 * tf.tanh(z) + u, tf.zeros_like(u))
+
+    for length in (0, 4):
+        solution = solve(tf.ones((2, length, 3)))
+        np.testing.assert_array_equal(solution.status, [solvers.CONVERGED] * 2)
+    assert np.all(solution.residual < 1e-5)
+
+
+@pytest.mark.parametrize("stop_mode", ["rel_max", "abs_max"])
+def test_what_is_not_finite_is_seen(stop_mode, regime):
+    value = np.ones((3, 4, 2), "float32")
+    value[1, 0, 0] = np.nan
+    value[2, 3, 1] = np.inf
+    solver = solvers.FixedPointIteration(2, 1e-3, stop_mode)
+    solution = regime(lambda: solver.solve(lambda z: value, np.ones_like(value)))()
+    np.testing.assert_array_equal(
+        solution.status, [solvers.CONVERGED, solvers.DIVERGED, solvers.DIVERGED]
+    )
+
+
+def test_padding_does_not_change_the_largest_position():
+    inputs = np.random.RandomState(0).normal(size=(1, 4, 3)).astype("float32")
+    padded = np.pad(inputs, ((0, 0), (0, 6), (0, 0)))
+    mask = np.arange(10)[None] < 4
+    solver = solvers.FixedPointIteration(30, 1e-5, "rel_max")
+    deq = layers.DEQ(TanhCell(3), solver)
+    alone, wide = deq.solve(inputs), deq.solve(padded, mask=mask)
+    np.testing.assert_array_equal(alone.num_evaluations, wide.num_evaluations)
+    np.testing.assert_allclose(alone.residual, wide.residual, rtol=1e-5)
+
+
+def _sign(state):
+    return state > 0.0
+
+
+def test_halts_where_the_answer_stands(solver_class, regime):
+    """z <- 0.9 z + u crosses zero sooner or later; then nothing changes."""
+    u = tf.constant([[0.5], [-1.0], [1.0]])
+    start = tf.constant([[-1.0], [3.0], [1.0]])
+    halting = solvers.UnchangedAnswer(_sign, patience=5)
+    solver = solver_class(max_iter=60, tol=None)
+    solution = regime(
+        lambda: solver.solve(lambda z: 0.9 * z + u, start, halting=halting)
+    )()
+    np.testing.assert_array_equal(solution.status, [solvers.UNCHANGED] * 3)
+    np.testing.assert_array_equal(_sign(solution.value), _sign(u))
+    assert solution.num_evaluations[2] == 5  # Its answer never changed.
+    assert np.all(solution.num_evaluations < 20)
+
+
+def test_the_last_iterate_is_the_answer_that_stood():
+    """By hand: the answer after each evaluation, and when it has stood for long."""
+    values = [1.0, -1.0, 1.0, 1.0, 1.0, -1.0]
+    table = tf.constant([0.0, *values])
+
+    def function(state):  # Counts in one leaf, shows the sign in the other.
+        count = state["count"] + 1.0
+        return {"count": count, "sign": tf.gather(table, tf.cast(count, tf.int32))}
+
+    start = {"count": tf.zeros((1, 1)), "sign": tf.zeros((1, 1))}
+    halting = solvers.UnchangedAnswer(lambda state: _sign(state["sign"]), patience=2)
+    solution = solvers.FixedPointIteration(6, 0.0).solve(
+        function, start, halting=halting
+    )
+    assert int(solution.num_evaluations[0]) == 5
+    assert float(solution.value["count"][0, 0]) == 5.0
+
+
+def test_a_tolerance_may_end_it_first():
+    halting = solvers.UnchangedAnswer(_sign, patience=20)
+    solver = solvers.FixedPointIteration(60, 1e-2)
+    solution = solver.solve(lambda z: 0.5 * z + 1, tf.zeros((1, 1)), halting=halting)
+    assert solution.status[0] == solvers.CONVERGED
+
+
+def test_samples_halt_by_themselves():
+    random = np.random.RandomState(0)
+    deq = layers.DEQ(TanhCell(5), solvers.FixedPointIteration(40, None))
+    inputs = random.normal(size=(8, 4)).astype("float32")
+    halting = solvers.UnchangedAnswer(lambda z: tf.argmax(z, axis=-1), patience=4)
+    together = deq.solve(inputs, halting=halting)
+    for i in range(8):
+        alone = deq.solve(inputs[i : i + 1], halting=halting)
+        np.testing.assert_array_equal(
+            alone.num_evaluations[0], together.num_evaluations[i]
+        )
+        np.testing.assert_array_equal(alone.value[0], together.value[i])
+
+
+def test_an_answer_of_numbers_is_refused():
+    halting = solvers.UnchangedAnswer(lambda state: state)
+    with pytest.raises(ValueError, match="integer or Boolean.*dtype=float32"):
+        solvers.Anderson().solve(tf.cos, tf.zeros((1, 1)), halting=halting)
+    with pytest.raises(ValueError, match="answer=3"):
+        solvers.UnchangedAnswer(3)
+    with pytest.raises(ValueError, match="patience=0"):
+        solvers.UnchangedAnswer(_sign, patience=0)

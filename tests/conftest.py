@@ -1,5 +1,6 @@
 """What every test starts from: fixed seeds, float32, and three ways to run it."""
 
+import fcntl
 import gc
 
 import keras
@@ -37,13 +38,27 @@ def exact_regime(request):
 
 
 @pytest.fixture(autouse=True)
-def fresh_keras():
+def fresh_keras(request):
     """Seeds everything, and undoes a test's dtype policy and names."""
     keras.utils.set_random_seed(1)
     yield
     keras.config.set_dtype_policy("float32")
     # Collecting garbage after every test would take longer than the tests.
-    keras.utils.clear_session(free_memory=False)
+    is_slow = request.node.get_closest_marker("slow") is not None
+    keras.utils.clear_session(free_memory=is_slow)
+
+
+@pytest.fixture(autouse=True)
+def alone_if_large(request, fresh_keras, tmp_path_factory):
+    """Keeps the tests that are marked as large from running side by side."""
+    if request.node.get_closest_marker("large") is None:
+        yield
+        return
+    # Each process of a run has its folder in the same one.
+    with open(tmp_path_factory.getbasetemp().parent / "large.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+        gc.collect()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -113,6 +113,7 @@ class TestWhatItSays:
             )
 
 
+@pytest.mark.large
 @pytest.mark.slow
 @each_run
 def test_trains_at_full_size(name, tmp_path):

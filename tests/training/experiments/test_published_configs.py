@@ -266,6 +266,7 @@ def test_trains_at_reduced_size(name):
     train_both_phases(config, 50, eagerly=True)  # Tracing takes most of the time.
 
 
+@pytest.mark.large
 @pytest.mark.slow
 # The gradient of a table that is embedding and softmax at once is dense anyway.
 @pytest.mark.filterwarnings("ignore:Converting sparse IndexedSlices:UserWarning")

@@ -202,6 +202,7 @@ def take_steps(config, size, num_classes):
     return model
 
 
+@pytest.mark.large
 @pytest.mark.slow
 @each_run
 def test_trains_at_full_size(name):

@@ -71,8 +71,8 @@ class TaskConfig:
             - `parity`: parity of every prefix of 16 bits, by convolutions.
             - `addition`: bits of the sum of two numbers of 16 bits, the lowest first,
               by convolutions.
-            - `permutations`: running product of 12 permutations of three things, by
-              convolutions.
+            - `permutations`: the permutation of three things that every prefix of 12
+              swaps is, by convolutions.
             - `blobs`: how many squares are in an image, by convolutions and a pooled
               head.
             - `flood`: which free pixels of a grid have a path to the source, by

@@ -7,7 +7,7 @@ import numpy as np
 from ..cells import ConvolutionalCell
 from .task import IGNORED, Task, cross_entropy, dense, drawn, unseeded
 
-SIDE = 12
+SIDE = 8
 # Near the share at which clusters begin to span the grid, paths are the longest.
 _FREE_SHARE = 0.6
 

@@ -9,14 +9,19 @@ from .task import Task, dense, drawn, unseeded
 
 LENGTH = 16
 PRODUCT_LENGTH = 12
-# Of two bits. The carry goes on as long as they do, 5 positions in the mean; of fair
+# Of two bits. While they differ a carry goes on, by 10 positions in the mean; of fair
 # bits it would be 2.
-_DIFFERENT_SHARE = 0.8
+_DIFFERENT_SHARE = 0.9
 
-FACTORS = tuple(itertools.permutations(range(3)))
-# The index of p after q, i -> p[q[i]], at the indices of p and q.
+_PERMUTATIONS = tuple(itertools.permutations(range(3)))
+# None, and the two swaps of neighbours, of which the products are all permutations.
+_FACTORS = ((0, 1, 2), (1, 0, 2), (0, 2, 1))
+# The index of p after q, i -> p[q[i]], at the indices of a factor p and a product q.
 _AFTER = np.array(
-    [[FACTORS.index(tuple(p[i] for i in q)) for q in FACTORS] for p in FACTORS]
+    [
+        [_PERMUTATIONS.index(tuple(p[i] for i in q)) for q in _PERMUTATIONS]
+        for p in _FACTORS
+    ]
 )
 
 
@@ -40,17 +45,21 @@ def _sums(generator, size):
 
 
 def _products(generator, size):
-    """Draws permutations of three, one-hot, `(length, 6)`.
+    """Draws one-hot factors, `(length, 3)`: permutations of three things.
 
-    The target at a position is the product of those up to it, each after the one
-    before.
+    The target at a position is which of the six permutations the product of the factors
+    up to it is, each after the one before.
     """
-    factors = generator.integers(len(_AFTER), size=(size, PRODUCT_LENGTH))
-    products = list(itertools.accumulate(factors.T, lambda q, p: _AFTER[p, q]))
-    return np.eye(len(_AFTER))[factors], np.stack(products, axis=1)
+    factors = generator.integers(len(_FACTORS), size=(size, PRODUCT_LENGTH))
+    product = np.zeros(size, "int32")  # The identity.
+    products = []
+    for factor in factors.T:
+        product = _AFTER[factor, product]
+        products.append(product)
+    return np.eye(len(_FACTORS))[factors], np.stack(products, axis=1)
 
 
 _CELL = unseeded(ConvolutionalCell)
 PARITY = Task(drawn(_parities), _CELL, dense(2))
 ADDITION = Task(drawn(_sums), _CELL, dense(2))
-PERMUTATIONS = Task(drawn(_products), _CELL, dense(len(_AFTER)))
+PERMUTATIONS = Task(drawn(_products), _CELL, dense(len(_PERMUTATIONS)))

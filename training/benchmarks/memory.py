@@ -1,45 +1,18 @@
-"""Peak memory of training steps by TensorFlow's own statistics of its allocator.
+"""Peak memory of training steps by the statistics of TensorFlow's allocator.
 
 Whether they see anything, a control tells that must grow: the unrolled gradient, which
 keeps every evaluation.
 """
 
-import gc
-
-import numpy as np
-import tensorflow as tf
-
+from ..evaluation.peak_memory import peak_growth
 from . import bounds, workloads
 from .training_step import UNROLLED, TrainingStep
 
 NOT_MEASURABLE = "not measurable here"
 
-_REPEATS = 3
 _CONTROL_BUDGETS = 6, 60
-# On a CPU the statistics leave out tensors below 256 KiB: a state here has 512.
+# A state has 512 KiB, so that the statistics of a CPU see it.
 _CONTROL_SIZES = {"batch": 8, "length": 64, "width": 256, "inner": 256}
-
-
-def peak_growth(call):
-    """Returns by how much allocated memory grows in a call, in MiB.
-
-    The first call is not measured: what it leaves, compiled graphs above all, is there
-    once. Of the others it is the median: the order in which operations run in parallel
-    moves the peak by a tensor or two.
-
-    Args:
-        call: function without arguments.
-
-    Returns:
-        A float, or `None` where the allocator keeps no statistics.
-    """
-    device = "GPU:0" if tf.config.list_logical_devices("GPU") else "CPU:0"
-    call()
-    gc.collect()
-    try:
-        return float(np.median([_growth(call, device) for _ in range(_REPEATS)]))
-    except ValueError:  # Which device keeps statistics depends on TensorFlow's version.
-        return None
 
 
 def peaks(makers):
@@ -68,11 +41,3 @@ def is_measurable():
 def state_size(workload):
     """Returns the size of one state in MiB."""
     return workload.target.numpy().nbytes / 2**20
-
-
-def _growth(call, device):
-    statistics = tf.config.experimental
-    statistics.reset_memory_stats(device)
-    start = statistics.get_memory_info(device)["current"]
-    call()
-    return (statistics.get_memory_info(device)["peak"] - start) / 2**20

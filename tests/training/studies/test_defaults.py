@@ -1,6 +1,5 @@
-"""The study of the defaults: its tasks, measurements and tables, and a short run."""
+"""The study of the defaults: its models, measurements and tables, and a short run."""
 
-import copy
 import csv
 import json
 import re
@@ -12,168 +11,25 @@ import pytest
 import tensorflow as tf
 
 import deq_keras
+from tests.training.studies.small_models import (
+    SHORT,
+    TWIN,
+    config,
+    model_of,
+    task_config,
+)
 from training.config import reading as configs
 from training.errors import InputError
 from training.runs.work_directory import WorkDirectory
 from training.studies import study_runs
-from training.studies.defaults import study
-from training.studies.defaults.attention_cell import AttentionCell
-from training.studies.defaults.data import smooth_function
+from training.studies.defaults import memory, study
 from training.studies.defaults.measure import measure, relative_residual
+from training.studies.defaults.memory import training_peak
 from training.studies.defaults.model import build
+from training.studies.defaults.schema import TASKS as NAMES
 from training.studies.defaults.table import render, summarize
-from training.studies.defaults.task import TASKS, accuracy, explained_variance
-
-TWIN = {
-    "equilibrium.solver": {
-        "class_name": "fixed_point_iteration",
-        "max_iter": 3,
-        "tol": None,
-    },
-    "equilibrium.gradient": "unrolled",
-    "equilibrium.regularizer": None,
-}
-SHORT = {
-    "experiment": "defaults",
-    "seeds": [3],
-    "tasks": [
-        {
-            "name": "regression",
-            "units": 8,
-            "epochs": 10,
-            "batch_size": 32,
-            "train_examples": 512,
-            "test_examples": 64,
-            "optimizer": {"learning_rate": 0.02},
-        },
-    ],
-    "equilibrium": {"solver": {"class_name": "anderson", "max_iter": 5}},
-    "variants": {"default": {}, "twin": TWIN},
-    "reference": "twin",
-    "measurement": {"long_budget": 12, "num_samples": 4, "max_iter": 40},
-}
-
-
-def config(**changes):
-    return configs.resolve({**copy.deepcopy(SHORT), **changes})
-
-
-def task_config(name, units=8):
-    sizes = {"train_examples": 40, "test_examples": 20}
-    return config(tasks=[{"name": name, "units": units, "epochs": 1, **sizes}]).tasks[0]
-
-
-def model_of(name, variant="default", seed=0):
-    """An untrained model and the test examples of its task."""
-    task = task_config(name)
-    _, testing = TASKS[name].draw(task, seed)
-    equilibrium = configs.variant(config(), variant).equilibrium
-    return build(equilibrium, task, testing.inputs.shape[1:], seed), testing
-
-
-class TestExamples:
-    def test_sorting(self):
-        training, testing = TASKS["sorting"].draw(task_config("sorting"), seed=1)
-        assert training.inputs.shape == (40, 8, 12)
-        assert testing.targets.shape == (20, 8)
-        symbols = training.inputs[..., :4].argmax(axis=-1)
-        np.testing.assert_array_equal(np.sort(symbols), training.targets)
-        assert np.all(training.inputs[..., 4:] == np.eye(8))
-
-    def test_regression(self):
-        task = config(tasks=[{"name": "regression", "units": 1, "epochs": 1}]).tasks[0]
-        training, testing = TASKS["regression"].draw(task, seed=0)
-        assert training.inputs.shape == (2048, 4) and testing.targets.shape == (1024, 1)
-        noise = training.targets[:, 0] - smooth_function(training.inputs)
-        assert noise.std() == pytest.approx(0.02, rel=0.1)
-        x = np.array([[0.5, 1.0, 0.0, 0.0], [0.0, 0.0, 0.5, 1.0]])
-        expected = [1.0 + 1.0, np.exp(-1.0) * np.cos(2.0)]
-        np.testing.assert_allclose(smooth_function(x), expected)
-
-    def test_digits(self):
-        task = config(tasks=[{"name": "digits_dense", "units": 1, "epochs": 1}]).tasks[
-            0
-        ]
-        training, testing = TASKS["digits_dense"].draw(task, seed=0)
-        assert training.inputs.shape == (1438, 8, 8, 1)
-        assert testing.inputs.dtype == np.float32 and len(testing.targets) == 359
-        assert training.inputs.mean() == pytest.approx(0.0, abs=1e-3)
-        assert training.inputs.std() == pytest.approx(1.0, abs=1e-3)
-
-    @pytest.mark.parametrize("name", ["sorting", "regression"])
-    def test_a_seed_fixes_what_is_drawn(self, name):
-        first, again, other = (
-            TASKS[name].draw(task_config(name), seed)[0] for seed in (0, 0, 1)
-        )
-        np.testing.assert_array_equal(first.inputs, again.inputs)
-        np.testing.assert_array_equal(first.targets, again.targets)
-        assert np.any(first.inputs != other.inputs)
-
-
-class TestScore:
-    def test_accuracy(self):
-        logits = np.eye(3)[[[0, 1], [2, 2]]]
-        assert accuracy(logits, np.array([[0, 1], [2, 0]])) == 75.0
-
-    def test_explained_variance(self):
-        targets = np.float32([[0.0], [2.0]])
-        assert explained_variance(targets, targets) == 100.0
-        assert explained_variance(np.ones((2, 1)), targets) == 0.0
-        assert explained_variance(targets + 0.5, targets) == 75.0
-
-
-class TestAttentionCell:
-    def test_is_equivariant_to_permutations(self):
-        keras.utils.set_random_seed(0)
-        cell = AttentionCell(8, num_heads=2)
-        generator = np.random.default_rng(0)
-        inputs = generator.normal(size=(2, 5, 3)).astype("float32")
-        state = generator.normal(size=(2, 5, 8)).astype("float32")
-        order = [3, 1, 4, 0, 2]
-        value = cell(state, cell.inject(inputs)).numpy()
-        permuted = cell(state[:, order], cell.inject(inputs[:, order]))
-        np.testing.assert_allclose(permuted, value[:, order], atol=1e-5)
-        # Positions see one another.
-        changed = inputs.copy()
-        changed[:, 0] += 1.0
-        second = cell(value, cell.inject(inputs)).numpy()
-        value = cell(state, cell.inject(changed))
-        second_changed = cell(value, cell.inject(changed)).numpy()
-        assert np.all(np.abs(second - second_changed).max(axis=(0, 2)) > 1e-3)
-
-    def test_second_order_gradient(self):
-        # What a regulariser of the Jacobian differentiates: |J^T w|^2.
-        keras.utils.set_random_seed(0)
-        cell = AttentionCell(4, num_heads=2, dtype="float64")
-        state, injection, weights, direction = tf.random.normal(
-            (4, 1, 3, 4), seed=1, dtype="float64"
-        )
-        cell.inject(injection)
-
-        def penalty(state):
-            with tf.GradientTape() as tape:
-                tape.watch(state)
-                value = tf.reduce_sum(cell(state, injection) * weights)
-            return tf.reduce_sum(tf.square(tape.gradient(value, state)))
-
-        with tf.GradientTape() as tape:
-            tape.watch(state)
-            value = penalty(state)
-        slope = tf.reduce_sum(tape.gradient(value, state) * direction)
-        step = 1e-5 * direction
-        expected = (penalty(state + step) - penalty(state - step)) / 2e-5
-        np.testing.assert_allclose(slope, expected, rtol=1e-6)
-
-    @pytest.mark.parametrize("sizes", [(6, 4), (0, 1), (4, 0)])
-    def test_refuses_sizes(self, sizes):
-        with pytest.raises(ValueError, match=f"units={sizes[0]}, num_heads={sizes[1]}"):
-            AttentionCell(*sizes)
-
-    def test_saves(self, tmp_path):
-        model, examples = model_of("sorting")
-        model.save(tmp_path / "model.keras")
-        loaded = keras.models.load_model(tmp_path / "model.keras")
-        np.testing.assert_array_equal(loaded(examples.inputs), model(examples.inputs))
+from training.studies.defaults.tasks import TASKS
+from training.studies.defaults.tasks.regression import explained_variance
 
 
 class TestBuild:
@@ -262,6 +118,45 @@ class TestMeasure:
         np.testing.assert_allclose(residual, [5.0 / 4.0, np.inf, 0.0])
 
 
+class TestMemory:
+    def test_grows_with_what_is_kept(self):
+        task = task_config("chain")
+        training, _ = TASKS["chain"].draw(task, 0)
+        peaks = {}
+        for layers in (3, 12):
+            variants = {"twin": {**TWIN, "equilibrium.solver.max_iter": layers}}
+            equilibrium = configs.variant(config(variants=variants), "twin").equilibrium
+            peaks[layers] = training_peak(equilibrium, task, training, seed=0)
+        if peaks[3] is None:
+            pytest.skip("The allocator keeps no statistics.")
+        assert peaks[12] > 2 * peaks[3]
+
+    def test_is_of_the_batch_of_the_task(self, monkeypatch):
+        sizes = []
+
+        def growth(call):
+            gradients = call()
+            sizes.append([gradient.shape for gradient in gradients])
+            return 6.0
+
+        monkeypatch.setattr(memory, "peak_growth", growth)
+        task = task_config("regression")
+        training, _ = TASKS["regression"].draw(task, 0)
+        equilibrium = config().equilibrium
+        peak = training_peak(equilibrium, task, training, seed=0)
+        # States of a MiB: 32768 of 8 units.
+        assert peak == 6.0 * 64 / 32768
+        model, _ = model_of("regression")
+        assert sizes == [[weight.shape for weight in model.trainable_weights]]
+
+    @pytest.mark.parametrize("growth", [None, 0.0, 0.9])
+    def test_what_statistics_do_not_see_is_not_measurable(self, monkeypatch, growth):
+        monkeypatch.setattr(memory, "peak_growth", lambda call: growth)
+        task = task_config("regression")
+        training, _ = TASKS["regression"].draw(task, 0)
+        assert training_peak(config().equilibrium, task, training, seed=0) is None
+
+
 class TestTable:
     RESULTS = [
         {"task": "a", "variant": name, "seed": seed, "score": score}
@@ -270,18 +165,27 @@ class TestTable:
     ]
 
     def test_gap_is_of_the_same_seed(self):
-        new, twin = summarize(self.RESULTS, "twin")
+        new, twin = summarize(self.RESULTS, ["twin"])
         assert (new["task"], new["variant"], new["runs"]) == ("a", "new", 2)
         assert (new["score_mean"], new["gap_mean"]) == (93.0, 2.0)
         assert new["gap_std"] == pytest.approx(2**0.5)
         assert (twin["gap_mean"], twin["gap_std"]) == (0.0, 0.0)
 
+    def test_gap_is_to_the_best_reference(self):
+        longer = [
+            {**result, "variant": "longer", "score": score}
+            for result, score in zip(self.RESULTS[2:], (None, 94.0), strict=True)
+        ]
+        summaries = summarize(self.RESULTS + longer, ["twin", "longer"])
+        gaps = {summary["variant"]: summary["gap_mean"] for summary in summaries}
+        assert gaps == {"new": 1.0, "twin": -1.0, "longer": 0.0}
+
     def test_failed_runs_are_counted_apart(self):
         failed = [result | {"score": None} for result in self.RESULTS[:1]]
-        new, twin = summarize(failed + self.RESULTS[1:], "twin")
+        new, twin = summarize(failed + self.RESULTS[1:], ["twin"])
         assert (new["failed"], new["score_mean"], new["gap_mean"]) == (1, 95.0, 3.0)
         assert new["gap_std"] is None and twin["failed"] == 0
-        (nothing,) = summarize(failed, "twin")
+        (nothing,) = summarize(failed, ["twin"])
         assert nothing["score_mean"] is None and nothing["gap_mean"] is None
 
     def test_a_run_whose_radius_was_not_found_has_not_failed(self):
@@ -291,7 +195,7 @@ class TestTable:
             result | radius
             for result, radius in zip(self.RESULTS[:2], (unknown, known), strict=True)
         ]
-        (summary,) = summarize(results, "twin")
+        (summary,) = summarize(results, ["twin"])
         assert summary["failed"] == 0 and summary["score_mean"] == 93.0
         assert summary["spectral_radius_mean"] == 0.5
         assert summary["spectral_radius_converged_mean"] == 0.5
@@ -299,14 +203,15 @@ class TestTable:
     def test_text(self):
         numbers = {"residual": 0.01, "spectral_radius": 0.9, "evaluations": 7.0}
         numbers |= {"spectral_radius_converged": 0.75}
-        numbers |= {"long_score": 91.0, "seconds": 2.0}
+        numbers |= {"long_score": 91.0, "updates": 48, "seconds": 2.0, "memory": None}
         results = [
             result | numbers | {"task": task}
             for task in ("a", "b")
             for result in self.RESULTS[::2]
         ]
         rows = [
-            line.split() for line in render(summarize(results, "twin"), 30).split("\n")
+            line.split()
+            for line in render(summarize(results, ["twin"]), 30).split("\n")
         ]
         assert rows[1] == (
             [
@@ -320,7 +225,9 @@ class TestTable:
                 "0.900",
                 "0.75",
                 "7.0",
+                "48",
                 "2.0",
+                "-",
             ]
         )
         assert [row[:2] for row in rows[3:]] == [[], ["b", "new"], ["b", "twin"]]
@@ -337,15 +244,19 @@ class TestLine:
     )
     def test_radius(self, radius, share, words):
         result = {"task": "a", "seed": 0, "variant": "new", "seconds": 1.0}
+        result |= {"updates": 48, "memory": 0.5}
         result |= dict.fromkeys(("score", "long_score", "residual", "evaluations"), 1.0)
         result |= {"spectral_radius": radius, "spectral_radius_converged": share}
         assert re.search(words, study._line(result))
+        assert study._line(result).endswith("(48 updates, 1 s, 0.5 MiB)")
+        assert "memory not measurable" in study._line(result | {"memory": None})
 
 
 class TestBadInput:
     def test_reference(self, tmp_path):
-        directory = WorkDirectory.start(tmp_path, config(reference="default2"))
-        with pytest.raises(InputError, match="`reference`.*default, twin"):
+        references = ["twin", "default2"]
+        directory = WorkDirectory.start(tmp_path, config(references=references))
+        with pytest.raises(InputError, match="`references.1`.*default, twin"):
             study.run(directory.config, directory)
 
     def test_repeated_task(self, tmp_path):
@@ -353,16 +264,28 @@ class TestBadInput:
         with pytest.raises(InputError, match="`tasks` must have different names"):
             study.run(directory.config, directory)
 
-    @pytest.mark.parametrize("name", ["digits_pooled", "sorting"])
+    @pytest.mark.parametrize(
+        "name", ["digits_pooled", "sorting", "parity", "blobs", "seen_before"]
+    )
     def test_units(self, name):
+        task = task_config(name, units=6)
+        shape = TASKS[name].draw(task, 0)[0].inputs.shape[1:]
         with pytest.raises(InputError, match=f"task `{name}`: "):
-            build(config().equilibrium, task_config(name, units=6), (8, 8, 1), seed=0)
+            build(config().equilibrium, task, shape, seed=0)
 
     def test_argument_of_the_gradient(self):
         gradient = {"class_name": "neumann", "num_terms": 0}
         equilibrium = config(equilibrium={"gradient": gradient}).equilibrium
         with pytest.raises(InputError, match="`equilibrium`: .*num_terms"):
             build(equilibrium, task_config("regression"), (4,), seed=0)
+
+    def test_names_of_the_tasks(self):
+        assert list(TASKS) == list(NAMES)
+
+    @pytest.mark.parametrize("updates", [0, -1.0, 101, "2", None])
+    def test_updates(self, updates):
+        with pytest.raises(InputError, match="`updates` must be a number > 0"):
+            config(updates=updates)
 
     def test_names(self):
         with pytest.raises(InputError, match=r"`tasks.0.name`.*`sorting`"):
@@ -373,30 +296,68 @@ class TestBadInput:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    directory = WorkDirectory.start(tmp_path_factory.mktemp("defaults"), config())
-    study.run(directory.config, directory)
+    chain = {"name": "chain", "units": 4, "epochs": 1}
+    chain |= {"train_examples": 64, "test_examples": 20}
+    changed = config(
+        tasks=[*SHORT["tasks"], chain],
+        variants={"default": {}, "twin": {**TWIN, "updates": 1.5}},
+    )
+    directory = WorkDirectory.start(tmp_path_factory.mktemp("defaults"), changed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(study, "training_peak", lambda *_: 2.0)
+        study.run(directory.config, directory)
     return directory
 
 
 class TestRun:
     def test_learns(self, finished):
         results = json.loads((finished.path / "results.json").read_text())
-        assert [result["variant"] for result in results] == ["default", "twin"]
         for result in results:
-            # The best constant has a score of 0.
-            assert result["score"] > 20.0
             assert result["seconds"] > 0
-        default, twin = results
+            assert result["memory"] == 2.0
+        default, twin = results[:2]
+        # The best constant has a score of 0.
+        assert default["score"] > 20.0 and twin["score"] > 20.0
         assert default["residual"] < twin["residual"]
         assert default["evaluations"] <= 5 and twin["evaluations"] == 3
         assert twin["long_evaluations"] == 12
+
+    def test_updates(self, finished):
+        results = json.loads((finished.path / "results.json").read_text())
+        # 16 and 1 an epoch, of 10 and 1 epochs, or half as many again, rounded.
+        assert [result["updates"] for result in results] == [160, 240, 1, 2]
+
+    def test_at_least_one_epoch(self):
+        few = config(updates=0.01)
+        assert study._num_epochs(few, few.tasks[0]) == 1
+
+    def test_memory_is_measured_once(self, monkeypatch, tmp_path):
+        known = []
+
+        def finished(directory, name, train, line):
+            *_, variant, seed, memory = train.args
+            known.append((variant, seed, memory))
+            result = {"task": "regression", "variant": variant, "seed": seed}
+            numbers = ("score", "long_score", "residual", "evaluations", "seconds")
+            result |= dict.fromkeys(numbers, 1.0) | {"memory": 2.0, "updates": 1}
+            return result | {"spectral_radius": 0.5, "spectral_radius_converged": 1.0}
+
+        monkeypatch.setattr(study_runs, "finished", finished)
+        changed = config(seeds=[3, 4], variants={"twin": TWIN})
+        study.run(changed, WorkDirectory.start(tmp_path, changed))
+        assert known == [("twin", 3, None), ("twin", 4, 2.0)]
 
     def test_files(self, finished):
         path = finished.path
         with (path / "summary.csv").open(newline="") as lines:
             rows = list(csv.DictReader(lines))
-        assert [row["variant"] for row in rows] == ["default", "twin"]
-        assert "less twin's" in (path / "report.txt").read_text()
+        runs = [(row["task"], row["variant"]) for row in rows]
+        assert runs == [
+            (task, variant)
+            for task in ("regression", "chain")
+            for variant in ("default", "twin")
+        ]
+        assert "best of twin with the same seed" in (path / "report.txt").read_text()
         folder = path / "regression-default-seed-3"
         with (folder / "history.csv").open(newline="") as lines:
             history = list(csv.DictReader(lines))
@@ -420,6 +381,7 @@ class TestRun:
             raise RuntimeError("trained again")
 
         monkeypatch.setattr(study_runs, "fit", refuse)
+        monkeypatch.setattr(study, "training_peak", lambda *_: 2.0)
         directory = WorkDirectory.resume(finished.path, finished.config)
         study.run(directory.config, directory)
         assert file.read_text() == results

@@ -1,4 +1,4 @@
-"""Does a plain `DEQ(cell)` train? Five small tasks against the explicit network.
+"""Does a plain `DEQ(cell)` train? Small tasks against the explicit network.
 
 Each task is learned by the same cell as an equilibrium layer with the library's
 defaults and as its explicit weight-tied twin, a network of some layers that is

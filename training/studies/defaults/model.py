@@ -1,12 +1,14 @@
 """Makes the model of one run."""
 
+import contextlib
+
 import keras
 
 import deq_keras
 
 from ...errors import InputError
 from .schema import LAYER_DEFAULT
-from .task import TASKS
+from .tasks import TASKS
 
 
 def build(config, task_config, input_shape, seed):
@@ -21,22 +23,30 @@ def build(config, task_config, input_shape, seed):
         seed: int. Of initialisation and probes.
 
     Raises:
-        InputError: if the cell, solver, gradient or regulariser refuses an argument.
+        InputError: if the cell, or a part of the layer, refuses an argument.
     """
     # Here, because initialisation draws from the global generator.
     keras.utils.set_random_seed(seed)
     task = TASKS[task_config.name]
-    try:
+    with _refused(f"task `{task_config.name}`"):
         cell = task.cell(task_config.units, seed)
-    except ValueError as error:
-        raise InputError(f"task `{task_config.name}`: {error}") from error
-    try:
+    with _refused("`equilibrium`"):
         layer = deq_keras.layers.DEQ(cell, seed=seed, name="deq", **_given(config))
-    except (TypeError, ValueError) as error:
-        raise InputError(f"`equilibrium`: {error}") from error
     inputs = keras.Input(input_shape, name="inputs")
     features = task.encode(inputs, task_config.units)
-    return keras.Model(inputs, task.decode(layer(features)), name=task_config.name)
+    # Some cells look at their arguments when they are built.
+    with _refused(f"task `{task_config.name}`"):
+        outputs = task.decode(layer(features))
+    return keras.Model(inputs, outputs, name=task_config.name)
+
+
+@contextlib.contextmanager
+def _refused(place):
+    """Names the place in the config of what a part refuses."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{place}: {error}") from error
 
 
 def _given(config):

@@ -8,6 +8,7 @@ from ...config.component_fields import (
     gradient_field,
     regularizer_field,
     solver_field,
+    start_field,
 )
 from ...config.fields import OptimizerConfig, variants_field
 
@@ -17,10 +18,18 @@ TASKS = (
     "digits_dense",
     "sorting",
     "regression",
+    "parity",
+    "blobs",
+    "gated",
+    "seen_before",
+    "chain",
+    "addition",
+    "flood",
+    "permutations",
 )
 LAYER_DEFAULT = "default"
 
-# They are held in memory, a sequence of one-hot symbols the largest of them.
+# They are held in memory, grids and images the largest of them.
 _DRAWN = {"minimum": 1, "maximum": 1_000_000}
 
 
@@ -33,11 +42,13 @@ class EquilibriumConfig:
         gradient: name of a gradient, alone or with arguments.
         regularizer: name of a regulariser, alone or with arguments; null for
             none.
+        start: name of a start, alone or with arguments.
     """
 
     solver: Any = solver_field(LAYER_DEFAULT, LAYER_DEFAULT)
     gradient: Any = gradient_field(LAYER_DEFAULT, LAYER_DEFAULT)
     regularizer: Any = regularizer_field(LAYER_DEFAULT, LAYER_DEFAULT)
+    start: Any = start_field(LAYER_DEFAULT, LAYER_DEFAULT)
 
 
 @dataclass(frozen=True)
@@ -45,13 +56,34 @@ class TaskConfig:
     """A task and how a model is trained for it.
 
     Args:
-        name: `digits_pooled` and `digits_positions` (residual block on images, without
-            and with positions in the head), `digits_dense` (dense cell on pixels),
-            `sorting` (attention cell on sequences of symbols) or `regression` (dense
-            cell on four numbers).
-        units: channels or units of the state; with `digits_pooled`, `digits_positions`
-            and `sorting` a multiple of 4.
-        epochs: of every run.
+        name: which task.
+
+            - `digits_pooled`, `digits_positions`: digits, by a residual block on images
+              without and with positions in the head.
+            - `digits_dense`: digits, by a dense cell on pixels.
+            - `sorting`: sequences of symbols, by an attention cell.
+            - `regression`: a function of four numbers, by a dense cell.
+            - `gated`: a class of eight numbers, by a gated cell.
+
+            In the others information must travel; all but `blobs` have a label at each
+            position.
+
+            - `parity`: parity of every prefix of 16 bits, by convolutions.
+            - `addition`: bits of the sum of two numbers of 16 bits, the lowest first,
+              by convolutions.
+            - `permutations`: the permutation of three things that every prefix of 12
+              swaps is, by convolutions.
+            - `blobs`: how many squares are in an image, by convolutions and a pooled
+              head.
+            - `flood`: which free pixels of a grid have a path to the source, by
+              convolutions; the score is of free pixels.
+            - `seen_before`: whether a token has been seen before, by a transformer
+              cell.
+            - `chain`: the class that stands at one end of a chain, by messages between
+              neighbours.
+        units: channels or units of the state; a multiple of 4 but with `digits_dense`,
+            `regression`, `gated` and `chain`.
+        epochs: of every run; see `updates`.
         batch_size: of a training step.
         train_examples: training examples, the first ones of the digits; null takes all
             digits, or 2048 examples of a task that is drawn.
@@ -73,7 +105,8 @@ class MeasurementConfig:
     """What is measured of a trained model besides the score at its own budget.
 
     Args:
-        long_budget: evaluations of the longer solve.
+        long_budget: evaluations of the longer solve, at which there are a score and a
+            residual too.
         num_samples: test examples of which the spectral radius is measured, at the
             iterate that the longer solve ends with.
         max_iter: iterations that find the spectral radius.
@@ -92,19 +125,29 @@ class DefaultsConfig:
         experiment: the experiment this config is for.
         tasks: the tasks.
         variants: name -> {dotted path: value}, the changes of each variant.
-        reference: the variant with which the others are compared, seed by seed.
+        references: the variants with the best of which the others are compared, seed by
+            seed.
         seeds: of data that are drawn, initialisation, shuffling and probes.
         equilibrium: how every variant solves and differentiates.
+        updates: factor on the epochs of every task, so that a variant may be trained
+            for longer. They are rounded, and at least one.
         measurement: what is measured of every model.
     """
 
     experiment: Literal["defaults"]
     tasks: list[TaskConfig] = field(metadata={"non_empty": True})
     variants: dict[str, Any] = variants_field()
-    reference: str = field(metadata={"max_length": NAME["max_length"]})
+    references: list[str] = field(
+        metadata={
+            "non_empty": True,
+            "distinct": True,
+            "max_length": NAME["max_length"],
+        }
+    )
     seeds: list[int] = field(
         default_factory=lambda: [0, 1, 2],
         metadata={"non_empty": True, "distinct": True, **SEED},
     )
     equilibrium: EquilibriumConfig = EquilibriumConfig()
+    updates: float = field(default=1.0, metadata={"above": 0, "maximum": 100})
     measurement: MeasurementConfig = MeasurementConfig()

@@ -12,8 +12,9 @@ from .. import study_runs
 from ..summary import to_csv
 from . import table
 from .measure import measure
+from .memory import training_peak
 from .model import build
-from .task import TASKS
+from .tasks import TASKS
 
 
 def run(config, directory):
@@ -38,14 +39,18 @@ def run(config, directory):
 def _run(config, directory):
     results = []
     for index, task in enumerate(config.tasks):
+        memory = {}  # Of each variant, where it is known: no matter of the seed.
         for seed in config.seeds:
             for variant in config.variants:
                 result = study_runs.finished(
                     directory,
                     f"{task.name}-{variant}-seed-{seed}",
-                    functools.partial(_trained, config, index, variant, seed),
+                    functools.partial(
+                        _trained, config, index, variant, seed, memory.get(variant)
+                    ),
                     _line,
                 )
+                memory[variant] = result["memory"]
                 results.append(result)
                 print(_line(result), flush=True)
     _write_tables(config, directory.path, results)
@@ -58,11 +63,12 @@ def _check(config):
         raise InputError(
             f"`tasks` must have different names. Received: {', '.join(names)}."
         )
-    if config.reference not in config.variants:
-        raise InputError(
-            f"`reference` must be one of the variants, {', '.join(config.variants)}. "
-            f"Received: reference={config.reference!r}."
-        )
+    for index, reference in enumerate(config.references):
+        if reference not in config.variants:
+            raise InputError(
+                f"`references.{index}` must be one of the variants, "
+                f"{', '.join(config.variants)}. Received: references={reference!r}."
+            )
     for variant in config.variants:
         _check_models(configs.variant(config, variant))
 
@@ -74,22 +80,31 @@ def _check_models(config):
         inputs = TASKS[task.name].draw(task, seed)[0].inputs
         build(config.equilibrium, task, inputs.shape[1:], seed)
         num_steps = math.ceil(len(inputs) / task.batch_size)
-        build_optimizer(task.optimizer, task.epochs, num_steps, "float32")
+        build_optimizer(task.optimizer, _num_epochs(config, task), num_steps, "float32")
 
 
-def _trained(config, index, variant, seed):
-    """Returns the model of a run, its history and its result."""
+def _num_epochs(config, task):
+    return max(1, round(task.epochs * config.updates))
+
+
+def _trained(config, index, variant, seed, memory):
+    """Returns the model of a run, its history and its result.
+
+    `memory` is that of a step, or `None` where it is not known yet.
+    """
     changed = configs.variant(config, variant)
     task_config = changed.tasks[index]
     task = TASKS[task_config.name]
     training, testing = task.draw(task_config, seed)
+    if memory is None:
+        memory = training_peak(changed.equilibrium, task_config, training, seed)
     model = build(changed.equilibrium, task_config, training.inputs.shape[1:], seed)
     history, seconds = study_runs.fit(
         model,
         training.inputs,
         training.targets,
         task_config.batch_size,
-        task_config.epochs,
+        _num_epochs(changed, task_config),
         task_config.optimizer,
         task.loss(),
     )
@@ -99,14 +114,16 @@ def _trained(config, index, variant, seed):
         "variant": variant,
         "seed": seed,
         "loss": loss if math.isfinite(loss) else None,
+        "updates": int(model.optimizer.iterations),
         "seconds": seconds,
+        "memory": memory,
         **measure(model, task.score, testing, changed.measurement),
     }
     return model, history, result
 
 
 def _write_tables(config, path, results):
-    summaries = table.summarize(results, config.reference)
+    summaries = table.summarize(results, config.references)
     records.write_json(path / "results.json", results)
     records.write_json(path / "summary.json", summaries)
     write_text(path / "results.csv", to_csv(results))
@@ -114,9 +131,11 @@ def _write_tables(config, path, results):
     text = (
         "Mean +- standard deviation over seeds, without failed runs. The score is "
         "test accuracy,\nfor regression R^2, in %, at the budget that was trained and "
-        "at a longer one; residual and\nNFE are those of the trained budget; the "
-        "radius is of the share of samples, `found`, for which\nit converged. The twin "
-        f"is the variant `{config.reference}`.\n\n"
+        "at a longer one; the gap is\nthe score less that of the best of "
+        f"{', '.join(config.references)} with the same seed; residual and\nNFE are "
+        "those of the trained budget; the radius is of the share of samples, `found`, "
+        "for\nwhich it converged. Updates and seconds are those of training; MiB is by "
+        "how much memory\ngrows in a training step.\n\n"
         f"{table.render(summaries, config.measurement.long_budget)}"
     )
     write_text(path / "report.txt", text + "\n")
@@ -131,7 +150,8 @@ def _line(result):
         f"{name}: score {result['score']:.2f}, {result['long_score']:.2f} with the "
         f"long budget, residual {result['residual']:.4f}, spectral radius "
         f"{_radius(result)}, NFE {result['evaluations']:.1f} "
-        f"({result['seconds']:.0f} s)"
+        f"({result['updates']} updates, {result['seconds']:.0f} s, "
+        f"{_memory(result)})"
     )
 
 
@@ -141,3 +161,9 @@ def _radius(result):
     share = result["spectral_radius_converged"]
     mark = "" if share == 1 else f" (found for {share:.0%})"
     return f"{result['spectral_radius']:.3f}{mark}"
+
+
+def _memory(result):
+    if result["memory"] is None:
+        return "memory not measurable"
+    return f"{result['memory']:.1f} MiB"

@@ -4,8 +4,8 @@ from ...evaluation.text_table import aligned
 from ..summary import cell, spread
 
 _KEYS = ("task", "variant", "seed")
-# A radius that was not found says nothing against a run.
-_MAY_BE_MISSING = ("spectral_radius", "largest_spectral_radius")
+# What was not found or cannot be measured says nothing against a run.
+_MAY_BE_MISSING = ("spectral_radius", "largest_spectral_radius", "memory")
 _COLUMNS = (
     ("score", 2),
     ("gap", 2),
@@ -14,7 +14,9 @@ _COLUMNS = (
     ("spectral_radius", 3),
     ("spectral_radius_converged", 2),
     ("evaluations", 1),
+    ("updates", 0),
     ("seconds", 1),
+    ("memory", 1),
 )
 
 
@@ -25,30 +27,26 @@ def has_failed(result):
     )
 
 
-def summarize(results, reference):
+def summarize(results, references):
     """Returns one dict for each task and variant: mean and deviation over the seeds.
 
     Args:
         results: list of one dict for each run, with `task`, `variant` and `seed`.
-        reference: str. The variant with which the others are compared.
+        references: list of str. The variants with the best of which the others are
+            compared.
 
     Returns:
         A list of dicts of `task`, `variant`, `runs`, `failed`, the number of runs in
         which a measured number other than the spectral radius is not finite, and
         `<name>_mean` and `<name>_std` of every number over the other runs that have it.
-        `gap` is the score less the reference's with the same seed. Without a number the
-        mean is `None`, with a single one the deviation.
+        `gap` is the score less the best one of the references with the same seed.
+        Without a number the mean is `None`, with a single one the deviation.
     """
-    references = {
-        (result["task"], result["seed"]): result["score"]
-        for result in results
-        if result["variant"] == reference
-    }
     groups = {}
     for result in results:
-        baseline = references.get((result["task"], result["seed"]))
-        known = baseline is not None and result["score"] is not None
-        gap = result["score"] - baseline if known else None
+        best = _best_score(results, references, result["task"], result["seed"])
+        known = best is not None and result["score"] is not None
+        gap = result["score"] - best if known else None
         group = groups.setdefault((result["task"], result["variant"]), [])
         group.append((result, gap))
     return [_summary(key, group) for key, group in groups.items()]
@@ -61,9 +59,9 @@ def render(summaries, long_budget):
         summaries: what `summarize` returned.
         long_budget: int. Evaluations of the longer solve, for the heading.
     """
-    heading = ["task", "variant", "failed", "score", "less twin's"]
+    heading = ["task", "variant", "failed", "score", "gap"]
     heading += [f"at NFE {long_budget}", "residual", "radius", "found"]
-    heading += ["NFE", "seconds"]
+    heading += ["NFE", "updates", "seconds", "MiB"]
     rows = [heading]
     for summary in summaries:
         if summary["task"] != rows[-1][0] and len(rows) > 1:
@@ -72,6 +70,17 @@ def render(summaries, long_budget):
         failed = f"{summary['failed']}/{summary['runs']}"
         rows.append([summary["task"], summary["variant"], failed, *cells])
     return aligned(rows, left=0)
+
+
+def _best_score(results, variants, task, seed):
+    scores = [
+        result["score"]
+        for result in results
+        if result["variant"] in variants
+        and (result["task"], result["seed"]) == (task, seed)
+        and result["score"] is not None
+    ]
+    return max(scores, default=None)
 
 
 def _summary(key, group):

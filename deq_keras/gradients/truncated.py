@@ -8,17 +8,20 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras import faults
-from deq_keras.checks import check_boolean, check_optional_count
+from deq_keras.checks import check_boolean, check_optional_count, check_share
 from deq_keras.draws import derived_seed
 from deq_keras.gradients import step_counts
 from deq_keras.gradients.forward import linearize_equilibrium, solve_without_gradient
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
 from deq_keras.gradients.neumann import NeumannGradient
 from deq_keras.gradients.phantom import PhantomGradient
-from deq_keras.gradients.step_counts import Steps
+from deq_keras.gradients.step_counts import StepCounts, Steps
 from deq_keras.serialization import Config
 from deq_keras.solvers import DIVERGED, FixedPointIteration, FixedPointSolver, Solution
-from deq_keras.structure import Nest, where_rows_if_any
+from deq_keras.structure import Nest, where_rows, where_rows_if_any
+
+# Of the steps that are back-propagated unless a number is given.
+_NUM_STEPS = 6
 
 
 class _FreePhase(NamedTuple):
@@ -39,15 +42,16 @@ class _FreePhase(NamedTuple):
 class TruncatedGradient(EquilibriumGradient):
     """Back-propagates the last steps, and returns the state that *they* reached.
 
-        z_n = n evaluations of the solver, without gradient
-        h_0 = z_n,    h_{t+1} = f(h_t, u)    for k steps, the output is h_k
+        h_0 = z_0, or z_n: n evaluations of the solver later, without gradient
+        h_{t+1} = f(h_t, u)    for k steps, the output is h_k
 
     Exact for what was computed, at an equilibrium or on the way to one, which is where
     models that must carry information far learn. (`PhantomGradient` has the derivative
-    of h_k at the value f(z*): right where they meet.) With n and k drawn anew in each
-    training step, an answer must come from wherever the search stands, and stay. Memory
-    grows with k, not with n. The steps are damped and perturbed as those of a
-    `FixedPointIteration` that is the solver; they know nothing of other solvers.
+    of h_k at the value f(z*): right where they meet.) The samples that begin at z_0
+    learn to reach an answer, those that begin at z_n to keep it, and n is drawn anew in
+    each training step. Memory grows with k, not with n. The steps are damped and
+    perturbed as those of a `FixedPointIteration` that is the solver; they know nothing
+    of other solvers.
 
     Outside of training nothing is drawn: the solver searches with its whole budget, and
     who asks for a gradient gets the same sum at its equilibrium, `NeumannGradient` with
@@ -55,13 +59,16 @@ class TruncatedGradient(EquilibriumGradient):
 
     Args:
         num_steps: How many steps are back-propagated, k: a positive integer;
-            `"uniform"`, drawn from 1 to what n leaves of `max_steps`; or a sequence of
-            weights, how likely 1, 2, ... steps are. Defaults to `"uniform"`.
+            `"uniform"`, drawn from 1 to what n leaves of `max_steps`; a sequence of
+            weights, how likely 1, 2, ... steps are; or `None`, 6 or as many as there is
+            room for. Defaults to `None`.
         num_free_steps: How many evaluations come before, n: an integer >= 0;
             `"uniform"`, drawn from 0 to what leaves room for k; or a sequence of
             weights, how likely 0, 1, ... are. Defaults to `"uniform"`.
         max_steps: Positive integer M >= n + k. `None`: `max_iter` of the solver.
             Defaults to `None`.
+        free_share: Float in [0, 1]. The share of the samples, drawn anew in each
+            training step, that take the free steps. Defaults to `0.5`.
         remat: Boolean. Whether the backward pass evaluates f again, so that k states
             are kept and the activations of one evaluation, not those of k. Costs k
             evaluations. Defaults to `False`.
@@ -71,31 +78,31 @@ class TruncatedGradient(EquilibriumGradient):
 
     Example:
 
-    >>> gradient = deq_keras.gradients.TruncatedGradient(max_steps=16)
+    >>> gradient = deq_keras.gradients.TruncatedGradient(num_steps=8)
 
     Reference:
 
     - Bansal et al. (2022), "End-to-end Algorithm Synthesis with Recurrent Networks:
-      Logical Extrapolation Without Overthinking" (random n and k, after n free steps).
+      Logical Extrapolation Without Overthinking" (all samples take the free steps, and
+      n and k are uniform: `TruncatedGradient("uniform", free_share=1.0)`).
     """
 
     is_random = True
 
     def __init__(
         self,
-        num_steps: Steps = step_counts.UNIFORM,
+        num_steps: Steps | None = None,
         num_free_steps: Steps = step_counts.UNIFORM,
         max_steps: int | None = None,
+        free_share: float = 0.5,
         remat: bool = False,
     ) -> None:
         self.num_steps = num_steps
         self.num_free_steps = num_free_steps
         self.max_steps = check_optional_count("max_steps", max_steps)
+        self.free_share = check_share("free_share", free_share)
         self.remat = check_boolean("remat", remat)
-        self._steps = step_counts.checked("num_steps", num_steps, 1)
-        self._free_steps = step_counts.checked("num_free_steps", num_free_steps, 0)
-        if max_steps is not None:
-            self._check_room(self.max_steps)
+        self._counts(self.max_steps)
 
     def solve(
         self,
@@ -108,11 +115,12 @@ class TruncatedGradient(EquilibriumGradient):
         seed: tf.Tensor | None = None,
     ) -> Equilibrium:
         fn = faults.SampleFunction.of(fn)
-        num_free_steps, num_steps = self._draw(self._room(solver), budget, seed)
+        max_steps = self.max_steps or solver.max_iter
+        num_free_steps, num_steps = self._draw(max_steps, budget, seed)
         free = self._free_phase(
             fn, initial_state, injection, solver, num_free_steps, seed
         )
-        steps = _Steps(solver, num_steps, self._room(solver), self.remat, seed)
+        steps = _Steps(solver, num_steps, max_steps, self.remat, seed)
 
         def run(
             fn: faults.BoundFunction, state: Nest, injection: Nest
@@ -138,7 +146,9 @@ class TruncatedGradient(EquilibriumGradient):
         injection: Nest,
         solver: FixedPointSolver,
     ) -> Equilibrium:
-        num_terms = self._steps.largest(self._room(solver)) - 1
+        max_steps = self.max_steps or solver.max_iter
+        _, steps = self._counts(max_steps)
+        num_terms = steps.largest(max_steps) - 1
         gradient = (
             NeumannGradient(num_terms) if num_terms else PhantomGradient(1, damping=1.0)
         )
@@ -149,36 +159,40 @@ class TruncatedGradient(EquilibriumGradient):
             "num_steps": self.num_steps,
             "num_free_steps": self.num_free_steps,
             "max_steps": self.max_steps,
+            "free_share": self.free_share,
             "remat": self.remat,
         }
 
-    def _room(self, solver: FixedPointSolver) -> int:
-        if self.max_steps is not None:
-            return self.max_steps
-        self._check_room(solver.max_iter)
-        return solver.max_iter
-
-    def _check_room(self, room: int) -> None:
-        if self._free_steps.needed + self._steps.needed > room:
+    def _counts(self, max_steps: int | None) -> tuple[StepCounts, StepCounts]:
+        """Returns the numbers of free steps and of others; checks their room, where it
+        is known."""
+        free_steps = step_counts.checked("num_free_steps", self.num_free_steps, 0)
+        num_steps = self.num_steps
+        if num_steps is None:
+            room = _NUM_STEPS if max_steps is None else max_steps - free_steps.needed
+            num_steps = max(1, min(_NUM_STEPS, room))
+        steps = step_counts.checked("num_steps", num_steps, 1)
+        if max_steps is not None and free_steps.needed + steps.needed > max_steps:
             raise ValueError(
                 "`max_steps`, the solver's `max_iter` unless it is given, must have "
                 "room for all free steps and all that are back-propagated. Expected: "
-                f"num_free_steps + num_steps <= {room}. Received: "
+                f"num_free_steps + num_steps <= {max_steps}. Received: "
                 f"num_free_steps={self.num_free_steps!r}, num_steps={self.num_steps!r}."
             )
+        return free_steps, steps
 
     def _draw(
-        self, room: int, budget: tf.Tensor | None, seed: tf.Tensor | None
+        self, max_steps: int, budget: tf.Tensor | None, seed: tf.Tensor | None
     ) -> tuple[int | tf.Tensor, int | tf.Tensor]:
         """Returns the numbers of steps without gradient, and of those with it."""
-        is_random = self._free_steps.is_random or self._steps.is_random
-        if is_random and seed is None:
+        free_steps, steps = self._counts(max_steps)
+        if seed is None and (free_steps.is_random or steps.is_random):
             raise ValueError("TruncatedGradient draws steps, and needs a `seed`.")
+        room = max_steps
         if budget is not None:
-            room = tf.maximum(budget, self._free_steps.needed + self._steps.needed)
-        seeds = [None if seed is None else derived_seed(seed, i) for i in range(2)]
-        num_free_steps = self._free_steps.draw(room - self._steps.needed, seeds[0])
-        return num_free_steps, self._steps.draw(room - num_free_steps, seeds[1])
+            room = tf.maximum(budget, free_steps.needed + steps.needed)
+        num_free_steps = free_steps.draw(room - steps.needed, _derived(seed, 0))
+        return num_free_steps, steps.draw(room - num_free_steps, _derived(seed, 1))
 
     def _free_phase(
         self,
@@ -189,6 +203,15 @@ class TruncatedGradient(EquilibriumGradient):
         num_steps: int | tf.Tensor,
         seed: tf.Tensor | None,
     ) -> _FreePhase:
+        batch_size = tf.shape(tree.flatten(initial_state)[0])[:1]
+
+        def at_once() -> _FreePhase:
+            return _FreePhase(
+                tree.map_structure(tf.identity, initial_state),
+                tf.zeros(batch_size, tf.bool),
+                tf.zeros(batch_size, tf.int32),
+            )
+
         def searched() -> _FreePhase:
             solution = solve_without_gradient(
                 fn,
@@ -196,22 +219,19 @@ class TruncatedGradient(EquilibriumGradient):
                 injection,
                 solver,
                 budget=tf.convert_to_tensor(num_steps),
-                seed=None if seed is None else derived_seed(seed, 2),
-                max_iter=self._room(solver),
+                seed=_derived(seed, 2),
+                max_iter=self.max_steps,
             )
-            failed = faults.has_failed(solution)
-            return _FreePhase(solution.value, failed, solution.num_evaluations)
-
-        def at_once() -> _FreePhase:
-            batch_size = tf.shape(tree.flatten(initial_state)[0])[:1]
-            return _FreePhase(
-                tree.map_structure(tf.identity, initial_state),
-                tf.zeros(batch_size, tf.bool),
-                tf.zeros(batch_size, tf.int32),
+            free = _FreePhase(
+                solution.value, faults.has_failed(solution), solution.num_evaluations
             )
+            if self.free_share == 1.0:
+                return free
+            draw = tf.random.stateless_uniform(batch_size, _derived(seed, 3))
+            return where_rows(draw < self.free_share, free, at_once())
 
         if not tf.is_tensor(num_steps):
-            return searched() if num_steps else at_once()
+            return searched() if num_steps and self.free_share else at_once()
         return tf.cond(num_steps > 0, searched, at_once)
 
 
@@ -260,9 +280,12 @@ class _Steps(NamedTuple):
         ):
             if self.solver.damping < 1.0:
                 new = old + tf.constant(self.solver.damping, new.dtype) * (new - old)
-            seed = None if self.seed is None else derived_seed(self.seed, 3 + j)
-            leaves.append(self.solver.perturbed(new, i, seed))
+            leaves.append(self.solver.perturbed(new, i, _derived(self.seed, 4 + j)))
         return tree.pack_sequence_as(point, leaves)
+
+
+def _derived(seed: tf.Tensor | None, index: int) -> tf.Tensor | None:
+    return None if seed is None else derived_seed(seed, index)
 
 
 def _assessed(

@@ -46,7 +46,7 @@ def _solve(gradient, case, solver=ITERATION, seed=SEED, start=None):
 @pytest.mark.parametrize("num_free_steps, num_steps", [(0, 3), (4, 1), (2, 5)])
 def test_equals_a_loop_by_hand(num_free_steps, num_steps, regime):
     case = Case("float64")
-    gradient = gradients.TruncatedGradient(num_steps, num_free_steps)
+    gradient = gradients.TruncatedGradient(num_steps, num_free_steps, free_share=1.0)
     compute = regime(lambda sources: case.gradients(gradient, ITERATION, sources))
     state, expected = _by_hand(case, num_free_steps, num_steps)
     for got, want in zip(compute(case.sources), expected, strict=True):
@@ -66,7 +66,7 @@ def test_steps_are_damped_as_the_solver():
 
 def test_the_residual_is_that_of_the_state_that_is_returned():
     case = Case("float64")
-    equilibrium = _solve(gradients.TruncatedGradient(3, 2), case)
+    equilibrium = _solve(gradients.TruncatedGradient(3, 2, free_share=1.0), case)
     injection = tf.matmul(case.inputs, case.projection)
     after = case.apply(equilibrium.value, injection, case.kernel, case.bias)
     expected = tf.norm(after - equilibrium.value, axis=1) / tf.norm(after, axis=1)
@@ -106,7 +106,9 @@ def _drawn(gradient, num_seeds):
 
 def test_uniform_numbers_of_steps():
     """n of 0 .. M - 1, then k of 1 .. M - n."""
-    draws = _drawn(gradients.TruncatedGradient(max_steps=4), 160)
+    draws = _drawn(
+        gradients.TruncatedGradient("uniform", max_steps=4, free_share=1.0), 160
+    )
     totals = [total for total, _ in draws]
     shares = np.bincount(totals, minlength=5)[1:] / len(draws)
     # P(n + k = t) = sum over n < t of 1 / (4 (4 - n)).
@@ -118,11 +120,44 @@ def test_uniform_numbers_of_steps():
 
 
 def test_numbers_of_steps_by_a_law():
-    gradient = gradients.TruncatedGradient([0, 3, 1], [1, 0, 1], max_steps=9)
+    gradient = gradients.TruncatedGradient([0, 3, 1], [1, 0, 1], 9, free_share=1.0)
     totals = [total for total, _ in _drawn(gradient, 100)]
     shares = np.bincount(totals, minlength=7) / len(totals)
     expected = [0, 0, 3 / 8, 1 / 8, 3 / 8, 1 / 8, 0]
     np.testing.assert_allclose(shares, expected, atol=0.15)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_a_share_of_the_samples_takes_the_free_steps(share):
+    inputs = tf.ones((3000, 1))
+    gradient = gradients.TruncatedGradient(2, 4, free_share=share)
+    start = tf.zeros((3000, 1))
+    with tf.GradientTape() as tape:
+        tape.watch(start)
+        equilibrium = gradient.solve(
+            lambda z, u: 0.5 * z + u, start, inputs, ITERATION, seed=SEED
+        )
+    taken = equilibrium.solution.num_evaluations.numpy()
+    assert set(taken) == ({2} if share == 0.0 else {2, 6})
+    is_free = taken == 6
+    assert abs(np.mean(is_free) - share) < 0.03
+    values = np.where(is_free, 2 - 2 * 0.5**6, 2 - 2 * 0.5**2)
+    np.testing.assert_allclose(equilibrium.value[:, 0], values, rtol=1e-6)
+    # Who takes none of them is differentiated from the start.
+    slopes = tape.gradient(equilibrium.value, start)[:, 0]
+    np.testing.assert_allclose(slopes, np.where(is_free, 0.0, 0.25), rtol=1e-6)
+
+
+@pytest.mark.parametrize("max_steps, expected", [(1, 1), (4, 4), (30, 6)])
+def test_as_many_steps_as_there_is_room_for(max_steps, expected):
+    gradient = gradients.TruncatedGradient(max_steps=max_steps, free_share=0.0)
+    solution = _solve(gradient, Case("float64")).solution
+    np.testing.assert_array_equal(solution.num_evaluations, [expected] * BATCH)
+    # The solver's budget is the room unless another is given.
+    solver = solvers.Anderson(max_iter=max_steps)
+    gradient = gradients.TruncatedGradient(free_share=0.0)
+    solution = _solve(gradient, Case("float64"), solver).solution
+    np.testing.assert_array_equal(solution.num_evaluations, [expected] * BATCH)
 
 
 def test_the_same_seed_draws_the_same_steps():
@@ -133,7 +168,7 @@ def test_the_same_seed_draws_the_same_steps():
 
 
 def test_a_drawn_budget_bounds_the_steps():
-    gradient = gradients.TruncatedGradient(max_steps=9)
+    gradient = gradients.TruncatedGradient("uniform", max_steps=9, free_share=1.0)
     case = Case("float64")
     for i in range(30):
         equilibrium = gradient.solve(
@@ -150,7 +185,9 @@ def test_a_drawn_budget_bounds_the_steps():
 def test_free_steps_are_the_solvers():
     case = Case("float64")
     solver = solvers.Anderson(max_iter=9, tol=None)
-    value = _solve(gradients.TruncatedGradient(1, 5), case, solver).value
+    value = _solve(
+        gradients.TruncatedGradient(1, 5, free_share=1.0), case, solver
+    ).value
     injection = tf.matmul(case.inputs, case.projection)
 
     def function(state):
@@ -265,7 +302,6 @@ def test_trains_with_the_default_arguments():
         {"num_steps": 0},
         {"num_steps": 2.5},
         {"num_steps": "some"},
-        {"num_steps": None},
         {"num_steps": []},
         {"num_steps": [0.0, 0.0]},
         {"num_steps": [1.0, -1.0]},
@@ -273,7 +309,11 @@ def test_trains_with_the_default_arguments():
         {"num_steps": [1.0, "2"]},
         {"num_free_steps": -1},
         {"num_free_steps": True},
+        {"num_free_steps": None},
         {"max_steps": 0},
+        {"free_share": -0.1},
+        {"free_share": 1.5},
+        {"free_share": "half"},
         {"remat": 1},
     ],
     ids=str,
@@ -286,7 +326,14 @@ def test_bad_arguments_are_refused_and_named(arguments):
 
 @pytest.mark.parametrize(
     "num_steps, num_free_steps, max_steps",
-    [(5, 0, 4), (2, 3, 4), ([1, 1, 1], 2, 4), ("uniform", 4, 4), (4, [1, 1], 4)],
+    [
+        (5, 0, 4),
+        (2, 3, 4),
+        ([1, 1, 1], 2, 4),
+        ("uniform", 4, 4),
+        (4, [1, 1], 4),
+        (None, 4, 4),
+    ],
 )
 def test_more_steps_than_there_is_room_for_are_refused(
     num_steps, num_free_steps, max_steps

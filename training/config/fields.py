@@ -8,6 +8,7 @@ from .component_fields import (
     gradient_field,
     regularizer_field,
     solver_field,
+    start_field,
 )
 
 INHERIT = "inherit"
@@ -70,7 +71,7 @@ class WeightIncrementConfig:
 
 @dataclass(frozen=True)
 class PhaseConfig:
-    """Some epochs with one solver, gradient and regulariser.
+    """Some epochs with one solver, gradient, regulariser and start.
 
     `inherit` takes the model's.
 
@@ -86,6 +87,7 @@ class PhaseConfig:
     solver: Any = solver_field(INHERIT, INHERIT)
     gradient: Any = gradient_field(INHERIT, INHERIT)
     regularizer: Any = regularizer_field(INHERIT, INHERIT)
+    start: Any = start_field(INHERIT, INHERIT)
     max_iter_jitter: int = field(default=0, metadata={**BUDGET, "minimum": 0})
     regularizer_weight_increment: WeightIncrementConfig | None = None
 

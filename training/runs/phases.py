@@ -1,4 +1,4 @@
-"""Phases of a run: epochs with a solver, a gradient and a regulariser of their own."""
+"""Phases of a run: epochs with strategies of their own."""
 
 import dataclasses
 import itertools
@@ -10,7 +10,7 @@ from ..config.fields import INHERIT, PhaseConfig
 from ..errors import InputError
 from .refusals import refusals
 
-STRATEGIES = ("solver", "gradient", "regularizer")
+STRATEGIES = ("solver", "gradient", "regularizer", "start")
 
 # Each makes the model anew.
 _MOST_RISES = 1000
@@ -98,7 +98,7 @@ def _regularizer(span):
 
 
 def set_strategies(layer, config, path):
-    """Sets solver, gradient and regulariser of a DEQ layer from a config that has them.
+    """Sets the strategies of a DEQ layer from a config that has them.
 
     Raises:
         InputError: if one of them refuses its arguments. The message names `path`.

@@ -2,7 +2,7 @@
 
 import keras
 
-from deq_keras import gradients, regularizers, solvers
+from deq_keras import gradients, regularizers, solvers, starts
 from deq_keras.checks import check_not_renamed
 from deq_keras.layers import DEQ, SegmentMemory, TransformerCell
 from deq_keras.models.transformer_backbone import TransformerBackbone
@@ -51,6 +51,7 @@ class DEQTransformerBackbone(TransformerBackbone):
         regularizer: See `DEQ`. Defaults to `"contraction"`.
         dtype: Dtype or policy of all layers. Defaults to `None`, Keras' own.
         max_iter_jitter: See `DEQ`. Defaults to `0`.
+        start: See `DEQ`. Defaults to `"cell"`.
         **kwargs: `name` and `trainable` of `keras.Model`.
 
     Call arguments:
@@ -95,6 +96,7 @@ class DEQTransformerBackbone(TransformerBackbone):
         regularizer="contraction",
         dtype=None,
         max_iter_jitter=0,
+        start="cell",
         **kwargs,
     ):
         check_not_renamed(kwargs, jacobian_regularizer="regularizer")
@@ -117,23 +119,14 @@ class DEQTransformerBackbone(TransformerBackbone):
             gradient=gradient,
             regularizer=regularizer,
             max_iter_jitter=max_iter_jitter,
+            start=start,
             **kwargs,
         )
 
     @staticmethod
-    def make_segment_layer(
-        cell_arguments, length, dtype, solver, gradient, regularizer, max_iter_jitter
-    ):
+    def make_segment_layer(cell_arguments, length, dtype, **layer_arguments):
         cell = TransformerCell(**cell_arguments, name="cell")
-        deq = DEQ(
-            cell,
-            solver,
-            gradient,
-            regularizer,
-            max_iter_jitter=max_iter_jitter,
-            dtype=dtype,
-            name="deq",
-        )
+        deq = DEQ(cell, **layer_arguments, dtype=dtype, name="deq")
         return SegmentMemory(deq, length, dtype=dtype, name="segment_memory")
 
     @property
@@ -148,4 +141,5 @@ class DEQTransformerBackbone(TransformerBackbone):
             "gradient": gradients.serialize(self.deq.gradient),
             "regularizer": regularizers.serialize(self.deq.regularizer),
             "max_iter_jitter": self.deq.max_iter_jitter,
+            "start": starts.serialize(self.deq.start),
         }

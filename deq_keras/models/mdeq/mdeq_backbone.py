@@ -3,7 +3,7 @@
 import keras
 from keras_hub.models import Backbone
 
-from deq_keras import gradients, regularizers, solvers
+from deq_keras import gradients, regularizers, solvers, starts
 from deq_keras.checks import check_not_renamed, check_optional_count, check_rate
 from deq_keras.layers import DEQ, MultiscaleCell, MultiscaleStem
 from deq_keras.models.mdeq.mdeq_presets import (
@@ -51,6 +51,7 @@ class MDEQBackbone(Backbone):
             Defaults to `(None, None, 3)`.
         dtype: Dtype or policy of all layers. Defaults to `None`, Keras' own.
         max_iter_jitter: See `DEQ`. Defaults to `0`.
+        start: See `DEQ`. Defaults to `"cell"`.
         **kwargs: `name` and `trainable`.
 
     Call arguments:
@@ -100,6 +101,7 @@ class MDEQBackbone(Backbone):
         image_shape=(None, None, 3),
         dtype=None,
         max_iter_jitter=0,
+        start="cell",
         **kwargs,
     ):
         check_not_renamed(kwargs, jacobian_regularizer="regularizer")
@@ -135,6 +137,7 @@ class MDEQBackbone(Backbone):
             gradient,
             regularizer,
             max_iter_jitter=max_iter_jitter,
+            start=start,
             dtype=dtype,
             name="deq",
         )
@@ -215,6 +218,7 @@ class MDEQBackbone(Backbone):
             "gradient": gradients.serialize(self.deq.gradient),
             "regularizer": regularizers.serialize(self.deq.regularizer),
             "max_iter_jitter": self.deq.max_iter_jitter,
+            "start": starts.serialize(self.deq.start),
             "image_shape": list(self.image_shape),
         }
 

@@ -136,20 +136,18 @@ def test_refuses_unknown_starts(start, words):
 
 
 def test_names_of_parts_are_those_of_the_library(small):
-    from deq_keras import gradients, layers, regularizers, solvers
+    from deq_keras import gradients, layers, regularizers, solvers, starts
     from training.config import component_fields
 
     for name in component_fields.SOLVERS:
         assert isinstance(solvers.get(name), solvers.FixedPointSolver)
     assert len(component_fields.SOLVERS) == len(solvers.ALL_OBJECTS)
-    names = [
-        name
-        for name in component_fields.GRADIENTS
-        if name != "truncated" or hasattr(gradients, "TruncatedGradient")
-    ]
-    for name in names:
+    for name in component_fields.GRADIENTS:
         assert isinstance(gradients.get(name), gradients.EquilibriumGradient)
-    assert len(names) == len(gradients.ALL_OBJECTS)
+    assert len(component_fields.GRADIENTS) == len(gradients.ALL_OBJECTS)
+    for name in component_fields.STARTS:
+        assert isinstance(starts.get(name), starts.Start)
+    assert len(component_fields.STARTS) == len(starts.ALL_OBJECTS)
     for name in component_fields.REGULARIZERS:
         assert regularizers.get(name) is not None
     assert len(component_fields.REGULARIZERS) == len(regularizers.ALL_OBJECTS)

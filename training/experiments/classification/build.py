@@ -35,7 +35,7 @@ def build_classifier(config, data, precision):
         # The cell keeps the size of the map.
         _check_fits("head.pool_size", config.head.pool_size or 1, features)
         equilibrium = deq_keras.layers.DEQ(
-            _cell(config.cell, policy), dtype=policy, name="deq"
+            _cell(config.cell, policy), start=config.start, dtype=policy, name="deq"
         )
         set_strategies(equilibrium, config, "model")
         features = equilibrium(features)

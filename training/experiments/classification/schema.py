@@ -9,6 +9,7 @@ from ...config.component_fields import (
     gradient_field,
     regularizer_field,
     solver_field,
+    start_field,
 )
 from ...config.fields import EvaluationConfig, VariantsConfig
 
@@ -88,9 +89,10 @@ class HeadConfig:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Stem, `DEQ(cell)` and head. A phase may replace solver, gradient, regulariser.
+    """Stem, `DEQ(cell)` and head.
 
-    Each of them is a name of `deq_keras`, alone or with arguments:
+    A phase may replace solver, gradient, regulariser and start. Each of them is a name
+    of `deq_keras`, alone or with arguments:
     `{class_name: anderson, max_iter: 12}`.
     """
 
@@ -99,6 +101,7 @@ class ModelConfig:
     solver: Any = solver_field("anderson")
     gradient: Any = gradient_field("implicit")
     regularizer: Any = regularizer_field(None)
+    start: Any = start_field("cell")
     head: HeadConfig = HeadConfig()
 
 

@@ -8,6 +8,7 @@ from ...config.component_fields import (
     gradient_field,
     regularizer_field,
     solver_field,
+    start_field,
 )
 from ...config.fields import VariantsConfig
 from ...errors import InputError
@@ -93,6 +94,7 @@ class TransformerConfig:
     solver: Any = solver_field("anderson")
     gradient: Any = gradient_field("neumann")
     regularizer: Any = regularizer_field("contraction")
+    start: Any = start_field("cell")
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ def build_backbone(config, image_shape, precision, **arguments):
             solver=config.solver,
             gradient=config.gradient,
             regularizer=config.regularizer,
+            start=config.start,
             image_shape=image_shape,
             dtype=keras.DTypePolicy(precision),
             **arguments,

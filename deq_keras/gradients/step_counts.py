@@ -8,10 +8,11 @@ import tensorflow as tf
 
 from deq_keras.checks import check_integer
 
-# A number, "uniform", or the weights of a law.
+# A number, the name of a law, or its weights.
 Steps: TypeAlias = int | str | Sequence[float]
 
 UNIFORM = "uniform"
+LOG_UNIFORM = "log_uniform"
 
 
 class StepCounts(NamedTuple):
@@ -19,26 +20,26 @@ class StepCounts(NamedTuple):
 
     Attributes:
         smallest: Integer. The smallest number.
-        weights: Tuple of floats, how likely the smallest and the numbers after it are;
-            `None`: as likely as one another, as far as there is room.
+        law: Tuple of floats, how likely the smallest and the numbers after it are; or
+            the name of a law over all numbers that there is room for.
     """
 
     smallest: int
-    weights: tuple[float, ...] | None
+    law: tuple[float, ...] | str
 
     @property
     def is_random(self) -> bool:
-        return self.weights is None or len(self.weights) > 1
+        return isinstance(self.law, str) or len(self.law) > 1
 
     @property
     def needed(self) -> int:
         """The room that there must be: the largest number, or the smallest of those
         that take what room there is."""
-        return self.smallest + len(self.weights or (1.0,)) - 1
+        return self.smallest + (0 if isinstance(self.law, str) else len(self.law) - 1)
 
     def largest(self, room: int) -> int:
         """Returns the largest number there may be where there is `room`."""
-        return room if self.weights is None else self.needed
+        return room if isinstance(self.law, str) else self.needed
 
     def draw(self, room: int | tf.Tensor, seed: tf.Tensor) -> int | tf.Tensor:
         """Returns a number of steps.
@@ -49,14 +50,18 @@ class StepCounts(NamedTuple):
         """
         if not self.is_random:
             return self.smallest
-        if self.weights is None:
+        if self.law == UNIFORM:
             return tf.random.stateless_uniform(
                 (), seed, self.smallest, room + 1, tf.int32
             )
         draw = tf.random.stateless_uniform((), seed)
-        total = math.fsum(self.weights)
-        sizes = range(1, len(self.weights))
-        bounds = [math.fsum(self.weights[:size]) / total for size in sizes]
+        if self.law == LOG_UNIFORM:
+            size = tf.cast(room - self.smallest + 2, draw.dtype)
+            steps = self.smallest - 1 + tf.cast(tf.pow(size, draw), tf.int32)
+            return tf.minimum(steps, room)  # A power may be rounded up to its base.
+        total = math.fsum(self.law)
+        sizes = range(1, len(self.law))
+        bounds = [math.fsum(self.law[:size]) / total for size in sizes]
         return self.smallest + tf.reduce_sum(tf.cast(draw >= bounds, tf.int32))
 
 
@@ -65,21 +70,21 @@ def checked(name: str, steps: Any, smallest: int) -> StepCounts:
 
     Args:
         name: String. The argument's name.
-        steps: Integer >= `smallest`; `"uniform"`; or a sequence of weights >= 0, not
-            all zero, of `smallest`, `smallest + 1`, ...
+        steps: Integer >= `smallest`; `"uniform"` or `"log_uniform"`; or a sequence of
+            weights >= 0, not all zero, of `smallest`, `smallest + 1`, ...
         smallest: Integer. The smallest number that there may be.
 
     Raises:
         ValueError: If it is none of these.
     """
-    if isinstance(steps, str) and steps == UNIFORM:
-        return StepCounts(smallest, None)
+    if isinstance(steps, str) and steps in (UNIFORM, LOG_UNIFORM):
+        return StepCounts(smallest, steps)
     if isinstance(steps, list | tuple):
         return StepCounts(smallest, _checked_weights(name, steps))
     if isinstance(steps, str) or steps is None:
         raise ValueError(
-            f"`{name}` must be an integer >= {smallest}, 'uniform' or a sequence of "
-            f"weights. Received: {name}={steps!r}."
+            f"`{name}` must be an integer >= {smallest}, 'uniform', 'log_uniform' or a "
+            f"sequence of weights. Received: {name}={steps!r}."
         )
     return StepCounts(check_integer(name, steps, smallest), (1.0,))
 

@@ -59,12 +59,14 @@ class TruncatedGradient(EquilibriumGradient):
 
     Args:
         num_steps: How many steps are back-propagated, k: a positive integer;
-            `"uniform"`, drawn from 1 to what n leaves of `max_steps`; a sequence of
-            weights, how likely 1, 2, ... steps are; or `None`, 6 or as many as there is
-            room for. Defaults to `None`.
+            `"uniform"` or `"log_uniform"`, from 1 to what n leaves of `max_steps`; a
+            sequence of weights, how likely 1, 2, ... steps are; or `None`, 6 or as many
+            as there is room for. Defaults to `None`.
         num_free_steps: How many evaluations come before, n: an integer >= 0;
-            `"uniform"`, drawn from 0 to what leaves room for k; or a sequence of
-            weights, how likely 0, 1, ... are. Defaults to `"uniform"`.
+            `"uniform"`, drawn from 0 to what leaves room for k; `"log_uniform"`, drawn
+            from there too, a number n with a probability near 1 / (n + 1): few steps as
+            often as many; or a sequence of weights, how likely 0, 1, ... are. Defaults
+            to `"uniform"`.
         max_steps: Positive integer M >= n + k. `None`: `max_iter` of the solver.
             Defaults to `None`.
         free_share: Float in [0, 1]. The share of the samples, drawn anew in each

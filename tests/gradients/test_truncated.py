@@ -119,6 +119,16 @@ def test_uniform_numbers_of_steps():
     assert abs(without - 1 / 4) < 0.12
 
 
+def test_log_uniform_numbers_of_free_steps():
+    """n of 0 .. M - k with P(n) = log((n + 2) / (n + 1)) / log(M - k + 2)."""
+    gradient = gradients.TruncatedGradient(2, "log_uniform", 7, free_share=1.0)
+    totals = [total for total, _ in _drawn(gradient, 200)]
+    shares = np.bincount(totals, minlength=8)[2:] / len(totals)
+    numbers = np.arange(6)
+    expected = np.log((numbers + 2) / (numbers + 1)) / np.log(7)
+    np.testing.assert_allclose(shares, expected, atol=0.1)
+
+
 def test_numbers_of_steps_by_a_law():
     gradient = gradients.TruncatedGradient([0, 3, 1], [1, 0, 1], 9, free_share=1.0)
     totals = [total for total, _ in _drawn(gradient, 100)]

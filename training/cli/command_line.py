@@ -8,7 +8,7 @@ import sys
 from ..errors import InputError, describe
 from .extras import MissingPackage, asked_for
 
-BENCHMARKS = ("input_pipeline", "language_model", "mdeq", "solvers")
+BENCHMARKS = ("gradients", "input_pipeline", "language_model", "mdeq", "solvers")
 
 
 def main(argv=None):

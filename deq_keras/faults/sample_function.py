@@ -48,6 +48,19 @@ class SampleFunction:
     def __call__(self, state: Nest, injection: Nest) -> Nest:
         return self.fn(state, injection)
 
+    def rows_of(self, injection: Nest, indices: tf.Tensor) -> Nest:
+        """Returns the injection of some samples; `has_rows` must be known.
+
+        Args:
+            injection: Nest of tensors.
+            indices: Integer tensor `(samples,)`.
+        """
+        return tree.map_structure(
+            lambda leaf, has_rows: tf.gather(leaf, indices) if has_rows else leaf,
+            injection,
+            self.has_rows,
+        )
+
     def without_failed(
         self, failed: tf.Tensor, state: Nest, injection: Nest
     ) -> tuple[Nest, Nest]:

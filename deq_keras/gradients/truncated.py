@@ -12,30 +12,17 @@ from deq_keras.checks import check_boolean, check_optional_count, check_share
 from deq_keras.draws import derived_seed
 from deq_keras.gradients import step_counts
 from deq_keras.gradients.forward import linearize_equilibrium, solve_without_gradient
+from deq_keras.gradients.free_steps import FreeSteps
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
 from deq_keras.gradients.neumann import NeumannGradient
 from deq_keras.gradients.phantom import PhantomGradient
 from deq_keras.gradients.step_counts import StepCounts, Steps
 from deq_keras.serialization import Config
 from deq_keras.solvers import DIVERGED, FixedPointIteration, FixedPointSolver, Solution
-from deq_keras.structure import Nest, where_rows, where_rows_if_any
+from deq_keras.structure import Nest, where_rows_if_any
 
 # Of the steps that are back-propagated unless a number is given.
 _NUM_STEPS = 6
-
-
-class _FreePhase(NamedTuple):
-    """Where the steps without gradient led to.
-
-    Attributes:
-        state: Nest of `(batch, ...)` tensors.
-        failed: Boolean tensor `(batch,)`.
-        num_evaluations: Int32 tensor `(batch,)`.
-    """
-
-    state: Nest
-    failed: tf.Tensor
-    num_evaluations: tf.Tensor
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -119,10 +106,11 @@ class TruncatedGradient(EquilibriumGradient):
         fn = faults.SampleFunction.of(fn)
         max_steps = self.max_steps or solver.max_iter
         num_free_steps, num_steps = self._draw(max_steps, budget, seed)
-        free = self._free_phase(
-            fn, initial_state, injection, solver, num_free_steps, seed
+        free_steps = FreeSteps(
+            solver, num_free_steps, max_steps, self.free_share, _derived(seed, 2)
         )
-        steps = _Steps(solver, num_steps, max_steps, self.remat, seed)
+        free = free_steps.run(fn, initial_state, injection)
+        steps = _Steps(solver, num_steps, max_steps, self.remat, _derived(seed, 3))
 
         def run(
             fn: faults.BoundFunction, state: Nest, injection: Nest
@@ -136,7 +124,7 @@ class TruncatedGradient(EquilibriumGradient):
         solution = solution._replace(
             status=tf.where(failed, DIVERGED, solution.status),
             num_evaluations=free.num_evaluations + num_steps,
-            batch_evaluations=tf.convert_to_tensor(num_free_steps + num_steps),
+            batch_evaluations=tf.reduce_max(free.num_evaluations) + num_steps,
         )
         linearization, _ = linearize_equilibrium(fn, solution, injection)
         return Equilibrium(value, solution, linearization)
@@ -188,53 +176,15 @@ class TruncatedGradient(EquilibriumGradient):
     ) -> tuple[int | tf.Tensor, int | tf.Tensor]:
         """Returns the numbers of steps without gradient, and of those with it."""
         free_steps, steps = self._counts(max_steps)
-        if seed is None and (free_steps.is_random or steps.is_random):
-            raise ValueError("TruncatedGradient draws steps, and needs a `seed`.")
+        has_free_steps = free_steps.is_random or free_steps.smallest > 0
+        is_drawn = steps.is_random or (has_free_steps and 0 < self.free_share < 1)
+        if seed is None and (is_drawn or free_steps.is_random):
+            raise ValueError("TruncatedGradient draws, and needs a `seed`.")
         room = max_steps
         if budget is not None:
             room = tf.maximum(budget, free_steps.needed + steps.needed)
         num_free_steps = free_steps.draw(room - steps.needed, _derived(seed, 0))
         return num_free_steps, steps.draw(room - num_free_steps, _derived(seed, 1))
-
-    def _free_phase(
-        self,
-        fn: faults.SampleFunction,
-        initial_state: Nest,
-        injection: Nest,
-        solver: FixedPointSolver,
-        num_steps: int | tf.Tensor,
-        seed: tf.Tensor | None,
-    ) -> _FreePhase:
-        batch_size = tf.shape(tree.flatten(initial_state)[0])[:1]
-
-        def at_once() -> _FreePhase:
-            return _FreePhase(
-                tree.map_structure(tf.identity, initial_state),
-                tf.zeros(batch_size, tf.bool),
-                tf.zeros(batch_size, tf.int32),
-            )
-
-        def searched() -> _FreePhase:
-            solution = solve_without_gradient(
-                fn,
-                initial_state,
-                injection,
-                solver,
-                budget=tf.convert_to_tensor(num_steps),
-                seed=_derived(seed, 2),
-                max_iter=self.max_steps,
-            )
-            free = _FreePhase(
-                solution.value, faults.has_failed(solution), solution.num_evaluations
-            )
-            if self.free_share == 1.0:
-                return free
-            draw = tf.random.stateless_uniform(batch_size, _derived(seed, 3))
-            return where_rows(draw < self.free_share, free, at_once())
-
-        if not tf.is_tensor(num_steps):
-            return searched() if num_steps and self.free_share else at_once()
-        return tf.cond(num_steps > 0, searched, at_once)
 
 
 class _Steps(NamedTuple):
@@ -282,7 +232,7 @@ class _Steps(NamedTuple):
         ):
             if self.solver.damping < 1.0:
                 new = old + tf.constant(self.solver.damping, new.dtype) * (new - old)
-            leaves.append(self.solver.perturbed(new, i, _derived(self.seed, 4 + j)))
+            leaves.append(self.solver.perturbed(new, i, _derived(self.seed, j)))
         return tree.pack_sequence_as(point, leaves)
 
 

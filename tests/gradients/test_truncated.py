@@ -158,6 +158,31 @@ def test_a_share_of_the_samples_takes_the_free_steps(share):
     np.testing.assert_allclose(slopes, np.where(is_free, 0.0, 0.25), rtol=1e-6)
 
 
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("size", [1, 3, 8])
+def test_samples_of_a_layer_take_their_own_free_steps(size, padded, regime):
+    """Each is where so many steps lead, whoever else takes free ones."""
+    random = np.random.RandomState(0)
+    inputs = tf.constant(random.normal(size=(size, 5, 3)), tf.float32)
+    mask = tf.constant(random.uniform(size=(size, 5)) < 0.6) if padded else None
+    gradient = gradients.TruncatedGradient(2, 4, 6, free_share=0.4)
+    deq = layers.DEQ(TanhCell(4), ITERATION, gradient, regularizer=None, seed=1)
+    few, many = (
+        deq.solve(inputs, max_iter=max_iter, mask=mask).value.numpy()
+        for max_iter in (2, 6)
+    )
+    call = regime(lambda: deq(inputs, mask=mask, training=True))
+    shares = []
+    for _ in range(30):
+        value = call().numpy()
+        is_few = np.all(np.isclose(value, few, atol=1e-5), axis=(1, 2))
+        is_many = np.all(np.isclose(value, many, atol=1e-5), axis=(1, 2))
+        assert np.all(is_few != is_many)
+        shares.append(np.mean(is_many))
+    assert len(set(shares)) <= 2
+    assert abs(np.mean(shares) - 0.4) < 0.25
+
+
 @pytest.mark.parametrize("max_steps, expected", [(1, 1), (4, 4), (30, 6)])
 def test_as_many_steps_as_there_is_room_for(max_steps, expected):
     gradient = gradients.TruncatedGradient(max_steps=max_steps, free_share=0.0)

@@ -17,7 +17,7 @@ from deq_keras.layers.equilibrium.cell_check import (
     is_functional,
 )
 from deq_keras.layers.equilibrium.injection_rows import InjectionRows
-from deq_keras.layers.equilibrium.padding import masked, single_mask
+from deq_keras.layers.equilibrium.padding import Masked, masked, single_mask
 from deq_keras.linearization import Linearization, linearize
 from deq_keras.metrics import ForwardResidual, RunningMean, TrainingMean
 from deq_keras.serialization import Config
@@ -223,7 +223,7 @@ class DEQ(keras.layers.Layer):
         problem = (
             self._function(inputs, mask, bool(training)),
             state,
-            injection,
+            injection if mask is None else Masked(injection, mask),
             self.solver,
         )
         if training:
@@ -445,11 +445,14 @@ class DEQ(keras.layers.Layer):
         self, inputs: Nest, mask: tf.Tensor | None, training: bool
     ) -> faults.SampleFunction:
         """The cell as the gradients take it, which keeps failing samples apart."""
-        call = {"inputs": inputs} if mask is None else {"inputs": inputs, "mask": mask}
+        if mask is None:
+            has_rows = self._injection_rows({"inputs": inputs}, training)
+            return faults.SampleFunction(self._apply, self.cell.variables, has_rows)
+        call = {"inputs": inputs, "mask": mask}
         return faults.SampleFunction(
-            lambda state, injection: self._apply(state, injection, mask),
+            lambda state, masked: self._apply(state, *masked),
             self.cell.variables,
-            self._injection_rows(call, training),
+            Masked(self._injection_rows(call, training), True),
         )
 
     def _apply(

@@ -1,9 +1,19 @@
 """Positions of a state that are padding."""
 
+from typing import NamedTuple
+
 import tensorflow as tf
 from keras import tree
 
 from deq_keras.structure import Nest
+
+
+class Masked(NamedTuple):
+    """An injection, and which positions of the state are no padding: what is constant
+    in a solve of padded samples."""
+
+    injection: Nest
+    mask: tf.Tensor
 
 
 def single_mask(mask: Nest | None) -> tf.Tensor | None:

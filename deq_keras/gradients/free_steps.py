@@ -1,0 +1,132 @@
+"""Steps without gradient, which a share of the samples takes before those with one."""
+
+import math
+from typing import NamedTuple
+
+import tensorflow as tf
+from keras import tree
+
+from deq_keras import faults
+from deq_keras.draws import derived_seed
+from deq_keras.gradients.forward import solve_without_gradient
+from deq_keras.solvers import FixedPointSolver
+from deq_keras.structure import Nest, where_rows
+
+
+class FreePhase(NamedTuple):
+    """Where the samples are after their free steps.
+
+    Attributes:
+        state: Nest of `(batch, ...)` tensors. That of samples which took none of them
+            is connected to where they started.
+        failed: Boolean tensor `(batch,)`. Whether an evaluation was not finite.
+        num_evaluations: Int32 tensor `(batch,)`.
+    """
+
+    state: Nest
+    failed: tf.Tensor
+    num_evaluations: tf.Tensor
+
+
+class FreeSteps(NamedTuple):
+    """The free steps of one training step.
+
+    Attributes:
+        solver: The `FixedPointSolver` that takes them.
+        num_steps: Integer >= 0, or int32 scalar tensor.
+        max_steps: Integer, which it does not exceed.
+        share: Float in [0, 1]. The expected share of the samples that take them.
+        seed: Int32 tensor of shape `(2,)`, or `None` where nothing is drawn.
+    """
+
+    solver: FixedPointSolver
+    num_steps: int | tf.Tensor
+    max_steps: int
+    share: float
+    seed: tf.Tensor | None
+
+    def run(
+        self, fn: faults.SampleFunction, initial_state: Nest, injection: Nest
+    ) -> FreePhase:
+        """Returns the `FreePhase` of the samples that start at `initial_state`."""
+        start = _untouched(initial_state)
+        if self.share == 0.0 or (
+            not tf.is_tensor(self.num_steps) and self.num_steps == 0
+        ):
+            return start
+        has_steps = tf.convert_to_tensor(self.num_steps) > 0
+        if self.share == 1.0:
+            return tf.cond(
+                has_steps,
+                lambda: self._solved(fn, initial_state, injection),
+                lambda: start,
+            )
+        leaf = tree.flatten(initial_state)[0]
+        count, probability = self._count(leaf.shape[0] or tf.shape(leaf)[0])
+        draw = tf.random.stateless_uniform((), derived_seed(self.seed, 0))
+        return tf.cond(
+            has_steps & (draw < probability),
+            lambda: self._solved_for_some(fn, start, injection, count),
+            lambda: start,
+        )
+
+    def _count(
+        self, batch_size: int | tf.Tensor
+    ) -> tuple[int | tf.Tensor, float | tf.Tensor]:
+        """Returns how many samples take the steps, if any do, a number that the shapes
+        alone decide; and the probability that makes it the share on average."""
+        if isinstance(batch_size, int):
+            count = math.ceil(self.share * batch_size)
+            return count, self.share * batch_size / max(count, 1)
+        expected = self.share * tf.cast(batch_size, tf.float32)
+        count = tf.math.ceil(expected)
+        return tf.cast(count, tf.int32), expected / tf.maximum(count, 1.0)
+
+    def _solved_for_some(
+        self,
+        fn: faults.SampleFunction,
+        start: FreePhase,
+        injection: Nest,
+        count: int | tf.Tensor,
+    ) -> FreePhase:
+        batch_size = tf.shape(start.failed)[0]
+        order = tf.argsort(
+            tf.random.stateless_uniform([batch_size], derived_seed(self.seed, 1))
+        )
+        chosen = order[:count]
+        if fn.has_rows is None:  # Nobody knows which parts of the injection are theirs.
+            is_chosen = tf.reduce_any(tf.range(batch_size)[:, None] == chosen, axis=1)
+            solved = self._solved(fn, start.state, injection)
+            return where_rows(is_chosen, solved, start)
+        rows = tree.map_structure(lambda leaf: tf.gather(leaf, chosen), start.state)
+        solved = self._solved(fn, rows, fn.rows_of(injection, chosen))
+        return tree.map_structure(
+            lambda leaf, rows: tf.tensor_scatter_nd_update(leaf, chosen[:, None], rows),
+            start,
+            solved,
+        )
+
+    def _solved(
+        self, fn: faults.SampleFunction, state: Nest, injection: Nest
+    ) -> FreePhase:
+        solution = solve_without_gradient(
+            fn,
+            state,
+            injection,
+            self.solver,
+            budget=tf.convert_to_tensor(self.num_steps),
+            seed=None if self.seed is None else derived_seed(self.seed, 2),
+            max_iter=self.max_steps,
+        )
+        return FreePhase(
+            solution.value, faults.has_failed(solution), solution.num_evaluations
+        )
+
+
+def _untouched(state: Nest) -> FreePhase:
+    batch_size = tf.shape(tree.flatten(state)[0])[:1]
+    return FreePhase(
+        tree.map_structure(tf.identity, state),
+        tf.zeros(batch_size, tf.bool),
+        tf.zeros(batch_size, tf.int32),
+    )

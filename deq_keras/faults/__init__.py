@@ -12,6 +12,7 @@
 from deq_keras.faults.bound_function import BoundFunction
 from deq_keras.faults.policy import (
     DIVERGED,
+    failed_rows,
     finite_or_first,
     finite_rows,
     finite_total,
@@ -34,6 +35,7 @@ __all__ = [
     "DIVERGED",
     "BoundFunction",
     "SampleFunction",
+    "failed_rows",
     "finite_or_first",
     "finite_rows",
     "finite_total",

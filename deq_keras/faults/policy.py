@@ -26,6 +26,12 @@ def finite_rows(state: Nest) -> tf.Tensor | None:
     return tf.reduce_all(tf.stack(masks), axis=0) if masks else None
 
 
+def failed_rows(state: Nest) -> tf.Tensor:
+    """Tells which samples of a state hold a number that is not finite, `(batch,)`."""
+    is_finite: tf.Tensor = finite_rows(state)  # The leaves of a state are floating.
+    return ~is_finite
+
+
 def set_aside(inputs: Nest) -> tuple[Nest, tf.Tensor | None]:
     """Zeroes the samples with non-finite inputs.
 

@@ -65,9 +65,9 @@ class _BoundedSeries(FixedPointIteration):
     _LARGEST_GROWTH = 10.0
 
     def solve(
-        self, fn: Callable[[Nest], Nest], initial_state: Nest, **kwargs: Any
+        self, fn: Callable[[Nest], Nest], initial_state: Nest, *args: Any, **kwargs: Any
     ) -> Solution:
-        solution = super().solve(fn, initial_state, **kwargs)
+        solution = super().solve(fn, initial_state, *args, **kwargs)
         structure = StateStructure(initial_state)
         last_term = structure.to_matrix(solution.value) - structure.to_matrix(
             solution.point

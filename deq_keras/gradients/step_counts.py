@@ -1,5 +1,6 @@
 """How many steps a truncated gradient takes: fixed, or drawn anew each time."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -55,14 +56,13 @@ class StepCounts(NamedTuple):
                 (), seed, self.smallest, room + 1, tf.int32
             )
         draw = tf.random.stateless_uniform((), seed)
-        if self.law == LOG_UNIFORM:
+        if isinstance(self.law, str):
             size = tf.cast(room - self.smallest + 2, draw.dtype)
             steps = self.smallest - 1 + tf.cast(tf.pow(size, draw), tf.int32)
             return tf.minimum(steps, room)  # A power may be rounded up to its base.
-        total = math.fsum(self.law)
-        sizes = range(1, len(self.law))
-        bounds = [math.fsum(self.law[:size]) / total for size in sizes]
-        return self.smallest + tf.reduce_sum(tf.cast(draw >= bounds, tf.int32))
+        *bounds, total = itertools.accumulate(self.law)
+        is_beyond = draw * total >= tf.constant(bounds, draw.dtype)
+        return self.smallest + tf.reduce_sum(tf.cast(is_beyond, tf.int32))
 
 
 def checked(name: str, steps: Any, smallest: int) -> StepCounts:

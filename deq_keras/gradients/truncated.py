@@ -214,9 +214,9 @@ class _Steps(NamedTuple):
             i: tf.Tensor, state: Nest, failed: tf.Tensor
         ) -> tuple[tf.Tensor, Nest, tf.Tensor]:
             state = self._next(state, evaluate(state, injection), i)
-            return i + 1, state, failed | ~faults.finite_rows(state)
+            return i + 1, state, failed | faults.failed_rows(state)
 
-        failed = tf.zeros_like(faults.finite_rows(state))
+        failed = tf.zeros_like(faults.failed_rows(state))
         _, state, failed = tf.while_loop(
             lambda i, *_: i < self.num_steps,
             body,

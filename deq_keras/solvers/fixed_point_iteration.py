@@ -1,6 +1,6 @@
 """Plain, damped and noisy fixed-point iteration."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -88,7 +88,7 @@ class FixedPointIteration(FixedPointSolver):
     def step(
         self,
         evaluation: Evaluation,
-        memory: _Patience | tuple[()],
+        memory: Any,
         num_evaluations: tf.Tensor,
     ) -> tuple[tf.Tensor, _Patience | tuple[()]]:
         if self.patience is not None:
@@ -118,8 +118,9 @@ class FixedPointIteration(FixedPointSolver):
         )
 
     def _check_noise(self) -> None:
-        has_tol = self.tol is not None and not tf.is_tensor(self.tol)
-        if has_tol and self.noise > 0 and self.noise >= self.tol:
+        if self.tol is None or tf.is_tensor(self.tol):
+            return
+        if 0 < self.noise and self.tol <= self.noise:
             raise ValueError(
                 "The noise puts the tolerance out of reach: the relative residual of a "
                 "state whose entries have a mean square of one does not fall below "

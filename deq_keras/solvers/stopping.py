@@ -1,6 +1,6 @@
 """When the search of a sample ends, and which iterate is its result."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -59,7 +59,7 @@ class StoppingRule(NamedTuple):
         status: tf.Tensor,
         error: tf.Tensor,
         evaluation: Evaluation,
-        answers: Answers | tuple[()],
+        answers: Any,
     ) -> tuple[tf.Tensor, Answers | tuple[()]]:
         """Returns the status of each sample after an evaluation, and the new memory.
 

@@ -40,6 +40,8 @@ class TruncatedGradient(EquilibriumGradient):
     perturbed as those of a `FixedPointIteration` that is the solver; they know nothing
     of other solvers.
 
+    The residual that is reported is that of the state that is returned.
+
     Outside of training nothing is drawn: the solver searches with its whole budget, and
     who asks for a gradient gets the same sum at its equilibrium, `NeumannGradient` with
     one term less than there may be steps.
@@ -124,7 +126,9 @@ class TruncatedGradient(EquilibriumGradient):
         solution = solution._replace(
             status=tf.where(failed, DIVERGED, solution.status),
             num_evaluations=free.num_evaluations + num_steps,
-            batch_evaluations=tf.reduce_max(free.num_evaluations) + num_steps,
+            # The largest of no samples is no number of steps.
+            batch_evaluations=tf.maximum(tf.reduce_max(free.num_evaluations), 0)
+            + num_steps,
         )
         linearization, _ = linearize_equilibrium(fn, solution, injection)
         return Equilibrium(value, solution, linearization)
@@ -136,9 +140,9 @@ class TruncatedGradient(EquilibriumGradient):
         injection: Nest,
         solver: FixedPointSolver,
     ) -> Equilibrium:
-        max_steps = self.max_steps or solver.max_iter
-        _, steps = self._counts(max_steps)
-        num_terms = steps.largest(max_steps) - 1
+        # Any budget will do here: a trained model is tried at several.
+        _, steps = self._counts(self.max_steps)
+        num_terms = steps.largest(self.max_steps or solver.max_iter) - 1
         gradient = (
             NeumannGradient(num_terms) if num_terms else PhantomGradient(1, damping=1.0)
         )

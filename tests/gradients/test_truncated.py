@@ -158,8 +158,7 @@ def test_a_share_of_the_samples_takes_the_free_steps(share):
     np.testing.assert_allclose(slopes, np.where(is_free, 0.0, 0.25), rtol=1e-6)
 
 
-@pytest.mark.parametrize("padded", [False, True])
-@pytest.mark.parametrize("size", [1, 3, 8])
+@pytest.mark.parametrize("size, padded", [(1, False), (8, True)])
 def test_samples_of_a_layer_take_their_own_free_steps(size, padded, regime):
     """Each is where so many steps lead, whoever else takes free ones."""
     random = np.random.RandomState(0)
@@ -259,6 +258,23 @@ def test_outside_of_training_the_solver_has_its_whole_budget():
     )
 
 
+def test_a_trained_model_is_tried_at_any_budget():
+    inputs = np.ones((2, 3), "float32")
+    deq = layers.DEQ(TanhCell(4), ITERATION, gradients.TruncatedGradient(4, 2))
+    deq(inputs, training=True)
+    deq.solver = solvers.FixedPointIteration(max_iter=1, tol=None)
+    expected = deq.solve(inputs, max_iter=1).value
+    np.testing.assert_array_equal(deq(inputs, training=False), expected)
+    with pytest.raises(ValueError, match="num_free_steps . num_steps <= 1"):
+        deq(inputs, training=True)
+
+
+def test_a_batch_of_no_samples():
+    gradient = gradients.TruncatedGradient(2, 1, free_share=0.5)
+    deq = layers.DEQ(TanhCell(4), ITERATION, gradient)
+    assert deq(np.ones((0, 3), "float32"), training=True).shape == (0, 4)
+
+
 def _layer_gradients(deq, inputs):
     with tf.GradientTape() as tape:
         tape.watch(inputs)
@@ -269,8 +285,11 @@ def _layer_gradients(deq, inputs):
     return tape.gradient(loss, [*weights, *keras.tree.flatten(inputs)])
 
 
-@pytest.mark.parametrize("cell", [TanhCell, TwoScaleCell])
-@pytest.mark.parametrize("policy", ["float64", "mixed_bfloat16"])
+@pytest.mark.parametrize(
+    "cell, policy",
+    [(TanhCell, "mixed_bfloat16"), (TwoScaleCell, "float64")],
+    ids=["bfloat16", "nest"],
+)
 def test_rematerialised_steps_have_the_same_gradients(cell, policy, regime):
     keras.config.set_dtype_policy(policy)
     random = np.random.RandomState(0)

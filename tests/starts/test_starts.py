@@ -65,7 +65,7 @@ def test_a_dict_configures():
     assert start.shares == [1.0, 0.0]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
 @pytest.mark.parametrize("start", CONFIGURED, ids=repr)
 def test_keeps_structure_shapes_and_dtypes(start, dtype, regime):
     state = _state(dtype=dtype)

@@ -224,7 +224,8 @@ def test_config_round_trip():
     assert restored.get_config() == cell.get_config()
 
 
-@pytest.mark.parametrize("channels", [3, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("channels", [3, 8])
 def test_train_save_and_load_in_a_model(channels, tmp_path):
     cell = _cell("float32", dropout_rate=0.2)
     solver = FixedPointIteration(max_iter=6, tol=None)

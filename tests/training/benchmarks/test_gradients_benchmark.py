@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 import tensorflow as tf
 
 from training.benchmarks import memory, timing, workloads
@@ -18,6 +19,7 @@ def test_time():
     assert results["time"]["tiny_mlp, remat"]["median"] > 0
 
 
+@pytest.mark.slow
 def test_memory():
     sizes = {"names": ["transformer_layer"], "num_steps": (2, 6), "inner": 256}
     sizes |= {"sizes": {"batch": 8, "length": 64, "width": 256, "inner": 256}}

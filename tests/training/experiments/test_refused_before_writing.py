@@ -26,7 +26,7 @@ STUDY = {
         {"name": "regression", "units": 4, "epochs": 1, "train_examples": 8},
     ],
     "variants": {"default": {}, "twin": {"equilibrium.gradient": "unrolled"}},
-    "reference": "twin",
+    "references": ["twin"],
 }
 SEGMENTATION = {
     "experiment": "mdeq_segmentation",

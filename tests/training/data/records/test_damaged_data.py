@@ -142,6 +142,7 @@ def test_whole_files_are_read(kind, files):
     kind.read(files(kind).parent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("image", DAMAGED_IMAGES.values(), ids=DAMAGED_IMAGES)
 def test_damaged_image(kind, image, files):
@@ -204,6 +205,7 @@ def test_label_out_of_range(kind, label, files):
     refused(kind, path, "0 ... 9", str(label))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("labels", "words"),
     [
@@ -326,6 +328,7 @@ def test_file_that_is_gone_after_counting(kind, files, monkeypatch):
     refused(kind, path, "does not exist")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", STREAMED)
 @pytest.mark.parametrize("number", [1, 2, 4, 10**6])
 def test_wrong_number_in_the_cache(kind, number, files):

@@ -287,7 +287,10 @@ def _layer_gradients(deq, inputs):
 
 @pytest.mark.parametrize(
     "cell, policy",
-    [(TanhCell, "mixed_bfloat16"), (TwoScaleCell, "float64")],
+    [
+        pytest.param(TanhCell, "mixed_bfloat16", marks=pytest.mark.slow),
+        (TwoScaleCell, "float64"),
+    ],
     ids=["bfloat16", "nest"],
 )
 def test_rematerialised_steps_have_the_same_gradients(cell, policy, regime):

@@ -84,6 +84,7 @@ def test_every_block_is_tested(page):
     assert PAGES[page].count("```") == 2 * len(blocks)
 
 
+@pytest.mark.slow
 def test_notebook_runs(tmp_path, monkeypatch):
     path = DOCS / "notebooks" / "first_equilibrium.ipynb"
     notebook = json.loads(path.read_text(encoding="utf-8"))

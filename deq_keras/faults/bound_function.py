@@ -37,8 +37,8 @@ class BoundFunction:
     def rematerialized(self, state: Nest, injection: Nest) -> Nest:
         """Calls the function; keeps the state for the gradient, and nothing else.
 
-        The gradient evaluates it again. (`keras.remat` gives captured tensors, so these
-        weights, no gradient.) Gradients of these gradients are refused.
+        The gradient evaluates it again. As with `keras.remat`, tensors that the
+        function captures get none; these weights, which that counts among them, do.
         """
         call = _RematerializedCall(self, state, injection)
         leaves = tf.custom_gradient(call.forward)(

@@ -62,7 +62,8 @@ class TruncatedGradient(EquilibriumGradient):
             training step, that take the free steps. Defaults to `0.5`.
         remat: Boolean. Whether the backward pass evaluates f again, so that k states
             are kept and the activations of one evaluation, not those of k. Costs k
-            evaluations. Defaults to `False`.
+            evaluations. Then tensors that f captures get no gradient, but the weights
+            of a cell, the injection and the start do. Defaults to `False`.
 
     Raises:
         ValueError: If n + k may be larger than `max_steps`.

@@ -313,6 +313,22 @@ def test_rematerialised_steps_have_the_same_gradients(cell, policy, regime):
         assert relative_error(again, plain) < tolerance
 
 
+@pytest.mark.parametrize("remat", [False, True])
+def test_second_derivatives_are_those_of_the_steps(remat):
+    u = tf.constant([[0.3]], tf.float64)
+    gradient = gradients.TruncatedGradient(2, 0, remat=remat)
+    with tf.GradientTape() as outer:
+        outer.watch(u)
+        with tf.GradientTape() as inner:
+            inner.watch(u)
+            value = gradient.solve(
+                lambda z, u: z**2 + u, tf.zeros_like(u), u, ITERATION
+            ).value  # u^2 + u
+        first = inner.gradient(value, u)
+    np.testing.assert_allclose(first, [[1.6]])
+    np.testing.assert_allclose(outer.gradient(first, u), [[2.0]])
+
+
 def test_rematerialised_steps_keep_states_and_no_activations():
     """How many tensors the forward loop stacks up for the backward loop."""
 

@@ -30,8 +30,9 @@ class DEQ(keras.layers.Layer):
 
     `DEQ(cell)` is to an equilibrium cell what `keras.layers.RNN(cell)` is to an RNN
     cell: the same cell applied again and again, but to the same input, and until it
-    stops changing. In compiled steps, with a solver of bounded history and any gradient
-    but the unrolled one, training memory does not grow with the number of applications.
+    stops changing. In compiled steps, with a solver of bounded history, training memory
+    does not grow with the number of applications; with the unrolled and the truncated
+    gradient it grows with those that are back-propagated.
 
     The layer owns metrics that Keras shows in the logs, under the layer's name:
     `_evaluations` (mean evaluations a sample), `_residual`, `_converged` (share of
@@ -218,6 +219,8 @@ class DEQ(keras.layers.Layer):
         inputs, is_usable = faults.set_aside(inputs)
         mask = single_mask(mask)
         injection = self.inject(inputs, mask, bool(training))
+        if training:
+            self._check_noise(mask)
         seed = self._start_seed() if training else None
         state = self._first_state(injection, initial_state, mask, bool(training), seed)
         problem = (
@@ -290,15 +293,12 @@ class DEQ(keras.layers.Layer):
         inputs, is_usable = faults.set_aside(self._cast(inputs))
         mask = single_mask(mask)
         injection = self.inject(inputs, mask, training)
+        if seed is not None:
+            self._check_noise(mask)
         start_seed, noise_seed = _seeds(seed)
         state = self._first_state(injection, initial_state, mask, training, start_seed)
-        solution = self.solver.solve(
-            lambda state: self._apply(state, injection, mask),
-            state,
-            max_iter,
-            tol,
-            seed=noise_seed,
-            halting=halting,
+        solution = self.solve_injection(
+            injection, state, max_iter, tol, mask, noise_seed, halting
         )
         return faults.reported(solution, state, is_usable)
 
@@ -332,6 +332,8 @@ class DEQ(keras.layers.Layer):
         max_iter: int | tf.Tensor | None = None,
         tol: float | tf.Tensor | None = None,
         mask: tf.Tensor | None = None,
+        seed: tf.Tensor | None = None,
+        halting: solvers.UnchangedAnswer | None = None,
     ) -> solvers.Solution:
         """`solve` for who has the injection already, and needs it again."""
         if initial_state is None:
@@ -341,6 +343,8 @@ class DEQ(keras.layers.Layer):
             initial_state,
             max_iter,
             tol,
+            seed=seed,
+            halting=halting,
         )
 
     def linearize(
@@ -450,7 +454,7 @@ class DEQ(keras.layers.Layer):
             return faults.SampleFunction(self._apply, self.cell.variables, has_rows)
         call = {"inputs": inputs, "mask": mask}
         return faults.SampleFunction(
-            lambda state, masked: self._apply(state, *masked),
+            lambda state, constant: self._apply(state, *constant),
             self.cell.variables,
             Masked(self._injection_rows(call, training), True),
         )
@@ -481,6 +485,14 @@ class DEQ(keras.layers.Layer):
 
     def _checked_jitter(self, jitter: int) -> int:
         return check_integer("max_iter_jitter", jitter, 0, self.solver.max_iter - 1)
+
+    def _check_noise(self, mask: tf.Tensor | None) -> None:
+        if mask is not None and self.solver.noise > 0:
+            raise ValueError(
+                "The noise of a solver would reach the positions that are padding. Use "
+                "samples without padding, or a solver without noise. Received: a mask "
+                f"and solver={self.solver!r}."
+            )
 
     def _start_seed(self) -> tf.Tensor | None:
         return self._next_seed() if self.start.is_random else None

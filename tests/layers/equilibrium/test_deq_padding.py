@@ -129,6 +129,17 @@ def test_a_start_is_masked_too():
     np.testing.assert_allclose(value[0][mask[0]], expected[0], atol=1e-4)
 
 
+def test_noise_and_padding_are_refused():
+    solver = solvers.FixedPointIteration(max_iter=3, tol=None, noise=0.1)
+    deq = layers.DEQ(TanhCell(4), solver)
+    inputs, mask = np.ones((2, 5, 3), "float32"), np.ones((2, 5), bool)
+    deq(inputs, mask=mask, training=False)
+    with pytest.raises(ValueError, match="noise of a solver would reach"):
+        deq(inputs, mask=mask, training=True)
+    with pytest.raises(ValueError, match="noise of a solver would reach"):
+        deq.solve(inputs, mask=mask, seed=1)
+
+
 def test_two_masks_are_refused():
     class PairCell(TanhCell):
         def inject(self, inputs, training=False):

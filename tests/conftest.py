@@ -2,10 +2,15 @@
 
 import fcntl
 import gc
+import os
+import subprocess
+import sys
 
 import keras
 import pytest
 import tensorflow as tf
+
+_IS_CHILD = "DEQ_KERAS_LARGE_TEST"
 
 
 class Regime:
@@ -59,6 +64,26 @@ def alone_if_large(request, fresh_keras, tmp_path_factory):
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
         gc.collect()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """Runs a test that is marked as large in a process of its own: TensorFlow keeps the
+    weights of a model that `train_on_batch` has trained as long as the process lives.
+    """
+    if pyfuncitem.get_closest_marker("large") is None or _IS_CHILD in os.environ:
+        return None
+    test = [sys.executable, "-m", "pytest", "-q", "-n0", "-m", "large"]
+    run = subprocess.run(
+        [*test, pyfuncitem.nodeid],
+        cwd=pyfuncitem.config.rootpath,
+        env={**os.environ, _IS_CHILD: "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert run.returncode == 0, run.stdout
+    return True
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -50,7 +50,11 @@ def commands():
 
 
 # These build models of images and of text.
-LONG = {"docs/guides/language.md", "docs/guides/vision.md"}
+LONG = {
+    "docs/guides/language.md",
+    "docs/guides/troubleshooting.md",
+    "docs/guides/vision.md",
+}
 
 
 @pytest.mark.parametrize(

@@ -114,9 +114,8 @@ def test_a_token_alone_equals_a_full_solve(name, request):
         np.testing.assert_allclose(outputs[:, 0], whole[:, position], atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    "name", ["model", pytest.param("pre_norm_model", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["model", "pre_norm_model"])
 def test_greedy_generation_equals_solving_the_prefix_again(name, request):
     model = request.getfixturevalue(name)
     model.compile(sampler="greedy")

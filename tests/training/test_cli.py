@@ -23,6 +23,7 @@ def config_file(tmp_path, small):
     return path
 
 
+@pytest.mark.slow
 def test_train_reports_and_refuses_a_second_run(
     config_file, tmp_path, monkeypatch, capsys
 ):
@@ -253,6 +254,7 @@ def test_unfinished_run_has_no_model(tmp_path, small, capsys):
     assert "Finish the training first" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_diverged_training_has_status_1(config_file, tmp_path, capsys):
     arguments = ["train", str(config_file), "--work-dir", str(tmp_path / "run")]
     overrides = ["optimizer.name=sgd", "optimizer.learning_rate=1e6"]

@@ -140,7 +140,7 @@ class Subclassed(keras.Model):
     [
         {"run_eagerly": True},
         {"jit_compile": False},
-        {"jit_compile": True},
+        pytest.param({"jit_compile": True}, marks=pytest.mark.slow),
         {"steps_per_execution": 2},
     ],
     ids=lambda a: next(iter(a)) + str(next(iter(a.values()))),

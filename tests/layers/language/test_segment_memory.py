@@ -177,6 +177,7 @@ def test_config_and_files(tmp_path):
             harness.assert_close(restored(inputs), value, 1e-5)
 
 
+@pytest.mark.slow
 def test_mixed_precision():
     layer = _memory(max_iter=3, dtype="mixed_bfloat16")
     layer.deq.regularizer = regularizers.JacobianRegularizer()

@@ -311,9 +311,8 @@ def test_the_injection_holds_all_that_the_state_does_not_enter():
     assert touched == {"bias", "content_bias", "position_bias"}
 
 
-@pytest.mark.parametrize(
-    "normalize_first", [False, pytest.param(True, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("normalize_first", [False, True])
 def test_is_a_keras_layer(normalize_first, tmp_path):
     def make_layer(dtype=None):
         return DEQ(

@@ -254,6 +254,7 @@ def _deq(dtype=None):
 FOUR = _inputs((4, 4, 4, 3)).astype("float32")
 
 
+@pytest.mark.slow
 def test_regimes():
     harness.check_symbolic_call(_deq, FOUR)
     harness.check_regimes(_deq, FOUR, 1e-4)

@@ -58,6 +58,7 @@ def mdeq_arguments(tmp_path):
     return ["import-checkpoint", str(path), "--out", str(out), *settings]
 
 
+@pytest.mark.slow
 def test_makes_a_keras_file_of_an_mdeq(mdeq_arguments, tmp_path, capsys):
     assert main(mdeq_arguments) == 0
     assert "parameters" in capsys.readouterr().out

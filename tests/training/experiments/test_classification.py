@@ -83,6 +83,7 @@ def test_phases_inherit_and_follow_each_other(small):
     assert spans[1].phase.regularizer is None
 
 
+@pytest.mark.slow
 def test_entering_a_phase_keeps_the_optimizer(small):
     small["phases"] = [{"epochs": 1, "gradient": "implicit"}, {"epochs": 1}]
     config = configs.resolve(small)

@@ -310,6 +310,7 @@ def finished(tmp_path_factory):
 
 
 class TestRun:
+    @pytest.mark.slow
     def test_learns(self, finished):
         results = json.loads((finished.path / "results.json").read_text())
         for result in results:
@@ -322,6 +323,7 @@ class TestRun:
         assert default["evaluations"] <= 5 and twin["evaluations"] == 3
         assert twin["long_evaluations"] == 12
 
+    @pytest.mark.slow
     def test_updates(self, finished):
         results = json.loads((finished.path / "results.json").read_text())
         # 16 and 1 an epoch, of 10 and 1 epochs, or half as many again, rounded.
@@ -347,6 +349,7 @@ class TestRun:
         study.run(changed, WorkDirectory.start(tmp_path, changed))
         assert known == [("twin", 3, None), ("twin", 4, 2.0)]
 
+    @pytest.mark.slow
     def test_files(self, finished):
         path = finished.path
         with (path / "summary.csv").open(newline="") as lines:
@@ -372,6 +375,7 @@ class TestRun:
         score = explained_variance(predictions, testing.targets)
         assert score == pytest.approx(result["score"], rel=1e-4)
 
+    @pytest.mark.slow
     def test_resumes_without_training_again(self, finished, monkeypatch):
         file = finished.path / "results.json"
         results = file.read_text()

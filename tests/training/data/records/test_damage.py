@@ -31,6 +31,7 @@ def test_an_error_while_sound_data_are_read_stays_what_it_is(folder, capsys):
     assert "Looking for what is damaged" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_first_damaged_record_is_named(folder, write_records, encoded_image):
     """In the order of the files, whatever the order of the stream."""
     good, bad = (encoded_image(20, 20, 0), 3), (encoded_image(20, 20, 0), 10)

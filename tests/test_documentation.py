@@ -49,7 +49,7 @@ def commands():
                 yield page, command
 
 
-# These build models of images and of text.
+# These take long.
 LONG = {
     "docs/guides/language.md",
     "docs/guides/troubleshooting.md",

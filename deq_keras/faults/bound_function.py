@@ -38,7 +38,8 @@ class BoundFunction:
         """Calls the function; keeps the state for the gradient, and nothing else.
 
         The gradient evaluates it again. As with `keras.remat`, tensors that the
-        function captures get none; these weights, which that counts among them, do.
+        function captures get no gradient; its weights do, which `keras.remat` leaves
+        out where they are captured.
         """
         call = _RematerializedCall(self, state, injection)
         leaves = tf.custom_gradient(call.forward)(

@@ -293,8 +293,6 @@ class DEQ(keras.layers.Layer):
         inputs, is_usable = faults.set_aside(self._cast(inputs))
         mask = single_mask(mask)
         injection = self.inject(inputs, mask, training)
-        if seed is not None:
-            self._check_noise(mask)
         start_seed, noise_seed = _seeds(seed)
         state = self._first_state(injection, initial_state, mask, training, start_seed)
         solution = self.solve_injection(
@@ -336,6 +334,8 @@ class DEQ(keras.layers.Layer):
         halting: solvers.UnchangedAnswer | None = None,
     ) -> solvers.Solution:
         """`solve` for who has the injection already, and needs it again."""
+        if seed is not None:
+            self._check_noise(mask)
         if initial_state is None:
             initial_state = self._first_state(injection, None, mask, False, None)
         return self.solver.solve(

@@ -198,9 +198,9 @@ def test_feature_of_another_type(kind, files):
     refused(kind, path, f"{path} 1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Cifar, Imagenette])
 @pytest.mark.parametrize("label", [-1, 10, 2**62])
-@pytest.mark.slow
 def test_label_out_of_range(kind, label, files):
     path = files(kind, [kind.good, (kind.good[0], label)])
     refused(kind, path, "0 ... 9", str(label))
@@ -315,8 +315,8 @@ def test_folder_that_is_none(kind, files):
 STREAMED = [Imagenette, Cityscapes]
 
 
-@pytest.mark.parametrize("kind", STREAMED)
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", STREAMED)
 def test_file_that_is_gone_after_counting(kind, files, monkeypatch):
     path = files(kind)
     count = record_counts.count

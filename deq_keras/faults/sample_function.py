@@ -26,8 +26,8 @@ class SampleFunction:
             tensors that it captures, a failing sample can spoil gradients where the
             solver's own iterations are differentiated.
         has_rows: Nest of Booleans like the injection: which leaves have a row for each
-            sample. `None` takes those whose first axis is as long as the batch, as far
-            as their rows are not finite.
+            sample. `None`, for all or for a leaf, takes those whose first axis is as
+            long as the batch, as far as their rows are not finite.
     """
 
     def __init__(
@@ -48,8 +48,13 @@ class SampleFunction:
     def __call__(self, state: Nest, injection: Nest) -> Nest:
         return self.fn(state, injection)
 
+    @property
+    def knows_rows(self) -> bool:
+        """Whether it is known of every leaf of the injection."""
+        return self.has_rows is not None and None not in tree.flatten(self.has_rows)
+
     def rows_of(self, injection: Nest, indices: tf.Tensor) -> Nest:
-        """Returns the injection of some samples; `has_rows` must be known.
+        """Returns the injection of some samples; `knows_rows` must hold.
 
         Args:
             injection: Nest of tensors.
@@ -72,47 +77,25 @@ class SampleFunction:
             injection: Nest of tensors.
         """
         leaves = tree.flatten(injection)
-        indices = self._indices_with_rows(leaves, failed)
-        with_rows = [leaves[i] for i in indices]
-        with_rows, state = tf.cond(
-            tf.reduce_any(failed),
-            lambda: self._replaced(failed, with_rows, state),
-            lambda: (with_rows, state),
-        )
-        for i, leaf in zip(indices, with_rows, strict=True):
-            leaves[i] = leaf
-        return state, tree.pack_sequence_as(injection, leaves)
-
-    def _indices_with_rows(
-        self, leaves: list[tf.Tensor], failed: tf.Tensor
-    ) -> list[int]:
-        has_rows = [
-            bool(leaf.shape.rank) and leaf.shape[0] == failed.shape[0]
-            for leaf in leaves
-        ]
+        has_rows = [None] * len(leaves)
         if self.has_rows is not None:
             has_rows = tree.flatten(self.has_rows)
-        return [i for i, has in enumerate(has_rows) if has]
-
-    def _replaced(
-        self, failed: tf.Tensor, with_rows: list[tf.Tensor], state: Nest
-    ) -> tuple[list[tf.Tensor], Nest]:
         # By those of a sample that did not fail: f is finite there.
         healthy = tf.argmin(tf.cast(failed, tf.int32))
-        of_injection = [
-            _with_row(leaf, healthy, self._failed_rows(leaf, failed))
-            for leaf in with_rows
-        ]
-        return of_injection, tree.map_structure(
-            lambda leaf: _with_row(leaf, healthy, failed), state
+        leaves, state = tf.cond(
+            tf.reduce_any(failed),
+            lambda: (
+                [
+                    _with_row_if_it_has(leaf, has, healthy, failed)
+                    for leaf, has in zip(leaves, has_rows, strict=True)
+                ],
+                tree.map_structure(
+                    lambda leaf: _with_row(leaf, healthy, failed), state
+                ),
+            ),
+            lambda: (leaves, state),
         )
-
-    def _failed_rows(self, leaf: tf.Tensor, failed: tf.Tensor) -> tf.Tensor:
-        if self.has_rows is not None or leaf.shape[0] is None:
-            return failed
-        # A weight may happen to have as many rows as the batch has samples.
-        is_finite = finite_rows(leaf)
-        return failed if is_finite is None else failed & ~is_finite
+        return state, tree.pack_sequence_as(injection, leaves)
 
     def differentiable(
         self,
@@ -253,3 +236,24 @@ def _floating(tensors: Iterable[tf.Tensor]) -> list[tf.Tensor]:
 def _with_row(tensor: tf.Tensor, index: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     row = tf.stop_gradient(tf.gather(tensor, [index]))  # (1, ...)
     return where_rows(mask, row, tensor)
+
+
+def _with_row_if_it_has(
+    leaf: tf.Tensor, has_rows: bool | None, index: tf.Tensor, failed: tf.Tensor
+) -> tf.Tensor:
+    if has_rows:
+        return _with_row(leaf, index, failed)
+    may_have = leaf.shape.rank and leaf.shape[:1].is_compatible_with(failed.shape)
+    if has_rows is False or not may_have:
+        return leaf
+    return tf.cond(
+        tf.equal(tf.shape(leaf)[0], tf.size(failed)),
+        lambda: _with_row(leaf, index, _failed_rows_of(leaf, failed)),
+        lambda: leaf,
+    )
+
+
+def _failed_rows_of(leaf: tf.Tensor, failed: tf.Tensor) -> tf.Tensor:
+    # A weight, whose length is static, may be as long as the batch.
+    is_finite = finite_rows(leaf) if leaf.shape[0] is not None else None
+    return failed if is_finite is None else failed & ~is_finite

@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras import faults
-from deq_keras.draws import derived_seed
+from deq_keras.draws import derived_seed, normal_like
 from deq_keras.gradients.forward import solve_without_gradient
 from deq_keras.solvers import FixedPointSolver
 from deq_keras.structure import Nest, where_rows
@@ -36,6 +36,8 @@ class FreeSteps(NamedTuple):
         num_steps: Integer >= 0, or int32 scalar tensor.
         max_steps: Integer, which it does not exceed.
         share: Float in [0, 1]. The expected share of the samples that take them.
+        noise: Float >= 0. The standard deviation of what is added to where they led,
+            relative to the root mean square of the features of each position.
         seed: Int32 tensor of shape `(2,)`, or `None` where nothing is drawn.
     """
 
@@ -43,6 +45,7 @@ class FreeSteps(NamedTuple):
     num_steps: int | tf.Tensor
     max_steps: int
     share: float
+    noise: float
     seed: tf.Tensor | None
 
     def run(
@@ -94,7 +97,7 @@ class FreeSteps(NamedTuple):
             tf.random.stateless_uniform([batch_size], derived_seed(self.seed, 1))
         )
         chosen = order[:count]
-        if fn.has_rows is None:  # Nobody knows which parts of the injection are theirs.
+        if not fn.knows_rows:  # Nobody knows which parts of the injection are theirs.
             is_chosen = tf.reduce_any(tf.range(batch_size)[:, None] == chosen, axis=1)
             solved = self._solved(fn, start.state, injection)
             return where_rows(is_chosen, solved, start)
@@ -119,8 +122,26 @@ class FreeSteps(NamedTuple):
             max_iter=self.max_steps,
         )
         return FreePhase(
-            solution.value, faults.has_failed(solution), solution.num_evaluations
+            self._perturbed(solution.value),
+            faults.has_failed(solution),
+            solution.num_evaluations,
         )
+
+    def _perturbed(self, state: Nest) -> Nest:
+        if self.noise == 0.0:
+            return state
+        noise = normal_like(state, derived_seed(self.seed, 3))
+        return tree.map_structure(
+            lambda leaf, noise: leaf + self.noise * _scale(leaf) * noise, state, noise
+        )
+
+
+def _scale(leaf: tf.Tensor) -> tf.Tensor:
+    """Returns the root mean square of each position: padding, where it is 0, stays."""
+    axis = [-1] if leaf.shape.rank > 1 else []
+    squares = tf.square(tf.cast(leaf, tf.float32))
+    mean = tf.reduce_mean(squares, axis, keepdims=True)
+    return tf.cast(tf.sqrt(mean), leaf.dtype)
 
 
 def _untouched(state: Nest) -> FreePhase:

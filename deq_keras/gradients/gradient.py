@@ -37,11 +37,14 @@ class EquilibriumGradient(Configured):
             `solve` records it.
         needs_equilibrium: Boolean. Whether the gradient is that of an exact
             equilibrium, and noise where the forward solve stopped far from one.
+        is_of_steps: Boolean. Whether the gradient is that of the steps that were taken,
+            wherever they led, and does not assume an equilibrium.
         is_random: Boolean. Whether `solve` draws, and needs a seed.
     """
 
     has_adjoint = False
     needs_equilibrium = False
+    is_of_steps = False
     is_random = False
 
     def solve(

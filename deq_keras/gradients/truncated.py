@@ -8,7 +8,12 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras import faults
-from deq_keras.checks import check_boolean, check_optional_count, check_share
+from deq_keras.checks import (
+    check_boolean,
+    check_non_negative,
+    check_optional_count,
+    check_share,
+)
 from deq_keras.draws import derived_seed
 from deq_keras.gradients import step_counts
 from deq_keras.gradients.forward import linearize_equilibrium, solve_without_gradient
@@ -21,8 +26,10 @@ from deq_keras.serialization import Config
 from deq_keras.solvers import DIVERGED, FixedPointIteration, FixedPointSolver, Solution
 from deq_keras.structure import Nest, where_rows_if_any
 
-# Of the steps that are back-propagated unless a number is given.
+# How many steps are back-propagated unless a number is given.
 _NUM_STEPS = 6
+# How many budgets of the solver they may be in all: answers are to stand beyond one.
+_NUM_BUDGETS = 2
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -56,10 +63,15 @@ class TruncatedGradient(EquilibriumGradient):
             from there too, a number n with a probability near 1 / (n + 1): few steps as
             often as many; or a sequence of weights, how likely 0, 1, ... are. Defaults
             to `"uniform"`.
-        max_steps: Positive integer M >= n + k. `None`: `max_iter` of the solver.
-            Defaults to `None`.
+        max_steps: Positive integer M >= n + k. `None`: twice the `max_iter` of the
+            solver, so that answers are learnt to stand beyond its budget. Defaults to
+            `None`.
         free_share: Float in [0, 1]. The share of the samples, drawn anew in each
-            training step, that take the free steps. Defaults to `0.5`.
+            training step, that take the free steps. Defaults to `0.3`.
+        free_noise: Float >= 0. The standard deviation of noise that is added to where
+            the free steps led, so that the steps after them learn to return; relative
+            to the root mean square of the features, the last axis, at each position of
+            each sample. Defaults to `0.3`.
         remat: Boolean. Whether the backward pass evaluates f again, so that k states
             are kept and the activations of one evaluation, not those of k. Costs k
             evaluations. Then tensors that f captures get no gradient, but the weights
@@ -79,6 +91,7 @@ class TruncatedGradient(EquilibriumGradient):
       n and k are uniform: `TruncatedGradient("uniform", free_share=1.0)`).
     """
 
+    is_of_steps = True
     is_random = True
 
     def __init__(
@@ -86,13 +99,15 @@ class TruncatedGradient(EquilibriumGradient):
         num_steps: Steps | None = None,
         num_free_steps: Steps = step_counts.UNIFORM,
         max_steps: int | None = None,
-        free_share: float = 0.5,
+        free_share: float = 0.3,
+        free_noise: float = 0.3,
         remat: bool = False,
     ) -> None:
         self.num_steps = num_steps
         self.num_free_steps = num_free_steps
         self.max_steps = check_optional_count("max_steps", max_steps)
         self.free_share = check_share("free_share", free_share)
+        self.free_noise = check_non_negative("free_noise", free_noise)
         self.remat = check_boolean("remat", remat)
         self._counts(self.max_steps)
 
@@ -107,10 +122,15 @@ class TruncatedGradient(EquilibriumGradient):
         seed: tf.Tensor | None = None,
     ) -> Equilibrium:
         fn = faults.SampleFunction.of(fn)
-        max_steps = self.max_steps or solver.max_iter
+        max_steps = self.max_steps or _NUM_BUDGETS * solver.max_iter
         num_free_steps, num_steps = self._draw(max_steps, budget, seed)
         free_steps = FreeSteps(
-            solver, num_free_steps, max_steps, self.free_share, _derived(seed, 2)
+            solver,
+            num_free_steps,
+            max_steps,
+            self.free_share,
+            self.free_noise,
+            _derived(seed, 2),
         )
         free = free_steps.run(fn, initial_state, injection)
         steps = _Steps(solver, num_steps, max_steps, self.remat, _derived(seed, 3))
@@ -143,7 +163,7 @@ class TruncatedGradient(EquilibriumGradient):
     ) -> Equilibrium:
         # Any budget will do here: a trained model is tried at several.
         _, steps = self._counts(self.max_steps)
-        num_terms = steps.largest(self.max_steps or solver.max_iter) - 1
+        num_terms = steps.largest(self.max_steps or _NUM_BUDGETS * solver.max_iter) - 1
         gradient = (
             NeumannGradient(num_terms) if num_terms else PhantomGradient(1, damping=1.0)
         )
@@ -155,6 +175,7 @@ class TruncatedGradient(EquilibriumGradient):
             "num_free_steps": self.num_free_steps,
             "max_steps": self.max_steps,
             "free_share": self.free_share,
+            "free_noise": self.free_noise,
             "remat": self.remat,
         }
 
@@ -169,7 +190,7 @@ class TruncatedGradient(EquilibriumGradient):
         steps = step_counts.checked("num_steps", num_steps, 1)
         if max_steps is not None and free_steps.needed + steps.needed > max_steps:
             raise ValueError(
-                "`max_steps`, the solver's `max_iter` unless it is given, must have "
+                "`max_steps`, twice the solver's `max_iter` unless given, must have "
                 "room for all free steps and all that are back-propagated. Expected: "
                 f"num_free_steps + num_steps <= {max_steps}. Received: "
                 f"num_free_steps={self.num_free_steps!r}, num_steps={self.num_steps!r}."
@@ -182,11 +203,16 @@ class TruncatedGradient(EquilibriumGradient):
         """Returns the numbers of steps without gradient, and of those with it."""
         free_steps, steps = self._counts(max_steps)
         has_free_steps = free_steps.is_random or free_steps.smallest > 0
-        is_drawn = steps.is_random or (has_free_steps and 0 < self.free_share < 1)
+        is_drawn = steps.is_random or (
+            has_free_steps
+            and (0 < self.free_share < 1 or 0 < self.free_share * self.free_noise)
+        )
         if seed is None and (is_drawn or free_steps.is_random):
             raise ValueError("TruncatedGradient draws, and needs a `seed`.")
         room = max_steps
         if budget is not None:
+            if self.max_steps is None:
+                budget *= _NUM_BUDGETS
             room = tf.maximum(budget, free_steps.needed + steps.needed)
         num_free_steps = free_steps.draw(room - steps.needed, _derived(seed, 0))
         return num_free_steps, steps.draw(room - num_free_steps, _derived(seed, 1))

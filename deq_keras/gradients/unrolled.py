@@ -31,6 +31,8 @@ class UnrolledGradient(EquilibriumGradient):
     - Bai et al. (2019), "Deep Equilibrium Models", section 4 (pretraining).
     """
 
+    is_of_steps = True
+
     def solve(
         self,
         fn: Callable[[Nest, Nest], Nest],

@@ -6,6 +6,7 @@ from deq_keras import serialization
 from deq_keras.regularizers.contraction_regularizer import ContractionRegularizer
 from deq_keras.regularizers.jacobian_regularizer import JacobianRegularizer
 from deq_keras.regularizers.regularizer import EquilibriumRegularizer
+from deq_keras.regularizers.residual_regularizer import ResidualRegularizer
 from deq_keras.serialization import Config
 
 __all__ = [
@@ -13,15 +14,17 @@ __all__ = [
     "ContractionRegularizer",
     "EquilibriumRegularizer",
     "JacobianRegularizer",
+    "ResidualRegularizer",
     "deserialize",
     "get",
     "serialize",
 ]
 
-ALL_OBJECTS = (JacobianRegularizer, ContractionRegularizer)
+ALL_OBJECTS = (JacobianRegularizer, ContractionRegularizer, ResidualRegularizer)
 _SHORT_NAMES = {
     "contraction": ContractionRegularizer,
     "jacobian": JacobianRegularizer,
+    "residual": ResidualRegularizer,
 }
 
 
@@ -31,7 +34,7 @@ def get(
     """Returns a regulariser, or `None` for `None`.
 
     Args:
-        identifier: `None`; `"contraction"`, `"jacobian"`; a dict like
+        identifier: `None`; `"contraction"`, `"jacobian"`, `"residual"`; a dict like
             `{"class_name": "JacobianRegularizer", "weight": 0.5}` or what `serialize`
             returns; or an `EquilibriumRegularizer`, which is returned as it is.
 

@@ -12,6 +12,7 @@ from deq_keras.regularizers.regularizer import (
     EquilibriumRegularizer,
     loss_dtype,
 )
+from deq_keras.regularizers.residual_regularizer import excess_residual
 from deq_keras.serialization import Config
 from deq_keras.structure import StateStructure, squared_norm
 
@@ -32,8 +33,8 @@ class ContractionRegularizer(EquilibriumRegularizer):
     travels, though its spectral radius is 0, and is penalised for it. Below the margins
     the model is left alone. The Frobenius norm of
     `JacobianRegularizer` weighs all directions alike and hardly sees the few that keep
-    a solver from converging. The second term moves f(z*) to where the solver stopped.
-    What `DEQ` uses unless told otherwise.
+    a solver from converging. The second term, a `ResidualRegularizer`, moves f(z*) to
+    where the solver stopped. What `DEQ` adds to gradients of an equilibrium.
 
     Args:
         weight: Float >= 0. Weight of the squared growth, near the squared spectral
@@ -83,9 +84,8 @@ class ContractionRegularizer(EquilibriumRegularizer):
             growth = self._squared_growth(linearization, structure, seed)
             terms += self.weight * tf.reduce_mean(tf.nn.relu(growth - self.margin**2))
         if self.residual_weight:
-            residual = _squared_residual(linearization, structure)
-            excess = tf.nn.relu(residual - self.residual_margin**2)
-            terms += self.residual_weight * tf.reduce_mean(excess)
+            excess = excess_residual(linearization, self.residual_margin)
+            terms += self.residual_weight * excess
         return terms
 
     def get_config(self) -> Config:
@@ -111,16 +111,6 @@ class ContractionRegularizer(EquilibriumRegularizer):
             maximum_iterations=self.num_iterations,
         )
         return squared_norm(product(tf.stop_gradient(direction)))
-
-
-def _squared_residual(
-    linearization: Linearization, structure: StateStructure
-) -> tf.Tensor:
-    value = structure.to_matrix(linearization.value)
-    residual = value - structure.to_matrix(linearization.point)
-    # The scale is a constant: a larger f(z*) is no smaller residual.
-    scale = tf.stop_gradient(squared_norm(value))
-    return squared_norm(residual) / tf.where(scale > 0, scale, 1.0)
 
 
 def _normalized(matrix: tf.Tensor) -> tf.Tensor:

@@ -33,6 +33,10 @@ def _by_hand(case, num_free_steps, num_steps, damping=1.0):
     return state, tape.gradient(loss, case.sources)
 
 
+def _truncated(*args, **kwargs):
+    return gradients.TruncatedGradient(*args, **{"free_noise": 0.0, **kwargs})
+
+
 def _solve(gradient, case, solver=ITERATION, seed=SEED, start=None):
     return gradient.solve(
         lambda z, u: case.apply(z, u, case.kernel, case.bias),
@@ -46,7 +50,7 @@ def _solve(gradient, case, solver=ITERATION, seed=SEED, start=None):
 @pytest.mark.parametrize("num_free_steps, num_steps", [(0, 3), (4, 1), (2, 5)])
 def test_equals_a_loop_by_hand(num_free_steps, num_steps, regime):
     case = Case("float64")
-    gradient = gradients.TruncatedGradient(num_steps, num_free_steps, free_share=1.0)
+    gradient = _truncated(num_steps, num_free_steps, free_share=1.0)
     compute = regime(lambda sources: case.gradients(gradient, ITERATION, sources))
     state, expected = _by_hand(case, num_free_steps, num_steps)
     for got, want in zip(compute(case.sources), expected, strict=True):
@@ -58,7 +62,7 @@ def test_equals_a_loop_by_hand(num_free_steps, num_steps, regime):
 def test_steps_are_damped_as_the_solver():
     case = Case("float64")
     solver = solvers.FixedPointIteration(max_iter=9, tol=None, damping=0.6)
-    gradient = gradients.TruncatedGradient(4, 0)
+    gradient = _truncated(4, 0)
     actual = case.gradients(gradient, solver, case.sources)
     for got, want in zip(actual, _by_hand(case, 0, 4, 0.6)[1], strict=True):
         assert relative_error(got, want) < 1e-12
@@ -66,7 +70,7 @@ def test_steps_are_damped_as_the_solver():
 
 def test_the_residual_is_that_of_the_state_that_is_returned():
     case = Case("float64")
-    equilibrium = _solve(gradients.TruncatedGradient(3, 2, free_share=1.0), case)
+    equilibrium = _solve(_truncated(3, 2, free_share=1.0), case)
     injection = tf.matmul(case.inputs, case.projection)
     after = case.apply(equilibrium.value, injection, case.kernel, case.bias)
     expected = tf.norm(after - equilibrium.value, axis=1) / tf.norm(after, axis=1)
@@ -106,9 +110,7 @@ def _drawn(gradient, num_seeds):
 
 def test_uniform_numbers_of_steps():
     """n of 0 .. M - 1, then k of 1 .. M - n."""
-    draws = _drawn(
-        gradients.TruncatedGradient("uniform", max_steps=4, free_share=1.0), 160
-    )
+    draws = _drawn(_truncated("uniform", max_steps=4, free_share=1.0), 160)
     totals = [total for total, _ in draws]
     shares = np.bincount(totals, minlength=5)[1:] / len(draws)
     # P(n + k = t) = sum over n < t of 1 / (4 (4 - n)).
@@ -121,7 +123,7 @@ def test_uniform_numbers_of_steps():
 
 def test_log_uniform_numbers_of_free_steps():
     """n of 0 .. M - k with P(n) = log((n + 2) / (n + 1)) / log(M - k + 2)."""
-    gradient = gradients.TruncatedGradient(2, "log_uniform", 7, free_share=1.0)
+    gradient = _truncated(2, "log_uniform", 7, free_share=1.0)
     totals = [total for total, _ in _drawn(gradient, 200)]
     shares = np.bincount(totals, minlength=8)[2:] / len(totals)
     numbers = np.arange(6)
@@ -130,7 +132,7 @@ def test_log_uniform_numbers_of_free_steps():
 
 
 def test_numbers_of_steps_by_a_law():
-    gradient = gradients.TruncatedGradient([0, 3, 1], [1, 0, 1], 9, free_share=1.0)
+    gradient = _truncated([0, 3, 1], [1, 0, 1], 9, free_share=1.0)
     totals = [total for total, _ in _drawn(gradient, 100)]
     shares = np.bincount(totals, minlength=7) / len(totals)
     expected = [0, 0, 3 / 8, 1 / 8, 3 / 8, 1 / 8, 0]
@@ -140,7 +142,7 @@ def test_numbers_of_steps_by_a_law():
 @pytest.mark.parametrize("share", [0.0, 0.3])
 def test_a_share_of_the_samples_takes_the_free_steps(share):
     inputs = tf.ones((3000, 1))
-    gradient = gradients.TruncatedGradient(2, 4, free_share=share)
+    gradient = _truncated(2, 4, free_share=share)
     start = tf.zeros((3000, 1))
     with tf.GradientTape() as tape:
         tape.watch(start)
@@ -164,7 +166,7 @@ def test_samples_of_a_layer_take_their_own_free_steps(size, padded, regime):
     random = np.random.RandomState(0)
     inputs = tf.constant(random.normal(size=(size, 5, 3)), tf.float32)
     mask = tf.constant(random.uniform(size=(size, 5)) < 0.6) if padded else None
-    gradient = gradients.TruncatedGradient(2, 4, 6, free_share=0.4)
+    gradient = _truncated(2, 4, 6, free_share=0.4)
     deq = layers.DEQ(TanhCell(4), ITERATION, gradient, regularizer=None, seed=1)
     few, many = (
         deq.solve(inputs, max_iter=max_iter, mask=mask).value.numpy()
@@ -184,25 +186,61 @@ def test_samples_of_a_layer_take_their_own_free_steps(size, padded, regime):
 
 @pytest.mark.parametrize("max_steps, expected", [(1, 1), (4, 4), (30, 6)])
 def test_as_many_steps_as_there_is_room_for(max_steps, expected):
-    gradient = gradients.TruncatedGradient(max_steps=max_steps, free_share=0.0)
+    gradient = _truncated(max_steps=max_steps, free_share=0.0)
     solution = _solve(gradient, Case("float64")).solution
     np.testing.assert_array_equal(solution.num_evaluations, [expected] * BATCH)
-    # The solver's budget is the room unless another is given.
-    solver = solvers.Anderson(max_iter=max_steps)
-    gradient = gradients.TruncatedGradient(free_share=0.0)
-    solution = _solve(gradient, Case("float64"), solver).solution
-    np.testing.assert_array_equal(solution.num_evaluations, [expected] * BATCH)
+
+
+@pytest.mark.parametrize("max_iter", [1, 2, 5])
+def test_two_budgets_of_the_solver_are_the_room_unless_it_is_given(max_iter):
+    solver = solvers.FixedPointIteration(max_iter, tol=None)
+    case = Case("float64")
+
+    def total(gradient, seed=SEED):
+        return int(_solve(gradient, case, solver, seed).solution.num_evaluations[0])
+
+    assert total(_truncated(free_share=0.0)) == min(2 * max_iter, 6)
+    gradient = _truncated(1, "uniform", free_share=1.0)
+    totals = [total(gradient, tf.constant([i, 0])) for i in range(60)]
+    assert max(totals) == 2 * max_iter
+
+
+def test_noise_is_relative_to_the_features_of_each_position(regime):
+    scales = np.array([0.0, 1e-3, 1.0, 1e3]).reshape(4, 1)
+    start = tf.constant(np.ones((500, 4, 6)) * scales)
+    gradient = _truncated(1, 1, free_share=1.0, free_noise=0.5)
+    value = regime(
+        lambda: (
+            gradient.solve(
+                lambda z, u: z, start, tf.zeros((500, 1)), ITERATION, seed=SEED
+            ).value
+        )
+    )()
+    deviation = np.std(value - start, axis=(0, 2))
+    np.testing.assert_allclose(deviation, 0.5 * scales[:, 0], rtol=0.05)
+    assert not np.array_equal(value[0] / start[0], value[1] / start[1])
+
+
+def test_noise_is_for_those_who_took_free_steps_alone():
+    start = tf.ones((400,))  # A state without features.
+    gradient = _truncated(1, 1, free_share=0.25, free_noise=0.5)
+    value = gradient.solve(
+        lambda z, u: z, start, tf.zeros((400, 1)), ITERATION, seed=SEED
+    ).value
+    is_moved = value.numpy() != 1.0
+    assert np.sum(is_moved) == 100
+    assert abs(np.std(value.numpy()[is_moved]) - 0.5) < 0.1
 
 
 def test_the_same_seed_draws_the_same_steps():
-    gradient = gradients.TruncatedGradient(max_steps=9)
+    gradient = _truncated(max_steps=9)
     case = Case("float64")
     values = [_solve(gradient, case, seed=tf.constant([7, i])).value for i in (0, 0)]
     np.testing.assert_array_equal(*values)
 
 
 def test_a_drawn_budget_bounds_the_steps():
-    gradient = gradients.TruncatedGradient("uniform", max_steps=9, free_share=1.0)
+    gradient = _truncated("uniform", max_steps=9, free_share=1.0)
     case = Case("float64")
     for i in range(30):
         equilibrium = gradient.solve(
@@ -219,9 +257,7 @@ def test_a_drawn_budget_bounds_the_steps():
 def test_free_steps_are_the_solvers():
     case = Case("float64")
     solver = solvers.Anderson(max_iter=9, tol=None)
-    value = _solve(
-        gradients.TruncatedGradient(1, 5, free_share=1.0), case, solver
-    ).value
+    value = _solve(_truncated(1, 5, free_share=1.0), case, solver).value
     injection = tf.matmul(case.inputs, case.projection)
 
     def function(state):
@@ -248,11 +284,11 @@ def test_outside_of_training_the_solver_has_its_whole_budget():
         assert np.all(equilibrium.solution.residual < 1e-9)
         return tape.gradient(equilibrium.value, case.bias)
 
-    truncated = gradients.TruncatedGradient(4, 2)
+    truncated = _truncated(4, 2)
     np.testing.assert_array_equal(
         slopes(truncated), slopes(gradients.NeumannGradient(3))
     )
-    one = gradients.TruncatedGradient(1, 2)
+    one = _truncated(1, 2)
     np.testing.assert_array_equal(
         slopes(one), slopes(gradients.PhantomGradient(1, 1.0))
     )
@@ -260,17 +296,17 @@ def test_outside_of_training_the_solver_has_its_whole_budget():
 
 def test_a_trained_model_is_tried_at_any_budget():
     inputs = np.ones((2, 3), "float32")
-    deq = layers.DEQ(TanhCell(4), ITERATION, gradients.TruncatedGradient(4, 2))
+    deq = layers.DEQ(TanhCell(4), ITERATION, _truncated(4, 2))
     deq(inputs, training=True)
     deq.solver = solvers.FixedPointIteration(max_iter=1, tol=None)
     expected = deq.solve(inputs, max_iter=1).value
     np.testing.assert_array_equal(deq(inputs, training=False), expected)
-    with pytest.raises(ValueError, match="num_free_steps . num_steps <= 1"):
+    with pytest.raises(ValueError, match="num_free_steps . num_steps <= 2"):
         deq(inputs, training=True)
 
 
 def test_a_batch_of_no_samples():
-    gradient = gradients.TruncatedGradient(2, 1, free_share=0.5)
+    gradient = _truncated(2, 1, free_share=0.5)
     deq = layers.DEQ(TanhCell(4), ITERATION, gradient)
     assert deq(np.ones((0, 3), "float32"), training=True).shape == (0, 4)
 
@@ -303,7 +339,7 @@ def test_rematerialised_steps_have_the_same_gradients(cell, policy, regime):
     slopes = []
     for remat in (False, True):
         keras.utils.set_random_seed(2)
-        gradient = gradients.TruncatedGradient(4, 2, remat=remat)
+        gradient = _truncated(4, 2, remat=remat)
         deq = layers.DEQ(cell(6), gradient=gradient, seed=1)
         deq(inputs)
         slopes.append(regime(lambda x, deq=deq: _layer_gradients(deq, x))(inputs))
@@ -316,7 +352,7 @@ def test_rematerialised_steps_have_the_same_gradients(cell, policy, regime):
 @pytest.mark.parametrize("remat", [False, True])
 def test_second_derivatives_are_those_of_the_steps(remat):
     u = tf.constant([[0.3]], tf.float64)
-    gradient = gradients.TruncatedGradient(2, 0, remat=remat)
+    gradient = _truncated(2, 0, remat=remat)
     with tf.GradientTape() as outer:
         outer.watch(u)
         with tf.GradientTape() as inner:
@@ -345,7 +381,7 @@ def test_rematerialised_steps_keep_states_and_no_activations():
             return super().call(self.out(hidden), injection)
 
     def num_stacked(remat):
-        gradient = gradients.TruncatedGradient(4, 0, remat=remat)
+        gradient = _truncated(4, 0, remat=remat)
         deq = layers.DEQ(DeepCell(6), gradient=gradient, regularizer=None)
         inputs = tf.ones((5, 3))
         deq(inputs)
@@ -387,6 +423,7 @@ def test_trains_with_the_default_arguments():
         {"free_share": -0.1},
         {"free_share": 1.5},
         {"free_share": "half"},
+        {"free_noise": -0.1},
         {"remat": 1},
     ],
     ids=str,
@@ -414,7 +451,7 @@ def test_more_steps_than_there_is_room_for_are_refused(
     with pytest.raises(ValueError, match="num_free_steps . num_steps <= 4"):
         gradients.TruncatedGradient(num_steps, num_free_steps, max_steps)
     gradient = gradients.TruncatedGradient(num_steps, num_free_steps)
-    solver = solvers.FixedPointIteration(max_iter=max_steps)
+    solver = solvers.FixedPointIteration(max_iter=max_steps // 2)
     with pytest.raises(ValueError, match="num_free_steps . num_steps <= 4"):
         _solve(gradient, Case("float64"), solver)
 

@@ -10,7 +10,7 @@ from .bounds import BUDGET, FILTERS, TERMS, WINDOW
 
 SOLVERS = ("fixed_point_iteration", "anderson", "broyden")
 GRADIENTS = ("implicit", "neumann", "phantom", "truncated", "unrolled")
-REGULARIZERS = ("contraction", "jacobian")
+REGULARIZERS = ("contraction", "jacobian", "residual")
 STARTS = ("cell", "learned", "mixed", "normal", "zeros")
 CELLS = ("residual_block_cell",)
 

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -22,6 +22,19 @@ from deq_keras.linearization import Linearization, linearize
 from deq_keras.metrics import ForwardResidual, RunningMean, TrainingMean
 from deq_keras.serialization import Config
 from deq_keras.structure import Nest, StateStructure
+
+
+class _Suited(NamedTuple):
+    """What suits a kind of gradients: the names of a solver and of a regulariser."""
+
+    solver: str
+    regularizer: str
+
+
+# The steps that were learnt are those that are taken: others, mixed from where a search
+# came from, stall where information must travel.
+_OF_STEPS = _Suited("fixed_point_iteration", "residual")
+_OF_EQUILIBRIUM = _Suited("anderson", "contraction")
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -44,13 +57,16 @@ class DEQ(keras.layers.Layer):
         cell: Function f: an `EquilibriumCell`, or any layer whose call takes
             `(state, injection)`, or a functional model with those two inputs.
         solver: How z* is found: a name, a config dict or a `FixedPointSolver`.
-            Defaults to `"anderson"`.
+            Defaults to `"auto"`, which suits the gradient: `"fixed_point_iteration"`
+            for one of the steps that were taken (`"truncated"`, `"unrolled"`), and
+            `"anderson"` for one of the equilibrium.
         gradient: How z* is differentiated: a name, a config dict or an
-            `EquilibriumGradient`. Defaults to `"neumann"`, an adjoint of twelve terms,
-            which trains where the exact one (`"implicit"`) fails.
-        regularizer: What is asked of df/dz in training: a name, a config dict,
-            an `EquilibriumRegularizer`, or `None`. Defaults to `"contraction"`, which
-            keeps the equilibrium within the solver's reach.
+            `EquilibriumGradient`. Defaults to `"truncated"`, the last steps on the way
+            to z*, back-propagated, which trains where information must travel far.
+        regularizer: What is asked of f in training: a name, a config dict, an
+            `EquilibriumRegularizer`, or `None`. Defaults to `"auto"`: `"residual"` for
+            a gradient of steps, a step from z* changes little, and `"contraction"` for
+            one of the equilibrium, which must stay within the solver's reach.
         seed: Integer, or `None` for a random one. Draws the regulariser's probes, and
             all else that training draws: starts, steps, budgets, noise.
         max_iter_jitter: Integer in [0, max_iter of the solver). The budget of every
@@ -103,11 +119,9 @@ class DEQ(keras.layers.Layer):
     def __init__(
         self,
         cell: keras.layers.Layer,
-        solver: str | Config | solvers.FixedPointSolver = "anderson",
-        gradient: str | Config | gradients.EquilibriumGradient = "neumann",
-        regularizer: (
-            str | Config | regularizers.EquilibriumRegularizer | None
-        ) = "contraction",
+        solver: str | Config | solvers.FixedPointSolver = "auto",
+        gradient: str | Config | gradients.EquilibriumGradient = "truncated",
+        regularizer: str | Config | regularizers.EquilibriumRegularizer | None = "auto",
         seed: int | None = None,
         max_iter_jitter: int = 0,
         start: str | Config | starts.Start = "cell",
@@ -117,9 +131,10 @@ class DEQ(keras.layers.Layer):
         super().__init__(**kwargs)
         check_signature(cell)
         self.cell = cell
-        self.solver = solver
         self.gradient = gradient
-        self.regularizer = regularizer
+        own = _OF_STEPS if self.gradient.is_of_steps else _OF_EQUILIBRIUM
+        self.solver = own.solver if solver == "auto" else solver
+        self.regularizer = own.regularizer if regularizer == "auto" else regularizer
         self.max_iter_jitter = max_iter_jitter
         self._learned_start: list[keras.Variable] | None = None
         self.start = start

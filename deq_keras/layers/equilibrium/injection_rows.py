@@ -24,7 +24,11 @@ class InjectionRows:
         self._known: dict[str, Nest] = {}
 
     def __call__(self, inputs: Nest, training: bool) -> Nest:
-        """Returns a nest of Booleans like the injection of inputs `(batch, ...)`."""
+        """Returns a nest of Booleans like the injection of inputs `(batch, ...)`.
+
+        `None` stands for a leaf whose first axis has no static size: who reshapes to
+        `(-1, ...)` along an axis of unknown size hides it.
+        """
         specs = [
             tree.map_structure(
                 lambda leaf: tf.TensorSpec([batch, *leaf.shape[1:]], leaf.dtype), inputs
@@ -35,7 +39,11 @@ class InjectionRows:
         if kind not in self._known:
             two, three = (_first_axes(self.inject, spec, training) for spec in specs)
             self._known[kind] = tree.map_structure(
-                lambda first, second: (first, second) == (2, 3), two, three
+                lambda first, second: (
+                    None if first is None else (first, second) == (2, 3)
+                ),
+                two,
+                three,
             )
         return self._known[kind]
 
@@ -47,7 +55,10 @@ def _first_axes(
         traced = tf.function(
             lambda inputs: inject(inputs, training), autograph=False
         ).get_concrete_function(specs)
-    return tree.map_structure(
-        lambda leaf: leaf.shape[0] if leaf.shape.rank else None,
-        traced.structured_outputs,
-    )
+    return tree.map_structure(_first_axis, traced.structured_outputs)
+
+
+def _first_axis(leaf: tf.Tensor) -> int | None:
+    if leaf.shape.rank is None:
+        return None
+    return leaf.shape[0] if leaf.shape.rank else 0

@@ -231,9 +231,10 @@ class RelativeAttention(keras.layers.Layer):
         return keys, values
 
     def _project(self, states, kernel, injection):
+        batch_size, length = ops.shape(states)[:2]
         heads = ops.reshape(
             ops.matmul(states, kernel) + injection,
-            (-1, ops.shape(states)[1], 3, self.num_heads, self.head_dim),
+            (batch_size, length, 3, self.num_heads, self.head_dim),
         )  # (B, L, 3, H, head_dim)
         heads = ops.transpose(heads, (2, 0, 3, 1, 4))  # (3, B, H, L, head_dim)
         return heads[0], heads[1], heads[2]

@@ -271,6 +271,29 @@ def test_settable_parts():
             setattr(deq, name, "nonsense")
 
 
+@pytest.mark.parametrize(
+    "gradient, solver, regularizer",
+    [
+        ("truncated", "FixedPointIteration", "ResidualRegularizer"),
+        ("unrolled", "FixedPointIteration", "ResidualRegularizer"),
+        ("phantom", "Anderson", "ContractionRegularizer"),
+        ("neumann", "Anderson", "ContractionRegularizer"),
+        ("implicit", "Anderson", "ContractionRegularizer"),
+    ],
+)
+def test_what_is_not_given_suits_the_gradient(gradient, solver, regularizer):
+    deq = layers.DEQ(TanhCell(2), gradient=gradient)
+    assert type(deq.solver).__name__ == solver
+    assert type(deq.regularizer).__name__ == regularizer
+    assert type(layers.DEQ.from_config(deq.get_config()).solver) is type(deq.solver)
+    given = layers.DEQ(TanhCell(2), "broyden", gradient, None)
+    assert (type(given.solver).__name__, given.regularizer) == ("Broyden", None)
+
+
+def test_the_gradient_is_truncated_unless_it_is_given():
+    assert type(layers.DEQ(TanhCell(2)).gradient) is gradients.TruncatedGradient
+
+
 def test_bad_parts_are_refused_in_the_constructor():
     with pytest.raises(ValueError, match="solver.*'andersen'.*'anderson'"):
         layers.DEQ(TanhCell(2), solver="andersen")

@@ -59,7 +59,7 @@ def test_initial_state_is_chosen_freely_at_inference():
 
 
 def test_an_initial_state_that_is_given_counts():
-    deq = layers.DEQ(TanhCell(3), ONCE, start="normal")
+    deq = layers.DEQ(TanhCell(3), ONCE, "unrolled", start="normal")
     state = np.full((6, 3), 0.25, "float32")
     expected = deq(INPUTS, initial_state=state, training=False)
     np.testing.assert_array_equal(

@@ -4,13 +4,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ...config.bounds import BATCH, BUDGET, EPOCHS, NAME, SEED, WIDTH
-from ...config.component_fields import (
-    gradient_field,
-    regularizer_field,
-    solver_field,
-    start_field,
-)
 from ...config.fields import OptimizerConfig, variants_field
+from ..equilibrium_config import EquilibriumConfig
 
 TASKS = (
     "digits_pooled",
@@ -27,28 +22,9 @@ TASKS = (
     "flood",
     "permutations",
 )
-LAYER_DEFAULT = "default"
 
 # They are held in memory, grids and images the largest of them.
 _DRAWN = {"minimum": 1, "maximum": 1_000_000}
-
-
-@dataclass(frozen=True)
-class EquilibriumConfig:
-    """The arguments of `DEQ` besides the cell; `default` leaves one out.
-
-    Args:
-        solver: name of a solver, alone or with arguments.
-        gradient: name of a gradient, alone or with arguments.
-        regularizer: name of a regulariser, alone or with arguments; null for
-            none.
-        start: name of a start, alone or with arguments.
-    """
-
-    solver: Any = solver_field(LAYER_DEFAULT, LAYER_DEFAULT)
-    gradient: Any = gradient_field(LAYER_DEFAULT, LAYER_DEFAULT)
-    regularizer: Any = regularizer_field(LAYER_DEFAULT, LAYER_DEFAULT)
-    start: Any = start_field(LAYER_DEFAULT, LAYER_DEFAULT)
 
 
 @dataclass(frozen=True)

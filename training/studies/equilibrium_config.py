@@ -1,0 +1,31 @@
+"""What the configs of studies may say of the equilibrium layer."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..config.component_fields import (
+    gradient_field,
+    regularizer_field,
+    solver_field,
+    start_field,
+)
+
+LAYER_DEFAULT = "default"
+
+
+@dataclass(frozen=True)
+class EquilibriumConfig:
+    """The arguments of `DEQ` besides the cell; `default` leaves one out.
+
+    Args:
+        solver: name of a solver, alone or with arguments.
+        gradient: name of a gradient, alone or with arguments.
+        regularizer: name of a regulariser, alone or with arguments; null for
+            none.
+        start: name of a start, alone or with arguments.
+    """
+
+    solver: Any = solver_field(LAYER_DEFAULT, LAYER_DEFAULT)
+    gradient: Any = gradient_field(LAYER_DEFAULT, LAYER_DEFAULT)
+    regularizer: Any = regularizer_field(LAYER_DEFAULT, LAYER_DEFAULT)
+    start: Any = start_field(LAYER_DEFAULT, LAYER_DEFAULT)

@@ -1,0 +1,53 @@
+"""What is measured of a trained model of prefixes."""
+
+import math
+
+import numpy as np
+
+from . import strings
+
+
+def measure(model, config, seed):
+    """Solves strings of several lengths with several budgets.
+
+    Args:
+        model: a trained model.
+        config: a `MeasurementConfig`.
+        seed: int. Of the strings, which those of training do not follow from.
+
+    Returns:
+        A list of one dict for each length and budget: `length`, `budget`, `right`, the
+        share of strings in % all of whose parities are, `evaluations` and `residual`,
+        the largest relative residual of a string, or `None` where it is not finite.
+    """
+    rows = []
+    for length in config.lengths:
+        generator = np.random.default_rng([seed, length])
+        bits, parities = strings.draw(generator, config.examples, length)
+        for budget in config.budgets:
+            rows.append(
+                {
+                    "length": length,
+                    "budget": budget,
+                    **_solved(model, bits, parities, budget, config.batch_size),
+                }
+            )
+    return rows
+
+
+def _solved(model, bits, parities, budget, batch_size):
+    layer, classify = model.get_layer("deq"), model.get_layer("parity")
+    right, evaluations, residuals = [], [], []
+    for first in range(0, len(bits), batch_size):
+        batch = slice(first, first + batch_size)
+        solution = layer.solve(bits[batch], max_iter=budget)
+        answer = np.argmax(classify(solution.value), axis=-1)
+        right.append(np.all(answer == parities[batch], axis=1))
+        evaluations.append(solution.num_evaluations)
+        residuals.append(solution.residual)
+    residual = float(np.max(np.concatenate(residuals)))
+    return {
+        "right": 100.0 * float(np.mean(np.concatenate(right))),
+        "evaluations": float(np.mean(np.concatenate(evaluations))),
+        "residual": residual if math.isfinite(residual) else None,
+    }

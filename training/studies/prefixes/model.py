@@ -1,0 +1,26 @@
+"""Makes one model of the study of prefixes."""
+
+import keras
+
+from ..equilibrium import equilibrium_layer
+from .cell import RecallCell
+
+
+def build(config, seed):
+    """Returns the functional model bits -> DEQ -> two logits at each position.
+
+    Args:
+        config: the `PrefixesConfig`.
+        seed: int. Of initialisation and all else that is drawn.
+
+    Raises:
+        InputError: if a part of the layer refuses an argument.
+    """
+    # Here, because initialisation draws from the global generator.
+    keras.utils.set_random_seed(seed)
+    layer = equilibrium_layer(
+        RecallCell(config.units, name="cell"), config.equilibrium, seed
+    )
+    bits = keras.Input((None, 1), name="bits")
+    logits = keras.layers.Dense(2, name="parity")(layer(bits))
+    return keras.Model(bits, logits, name="prefixes")

@@ -1,0 +1,106 @@
+"""Trains and measures the models of all seeds."""
+
+import functools
+import math
+
+import keras
+import numpy as np
+
+from ...files import records
+from ...files.atomic_file import write_text
+from ...runs.optimizer import build_optimizer
+from .. import study_runs
+from ..summary import to_csv
+from . import strings, table
+from .measure import measure
+from .model import build
+
+_EPOCHS = 1  # Every string is seen once.
+
+
+def run(config, directory):
+    """Runs the study; prints and saves the table.
+
+    Writes `results.csv` and `results.json` (all runs), `summary.csv`, `summary.json`
+    and `report.txt` (by length and budget), and for each run a folder with its model,
+    history and result.
+
+    Args:
+        config: the `PrefixesConfig`.
+        directory: its `WorkDirectory`. Runs that are already finished in it are kept.
+
+    Raises:
+        InputError: if a part of the config cannot be used.
+    """
+    # The model and the optimizer, once: nothing is written before that.
+    build(config, config.seeds[0])
+    num_steps = math.ceil(config.train_examples / config.batch_size)
+    build_optimizer(config.optimizer, _EPOCHS, num_steps, "float32")
+    with directory.in_use():
+        _run(config, directory)
+
+
+def _run(config, directory):
+    results = []
+    for seed in config.seeds:
+        result = study_runs.finished(
+            directory, f"seed-{seed}", functools.partial(_trained, config, seed), _line
+        )
+        results.append(result)
+        print(_line(result), flush=True)
+    _write_tables(config, directory.path, results)
+    print(f"\nModels and tables are in {directory.path}.")
+
+
+def _trained(config, seed):
+    """Returns the model of a seed, its history and its result."""
+    model = build(config, seed)
+    generator = np.random.default_rng(seed)
+    bits, parities = strings.draw(generator, config.train_examples, config.length)
+    history, seconds = study_runs.fit(
+        model,
+        bits,
+        parities,
+        config.batch_size,
+        _EPOCHS,
+        config.optimizer,
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    return (
+        model,
+        history,
+        {
+            "seed": seed,
+            "updates": int(model.optimizer.iterations),
+            "seconds": seconds,
+            "solves": measure(model, config.measurement, seed),
+        },
+    )
+
+
+def _write_tables(config, path, results):
+    summaries = table.summarize(results)
+    records.write_json(path / "results.json", results)
+    records.write_json(path / "summary.json", summaries)
+    write_text(path / "results.csv", to_csv(table.flatten(results)))
+    write_text(path / "summary.csv", to_csv(summaries))
+    text = (
+        f"Trained on strings of {config.length} bits. Mean +- standard deviation over "
+        "the seeds of the share\nof strings in % all of whose parities are right, of "
+        f"{config.measurement.examples}, and the smallest share; NFE is the mean\n"
+        "over strings, the residual the largest of a string, averaged over seeds.\n\n"
+        f"{table.render(summaries)}"
+    )
+    write_text(path / "report.txt", text + "\n")
+    print(f"\n{text}")
+
+
+def _line(result):
+    solves = ", ".join(
+        f"{row['length']} bits at NFE {row['evaluations']:.0f}: {row['right']:.1f} %"
+        for row in result["solves"]
+    )
+    return (
+        f"seed {result['seed']}: {solves} ({result['updates']} updates, "
+        f"{result['seconds']:.0f} s)"
+    )

@@ -77,22 +77,12 @@ class SampleFunction:
             injection: Nest of tensors.
         """
         leaves = tree.flatten(injection)
-        has_rows = [None] * len(leaves)
+        has_rows: list[bool | None] = [None] * len(leaves)
         if self.has_rows is not None:
             has_rows = tree.flatten(self.has_rows)
-        # By those of a sample that did not fail: f is finite there.
-        healthy = tf.argmin(tf.cast(failed, tf.int32))
         leaves, state = tf.cond(
             tf.reduce_any(failed),
-            lambda: (
-                [
-                    _with_row_if_it_has(leaf, has, healthy, failed)
-                    for leaf, has in zip(leaves, has_rows, strict=True)
-                ],
-                tree.map_structure(
-                    lambda leaf: _with_row(leaf, healthy, failed), state
-                ),
-            ),
+            lambda: _without_rows(failed, state, leaves, has_rows),
             lambda: (leaves, state),
         )
         return state, tree.pack_sequence_as(injection, leaves)
@@ -236,6 +226,23 @@ def _floating(tensors: Iterable[tf.Tensor]) -> list[tf.Tensor]:
 def _with_row(tensor: tf.Tensor, index: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     row = tf.stop_gradient(tf.gather(tensor, [index]))  # (1, ...)
     return where_rows(mask, row, tensor)
+
+
+def _without_rows(
+    failed: tf.Tensor,
+    state: Nest,
+    leaves: list[tf.Tensor],
+    has_rows: list[bool | None],
+) -> tuple[list[tf.Tensor], Nest]:
+    # Those of a sample that did not fail come in their place: f is finite there.
+    healthy = tf.argmin(tf.cast(failed, tf.int32))
+    leaves = [
+        _with_row_if_it_has(leaf, has, healthy, failed)
+        for leaf, has in zip(leaves, has_rows, strict=True)
+    ]
+    return leaves, tree.map_structure(
+        lambda leaf: _with_row(leaf, healthy, failed), state
+    )
 
 
 def _with_row_if_it_has(

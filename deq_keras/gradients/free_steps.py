@@ -8,9 +8,8 @@ from keras import tree
 
 from deq_keras import faults
 from deq_keras.draws import derived_seed, normal_like
-from deq_keras.gradients.forward import solve_without_gradient
-from deq_keras.solvers import FixedPointSolver
-from deq_keras.structure import Nest, where_rows
+from deq_keras.gradients.steps import Steps
+from deq_keras.structure import Nest, where_rows, where_rows_if_any
 
 
 class FreePhase(NamedTuple):
@@ -19,7 +18,8 @@ class FreePhase(NamedTuple):
     Attributes:
         state: Nest of `(batch, ...)` tensors. That of samples which took none of them
             is connected to where they started.
-        failed: Boolean tensor `(batch,)`. Whether an evaluation was not finite.
+        failed: Boolean tensor `(batch,)`. Whether they led to what is not finite; then
+            the sample stands where it started.
         num_evaluations: Int32 tensor `(batch,)`.
     """
 
@@ -32,18 +32,14 @@ class FreeSteps(NamedTuple):
     """The free steps of one training step.
 
     Attributes:
-        solver: The `FixedPointSolver` that takes them.
-        num_steps: Integer >= 0, or int32 scalar tensor.
-        max_steps: Integer, which it does not exceed.
+        steps: The `Steps`.
         share: Float in [0, 1]. The expected share of the samples that take them.
         noise: Float >= 0. The standard deviation of what is added to where they led,
             relative to the root mean square of the features of each position.
         seed: Int32 tensor of shape `(2,)`, or `None` where nothing is drawn.
     """
 
-    solver: FixedPointSolver
-    num_steps: int | tf.Tensor
-    max_steps: int
+    steps: Steps
     share: float
     noise: float
     seed: tf.Tensor | None
@@ -53,11 +49,10 @@ class FreeSteps(NamedTuple):
     ) -> FreePhase:
         """Returns the `FreePhase` of the samples that start at `initial_state`."""
         start = _untouched(initial_state)
-        if self.share == 0.0 or (
-            not tf.is_tensor(self.num_steps) and self.num_steps == 0
-        ):
+        num_steps = self.steps.num_steps
+        if self.share == 0.0 or (not tf.is_tensor(num_steps) and num_steps == 0):
             return start
-        has_steps = tf.convert_to_tensor(self.num_steps) > 0
+        has_steps = tf.convert_to_tensor(num_steps) > 0
         if self.share == 1.0:
             return tf.cond(
                 has_steps,
@@ -112,19 +107,13 @@ class FreeSteps(NamedTuple):
     def _solved(
         self, fn: faults.SampleFunction, state: Nest, injection: Nest
     ) -> FreePhase:
-        solution = solve_without_gradient(
-            fn,
-            state,
-            injection,
-            self.solver,
-            budget=tf.convert_to_tensor(self.num_steps),
-            seed=None if self.seed is None else derived_seed(self.seed, 2),
-            max_iter=self.max_steps,
-        )
+        solved = self.steps.free(fn, state, injection)
+        failed = faults.failed_rows(solved)
+        start = tree.map_structure(tf.stop_gradient, state)
         return FreePhase(
-            self._perturbed(solution.value),
-            faults.has_failed(solution),
-            solution.num_evaluations,
+            where_rows_if_any(failed, start, self._perturbed(solved)),
+            failed,
+            tf.fill(tf.shape(failed), self.steps.num_steps),
         )
 
     def _perturbed(self, state: Nest) -> Nest:

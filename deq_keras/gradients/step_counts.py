@@ -10,7 +10,7 @@ import tensorflow as tf
 from deq_keras.checks import check_integer
 
 # A number, the name of a law, or its weights.
-Steps: TypeAlias = int | str | Sequence[float]
+NumSteps: TypeAlias = int | str | Sequence[float]
 
 UNIFORM = "uniform"
 LOG_UNIFORM = "log_uniform"

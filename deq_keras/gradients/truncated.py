@@ -1,11 +1,9 @@
 """Back-propagation through the last of a few steps, to the state that they reach."""
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import keras
 import tensorflow as tf
-from keras import tree
 
 from deq_keras import faults
 from deq_keras.checks import (
@@ -21,7 +19,8 @@ from deq_keras.gradients.free_steps import FreeSteps
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
 from deq_keras.gradients.neumann import NeumannGradient
 from deq_keras.gradients.phantom import PhantomGradient
-from deq_keras.gradients.step_counts import StepCounts, Steps
+from deq_keras.gradients.step_counts import NumSteps, StepCounts
+from deq_keras.gradients.steps import Steps
 from deq_keras.serialization import Config
 from deq_keras.solvers import DIVERGED, FixedPointIteration, FixedPointSolver, Solution
 from deq_keras.structure import Nest, where_rows_if_any
@@ -36,14 +35,14 @@ _NUM_BUDGETS = 2
 class TruncatedGradient(EquilibriumGradient):
     """Back-propagates the last steps, and returns the state that *they* reached.
 
-        h_0 = z_0, or z_n: n evaluations of the solver later, without gradient
+        h_0 = z_0, or z_n: n such steps later, without gradient, and noise
         h_{t+1} = f(h_t, u)    for k steps, the output is h_k
 
     Exact for what was computed, at an equilibrium or on the way to one, which is where
     models that must carry information far learn. (`PhantomGradient` has the derivative
     of h_k at the value f(z*): right where they meet.) The samples that begin at z_0
     learn to reach an answer, those that begin at z_n to keep it, and n is drawn anew in
-    each training step. Memory grows with k, not with n. The steps are damped and
+    each training step. Memory grows with k, not with n. All steps are damped and
     perturbed as those of a `FixedPointIteration` that is the solver; they know nothing
     of other solvers.
 
@@ -58,7 +57,7 @@ class TruncatedGradient(EquilibriumGradient):
             `"uniform"` or `"log_uniform"`, from 1 to what n leaves of `max_steps`; a
             sequence of weights, how likely 1, 2, ... steps are; or `None`, 6 or as many
             as there is room for. Defaults to `None`.
-        num_free_steps: How many evaluations come before, n: an integer >= 0;
+        num_free_steps: How many come before without gradient, n: an integer >= 0;
             `"uniform"`, drawn from 0 to what leaves room for k; `"log_uniform"`, drawn
             from there too, a number n with a probability near 1 / (n + 1): few steps as
             often as many; or a sequence of weights, how likely 0, 1, ... are. Defaults
@@ -96,8 +95,8 @@ class TruncatedGradient(EquilibriumGradient):
 
     def __init__(
         self,
-        num_steps: Steps | None = None,
-        num_free_steps: Steps = step_counts.UNIFORM,
+        num_steps: NumSteps | None = None,
+        num_free_steps: NumSteps = step_counts.UNIFORM,
         max_steps: int | None = None,
         free_share: float = 0.3,
         free_noise: float = 0.3,
@@ -125,20 +124,18 @@ class TruncatedGradient(EquilibriumGradient):
         max_steps = self.max_steps or _NUM_BUDGETS * solver.max_iter
         num_free_steps, num_steps = self._draw(max_steps, budget, seed)
         free_steps = FreeSteps(
-            solver,
-            num_free_steps,
-            max_steps,
+            Steps(solver, num_free_steps, max_steps, _derived(seed, 2)),
             self.free_share,
             self.free_noise,
-            _derived(seed, 2),
+            _derived(seed, 3),
         )
         free = free_steps.run(fn, initial_state, injection)
-        steps = _Steps(solver, num_steps, max_steps, self.remat, _derived(seed, 3))
+        steps = Steps(solver, num_steps, max_steps, _derived(seed, 4))
 
         def run(
             fn: faults.BoundFunction, state: Nest, injection: Nest
         ) -> tuple[Nest, tf.Tensor, tf.Tensor]:
-            value, failed = steps.run(fn, state, injection)
+            value, failed = steps.graded(fn, state, injection, self.remat)
             failed |= free.failed
             return where_rows_if_any(failed, state, value), failed, failed
 
@@ -216,55 +213,6 @@ class TruncatedGradient(EquilibriumGradient):
             room = tf.maximum(budget, free_steps.needed + steps.needed)
         num_free_steps = free_steps.draw(room - steps.needed, _derived(seed, 0))
         return num_free_steps, steps.draw(room - num_free_steps, _derived(seed, 1))
-
-
-class _Steps(NamedTuple):
-    """The steps that are back-propagated.
-
-    Attributes:
-        solver: The `FixedPointSolver` whose damping and noise they have.
-        num_steps: Integer or int32 scalar tensor.
-        max_steps: Integer, which it does not exceed.
-        remat: Boolean. Whether f is evaluated again for the gradient.
-        seed: Int32 tensor of shape `(2,)`, or `None`.
-    """
-
-    solver: FixedPointSolver
-    num_steps: int | tf.Tensor
-    max_steps: int
-    remat: bool
-    seed: tf.Tensor | None
-
-    def run(
-        self, fn: faults.BoundFunction, state: Nest, injection: Nest
-    ) -> tuple[Nest, tf.Tensor]:
-        """Returns the state after them, and which samples met what is not finite."""
-        evaluate = fn.rematerialized if self.remat else fn
-
-        def body(
-            i: tf.Tensor, state: Nest, failed: tf.Tensor
-        ) -> tuple[tf.Tensor, Nest, tf.Tensor]:
-            state = self._next(state, evaluate(state, injection), i)
-            return i + 1, state, failed | faults.failed_rows(state)
-
-        failed = tf.zeros_like(faults.failed_rows(state))
-        _, state, failed = tf.while_loop(
-            lambda i, *_: i < self.num_steps,
-            body,
-            (tf.constant(0), state, failed),
-            maximum_iterations=self.max_steps,
-        )
-        return state, failed
-
-    def _next(self, point: Nest, value: Nest, i: tf.Tensor) -> Nest:
-        leaves = []
-        for j, (old, new) in enumerate(
-            zip(tree.flatten(point), tree.flatten(value), strict=True)
-        ):
-            if self.solver.damping < 1.0:
-                new = old + tf.constant(self.solver.damping, new.dtype) * (new - old)
-            leaves.append(self.solver.perturbed(new, i, _derived(self.seed, j)))
-        return tree.pack_sequence_as(point, leaves)
 
 
 def _derived(seed: tf.Tensor | None, index: int) -> tf.Tensor | None:

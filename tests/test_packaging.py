@@ -119,6 +119,7 @@ def test_another_import_that_fails_is_no_matter_of_the_extra():
     assert process.returncode == 1 and "Traceback" in process.stderr
 
 
+@pytest.mark.slow
 def test_a_model_trains_without_the_extra():
     process = _python(
         _without(*EXTRA) + "import keras, deq_keras, numpy as np\n"

@@ -49,7 +49,10 @@ def _losses(model, golden, segment):
 
 
 @pytest.mark.parametrize("variant", ARCHITECTURES)
-@pytest.mark.parametrize("dtype, tolerance", [("float64", 1e-8), ("float32", 1e-4)])
+@pytest.mark.parametrize(
+    "dtype, tolerance",
+    [("float64", 1e-8), pytest.param("float32", 1e-4, marks=pytest.mark.slow)],
+)
 def test_losses_of_two_segments_and_the_memory(variant, dtype, tolerance):
     golden = _arrays(variant)
     solver = TIGHT if dtype == "float64" else solvers.Broyden(60, 1e-6)
@@ -69,7 +72,9 @@ def test_losses_of_two_segments_and_the_memory(variant, dtype, tolerance):
     )
 
 
-@pytest.mark.parametrize("variant", ["a1_pre1_wn1", "a4_pre0_wn1"])
+@pytest.mark.parametrize(
+    "variant", [pytest.param("a1_pre1_wn1", marks=pytest.mark.slow), "a4_pre0_wn1"]
+)
 def test_gradients(variant):
     golden = _arrays(variant)
     model = _load(variant, solver=TIGHT, dtype="float64")

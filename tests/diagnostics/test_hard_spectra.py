@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from deq_keras import diagnostics
 from tests.diagnostics.jacobians import compiled_radius, linear
+from tests.regimes import XLA_IS_SLOW
 
 # What `converged` promises is an expected error of 1e-3.
 TOLERANCE = 3e-3
@@ -185,6 +186,7 @@ def test_a_sample_does_not_depend_on_its_batch(exact_regime):
             np.testing.assert_array_equal(alone, batched[rows])
 
 
+@XLA_IS_SLOW
 def test_a_jacobian_that_is_not_finite(regime):
     jacobians = np.stack([np.diag([v, 0.5, 0.2]) for v in (np.nan, np.inf, 0.8)])
     result = regime(

@@ -9,6 +9,7 @@ from tests.diagnostics.jacobians import compiled_radius, linear
 from tests.golden.arrays import load
 from tests.oracles import dense_jacobians
 from tests.problems import ZOO, non_normal_matrix
+from tests.regimes import XLA_IS_SLOW
 
 
 def _linear(jacobians, dtype="float64"):
@@ -26,6 +27,7 @@ def _rotation(radius, angle):
     return np.array([[cosine, -sine], [sine, cosine]])
 
 
+@XLA_IS_SLOW
 @pytest.mark.parametrize("name", ["pm_sym", "pm_nonsym", "pm_complex"])
 def test_spectral_radius_of_the_golden_jacobians(name, regime):
     """`pm_complex` is where the reference's Rayleigh quotient gives 0.688 for 0.9."""

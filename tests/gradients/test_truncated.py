@@ -9,6 +9,7 @@ from deq_keras import gradients, layers, solvers
 from tests.gradients.test_implicit import BATCH, FEATURES, Case
 from tests.layers.cells import TanhCell, TwoScaleCell
 from tests.oracles import relative_error
+from tests.regimes import XLA_IS_SLOW
 
 SEED = tf.constant([3, 4])
 ITERATION = solvers.FixedPointIteration(max_iter=9, tol=None)
@@ -47,6 +48,7 @@ def _solve(gradient, case, solver=ITERATION, seed=SEED, start=None):
     )
 
 
+@XLA_IS_SLOW
 @pytest.mark.parametrize("num_free_steps, num_steps", [(0, 3), (4, 1), (2, 5)])
 def test_equals_a_loop_by_hand(num_free_steps, num_steps, regime):
     case = Case("float64")
@@ -160,6 +162,7 @@ def test_a_share_of_the_samples_takes_the_free_steps(share):
     np.testing.assert_allclose(slopes, np.where(is_free, 0.0, 0.25), rtol=1e-6)
 
 
+@XLA_IS_SLOW
 @pytest.mark.parametrize("size, padded", [(1, False), (8, True)])
 def test_samples_of_a_layer_take_their_own_free_steps(size, padded, regime):
     """Each is where so many steps lead, whoever else takes free ones."""
@@ -323,6 +326,7 @@ def _layer_gradients(deq, inputs):
     return tape.gradient(loss, [*weights, *keras.tree.flatten(inputs)])
 
 
+@XLA_IS_SLOW
 @pytest.mark.parametrize(
     "cell, policy",
     [

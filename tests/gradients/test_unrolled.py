@@ -7,6 +7,7 @@ import tensorflow as tf
 from deq_keras import gradients, solvers
 from tests.gradients.test_implicit import BATCH, FEATURES, SOLVERS, Case
 from tests.oracles import relative_error
+from tests.regimes import XLA_IS_SLOW
 
 
 @pytest.mark.parametrize("damping", [1.0, 0.6])
@@ -31,6 +32,7 @@ def test_equals_a_loop_by_hand(damping, regime):
         assert relative_error(got, want) < 1e-12
 
 
+@XLA_IS_SLOW
 @pytest.mark.parametrize("cls", SOLVERS, ids=lambda cls: cls.__name__)
 def test_equals_finite_differences_through_every_solver(cls, regime):
     """Exact for what was computed, converged or not."""

@@ -131,13 +131,8 @@ def test_greedy_generation_equals_solving_the_prefix_again(name, request):
     assert np.all(generated["padding_mask"])
 
 
-@pytest.mark.parametrize(
-    "sampler",
-    [
-        "random",
-        *(pytest.param(s, marks=pytest.mark.slow) for s in ("beam", "top_k", "top_p")),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("sampler", ["random", "beam", "top_k", "top_p"])
 def test_samplers_of_kerashub(model, sampler):
     model.compile(sampler=sampler)
     prompt = _tokens() * PROMPT_MASK

@@ -48,10 +48,9 @@ def _preprocessor(level, **kwargs):
     scope="module",
     params=[
         "word",
-        "byte",
         *(
             pytest.param(level, marks=pytest.mark.slow)
-            for level in ("character", "subword", "word_piece")
+            for level in ("byte", "character", "subword", "word_piece")
         ),
     ],
 )

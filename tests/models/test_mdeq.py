@@ -243,6 +243,7 @@ def test_a_saved_task_is_compiled_as_it_was(tmp_path):
 
 
 @TASKS
+@pytest.mark.slow
 def test_exports(name, request, tmp_path):
     model = request.getfixturevalue(name)
     images = _images()
@@ -272,6 +273,7 @@ def test_mixed_precision():
     assert all(np.all(np.isfinite(weight.numpy())) for weight in model.weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make, arguments",
     [(_classifier, {"head_filters": (2,)}), (_segmenter, {"kernel_size": 3})],

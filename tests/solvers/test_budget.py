@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from deq_keras import solvers
 from tests.problems import ZOO, linear
+from tests.regimes import XLA_IS_SLOW
 
 
 def _counted(function):
@@ -75,6 +76,7 @@ def test_budgets_are_tensors_without_retracing(solver_class, regime):
     assert solve.experimental_get_tracing_count() == 1
 
 
+@XLA_IS_SLOW
 @pytest.mark.parametrize("max_iter", [2, 6, 25])
 def test_budgets_mean_the_same_as_ints_and_as_tensors(solver_class, regime, max_iter):
     """Below the constructed budget and above it, where nothing starts anew."""

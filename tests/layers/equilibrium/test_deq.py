@@ -59,7 +59,7 @@ def _two_scales(**kwargs):
 @pytest.mark.parametrize(
     "make_layer, inputs",
     [
-        pytest.param(_configured, INPUTS, id="configured"),
+        pytest.param(_configured, INPUTS, id="configured", marks=pytest.mark.slow),
         pytest.param(_phantom, INPUTS, id="phantom", marks=pytest.mark.slow),
         pytest.param(_two_scales, PAIR, id="two-scales", marks=pytest.mark.slow),
     ],
@@ -141,7 +141,7 @@ class Subclassed(keras.Model):
         {"run_eagerly": True},
         {"jit_compile": False},
         pytest.param({"jit_compile": True}, marks=pytest.mark.slow),
-        {"steps_per_execution": 2},
+        pytest.param({"steps_per_execution": 2}, marks=pytest.mark.slow),
     ],
     ids=lambda a: next(iter(a)) + str(next(iter(a.values()))),
 )

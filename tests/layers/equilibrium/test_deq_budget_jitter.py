@@ -9,7 +9,11 @@ from deq_keras import layers, models, solvers
 from tests.layers.cells import TanhCell
 
 INPUTS = np.random.RandomState(0).normal(size=(4, 4)).astype("float32")
-REGIMES = [{"run_eagerly": True}, {}, {"jit_compile": True}]
+REGIMES = [
+    {"run_eagerly": True},
+    {},
+    pytest.param({"jit_compile": True}, marks=pytest.mark.slow),
+]
 
 
 def _evaluations(
@@ -36,14 +40,24 @@ def test_training_draws_and_evaluation_does_not(regime):
     assert set(validation) == {6}
 
 
-@pytest.mark.parametrize("gradient", ["implicit", "neumann", "phantom", "unrolled"])
+@pytest.mark.parametrize(
+    "gradient",
+    [
+        pytest.param("implicit", marks=pytest.mark.slow),
+        "neumann",
+        "phantom",
+        pytest.param("unrolled", marks=pytest.mark.slow),
+    ],
+)
 def test_every_gradient_draws(gradient):
     training, _ = _evaluations(gradient=gradient)
     assert set(training) <= {3, 4, 5, 6}
     assert len(set(training)) > 2
 
 
-@pytest.mark.parametrize("solver", ["anderson", "broyden"])
+@pytest.mark.parametrize(
+    "solver", ["anderson", pytest.param("broyden", marks=pytest.mark.slow)]
+)
 def test_every_solver_draws(solver):
     training, validation = _evaluations(solver=solver)
     assert set(training) <= {3, 4, 5, 6}

@@ -80,6 +80,7 @@ def results(tmp_path_factory):
     return json.loads(printed.split("RESULT")[1])
 
 
+@pytest.mark.slow
 def test_two_replicas_equal_one_device(results):
     """Gradients: the weights after six steps."""
     weights = [results[name]["weights"] for name in ("single", "mirrored")]

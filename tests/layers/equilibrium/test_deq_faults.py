@@ -82,8 +82,16 @@ class LogCell(TanhCell):
         return tf.zeros_like(injection["u"])
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "graph"])
-@pytest.mark.parametrize("first", [False, True], ids=["later", "at once"])
+@pytest.mark.parametrize(
+    "first, compiled",
+    [
+        pytest.param(False, False, marks=pytest.mark.slow),
+        (False, True),
+        (True, False),
+        pytest.param(True, True, marks=pytest.mark.slow),
+    ],
+    ids=["later-eager", "later-graph", "at once-eager", "at once-graph"],
+)
 @pytest.mark.parametrize("gradient", GRADIENTS, ids=str)
 def test_a_cell_that_turns_non_finite(gradient, first, compiled):
     """Whatever the inputs of the failing sample, all others train as without it."""
@@ -128,7 +136,7 @@ class HidingCell(LogCell):
         return {"u": hidden, "danger": injection["danger"]}
 
 
-@pytest.mark.parametrize("batch_size", [6, None])
+@pytest.mark.parametrize("batch_size", [pytest.param(6, marks=pytest.mark.slow), None])
 def test_samples_are_kept_apart_where_no_shape_shows_their_rows(batch_size):
     """Neither for the share that takes free steps, nor for those that fail."""
     gradient = TruncatedGradient(3, 2, free_share=0.5, free_noise=0.0)
@@ -300,7 +308,7 @@ def test_a_weight_in_the_injection_as_square_as_the_batch():
         np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("max_iter", [1, 2])
+@pytest.mark.parametrize("max_iter", [1, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("gradient", [*GRADIENTS[:4], "truncated"])
 def test_the_smallest_budgets_train(gradient, max_iter):
     solver = solvers.Anderson(max_iter=max_iter)

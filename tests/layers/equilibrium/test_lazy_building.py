@@ -21,14 +21,17 @@ CELLS = {
     "transformer": (lambda: layers.TransformerCell(8, 2, 16), SEQUENCES),
     "multiscale": (lambda: layers.MultiscaleCell((8, 8), expansion=1), IMAGES),
 }
-EVERY_CELL = [
-    pytest.param(name, marks=pytest.mark.slow if name == "multiscale" else ())
-    for name in CELLS
-]
-LONGER = [
-    pytest.param(name, marks=() if name == "residual-block" else pytest.mark.slow)
-    for name in CELLS
-]
+
+
+def _slow_but(*names):
+    return [
+        pytest.param(name, marks=() if name in names else pytest.mark.slow)
+        for name in CELLS
+    ]
+
+
+EVERY_CELL = _slow_but("dense", "transformer")
+LONGER = _slow_but("dense")
 
 
 def _layer(name):

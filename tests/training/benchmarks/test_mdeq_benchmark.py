@@ -19,6 +19,7 @@ _MODELS = {
 }
 
 
+@pytest.mark.slow
 def test_step():
     sizes = {"cells": _SMALL, "num_evaluations": 3, "batch": 2, "side": 4}
     results = main.run(["step"], _EFFORT, {"step": sizes})

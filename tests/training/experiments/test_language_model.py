@@ -157,6 +157,7 @@ class TestCommands:
         subprocess.run([*command, *options], check=True)
         assert (tmp_path / "exported" / "saved_model.pb").is_file()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", ["equilibrium", "untied"])
     def test_export(self, finished, tmp_path, name):
         out = tmp_path / "exported"

@@ -27,10 +27,12 @@ def _config(tmp_path, **data):
 @pytest.mark.parametrize(
     "data",
     [
-        {"tokens": "word"},
+        pytest.param({"tokens": "word"}, marks=pytest.mark.slow),
         {"tokens": "character"},
-        {"tokens": "subword", "vocabulary_size": 30},
-        {"tokens": "byte"},
+        pytest.param(
+            {"tokens": "subword", "vocabulary_size": 30}, marks=pytest.mark.slow
+        ),
+        pytest.param({"tokens": "byte"}, marks=pytest.mark.slow),
     ],
     ids=lambda data: data["tokens"],
 )

@@ -21,7 +21,7 @@ SHORT = {
     "experiment": "prefixes",
     "seeds": [3, 4],
     "length": 4,
-    "train_examples": 16384,
+    "train_examples": 512,
     "units": 8,
     "equilibrium": {"solver": {"class_name": "fixed_point_iteration", "max_iter": 8}},
     "optimizer": {"learning_rate": 1e-2},
@@ -127,8 +127,12 @@ def finished(tmp_path_factory):
 
 
 class TestRun:
-    def test_learns(self, finished):
-        results = json.loads((finished.path / "results.json").read_text())
+    @pytest.mark.slow
+    def test_learns(self, tmp_path):
+        longer = config(train_examples=16384)
+        directory = WorkDirectory.start(tmp_path / "run", longer)
+        study.run(longer, directory)
+        results = json.loads((directory.path / "results.json").read_text())
         assert [result["seed"] for result in results] == [3, 4]
         assert {result["updates"] for result in results} == {256}
         at_length = [result["solves"][1]["right"] for result in results]

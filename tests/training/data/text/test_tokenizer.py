@@ -78,6 +78,7 @@ def test_unknown_word_without_unk():
         text.encode(load("word", "a b\n"), "a\nb zebra\n")
 
 
+@pytest.mark.slow
 def test_unknown_word_far_down():
     with pytest.raises(InputError, match="Line 3002 .*'zebra'"):
         text.encode(load("word", "a b\n"), 3001 * "a\n" + "b zebra\n")

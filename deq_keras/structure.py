@@ -1,5 +1,6 @@
 """A nest of `(batch, ...)` tensors as one `(batch, features)` matrix, and back."""
 
+import copy
 import math
 from typing import Any, TypeAlias
 
@@ -39,6 +40,24 @@ class StateStructure:
             _num_entries(leaf.shape[1:], shape[1:])
             for leaf, shape in zip(self.leaves, self._shapes, strict=True)
         ]
+
+    def resized(self, batch_size: tf.Tensor) -> "StateStructure":
+        """Returns the structure of a state like this one of other samples.
+
+        Args:
+            batch_size: Int32 scalar tensor. How many they are.
+        """
+        other = copy.copy(self)
+        other.template = tree.map_structure(
+            lambda leaf: tf.TensorSpec([None, *leaf.shape[1:]], leaf.dtype),
+            self.template,
+        )
+        other.leaves = tree.flatten(other.template)
+        other.batch_size = batch_size
+        other._shapes = [
+            tf.concat([[batch_size], shape[1:]], axis=0) for shape in self._shapes
+        ]
+        return other
 
     def to_matrix(self, state: Nest) -> tf.Tensor:
         """Returns `state` as a `(batch, features)` matrix of `self.dtype`."""

@@ -12,6 +12,7 @@ from keras import tree
 
 from deq_keras.faults.bound_function import BoundFunction
 from deq_keras.faults.policy import finite_rows, without_gradient
+from deq_keras.row_function import RowFunction
 from deq_keras.structure import Nest, where_rows
 
 Run: TypeAlias = Callable[[BoundFunction, Nest, Nest], tuple[Nest, tf.Tensor, Any]]
@@ -28,6 +29,8 @@ class SampleFunction:
         has_rows: Nest of Booleans like the injection: which leaves have a row for each
             sample. `None`, for all or for a leaf, takes those whose first axis is as
             long as the batch, as far as their rows are not finite.
+        may_leave: Boolean. Whether a solver may leave out samples that are done, for
+            which `has_rows` must be known.
     """
 
     def __init__(
@@ -35,10 +38,12 @@ class SampleFunction:
         fn: Callable[[Nest, Nest], Nest],
         variables: Iterable[keras.Variable] = (),
         has_rows: Nest | None = None,
+        may_leave: bool = False,
     ) -> None:
         self.fn = fn
         self.variables = tuple(variables)
         self.has_rows = has_rows
+        self.may_leave = may_leave
 
     @classmethod
     def of(cls, fn: Callable[[Nest, Nest], Nest]) -> SampleFunction:
@@ -47,6 +52,19 @@ class SampleFunction:
 
     def __call__(self, state: Nest, injection: Nest) -> Nest:
         return self.fn(state, injection)
+
+    def of_states(
+        self, injection: Nest, fn: Callable[[Nest, Nest], Nest] | None = None
+    ) -> Callable[[Nest], Nest]:
+        """Returns the function of a state alone, which a solver takes.
+
+        Args:
+            injection: Nest of tensors.
+            fn: What evaluates it, a `BoundFunction`. `None`: this one.
+        """
+        if self.may_leave:
+            return RowFunction(fn or self, injection, self.rows_of)
+        return lambda state: (fn or self)(state, injection)
 
     @property
     def knows_rows(self) -> bool:
@@ -216,7 +234,9 @@ class _Rerouting:
             tape.watch(watched)
             value = self.repeated(tree.pack_sequence_as(self.sources, list(sources)))
         cotangent = without_gradient(self.failed, cotangent)
-        return tape.gradient(tree.flatten(value), watched, cotangent, "zero")
+        gradients = tape.gradient(tree.flatten(value), watched, cotangent, "zero")
+        # Who gathers samples gives slices, and the other branch whole tensors.
+        return [tf.convert_to_tensor(gradient) for gradient in gradients]
 
 
 def _floating(tensors: Iterable[tf.Tensor]) -> list[tf.Tensor]:

@@ -26,7 +26,11 @@ def solve_without_gradient(
         lambda leaf: tf.stop_gradient(leaf), (initial_state, injection)
     )
     solution = solver.solve(
-        lambda state: fn(state, constant), start, max_iter, budget=budget, seed=seed
+        faults.SampleFunction.of(fn).of_states(constant),
+        start,
+        max_iter,
+        budget=budget,
+        seed=seed,
     )
     return tree.map_structure(tf.stop_gradient, solution)
 

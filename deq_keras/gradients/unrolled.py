@@ -43,17 +43,17 @@ class UnrolledGradient(EquilibriumGradient):
         budget: tf.Tensor | None = None,
         seed: tf.Tensor | None = None,
     ) -> Equilibrium:
-        fn = faults.SampleFunction.of(fn)
+        samples = faults.SampleFunction.of(fn)
 
         def run(
             fn: faults.BoundFunction, state: Nest, injection: Nest
         ) -> tuple[Nest, tf.Tensor, Solution]:
             solution = solver.solve(
-                lambda z: fn(z, injection), state, budget=budget, seed=seed
+                samples.of_states(injection, fn), state, budget=budget, seed=seed
             )
             return solution.value, faults.has_failed(solution), solution
 
-        value, solution = fn.differentiable(run, initial_state, injection)
+        value, solution = samples.differentiable(run, initial_state, injection)
         constant = tree.map_structure(tf.stop_gradient, solution)
-        linearization, _ = linearize_equilibrium(fn, constant, injection)
+        linearization, _ = linearize_equilibrium(samples, constant, injection)
         return Equilibrium(value, constant, linearization)

@@ -3,6 +3,7 @@
 import keras
 
 from deq_keras import serialization
+from deq_keras.row_function import RowFunction
 from deq_keras.serialization import Config
 from deq_keras.solvers.anderson import Anderson
 from deq_keras.solvers.broyden import Broyden
@@ -29,6 +30,7 @@ __all__ = [
     "Evaluation",
     "FixedPointIteration",
     "FixedPointSolver",
+    "RowFunction",
     "Solution",
     "UnchangedAnswer",
     "deserialize",

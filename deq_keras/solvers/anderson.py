@@ -62,6 +62,8 @@ class Anderson(FixedPointSolver):
             all. Defaults to `"relative"`.
         mixing: Float in (0, 1]. The share of the residual that a step takes, from the
             second step on. Defaults to `1.0`.
+        compact: Boolean. Whether samples that are done leave the batch. See
+            `FixedPointSolver`. Defaults to `False`.
 
     Example:
 
@@ -85,8 +87,9 @@ class Anderson(FixedPointSolver):
         ridge: float = 1e-5,
         ridge_mode: str = "relative",
         mixing: float = 1.0,
+        compact: bool = False,
     ) -> None:
-        super().__init__(max_iter, tol, stop_mode)
+        super().__init__(max_iter, tol, stop_mode, compact)
         self.history = check_count("history", history)
         self.ridge = check_non_negative("ridge", ridge)
         self.ridge_mode = check_choice("ridge_mode", ridge_mode, _RIDGE_MODES)

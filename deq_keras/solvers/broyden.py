@@ -57,8 +57,9 @@ class Broyden(FixedPointSolver):
         tol: float | None = 1e-3,
         stop_mode: str = "rel",
         history: int | None = None,
+        compact: bool = False,
     ) -> None:
-        super().__init__(max_iter, tol, stop_mode)
+        super().__init__(max_iter, tol, stop_mode, compact)
         self.history = None if history is None else check_count("history", history)
 
     def init(
@@ -71,6 +72,11 @@ class Broyden(FixedPointSolver):
         if self.history is None:
             return StepArray.empty(point, max_iter)
         return StepSlots.empty(point, self.history)
+
+    def take_memory(
+        self, memory: StepArray | StepSlots, rows: tf.Tensor, num_steps: tf.Tensor
+    ) -> StepArray | StepSlots:
+        return memory.take(rows, num_steps)
 
     def step(
         self,

@@ -53,6 +53,14 @@ class StepSlots(NamedTuple):
             squared_norms=(squared_norm(step), *self.squared_norms[:-1]),
         )
 
+    def take(self, rows: tf.Tensor, num_steps: tf.Tensor) -> "StepSlots":
+        """Returns the steps of some samples."""
+        del num_steps
+        return StepSlots(
+            steps=tuple(tf.gather(step, rows) for step in self.steps),
+            squared_norms=tuple(tf.gather(norm, rows) for norm in self.squared_norms),
+        )
+
     def _sweep_block(
         self, direction: tf.Tensor, num_steps: tf.Tensor, oldest: int, newest: int
     ) -> tf.Tensor:
@@ -77,15 +85,11 @@ class StepArray(NamedTuple):
 
     @classmethod
     def empty(cls, point: tf.Tensor, max_iter: tf.Tensor) -> Self:
-        def array(shape: tf.TensorShape) -> tf.TensorArray:
-            return tf.TensorArray(
-                point.dtype,
-                tf.maximum(max_iter - 1, 1),
-                clear_after_read=False,
-                element_shape=shape,
-            )
-
-        return cls(array(point.shape), array([point.shape[0], 1]))
+        size = tf.maximum(max_iter - 1, 1)
+        return cls(
+            _array(point.dtype, size, point.shape),
+            _array(point.dtype, size, [point.shape[0], 1]),
+        )
 
     def sweep(
         self, direction: tf.Tensor, num_evaluations: tf.Tensor
@@ -114,6 +118,13 @@ class StepArray(NamedTuple):
             self.squared_norms.write(index, squared_norm(step)),
         )
 
+    def take(self, rows: tf.Tensor, num_steps: tf.Tensor) -> "StepArray":
+        """See `StepSlots.take`."""
+        return StepArray(
+            _taken(self.steps, rows, num_steps),
+            _taken(self.squared_norms, rows, num_steps),
+        )
+
     def _coefficient(self, direction: tf.Tensor, i: tf.Tensor) -> tf.Tensor:
         return _coefficient(
             direction, self.steps.read(i), self.squared_norms.read(i), True
@@ -130,3 +141,22 @@ def _coefficient(
     product = tf.reduce_sum(step * direction, axis=1, keepdims=True)
     is_there = (squared_norm > 0) & is_there
     return tf.where(is_there, product, 0.0) / tf.where(is_there, squared_norm, 1.0)
+
+
+def _array(
+    dtype: tf.DType, size: tf.Tensor, shape: tf.TensorShape | list[int | None]
+) -> tf.TensorArray:
+    return tf.TensorArray(dtype, size, clear_after_read=False, element_shape=shape)
+
+
+def _taken(
+    array: tf.TensorArray, rows: tf.Tensor, num_written: tf.Tensor
+) -> tf.TensorArray:
+    """Returns an array of some rows of the first elements of another."""
+    shape = [None, *array.element_shape[1:]]
+    _, taken = tf.while_loop(
+        lambda i, _: i < num_written,
+        lambda i, taken: (i + 1, taken.write(i, tf.gather(array.read(i), rows))),
+        (0, _array(array.dtype, array.size(), shape)),
+    )
+    return taken

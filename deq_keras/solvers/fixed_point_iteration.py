@@ -42,6 +42,8 @@ class FixedPointIteration(FixedPointSolver):
             not fallen below its smallest for this many evaluations, its damping is
             multiplied by `factor`. Defaults to `None`, never.
         factor: Float in (0, 1]. See `patience`. Defaults to `0.9`.
+        compact: Boolean. Whether samples that are done leave the batch. See
+            `FixedPointSolver`. Defaults to `False`.
 
     Raises:
         ValueError: If the noise puts the tolerance out of reach: the relative residual
@@ -65,8 +67,9 @@ class FixedPointIteration(FixedPointSolver):
         noise: float = 0.0,
         patience: int | None = None,
         factor: float = 0.9,
+        compact: bool = False,
     ) -> None:
-        super().__init__(max_iter, tol, stop_mode)
+        super().__init__(max_iter, tol, stop_mode, compact)
         self.damping = check_fraction("damping", damping)
         self.noise = check_non_negative("noise", noise)
         self.patience = check_optional_count("patience", patience)

@@ -1,40 +1,29 @@
 """The base of the fixed-point solvers, which owns their loop."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import tensorflow as tf
+from keras import tree
 
 from deq_keras import faults
 from deq_keras.checks import (
+    check_boolean,
     check_choice,
     check_integer,
     check_non_negative,
 )
+from deq_keras.row_function import RowFunction
 from deq_keras.serialization import Config, Configured
+from deq_keras.solvers.compaction import Remaining
 from deq_keras.solvers.evaluation import Evaluation, evaluate
+from deq_keras.solvers.search import Search
 from deq_keras.solvers.solution import MAX_ITER, Solution
 from deq_keras.solvers.stopping import STOP_MODES, StoppingRule
 from deq_keras.solvers.unchanged_answer import UnchangedAnswer
 from deq_keras.structure import Nest, StateStructure, where_rows_if_any
 
 _INT32 = 2**31 - 1
-
-
-class _Search(NamedTuple):
-    """The loop's variables."""
-
-    num_evaluations: tf.Tensor  # () int32, of the whole batch
-    is_running: tf.Tensor  # () bool
-    next_point: tf.Tensor  # (B, D)
-    memory: Any
-    best_point: tf.Tensor  # (B, D)
-    best_value: tf.Tensor  # (B, D)
-    best_error: tf.Tensor  # (B,)
-    status: tf.Tensor  # (B,) int32, MAX_ITER while the sample is searched
-    sample_evaluations: tf.Tensor  # (B,) int32
-    trace: tf.Tensor  # (max_iter, B)
-    answers: Any  # what the stopping rule remembers
 
 
 class FixedPointSolver(Configured):
@@ -62,6 +51,10 @@ class FixedPointSolver(Configured):
             take the norm of the position (token, pixel) that has the largest: where
             information travels, the few positions that still change hide in a norm over
             all. Defaults to `"rel"`.
+        compact: Boolean. Whether samples that are done leave the batch, where `DEQ`
+            solves outside of training: then the cost follows the mean of what samples
+            need, and not the most. Answers are the same. Keras leaves out XLA for such
+            a model. Defaults to `False`.
 
     Attributes:
         damping: Float in (0, 1]. The weight that a step without memory gives f(z).
@@ -77,10 +70,12 @@ class FixedPointSolver(Configured):
         max_iter: int = 30,
         tol: float | None = 1e-3,
         stop_mode: str = "rel",
+        compact: bool = False,
     ) -> None:
         self.max_iter = _checked_max_iter(max_iter)
         self.tol = _checked_tol(tol)
         self.stop_mode = check_choice("stop_mode", stop_mode, STOP_MODES)
+        self.compact = check_boolean("compact", compact)
 
     def solve(
         self,
@@ -124,17 +119,13 @@ class FixedPointSolver(Configured):
         tol = None if tol is None else _as_scalar(tol, structure.dtype)
         rule = StoppingRule(structure, self.stop_mode, tol, halting)
 
-        def body(search: _Search) -> tuple[_Search]:
-            evaluation = evaluate(fn, structure, search.next_point)
-            return (self._advance(search, evaluation, rule, budget, seed),)
-
         search = self._start(rule, max_iter)
-        (search,) = tf.while_loop(
-            lambda search: search.is_running,
-            body,
-            (search,),
-            maximum_iterations=None if tf.is_tensor(max_iter) else max_iter,
-        )
+        bound = None if tf.is_tensor(max_iter) else max_iter
+        # Noise belongs to a place in the batch.
+        if self.compact and isinstance(fn, RowFunction) and seed is None:
+            search = self._searched_compactly(fn, search, rule, budget, bound)
+        else:
+            search = self._searched(fn, search, rule, budget, seed, bound)
         return Solution(
             value=structure.to_state(search.best_value),
             point=structure.to_state(search.best_point),
@@ -155,6 +146,41 @@ class FixedPointSolver(Configured):
                 f"and not of a solver. Received: max_iter_jitter={jitter!r}."
             )
         return super().from_config(config)
+
+    def take(self, search: Search, rows: tf.Tensor) -> Search:
+        """Returns the search of some samples.
+
+        Args:
+            search: A `Search`.
+            rows: Int32 tensor `(samples,)`.
+        """
+        by_sample = {
+            name: tree.map_structure(lambda leaf: tf.gather(leaf, rows), leaves)
+            for name, leaves in search._asdict().items()
+            if name not in ("num_evaluations", "is_running", "memory", "trace")
+        }
+        return search._replace(
+            **by_sample,
+            memory=self.take_memory(
+                search.memory,
+                rows,
+                # The last evaluation is followed by no step.
+                tf.where(search.is_running, search.num_evaluations, 0),
+            ),
+            trace=tf.gather(search.trace, rows, axis=1),
+        )
+
+    def take_memory(self, memory: Any, rows: tf.Tensor, num_steps: tf.Tensor) -> Any:
+        """Returns the memory of some samples.
+
+        Args:
+            memory: What `init` or `step` returned.
+            rows: Int32 tensor `(samples,)`.
+            num_steps: Int32 scalar tensor. How many steps it remembers; 0 in a search
+                that has ended.
+        """
+        del num_steps
+        return tree.map_structure(lambda leaf: tf.gather(leaf, rows), memory)
 
     def init(self, point: tf.Tensor, max_iter: int | tf.Tensor) -> Nest:
         """Returns the memory (a nest of tensors) before the first evaluation.
@@ -198,15 +224,63 @@ class FixedPointSolver(Configured):
             "max_iter": self.max_iter,
             "tol": self.tol,
             "stop_mode": self.stop_mode,
+            "compact": self.compact,
         }
 
-    def _start(self, rule: StoppingRule, max_iter: int | tf.Tensor) -> _Search:
+    def _searched(
+        self,
+        fn: Callable[[Nest], Nest],
+        search: Search,
+        rule: StoppingRule,
+        budget: int | tf.Tensor,
+        seed: tf.Tensor | None,
+        max_iter: int | None,
+    ) -> Search:
+        def body(search: Search) -> tuple[Search]:
+            evaluation = evaluate(fn, rule.structure, search.next_point)
+            return (self._advance(search, evaluation, rule, budget, seed),)
+
+        (search,) = tf.while_loop(
+            lambda search: search.is_running,
+            body,
+            (search,),
+            maximum_iterations=max_iter,
+        )
+        return search
+
+    def _searched_compactly(
+        self,
+        fn: RowFunction,
+        search: Search,
+        rule: StoppingRule,
+        budget: int | tf.Tensor,
+        max_iter: int | None,
+    ) -> Search:
+        def body(remaining: Remaining) -> tuple[Remaining]:
+            search, structure = remaining.search, rule.structure
+            structure = structure.resized(tf.size(remaining.indices))
+            own_rule = rule._replace(structure=structure)
+            function = fn.with_injection(remaining.injection)
+            evaluation = evaluate(function, structure, search.next_point)
+            search = self._advance(search, evaluation, own_rule, budget, None)
+            remaining = remaining._replace(search=search)
+            return (remaining.without_those_done(self.take, fn),)
+
+        (remaining,) = tf.while_loop(
+            lambda remaining: remaining.search.is_running,
+            body,
+            (Remaining.of(search, self.take, fn),),
+            maximum_iterations=max_iter,
+        )
+        return remaining.results.entered(remaining.search)
+
+    def _start(self, rule: StoppingRule, max_iter: int | tf.Tensor) -> Search:
         point = rule.structure.to_matrix(rule.structure.template)
         batch_size = tf.shape(point)[0]
         trace_shape = tf.stack([tf.maximum(max_iter, 1), batch_size])
         trace = tf.fill(trace_shape, tf.constant(float("nan"), point.dtype))
         static_rows = None if tf.is_tensor(max_iter) else max_iter
-        return _Search(
+        return Search(
             num_evaluations=tf.constant(0),
             is_running=tf.constant(True),
             next_point=point,
@@ -222,12 +296,12 @@ class FixedPointSolver(Configured):
 
     def _advance(
         self,
-        search: _Search,
+        search: Search,
         evaluation: Evaluation,
         rule: StoppingRule,
         budget: int | tf.Tensor,
         seed: tf.Tensor | None,
-    ) -> _Search:
+    ) -> Search:
         # It decides, and is no part of the answer: its square root has no derivative at
         # a residual of zero.
         error = tf.stop_gradient(rule.error(evaluation))
@@ -246,7 +320,7 @@ class FixedPointSolver(Configured):
             lambda: (search.next_point, search.memory),
         )
         is_row = tf.range(tf.shape(search.trace)[0])[:, None] == search.num_evaluations
-        return _Search(
+        return Search(
             num_evaluations=num_evaluations,
             is_running=is_running,
             next_point=next_point,
@@ -273,7 +347,7 @@ class FixedPointSolver(Configured):
 
 
 def _take_better(
-    better: tf.Tensor, evaluation: Evaluation, search: _Search
+    better: tf.Tensor, evaluation: Evaluation, search: Search
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The best point and value of each sample. Rows are copied only in a step in which
     some samples improve and others do not; otherwise the tensors pass by reference."""

@@ -8,7 +8,14 @@ import sys
 from ..errors import InputError, describe
 from .extras import MissingPackage, asked_for
 
-BENCHMARKS = ("gradients", "input_pipeline", "language_model", "mdeq", "solvers")
+BENCHMARKS = (
+    "compaction",
+    "gradients",
+    "input_pipeline",
+    "language_model",
+    "mdeq",
+    "solvers",
+)
 
 
 def main(argv=None):

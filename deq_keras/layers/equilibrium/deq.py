@@ -159,6 +159,8 @@ class DEQ(keras.layers.Layer):
     @solver.setter
     def solver(self, solver: str | Config | solvers.FixedPointSolver) -> None:
         self._solver = solvers.get(solver)
+        # Keras then leaves out XLA, which has no tensors of changing shapes.
+        self.supports_jit = not self._solver.compact
 
     @property
     def gradient(self) -> gradients.EquilibriumGradient:
@@ -241,7 +243,7 @@ class DEQ(keras.layers.Layer):
         problem = (
             self._function(inputs, mask, bool(training)),
             state,
-            injection if mask is None else Masked(injection, mask),
+            _with_mask(injection, mask),
             self.solver,
         )
         if training:
@@ -310,8 +312,16 @@ class DEQ(keras.layers.Layer):
         injection = self.inject(inputs, mask, training)
         start_seed, noise_seed = _seeds(seed)
         state = self._first_state(injection, initial_state, mask, training, start_seed)
-        solution = self.solve_injection(
-            injection, state, max_iter, tol, mask, noise_seed, halting
+        if seed is not None:
+            self._check_noise(mask)
+        function = self._function(inputs, mask, training)
+        solution = self.solver.solve(
+            function.of_states(_with_mask(injection, mask)),
+            state,
+            max_iter,
+            tol,
+            seed=noise_seed,
+            halting=halting,
         )
         return faults.reported(solution, state, is_usable)
 
@@ -345,12 +355,8 @@ class DEQ(keras.layers.Layer):
         max_iter: int | tf.Tensor | None = None,
         tol: float | tf.Tensor | None = None,
         mask: tf.Tensor | None = None,
-        seed: tf.Tensor | None = None,
-        halting: solvers.UnchangedAnswer | None = None,
     ) -> solvers.Solution:
         """`solve` for who has the injection already, and needs it again."""
-        if seed is not None:
-            self._check_noise(mask)
         if initial_state is None:
             initial_state = self._first_state(injection, None, mask, False, None)
         return self.solver.solve(
@@ -358,8 +364,6 @@ class DEQ(keras.layers.Layer):
             initial_state,
             max_iter,
             tol,
-            seed=seed,
-            halting=halting,
         )
 
     def linearize(
@@ -465,14 +469,24 @@ class DEQ(keras.layers.Layer):
     ) -> faults.SampleFunction:
         """The cell as the gradients take it, which keeps failing samples apart."""
         if mask is None:
+            apply: Callable[..., Nest] = self._apply
             has_rows = self._injection_rows({"inputs": inputs}, training)
-            return faults.SampleFunction(self._apply, self.cell.variables, has_rows)
-        call = {"inputs": inputs, "mask": mask}
-        return faults.SampleFunction(
-            lambda state, constant: self._apply(state, *constant),
-            self.cell.variables,
-            Masked(self._injection_rows(call, training), True),
-        )
+        else:
+            apply = self._apply_masked
+            call = {"inputs": inputs, "mask": mask}
+            has_rows = Masked(self._injection_rows(call, training), True)
+        may_leave = self.solver.compact and not training
+        if may_leave and None in tree.flatten(has_rows):
+            raise ValueError(
+                "A compact solver leaves out samples, and must know which tensors of "
+                "the injection have a row for each. Give those that `inject` returns a "
+                "static first axis: reshape to (tf.shape(inputs)[0], ...) and not to "
+                f"(-1, ...). Received: {has_rows}, where None is not known."
+            )
+        return faults.SampleFunction(apply, self.cell.variables, has_rows, may_leave)
+
+    def _apply_masked(self, state: Nest, constant: Masked) -> Nest:
+        return self._apply(state, *constant)
 
     def _apply(
         self, state: Nest, injection: Nest, mask: tf.Tensor | None = None
@@ -551,6 +565,10 @@ class DEQ(keras.layers.Layer):
         # Keras adds up losses in its own precision, whatever that of the layer is.
         self.add_loss(tf.cast(loss, keras.config.floatx()))
         self._jacobian.update_state(loss)
+
+
+def _with_mask(injection: Nest, mask: tf.Tensor | None) -> Nest:
+    return injection if mask is None else Masked(injection, mask)
 
 
 def _trace(function: Callable[[Nest], Any], inputs: Nest) -> Any:

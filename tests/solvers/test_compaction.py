@@ -1,0 +1,151 @@
+"""Samples that are done leave the batch, and no answer shows it."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras import solvers
+
+# As many features as fit the registers: the last entries of a tensor are computed by
+# other instructions, which differ in the last bit.
+BATCH, FEATURES = 9, 8
+RANDOM = np.random.RandomState(0)
+# Some samples contract at once, others hardly.
+RATES = np.array([0.1, 0.9, 0.2, 0.95, 0.1, 0.5, 0.1, 0.99, 0.0])
+KERNEL = np.linalg.qr(RANDOM.normal(size=(FEATURES, FEATURES)))[0]
+SOLVERS = [
+    solvers.FixedPointIteration(max_iter=14),
+    solvers.FixedPointIteration(max_iter=14, damping=0.7, patience=2),
+    solvers.FixedPointIteration(max_iter=6, tol=None),
+    solvers.Anderson(max_iter=14),
+    solvers.Anderson(max_iter=14, stop_mode="abs_max", mixing=0.8),
+    solvers.Broyden(max_iter=14),
+    solvers.Broyden(max_iter=14, history=3),
+]
+
+
+class Problem:
+    """z = tanh(rate W z + u): `rate` and `u` have a row for each sample, W has not."""
+
+    def __init__(self, batch=BATCH, dtype=tf.float64):
+        random = np.random.RandomState(1)
+        self.injection = {
+            "rate": tf.constant(np.resize(RATES, batch)[:, None], dtype),
+            "kernel": tf.constant(KERNEL, dtype),
+            "u": tf.constant(random.normal(size=(batch, FEATURES)), dtype),
+        }
+        self.state = tf.zeros((batch, FEATURES), dtype)
+        self.num_rows = tf.Variable(0)
+
+    def function(self, state, injection):
+        self.num_rows.assign_add(tf.shape(state)[0])
+        # Matrix products differ in the last bit between batches of different sizes.
+        product = tf.reduce_sum(state[:, :, None] * injection["kernel"], axis=1)
+        return tf.tanh(injection["rate"] * product + injection["u"])
+
+    def rows_of(self, injection, rows):
+        return {
+            "rate": tf.gather(injection["rate"], rows),
+            "kernel": injection["kernel"],
+            "u": tf.gather(injection["u"], rows),
+        }
+
+    def solutions(self, solver, wrap=lambda function: function, **arguments):
+        """Returns the solution of the masked loop and of the compact one, and how many
+        rows the latter evaluated."""
+        found = []
+        for compact in (False, True):
+            chosen = type(solver)(**{**solver.get_config(), "compact": compact})
+
+            def solve(injection, solver=chosen):
+                function = solvers.RowFunction(self.function, injection, self.rows_of)
+                return solver.solve(function, self.state, **arguments)
+
+            self.num_rows.assign(0)
+            found.append(wrap(solve)(self.injection))
+        return *found, int(self.num_rows)
+
+
+def _assert_equal(one, two):
+    for name in one._fields:
+        np.testing.assert_array_equal(getattr(one, name), getattr(two, name), name)
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=str)
+def test_equals_the_masked_loop_bit_for_bit(solver, exact_regime):
+    masked, compact, num_rows = Problem().solutions(solver, exact_regime)
+    _assert_equal(masked, compact)
+    needed = int(np.sum(masked.num_evaluations))
+    assert needed <= num_rows <= 1.06 * needed + 1
+
+
+@pytest.mark.parametrize("solver", SOLVERS[3:], ids=str)
+def test_a_budget_and_a_tolerance_that_are_tensors(solver):
+    problem = Problem()
+
+    def wrap(function):
+        return tf.function(function, autograph=False)
+
+    for max_iter, tol in ((1, 1e-3), (5, 1e-3), (25, 1e-9)):
+        masked, compact, _ = problem.solutions(
+            solver, wrap, max_iter=tf.constant(max_iter), tol=tf.constant(tol)
+        )
+        _assert_equal(masked, compact)
+
+
+def test_a_sample_that_is_not_finite_leaves(exact_regime):
+    problem = Problem()
+    bad = problem.injection["u"].numpy()
+    bad[4] = np.nan
+    problem.injection["u"] = tf.constant(bad)
+    masked, compact, num_rows = problem.solutions(
+        solvers.Anderson(max_iter=14), exact_regime
+    )
+    _assert_equal(masked, compact)
+    assert compact.status[4] == solvers.DIVERGED
+    assert num_rows <= np.sum(compact.num_evaluations) + 1
+
+
+def test_an_answer_that_stands_lets_a_sample_leave(exact_regime):
+    halting = solvers.UnchangedAnswer(lambda state: state[:, :2] > 0, patience=3)
+    masked, compact, _ = Problem().solutions(
+        solvers.FixedPointIteration(max_iter=20), exact_regime, halting=halting
+    )
+    _assert_equal(masked, compact)
+    assert np.any(compact.status.numpy() == solvers.UNCHANGED)
+
+
+@pytest.mark.parametrize("batch", [0, 1])
+def test_small_batches(batch, exact_regime):
+    masked, compact, _ = Problem(batch).solutions(solvers.Anderson(), exact_regime)
+    _assert_equal(masked, compact)
+
+
+def test_few_samples_do_not_leave_alone():
+    """What goes on is copied; one of a hundred is evaluated again instead."""
+    problem = Problem(100)
+    rate = np.full((100, 1), 0.9)
+    rate[0] = 0.0
+    problem.injection["rate"] = tf.constant(rate)
+    solver = solvers.FixedPointIteration(max_iter=12, tol=1e-12)
+    masked, compact, num_rows = problem.solutions(solver)
+    _assert_equal(masked, compact)
+    assert num_rows == 12 * 100 > np.sum(compact.num_evaluations)
+
+
+def test_a_solve_with_noise_keeps_its_batch(exact_regime):
+    solver = solvers.FixedPointIteration(max_iter=8, tol=None, noise=0.1)
+    masked, compact, _ = Problem().solutions(
+        solver, exact_regime, seed=tf.constant([1, 2])
+    )
+    _assert_equal(masked, compact)
+
+
+def test_is_in_the_config():
+    for solver in SOLVERS:
+        assert solver.get_config()["compact"] is False
+        config = {**solvers.serialize(solver)}
+        config["config"]["compact"] = True
+        assert solvers.get(config).compact is True
+    with pytest.raises(ValueError, match="`compact` must be"):
+        solvers.Anderson(compact=1)

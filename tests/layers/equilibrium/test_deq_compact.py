@@ -34,7 +34,15 @@ def _pair(make_cell, inputs, **arguments):
     return pair
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name, marks=() if name in ("vector", "transformer") else pytest.mark.slow
+        )
+        for name in CASES
+    ],
+)
 @pytest.mark.parametrize("wrap", [tf.function, lambda function: function])
 def test_answers_are_the_same(name, wrap):
     make_cell, inputs = CASES[name]
@@ -50,7 +58,16 @@ def test_answers_are_the_same(name, wrap):
         np.testing.assert_allclose(first, second, atol=1e-5)
 
 
-@pytest.mark.parametrize("gradient", ["truncated", "implicit", "unrolled"])
+@pytest.mark.parametrize(
+    "gradient",
+    [
+        "truncated",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("implicit", "unrolled")
+        ),
+    ],
+)
 def test_in_a_model(gradient, tmp_path):
     """Fit, predict, save, export; training keeps the batch together."""
     inputs = np.resize(VECTORS, (8, 4))

@@ -7,6 +7,8 @@ import pytest
 
 from tests import harness
 
+pytestmark = pytest.mark.slow
+
 # Logical devices must exist before TensorFlow starts, hence a process of its own.
 PROGRAM = """
 import json
@@ -80,7 +82,6 @@ def results(tmp_path_factory):
     return json.loads(printed.split("RESULT")[1])
 
 
-@pytest.mark.slow
 def test_two_replicas_equal_one_device(results):
     """Gradients: the weights after six steps."""
     weights = [results[name]["weights"] for name in ("single", "mirrored")]

@@ -23,15 +23,10 @@ CELLS = {
 }
 
 
-def _slow_but(*names):
-    return [
-        pytest.param(name, marks=() if name in names else pytest.mark.slow)
-        for name in CELLS
-    ]
-
-
-EVERY_CELL = _slow_but("dense", "transformer")
-LONGER = _slow_but("dense")
+EVERY_CELL = [
+    pytest.param(name, marks=() if name == "dense" else pytest.mark.slow)
+    for name in CELLS
+]
 
 
 def _layer(name):
@@ -102,7 +97,7 @@ def test_in_a_sequential_model_without_input(name):
     harness.assert_close(model(inputs), model.predict(inputs, verbose=0), 1e-5)
 
 
-@pytest.mark.parametrize("name", LONGER)
+@pytest.mark.parametrize("name", EVERY_CELL)
 def test_in_a_subclassed_model(name):
     layer, inputs = _layer(name)
     model = Summed(layer)
@@ -112,7 +107,7 @@ def test_in_a_subclassed_model(name):
     _fit(model, inputs, layer)
 
 
-@pytest.mark.parametrize("name", LONGER)
+@pytest.mark.parametrize("name", EVERY_CELL)
 def test_under_a_strategy(name):
     strategy = tf.distribute.MirroredStrategy(["CPU:0"])
     with strategy.scope():
@@ -121,7 +116,7 @@ def test_under_a_strategy(name):
         _fit(model, inputs, layer)
 
 
-@pytest.mark.parametrize("name", LONGER)
+@pytest.mark.parametrize("name", EVERY_CELL)
 def test_with_loaded_weights(name, tmp_path):
     layer, inputs = _layer(name)
     expected = tf.function(layer)(inputs)

@@ -27,8 +27,8 @@ class NeumannGradient(ImplicitGradient):
     dominated by a few directions that J hardly damps, or is noise if the forward solve
     has not converged. The truncated one trains better there, and is bounded: the series
     of a sample ends before the first term of more than ten times the norm of c, so y is
-    at most `1 + 10 * num_terms` times as long as c. `num_terms`
-    vector-Jacobian products, and memory as in `ImplicitGradient`.
+    at most `1 + 10 * num_terms` times as long as c. Costs `num_terms` vector-Jacobian
+    products, and memory as `ImplicitGradient` does.
 
     Args:
         num_terms: Positive integer. Vector-Jacobian products of the adjoint. Defaults

@@ -92,6 +92,7 @@ class FixedPointSolver(Configured):
         Args:
             fn: Function from a state to a state of the same structure, shapes and
                 dtypes. A state is a nest of floating-point tensors `(batch, ...)`.
+                Samples can leave the batch of a `RowFunction` alone; see `compact`.
             initial_state: State to start from.
             max_iter: Positive integer, or an integer scalar tensor (a new value needs
                 no retracing; values below 1 count as 1). `None`: as constructed.

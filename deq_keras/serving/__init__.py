@@ -1,0 +1,15 @@
+"""One file that carries a model and its adaptive solver anywhere."""
+
+from deq_keras.serving.errors import ExportError
+from deq_keras.serving.litert import export_litert
+from deq_keras.serving.load import load
+from deq_keras.serving.onnx import export_onnx
+from deq_keras.serving.saved_model import export_saved_model
+
+__all__ = [
+    "ExportError",
+    "export_litert",
+    "export_onnx",
+    "export_saved_model",
+    "load",
+]

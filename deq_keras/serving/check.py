@@ -14,6 +14,8 @@ _BUDGETS = [
     {"max_iter": np.array(max_iter, "int64"), "tol": np.array(tol, "float32")}
     for max_iter, tol in ((1, -1), (6, -1), (0, -1), (0, 0.1))
 ]
+# What no model can use: numbers that are none, and strings that are no text or image.
+_UNUSABLE = {"f": np.nan, "O": b"\xff"}
 _LARGEST = float(np.finfo("float32").max)
 # Only the runtime and NumPy: nothing of this process can help the file.
 _ANSWER = """
@@ -32,7 +34,7 @@ def check_export(path, runtime, functions, samples, tolerance, batch_size=None):
     """Raises `ExportError` if an export gives other answers than the model.
 
     It is asked at budgets of 1, 6 and the solver's own, at another tolerance, for one
-    sample and for three, one of which is not finite where the inputs can say so.
+    sample and for three, the last of which is of no use where the inputs can say so.
 
     Args:
         path: The exported file or folder.
@@ -62,7 +64,7 @@ def _requests(function, samples, batch_size):
     names = [spec.name for spec in function.input_signature]
     sent = {name: samples[name] for name in names if name in samples}
     batches = [_rows(sent, size) for size in ([batch_size] if batch_size else (1, 3))]
-    batches.append(_with_one_not_finite(batches[-1]))
+    batches.append(_with_one_unusable(batches[-1]))
     if "max_iter" not in names:
         return batches
     return [
@@ -76,11 +78,11 @@ def _rows(samples, count):
     return {name: np.resize(x, (count, *x.shape[1:])) for name, x in samples.items()}
 
 
-def _with_one_not_finite(batch):
+def _with_one_unusable(batch):
     batch = {name: array.copy() for name, array in batch.items()}
     for array in batch.values():
-        if array.dtype.kind == "f":
-            array[-1] = np.nan
+        if array.dtype.kind in _UNUSABLE:
+            array[-1] = _UNUSABLE[array.dtype.kind]
             break
     return batch
 

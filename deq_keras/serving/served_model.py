@@ -89,12 +89,18 @@ class ServedModel:
     def serve_warm(self):
         """Returns that function of states to start from, too, and to equilibria."""
 
-        def answer(request):
-            outputs, solutions = self._answer(request)
-            return {**outputs, **solutions.statistics(), **solutions.equilibria()}
-
         specs = {**self.inputs, **BUDGET, **self.solutions.specs()}
-        return self._function(specs, answer)
+        return self._function(specs, self.answer)
+
+    def answer(self, request):
+        """Returns outputs, what the solves found, and equilibria.
+
+        Args:
+            request: Dict of tensors: the inputs; optional a budget and a tolerance, and
+                states to start from.
+        """
+        outputs, solutions = self._answer(request)
+        return {**outputs, **solutions.statistics(), **solutions.equilibria()}
 
     def whole(self, warm_start):
         """Returns the one function of a file that has no other.

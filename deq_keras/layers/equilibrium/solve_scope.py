@@ -111,7 +111,7 @@ class SolveScope:
 
     def _budget(self, solver: solvers.FixedPointSolver) -> int | tf.Tensor:
         own, limit = solver.max_iter, self.max_iter_limit
-        budget = own if self.max_iter is None else self.max_iter
+        budget: Any = own if self.max_iter is None else self.max_iter
         if tf.is_tensor(budget):
             budget = tf.where(budget < 1, tf.cast(own, budget.dtype), budget)
             return budget if limit is None else _at_most(budget, limit)
@@ -119,12 +119,12 @@ class SolveScope:
         return budget if limit is None else min(budget, limit)
 
     def _tol(self, solver: solvers.FixedPointSolver) -> float | tf.Tensor | None:
-        if not tf.is_tensor(self.tol):
-            is_given = self.tol is not None and self.tol >= 0
-            return self.tol if is_given else solver.tol
+        tol: Any = self.tol
+        if not tf.is_tensor(tol):
+            return solver.tol if tol is None or not tol >= 0 else tol
         own = -1.0 if solver.tol is None else solver.tol
         # What is not a number is no tolerance either.
-        return tf.where(self.tol >= 0, self.tol, tf.constant(own, self.tol.dtype))
+        return tf.where(tol >= 0, tol, tf.constant(own, tol.dtype))
 
 
 def _at_most(budget: tf.Tensor, limit: int) -> tf.Tensor:

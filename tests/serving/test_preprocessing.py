@@ -19,8 +19,8 @@ FILES = np.array(
 )
 
 
-def test_images_of_all_sizes_and_one_that_is_damaged(regime):
-    images = regime(serving.EncodedImages((6, 4)))(tf.constant(FILES)).numpy()
+def test_images_of_all_sizes_and_one_that_is_damaged(exact_regime):
+    images = exact_regime(serving.EncodedImages((6, 4)))(tf.constant(FILES)).numpy()
     np.testing.assert_array_equal(images[0], PIXELS[0])
     assert np.isnan(images[1]).all() and np.isfinite(images[2]).all()
 

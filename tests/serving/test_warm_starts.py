@@ -15,7 +15,7 @@ INPUTS = np.random.RandomState(0).normal(size=(4, 3)).astype("float32")
 @pytest.fixture(scope="module")
 def warm():
     keras.utils.set_random_seed(1)
-    deq = layers.DEQ(TanhCell(5, 0.9), "fixed_point_iteration", name="deq")
+    deq = layers.DEQ(TanhCell(5, 0.6), "fixed_point_iteration", name="deq")
     model = keras.Sequential([keras.Input((3,)), deq, keras.layers.Dense(2)])
     return serving.WarmStartModel(model)
 

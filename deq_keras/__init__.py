@@ -9,6 +9,7 @@ from deq_keras import (
     layers,
     metrics,
     regularizers,
+    serving,
     solvers,
     starts,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "metrics",
     "models",
     "regularizers",
+    "serving",
     "solvers",
     "starts",
     "tokenizers",

@@ -52,6 +52,7 @@ def commands():
 # These take long.
 LONG = {
     "docs/guides/language.md",
+    "docs/guides/serving.md",
     "docs/guides/troubleshooting.md",
     "docs/guides/vision.md",
 }

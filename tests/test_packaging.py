@@ -79,7 +79,10 @@ def _imported(folder):
 
 def test_what_is_imported_is_required():
     library = {"deq_keras", "keras", "keras_hub", "numpy", "tensorflow"}
-    assert set(_imported("deq_keras")) - set(sys.stdlib_module_names) <= library
+    exports = {"onnx", "onnxruntime", "tf2onnx", "ai_edge_litert"}
+    assert (
+        set(_imported("deq_keras")) - set(sys.stdlib_module_names) <= library | exports
+    )
     others = set(_imported("training")) - set(sys.stdlib_module_names) - library
     peer, protobuf_of_tensorflow = {"torch", "torchdeq"}, {"google"}
     assert others - peer - protobuf_of_tensorflow <= set(EXTRA)
@@ -89,6 +92,16 @@ def test_the_extra_is_what_the_command_line_asks_for(setup):
     extra = _lines(setup["options.extras_require"]["train"])
     names = {line.partition(">")[0].replace("-", "_") for line in extra}
     assert {EXTRA[module].replace("-", "_") for module in EXTRA} == names
+
+
+def test_runtimes_of_exports_are_imported_when_they_are_used():
+    runtimes = {"ai_edge_litert", "onnx", "onnxruntime", "tf2onnx"}
+    for path in (ROOT / "deq_keras").rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.Import):
+                assert not {alias.name for alias in node.names} & runtimes, path
+            elif isinstance(node, ast.ImportFrom):
+                assert node.module.partition(".")[0] not in runtimes, path
 
 
 def _python(source):

@@ -84,7 +84,8 @@ def has_failed(solution: Any) -> tf.Tensor:
 
 def has_no_evaluation(solution: Any) -> tf.Tensor:
     """Tells of which samples of a `Solution` no evaluation was finite."""
-    return tf.math.is_inf(solution.residual)
+    # LiteRT takes the largest number for a constant that is infinite.
+    return solution.residual >= solution.residual.dtype.max
 
 
 def finite_or_first(state: Nest, first: Nest, solution: Any) -> tuple[Nest, tf.Tensor]:

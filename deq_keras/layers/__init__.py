@@ -1,6 +1,6 @@
 """Equilibrium layers and what their cells are made of."""
 
-from deq_keras.layers.equilibrium import DEQ, DenseCell, EquilibriumCell
+from deq_keras.layers.equilibrium import DEQ, DenseCell, EquilibriumCell, SolveScope
 from deq_keras.layers.language import (
     AdaptiveEmbedding,
     AdaptiveSoftmax,
@@ -47,6 +47,7 @@ __all__ = [
     "RelativeAttention",
     "ResidualBlockCell",
     "SegmentMemory",
+    "SolveScope",
     "SymmetricConv2D",
     "TransformerCell",
     "TransformerStack",

@@ -96,7 +96,8 @@ class FixedPointSolver(Configured):
             initial_state: State to start from.
             max_iter: Positive integer, or an integer scalar tensor (a new value needs
                 no retracing; values below 1 count as 1). `None`: as constructed.
-            tol: Float >= 0, or a scalar tensor. `None`: as constructed.
+            tol: Float >= 0, or a scalar tensor, where what is below 0 is no tolerance.
+                `None`: as constructed.
             budget: Integer scalar tensor, at most `max_iter`. Ends the solve sooner
                 and, as XLA asks for, leaves all shapes as `max_iter` makes them.
                 `None`: `max_iter`.
@@ -117,8 +118,9 @@ class FixedPointSolver(Configured):
         budget = max_iter if budget is None else budget
         structure = StateStructure(initial_state)
 
+        takes_last = True if halting is not None else _is_none(tol)
         tol = None if tol is None else _as_scalar(tol, structure.dtype)
-        rule = StoppingRule(structure, self.stop_mode, tol, halting)
+        rule = StoppingRule(structure, self.stop_mode, tol, halting, takes_last)
 
         search = self._start(rule, max_iter)
         bound = None if tf.is_tensor(max_iter) else max_iter
@@ -307,8 +309,7 @@ class FixedPointSolver(Configured):
         # a residual of zero.
         error = tf.stop_gradient(rule.error(evaluation))
         is_searched = tf.equal(search.status, MAX_ITER)
-        best_error = None if rule.takes_last_iterate else search.best_error
-        better = is_searched & faults.improves(error, best_error)
+        better = is_searched & faults.improves(error, rule.bound(search.best_error))
         best_point, best_value = _take_better(better, evaluation, search)
         status, answers = rule.update(search.status, error, evaluation, search.answers)
         num_evaluations = search.num_evaluations + 1
@@ -359,6 +360,10 @@ def _take_better(
         lambda: newest,
         lambda: where_rows_if_any(better, newest, best),
     )
+
+
+def _is_none(tol: Any) -> bool | tf.Tensor:
+    return tol < 0 if tf.is_tensor(tol) else tol is None
 
 
 def _as_scalar(number: float | tf.Tensor, dtype: tf.DType) -> tf.Tensor:

@@ -23,19 +23,31 @@ class StoppingRule(NamedTuple):
     Attributes:
         structure: The `StateStructure` of the state.
         stop_mode: One of `STOP_MODES`.
-        tol: Float scalar tensor, or `None`.
+        tol: Float scalar tensor, or `None`. One below 0 is none, either.
         halting: An `UnchangedAnswer`, or `None`.
+        takes_last_iterate: Boolean, or Boolean scalar tensor. Whether the last finite
+            iterate is the result, and not the best.
     """
 
     structure: StateStructure
     stop_mode: str
     tol: tf.Tensor | None
     halting: UnchangedAnswer | None
+    takes_last_iterate: bool | tf.Tensor
 
-    @property
-    def takes_last_iterate(self) -> bool:
-        """Whether the last finite iterate is the result, and not the best."""
-        return self.tol is None or self.halting is not None
+    def bound(self, best_error: tf.Tensor) -> tf.Tensor | None:
+        """Returns what the residual of an iterate must fall below to be the result.
+
+        Args:
+            best_error: Float tensor `(batch,)`. The smallest residuals before.
+
+        Returns:
+            `best_error`, or `None` where the last finite iterate is the result.
+        """
+        if tf.is_tensor(self.takes_last_iterate):
+            infinite = tf.constant(float("inf"), best_error.dtype)
+            return tf.where(self.takes_last_iterate, infinite, best_error)
+        return None if self.takes_last_iterate else best_error
 
     def error(self, evaluation: Evaluation) -> tf.Tensor:
         """Returns each sample's residual as `stop_mode` measures it, `(batch,)`."""

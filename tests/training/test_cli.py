@@ -46,10 +46,35 @@ def test_commands_on_a_finished_run(finished_run, tmp_path, capsys):
     path = str(finished_run.path)
     assert main(["report", path]) == 0
     assert "spectral radius" in capsys.readouterr().out
-    out = str(tmp_path / "exported")
-    assert main(["export", path, "--variant", "tied", "--out", out]) == 0
+    out = str(tmp_path / "tied.tflite")
+    variant = [path, "--variant", "tied"]
+    assert main(["export", *variant, "--format", "litert", "--out", out]) == 0
     assert "agree to" in capsys.readouterr().out
-    assert (tmp_path / "exported" / "saved_model.pb").is_file()
+    evaluation = finished_run.path / "tied" / "evaluation.json"
+    before = evaluation.read_bytes()
+    assert main(["evaluate", *variant, "--exported", out]) == 0
+    scores = [row for row in capsys.readouterr().out.splitlines() if "tied" in row]
+    assert main(["report", path]) == 0
+    reported = [row for row in capsys.readouterr().out.splitlines() if "tied" in row]
+    assert [row.split() for row in scores] == [row.split() for row in reported[1:3]]
+    assert evaluation.read_bytes() == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file_format", ["saved_model", "onnx"])
+def test_an_export_has_the_table_of_the_model(
+    file_format, finished_run, tmp_path, capsys
+):
+    variant = [str(finished_run.path), "--variant", "equilibrium"]
+    out = str(tmp_path / "export.onnx")
+    assert main(["export", *variant, "--format", file_format, "--out", out]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", *variant, "--exported", out]) == 0
+    scores = capsys.readouterr().out
+    assert main(["evaluate", *variant]) == 0
+    table = capsys.readouterr().out.split("\n\n")[1]
+    row = next(row for row in table.splitlines() if row.startswith("equilibrium"))
+    assert row.split() == scores.splitlines()[1].split()
 
 
 @pytest.mark.parametrize(
@@ -60,6 +85,14 @@ def test_commands_on_a_finished_run(finished_run, tmp_path, capsys):
         (["evaluate", "{run}", "--variant", "tide"], "Did you mean `tied`?"),
         (["diagnose", "{run}", "--variant", "x"], "There is no variant `x`"),
         (["export", "{run}", "--out", "x"], "one --variant of equilibrium, tied"),
+        (
+            ["evaluate", "{run}", "--exported", "x"],
+            "one --variant of equilibrium, tied",
+        ),
+        (
+            ["evaluate", "{run}", "--variant", "tied", "--exported", "x.onnx"],
+            "x.onnx",
+        ),
     ],
 )
 def test_input_errors_have_status_2_and_no_traceback(
@@ -156,8 +189,8 @@ def test_what_writes_waits_for_nobody_and_what_reads_may_go_on(
             error = capsys.readouterr().err
             assert f"Another process is at work in {path}" in error
         assert main(["report", path]) == 0
-        out = str(tmp_path / "exported")
-        assert main(["export", path, "--variant", "tied", "--out", out]) == 0
+        out = ["--format", "litert", "--out", str(tmp_path / "exported.tflite")]
+        assert main(["export", path, "--variant", "tied", *out]) == 0
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import sys
 from ..errors import InputError, describe
 from .extras import MissingPackage, asked_for
 
+FORMATS = ("saved_model", "litert", "onnx")
 BENCHMARKS = (
     "compaction",
     "gradients",
@@ -15,6 +16,7 @@ BENCHMARKS = (
     "language_model",
     "mdeq",
     "solvers",
+    "warm_starts",
 )
 
 
@@ -77,11 +79,19 @@ def parser():
         metavar="NFE",
         help="default: the config's",
     )
+    evaluate.add_argument(
+        "--exported",
+        metavar="PATH",
+        help="measure this file that `export` wrote, and leave the run as it is",
+    )
     diagnose = _add(commands, "diagnose", "residual curves, spectral radius")
     _add_work_directory(diagnose)
-    export = _add(commands, "export", "write a SavedModel and check it")
+    export = _add(commands, "export", "write a file for a server, and check it")
     _add_work_directory(export)
-    export.add_argument("--out", required=True, help="a new folder for the SavedModel")
+    export.add_argument("--out", required=True, help="a path that is new")
+    export.add_argument(
+        "--format", choices=FORMATS, default=FORMATS[0], help=f"default: {FORMATS[0]}"
+    )
     _add_import_checkpoint(commands)
     benchmark = _add(commands, "benchmark", "measure the library's speed")
     benchmark.add_argument("name", choices=BENCHMARKS)

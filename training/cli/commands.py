@@ -12,6 +12,7 @@ from ..config import reading as configs
 from ..config import shipped
 from ..errors import InputError
 from ..evaluation.report import report as report_of
+from ..evaluation.report import score_table
 from ..runs.work_directory import WorkDirectory
 
 
@@ -33,13 +34,34 @@ def train(arguments):
 def evaluate(arguments):
     directory, names = _selected(arguments)
     budgets = _checked_budgets(directory.config, arguments.budgets)
+    if arguments.exported is not None:
+        return _evaluate_export(arguments.exported, directory, names, budgets)
     from ..runs import variants
 
     with directory.in_use():
         for name in names:
-            job, model = _trained(directory, name)
+            job, model = variants.trained(directory, name)
             variants.evaluate(job, model, directory.folder(name), budgets)
     return report(arguments)
+
+
+def _evaluate_export(path, directory, names, budgets):
+    """Prints the table of an exported file; what the run has written stays."""
+    name = _only(names)
+    from ..evaluation.answers import ExportedModel
+    from ..runs import variants
+
+    job = variants.make_job(directory, name)
+    budgets = budgets or job.config.evaluation.budgets
+    rows = job.evaluate_export(ExportedModel(path), budgets)
+    score = registry.find(directory.config.experiment).score
+    print(score_table({name: rows}, score))
+
+
+def _only(names):
+    if len(names) > 1:
+        raise InputError(f"Choose one --variant of {', '.join(names)}.")
+    return names[0]
 
 
 def _checked_budgets(config, budgets):
@@ -59,7 +81,7 @@ def diagnose(arguments):
 
     with directory.in_use():
         for name in names:
-            job, model = _trained(directory, name)
+            job, model = variants.trained(directory, name)
             if variants.diagnose(job, model, directory.folder(name), name):
                 print(f"{name}: residuals.png, residuals.csv, diagnosis.json")
             else:
@@ -70,27 +92,19 @@ def diagnose(arguments):
 def export(arguments):
     # It only reads the work directory, so another process may be at work there.
     directory, names = _selected(arguments)
-    if len(names) > 1:
-        raise InputError(f"Choose one --variant of {', '.join(names)}.")
-    job, model = _trained(directory, names[0])
+    name = _only(names)
+    from ..conversion.export import export
     from ..data.records import damage
-
-    with damage.reported():
-        difference = job.export(model, arguments.out)
-    print(
-        f"Exported {names[0]} to {arguments.out}. Reloaded, its outputs agree to "
-        f"{difference:.1e}."
-    )
-
-
-def _trained(directory, name):
-    """Returns the job and the trained model of a variant."""
     from ..runs import variants
 
-    # First, since it imports the classes that the saved model is made of.
-    registry.implementation(directory.config.experiment)
-    model = variants.load_trained(directory, name)
-    return variants.make_job(directory, name), model
+    job, model = variants.trained(directory, name)
+
+    with damage.reported():
+        difference = export(job, model, arguments.out, arguments.format)
+    print(
+        f"Exported {name} to {arguments.out}. Reloaded, its outputs agree to "
+        f"{difference:.1e}."
+    )
 
 
 def import_checkpoint(arguments):

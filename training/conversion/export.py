@@ -1,51 +1,41 @@
-"""Exports a trained model as a SavedModel that needs no Python package of ours."""
+"""Exports a trained model as a file that needs no Python package of ours."""
 
 from pathlib import Path
 
-import numpy as np
-import tensorflow as tf
+import deq_keras
 
 from ..errors import InputError
-from ..files.atomic_file import replacing
-from ..files.tensorflow_files import writing
+
+FORMATS = {
+    "saved_model": "export_saved_model",
+    "litert": "export_litert",
+    "onnx": "export_onnx",
+}
 
 
-def export(model, inputs, path):
-    """Exports a model and checks that the export gives the same outputs.
+def export(job, model, path, file_format):
+    """Exports a model, and checks that the file answers as the model does.
+
+    Budgets are served up to the largest that the model's solver or its evaluation has.
 
     Args:
+        job: its `Job`.
         model: a built `keras.Model`.
-        inputs: tensor of at least two samples, for the check.
-        path: a folder that does not exist or is empty.
+        path: what is not there yet.
+        file_format: one of `FORMATS`.
 
     Returns:
-        The largest absolute difference of an output between model and export.
+        The largest difference of an output between model and file.
 
     Raises:
-        InputError: if there is something at `path`.
-        RuntimeError: if the exported model gives other outputs.
+        FileExistsError: if there is something at `path`.
+        InputError: if the model cannot be exported, or the file answers otherwise.
     """
     path = Path(path).absolute()
-    if path.is_file() or (path.is_dir() and any(path.iterdir())):
-        raise InputError(f"There is something at {path} already. Choose another --out.")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary:
-        temporary.mkdir()
-        with writing(temporary):
-            model.export(temporary, format="tf_saved_model", verbose=False)
-        return _difference(model, inputs, temporary, path)
-
-
-def _difference(model, inputs, exported_path, path):
-    exported = tf.saved_model.load(exported_path)
-    largest = 0.0
-    for batch in (inputs, inputs[:1]):  # Any batch size must do.
-        expected = np.asarray(model(batch, training=False))
-        received = np.asarray(exported.serve(batch))
-        largest = max(largest, float(np.abs(received - expected).max()))
-    if not largest <= 1e-3 * max(1.0, float(np.abs(expected).max())):
-        raise RuntimeError(
-            f"The model exported to {path} gives other outputs than the model itself: "
-            f"they differ by up to {largest}."
-        )
-    return largest
+    write = getattr(deq_keras.serving, FORMATS[file_format])
+    served, samples = job.servable(model)
+    limit = job.largest_budget(model)
+    try:
+        return write(served, path, samples=samples, max_iter_limit=limit)
+    except (ImportError, deq_keras.serving.ExportError) as error:
+        raise InputError(f"{path} was not written. {error}") from error

@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import keras
+import tensorflow as tf
 
 import deq_keras
 
@@ -21,6 +22,22 @@ class CutModel(NamedTuple):
     encode: Any
     layer: Any
     classify: Any
+
+    def answers(self):
+        """Returns the function of inputs and a budget to the outputs, and to a dict of
+        `evaluations`, `residual` and `converged` of each sample."""
+
+        # One trace serves all budgets: they are tensors.
+        @tf.function(reduce_retracing=True)
+        def answer(inputs, budget):
+            solution = self.layer.solve(self.encode(inputs), max_iter=budget)
+            return self.classify(solution.value), {
+                "evaluations": solution.num_evaluations,
+                "residual": solution.residual,
+                "converged": tf.equal(solution.status, deq_keras.solvers.CONVERGED),
+            }
+
+        return lambda inputs, budget: answer(inputs, tf.constant(budget))
 
 
 def cut(model):

@@ -15,7 +15,7 @@ def report(directory):
     evaluations, diagnoses = measurements(directory)
     sections = [_progress(directory, score)]
     if evaluations:
-        sections.append(_score_table(evaluations, score))
+        sections.append(score_table(evaluations, score))
     if diagnoses:
         sections.append(_diagnosis_table(diagnoses))
     return "\n\n".join(sections)
@@ -51,7 +51,13 @@ def _progress(directory, score):
     return aligned(rows)
 
 
-def _score_table(evaluations, score):
+def score_table(evaluations, score):
+    """Returns the table of scores and residuals at budgets.
+
+    Args:
+        evaluations: dict of variants to the rows of their evaluation.
+        score: the `Score` of the experiment.
+    """
     budgets = sorted({row["budget"] for rows in evaluations.values() for row in rows})
     tables = []
     for key, label, scale, digits in (score, ("residual", "residual", 1, ".2g")):

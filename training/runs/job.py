@@ -108,6 +108,17 @@ class Job:
             opened.layer, opened.encode, self.samples(model), config.max_iter
         )
 
-    def export(self, model, path):
-        """Exports a model as `training.conversion.export` does."""
+    def evaluate_export(self, exported, budgets):
+        """Measures an `ExportedModel` as `evaluate` does a model."""
         raise NotImplementedError
+
+    def servable(self, model):
+        """Returns a model as it is exported, and samples of what is sent to it."""
+        raise NotImplementedError
+
+    def largest_budget(self, model):
+        """Returns the largest budget that an export serves, or `None`."""
+        layer = self.equilibrium(model)
+        if layer is None:
+            return None
+        return max(layer.solver.max_iter, *self.config.evaluation.budgets)

@@ -106,6 +106,14 @@ def diagnose(job, model, folder, name):
     return True
 
 
+def trained(directory, name):
+    """Returns the job and the saved model of a variant."""
+    # First, since it imports the classes that the saved model is made of.
+    registry.implementation(directory.config.experiment)
+    model = load_trained(directory, name)
+    return make_job(directory, name), model
+
+
 def load_trained(directory, name):
     """Returns the saved model of a variant.
 

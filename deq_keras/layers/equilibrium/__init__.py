@@ -3,9 +3,11 @@
 from deq_keras.layers.equilibrium.cell import EquilibriumCell
 from deq_keras.layers.equilibrium.dense_cell import DenseCell
 from deq_keras.layers.equilibrium.deq import DEQ
+from deq_keras.layers.equilibrium.solve_scope import SolveScope
 
 __all__ = [
     "DEQ",
     "DenseCell",
     "EquilibriumCell",
+    "SolveScope",
 ]

@@ -18,6 +18,7 @@ from deq_keras.layers.equilibrium.cell_check import (
 )
 from deq_keras.layers.equilibrium.injection_rows import InjectionRows
 from deq_keras.layers.equilibrium.padding import Masked, masked, single_mask
+from deq_keras.layers.equilibrium.solve_scope import SolveScope
 from deq_keras.linearization import Linearization, linearize
 from deq_keras.metrics import ForwardResidual, RunningMean, TrainingMean
 from deq_keras.serialization import Config
@@ -233,6 +234,10 @@ class DEQ(keras.layers.Layer):
         mask: Nest | None = None,
         training: bool | None = None,
     ) -> Nest:
+        scope = SolveScope.entered()
+        if scope is not None and not training:
+            solution = scope.solve(self, inputs, initial_state, mask)
+            return faults.output(solution.value, None, None, solution)
         inputs, is_usable = faults.set_aside(inputs)
         mask = single_mask(mask)
         injection = self.inject(inputs, mask, bool(training))
@@ -287,6 +292,7 @@ class DEQ(keras.layers.Layer):
         mask: Nest | None = None,
         seed: int | tf.Tensor | None = None,
         halting: solvers.UnchangedAnswer | None = None,
+        budget: int | tf.Tensor | None = None,
     ) -> solvers.Solution:
         """Solves without a gradient and returns everything known about the solve.
 
@@ -301,6 +307,8 @@ class DEQ(keras.layers.Layer):
             seed: Integer, or int32 tensor of shape `(2,)`. Draws a random start, and
                 the noise of a solver that has some. Defaults to `None`: neither.
             halting: Optional `deq_keras.solvers.UnchangedAnswer`.
+            budget: Integer, or an integer scalar tensor, at most `max_iter`; see
+                `deq_keras.solvers.FixedPointSolver.solve`.
 
         Returns:
             A `deq_keras.solvers.Solution`.
@@ -320,6 +328,7 @@ class DEQ(keras.layers.Layer):
             state,
             max_iter,
             tol,
+            budget=budget,
             seed=noise_seed,
             halting=halting,
         )

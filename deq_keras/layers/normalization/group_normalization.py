@@ -3,7 +3,6 @@
 import math
 
 import keras
-import numpy as np
 from keras import ops
 
 from deq_keras.checks import check_boolean, check_integer, check_positive
@@ -176,18 +175,18 @@ class GroupNormalization(keras.layers.Layer):
         groups = channels if self.groups == -1 else self.groups
         size = channels // groups
         grouped = ops.reshape(channel_sums, (-1, groups, size))  # (B, groups, size)
-        count = size * self._num_positions(feature_map)
+        count = size * self._num_positions(feature_map, channel_sums.dtype)
         # A product that also repeats the mean for each channel needs no shape.
-        share = ops.cast(np.ones((1, 1, size)) / count, channel_sums.dtype)
+        share = ops.full((1, 1, size), 1 / count, channel_sums.dtype)
         mean = ops.sum(grouped, axis=-1, keepdims=True) * share
         shape = [1] * len(channel_sums.shape)
         shape[0], shape[self.axis] = -1, channels
         return ops.reshape(mean, shape)  # (B, 1, ..., C)
 
-    def _num_positions(self, feature_map):
+    def _num_positions(self, feature_map, dtype):
         shape = ops.shape(feature_map)
         count = math.prod(shape[axis] for axis in self._position_axes(feature_map))
-        return count if isinstance(count, int) else ops.cast(count, "float64")
+        return count if isinstance(count, int) else ops.cast(count, dtype)
 
     def _position_axes(self, feature_map):
         rank = len(feature_map.shape)

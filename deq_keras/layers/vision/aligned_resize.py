@@ -27,11 +27,10 @@ def resize_aligned(feature_map, height, width):
 
 def _weights(size, old_size, dtype):
     """Returns the matrix `(size, old_size)` of the weights of old positions."""
-    # In float32, the positions of large maps would be off by 1e-4.
-    step = ops.cast(old_size - 1, "float64") / ops.cast(
-        ops.maximum(size - 1, 1), "float64"
-    )
-    centers = ops.cast(ops.arange(size), "float64") * step
-    positions = ops.cast(ops.arange(old_size), "float64")
-    distance = ops.abs(ops.expand_dims(centers, 1) - positions)
-    return ops.cast(ops.relu(1 - distance), dtype)
+    # In whole numbers, which have no rounding: |i (old - 1) - j (new - 1)|.
+    new_steps = ops.maximum(size - 1, 1)
+    centers = ops.expand_dims(ops.arange(size) * (old_size - 1), 1)
+    distance = ops.abs(centers - ops.arange(old_size) * new_steps)
+    weights = ops.maximum(new_steps - distance, 0)
+    exact = "float64" if dtype == "float64" else "float32"
+    return ops.cast(ops.cast(weights, exact) / ops.cast(new_steps, exact), dtype)

@@ -8,9 +8,7 @@ import tensorflow as tf
 
 import deq_keras
 from training.config import reading as configs
-from training.conversion.export import export
 from training.data import images as datasets
-from training.errors import InputError
 from training.evaluation.cut_model import cut
 from training.evaluation.diagnose import diagnose
 from training.evaluation.report import report
@@ -105,22 +103,6 @@ def test_diagnosis_of_the_radii_that_were_found(
     result = diagnose(parts.layer, parts.encode, [images], max_iter=2)
     received = result["spectral_radius"]
     assert {name: received[name] for name in expected} == pytest.approx(expected)
-
-
-def test_export_agrees_for_any_batch_size(model, split, tmp_path):
-    difference = export(
-        model, split.images[:5].astype("float32"), tmp_path / "exported"
-    )
-    assert difference < 1e-4
-    exported = tf.saved_model.load(tmp_path / "exported")
-    images = tf.cast(split.images[:3], tf.float32)
-    np.testing.assert_allclose(exported.serve(images), model(images), atol=1e-4)
-
-
-def test_export_never_clobbers(model, split, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="already"):
-        export(model, split.images[:2], tmp_path)
 
 
 def test_run_leaves_everything_it_promises(finished_run):

@@ -165,12 +165,12 @@ class TestCommands:
         assert main(arguments) == 0
         exported = tf.saved_model.load(out)
         ids = np.array([[1, 2, 3], [4, 5, 6]], "int32")
-        outputs = exported.serve(ids)
+        outputs = exported.serve(ids)["outputs"]
         np.testing.assert_allclose(
             np.exp(outputs).sum(axis=-1), np.ones((2, 3)), atol=1e-5
         )
         # One call is no continuation of the other.
-        np.testing.assert_array_equal(exported.serve(ids), outputs)
+        np.testing.assert_array_equal(exported.serve(ids)["outputs"], outputs)
 
 
 @pytest.mark.slow

@@ -120,7 +120,7 @@ def test_export_takes_raw_pixels(finished, tmp_path, capsys):
     path = finished.run("mdeq") / "model.keras"
     model = keras.models.load_model(path, compile=False)
     exported = tf.saved_model.load(tmp_path / "export")
-    received = exported.serve(tf.cast(images, tf.float32))
+    received = exported.serve(tf.cast(images, tf.float32))["outputs"]
     np.testing.assert_allclose(received, model.predict(images, verbose=0), atol=1e-4)
 
 

@@ -171,7 +171,7 @@ def test_export_takes_raw_images_of_any_size(finished, trained, tmp_path):
     for size in ((16, 32), (8, 12)):
         pixels = np.random.default_rng(0).uniform(0, 255, (1, *size, 3))
         pixels = pixels.astype("float32")
-        logits = exported.serve(pixels)
+        logits = exported.serve(pixels)["outputs"]
         assert logits.shape == (1, *size, 4)
         expected = model(model.preprocessor(pixels), training=False)
         np.testing.assert_allclose(logits, expected, atol=1e-3)

@@ -43,4 +43,6 @@ def test_it_trains_reports_and_exports(written, monkeypatch, capsys):
     assert "test error at NFE" in capsys.readouterr().out
     folder = Path("runs/regression-small/model")
     assert json.loads((folder / "diagnosis.json").read_text())["evaluations"] > 1
-    assert main(["export", str(folder.parent), "--out", "exported"]) == 0
+    litert = ["--format", "litert", "--out", "exported.tflite"]
+    assert main(["export", str(folder.parent), *litert]) == 0
+    assert main(["evaluate", str(folder.parent), "--exported", litert[-1]]) == 0

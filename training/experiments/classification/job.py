@@ -4,7 +4,6 @@ import operator
 
 import keras
 
-from ...conversion.export import export
 from ...data.images import load, sample, training_batches
 from ...evaluation.cut_model import cut, equilibrium_layer
 from ...runs.image_job import ImageJob
@@ -60,5 +59,9 @@ class ClassificationJob(ImageJob):
         batches = self.batches(model, self.data.test)
         return accuracy_at_budgets(self.cut(model), batches, budgets)
 
-    def export(self, model, path):
-        return export(model, sample(self.data.test, 8), path)
+    def evaluate_export(self, exported, budgets):
+        pixels = self.batches(None, self.data.test)
+        return accuracy_at_budgets(exported, pixels, budgets)
+
+    def servable(self, model):
+        return model, sample(self.data.test, 8)

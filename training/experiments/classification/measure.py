@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from deq_keras.solvers import CONVERGED
+from ...evaluation.answers import means_of_solves
 
 
 def accuracy_at_budgets(opened, batches, budgets):
@@ -13,8 +13,8 @@ def accuracy_at_budgets(opened, batches, budgets):
     the cell's initial state.
 
     Args:
-        opened: the `CutModel` of a classifier.
-        batches: dataset of `(images, labels)` as `opened.encode` takes them.
+        opened: the `CutModel` of a classifier, or an `ExportedModel`.
+        batches: dataset of `(images, labels)` as it takes them.
         budgets: list of ints, each a `max_iter`.
 
     Returns:
@@ -22,35 +22,20 @@ def accuracy_at_budgets(opened, batches, budgets):
         `evaluations` (fewer than the budget where the tolerance was met) and of the
         `residual`; the share `converged`.
     """
+    answer = opened.answers()
 
-    # One trace serves all budgets: they are tensors.
-    @tf.function(reduce_retracing=True)
     def measure(images, labels, budget):
-        solution = opened.layer.solve(opened.encode(images), max_iter=budget)
-        predicted = tf.argmax(opened.classify(solution.value), axis=-1)
-        is_correct = tf.equal(tf.cast(predicted, labels.dtype), labels)
-        return is_correct, solution.num_evaluations, solution.residual, solution.status
+        logits, statistics = answer(images, budget)
+        is_correct = np.argmax(logits, axis=-1) == np.asarray(labels)
+        return {"accuracy": is_correct, **statistics}
 
-    rows = []
-    for budget in budgets:
-        measured = [
-            measure(images, labels, tf.constant(budget)) for images, labels in batches
-        ]
-        rows.append({"budget": budget, **_means(measured)})
-    return rows
-
-
-def _means(measured):
-    is_correct, evaluations, residual, status = (
-        np.concatenate([np.asarray(values) for values in batches])
-        for batches in zip(*measured, strict=True)
-    )
-    return {
-        "accuracy": float(is_correct.mean()),
-        "evaluations": float(evaluations.mean()),
-        "residual": float(residual.mean()),
-        "converged": float((status == CONVERGED).mean()),
-    }
+    return [
+        {
+            "budget": budget,
+            **means_of_solves([measure(*batch, budget) for batch in batches]),
+        }
+        for budget in budgets
+    ]
 
 
 def accuracy_of_layers(model, num_layers, batches):

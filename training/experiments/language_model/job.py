@@ -4,16 +4,15 @@ import dataclasses
 import operator
 
 import keras
-import tensorflow as tf
 
 from deq_keras import models
 
-from ...conversion.export import export
 from ...errors import InputError
 from ...evaluation.cut_model import CutModel
 from ...runs.job import Job
 from ...runs.phases import STRATEGIES
 from .measure import (
+    exported_losses_at_budgets,
     loss_of_layers,
     losses_at_budgets,
 )
@@ -105,12 +104,22 @@ class LanguageModelJob(Job):
             return [loss_of_layers(model, num_layers, segments)]
         return losses_at_budgets(model, layer, segments, budgets)
 
-    def export(self, model, path):
-        """Exports log-probabilities of texts on their own: without the memory, which
-        would make one caller's text part of the next one's."""
+    def evaluate_export(self, exported, budgets):
+        memory_length = self.config.model.memory_length
+        if memory_length:
+            raise InputError(
+                "An export knows no segments before, so its loss is not that of this "
+                f"model. Received: model.memory_length={memory_length}."
+            )
+        segments = evaluation_segments(self.config.data, self._tested)
+        return exported_losses_at_budgets(exported, segments, budgets)
+
+    def servable(self, model):
+        """Log-probabilities of texts on their own: without the memory, which would make
+        one caller's text part of the next one's."""
         causal_lm = model.causal_lm
         causal_lm.backbone.memory_length = 0
-        return export(causal_lm, tf.constant(self.sample_segments()), path)
+        return causal_lm, self.sample_segments()
 
 
 def build_model(config, tokenizer):

@@ -3,6 +3,9 @@
 import math
 
 import keras
+import numpy as np
+
+from ...evaluation.answers import means_of_solves
 
 
 def losses_at_budgets(model, layer, segments, budgets):
@@ -36,6 +39,24 @@ def losses_at_budgets(model, layer, segments, budgets):
             }
         )
     layer.solver = trained
+    return rows
+
+
+def exported_losses_at_budgets(exported, segments, budgets):
+    """Measures an exported model of log-probabilities, as `losses_at_budgets` does."""
+    answer = exported.answers()
+    rows = []
+    for budget in budgets:
+        losses, solves = [], []
+        for examples, targets in segments:
+            log_probabilities, statistics = answer(examples["token_ids"], budget)
+            targets = np.asarray(targets)[..., None]  # (B, T, 1)
+            found = np.take_along_axis(np.asarray(log_probabilities), targets, axis=-1)
+            losses.append(-found.ravel())
+            solves.append(statistics)
+        loss = float(np.mean(np.concatenate(losses), dtype="float64"))
+        row = {"budget": budget, "loss": loss, "perplexity": math.exp(loss)}
+        rows.append({**row, **means_of_solves(solves)})
     return rows
 
 

@@ -43,12 +43,12 @@ class MDEQJob(ClassificationJob):
         images = sample(self.data.validation, self.config.evaluation.num_samples)
         return [self.diagnostics(model, model.preprocessor(images))]
 
-    def export(self, model, path):
-        """Exports logits of raw pixels: what the preprocessor does is part of it."""
+    def servable(self, model):
+        """Logits of raw pixels: what the preprocessor does is part of it."""
         pixels = keras.Input(self.data.image_shape, name="pixels")
         images = pixels
         if self.equilibrium(model) is not None:
             policy = keras.DTypePolicy(self.config.precision)
             images = normalization(self.data, policy)(pixels)
         whole = keras.Model(pixels, model(images), name="classifier")
-        return super().export(whole, path)
+        return super().servable(whole)

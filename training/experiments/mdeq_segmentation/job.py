@@ -4,7 +4,6 @@ import operator
 
 import keras
 
-from ...conversion.export import export
 from ...data.segmentation import (
     evaluation_batches,
     load,
@@ -105,11 +104,16 @@ class MDEQSegmentationJob(ImageJob):
     def evaluate(self, model, budgets):
         """See `Job`. Overlays at the largest budget are written into the folder."""
         predictor = BudgetPredictor(self.cut(model), *self.windows())
-        batches = self.batches(model, self.data.test)
-        names = self.data.classes.names
-        rows = mean_iou_at_budgets(predictor, batches, budgets, names)
+        rows = self._scores(predictor, self.batches(model, self.data.test), budgets)
         self._write_overlays(model, predictor, max(budgets))
         return rows
+
+    def evaluate_export(self, exported, budgets):
+        predictor = BudgetPredictor(exported, *self.windows())
+        return self._scores(predictor, self.batches(None, self.data.test), budgets)
+
+    def _scores(self, predictor, batches, budgets):
+        return mean_iou_at_budgets(predictor, batches, budgets, self.data.classes.names)
 
     def _write_overlays(self, model, predictor, budget):
         folder, palette = self.folder / "overlays", self.data.classes.palette
@@ -123,14 +127,14 @@ class MDEQSegmentationJob(ImageJob):
                 path = folder / f"{index:03d}-{name}.png"
                 write_overlay(path, images[0], classes[0], palette)
 
-    def export(self, model, path):
-        """Exports logits of raw pixels: what the preprocessor does is part of it."""
+    def servable(self, model):
+        """Logits of raw pixels: what the preprocessor does is part of it."""
         pixels = keras.Input((None, None, 3), name="pixels")
         policy = keras.DTypePolicy(self.config.precision)
         images = normalization(self.data, policy)(pixels)
         whole = keras.Model(pixels, model(images), name="segmenter")
         (samples, _), *_ = evaluation_batches(self.data.test.part(0, 2), 2)
-        return export(whole, samples, path)
+        return whole, samples
 
 
 def _check_within(name, size, limit, of_what):

@@ -1,11 +1,9 @@
 """Mean intersection over union at fixed numbers of function evaluations."""
 
 import numpy as np
-import tensorflow as tf
-
-from deq_keras.solvers import CONVERGED
 
 from ...data.segmentation.classes import IGNORED
+from ...evaluation.answers import means_of_solves
 from .windows import predict_in_windows
 
 
@@ -13,7 +11,7 @@ class BudgetPredictor:
     """Predicts the classes of pixels with so many evaluations of the cell.
 
     Args:
-        opened: the `CutModel` of a segmenter.
+        opened: the `CutModel` of a segmenter, or an `ExportedModel`.
         window: `(height, width)`, or `None` for whole images.
         stride: `(down, right)`, or `None` for that of the window.
     """
@@ -21,19 +19,7 @@ class BudgetPredictor:
     def __init__(self, opened, window=None, stride=None):
         self.window = window
         self.stride = stride or window
-
-        # One trace serves all budgets: they are tensors.
-        @tf.function(reduce_retracing=True)
-        def solve(images, budget):
-            solution = opened.layer.solve(opened.encode(images), max_iter=budget)
-            statistics = {
-                "evaluations": solution.num_evaluations,
-                "residual": solution.residual,
-                "converged": tf.equal(solution.status, CONVERGED),
-            }
-            return opened.classify(solution.value), statistics
-
-        self._solve = solve
+        self._answer = opened.answers()
 
     def predict(self, images, budget):
         """Returns the classes of the pixels of preprocessed images, and statistics.
@@ -49,7 +35,7 @@ class BudgetPredictor:
         solves = []
 
         def logits(window):
-            values, statistics = self._solve(window, tf.constant(budget))
+            values, statistics = self._answer(window, budget)
             solves.append(statistics)
             return values
 
@@ -88,9 +74,7 @@ def mean_iou_at_budgets(predictor, batches, budgets, class_names):
             confusion += confusion_matrix(np.asarray(labels), predicted, confusion)
             solves.append(statistics)
         rows.append({"budget": budget, **_scores(confusion, class_names)})
-        for name in solves[0]:
-            values = np.concatenate([solve[name] for solve in solves])
-            rows[-1][name] = float(values.mean())
+        rows[-1].update(means_of_solves(solves))
     return rows
 
 

@@ -1,0 +1,40 @@
+"""A traced function whose weights are constants, as other runtimes want it."""
+
+import tensorflow as tf
+from tensorflow.python.framework.convert_to_constants import (
+    convert_variables_to_constants_v2,
+)
+
+from deq_keras.serving.errors import ExportError
+from deq_keras.serving.graph import nodes
+
+_HALF = {tf.bfloat16.as_datatype_enum, tf.float16.as_datatype_enum}
+
+
+def frozen(function, target):
+    """Returns the `tf.ConcreteFunction` of a `tf.function`, with constants for weights
+    and its loops as they are.
+
+    Args:
+        function: `tf.function` with an input signature.
+        target: String, what is made of it, for the message.
+
+    Raises:
+        ExportError: If an operation computes in half precision.
+    """
+    concrete = convert_variables_to_constants_v2(
+        function.get_concrete_function(), lower_control_flow=False
+    )
+    for node in nodes(concrete):
+        if any(value.type in _HALF for value in node.attr.values()):
+            raise ExportError(
+                f"{target} gets models that compute in float32: make this one again "
+                "with that dtype policy, and set its weights. Received: half precision "
+                f"in {node.op} of {node.name!r}."
+            )
+    return concrete
+
+
+def output_names(function):
+    """Returns the names of a function's outputs, in the order of the frozen one's."""
+    return sorted(function.get_concrete_function().structured_outputs)

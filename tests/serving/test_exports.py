@@ -1,0 +1,270 @@
+"""Files that answer as the model does, in their own runtimes."""
+
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+from deq_keras import layers, models, serving, solvers
+from tests.layers.cells import TanhCell, TwoScaleCell
+
+RANDOM = np.random.RandomState(0)
+VECTORS = RANDOM.normal(size=(3, 4)).astype("float32")
+EXPORTS = {
+    "saved_model": (serving.export_saved_model, ""),
+    "litert": (serving.export_litert, ".tflite"),
+    "onnx": (serving.export_onnx, ".onnx"),
+}
+SLOW = pytest.mark.slow
+
+
+def _dense(solver="fixed_point_iteration", **arguments):
+    deq = layers.DEQ(TanhCell(5), solver, name="deq", **arguments)
+    return keras.Sequential([keras.Input((4,)), deq, keras.layers.Dense(2)]), VECTORS
+
+
+def _convolutional(solver):
+    inputs = keras.Input((8, 8, 1))
+    cell = layers.ResidualBlockCell(8, expansion=2, groups=4)
+    features = keras.layers.Conv2D(8, 3, padding="same")(inputs)
+    pooled = keras.layers.GlobalAveragePooling2D()(layers.DEQ(cell, solver)(features))
+    model = keras.Model(inputs, keras.layers.Dense(10)(pooled))
+    return model, RANDOM.normal(size=(3, 8, 8, 1)).astype("float32")
+
+
+def _backbone(solver, num_downsamplings):
+    return models.MDEQBackbone(
+        filters=(8, 16),
+        expansion=2,
+        groups=4,
+        num_downsamplings=num_downsamplings,
+        solver=solver,
+    )
+
+
+def _classifier(solver):
+    model = models.MDEQImageClassifier(
+        _backbone(solver, 0), 10, head_filters=(2, 4), final_filters=16
+    )
+    return model, RANDOM.normal(size=(3, 16, 16, 3)).astype("float32")
+
+
+def _segmenter(solver):
+    model = models.MDEQImageSegmenter(_backbone(solver, 1), 5)
+    return model, RANDOM.normal(size=(3, 16, 32, 3)).astype("float32")
+
+
+def _language_model(solver, **arguments):
+    backbone = models.DEQTransformerBackbone(
+        50, 16, num_heads=2, intermediate_dim=32, solver=solver, **arguments
+    )
+    ids = RANDOM.randint(0, 50, size=(3, 7)).astype("int32")
+    return models.DEQTransformerCausalLM(backbone), ids
+
+
+def _nest(solver):
+    inputs = {name: keras.Input((4,), name=name) for name in ("x", "y")}
+    outputs = layers.DEQ(TwoScaleCell(3), solver)(inputs)
+    return keras.Model(inputs, outputs), {"x": VECTORS, "y": VECTORS[::-1]}
+
+
+def _two_layers(solver):
+    inputs = keras.Input((4,))
+    first, second = (layers.DEQ(TanhCell(4), solver, name=n) for n in ("one", "two"))
+    return keras.Model(inputs, second(first(inputs))), VECTORS
+
+
+FAMILIES = {
+    "dense": _dense,
+    "convolutional": _convolutional,
+    "classifier": _classifier,
+    "segmenter": _segmenter,
+    "language_model": _language_model,
+    "nest": _nest,
+    "two_layers": _two_layers,
+}
+
+
+def _exported(name, folder, model, **arguments):
+    export, suffix = EXPORTS[name]
+    path = folder / f"model{suffix}"
+    return path, export(model, path, **arguments)
+
+
+@SLOW
+@pytest.mark.parametrize("target", EXPORTS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_families(family, target, tmp_path):
+    """Each export is checked as it is made."""
+    model, samples = FAMILIES[family](solvers.Anderson(max_iter=12, history=3))
+    _, difference = _exported(target, tmp_path, model, samples=samples)
+    assert difference < 1e-4
+
+
+@SLOW
+@pytest.mark.parametrize("target", EXPORTS)
+@pytest.mark.parametrize(
+    "solver",
+    [
+        solvers.Broyden(max_iter=8),
+        solvers.Anderson(compact=True),
+        solvers.Anderson(tol=None, stop_mode="rel_max", max_iter=8),
+        solvers.FixedPointIteration(damping=0.5, compact=True),
+    ],
+    ids=["broyden", "compact", "no_tolerance", "damped"],
+)
+def test_solvers(solver, target, tmp_path):
+    model, samples = _dense(solver)
+    path, _ = _exported(target, tmp_path, model, samples=samples)
+    request = {
+        "inputs": samples,
+        "max_iter": np.array(0),
+        "tol": np.array(-1, "float32"),
+    }
+    answer = serving.load(path)(request)
+    expected = model.get_layer("deq").solve(samples)
+    np.testing.assert_array_equal(answer["evaluations"], expected.num_evaluations)
+    np.testing.assert_allclose(answer["outputs"], model(samples), atol=1e-4)
+
+
+@SLOW
+@pytest.mark.parametrize("target", ["litert", "onnx"])
+def test_a_warm_start(target, tmp_path):
+    model, samples = _dense()
+    path, _ = _exported(target, tmp_path, model, warm_start=True)
+    ask = serving.load(path)
+    budget = {"max_iter": np.array(0), "tol": np.array(-1, "float32")}
+    request = {"inputs": samples, **budget}
+    cold = ask({**request, "initial_state": np.full((3, 5), np.nan, "float32")})
+    warm = ask({**request, "initial_state": cold["equilibrium"]})
+    assert (cold["evaluations"] > 3).all() and (warm["evaluations"] == 1).all()
+    np.testing.assert_allclose(warm["outputs"], cold["outputs"], atol=1e-3)
+
+
+@SLOW
+def test_fixed_batches_of_litert(tmp_path):
+    model, samples = _convolutional("anderson")
+    for size in (1, 2):
+        path = tmp_path / f"{size}.tflite"
+        serving.export_litert(model, path, samples=samples, batch_size=size)
+
+
+@SLOW
+def test_signatures_of_a_saved_model(tmp_path):
+    model, samples = _dense()
+    path, _ = _exported("saved_model", tmp_path, model, max_iter_limit=4)
+    loaded = tf.saved_model.load(path)
+    np.testing.assert_allclose(
+        loaded.serve(samples)["outputs"], model(samples), atol=1e-3
+    )
+    names = {"serve", "serve_with_statistics", "serve_warm", "serving_default"}
+    assert set(loaded.signatures) == names
+    ask = serving.load(path)
+    for asked, spent in ((2, 2), (2**40, 4), (-3, 4)):
+        budget = {"max_iter": np.array(asked), "tol": np.array(0, "float32")}
+        answer = ask({"inputs": samples, **budget})
+        assert (answer["evaluations"] == spent).all()
+    assert ask({"inputs": samples[:0]})["outputs"].shape == (0, 2)
+    with pytest.raises(ValueError, match="No signature takes these"):
+        ask({"images": samples})
+
+
+@SLOW
+@pytest.mark.parametrize("target", EXPORTS)
+def test_a_model_without_an_equilibrium(target, tmp_path):
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    path, _ = _exported(target, tmp_path, model)
+    answer = serving.load(path)({"inputs": VECTORS})
+    np.testing.assert_allclose(answer["outputs"], model(VECTORS), atol=1e-5)
+
+
+@SLOW
+def test_half_precision(tmp_path):
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    model, _ = _dense()
+    path, _ = _exported("saved_model", tmp_path, model)
+    answer = serving.load(path)({"inputs": VECTORS})
+    assert answer["outputs"].dtype == "float32"
+    for target in ("litert", "onnx"):
+        with pytest.raises(serving.ExportError, match="models that compute in float32"):
+            _exported(target, tmp_path, model)
+
+
+class _Inverse(keras.layers.Layer):
+    def call(self, inputs):
+        return ops.slogdet(inputs[:, :, None] + 2 * ops.eye(4))[1][:, None]
+
+
+@SLOW
+@pytest.mark.parametrize("target", ["litert", "onnx"])
+def test_an_operation_that_the_target_lacks(target, tmp_path):
+    model = keras.Sequential([keras.Input((4,)), _Inverse(name="inverse")])
+    with pytest.raises(serving.ExportError, match="LogMatrixDeterminant.*inverse"):
+        _exported(target, tmp_path, model)
+    assert not list(tmp_path.iterdir())
+
+
+def test_another_answer_is_an_error_and_no_file(tmp_path, monkeypatch):
+    model, _ = _dense()
+    convert, kernel = serving.litert._converted, model.layers[-1].kernel
+
+    def spoilt(function):
+        kernel.assign_add(np.full((5, 2), 1e-2))
+        content = convert(function)
+        kernel.assign_sub(np.full((5, 2), 1e-2))
+        return content
+
+    monkeypatch.setattr(serving.litert, "_converted", spoilt)
+    with pytest.raises(serving.ExportError, match="gives other answers.*`outputs`"):
+        _exported("litert", tmp_path, model)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_refused(tmp_path):
+    model, samples = _dense()
+    path = tmp_path / "model.tflite"
+    path.write_text("mine")
+    with pytest.raises(FileExistsError, match="There is something already"):
+        serving.export_litert(model, path)
+    assert path.read_text() == "mine"
+    new = tmp_path / "new"
+    for match, arguments in (
+        ("`samples` must have the shapes", {"samples": samples[:, :2]}),
+        ("`samples` must have the structure", {"samples": [samples, samples]}),
+        ("`max_iter_limit` must be a positive integer", {"max_iter_limit": 0}),
+        ("`tolerance` must be", {"tolerance": -1}),
+    ):
+        with pytest.raises(ValueError, match=match):
+            serving.export_saved_model(model, new, **arguments)
+    with pytest.raises(ValueError, match="Give `samples`"):
+        inputs = keras.Input((None, 3))
+        serving.export_onnx(keras.Model(inputs, inputs), new)
+    with pytest.raises(ValueError, match="not there"):
+        serving.load(new)
+    assert [file.name for file in tmp_path.iterdir()] == ["model.tflite"]
+
+
+class _Counter(keras.layers.Layer):
+    def build(self, shape):
+        self.calls = self.add_weight(shape=(), initializer="zeros", trainable=False)
+
+    def call(self, inputs):
+        return inputs + self.calls.assign_add(1.0)
+
+
+def test_a_memory_of_requests_is_refused(tmp_path):
+    model = keras.Sequential([keras.Input((4,)), _Counter(name="counter")])
+    with pytest.raises(
+        serving.ExportError, match="answers each request alone.*counter"
+    ):
+        serving.export_litert(model, tmp_path / "model.tflite")
+
+
+def test_without_the_packages(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tf2onnx", None)
+    message = r"`tf2onnx` is missing.*deq-keras\[serving\]"
+    with pytest.raises(ImportError, match=message):
+        serving.export_onnx(_dense()[0], tmp_path / "model.onnx")

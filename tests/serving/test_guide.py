@@ -1,0 +1,80 @@
+"""What the guide to serving shows: the server's JSON, and the scripts of those who have
+nothing but a runtime."""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+from importlib import metadata
+
+import numpy as np
+import pytest
+
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "guides" / "serving.md"
+SECTIONS = re.split(r"^## ", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+RUNTIMES = {"LiteRT": "ai-edge-litert", "ONNX Runtime": "onnxruntime"}
+
+pytestmark = pytest.mark.slow
+
+
+def _blocks(text):
+    return re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def _section(title):
+    return next(text for text in SECTIONS if text.startswith(f"{title}\n"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The folder in which the files of the guide were written, and its names."""
+    folder = tmp_path_factory.mktemp("guide")
+    names = {"__name__": "page"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for code in _blocks(SECTIONS[0]) + _blocks(_section("TensorFlow Serving"))[:1]:
+            exec(compile(code, str(PAGE), "exec"), names)
+    return folder, names
+
+
+def test_the_json_of_tensorflow_serving(folder):
+    _, names = folder
+    columns = json.loads(names["request"])["inputs"]
+    assert set(columns) == set(names["specs"])
+    model, inputs = names["model"], np.array(columns["inputs"], "float32")
+    expected = names["deq"].solve(inputs, max_iter=6, tol=0.01)
+    answer = names["answer"]
+    np.testing.assert_allclose(
+        answer["outputs"], model.layers[-1](expected.value), atol=1e-4
+    )
+    np.testing.assert_array_equal(answer["evaluations"], expected.num_evaluations)
+    # Rows, each a list where there is one input, of the default signature.
+    served = names["tf"].saved_model.load(str(folder[0] / "models" / "digits" / "1"))
+    (output,) = served.signatures["serving_default"](inputs=inputs).values()
+    np.testing.assert_allclose(output, model(inputs), atol=1e-4)
+
+
+@pytest.mark.parametrize("title", RUNTIMES)
+def test_a_script_runs_without_tensorflow(title, folder, tmp_path):
+    (script,) = _blocks(_section(title))
+    assert len(script.splitlines()) <= 13
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    packages = [f"{n}=={metadata.version(n)}" for n in (RUNTIMES[title], "numpy")]
+    subprocess.run([python, "-m", "pip", "install", "-q", *packages], check=True)
+    for missing in ("tensorflow", "keras", "deq_keras"):
+        code = f"import {missing}"
+        process = subprocess.run([python, "-I", "-c", code], capture_output=True)
+        assert b"ModuleNotFoundError" in process.stderr
+    process = subprocess.run(
+        [python, "-I", "-c", script],
+        cwd=folder[0],
+        capture_output=True,
+        text=True,
+    )
+    assert process.returncode == 0, process.stderr
+    model = folder[1]["deq"]
+    inputs = np.array([[0.1, -0.4, 0.3, 0.8]], "float32")
+    solution = model.solve(inputs, max_iter=6, tol=0.01)
+    assert f"[{int(solution.num_evaluations[0])}]" in process.stdout

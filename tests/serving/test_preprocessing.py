@@ -1,0 +1,56 @@
+"""Encoded images in, names of classes out, within the graph."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras import layers, serving
+from tests.layers.cells import TanhCell
+
+PIXELS = np.random.RandomState(0).randint(0, 255, (2, 6, 4, 3)).astype("uint8")
+FILES = np.array(
+    [
+        tf.io.encode_png(PIXELS[0]).numpy(),
+        tf.io.encode_png(PIXELS[1][:3]).numpy()[:-20],
+        tf.io.encode_jpeg(PIXELS[1]).numpy(),
+    ],
+    dtype=object,
+)
+
+
+def test_images_of_all_sizes_and_one_that_is_damaged(exact_regime):
+    images = exact_regime(serving.EncodedImages((6, 4)))(tf.constant(FILES)).numpy()
+    np.testing.assert_array_equal(images[0], PIXELS[0])
+    assert np.isnan(images[1]).all() and np.isfinite(images[2]).all()
+
+
+def test_what_is_refused():
+    with pytest.raises(ValueError, match=r"`size` must be \(height, width\)"):
+        serving.EncodedImages((3,))
+    with pytest.raises(ValueError, match="`channels` must be one of"):
+        serving.EncodedImages((3, 3), channels=2)
+    with pytest.raises(ValueError, match="`names` must be strings"):
+        serving.ClassNames([1, 2])
+    with pytest.raises(ValueError, match=r"Expected outputs of shape \(batch, 2\)"):
+        serving.ClassNames(["a", "b"])(tf.zeros((3, 4)))
+
+
+@pytest.mark.slow
+def test_one_bad_item_does_not_fail_a_request(tmp_path):
+    deq = layers.DEQ(TanhCell(5), "fixed_point_iteration")
+    model = keras.Sequential(
+        [keras.Input((6, 4, 3)), keras.layers.Flatten(), deq, keras.layers.Dense(2)]
+    )
+    serving.export_saved_model(
+        model,
+        tmp_path / "model",
+        samples=FILES,
+        preprocessor=serving.EncodedImages((6, 4)),
+        postprocessor=serving.ClassNames(["cat", "dog"]),
+    )
+    ask = serving.load(tmp_path / "model")
+    names = ask({"inputs": FILES})["outputs"].tolist()
+    assert names[1] == b"" and {names[0], names[2]} <= {b"cat", b"dog"}
+    budget = {"max_iter": np.array(0), "tol": np.array(-1, "float32")}
+    assert ask({"inputs": FILES, **budget})["status"].tolist() == [0, 2, 0]

@@ -8,6 +8,7 @@ from deq_keras.layers.language import (
     SegmentMemory,
     TransformerCell,
     TransformerStack,
+    TrellisCell,
 )
 from deq_keras.layers.normalization import (
     GroupNormalization,
@@ -50,6 +51,7 @@ __all__ = [
     "SymmetricConv2D",
     "TransformerCell",
     "TransformerStack",
+    "TrellisCell",
     "VariationalDropout",
     "WeightNormalizedConv1D",
     "WeightNormalizedConv2D",

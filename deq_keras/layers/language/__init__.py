@@ -6,6 +6,7 @@ from deq_keras.layers.language.relative_attention import RelativeAttention
 from deq_keras.layers.language.segment_memory import SegmentMemory
 from deq_keras.layers.language.transformer_cell import TransformerCell
 from deq_keras.layers.language.transformer_stack import TransformerStack
+from deq_keras.layers.language.trellis_cell import TrellisCell
 
 __all__ = [
     "AdaptiveEmbedding",
@@ -14,4 +15,5 @@ __all__ = [
     "SegmentMemory",
     "TransformerCell",
     "TransformerStack",
+    "TrellisCell",
 ]

@@ -5,7 +5,7 @@ import math
 import keras
 from keras import ops
 
-from deq_keras.checks import check_count, check_counts
+from deq_keras.checks import check_count, check_counts, check_positive
 from deq_keras.layers.kernel_initializer import fresh
 from deq_keras.layers.language.token_check import check_token_dtype, check_token_ids
 
@@ -19,7 +19,7 @@ class AdaptiveEmbedding(keras.layers.Layer):
     size of the model:
 
     ```
-    outputs[token] = tables[i][token - start_i] @ projections[i] * sqrt(output_dim)
+    outputs[token] = tables[i][token - start_i] @ projections[i] * scale
     ```
 
     where i is the bucket of the token and start_i its first id. With `div_val=1` one
@@ -45,6 +45,8 @@ class AdaptiveEmbedding(keras.layers.Layer):
             authors' PyTorch code (locuslab/deq).
         projection_initializer: Initializer of the projections. Defaults to `None`,
             the same.
+        scale: Positive float. What the outputs are multiplied by. Defaults to `None`,
+            that is `sqrt(output_dim)`, as in Transformers.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
@@ -93,6 +95,7 @@ class AdaptiveEmbedding(keras.layers.Layer):
         div_val=1,
         embeddings_initializer=None,
         projection_initializer=None,
+        scale=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -109,6 +112,7 @@ class AdaptiveEmbedding(keras.layers.Layer):
         self.projection_initializer = keras.initializers.get(
             projection_initializer or keras.initializers.RandomNormal(stddev=0.01)
         )
+        self.scale = None if scale is None else check_positive("scale", scale)
         self.bucket_bounds = list(
             zip((0, *self.cutoffs), (*self.cutoffs, self.vocabulary_size), strict=True)
         )
@@ -172,7 +176,7 @@ class AdaptiveEmbedding(keras.layers.Layer):
     def call(self, token_ids):
         token_ids = check_token_ids(token_ids, self.vocabulary_size)
         outputs = sum(self._embed(token_ids, i) for i in range(len(self.tables)))
-        return outputs * math.sqrt(self.output_dim)
+        return outputs * (self.scale or math.sqrt(self.output_dim))
 
     def _embed(self, token_ids, index):
         """Embeds the tokens of one table, and all others as zeros."""
@@ -209,5 +213,6 @@ class AdaptiveEmbedding(keras.layers.Layer):
             "projection_initializer": keras.initializers.serialize(
                 self.projection_initializer
             ),
+            "scale": self.scale,
         }
         return {**super().get_config(), **config}

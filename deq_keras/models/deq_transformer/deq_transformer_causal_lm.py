@@ -1,7 +1,6 @@
 """The language model on a DEQ-Transformer."""
 
 import keras
-import numpy as np
 from keras import ops
 
 from deq_keras.models.deq_transformer.deq_transformer_backbone import (
@@ -10,11 +9,12 @@ from deq_keras.models.deq_transformer.deq_transformer_backbone import (
 from deq_keras.models.deq_transformer.deq_transformer_causal_lm_preprocessor import (
     DEQTransformerCausalLMPreprocessor,
 )
+from deq_keras.models.incremental_generation import IncrementalGeneration
 from deq_keras.models.transformer_causal_lm import TransformerCausalLM
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class DEQTransformerCausalLM(TransformerCausalLM):
+class DEQTransformerCausalLM(IncrementalGeneration, TransformerCausalLM):
     """Language model that predicts the next token from an equilibrium.
 
     A `DEQTransformerBackbone` with an `AdaptiveSoftmax` on its hidden states. Outputs
@@ -128,6 +128,9 @@ class DEQTransformerCausalLM(TransformerCausalLM):
         window = ops.arange(max_length) + length
         return hidden, ops.take(ops.pad(cache, padding), window, axis=3)
 
+    def generation_constants(self, max_length):
+        return self.backbone.deq.cell.constants(max_length + 1)
+
     def _solve(self, inputs, mask=None):
         """Returns the equilibrium, and its keys and values in one tensor."""
         deq = self.backbone.deq
@@ -136,83 +139,3 @@ class DEQTransformerCausalLM(TransformerCausalLM):
         hidden = deq.solve_injection(injection, mask=mask).value
         keys_and_values = deq.cell.keys_and_values(hidden, injection)
         return hidden, ops.stack(keys_and_values, axis=1)
-
-    def generate(
-        self, inputs, max_length=None, stop_token_ids="auto", strip_prompt=False
-    ):
-        """See `keras_hub.models.CausalLM.generate`.
-
-        `stop_token_ids="auto"` is the end token of the tokenizer. If it has none, what
-        is generated ends at `max_length`.
-        """
-        if self.preprocessor is None:
-            _check_padding_mask(inputs)
-        elif stop_token_ids == "auto":
-            tokenizer = self.preprocessor.tokenizer
-            if getattr(tokenizer, "end_token_id", None) is None:
-                stop_token_ids = None
-        return super().generate(inputs, max_length, stop_token_ids, strip_prompt)
-
-    def generate_step(self, inputs, stop_token_ids=None):
-        """Generates for one batch of prompts.
-
-        Args:
-            inputs: Dict of `"token_ids"` and `"padding_mask"`, `(batch, max_length)`.
-            stop_token_ids: Tuple of the ids that end a text, or `None`.
-
-        Returns:
-            Dict of the same keys and shapes.
-        """
-        token_ids, padding_mask = inputs["token_ids"], inputs["padding_mask"]
-        max_length = ops.shape(token_ids)[1]
-        index = ops.min(ops.sum(ops.cast(padding_mask, "int32"), axis=-1))
-        hidden, cache = self.build_cache(token_ids, index - 1)
-        constants = self.backbone.deq.cell.constants(max_length + 1)
-
-        def next(prompt, cache, index):
-            token = ops.slice(prompt, [0, index - 1], [ops.shape(prompt)[0], 1])
-            logits, hidden, cache = self.call_with_cache(
-                token, cache, index - 1, constants
-            )
-            return ops.squeeze(logits, axis=1), ops.squeeze(hidden, axis=1), cache
-
-        token_ids = self.sampler(
-            next=next,
-            prompt=token_ids,
-            cache=cache,
-            index=index,
-            mask=padding_mask,
-            stop_token_ids=stop_token_ids,
-            hidden_states=hidden,
-            model=self,
-        )
-        return {
-            "token_ids": token_ids,
-            "padding_mask": _until_stop(token_ids, padding_mask, stop_token_ids),
-        }
-
-
-def _check_padding_mask(inputs):
-    """Refuses prompts without a token, or without a free position."""
-    mask = inputs.get("padding_mask") if isinstance(inputs, dict) else None
-    if mask is None:
-        return
-    lengths, max_length = np.sum(mask, axis=-1), np.shape(mask)[-1]
-    if np.any(lengths == 0) or np.any(lengths >= max_length):
-        raise ValueError(
-            "A prompt must have at least one token to continue, and leave at least one "
-            "position for what is generated: pad `token_ids` and `padding_mask`. "
-            f"Received: prompts of {lengths} tokens in {max_length} positions."
-        )
-
-
-def _until_stop(token_ids, padding_mask, stop_token_ids):
-    """Masks what follows the first generated stop token."""
-    if stop_token_ids is None:
-        return ops.ones_like(token_ids, dtype="bool")
-    is_generated = ops.logical_not(ops.cast(padding_mask, "bool"))
-    stop_ids = ops.convert_to_tensor(list(stop_token_ids), token_ids.dtype)
-    is_stop = ops.any(ops.equal(ops.expand_dims(token_ids, -1), stop_ids), axis=-1)
-    stops = ops.cast(ops.logical_and(is_stop, is_generated), "int32")
-    num_stops_before = ops.cumsum(stops, axis=-1) - stops
-    return ops.equal(num_stops_before, 0)

@@ -4,6 +4,7 @@ from deq_keras.layers.equilibrium import DEQ, DenseCell, EquilibriumCell
 from deq_keras.layers.language import (
     AdaptiveEmbedding,
     AdaptiveSoftmax,
+    MixtureSoftmax,
     RelativeAttention,
     SegmentMemory,
     TransformerCell,
@@ -40,6 +41,7 @@ __all__ = [
     "EquilibriumCell",
     "GroupNormalization",
     "LayerNormalization",
+    "MixtureSoftmax",
     "MultiscaleCell",
     "MultiscaleClassificationHead",
     "MultiscaleFusion",

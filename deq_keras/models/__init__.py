@@ -6,6 +6,11 @@ from deq_keras.models.deq_transformer import (
     DEQTransformerCausalLM,
     DEQTransformerCausalLMPreprocessor,
 )
+from deq_keras.models.deq_trellisnet import (
+    DEQTrellisNetBackbone,
+    DEQTrellisNetCausalLM,
+    DEQTrellisNetCausalLMPreprocessor,
+)
 from deq_keras.models.explicit_transformer import (
     ExplicitTransformerBackbone,
     ExplicitTransformerCausalLM,
@@ -25,6 +30,9 @@ __all__ = [
     "DEQTransformerBackbone",
     "DEQTransformerCausalLM",
     "DEQTransformerCausalLMPreprocessor",
+    "DEQTrellisNetBackbone",
+    "DEQTrellisNetCausalLM",
+    "DEQTrellisNetCausalLMPreprocessor",
     "ExplicitTransformerBackbone",
     "ExplicitTransformerCausalLM",
     "MDEQBackbone",

@@ -2,6 +2,7 @@
 
 from deq_keras.layers.language.adaptive_embedding import AdaptiveEmbedding
 from deq_keras.layers.language.adaptive_softmax import AdaptiveSoftmax
+from deq_keras.layers.language.mixture_softmax import MixtureSoftmax
 from deq_keras.layers.language.relative_attention import RelativeAttention
 from deq_keras.layers.language.segment_memory import SegmentMemory
 from deq_keras.layers.language.transformer_cell import TransformerCell
@@ -11,6 +12,7 @@ from deq_keras.layers.language.trellis_cell import TrellisCell
 __all__ = [
     "AdaptiveEmbedding",
     "AdaptiveSoftmax",
+    "MixtureSoftmax",
     "RelativeAttention",
     "SegmentMemory",
     "TransformerCell",

@@ -62,10 +62,12 @@ def _inputs(shape=(4, 6, 5), seed=0):
 
 
 def _solve(cell, inputs):
-    solver = solvers.FixedPointIteration(max_iter=200, tol=1e-14)
-    return DEQ(cell, solver=solver, dtype=cell.dtype_policy)(inputs)
+    solver = solvers.FixedPointIteration(max_iter=40, tol=1e-13)
+    deq = DEQ(cell, solver=solver, dtype=cell.dtype_policy)
+    return tf.function(deq, autograph=False)(inputs)
 
 
+@pytest.mark.slow
 def test_equilibrium_equals_the_reference(golden):
     cell = golden.cell()
     state = _solve(cell, golden.inputs("s0"))
@@ -173,6 +175,7 @@ def _radius(matrix):
     return np.abs(np.linalg.eigvals(matrix)).max()
 
 
+@pytest.mark.slow
 def test_a_position_sees_nothing_after_it():
     cell = TrellisCell(8, kernel_size=3, dilation_rate=2, seed=1)
     inputs = _inputs()
@@ -191,7 +194,7 @@ def _windows(state, inputs, end, cell):
     }
 
 
-@pytest.mark.parametrize("cell_shift", [1, 2])
+@pytest.mark.parametrize("cell_shift", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_the_end_of_a_sequence_is_solved_against_what_the_taps_see(cell_shift):
     """What makes generation incremental: the beginning does not depend on the end."""
     cell = TrellisCell(8, kernel_size=3, dilation_rate=2, cell_shift=cell_shift, seed=1)
@@ -256,6 +259,7 @@ def test_the_injection_holds_all_that_the_state_does_not_enter():
     assert all(gradient is None for gradient in tape.gradient(value, variables))
 
 
+@pytest.mark.slow
 def test_segments_remember_the_last_position():
     golden = Golden("k2_d1")
     solver = solvers.FixedPointIteration(max_iter=200, tol=1e-14)

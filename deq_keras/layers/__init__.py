@@ -10,6 +10,7 @@ from deq_keras.layers.language import (
     TransformerCell,
     TransformerStack,
     TrellisCell,
+    TrellisStack,
 )
 from deq_keras.layers.normalization import (
     GroupNormalization,
@@ -54,6 +55,7 @@ __all__ = [
     "TransformerCell",
     "TransformerStack",
     "TrellisCell",
+    "TrellisStack",
     "VariationalDropout",
     "WeightNormalizedConv1D",
     "WeightNormalizedConv2D",

@@ -25,6 +25,7 @@ from deq_keras.models.mdeq import (
 )
 from deq_keras.models.next_token_loss_model import NextTokenLossModel
 from deq_keras.models.segment_reading import SegmentReading
+from deq_keras.models.trellisnet import TrellisNetBackbone, TrellisNetCausalLM
 
 __all__ = [
     "DEQTransformerBackbone",
@@ -43,6 +44,8 @@ __all__ = [
     "MDEQImageSegmenterPreprocessor",
     "NextTokenLossModel",
     "SegmentReading",
+    "TrellisNetBackbone",
+    "TrellisNetCausalLM",
 ]
 
 # The old names promised the published Transformer-XL, which these are not.

@@ -46,7 +46,7 @@ class LanguageBackbone(SegmentReading, Backbone):
         ]
 
         token_ids = keras.Input((None,), dtype="int32", name="token_ids")
-        hidden = segment_layer(dropouts[0](token_embedding(token_ids)))
+        hidden = _last(segment_layer(dropouts[0](token_embedding(token_ids))))
         # Named one by one: a functional model drops arguments that it does not know.
         super().__init__(
             inputs=token_ids,
@@ -70,7 +70,7 @@ class LanguageBackbone(SegmentReading, Backbone):
             self.token_embedding(token_ids), training=training
         )
         hidden = self.segment_layer(embedded, mask=padding_mask, training=training)
-        return self.output_dropout(hidden, training=training)
+        return self.output_dropout(_last(hidden), training=training)
 
     @property
     def memory_length(self):
@@ -99,3 +99,8 @@ def padding_mask_of(inputs):
     """Returns the padding mask of what a preprocessor makes, as bools, or `None`."""
     mask = inputs.get("padding_mask") if isinstance(inputs, dict) else None
     return None if mask is None else ops.cast(mask, "bool")
+
+
+def _last(hidden):
+    """Returns the hidden states of the last layer; others may stand behind them."""
+    return hidden[0] if isinstance(hidden, list) else hidden

@@ -34,6 +34,15 @@ class LanguageCausalLM(SegmentReading, RestoredCompilation, CausalLM):
             return super().call(token_ids_of(inputs), training=training, mask=mask)
         return self.softmax(self.backbone(inputs, training=training))
 
+    def token_losses(self, token_ids, targets):
+        """Returns the symbolic losses of the targets, `(batch, length)`.
+
+        Args:
+            token_ids: Symbolic integer tensor `(batch, length)`.
+            targets: Symbolic integer tensor `(batch, length)`.
+        """
+        return self.softmax(self.backbone(token_ids), targets)
+
     @property
     def segment_layer(self):
         """The layer that remembers the segments before."""

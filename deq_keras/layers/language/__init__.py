@@ -8,6 +8,7 @@ from deq_keras.layers.language.segment_memory import SegmentMemory
 from deq_keras.layers.language.transformer_cell import TransformerCell
 from deq_keras.layers.language.transformer_stack import TransformerStack
 from deq_keras.layers.language.trellis_cell import TrellisCell
+from deq_keras.layers.language.trellis_stack import TrellisStack
 
 __all__ = [
     "AdaptiveEmbedding",
@@ -18,4 +19,5 @@ __all__ = [
     "TransformerCell",
     "TransformerStack",
     "TrellisCell",
+    "TrellisStack",
 ]

@@ -208,6 +208,17 @@ class TrellisCell(SegmentCell):
             ),
         }
 
+    def sample_mask(self, inputs, training=False):
+        """Samples the mask of the hidden state, `(batch, 1, units)`.
+
+        Args:
+            inputs: Tensor `(batch, length, features)`.
+            training: Boolean. Without it, or a rate of zero, there is none: `None`.
+        """
+        if not training or self.dropout_rate == 0:
+            return None
+        return self.dropout.sample_mask((ops.shape(inputs)[0], 1, self.units), True)
+
     def _kernel(self, layer, num_channels, training):
         mask = self._weight_mask(num_channels) if training else None
         if self.weight_normalization:
@@ -233,39 +244,40 @@ class TrellisCell(SegmentCell):
                 `(batch, memory_length, units)`, of the positions before. Where the taps
                 reach further back, they see the first of these again; an empty memory
                 is zeros. The memory may also hold the `"inputs"` before, which are
-                zeros otherwise. The dict may also have the `"constants"` of the cell.
+                zeros otherwise. The dict may also have the `"constants"` of the cell,
+                and what `sample_mask` returns as `"mask"`.
             training: Boolean. Whether to drop.
 
         Returns:
             Dict of tensors.
         """
         given = inputs if isinstance(inputs, dict) else {"inputs": inputs}
-        return self.inject_dilated(
-            given, self.dilation_rate, 1, self.cell_shift, training
-        )
+        if not self.built:
+            self.build(tuple(given["inputs"].shape))
+        given = {
+            "constants": self.constants(training),
+            "mask": self.sample_mask(given["inputs"], training),
+            **given,
+        }
+        return self.inject_dilated(given, self.dilation_rate, 1, self.cell_shift)
 
-    def inject_dilated(
-        self, given, dilation_rate, input_dilation_rate, cell_shift, training=False
-    ):
+    def inject_dilated(self, given, dilation_rate, input_dilation_rate, cell_shift):
         """Does what `inject` does, with other distances than the cell's own.
 
         Args:
-            given: Dict; see there.
+            given: Dict; see there. It must have the `"constants"` and the `"mask"`.
             dilation_rate: Positive integer. Distance between the taps of h.
             input_dilation_rate: Positive integer. Distance between the taps of x.
             cell_shift: Positive integer. Distance to the cell state that is kept.
-            training: Boolean. Whether to drop.
 
         Returns:
             Dict of tensors.
         """
         inputs, memory = given["inputs"], given.get("memory")
-        if not self.built:
-            self.build(tuple(inputs.shape))
         self._check(inputs, memory, dilation_rate)
         memory = memory or {}
         reach = self.kernel_size - 1
-        constants = given.get("constants") or self.constants(training)
+        constants, mask = given["constants"], given["mask"]
         projected = _convolve(
             _zeros_before(inputs, memory.get("inputs"), reach * input_dilation_rate),
             inputs,
@@ -278,10 +290,9 @@ class TrellisCell(SegmentCell):
             "hidden": self._history(inputs, memory, "hidden", reach * dilation_rate),
             "cell": self._history(inputs, memory, "cell", cell_shift),
         }
-        if training and self.dropout_rate > 0:
-            shape = (ops.shape(inputs)[0], 1, self.units)
-            injection["mask"] = self.dropout.sample_mask(shape, training=True)
-            injection["hidden"] = injection["hidden"] * injection["mask"]
+        if mask is not None:
+            injection["mask"] = mask
+            injection["hidden"] = injection["hidden"] * mask
         return injection
 
     def _check(self, inputs, memory, dilation_rate):

@@ -8,11 +8,11 @@ from deq_keras.models.deq_trellisnet.deq_trellisnet_presets import (
     PRESETS,
     backbone_arguments,
 )
-from deq_keras.models.trellisnet_backbone import TrellisNetBackbone
+from deq_keras.models.trellis_backbone import TrellisBackbone
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class DEQTrellisNetBackbone(TrellisNetBackbone):
+class DEQTrellisNetBackbone(TrellisBackbone):
     """TrellisNet whose depth is an equilibrium, up to its hidden states.
 
     Token ids are embedded, injected into a causal convolution with the gates of an

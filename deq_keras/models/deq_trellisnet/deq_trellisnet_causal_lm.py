@@ -10,11 +10,11 @@ from deq_keras.models.deq_trellisnet.deq_trellisnet_causal_lm_preprocessor impor
     DEQTrellisNetCausalLMPreprocessor,
 )
 from deq_keras.models.incremental_generation import IncrementalGeneration
-from deq_keras.models.trellisnet_causal_lm import TrellisNetCausalLM
+from deq_keras.models.trellis_causal_lm import TrellisCausalLM
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class DEQTrellisNetCausalLM(IncrementalGeneration, TrellisNetCausalLM):
+class DEQTrellisNetCausalLM(IncrementalGeneration, TrellisCausalLM):
     """Language model that predicts the next token from a TrellisNet's equilibrium.
 
     A `DEQTrellisNetBackbone` with an `AdaptiveSoftmax` on its hidden states, or a

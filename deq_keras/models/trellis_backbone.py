@@ -13,7 +13,7 @@ from deq_keras.layers import AdaptiveEmbedding
 from deq_keras.models.language_backbone import LanguageBackbone
 
 
-class TrellisNetBackbone(LanguageBackbone):
+class TrellisBackbone(LanguageBackbone):
     """A `LanguageBackbone` of a `TrellisCell`.
 
     A subclass says which layer it is in, in `make_segment_layer`.

@@ -5,8 +5,8 @@ from deq_keras.layers import AdaptiveEmbedding, AdaptiveSoftmax, MixtureSoftmax
 from deq_keras.models.language_causal_lm import LanguageCausalLM
 
 
-class TrellisNetCausalLM(LanguageCausalLM):
-    """A `TrellisNetBackbone` with a softmax, or a mixture of them.
+class TrellisCausalLM(LanguageCausalLM):
+    """A `TrellisBackbone` with a softmax, or a mixture of them.
 
     The arguments are described in `DEQTrellisNetCausalLM`.
     """

@@ -9,6 +9,7 @@ from deq_keras.layers.language import (
     SegmentMemory,
     TransformerCell,
     TransformerStack,
+    TransformerXLLayer,
     TrellisCell,
     TrellisStack,
 )
@@ -54,6 +55,7 @@ __all__ = [
     "SymmetricConv2D",
     "TransformerCell",
     "TransformerStack",
+    "TransformerXLLayer",
     "TrellisCell",
     "TrellisStack",
     "VariationalDropout",

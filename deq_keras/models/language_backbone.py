@@ -11,6 +11,8 @@ from deq_keras.models.segment_reading import SegmentReading
 class LanguageBackbone(SegmentReading, Backbone):
     """Embedding, a layer that remembers the segments before, and dropout after both.
 
+    `noise_shape` is that of the dropout: the same channels at all positions.
+
     Args:
         token_embedding: `AdaptiveEmbedding`.
         segment_layer: `MemoryLayer` of the embedded tokens.
@@ -21,6 +23,8 @@ class LanguageBackbone(SegmentReading, Backbone):
         name: String. Defaults to `None`.
         trainable: Boolean. Defaults to `True`.
     """
+
+    noise_shape = (None, 1, None)
 
     def __init__(
         self,
@@ -35,7 +39,7 @@ class LanguageBackbone(SegmentReading, Backbone):
         dropouts = [
             VariationalDropout(
                 rate,
-                noise_shape=(None, 1, None),
+                noise_shape=self.noise_shape,
                 dtype=dtype,
                 name=f"{name}_dropout",
             )

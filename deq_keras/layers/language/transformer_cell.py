@@ -281,6 +281,10 @@ class TransformerCell(SegmentCell):
     def features(self, state):
         return state
 
+    def first_state(self, inputs):
+        """Returns the zeros that a stack of layers starts from."""
+        return ops.zeros((*ops.shape(inputs)[:-1], self.units), inputs.dtype)
+
     def keys_and_values(self, state, injection):
         """Returns the keys and values of an equilibrium, to be remembered.
 

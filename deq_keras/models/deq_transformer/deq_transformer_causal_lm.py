@@ -9,12 +9,12 @@ from deq_keras.models.deq_transformer.deq_transformer_backbone import (
 from deq_keras.models.deq_transformer.deq_transformer_causal_lm_preprocessor import (
     DEQTransformerCausalLMPreprocessor,
 )
-from deq_keras.models.incremental_generation import IncrementalGeneration
+from deq_keras.models.key_value_generation import KeyValueGeneration
 from deq_keras.models.transformer_causal_lm import TransformerCausalLM
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class DEQTransformerCausalLM(IncrementalGeneration, TransformerCausalLM):
+class DEQTransformerCausalLM(KeyValueGeneration, TransformerCausalLM):
     """Language model that predicts the next token from an equilibrium.
 
     A `DEQTransformerBackbone` with an `AdaptiveSoftmax` on its hidden states. Outputs
@@ -72,68 +72,18 @@ class DEQTransformerCausalLM(IncrementalGeneration, TransformerCausalLM):
     backbone_cls = DEQTransformerBackbone
     preprocessor_cls = DEQTransformerCausalLMPreprocessor
 
-    def call_with_cache(self, token_ids, cache, cache_update_index, constants=None):
-        """Solves one new token against the tokens before it.
-
-        Args:
-            token_ids: Integer tensor `(batch, 1)`.
-            cache: Tensor `(batch, 2, num_heads, cache_length, head_dim)`: keys and
-                values of the positions before, the last one last.
-            cache_update_index: Integer tensor. The position of the token: how many
-                there are before it.
-            constants: Optional. `TransformerCell.constants(cache_length + 1)`.
-
-        Returns:
-            Tuple of the log-probabilities `(batch, 1, vocabulary_size)`, the hidden
-            states `(batch, 1, hidden_dim)` and the cache with the token as its last
-            position.
-        """
-        cache_length = ops.shape(cache)[3]
-        is_filled = ops.arange(cache_length) >= cache_length - cache_update_index
-        mask = ops.broadcast_to(is_filled, (ops.shape(cache)[0], cache_length))
-        inputs = {
-            "inputs": self.backbone.token_embedding(token_ids),
-            "memory": {"keys": cache[:, 0], "values": cache[:, 1], "mask": mask},
-        }
-        if constants is not None:
-            inputs["constants"] = constants
-        hidden, new = self._solve(inputs)
-        cache = ops.concatenate([cache[:, :, :, 1:], new], axis=3)
-        return self.softmax(hidden), hidden, cache
-
-    def build_cache(self, token_ids, length):
-        """Solves the beginning of prompts, and remembers it.
-
-        Args:
-            token_ids: Integer tensor `(batch, max_length)`.
-            length: Integer tensor, less than `max_length`. How many positions to
-                remember. They and the next one are solved, and nothing after that.
-
-        Returns:
-            Tuple of the hidden states `(batch, max_length, hidden_dim)`, zero after
-            those that were solved, and the cache of the first `length` positions for
-            `call_with_cache`, of the length `max_length`.
-        """
-        max_length = ops.shape(token_ids)[1]
-        # XLA must know all shapes; elsewhere a short prompt costs less.
-        width = max_length if getattr(self, "jit_compile", False) else length + 1
-        is_prompt = ops.broadcast_to(
-            ops.arange(width) <= length, (ops.shape(token_ids)[0], width)
-        )
-        embedded = self.backbone.token_embedding(token_ids[:, :width])
-        hidden, cache = self._solve(embedded, is_prompt)
-        hidden = ops.pad(hidden, ((0, 0), (0, max_length - width), (0, 0)))
-        # Behind `max_length` empty positions, a window that ends after `length`.
-        padding = ((0, 0), (0, 0), (0, 0), (max_length, 0), (0, 0))
-        window = ops.arange(max_length) + length
-        return hidden, ops.take(ops.pad(cache, padding), window, axis=3)
-
     def generation_constants(self, max_length):
         return self.backbone.deq.cell.constants(max_length + 1)
 
-    def _solve(self, inputs, mask=None):
-        """Returns the equilibrium, and its keys and values in one tensor."""
-        deq = self.backbone.deq
+    def read_after(
+        self, embedded, cache=None, cache_mask=None, constants=None, mask=None
+    ):
+        deq, inputs = self.backbone.deq, {"inputs": embedded}
+        if cache is not None:
+            keys, values = cache[:, 0], cache[:, 1]
+            inputs["memory"] = {"keys": keys, "values": values, "mask": cache_mask}
+        if constants is not None:
+            inputs["constants"] = constants
         # What `deq.solve` does, whose injection the keys and values need again.
         injection = deq.inject(inputs, mask)
         hidden = deq.solve_injection(injection, mask=mask).value

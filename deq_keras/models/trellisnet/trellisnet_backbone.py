@@ -76,6 +76,10 @@ class TrellisNetBackbone(TrellisBackbone):
             cell, length=length, **layer_arguments, dtype=dtype, name="levels"
         )
 
+    @property
+    def num_layers(self):
+        return self.segment_layer.num_layers
+
     def hidden_states(self, token_ids):
         """Returns the hidden states of the last level, and of those with a loss.
 
@@ -91,7 +95,7 @@ class TrellisNetBackbone(TrellisBackbone):
     def get_config(self):
         return {
             **super().get_config(),
-            "num_layers": self.segment_layer.num_layers,
+            "num_layers": self.num_layers,
             "dilations": list(self.segment_layer.dilations),
             "auxiliary_frequency": self.segment_layer.auxiliary_frequency,
             "recompute": self.segment_layer.recompute,

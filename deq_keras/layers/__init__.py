@@ -4,10 +4,14 @@ from deq_keras.layers.equilibrium import DEQ, DenseCell, EquilibriumCell, SolveS
 from deq_keras.layers.language import (
     AdaptiveEmbedding,
     AdaptiveSoftmax,
+    MixtureSoftmax,
     RelativeAttention,
     SegmentMemory,
     TransformerCell,
     TransformerStack,
+    TransformerXLLayer,
+    TrellisCell,
+    TrellisStack,
 )
 from deq_keras.layers.normalization import (
     GroupNormalization,
@@ -39,6 +43,7 @@ __all__ = [
     "EquilibriumCell",
     "GroupNormalization",
     "LayerNormalization",
+    "MixtureSoftmax",
     "MultiscaleCell",
     "MultiscaleClassificationHead",
     "MultiscaleFusion",
@@ -51,6 +56,9 @@ __all__ = [
     "SymmetricConv2D",
     "TransformerCell",
     "TransformerStack",
+    "TransformerXLLayer",
+    "TrellisCell",
+    "TrellisStack",
     "VariationalDropout",
     "WeightNormalizedConv1D",
     "WeightNormalizedConv2D",

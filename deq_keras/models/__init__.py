@@ -6,6 +6,11 @@ from deq_keras.models.deq_transformer import (
     DEQTransformerCausalLM,
     DEQTransformerCausalLMPreprocessor,
 )
+from deq_keras.models.deq_trellisnet import (
+    DEQTrellisNetBackbone,
+    DEQTrellisNetCausalLM,
+    DEQTrellisNetCausalLMPreprocessor,
+)
 from deq_keras.models.explicit_transformer import (
     ExplicitTransformerBackbone,
     ExplicitTransformerCausalLM,
@@ -20,11 +25,19 @@ from deq_keras.models.mdeq import (
 )
 from deq_keras.models.next_token_loss_model import NextTokenLossModel
 from deq_keras.models.segment_reading import SegmentReading
+from deq_keras.models.transformer_xl import (
+    TransformerXLBackbone,
+    TransformerXLCausalLM,
+)
+from deq_keras.models.trellisnet import TrellisNetBackbone, TrellisNetCausalLM
 
 __all__ = [
     "DEQTransformerBackbone",
     "DEQTransformerCausalLM",
     "DEQTransformerCausalLMPreprocessor",
+    "DEQTrellisNetBackbone",
+    "DEQTrellisNetCausalLM",
+    "DEQTrellisNetCausalLMPreprocessor",
     "ExplicitTransformerBackbone",
     "ExplicitTransformerCausalLM",
     "MDEQBackbone",
@@ -35,15 +48,8 @@ __all__ = [
     "MDEQImageSegmenterPreprocessor",
     "NextTokenLossModel",
     "SegmentReading",
+    "TransformerXLBackbone",
+    "TransformerXLCausalLM",
+    "TrellisNetBackbone",
+    "TrellisNetCausalLM",
 ]
-
-# The old names promised the published Transformer-XL, which these are not.
-_RENAMED = {
-    "TransformerXLBackbone": "ExplicitTransformerBackbone",
-    "TransformerXLCausalLM": "ExplicitTransformerCausalLM",
-}
-
-
-def __getattr__(name):
-    new = f": it is `{_RENAMED[name]}` now" if name in _RENAMED else ""
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{new}")

@@ -20,8 +20,8 @@ class NextTokenLossModel(SegmentReading, keras.Model):
     `SegmentReading`.
 
     Args:
-        causal_lm: `DEQTransformerCausalLM` or `ExplicitTransformerCausalLM`, which is
-            trained in place.
+        causal_lm: Language model of this library, such as a `DEQTransformerCausalLM`,
+            which is trained in place.
         name: String. Name of the model. Defaults to `None`.
 
     Call arguments:
@@ -49,8 +49,7 @@ class NextTokenLossModel(SegmentReading, keras.Model):
             key: keras.Input((None,), dtype="int32", name=key)
             for key in ("token_ids", "targets")
         }
-        hidden = causal_lm.backbone(inputs["token_ids"])
-        losses = causal_lm.softmax(hidden, inputs["targets"])
+        losses = causal_lm.token_losses(**inputs)
         super().__init__(inputs=inputs, outputs=losses, name=name)
         self.causal_lm = causal_lm
 

@@ -1,8 +1,4 @@
-"""What the backbones of language models have in common."""
-
-import keras
-from keras import ops
-from keras_hub.models import Backbone
+"""What the backbones of Transformers have in common."""
 
 from deq_keras.checks import (
     check_boolean,
@@ -11,14 +7,14 @@ from deq_keras.checks import (
     check_optional_count,
     check_rate,
 )
-from deq_keras.layers import AdaptiveEmbedding, VariationalDropout
-from deq_keras.models.segment_reading import SegmentReading
+from deq_keras.layers import AdaptiveEmbedding
+from deq_keras.models.language_backbone import LanguageBackbone
 
 
-class TransformerBackbone(SegmentReading, Backbone):
-    """Embedding, a layer that remembers the segments before, dropout.
+class TransformerBackbone(LanguageBackbone):
+    """A `LanguageBackbone` of `TransformerCell`s.
 
-    A subclass says which layer that is, in `make_segment_layer`.
+    A subclass says which layer they are in, in `make_segment_layer`.
 
     Args:
         **layer_arguments: Arguments of `make_segment_layer`.
@@ -81,36 +77,20 @@ class TransformerBackbone(SegmentReading, Backbone):
         segment_layer = self.make_segment_layer(
             cell_arguments, memory_length, dtype, **layer_arguments
         )
-        dropouts = [
-            VariationalDropout(
-                dropout,
-                noise_shape=(None, 1, None),
-                dtype=dtype,
-                name=f"{name}_dropout",
-            )
-            for name in ("embedding", "output")
-        ]
-
-        token_ids = keras.Input((None,), dtype="int32", name="token_ids")
-        hidden = segment_layer(dropouts[0](token_embedding(token_ids)))
-        # Named one by one: a functional model drops arguments that it does not know.
         super().__init__(
-            inputs=token_ids,
-            outputs=dropouts[1](hidden),
+            token_embedding,
+            segment_layer,
+            embedding_dropout=dropout,
+            output_dropout=dropout,
             dtype=dtype,
             name=name,
             trainable=trainable,
         )
 
-        self.token_embedding = token_embedding
-        self.embedding_dropout, self.output_dropout = dropouts
-        self.segment_layer = segment_layer
-        self.vocabulary_size = token_embedding.vocabulary_size
         self.hidden_dim = hidden_dim
         self.num_heads = num_heads
         self.intermediate_dim = intermediate_dim
         self.embedding_dim = embedding_dim
-        self.cutoffs = token_embedding.cutoffs
         self.div_val = token_embedding.div_val
         self.normalize_first = normalize_first
         self.local_size = local_size
@@ -130,50 +110,17 @@ class TransformerBackbone(SegmentReading, Backbone):
         """
         raise NotImplementedError
 
-    def call(self, inputs, training=None, mask=None):
-        token_ids, padding_mask = token_ids_of(inputs), padding_mask_of(inputs)
-        if padding_mask is None:
-            return super().call(token_ids, training=training, mask=mask)
-        embedded = self.embedding_dropout(
-            self.token_embedding(token_ids), training=training
-        )
-        hidden = self.segment_layer(embedded, mask=padding_mask, training=training)
-        return self.output_dropout(hidden, training=training)
-
-    @property
-    def memory_length(self):
-        """Number of positions to remember; may be set, after which to compile again."""
-        return self.segment_layer.length
-
-    @memory_length.setter
-    def memory_length(self, length):
-        self.segment_layer.length = length
-
     def get_config(self):
         return {
             **super().get_config(),
-            "vocabulary_size": self.vocabulary_size,
             "hidden_dim": self.hidden_dim,
             "num_heads": self.num_heads,
             "intermediate_dim": self.intermediate_dim,
             "embedding_dim": self.embedding_dim,
-            "cutoffs": list(self.cutoffs),
             "div_val": self.div_val,
             "normalize_first": self.normalize_first,
-            "memory_length": self.memory_length,
             "local_size": self.local_size,
             "dropout": self.dropout,
             "attention_dropout": self.attention_dropout,
             "weight_normalization": self.weight_normalization,
         }
-
-
-def token_ids_of(inputs):
-    """Returns the token ids of what a preprocessor makes, or of plain ids."""
-    return inputs["token_ids"] if isinstance(inputs, dict) else inputs
-
-
-def padding_mask_of(inputs):
-    """Returns the padding mask of what a preprocessor makes, as bools, or `None`."""
-    mask = inputs.get("padding_mask") if isinstance(inputs, dict) else None
-    return None if mask is None else ops.cast(mask, "bool")

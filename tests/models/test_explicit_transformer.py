@@ -124,10 +124,3 @@ def test_other_numbers_of_cells_are_refused():
     cells = [layers.TransformerCell(8, 2, 16) for _ in range(2)]
     with pytest.raises(ValueError, match="1 or num_layers=3 cells. Received: 2 cells"):
         layers.TransformerStack(cells, num_layers=3)
-
-
-@pytest.mark.parametrize("part", ["Backbone", "CausalLM"])
-def test_the_old_name_is_free_and_names_the_new_one(part):
-    with pytest.raises(AttributeError, match=f"it is `ExplicitTransformer{part}` now"):
-        getattr(models, f"TransformerXL{part}")
-    assert not hasattr(models, "Transformer")

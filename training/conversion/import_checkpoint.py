@@ -11,20 +11,26 @@ from ..files.atomic_file import replacing
 from ..files.input_file import check_folder
 from . import checkpoint_file
 
+# By a part of the names that only its state dicts have.
+_LOADERS = {
+    "fullstage.": locuslab.load_mdeq,
+    "full_conv.": locuslab.load_deq_trellisnet,
+}
+
 
 def import_checkpoint(path, out, architecture):
-    """Reads the state dict of a DEQ-Transformer or an MDEQ, saves it as a Keras model.
+    """Saves the state dict of a model of the reference as a Keras model.
 
     Args:
         path: a `.pth`, `.pth.tar` or `.pkl` file, which needs `torch`, or the same
             state dict as a `.npz` of arrays, which does not.
         out: the new `.keras` file, in a folder that exists.
-        architecture: dict of arguments of `locuslab.load_deq_transformer` or
-            `locuslab.load_mdeq`.
+        architecture: dict of arguments of `locuslab.load_deq_transformer`,
+            `locuslab.load_deq_trellisnet` or `locuslab.load_mdeq`.
 
     Returns:
-        The `deq_keras.models.DEQTransformerCausalLM`, `MDEQImageClassifier` or
-        `MDEQImageSegmenter`.
+        The `deq_keras.models.DEQTransformerCausalLM`, `DEQTrellisNetCausalLM`,
+        `MDEQImageClassifier` or `MDEQImageSegmenter`.
 
     Raises:
         InputError: if the file cannot be read, does not fit the architecture, or there
@@ -46,8 +52,10 @@ def import_checkpoint(path, out, architecture):
 
 
 def _loaded(state_dict, architecture):
-    is_multiscale = any("fullstage." in name for name in state_dict)
-    load = locuslab.load_mdeq if is_multiscale else locuslab.load_deq_transformer
+    load = locuslab.load_deq_transformer
+    for part, other in _LOADERS.items():
+        if any(part in name for name in state_dict):
+            load = other
     if "state_dict" in architecture:
         raise ValueError("Unknown argument `state_dict`: the file is the state dict.")
     return load(state_dict, **architecture)

@@ -5,9 +5,16 @@ import math
 import keras
 from keras import ops
 
-from deq_keras.checks import check_count, check_counts
+from deq_keras.checks import (
+    check_count,
+    check_counts,
+    check_positive,
+    check_rate,
+    check_seed,
+)
 from deq_keras.layers.kernel_initializer import fresh
 from deq_keras.layers.language.token_check import check_token_dtype, check_token_ids
+from deq_keras.layers.variational_dropout import VariationalDropout
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -19,7 +26,7 @@ class AdaptiveEmbedding(keras.layers.Layer):
     size of the model:
 
     ```
-    outputs[token] = tables[i][token - start_i] @ projections[i] * sqrt(output_dim)
+    outputs[token] = tables[i][token - start_i] @ projections[i] * scale
     ```
 
     where i is the bucket of the token and start_i its first id. With `div_val=1` one
@@ -45,6 +52,11 @@ class AdaptiveEmbedding(keras.layers.Layer):
             authors' PyTorch code (locuslab/deq).
         projection_initializer: Initializer of the projections. Defaults to `None`,
             the same.
+        scale: Positive float. What the outputs are multiplied by. Defaults to `None`,
+            that is `sqrt(output_dim)`, as in Transformers.
+        dropout_rate: Float in `[0, 1)`. Rate at which tokens are dropped in training,
+            each wherever it occurs in a batch. Defaults to `0.0`.
+        seed: Integer. Seed of the dropout. Defaults to `None`, a random one.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
@@ -93,6 +105,9 @@ class AdaptiveEmbedding(keras.layers.Layer):
         div_val=1,
         embeddings_initializer=None,
         projection_initializer=None,
+        scale=None,
+        dropout_rate=0.0,
+        seed=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -109,6 +124,14 @@ class AdaptiveEmbedding(keras.layers.Layer):
         self.projection_initializer = keras.initializers.get(
             projection_initializer or keras.initializers.RandomNormal(stddev=0.01)
         )
+        self.scale = None if scale is None else check_positive("scale", scale)
+        self.dropout_rate = check_rate("dropout_rate", dropout_rate)
+        self.seed = check_seed("seed", seed)
+        self.dropout = None
+        if self.dropout_rate > 0:
+            self.dropout = VariationalDropout(
+                self.dropout_rate, seed=self.seed, dtype=self.dtype_policy
+            )
         self.bucket_bounds = list(
             zip((0, *self.cutoffs), (*self.cutoffs, self.vocabulary_size), strict=True)
         )
@@ -169,10 +192,14 @@ class AdaptiveEmbedding(keras.layers.Layer):
             autocast=False,
         )
 
-    def call(self, token_ids):
+    def call(self, token_ids, training=False):
         token_ids = check_token_ids(token_ids, self.vocabulary_size)
         outputs = sum(self._embed(token_ids, i) for i in range(len(self.tables)))
-        return outputs * math.sqrt(self.output_dim)
+        outputs = outputs * (self.scale or math.sqrt(self.output_dim))
+        if self.dropout is None or not training:
+            return outputs
+        mask = self.dropout.sample_mask((self.vocabulary_size, 1), training=True)
+        return outputs * ops.take(mask, token_ids, axis=0)
 
     def _embed(self, token_ids, index):
         """Embeds the tokens of one table, and all others as zeros."""
@@ -191,7 +218,7 @@ class AdaptiveEmbedding(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return (*input_shape, self.output_dim)
 
-    def compute_output_spec(self, token_ids):
+    def compute_output_spec(self, token_ids, training=False):
         check_token_dtype(token_ids.dtype)
         shape = self.compute_output_shape(token_ids.shape)
         return keras.KerasTensor(shape, dtype=self.compute_dtype)
@@ -209,5 +236,8 @@ class AdaptiveEmbedding(keras.layers.Layer):
             "projection_initializer": keras.initializers.serialize(
                 self.projection_initializer
             ),
+            "scale": self.scale,
+            "dropout_rate": self.dropout_rate,
+            "seed": self.seed,
         }
         return {**super().get_config(), **config}

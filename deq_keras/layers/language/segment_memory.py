@@ -5,17 +5,19 @@ from keras import ops
 
 from deq_keras.layers.language.memory_buffer import MemoryBuffer
 from deq_keras.layers.language.memory_layer import MemoryLayer
+from deq_keras.layers.language.segment_cell import SegmentCell
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class SegmentMemory(MemoryLayer):
-    """Carries the memory of a DEQ-Transformer from segment to segment.
+    """Carries the memory of an equilibrium from segment to segment.
 
-    Wraps a `DEQ` layer of a `TransformerCell`. Each call in training, or within
-    `reading_segments()`, solves one segment of a longer sequence, with the equilibrium
-    and the injection of the last `length` positions before it in front, and remembers
-    those of its own (Dai et al., 2019). No gradient flows into the memory. Any other
-    call stands alone, so an exported layer keeps nothing between requests.
+    Wraps a `DEQ` layer of a `TransformerCell` or a `TrellisCell`. Each call in
+    training, or within `reading_segments()`, solves one segment of a longer sequence,
+    with what its cell remembers of the last `length` positions before it in front (Dai
+    et al., 2019: of a Transformer, the equilibrium and the injection), and remembers
+    its own. No gradient flows into the memory. Any other call stands alone, so an
+    exported layer keeps nothing between requests.
 
     Sample b of a batch must continue sample b of the batch before. The memory starts
     empty, fills while segments come, and is empty again after `reset_memory()`, which
@@ -27,7 +29,7 @@ class SegmentMemory(MemoryLayer):
     shape as it fills, which XLA cannot compile.
 
     Args:
-        deq: `DEQ` layer whose cell is a `TransformerCell`.
+        deq: `DEQ` layer whose cell is a `TransformerCell` or a `TrellisCell`.
         length: Integer >= 0. Positions to remember; 0 for no memory. May be set later,
             to remember more at test time; compile the model again after that.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
@@ -42,7 +44,7 @@ class SegmentMemory(MemoryLayer):
         `(batch, length, features)`.
 
     Output shape:
-        `(batch, length, units)`, with the units of the cell.
+        `(batch, length, output_dim)`: the features that the cell has of its states.
 
     Raises:
         ValueError: If `length` is negative, or `deq` has no such cell.
@@ -66,31 +68,32 @@ class SegmentMemory(MemoryLayer):
 
     def __init__(self, deq, length, **kwargs):
         super().__init__(length, **kwargs)
-        if not hasattr(getattr(deq, "cell", None), "injection_projection"):
+        if not isinstance(getattr(deq, "cell", None), SegmentCell):
             raise ValueError(
-                "`deq` must be a DEQ layer of a TransformerCell. Received: "
-                f"deq={deq!r}."
+                "`deq` must be a DEQ layer of a TransformerCell or a TrellisCell. "
+                f"Received: deq={deq!r}."
             )
         self.deq = deq
 
     @property
     def memory_length(self):
         """Number of positions that are remembered at the moment."""
-        return int(ops.shape(self.memory["states"])[1]) if self.built else 0
+        if not self.built:
+            return 0
+        return int(ops.shape(next(iter(self.memory.values())))[1])
 
     def build(self, inputs_shape):
         if not self.deq.built:
             self.deq.build(inputs_shape)
-        units = self.deq.cell.units
         self._memory = {
             name: MemoryBuffer(size, self.compute_dtype, f"memory_{name}")
-            for name, size in (("states", units), ("injections", 3 * units))
+            for name, size in self.deq.cell.memory_sizes.items()
         }
 
     @property
     def memory(self):
-        """Dict of what is remembered: `"states"`, `(batch, memory_length, units)`, and
-        `"injections"`, `(batch, memory_length, 3 * units)`."""
+        """Dict of what is remembered, `(batch, memory_length, size)` of the sizes that
+        the cell names."""
         return {name: buffer.value for name, buffer in self._memory.items()}
 
     def reset_memory(self):
@@ -100,24 +103,22 @@ class SegmentMemory(MemoryLayer):
                 buffer.reset()
 
     def call(self, inputs, mask=None, training=None):
+        cell = self.deq.cell
         if not self._remembers(training):
-            return self.deq(inputs, mask=mask, training=training)
+            return cell.features(self.deq(inputs, mask=mask, training=training))
         memory = {
             name: buffer.read(ops.shape(inputs)[0])
             for name, buffer in self._memory.items()
         }
-        states = self.deq(
+        state = self.deq(
             {"inputs": inputs, "memory": memory}, mask=mask, training=training
         )
-        # Keys and values of the memory are computed anew from both, with the weights of
-        # the time at which it is read.
-        injections = self.deq.cell.injection_projection(inputs)
-        for name, new in (("states", states), ("injections", injections)):
+        for name, new in cell.remembered(inputs, state).items():
             self._memory[name].write(memory[name], new, self.length)
-        return states
+        return cell.features(state)
 
     def compute_output_shape(self, inputs_shape):
-        return (*inputs_shape[:-1], self.deq.cell.units)
+        return (*inputs_shape[:-1], self.deq.cell.output_dim)
 
     def get_config(self):
         config = {

@@ -10,15 +10,15 @@ from deq_keras.checks import (
     check_rate,
     check_seed,
 )
-from deq_keras.layers.equilibrium import EquilibriumCell
 from deq_keras.layers.kernel_initializer import FAN_IN_UNIFORM, fresh
 from deq_keras.layers.language.relative_attention import RelativeAttention
+from deq_keras.layers.language.segment_cell import SegmentCell
 from deq_keras.layers.normalization import LayerNormalization, WeightNormalizedDense
 from deq_keras.layers.variational_dropout import VariationalDropout
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class TransformerCell(EquilibriumCell):
+class TransformerCell(SegmentCell):
     """Transformer layer with a memory: the cell of the DEQ-Transformer.
 
     With the injection u of the inputs x, which enters the queries, keys and values,
@@ -264,6 +264,26 @@ class TransformerCell(EquilibriumCell):
         branch = _masked(branch + self.contraction.bias, masks.get("contraction"))
         outputs = hidden + branch
         return outputs if self.normalize_first else self.norm(outputs)
+
+    @property
+    def output_dim(self):
+        return self.units
+
+    @property
+    def memory_sizes(self):
+        return {"states": self.units, "injections": 3 * self.units}
+
+    def remembered(self, inputs, state):
+        # Keys and values of the memory are computed anew from both, with the weights of
+        # the time at which it is read.
+        return {"states": state, "injections": self.injection_projection(inputs)}
+
+    def features(self, state):
+        return state
+
+    def first_state(self, inputs):
+        """Returns the zeros that a stack of layers starts from."""
+        return ops.zeros((*ops.shape(inputs)[:-1], self.units), inputs.dtype)
 
     def keys_and_values(self, state, injection):
         """Returns the keys and values of an equilibrium, to be remembered.

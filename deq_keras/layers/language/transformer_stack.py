@@ -10,21 +10,22 @@ from deq_keras.layers.language.memory_layer import MemoryLayer
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class TransformerStack(MemoryLayer):
-    """Explicit layers in place of a DEQ-Transformer's equilibrium.
+    """Explicit layers of a Transformer.
 
-    The baseline of an equilibrium: `num_layers` applications of a `TransformerCell` to
-    the same injected input, starting from zeros, back-propagated through,
+    Of `TransformerCell`s it is the baseline of an equilibrium: `num_layers`
+    applications to the same injected input, starting from zeros, back-propagated
+    through,
 
         z_0 = 0,    z_(l + 1) = f_l(z_l, x),    l = 0 ... num_layers - 1
 
-    with one cell for all of them (weight-tied) or a cell for each. The memory is that
-    of Transformer-XL (Dai et al., 2019): each layer attends to its own inputs of the
-    segments before; see `SegmentMemory` for what holds of a memory. The layers are
-    not: here every layer has x injected and the first one starts from zeros, there x
-    enters the first layer alone.
+    Of `TransformerXLLayer`s it is Transformer-XL (Dai et al., 2019): z_0 is the input,
+    which no other layer sees. All layers are the same (weight-tied), or each has
+    weights of its own. Each attends to its own inputs of the segments before; see
+    `SegmentMemory` for what holds of a memory.
 
     Args:
-        cells: List of one `TransformerCell`, or of `num_layers` of them.
+        cells: List of one `TransformerCell` or `TransformerXLLayer`, or of `num_layers`
+            of them.
         num_layers: Positive integer. Number of applications.
         length: Integer >= 0. Positions to remember. Defaults to `0`.
         recompute: Boolean. Whether the backward pass computes the activations inside
@@ -87,10 +88,14 @@ class TransformerStack(MemoryLayer):
 
     def call(self, inputs, mask=None, training=None):
         if not self._remembers(training):
-            return self._apply_layers(inputs, None, mask, training)[-1]
+            return self._apply_layers(inputs, {}, mask, training)[0][-1]
         batch = ops.shape(inputs)[0]
         memory = self._states.read(batch), self._inputs.read(batch)
-        states = self._apply_layers(inputs, memory, mask, training)
+        memories = {
+            layer: self._memory_of_layer(layer, *memory)
+            for layer in range(self.num_layers)
+        }
+        states, _ = self._apply_layers(inputs, memories, mask, training)
         # The memory of a layer is what came in.
         self._states.write(
             memory[0], ops.concatenate(states[:-1], axis=-1), self.length
@@ -98,30 +103,77 @@ class TransformerStack(MemoryLayer):
         self._inputs.write(memory[1], inputs, self.length)
         return states[-1]
 
-    def _apply_layers(self, inputs, memory, mask, training):
-        """Returns the inputs of all layers and the output of the last."""
-        states = [
-            ops.zeros((*ops.shape(inputs)[:-1], self.cells[0].units), inputs.dtype)
+    def apply_after(
+        self, inputs, cache=None, cache_mask=None, constants=None, mask=None
+    ):
+        """Applies the layers to positions after others, outside of training.
+
+        Args:
+            inputs: Tensor `(batch, length, features)`.
+            cache: Optional tensor `(batch, 2 * num_layers, num_heads, cache_length,
+                head_dim)`: keys and values of the positions before in each layer.
+            cache_mask: Boolean tensor `(batch, cache_length)`: which of them there are.
+            constants: Optional. What `constants` returned.
+            mask: Optional Boolean tensor `(batch, length)`, false at padding.
+
+        Returns:
+            Tuple of the outputs `(batch, length, units)`, and the keys and values of
+            these positions, as in `cache`.
+        """
+        memories = {}
+        if cache is not None:
+            for layer in range(self.num_layers):
+                keys, values = cache[:, 2 * layer], cache[:, 2 * layer + 1]
+                memories[layer] = {"keys": keys, "values": values, "mask": cache_mask}
+        states, injections = self._apply_layers(
+            inputs, memories, mask, False, constants
+        )
+        keys_and_values = [
+            tensor
+            for layer, injection in enumerate(injections)
+            for tensor in self._cell(layer).keys_and_values(states[layer], injection)
         ]
-        constants = self._constants(inputs, memory, bool(training))
+        return states[-1], ops.stack(keys_and_values, axis=1)
+
+    def _apply_layers(self, inputs, memories, mask, training, constants=None):
+        """Returns the inputs of all layers and the output of the last, and what was
+        injected."""
+        states, injections = [self.cells[0].first_state(inputs)], []
+        if constants is None:
+            num_keys = ops.shape(inputs)[1]
+            if memories:
+                before = memories[0].get("keys", memories[0].get("states"))
+                num_keys = num_keys + ops.shape(before)[-2]
+            constants = self.constants(num_keys, bool(training))
         for layer in range(self.num_layers):
-            index = layer % len(self.cells)
-            cell = self.cells[index]
-            cell_inputs = {"inputs": inputs, "constants": constants[index]}
-            if memory is not None:
-                cell_inputs["memory"] = _memory_of_layer(cell, layer, *memory)
+            cell = self._cell(layer)
+            given = {"inputs": inputs, "constants": constants[layer % len(self.cells)]}
+            if memories:
+                given["memory"] = memories[layer]
             # Draws the dropout masks, so it is not computed again.
-            injection = cell.inject(cell_inputs, training=bool(training), mask=mask)
+            injection = cell.inject(given, training=bool(training), mask=mask)
             apply = keras.remat(cell.__call__) if self.recompute else cell
             states.append(apply(states[-1], injection))
-        return states
+            injections.append(injection)
+        return states, injections
 
-    def _constants(self, inputs, memory, training):
-        """Returns kernels and positions by cell: tied layers share them."""
-        num_keys = ops.shape(inputs)[1]
-        if memory is not None:
-            num_keys = num_keys + ops.shape(memory[0])[1]
+    def constants(self, num_keys, training=False):
+        """Returns kernels and positions by cell: tied layers share them.
+
+        Args:
+            num_keys: Integer or scalar tensor. Positions of the memory and the sequence
+                together.
+            training: Boolean. Whether to drop channels of the sinusoids.
+        """
         return [cell.constants(num_keys, training) for cell in self.cells]
+
+    def _cell(self, layer):
+        return self.cells[layer % len(self.cells)]
+
+    def _memory_of_layer(self, layer, states, inputs):
+        cell = self._cell(layer)
+        start = layer * cell.units
+        return cell.remembered(inputs, states[:, :, start : start + cell.units])
 
     def compute_output_shape(self, inputs_shape):
         return (*inputs_shape[:-1], self.cells[0].units)
@@ -142,11 +194,3 @@ class TransformerStack(MemoryLayer):
             keras.saving.deserialize_keras_object(cell) for cell in config.pop("cells")
         ]
         return cls(cells, **config)
-
-
-def _memory_of_layer(cell, layer, states, inputs):
-    start = layer * cell.units
-    return {
-        "states": states[:, :, start : start + cell.units],
-        "injections": cell.injection_projection(inputs),
-    }

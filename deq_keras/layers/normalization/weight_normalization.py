@@ -65,8 +65,12 @@ class WeightNormalization:
         """The kernel that the layer applies, computed from `v` and `g`."""
         return self.normalized_kernel()
 
-    def normalized_kernel(self):
+    def normalized_kernel(self, mask=None):
         """Computes the kernel from its direction and gain.
+
+        Args:
+            mask: Optional tensor, broadcast to `direction`, which is multiplied by it
+                before it is normalized: dropout of weights. Defaults to `None`.
 
         Returns:
             Tensor of the shape of `direction` in the compute dtype.
@@ -80,6 +84,8 @@ class WeightNormalization:
                 "`build(input_shape)`, or the layer on its inputs, first."
             )
         direction = _at_least_float32(self._kernel)
+        if mask is not None:
+            direction = direction * ops.cast(mask, direction.dtype)
         squared_norm = _squared_norm(direction)
         has_direction = squared_norm > 0
         # The inner `where` keeps NaN out of the gradient of the unused branch.

@@ -5,15 +5,16 @@ import keras
 from deq_keras.models.explicit_transformer.explicit_transformer_backbone import (
     ExplicitTransformerBackbone,
 )
+from deq_keras.models.key_value_generation import StackGeneration
 from deq_keras.models.transformer_causal_lm import TransformerCausalLM
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class ExplicitTransformerCausalLM(TransformerCausalLM):
+class ExplicitTransformerCausalLM(StackGeneration, TransformerCausalLM):
     """Language model of explicit layers: the baseline of `DEQTransformerCausalLM`.
 
-    For training and evaluation, alone or in a `NextTokenLossModel`. It does not
-    `generate()`.
+    Alone or in a `NextTokenLossModel`. `generate()` is incremental, as that of a
+    `DEQTransformerCausalLM`.
 
     Args:
         backbone: `ExplicitTransformerBackbone`.

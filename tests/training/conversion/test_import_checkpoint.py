@@ -50,6 +50,21 @@ def test_makes_a_keras_file(checkpoint, state_dict, tmp_path, capsys):
     assert "which exists" in capsys.readouterr().err
 
 
+@pytest.mark.slow
+def test_makes_a_keras_file_of_a_trellisnet(tmp_path, capsys):
+    path, out = tmp_path / "trellis.npz", tmp_path / "model.keras"
+    np.savez(path, **_stored("trellis", "k3_d2_mos/param/"))
+    arguments = ["import-checkpoint", str(path), "--out", str(out)]
+    assert main([*arguments, "--set", "dilation=0"]) == 2
+    assert "`dilation` must be" in capsys.readouterr().err
+    assert main([*arguments, "--set", "dilation=2"]) == 0
+    model = keras.saving.load_model(out, compile=False)
+    assert isinstance(model, models.DEQTrellisNetCausalLM)
+    assert model.backbone.deq.cell.dilation_rate == 2
+    assert model.backbone.memory_length == 1
+    assert model(np.zeros((2, 5), "int32")).shape == (2, 5, 13)
+
+
 @pytest.fixture
 def mdeq_arguments(tmp_path):
     path, out = tmp_path / "mdeq.npz", tmp_path / "model.keras"

@@ -45,6 +45,15 @@ RUNS = {
         "budgets": (31, 40),
         "pretraining": 16,
     },
+    "wikitext103_medium_one_table_2019": {
+        "sizes": (480, 10, 42800, 480),
+        "solver": "broyden",
+        "stop_mode": "abs",
+        "budgets": (31, 40),
+        "pretraining": 16,
+        "cutoffs": [],
+        "div_val": 1,
+    },
     "wikitext103_small_2019": {
         "sizes": (500, 10, 2500, 500),
         "solver": "broyden",
@@ -80,6 +89,7 @@ PARAMETERS = {
     "wikitext103_regularized": 97_691_888,
     "wikitext103_preln_regularized": 97_691_888,
     "wikitext103_medium_2019": 97_691_888,
+    "wikitext103_medium_one_table_2019": 171_803_575,
     "wikitext103_small_2019": 138_646_735,
     "ptb": 79_215_100,
 }

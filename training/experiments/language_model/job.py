@@ -55,7 +55,12 @@ class LanguageModelJob(Job):
     def build_model(self):
         # Raises if it is too short.
         evaluation_segments(self.config.data, self._tested)
-        return build_model(self.config, self.text.tokenizer)
+        return self.make_model(self.config, self.text.tokenizer)
+
+    @staticmethod
+    def make_model(config, tokenizer):
+        """Returns the `NextTokenLossModel` of a config."""
+        return build_model(config, tokenizer)
 
     def equilibrium(self, model):
         return getattr(model.causal_lm.backbone, "deq", None)
@@ -82,8 +87,13 @@ class LanguageModelJob(Job):
         return [self.diagnostics(model, self.sample_segments())]
 
     def cut(self, model):
-        backbone = model.causal_lm.backbone
-        return CutModel(backbone.token_embedding, backbone.deq, model.causal_lm.softmax)
+        causal_lm = model.causal_lm
+        embedding, layer = causal_lm.backbone.token_embedding, causal_lm.backbone.deq
+        return CutModel(
+            embedding,
+            layer,
+            lambda state: causal_lm.softmax(layer.cell.features(state)),
+        )
 
     def samples(self, model):
         del model
@@ -100,7 +110,7 @@ class LanguageModelJob(Job):
         segments = evaluation_segments(self.config.data, self._tested)
         layer = self.equilibrium(model)
         if layer is None:
-            num_layers = self.config.model.explicit.num_layers
+            num_layers = model.causal_lm.backbone.num_layers
             return [loss_of_layers(model, num_layers, segments)]
         return losses_at_budgets(model, layer, segments, budgets)
 
@@ -129,18 +139,25 @@ def build_model(config, tokenizer):
         InputError: if the model refuses an argument.
     """
     arguments = dataclasses.asdict(config.model)
-    explicit = arguments.pop("explicit")
-    if explicit is None:
-        backbone_cls, task_cls = (
-            models.DEQTransformerBackbone,
-            models.DEQTransformerCausalLM,
-        )
-    else:
+    explicit, transformer_xl = (
+        arguments.pop(name) for name in ("explicit", "transformer_xl")
+    )
+    backbone_cls, task_cls = (
+        models.DEQTransformerBackbone,
+        models.DEQTransformerCausalLM,
+    )
+    if explicit is not None:
         backbone_cls, task_cls = (
             models.ExplicitTransformerBackbone,
             models.ExplicitTransformerCausalLM,
         )
         arguments = {**_without_parts(arguments), **explicit}
+    if transformer_xl is not None:
+        backbone_cls, task_cls = (
+            models.TransformerXLBackbone,
+            models.TransformerXLCausalLM,
+        )
+        arguments = {**_without_parts(arguments), **transformer_xl}
     policy = keras.DTypePolicy(config.precision)
     try:
         backbone = backbone_cls(tokenizer.vocabulary_size(), dtype=policy, **arguments)

@@ -60,7 +60,7 @@ class TextConfig:
 
 @dataclass(frozen=True)
 class ExplicitConfig:
-    """Arguments of `ExplicitTransformerBackbone`; see there."""
+    """Arguments of `ExplicitTransformerBackbone` or `TransformerXLBackbone`."""
 
     num_layers: int = field(metadata=LAYERS)
     weight_tied: bool = False
@@ -74,6 +74,7 @@ class TransformerConfig:
     Args:
         explicit: explicit layers instead of an equilibrium, for comparison; `solver`,
             `gradient` and `regularizer` then mean nothing.
+        transformer_xl: Transformer-XL instead of either; the same holds.
     """
 
     hidden_dim: int = field(metadata=WIDTH)
@@ -91,10 +92,18 @@ class TransformerConfig:
     attention_dropout: float = field(default=0.0, metadata=RATE)
     weight_normalization: bool = True
     explicit: ExplicitConfig | None = None
+    transformer_xl: ExplicitConfig | None = None
     solver: Any = solver_field("anderson")
     gradient: Any = gradient_field("neumann")
     regularizer: Any = regularizer_field("contraction")
     start: Any = start_field("cell")
+
+    def __post_init__(self):
+        if self.explicit is not None and self.transformer_xl is not None:
+            raise InputError(
+                "`model.explicit` and `model.transformer_xl` are different networks. "
+                "Set one of them to null. Received: both."
+            )
 
 
 @dataclass(frozen=True)
@@ -121,7 +130,7 @@ class BudgetConfig:
 
 @dataclass(frozen=True)
 class LanguageModelConfig(VariantsConfig):
-    """A DEQ-Transformer language model; see `VariantsConfig`.
+    """A language model of a Transformer; see `VariantsConfig`.
 
     A model with a memory takes no `jit_compile`.
     """

@@ -1,0 +1,165 @@
+"""The DEQ-TrellisNet of the reference (PyTorch, locuslab/deq, version 1)."""
+
+import numpy as np
+
+from deq_keras.converters.locuslab.arguments import (
+    check,
+    check_dtype,
+    integer,
+    list_of,
+)
+from deq_keras.converters.locuslab.checkpoint import (
+    assign,
+    cleaned,
+    layer_variables,
+    without_ones,
+)
+from deq_keras.converters.locuslab.shapes import shape
+from deq_keras.models import DEQTrellisNetBackbone, DEQTrellisNetCausalLM
+
+_CONVOLUTION = "trellisnet.func.full_conv"
+_INJECTION = "trellisnet.inject_conv"
+# Copies of other entries.
+_IGNORED = ("trellisnet.func_copy.", "trellisnet.deq.")
+
+
+def load_deq_trellisnet(
+    state_dict,
+    dilation=1,
+    splits=(),
+    solver="anderson",
+    gradient="neumann",
+    regularizer="contraction",
+    dtype=None,
+):
+    """Returns a `DEQTrellisNetCausalLM` with the weights of a checkpoint.
+
+    The sizes are read from the shapes of the weights. The model has a `memory_length`
+    of 1: as there, the last hidden and cell state of a segment stand before the next.
+    It has no dropout.
+
+    Args:
+        state_dict: Mapping of parameter names to arrays of floating-point numbers:
+            weight-normalized or not, tied or not, with one softmax or a mixture.
+            Leading names of wrappers, as `module.`, are dropped.
+        dilation: Integer. The reference's `dilation`. Defaults to `1`.
+        splits: List of integers. The `splits` of its `SplitCrossEntropyLoss`, a module
+            of its own; `state_dict` must then have its `tail_vectors` and `tail_bias`
+            too. Defaults to `()`, the softmax of all tokens.
+        solver: See `DEQ`. Defaults to `"anderson"`.
+        gradient: See `DEQ`. Defaults to `"neumann"`.
+        regularizer: See `DEQ`. Defaults to `"contraction"`.
+        dtype: Dtype or policy of the model. Defaults to `None`, Keras' own.
+
+    Raises:
+        ValueError: If an argument is of a wrong type or range, or entries of the
+            checkpoint are no arrays, missing, left over, of a wrong shape or not
+            finite; all are named.
+    """
+    check("dilation", dilation, integer(1))
+    check("splits", splits, list_of(integer(1)))
+    check_dtype(dtype)
+    state_dict = cleaned(state_dict, lambda name: name.startswith(_IGNORED))
+    # Where weights were dropped, what they are without is called so.
+    state_dict = {
+        name.removesuffix("_raw"): array for name, array in state_dict.items()
+    }
+    backbone_arguments, task_arguments = _architecture(state_dict)
+    backbone = DEQTrellisNetBackbone(
+        **backbone_arguments,
+        cutoffs=tuple(splits),
+        dilation_rate=dilation,
+        memory_length=1,
+        solver=solver,
+        gradient=gradient,
+        regularizer=regularizer,
+        dtype=dtype,
+    )
+    model = DEQTrellisNetCausalLM(backbone, **task_arguments)
+    assign(_variables(model), state_dict, _as_keras, _as_reference)
+    return model
+
+
+def _architecture(state_dict):
+    """Returns arguments of the backbone, and of the task."""
+    is_normalized = f"{_CONVOLUTION}.weight_g" in state_dict
+    weight = "weight_v" if is_normalized else "weight"
+    try:
+        gates, units, kernel_size = shape(state_dict, f"{_CONVOLUTION}.{weight}", 3)
+        vocabulary_size, embedding_dim = shape(state_dict, "encoder.weight", 2)
+        num_experts, hidden_dim = _softmax_sizes(state_dict, embedding_dim)
+    except ValueError as error:
+        raise ValueError(
+            "The sizes of a DEQ-TrellisNet are read from encoder.weight, "
+            f"{_CONVOLUTION}.{weight}, and decoder.weight or mixsoft.prior.weight. The "
+            f"checkpoint lacks one, or it has a wrong rank: {error}. It holds: "
+            f"{', '.join(sorted(state_dict)) or 'nothing'}."
+        ) from error
+    if gates != 4 * units or hidden_dim >= units or kernel_size < 2:
+        raise ValueError(
+            f"{_CONVOLUTION}.{weight} must have four gates of all channels, more "
+            f"channels than the {hidden_dim} of the output, and two taps or more. "
+            f"Received: the shape {(gates, units, kernel_size)}."
+        )
+    backbone = {
+        "vocabulary_size": vocabulary_size,
+        "hidden_dim": hidden_dim,
+        "intermediate_dim": units - hidden_dim,
+        "embedding_dim": embedding_dim,
+        "kernel_size": kernel_size,
+        "weight_normalization": is_normalized,
+    }
+    is_tied = "decoder.weight" not in state_dict or np.array_equal(
+        state_dict["decoder.weight"], state_dict["encoder.weight"]
+    )
+    return backbone, {"tie_weights": is_tied, "num_experts": num_experts}
+
+
+def _softmax_sizes(state_dict, embedding_dim):
+    """Returns the number of softmaxes, and of the channels that they see."""
+    if "mixsoft.prior.weight" in state_dict:
+        return shape(state_dict, "mixsoft.prior.weight", 2)
+    if "decoder.weight" in state_dict:
+        return 1, shape(state_dict, "decoder.weight", 2)[1]
+    return 1, embedding_dim
+
+
+def _variables(model):
+    """Returns the reference's names of all variables; tied ones have several."""
+    cell, softmax = model.backbone.deq.cell, model.softmax
+    variables = {
+        **layer_variables(_CONVOLUTION, cell.convolution),
+        **layer_variables(_INJECTION, cell.injection_convolution),
+        "encoder.weight": model.backbone.token_embedding.tables[0],
+    }
+    if model.num_experts > 1:
+        return {
+            **variables,
+            **layer_variables("mixsoft.prior", softmax.prior),
+            **layer_variables("mixsoft.latent", softmax.latent),
+            "decoder.weight": softmax.table,
+            "decoder.bias": softmax.bias,
+        }
+    variables["decoder.weight"] = softmax.tables[0]
+    variables["decoder.bias"] = softmax.biases[0]
+    if softmax.num_clusters:
+        variables["tail_vectors"] = softmax.cluster_weight
+        variables["tail_bias"] = softmax.cluster_bias
+    return variables
+
+
+def _is_kernel(name):
+    is_weight = name.endswith((".weight", ".weight_v"))
+    return is_weight and not name.startswith(("encoder.", "decoder."))
+
+
+def _as_keras(name, array):
+    """Returns an array in Keras' layout: kernels are (out, in) or (out, in, taps); here
+    (in, out) and (taps, in, out)."""
+    if name.endswith(".weight_g"):
+        return without_ones(array, 1)
+    return array.T if _is_kernel(name) else array
+
+
+def _as_reference(name, shape):
+    return tuple(reversed(shape)) if _is_kernel(name) else tuple(shape)

@@ -1,0 +1,198 @@
+"""Log-probabilities of the next token, from a mixture of softmaxes."""
+
+import math
+
+import keras
+from keras import ops
+
+from deq_keras.checks import (
+    check_boolean,
+    check_count,
+    check_positive,
+    check_rate,
+    check_seed,
+)
+from deq_keras.layers.kernel_initializer import fresh
+from deq_keras.layers.language.adaptive_embedding import AdaptiveEmbedding
+from deq_keras.layers.language.token_check import check_token_ids
+from deq_keras.layers.variational_dropout import VariationalDropout
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class MixtureSoftmax(keras.layers.Layer):
+    """Log-probabilities of the next token, from a mixture of softmaxes.
+
+    One softmax of hidden states of d channels has logits of rank d at most. A mixture
+    of several, each with its own view of the hidden state and all with one table, has
+    no such limit (Yang et al., 2018):
+
+    ```
+    prior    = softmax(h @ prior_kernel + prior_bias)
+    h_n      = tanh(mask * (h @ latent_kernel + latent_bias)_n)
+    p(token) = sum_n prior_n softmax(h_n @ table^T + bias)[token] + epsilon
+    ```
+
+    Logits are computed in the compute dtype, softmax and sum in float32, or float64 for
+    that dtype policy. What the mixture sums are arrays `(batch, length, num_experts,
+    vocabulary_size)`.
+
+    Args:
+        embedding: `AdaptiveEmbedding` without cutoffs and projection, which says the
+            sizes and what is tied.
+        num_experts: Positive integer. Number of softmaxes.
+        tie_weights: Boolean. Whether the table is that of the embedding. Defaults to
+            `True`.
+        dropout_rate: Float in `[0, 1)`. Rate at which channels of the experts' views
+            are dropped, each for all positions of a sample. Defaults to `0.0`.
+        epsilon: Positive float. Added to every probability, so that none is zero.
+            Defaults to `1e-8`, as in the reference, the authors' PyTorch code
+            (locuslab/deq).
+        seed: Integer. Seed of the dropout. Defaults to `None`, a random one.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+
+    Call arguments:
+        hidden: Tensor of shape `(batch, length, features)`.
+        targets: Optional integer tensor `(batch, length)`. With it the outputs are the
+            losses of these tokens, in nats.
+        training: Boolean. Whether to drop.
+
+    Input shape:
+        `(batch, length, features)`.
+
+    Output shape:
+        `(batch, length, vocabulary_size)`, or with targets `(batch, length)`, of dtype
+        float32 (float64 for that dtype policy).
+
+    Raises:
+        ValueError: If an argument is not as above.
+
+    Example:
+
+    >>> softmax = MixtureSoftmax(AdaptiveEmbedding(100, 16), num_experts=3)
+    >>> tuple(softmax(keras.random.normal((2, 5, 8))).shape)
+    (2, 5, 100)
+
+    Reference:
+        [Yang et al., 2018](https://arxiv.org/abs/1711.03953).
+    """
+
+    def __init__(
+        self,
+        embedding,
+        num_experts,
+        tie_weights=True,
+        dropout_rate=0.0,
+        epsilon=1e-8,
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.num_experts = check_count("num_experts", num_experts)
+        self.tie_weights = check_boolean("tie_weights", tie_weights)
+        self.epsilon = check_positive("epsilon", epsilon)
+        self.seed = check_seed("seed", seed)
+        self.embedding = self._checked(embedding)
+        width = embedding.embedding_dim
+        self.prior = keras.layers.Dense(
+            self.num_experts, name="prior", dtype=self.dtype_policy
+        )
+        self.latent = keras.layers.Dense(
+            self.num_experts * width, name="latent", dtype=self.dtype_policy
+        )
+        self.dropout = VariationalDropout(
+            check_rate("dropout_rate", dropout_rate),
+            noise_shape=(None, 1, None),
+            seed=self.seed,
+            name="dropout",
+            dtype=self.dtype_policy,
+        )
+
+    def _checked(self, embedding):
+        is_embedding = isinstance(embedding, AdaptiveEmbedding)
+        if not is_embedding or embedding.cutoffs or embedding.has_projections:
+            raise ValueError(
+                "`embedding` must be an AdaptiveEmbedding without cutoffs, whose "
+                "embedding_dim is its output_dim: a mixture has one table. Received: "
+                f"embedding={embedding.get_config() if is_embedding else embedding}."
+            )
+        if self.tie_weights:
+            return embedding
+        # Only its sizes matter: its weights must not become weights of this layer.
+        return AdaptiveEmbedding.from_config(embedding.get_config())
+
+    def build(self, hidden_shape, targets_shape=None):
+        del targets_shape
+        self.prior.build(hidden_shape)
+        self.latent.build(hidden_shape)
+        if self.tie_weights and not self.embedding.built:
+            self.embedding.build((None, None))
+        self._own_table = None
+        if not self.tie_weights:
+            self._own_table = self.add_weight(
+                name="table",
+                shape=self.embedding.table_shapes[0],
+                initializer=fresh(self.embedding.embeddings_initializer),
+                autocast=False,
+            )
+        self.bias = self.add_weight(
+            name="bias",
+            shape=(self.embedding.vocabulary_size,),
+            initializer="zeros",
+            autocast=False,
+        )
+
+    @property
+    def table(self):
+        """The variable `(vocabulary_size, embedding_dim)`, the embedding's if tied."""
+        return self.embedding.tables[0] if self.tie_weights else self._own_table
+
+    def call(self, hidden, targets=None, training=False):
+        experts = self._expert_log_probabilities(hidden, training)  # (B, L, n, V)
+        prior = ops.log_softmax(ops.cast(self.prior(hidden), experts.dtype))
+        mixed = ops.logsumexp(ops.expand_dims(prior, -1) + experts, axis=-2)
+        mixed = ops.logaddexp(mixed, ops.cast(math.log(self.epsilon), mixed.dtype))
+        if targets is None:
+            return mixed
+        targets = check_token_ids(targets, self.embedding.vocabulary_size)
+        picked = ops.take_along_axis(mixed, ops.expand_dims(targets, -1), axis=-1)
+        return -ops.squeeze(picked, -1)
+
+    def _expert_log_probabilities(self, hidden, training):
+        latent = ops.tanh(self.dropout(self.latent(hidden), training=training))
+        shape = (*ops.shape(hidden)[:2], self.num_experts, -1)
+        latent = ops.reshape(latent, shape)  # (B, L, n, p)
+        table = ops.cast(self.table, latent.dtype)
+        logits = ops.matmul(latent, ops.transpose(table))
+        logits = ops.cast(logits, self._wide_dtype)
+        return ops.log_softmax(logits + ops.cast(self.bias, logits.dtype))
+
+    @property
+    def _wide_dtype(self):
+        return keras.backend.result_type(self.compute_dtype, "float32")
+
+    def compute_mask(self, inputs, previous_mask=None):
+        # Tokens that do not count have a sample weight of zero already.
+        return None
+
+    def compute_output_spec(self, hidden, targets=None, training=False):
+        shape = tuple(hidden.shape[:-1])
+        if targets is None:
+            shape = (*shape, self.embedding.vocabulary_size)
+        return keras.KerasTensor(shape, dtype=self._wide_dtype)
+
+    def get_config(self):
+        config = {
+            "embedding": keras.saving.serialize_keras_object(self.embedding),
+            "num_experts": self.num_experts,
+            "tie_weights": self.tie_weights,
+            "dropout_rate": self.dropout.rate,
+            "epsilon": self.epsilon,
+            "seed": self.seed,
+        }
+        return {**super().get_config(), **config}
+
+    @classmethod
+    def from_config(cls, config):
+        embedding = keras.saving.deserialize_keras_object(config["embedding"])
+        return cls(**{**config, "embedding": embedding})

@@ -1,0 +1,383 @@
+"""The cell of the DEQ-TrellisNet."""
+
+import keras
+from keras import ops
+
+from deq_keras.checks import (
+    check_boolean,
+    check_count,
+    check_integer,
+    check_optional_count,
+    check_rate,
+    check_seed,
+)
+from deq_keras.layers.kernel_initializer import FAN_IN_UNIFORM, fresh
+from deq_keras.layers.language.segment_cell import SegmentCell
+from deq_keras.layers.normalization import WeightNormalizedConv1D
+from deq_keras.layers.variational_dropout import VariationalDropout
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class TrellisCell(SegmentCell):
+    """Causal convolution with the gates of an LSTM: the cell of the DEQ-TrellisNet.
+
+    The state is a hidden sequence h and a cell sequence c. With k taps at a distance of
+    the dilation d, the inputs x and the dropout mask m,
+
+    ```
+    i, o, g, f = split(sum_j V_j x_(t - j) + b + sum_j W_j (m * h)_(t - j d)),
+                                                                   j = 0 ... k - 1
+    c'_t = sigmoid(f) * c_(t - s) + sigmoid(i) * tanh(g)
+    h'_t = sigmoid(o) * tanh(c'_t)
+    ```
+
+    Before a sequence, h and c are those of the memory, or zero, and x is zero. Nothing
+    depends on what follows, so the Jacobian is triangular by positions, and its
+    eigenvalues are those of `W_0`'s part of it at single positions: an equilibrium
+    settles from the first position to the last.
+
+    Args:
+        units: Positive integer. Number of channels of h, and of c.
+        output_dim: Positive integer, at most `units`. The last so many channels of h
+            are the features that layers after the equilibrium see. Defaults to `None`,
+            all of them.
+        kernel_size: Integer >= 2. Number of taps k. Defaults to `2`.
+        dilation_rate: Positive integer. Distance d between the taps of h. Defaults to
+            `1`.
+        cell_shift: Positive integer. Distance s to the cell state that a gate keeps.
+            Defaults to `1` whatever the dilation, as in the reference, the authors'
+            PyTorch code (locuslab/deq); the published TrellisNet has the dilation.
+        dropout_rate: Float in `[0, 1)`. Rate at which channels of h are dropped where
+            they enter the convolution. Defaults to `0.0`.
+        weight_dropout_rate: Float in `[0, 1)`. Rate at which weights are dropped, of
+            all taps but the last, that of the present. Defaults to `0.0`.
+        weight_normalization: Boolean. Whether both kernels are weight normalized.
+            Defaults to `True`.
+        kernel_initializer: Initializer of the kernel W. Defaults to `None`, the normal
+            distribution of standard deviation 0.01 of the reference.
+        injection_initializer: Initializer of the kernel V. Defaults to `None`, the
+            uniform distribution on `(-1, 1) / sqrt(fan_in)` of the reference.
+        seed: Integer. Seed of the dropout. Defaults to `None`, a random one.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+
+    Call arguments:
+        state: Dict of `"hidden"` and `"cell"`, tensors `(batch, length, units)`.
+        injection: What `inject` returned for this solve.
+
+    Input shape:
+        Of `inject`: `(batch, length, features)`, or a dict as described there.
+
+    Output shape:
+        Dict of `"hidden"` and `"cell"`, `(batch, length, units)`.
+
+    Raises:
+        ValueError: If an argument is out of its range, or a sequence without a memory
+            is shorter than the reach of the taps.
+
+    Example:
+
+    >>> equilibrium = deq_keras.layers.DEQ(TrellisCell(units=16))
+    >>> state = equilibrium(keras.random.normal((2, 5, 8)))
+    >>> {name: tuple(tensor.shape) for name, tensor in state.items()}
+    {'cell': (2, 5, 16), 'hidden': (2, 5, 16)}
+
+    Reference:
+        [Bai, Kolter and Koltun, 2019a](https://arxiv.org/abs/1810.06682), TrellisNet.
+        [Bai, Kolter and Koltun, 2019b](https://arxiv.org/abs/1909.01377), section 4.
+    """
+
+    def __init__(
+        self,
+        units,
+        output_dim=None,
+        kernel_size=2,
+        dilation_rate=1,
+        cell_shift=1,
+        dropout_rate=0.0,
+        weight_dropout_rate=0.0,
+        weight_normalization=True,
+        kernel_initializer=None,
+        injection_initializer=None,
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.units = check_count("units", units)
+        self._output_dim = check_optional_count("output_dim", output_dim)
+        if self.output_dim > self.units:
+            raise ValueError(
+                "`output_dim` must be at most the number of units. Received: "
+                f"output_dim={output_dim}, units={units}."
+            )
+        self.kernel_size = check_integer("kernel_size", kernel_size, minimum=2)
+        self.dilation_rate = check_count("dilation_rate", dilation_rate)
+        self.cell_shift = check_count("cell_shift", cell_shift)
+        self.dropout_rate = check_rate("dropout_rate", dropout_rate)
+        self.weight_dropout_rate = check_rate(
+            "weight_dropout_rate", weight_dropout_rate
+        )
+        self.weight_normalization = check_boolean(
+            "weight_normalization", weight_normalization
+        )
+        self.kernel_initializer = keras.initializers.get(
+            kernel_initializer or keras.initializers.RandomNormal(stddev=0.01)
+        )
+        self.injection_initializer = keras.initializers.get(
+            injection_initializer or FAN_IN_UNIFORM
+        )
+        self.seed = check_seed("seed", seed)
+        self._create_layers()
+
+    def _create_layers(self):
+        self.convolution = self._convolution("convolution", self.kernel_initializer)
+        self.injection_convolution = self._convolution(
+            "injection_convolution", self.injection_initializer
+        )
+        self.dropout = VariationalDropout(
+            self.dropout_rate,
+            noise_shape=(None, 1, None),
+            seed=self.seed,
+            name="dropout",
+            dtype=self.dtype_policy,
+        )
+        self.weight_dropout = VariationalDropout(
+            self.weight_dropout_rate,
+            # The same seed would draw the same numbers.
+            seed=None if self.seed is None else self.seed + 1,
+            name="weight_dropout",
+            dtype="float32",  # Of the weights, whatever they are multiplied with.
+        )
+
+    def _convolution(self, name, initializer):
+        """A layer for its weights: `_convolve` has the history that Keras' lacks."""
+        cls = WeightNormalizedConv1D
+        if not self.weight_normalization:
+            cls = keras.layers.Conv1D
+        return cls(
+            4 * self.units,  # Of the gates i, o, g, f.
+            self.kernel_size,
+            kernel_initializer=fresh(initializer),
+            name=name,
+            dtype=self.dtype_policy,
+        )
+
+    def build(self, inputs_shape):
+        if isinstance(inputs_shape, dict):
+            inputs_shape = inputs_shape["inputs"]
+        if len(inputs_shape) != 3 or inputs_shape[-1] is None:
+            raise ValueError(
+                f"Cell '{self.name}' expects inputs of shape (batch, length, features) "
+                "with a static number of features. Received: inputs of shape "
+                f"{tuple(inputs_shape)}."
+            )
+        self.num_features = inputs_shape[-1]
+        self.injection_convolution.build((None, None, self.num_features))
+        self.convolution.build((None, None, self.units))
+
+    @property
+    def output_dim(self):
+        return self.units if self._output_dim is None else self._output_dim
+
+    @property
+    def memory_sizes(self):
+        return {"hidden": self.units, "cell": self.units}
+
+    def remembered(self, inputs, state):
+        del inputs
+        return dict(state)
+
+    def features(self, state):
+        return state["hidden"][..., self.units - self.output_dim :]
+
+    def constants(self, training=False):
+        """Computes what depends on neither inputs nor state: the kernels.
+
+        `inject` does so for each solve. Who solves many times with the same weights
+        computes it once.
+
+        Args:
+            training: Boolean. Whether to drop weights.
+
+        Returns:
+            Dict of tensors.
+        """
+        return {
+            "kernel": self._kernel(self.convolution, self.units, training),
+            "injection_kernel": self._kernel(
+                self.injection_convolution, self.num_features, training
+            ),
+        }
+
+    def sample_mask(self, inputs, training=False):
+        """Samples the mask of the hidden state, `(batch, 1, units)`.
+
+        Args:
+            inputs: Tensor `(batch, length, features)`.
+            training: Boolean. Without it, or a rate of zero, there is none: `None`.
+        """
+        if not training or self.dropout_rate == 0:
+            return None
+        return self.dropout.sample_mask((ops.shape(inputs)[0], 1, self.units), True)
+
+    def _kernel(self, layer, num_channels, training):
+        mask = self._weight_mask(num_channels) if training else None
+        if self.weight_normalization:
+            return layer.normalized_kernel(mask)
+        kernel = ops.convert_to_tensor(layer.kernel)
+        if mask is not None:
+            kernel = kernel * ops.cast(mask, kernel.dtype)
+        return ops.cast(kernel, self.compute_dtype)
+
+    def _weight_mask(self, num_channels):
+        if self.weight_dropout_rate == 0:
+            return None
+        shape = (self.kernel_size, num_channels, 4 * self.units)
+        past = self.weight_dropout.sample_mask((shape[0] - 1, *shape[1:]), True)
+        return ops.concatenate([past, ops.ones((1, *shape[1:]), past.dtype)], axis=0)
+
+    def inject(self, inputs, training=False):
+        """Convolves the inputs, and fixes history, kernel and mask.
+
+        Args:
+            inputs: Tensor `(batch, length, features)`; or a dict of it as `"inputs"`
+                and, as `"memory"`, a dict of `"hidden"` and `"cell"`,
+                `(batch, memory_length, units)`, of the positions before. Where the taps
+                reach further back, they see the first of these again; an empty memory
+                is zeros. The memory may also hold the `"inputs"` before, which are
+                zeros otherwise. The dict may also have the `"constants"` of the cell,
+                and what `sample_mask` returns as `"mask"`.
+            training: Boolean. Whether to drop.
+
+        Returns:
+            Dict of tensors.
+        """
+        given = inputs if isinstance(inputs, dict) else {"inputs": inputs}
+        if not self.built:
+            self.build(tuple(given["inputs"].shape))
+        given = {
+            "constants": self.constants(training),
+            "mask": self.sample_mask(given["inputs"], training),
+            **given,
+        }
+        return self.inject_dilated(given, self.dilation_rate, 1, self.cell_shift)
+
+    def inject_dilated(self, given, dilation_rate, input_dilation_rate, cell_shift):
+        """Does what `inject` does, with other distances than the cell's own.
+
+        Args:
+            given: Dict; see there. It must have the `"constants"` and the `"mask"`.
+            dilation_rate: Positive integer. Distance between the taps of h.
+            input_dilation_rate: Positive integer. Distance between the taps of x.
+            cell_shift: Positive integer. Distance to the cell state that is kept.
+
+        Returns:
+            Dict of tensors.
+        """
+        inputs, memory = given["inputs"], given.get("memory")
+        self._check(inputs, memory, dilation_rate)
+        memory = memory or {}
+        reach = self.kernel_size - 1
+        constants, mask = given["constants"], given["mask"]
+        projected = _convolve(
+            _zeros_before(inputs, memory.get("inputs"), reach * input_dilation_rate),
+            inputs,
+            constants["injection_kernel"],
+        )
+        bias = self.injection_convolution.bias + self.convolution.bias
+        injection = {
+            "inputs": projected + ops.cast(bias, projected.dtype),
+            "kernel": constants["kernel"],
+            "hidden": self._history(inputs, memory, "hidden", reach * dilation_rate),
+            "cell": self._history(inputs, memory, "cell", cell_shift),
+        }
+        if mask is not None:
+            injection["mask"] = mask
+            injection["hidden"] = injection["hidden"] * mask
+        return injection
+
+    def _check(self, inputs, memory, dilation_rate):
+        length = inputs.shape[1]
+        reach = (self.kernel_size - 1) * dilation_rate
+        if memory is None and length is not None and length <= reach:
+            raise ValueError(
+                f"Cell '{self.name}' sees {reach} positions back, and needs sequences "
+                "of more than that, or a memory. Use longer sequences, a smaller "
+                "kernel_size or a smaller dilation_rate. Received: inputs of shape "
+                f"{tuple(inputs.shape)}, kernel_size={self.kernel_size}, "
+                f"dilation_rate={dilation_rate}."
+            )
+        for name, value in (memory or {}).items():
+            if None not in (inputs.shape[0], value.shape[0]) and (
+                inputs.shape[0] != value.shape[0]
+            ):
+                raise ValueError(
+                    f"The memory must be of the {inputs.shape[0]} samples of the "
+                    "inputs. Begin with an empty memory where other texts begin. "
+                    f"Received: memory['{name}'] of shape {tuple(value.shape)}."
+                )
+
+    def _history(self, inputs, memory, name, num_positions):
+        """Returns h or c of the positions before: the first one is repeated."""
+        if name not in memory:
+            shape = (ops.shape(inputs)[0], num_positions, self.units)
+            return ops.zeros(shape, self.compute_dtype)
+        length = ops.shape(memory[name])[1]
+        # A zero in front, for an empty memory.
+        padded = ops.pad(memory[name], ((0, 0), (1, 0), (0, 0)))
+        indices = ops.arange(num_positions) + (length - num_positions)
+        indices = ops.minimum(ops.maximum(indices, 0) + 1, length)
+        return ops.take(padded, indices, axis=1)
+
+    def initial_state(self, injection):
+        """Returns zeros of the shape of the state."""
+        zeros = ops.zeros_like(injection["inputs"][..., : self.units])
+        return {"hidden": zeros, "cell": zeros}
+
+    def call(self, state, injection):
+        hidden, length = state["hidden"], ops.shape(state["hidden"])[1]
+        if "mask" in injection:
+            hidden = hidden * injection["mask"]
+        convolved = _convolve(injection["hidden"], hidden, injection["kernel"])
+        i, o, g, f = ops.split(injection["inputs"] + convolved, 4, axis=-1)
+        before = ops.concatenate([injection["cell"], state["cell"]], axis=1)[:, :length]
+        cell = ops.sigmoid(f) * before + ops.sigmoid(i) * ops.tanh(g)
+        return {"hidden": ops.sigmoid(o) * ops.tanh(cell), "cell": cell}
+
+    def get_config(self):
+        config = {
+            "units": self.units,
+            "output_dim": self._output_dim,
+            "kernel_size": self.kernel_size,
+            "dilation_rate": self.dilation_rate,
+            "cell_shift": self.cell_shift,
+            "dropout_rate": self.dropout_rate,
+            "weight_dropout_rate": self.weight_dropout_rate,
+            "weight_normalization": self.weight_normalization,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "injection_initializer": keras.initializers.serialize(
+                self.injection_initializer
+            ),
+            "seed": self.seed,
+        }
+        return {**super().get_config(), **config}
+
+
+def _zeros_before(inputs, before, num_positions):
+    """Returns the inputs before, and zeros before those."""
+    if before is None:
+        shape = (ops.shape(inputs)[0], num_positions, inputs.shape[-1])
+        return ops.zeros(shape, inputs.dtype)
+    padded = ops.pad(before, ((0, 0), (num_positions, 0), (0, 0)))
+    return ops.take(padded, ops.arange(num_positions) + ops.shape(before)[1], axis=1)
+
+
+def _convolve(history, sequence, kernel):
+    """Convolves a sequence with what was before it, as far back as the taps reach."""
+    num_taps, length = kernel.shape[0], ops.shape(sequence)[1]
+    distance = history.shape[1] // (num_taps - 1)
+    padded = ops.concatenate([history, sequence], axis=1)
+    starts = [tap * distance for tap in range(num_taps)]
+    seen = ops.concatenate(
+        [padded[:, start : start + length] for start in starts], axis=-1
+    )  # (B, L, k * features)
+    return ops.matmul(seen, ops.reshape(kernel, (-1, kernel.shape[-1])))

@@ -1,0 +1,168 @@
+"""The levels of a TrellisNet, the baseline of its equilibrium."""
+
+import keras
+from keras import ops
+
+from deq_keras.checks import (
+    check_boolean,
+    check_count,
+    check_counts,
+    check_optional_count,
+)
+from deq_keras.layers.language.memory_buffer import MemoryBuffer
+from deq_keras.layers.language.memory_layer import MemoryLayer
+from deq_keras.layers.language.trellis_cell import TrellisCell
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class TrellisStack(MemoryLayer):
+    """The levels of a TrellisNet: a `TrellisCell` that is applied so many times.
+
+    All levels have the same weights and dropout masks, and start from zeros,
+
+        z_0 = 0,    z_(l + 1) = f_(d_l)(z_l, x),    l = 0 ... num_layers - 1
+
+    with a dilation d_l for each. As published, it is the distance between the taps of
+    the inputs, too, and that to the cell state which a gate keeps, whatever the cell's
+    own are. What is remembered of a segment is the state of the last level, and it
+    stands before all levels of the next.
+
+    Args:
+        cell: `TrellisCell`.
+        num_layers: Positive integer. Number of levels.
+        dilations: Tuple of positive integers, those of the levels, repeated as often as
+            there are levels. Defaults to `(1,)`.
+        length: Integer >= 0. Positions to remember, 1 in the published models. Defaults
+            to `0`.
+        auxiliary_frequency: Positive integer. Every so many levels' features are
+            outputs too, for auxiliary losses. Defaults to `None`, those of no level.
+        recompute: Boolean. Whether the backward pass computes the activations inside
+            a level again instead of keeping them (`keras.remat`). Defaults to `False`.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+
+    Call arguments:
+        inputs: Tensor of shape `(batch, length, features)`.
+        mask: Without effect: padding, which comes at the end, is seen by nothing
+            before it.
+        training: Boolean. Whether to drop.
+
+    Input shape:
+        `(batch, length, features)`.
+
+    Output shape:
+        `(batch, length, output_dim)`, with the `output_dim` of the cell; with an
+        `auxiliary_frequency` a list of that and one for each of those levels.
+
+    Raises:
+        ValueError: If an argument is out of its range.
+
+    Example:
+
+    >>> layer = TrellisStack(deq_keras.layers.TrellisCell(8), 6, dilations=(1, 2))
+    >>> tuple(layer(keras.random.normal((2, 5, 4))).shape)
+    (2, 5, 8)
+
+    Reference:
+        [Bai, Kolter and Koltun, 2019](https://arxiv.org/abs/1810.06682).
+    """
+
+    def __init__(
+        self,
+        cell,
+        num_layers,
+        dilations=(1,),
+        length=0,
+        auxiliary_frequency=None,
+        recompute=False,
+        **kwargs,
+    ):
+        super().__init__(length, **kwargs)
+        if not isinstance(cell, TrellisCell):
+            raise ValueError(f"`cell` must be a TrellisCell. Received: cell={cell!r}.")
+        self.cell = cell
+        self.num_layers = check_count("num_layers", num_layers)
+        self.dilations = check_counts("dilations", dilations)
+        self.auxiliary_frequency = check_optional_count(
+            "auxiliary_frequency", auxiliary_frequency
+        )
+        self.recompute = check_boolean("recompute", recompute)
+
+    def build(self, inputs_shape):
+        if not self.cell.built:
+            self.cell.build(inputs_shape)
+        self._memory = {
+            name: MemoryBuffer(size, self.compute_dtype, f"memory_{name}")
+            for name, size in self.cell.memory_sizes.items()
+        }
+
+    def reset_memory(self):
+        """Empties the memory."""
+        if self.built:
+            for buffer in self._memory.values():
+                buffer.reset()
+
+    def call(self, inputs, mask=None, training=None):
+        del mask
+        if not self._remembers(training):
+            return self._outputs(self._apply_levels(inputs, None, bool(training)))
+        memory = {
+            name: buffer.read(ops.shape(inputs)[0])
+            for name, buffer in self._memory.items()
+        }
+        states = self._apply_levels(inputs, memory, bool(training))
+        for name, new in self.cell.remembered(inputs, states[-1]).items():
+            self._memory[name].write(memory[name], new, self.length)
+        return self._outputs(states)
+
+    def _apply_levels(self, inputs, memory, training):
+        """Returns the states of all levels."""
+        injections = self._injections(inputs, memory, training)
+        apply = keras.remat(self.cell.__call__) if self.recompute else self.cell
+        states = [self.cell.initial_state(injections[self.dilations[0]])]
+        for level in range(self.num_layers):
+            dilation = self.dilations[level % len(self.dilations)]
+            states.append(apply(states[-1], injections[dilation]))
+        return states[1:]
+
+    def _injections(self, inputs, memory, training):
+        """Returns the injection of each dilation, all with the same masks."""
+        given = {
+            "inputs": inputs,
+            "memory": memory,
+            "constants": self.cell.constants(training),
+            "mask": self.cell.sample_mask(inputs, training),
+        }
+        return {
+            dilation: self.cell.inject_dilated(given, dilation, dilation, dilation)
+            for dilation in self.dilations
+        }
+
+    def _outputs(self, states):
+        last = self.cell.features(states[-1])
+        if self.auxiliary_frequency is None:
+            return last
+        step = self.auxiliary_frequency
+        return [last, *map(self.cell.features, states[step - 1 :: step])]
+
+    def compute_output_shape(self, inputs_shape):
+        shape = (*inputs_shape[:-1], self.cell.output_dim)
+        if self.auxiliary_frequency is None:
+            return shape
+        return [shape] * (1 + self.num_layers // self.auxiliary_frequency)
+
+    def get_config(self):
+        config = {
+            "cell": keras.saving.serialize_keras_object(self.cell),
+            "num_layers": self.num_layers,
+            "dilations": list(self.dilations),
+            "length": self.length,
+            "auxiliary_frequency": self.auxiliary_frequency,
+            "recompute": self.recompute,
+        }
+        return {**super().get_config(), **config}
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        cell = keras.saving.deserialize_keras_object(config.pop("cell"))
+        return cls(cell, **config)

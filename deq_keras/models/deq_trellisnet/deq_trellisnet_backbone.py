@@ -1,0 +1,154 @@
+"""The DEQ-TrellisNet up to its hidden states."""
+
+import keras
+
+from deq_keras import gradients, regularizers, solvers, starts
+from deq_keras.layers import DEQ, SegmentMemory, TrellisCell
+from deq_keras.models.deq_trellisnet.deq_trellisnet_presets import (
+    PRESETS,
+    backbone_arguments,
+)
+from deq_keras.models.trellis_backbone import TrellisBackbone
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class DEQTrellisNetBackbone(TrellisBackbone):
+    """TrellisNet whose depth is an equilibrium, up to its hidden states.
+
+    Token ids are embedded, injected into a causal convolution with the gates of an
+    LSTM, and that is driven to its fixed point: `AdaptiveEmbedding`,
+    `VariationalDropout`, `SegmentMemory` around `DEQ` of a `TrellisCell`,
+    `VariationalDropout`.
+
+    With a `memory_length` of 1, consecutive calls are consecutive segments of the same
+    texts, as in the reference, the authors' PyTorch code (locuslab/deq): the last
+    hidden and cell state stand before the first position of the next segment. See
+    `SegmentMemory`.
+
+    Args:
+        vocabulary_size: Positive integer. Number of tokens.
+        hidden_dim: Positive integer. Size of the hidden states that the layers after
+            them see.
+        intermediate_dim: Positive integer. Number of further channels of the
+            equilibrium, which only itself sees. The cell has as many units as both.
+        embedding_dim: Positive integer. Size of the embedding. Defaults to `None`, that
+            is `hidden_dim`, which a softmax with the same table needs.
+        cutoffs: Tuple of positive integers. First token of every bucket of the softmax
+            but the first; the embedding is one table. Defaults to `()`, one bucket.
+        kernel_size: Integer >= 2. See `TrellisCell`. Defaults to `2`.
+        dilation_rate: Positive integer. See there. Defaults to `1`.
+        cell_shift: Positive integer. See there. Defaults to `1`.
+        memory_length: Integer >= 0. Number of positions remembered from the segments
+            before. Defaults to `0`.
+        token_dropout: Float in `[0, 1)`. Rate at which tokens are dropped, each
+            wherever it occurs in a batch. Defaults to `0.0`.
+        embedding_dropout: Float in `[0, 1)`. Rate at which channels of the embedding
+            are dropped, each for all positions of a sample. Defaults to `0.0`.
+        hidden_dropout: Float in `[0, 1)`. The same of what the cell sees of its own
+            hidden state. Defaults to `0.0`.
+        output_dropout: Float in `[0, 1)`. The same of the hidden states. Defaults to
+            `0.0`.
+        weight_dropout: Float in `[0, 1)`. Rate at which weights of the cell are
+            dropped; see `TrellisCell`. Defaults to `0.0`.
+        weight_normalization: Boolean. Whether the kernels of the cell are weight
+            normalized. Defaults to `True`.
+        solver: See `DEQ`. Defaults to `"anderson"`.
+        gradient: See `DEQ`. Defaults to `"neumann"`.
+        regularizer: See `DEQ`. Defaults to `"contraction"`.
+        max_iter_jitter: See `DEQ`. Defaults to `0`.
+        start: See `DEQ`. Defaults to `"cell"`.
+        dtype: Dtype or policy of all layers. Defaults to `None`, Keras' own.
+        **kwargs: `name` and `trainable` of `keras.Model`.
+
+    Call arguments:
+        inputs: Integer tensor `(batch, length)`, or a dict of it as `"token_ids"`, with
+            or without a `"padding_mask"`, `(batch, length)`, false at padding.
+
+    Input shape:
+        `(batch, length)`.
+
+    Output shape:
+        `(batch, length, hidden_dim)`.
+
+    Example:
+
+    >>> backbone = DEQTrellisNetBackbone(
+    ...     vocabulary_size=100, hidden_dim=8, intermediate_dim=16)
+    >>> tuple(backbone(np.array([[1, 5, 3], [7, 0, 2]])).shape)
+    (2, 3, 8)
+
+    Reference:
+        [Bai, Kolter and Koltun, 2019](https://arxiv.org/abs/1909.01377), section 4.
+    """
+
+    presets = PRESETS
+
+    def __init__(
+        self,
+        vocabulary_size,
+        hidden_dim,
+        intermediate_dim,
+        dilation_rate=1,
+        cell_shift=1,
+        solver="anderson",
+        gradient="neumann",
+        regularizer="contraction",
+        max_iter_jitter=0,
+        start="cell",
+        **kwargs,
+    ):
+        super().__init__(
+            vocabulary_size,
+            hidden_dim,
+            intermediate_dim,
+            dilation_rate=dilation_rate,
+            cell_shift=cell_shift,
+            solver=solver,
+            gradient=gradient,
+            regularizer=regularizer,
+            max_iter_jitter=max_iter_jitter,
+            start=start,
+            **kwargs,
+        )
+
+    @staticmethod
+    def make_segment_layer(
+        cell_arguments, length, dtype, dilation_rate, cell_shift, **layer_arguments
+    ):
+        cell = TrellisCell(
+            **cell_arguments,
+            dilation_rate=dilation_rate,
+            cell_shift=cell_shift,
+            name="cell",
+        )
+        deq = DEQ(cell, **layer_arguments, dtype=dtype, name="deq")
+        return SegmentMemory(deq, length, dtype=dtype, name="segment_memory")
+
+    @property
+    def deq(self):
+        """The equilibrium layer, whose solver, gradient and regularizer may be set."""
+        return self.segment_layer.deq
+
+    @classmethod
+    def from_preset(cls, preset, load_weights=True, **kwargs):
+        """See `keras_hub.models.Backbone.from_preset`.
+
+        The presets of this class are architectures of published models, without
+        weights: they need `load_weights=False`. Weights of the authors' checkpoints
+        come through `deq_keras.converters.locuslab.load_deq_trellisnet`.
+        """
+        if preset in cls.presets:
+            return cls(**{**backbone_arguments(preset, load_weights), **kwargs})
+        return super().from_preset(preset, load_weights, **kwargs)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "dilation_rate": self.deq.cell.dilation_rate,
+            "cell_shift": self.deq.cell.cell_shift,
+            "solver": solvers.serialize(self.deq.solver),
+            "gradient": gradients.serialize(self.deq.gradient),
+            "regularizer": regularizers.serialize(self.deq.regularizer),
+            "max_iter_jitter": self.deq.max_iter_jitter,
+            "start": starts.serialize(self.deq.start),
+        }

@@ -1,0 +1,45 @@
+"""The language model on Transformer-XL."""
+
+import keras
+
+from deq_keras.models.key_value_generation import StackGeneration
+from deq_keras.models.transformer_causal_lm import TransformerCausalLM
+from deq_keras.models.transformer_xl.transformer_xl_backbone import (
+    TransformerXLBackbone,
+)
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class TransformerXLCausalLM(StackGeneration, TransformerCausalLM):
+    """Language model of Transformer-XL.
+
+    Alone or in a `NextTokenLossModel`. `generate()` is incremental: each new token
+    passes the layers alone, against their keys and values of the tokens before it.
+
+    Args:
+        backbone: `TransformerXLBackbone`.
+        preprocessor: See `DEQTransformerCausalLM`. Defaults to `None`.
+        tie_weights: See there. Defaults to `True`.
+        tie_projections: See there. Defaults to `None`.
+        compile: Boolean. Whether to compile with KerasHub's defaults. Defaults to
+            `True`.
+        name: String. Name of the model. Defaults to `None`.
+
+    Call arguments:
+        inputs: Integer tensor `(batch, length)`, or a dict of it as `"token_ids"`.
+
+    Input shape:
+        `(batch, length)`.
+
+    Output shape:
+        `(batch, length, vocabulary_size)`.
+
+    Example:
+
+    >>> model = TransformerXLCausalLM(TransformerXLBackbone(
+    ...     100, hidden_dim=16, num_heads=2, intermediate_dim=32, num_layers=4))
+    >>> tuple(model(np.array([[1, 5, 3], [7, 0, 2]])).shape)
+    (2, 3, 100)
+    """
+
+    backbone_cls = TransformerXLBackbone

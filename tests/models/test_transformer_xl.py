@@ -1,0 +1,165 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras import layers, models
+from tests import harness
+
+ARCHITECTURE = {"hidden_dim": 8, "num_heads": 2, "intermediate_dim": 16}
+EXPLICIT = (models.ExplicitTransformerBackbone, models.ExplicitTransformerCausalLM)
+XL = (models.TransformerXLBackbone, models.TransformerXLCausalLM)
+
+
+def _backbone(cls=models.TransformerXLBackbone, **arguments):
+    keras.utils.set_random_seed(0)
+    backbone = cls(11, **{"num_layers": 3, **ARCHITECTURE, **arguments})
+    # The initial weights of the embedding are so small that all tokens look alike.
+    for seed, weight in enumerate(backbone.token_embedding.weights):
+        weight.assign(keras.random.normal(weight.shape, stddev=0.5, seed=seed))
+    return backbone
+
+
+def _tokens(batch=2, length=12, seed=0):
+    return np.random.default_rng(seed).integers(0, 11, (batch, length))
+
+
+def _normalized(norm, states):
+    centered = states - states.mean(-1, keepdims=True)
+    scaled = centered / np.sqrt(np.mean(centered**2, -1, keepdims=True) + 1e-5)
+    return scaled * norm.gamma.numpy() + norm.beta.numpy()
+
+
+def _unchanged(norm, states):
+    del norm
+    return states
+
+
+@pytest.mark.parametrize("normalize_first", [False, True])
+def test_layers_are_the_published_ones(normalize_first):
+    """Post-LN or pre-LN around attention and branch, the input below the first."""
+    backbone = _backbone(normalize_first=normalize_first, dtype="float64")
+    tokens = _tokens()
+    state = backbone.token_embedding(tokens).numpy()
+    for layer in backbone.segment_layer.cells:
+        before, after = (
+            (_normalized, _unchanged) if normalize_first else (_unchanged, _normalized)
+        )
+        seen = tf.constant(before(layer.attention_norm, state))
+        prepared = layer.attention.prepare(tf.zeros((2, 12, 24), tf.float64))
+        attended = layer.attention(seen, prepared).numpy()
+        hidden = after(layer.attention_norm, state + attended)
+        seen = before(layer.branch_norm, hidden)
+        branch = layer.contraction(tf.nn.relu(layer.expansion(seen))).numpy()
+        state = after(layer.branch_norm, hidden + branch)
+    np.testing.assert_allclose(backbone(tokens), state, atol=1e-10)
+
+
+def test_two_segments_are_one_text():
+    """With a memory as long as the text, each layer sees what it sees in one piece."""
+    whole = _backbone(dtype="float64")
+    segmented = _backbone(memory_length=6, dtype="float64")
+    segmented.set_weights(whole.get_weights())
+    tokens = _tokens()
+    with segmented.reading_segments():
+        received = [segmented(tokens[:, :6]), segmented(tokens[:, 6:])]
+    np.testing.assert_allclose(np.concatenate(received, 1), whole(tokens), atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "classes, arguments",
+    [
+        (XL, {"normalize_first": True}),
+        pytest.param(XL, {"weight_tied": True}, marks=pytest.mark.slow),
+        pytest.param(EXPLICIT, {}, marks=pytest.mark.slow),
+        pytest.param(EXPLICIT, {"weight_tied": True}, marks=pytest.mark.slow),
+    ],
+)
+def test_a_token_alone_equals_the_whole(classes, arguments):
+    model = classes[1](_backbone(classes[0], **arguments))
+    tokens = _tokens()
+    whole = model(tokens)
+    _, cache = model.build_cache(tokens, 5)
+    constants = model.generation_constants(12)
+    for position in range(5, 12):
+        token = tokens[:, position : position + 1]
+        outputs, _, cache = model.call_with_cache(token, cache, position, constants)
+        np.testing.assert_allclose(outputs[:, 0], whole[:, position], atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("classes", [XL, EXPLICIT])
+def test_greedy_generation_equals_reading_the_prefix_again(classes):
+    model = classes[1](_backbone(classes[0]))
+    model.compile(sampler="greedy")
+    mask = np.array([[1] * 4 + [0] * 8, [1] * 6 + [0] * 6])
+    prompt = _tokens() * mask
+    inputs = {"token_ids": prompt, "padding_mask": mask}
+    generated = model.generate(inputs, stop_token_ids=None)
+    expected = prompt.copy()
+    for position in range(4, 12):
+        best = np.argmax(model(expected)[:, position - 1], axis=-1)
+        is_free = mask[:, position] == 0
+        expected[is_free, position] = best[is_free]
+    np.testing.assert_array_equal(generated["token_ids"], expected)
+
+
+def test_numbers_of_parameters():
+    layer = layers.TransformerXLLayer(8, num_heads=2, intermediate_dim=16)
+    layer.build((None, None, 8))
+    # Five matrices and three biases of the attention, the branch, two norms.
+    assert layer.count_params() == 5 * 64 + 3 * 8 + 2 * 128 + 16 + 8 + 4 * 8
+    tied, untied = (_backbone(weight_tied=weight_tied) for weight_tied in (True, False))
+    assert untied.count_params() - tied.count_params() == 2 * layer.count_params()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recompute", [False, True])
+def test_trains_in_half_precision_and_is_restored(recompute, tmp_path):
+    backbone = _backbone(
+        dropout=0.1,
+        attention_dropout=0.1,
+        memory_length=4,
+        recompute=recompute,
+        dtype="mixed_bfloat16",
+    )
+    model = models.NextTokenLossModel(models.TransformerXLCausalLM(backbone))
+    model.compile(keras.optimizers.Adam(1e-2))
+    tokens = _tokens(4, 13)
+    x, y = model.examples(tokens[:, :-1], tokens[:, 1:])
+    losses = model.fit(x, y, epochs=20, verbose=0, shuffle=False).history["loss"]
+    assert losses[-1] < losses[0]
+    model.save(tmp_path / "model.keras")
+    restored = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(restored(x), model(x), atol=1e-2)
+    harness.check_round_trip(backbone)
+
+
+@pytest.mark.slow
+def test_the_stack_is_a_keras_layer(tmp_path):
+    def make_layer(dtype=None):
+        cells = [layers.TransformerXLLayer(8, 2, 16, seed=1, dtype=dtype)]
+        return layers.TransformerStack(cells, num_layers=3, dtype=dtype)
+
+    inputs = np.random.default_rng(0).normal(size=(6, 5, 8)).astype("float32")
+    harness.check_layer(make_layer, inputs, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        ({"num_layers": 0}, "`num_layers` must be a positive integer"),
+        ({"weight_tied": 1}, "`weight_tied` must be True or False"),
+        ({"recompute": 1}, "`recompute` must be True or False"),
+        ({"num_heads": 3}, "multiple of `num_heads`"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments, words):
+    with pytest.raises(ValueError, match=words):
+        _backbone(**arguments)
+
+
+def test_inputs_of_another_size_are_refused():
+    layer = layers.TransformerXLLayer(8, num_heads=2, intermediate_dim=16)
+    with pytest.raises(ValueError, match="units=8. Received: inputs of shape"):
+        layer.build((None, None, 6))

@@ -1,0 +1,64 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras import models
+from tests import harness
+
+
+def _model(task=None, **kwargs):
+    arguments = {"hidden_dim": 8, "intermediate_dim": 16, "num_layers": 6, **kwargs}
+    backbone = models.TrellisNetBackbone(60, **arguments)
+    return models.TrellisNetCausalLM(backbone, **(task or {}))
+
+
+def _examples():
+    tokens = np.random.default_rng(0).integers(0, 60, (4, 13)).astype("int32")
+    return models.NextTokenLossModel.examples(tokens[:, :-1], tokens[:, 1:])
+
+
+def test_auxiliary_losses_are_added_in_training():
+    causal_lm = _model({"auxiliary_weight": 0.25}, auxiliary_frequency=2)
+    model = models.NextTokenLossModel(causal_lm)
+    x, y = _examples()
+    hidden = causal_lm.backbone.hidden_states(x["token_ids"])
+    assert len(hidden) == 4
+    losses = [tf.reduce_mean(causal_lm.softmax(states, y)) for states in hidden]
+    found = model(x, training=True)
+    np.testing.assert_allclose(tf.reduce_mean(found), losses[0], rtol=1e-6)
+    np.testing.assert_allclose(model.losses, [0.25 * sum(losses[1:])], rtol=1e-5)
+    model(x)
+    assert not model.losses
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "task, backbone",
+    [
+        ({}, {"cutoffs": (20, 40), "dilations": (1, 2)}),
+        (
+            {"num_experts": 2, "auxiliary_weight": 0.3},
+            {"auxiliary_frequency": 2, "recompute": True, "memory_length": 1},
+        ),
+    ],
+)
+def test_trains_and_is_restored(task, backbone, tmp_path):
+    model = models.NextTokenLossModel(_model(task, **backbone))
+    model.compile(keras.optimizers.Adam(1e-2))
+    x, y = _examples()
+    losses = model.fit(x, y, epochs=12, verbose=0, shuffle=False).history["loss"]
+    assert losses[-1] < losses[0]
+    model.save(tmp_path / "model.keras")
+    restored = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(restored(x), model(x), atol=1e-6)
+    harness.check_round_trip(model.causal_lm.backbone)
+
+
+@pytest.mark.parametrize(
+    "task, message",
+    [({"auxiliary_weight": -1}, "`auxiliary_weight` must be a finite number >= 0")],
+)
+def test_bad_arguments_are_refused(task, message):
+    with pytest.raises(ValueError, match=message):
+        _model(task)

@@ -1,0 +1,76 @@
+"""What the config of a TrellisNet may say, with all defaults."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ...config.bounds import COUNT, LAYERS, RATE, WIDTH
+from ...config.component_fields import (
+    gradient_field,
+    regularizer_field,
+    solver_field,
+    start_field,
+)
+from ..language_model.schema import LanguageModelConfig
+
+_DISTANCE = {"minimum": 1, "maximum": 2**16}
+_TAPS = {"minimum": 2, "maximum": 64}
+_VOCABULARY = {"minimum": 1, "maximum": 10_000_000}
+_WEIGHT = {"minimum": 0.0, "maximum": 1000.0}
+
+
+@dataclass(frozen=True)
+class LevelsConfig:
+    """Arguments of `TrellisNetBackbone`, and of `TrellisNetCausalLM`; see there."""
+
+    num_layers: int = field(metadata=LAYERS)
+    dilations: list[int] = field(
+        default_factory=lambda: [1],
+        metadata={"non_empty": True, "max_items": 1000, **_DISTANCE},
+    )
+    auxiliary_frequency: int | None = field(default=None, metadata=COUNT)
+    auxiliary_weight: float = field(default=0.1, metadata=_WEIGHT)
+    recompute: bool = False
+
+
+@dataclass(frozen=True)
+class TrellisNetModelConfig:
+    """Arguments of `DEQTrellisNetBackbone`, and of `DEQTrellisNetCausalLM`; see there.
+
+    Args:
+        explicit: levels instead of an equilibrium, for comparison; `dilation_rate`,
+            `cell_shift`, `solver`, `gradient`, `regularizer` and `start` then mean
+            nothing.
+    """
+
+    hidden_dim: int = field(metadata=WIDTH)
+    intermediate_dim: int = field(metadata=WIDTH)
+    embedding_dim: int | None = field(default=None, metadata=WIDTH)
+    cutoffs: list[int] = field(
+        default_factory=list, metadata={"max_items": 16, **_VOCABULARY}
+    )
+    kernel_size: int = field(default=2, metadata=_TAPS)
+    dilation_rate: int = field(default=1, metadata=_DISTANCE)
+    cell_shift: int = field(default=1, metadata=_DISTANCE)
+    memory_length: int = field(default=1, metadata={**_DISTANCE, "minimum": 0})
+    token_dropout: float = field(default=0.0, metadata=RATE)
+    embedding_dropout: float = field(default=0.0, metadata=RATE)
+    hidden_dropout: float = field(default=0.0, metadata=RATE)
+    output_dropout: float = field(default=0.0, metadata=RATE)
+    weight_dropout: float = field(default=0.0, metadata=RATE)
+    weight_normalization: bool = True
+    tie_weights: bool = True
+    num_experts: int = field(default=1, metadata={"minimum": 1, "maximum": 100})
+    expert_dropout: float = field(default=0.0, metadata=RATE)
+    explicit: LevelsConfig | None = None
+    solver: Any = solver_field("anderson")
+    gradient: Any = gradient_field("neumann")
+    regularizer: Any = regularizer_field("contraction")
+    start: Any = start_field("cell")
+
+
+@dataclass(frozen=True)
+class TrellisNetConfig(LanguageModelConfig):
+    """A TrellisNet language model; see `LanguageModelConfig`."""
+
+    experiment: Literal["trellisnet"]
+    model: TrellisNetModelConfig

@@ -19,6 +19,7 @@ class ClassificationJob(ImageJob):
         config: a `ClassificationConfig`.
         data: the `ImageData`.
         folder: of the run.
+        distribution: of the training.
     """
 
     monitor = "val_accuracy"
@@ -43,7 +44,7 @@ class ClassificationJob(ImageJob):
             jit_compile=self.config.jit_compile,
         )
 
-    def training_batches(self, epochs):
+    def training_batches(self, epochs, share):
         config = self.config.data
         return training_batches(
             self.data.training,
@@ -51,6 +52,8 @@ class ClassificationJob(ImageJob):
             config.augmentation,
             self.config.seed,
             epochs,
+            self.distribution.drops_remainder,
+            share,
         )
 
     def cut(self, model):

@@ -152,7 +152,7 @@ def assert_close(actual, expected, tolerance):
     )
 
 
-def run_in_clean_process(code, *arguments, folder, has_library=False):
+def run_in_clean_process(code, *arguments, folder, has_library=False, timeout=240):
     """Runs Python code in a process of its own; returns what it printed.
 
     Args:
@@ -160,6 +160,7 @@ def run_in_clean_process(code, *arguments, folder, has_library=False):
         *arguments: strings for `sys.argv`.
         folder: the working directory.
         has_library: bool. Without it, importing `deq_keras` raises ImportError.
+        timeout: seconds.
     """
     block = "import sys\nsys.modules['deq_keras'] = None\n"
     environment = {
@@ -175,7 +176,7 @@ def run_in_clean_process(code, *arguments, folder, has_library=False):
         env=environment,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=timeout,
     )
     assert result.returncode == 0, result.stderr[-4000:]
     return result.stdout

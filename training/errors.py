@@ -22,6 +22,13 @@ class InputError(ValueError):
     """
 
 
+class LostWorker(Exception):
+    """A worker that trains together with this one has ended.
+
+    The command line prints the message without a traceback.
+    """
+
+
 @contextlib.contextmanager
 def reading(path, remedy):
     """Turns every error of reading a file into an `InputError`.

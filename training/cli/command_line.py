@@ -5,7 +5,7 @@ import os
 import shlex
 import sys
 
-from ..errors import InputError, describe
+from ..errors import InputError, LostWorker, describe
 from .extras import MissingPackage, asked_for
 
 FORMATS = ("saved_model", "litert", "onnx")
@@ -42,7 +42,7 @@ def main(argv=None):
         return _failed(2, f"error: {error}")
     except OSError as error:
         return _failed(2, f"error: {describe(error)}")
-    except FloatingPointError as error:
+    except (FloatingPointError, LostWorker) as error:
         return _failed(1, f"failed: {error}")
     except KeyboardInterrupt:
         return _failed(130, f"interrupted. {_how_to_go_on(arguments, argv)}")

@@ -13,6 +13,7 @@ from ..config import shipped
 from ..errors import InputError
 from ..evaluation.report import report as report_of
 from ..evaluation.report import score_table
+from ..runs import cluster
 from ..runs.work_directory import WorkDirectory
 
 
@@ -23,12 +24,22 @@ def train(arguments):
     if arguments.work_dir is None:
         name = f"{path.resolve().parent.name}-{path.resolve().stem}"
         arguments.work_dir = Path("runs") / name
-    directory = enter(Path(arguments.work_dir), config)
+    directory = enter(_own_folder(Path(arguments.work_dir), config), config)
     if isinstance(registry.find(config.experiment), registry.Study):
         return registry.implementation(config.experiment)(config, directory)
-    from ..runs import variants
+    from ..runs import distribution, variants
 
-    return variants.run(variants.make_jobs(directory), directory)
+    devices = distribution.start(config.distribution)
+    return variants.run(variants.make_jobs(directory, devices), directory)
+
+
+def _own_folder(path, config):
+    """Returns the work directory of this process: all workers but the chief back up in
+    others."""
+    distribution = getattr(config, "distribution", None)  # Studies have none.
+    if distribution is None or distribution.strategy != "multi_worker":
+        return path
+    return cluster.from_environment().folder(path)
 
 
 def evaluate(arguments):

@@ -16,6 +16,12 @@ EPOCHS = {"minimum": 1, "maximum": 1_000_000}
 # Examples that are solved at once.
 BATCH = {"minimum": 1, "maximum": 2**20}
 
+# Devices of one machine.
+DEVICES = {"minimum": 1, "maximum": 1024}
+
+# Seconds that one process waits for another: at most a day.
+WAIT = {"minimum": 1, "maximum": 86_400}
+
 # Examples that are drawn and held in memory.
 DRAWN = {"minimum": 1, "maximum": 10_000_000}
 

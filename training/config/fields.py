@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from .bounds import BATCH, BUDGET, EPOCHS, NAME, SEED
+from ..errors import InputError
+from .bounds import BATCH, BUDGET, DEVICES, EPOCHS, NAME, SEED, WAIT
 from .component_fields import (
     gradient_field,
     regularizer_field,
@@ -112,6 +113,39 @@ class EvaluationConfig:
 
 
 @dataclass(frozen=True)
+class DistributionConfig:
+    """The devices that a model is trained on. All else takes one.
+
+    Args:
+        strategy: `single`, one device; `mirrored`, several of this machine; or
+            `multi_worker`, those of all processes that `TF_CONFIG` names.
+        devices: of `mirrored`, such as `[GPU:0, GPU:1]`; null takes all GPUs, and the
+            logical CPUs where there are none.
+        logical_cpus: of `mirrored`, as how many devices the CPU counts; null for one.
+        start_timeout: of `multi_worker`, seconds in which all workers must have
+            started.
+    """
+
+    strategy: Literal["single", "mirrored", "multi_worker"] = "single"
+    devices: list[str] | None = field(
+        default=None, metadata={"non_empty": True, "distinct": True}
+    )
+    logical_cpus: int | None = field(default=None, metadata=DEVICES)
+    start_timeout: int = field(default=300, metadata=WAIT)
+
+    def __post_init__(self):
+        if self.strategy == "mirrored":
+            return
+        for name in ("devices", "logical_cpus"):
+            if getattr(self, name) is not None:
+                raise InputError(
+                    f"`distribution.{name}` is for the strategy `mirrored`. Set it to "
+                    f"null, or distribution.strategy to mirrored. Received: "
+                    f"{name}={getattr(self, name)}, strategy={self.strategy}."
+                )
+
+
+@dataclass(frozen=True)
 class VariantsConfig:
     """One or several variants of a model that is trained in phases.
 
@@ -121,6 +155,7 @@ class VariantsConfig:
         precision: the Keras dtype policy of the model; its logits are float32.
         jit_compile: whether training and evaluation steps are compiled by XLA.
         tensorboard: whether event files are written.
+        distribution: the devices of the training, of all variants alike.
         variants: name -> {dotted path: value}. Each variant is the config with these
             values replaced, trained in a folder of its own and compared with the
             others.
@@ -136,4 +171,5 @@ class VariantsConfig:
     jit_compile: bool = False
     tensorboard: bool = True
     optimizer: OptimizerConfig = OptimizerConfig()
+    distribution: DistributionConfig = DistributionConfig()
     variants: dict[str, Any] = variants_field(default_factory=lambda: {"model": {}})

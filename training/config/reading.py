@@ -108,9 +108,11 @@ def _changes(config, name):
             f"{received(name, changes)}"
         )
     for path in changes:
-        if path.partition(".")[0] == "variants":
+        # A process trains all of them, and has one strategy.
+        if path.partition(".")[0] in ("variants", "distribution"):
             raise InputError(
-                f"`variants.{name}` cannot change the variants. Received: {path}."
+                f"`variants.{name}` cannot change the variants, nor the distribution. "
+                f"Received: {path}."
             )
     return changes
 

@@ -1,5 +1,6 @@
 """The complete state of a training run in one file, and the one before it."""
 
+import contextlib
 import json
 import os
 import sys
@@ -53,6 +54,39 @@ def save(folder, model, history):
             os.replace(current, folder / PREVIOUS)
 
 
+def restore_epoch(folder, model, optimizer, num_epochs):
+    """Gives a model and its optimizer the state after so many epochs.
+
+    Workers end an epoch together, but one may be killed before its checkpoint: the one
+    before is then the newest that all have.
+
+    Args:
+        folder: `pathlib.Path` of the run.
+        model: a built `keras.Model`.
+        optimizer: its optimizer.
+        num_epochs: int. With 0 nothing is restored.
+
+    Returns:
+        The history: a list of one dict for each of these epochs.
+
+    Raises:
+        InputError: if neither of the checkpoints is that one.
+    """
+    variables = _variables(model, optimizer)
+    if not num_epochs:
+        return []
+    for file in (folder / CURRENT, folder / PREVIOUS):
+        with contextlib.suppress(InputError):
+            state = _read(file, variables)
+            if len(state.history) == num_epochs:
+                return _assigned(state, variables)
+    raise InputError(
+        f"{folder} has no checkpoint after epoch {num_epochs}, the newest epoch that "
+        "another worker has. Put back the folders of all workers of one moment, or "
+        "remove them all to begin anew."
+    )
+
+
 def restore(folder, model, optimizer):
     """Gives a model and its optimizer the state of the newest checkpoint that is whole.
 
@@ -90,6 +124,10 @@ def restore(folder, model, optimizer):
             file=sys.stderr,
             flush=True,
         )
+    return _assigned(state, variables)
+
+
+def _assigned(state, variables):
     for variable, array in zip(variables, state.arrays, strict=True):
         variable.assign(array)
     return state.history

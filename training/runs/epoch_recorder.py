@@ -9,27 +9,23 @@ from ..files import records, saved_model
 from . import checkpoint
 
 
-class EpochRecorder(keras.callbacks.Callback):
-    """Saves history, best model and checkpoint at the end of every epoch.
+class EpochBackup(keras.callbacks.Callback):
+    """Saves a checkpoint at the end of every epoch, so that it can be continued.
 
     The checkpoint comes last: whatever is interrupted before it is done again on
     resuming, with the same result.
 
     Args:
-        folder: where `history.csv`, `best.keras` and the checkpoints go.
+        folder: where the checkpoints go.
         history: list of one dict for each epoch that is done; grows.
         phase: str. The name of the current phase, a column of the history.
-        monitor: str. The entry of the logs that tells the best epoch.
-        is_better: function of two values of it.
     """
 
-    def __init__(self, folder, history, phase, monitor, is_better):
+    def __init__(self, folder, history, phase):
         super().__init__()
         self.folder = folder
         self.history = history
         self.phase = phase
-        self.monitor = monitor
-        self.is_better = is_better
         self._start = None
         self._seconds = None
 
@@ -50,12 +46,12 @@ class EpochRecorder(keras.callbacks.Callback):
             "seconds": self._seconds,
             **logs,
         }
-        is_best = self._is_best(row)
-        self.history.append(row)
-        if is_best:
-            saved_model.save(self.model, self.folder / "best.keras")
-        records.write_history(self.folder / records.HISTORY, self.history)
+        self.record(row)
         checkpoint.save(self.folder, self.model, self.history)
+
+    def record(self, row):
+        """Adds the row of an epoch to the history."""
+        self.history.append(row)
 
     def _check_finite(self, epoch, loss):
         trouble = None if math.isfinite(loss) else f"The loss is {loss}"
@@ -68,6 +64,30 @@ class EpochRecorder(keras.callbacks.Callback):
                 "is kept. A lower optimizer.learning_rate, optimizer.clip_norm or a "
                 "regularizer may help."
             )
+
+
+class EpochRecorder(EpochBackup):
+    """Saves history, best model and checkpoint at the end of every epoch.
+
+    Args:
+        folder: where `history.csv`, `best.keras` and the checkpoints go.
+        history: list of one dict for each epoch that is done; grows.
+        phase: str. The name of the current phase, a column of the history.
+        monitor: str. The entry of the logs that tells the best epoch.
+        is_better: function of two values of it.
+    """
+
+    def __init__(self, folder, history, phase, monitor, is_better):
+        super().__init__(folder, history, phase)
+        self.monitor = monitor
+        self.is_better = is_better
+
+    def record(self, row):
+        is_best = self._is_best(row)
+        super().record(row)
+        if is_best:
+            saved_model.save(self.model, self.folder / "best.keras")
+        records.write_history(self.folder / records.HISTORY, self.history)
 
     def _is_best(self, row):
         value = row.get(self.monitor, math.nan)

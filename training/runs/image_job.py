@@ -1,7 +1,7 @@
 """What jobs on labelled images have in common: how the splits feed a model."""
 
 from ..data.pipeline import evaluation_batches, steps_per_epoch
-from .job import Job
+from .job import Job, batch_sizes
 
 
 class ImageJob(Job):
@@ -11,23 +11,39 @@ class ImageJob(Job):
         config: with `data.batch_size` and `data.evaluation_batch_size`.
         data: with the splits `training`, `validation` and `test`.
         folder: of the run.
+        distribution: of the training.
     """
 
     @property
-    def steps_per_epoch(self):
-        return steps_per_epoch(self.data.training, self.config.data.batch_size)
+    def batch_sizes(self):
+        return batch_sizes(self.config.data)
 
-    def training_batches(self, epochs):
-        """Returns the stream of the training batches of a `range` of epochs."""
+    @property
+    def steps_per_epoch(self):
+        return steps_per_epoch(
+            self.data.training,
+            self.config.data.batch_size,
+            self.distribution.drops_remainder,
+        )
+
+    def training_batches(self, epochs, share):
+        """Returns the stream of a `Share` of the training batches of a `range` of
+        epochs."""
         raise NotImplementedError
 
     def fit_arguments(self, epochs):
+        split, size = self.data.validation, self.config.data.evaluation_batch_size
         return {
-            "x": self.training_batches(epochs),
-            "validation_data": evaluation_batches(
-                self.data.validation, self.config.data.evaluation_batch_size
+            "x": self.distribution.batches(
+                lambda share: self.training_batches(epochs, share)
+            ),
+            "validation_data": self.distribution.batches(
+                lambda share: evaluation_batches(split, size, share)
             ),
             "steps_per_epoch": self.steps_per_epoch,
+            "validation_steps": self.distribution.validation_steps(
+                -(-len(split) // size)
+            ),
         }
 
     def batches(self, model, split):

@@ -3,6 +3,7 @@
 import deq_keras
 
 from ..evaluation.diagnose import diagnose
+from .distribution import OneDevice
 from .optimizer import build_optimizer
 from .phases import phase_spans
 
@@ -14,19 +15,25 @@ class Job:
         config: a `VariantsConfig`, with `data` and `evaluation`.
         data: what `load_data` returned.
         folder: `pathlib.Path` of the run, for what an evaluation writes beside numbers.
+        distribution: the distribution of the training.
 
     Attributes:
         monitor: str. The entry of the logs that tells the best epoch.
         is_better: function of two values of it.
+        batch_sizes: dict of the places in the config of what `fit` reads at once, which
+            several devices divide, to their values; `None` for a job that knows one
+            device only.
     """
 
     monitor: str
     is_better: staticmethod
+    batch_sizes = None
 
-    def __init__(self, config, data, folder=None):
+    def __init__(self, config, data, folder=None, distribution=OneDevice()):
         self.config = config
         self.data = data
         self.folder = folder
+        self.distribution = distribution
 
     @staticmethod
     def load_data(config, folder):
@@ -68,7 +75,10 @@ class Job:
         raise NotImplementedError
 
     def fit_arguments(self, epochs):
-        """Returns what `fit` is given for a `range` of epochs: data and steps."""
+        """Returns what `fit` is given for a `range` of epochs: data and steps.
+
+        Where it knows several devices, data are `distribution.batches` of what makes
+        them."""
         raise NotImplementedError
 
     def callbacks(self, model):
@@ -122,3 +132,9 @@ class Job:
         if layer is None:
             return None
         return max(layer.solver.max_iter, *self.config.evaluation.budgets)
+
+
+def batch_sizes(data):
+    """Returns the `Job.batch_sizes` of the `data` of a config."""
+    names = ("batch_size", "evaluation_batch_size")
+    return {f"data.{name}": getattr(data, name) for name in names}

@@ -9,7 +9,8 @@ from ..errors import InputError
 from ..files import records, saved_model
 from ..files.tensorflow_files import writing
 from . import checkpoint
-from .epoch_recorder import EpochRecorder
+from .data_wait import DataWait
+from .epoch_recorder import EpochBackup, EpochRecorder
 from .phases import set_strategies
 from .progress import EpochLine, ShortBar
 from .refusals import refusals
@@ -24,8 +25,10 @@ REMEDY = (
 
 def check(job):
     """Raises `InputError` if a part of the model or of a phase cannot be made."""
+    job.distribution.check(job)
     with refusals("config"):
-        model, _, spans = _made(job)
+        _forget_earlier_models(job)
+        model, _, spans = job.build()
         for span in spans:
             _set_strategies(job, model, span)
         job.fit_arguments(spans[0].epochs)
@@ -33,6 +36,9 @@ def check(job):
 
 def train(job, folder):
     """Returns a trained model and its history; everything is also saved in `folder`.
+
+    Of several workers the chief does so. The others save checkpoints in folders of
+    their own, to be continued together with it, and return no model.
 
     A run that is already finished is only loaded. One that was interrupted goes on
     after the last epoch that was finished, in the phase in which that epoch was, and
@@ -44,39 +50,55 @@ def train(job, folder):
 
     Returns:
         The `keras.Model` after the last epoch, as it was saved, and the history: a list
-        of one dict for each epoch.
+        of one dict for each epoch. `None` and `None` where this is not the chief.
 
     Raises:
         InputError: if what an earlier process has saved cannot be used.
     """
-    finished = folder / MODEL
-    if finished.exists():
+    finished, is_chief = folder / MODEL, job.distribution.is_chief
+    # The chief's answer is that of all workers.
+    if not job.distribution.least(finished.exists() or not is_chief):
+        history = _trained(job, folder)
+    elif is_chief:
         history = checkpoint.read_history(folder)
         _rewrite_table(folder, history)
-    else:
-        history = _trained(job, folder)
-    return saved_model.load(finished, REMEDY), history
+    return (saved_model.load(finished, REMEDY), history) if is_chief else (None, None)
 
 
 def _trained(job, folder):
     """Trains from the start or from the checkpoint; saves the model."""
-    model, optimizer, spans = _made(job)
-    history = checkpoint.restore(folder, model, optimizer)
+    _forget_earlier_models(job)
+    with job.distribution.scope():
+        model, optimizer, spans = job.build()
+        job.distribution.begin(model, optimizer)
+        history = _restored(job, folder, model, optimizer)
+        job.distribution.continue_from(model)
     num_epochs = spans[-1].epochs.stop
     if len(history) > num_epochs:
         raise InputError(
             f"The checkpoint in {folder} is after epoch {len(history)}, but the phases "
             f"of the config have {num_epochs} epochs together."
         )
-    _rewrite_table(folder, history)
+    if job.distribution.is_chief:
+        _rewrite_table(folder, history)
     # After the last epoch too: what is saved is the model in its last phase.
     for span in [span for span in spans if span.epochs.stop > len(history)] or spans[
         -1:
     ]:
         enter_phase(job, model, span, optimizer)
         _fit(job, model, span, folder, history)
-    saved_model.save(model, folder / MODEL)
+    if job.distribution.is_chief:
+        saved_model.save(model, folder / MODEL)
     return history
+
+
+def _restored(job, folder, model, optimizer):
+    """Restores the newest checkpoint that all workers have; returns its history."""
+    num_epochs = len(checkpoint.read_history(folder))
+    common = job.distribution.least(num_epochs)
+    if common == num_epochs:
+        return checkpoint.restore(folder, model, optimizer)
+    return checkpoint.restore_epoch(folder, model, optimizer, common)
 
 
 def _rewrite_table(folder, history):
@@ -85,12 +107,11 @@ def _rewrite_table(folder, history):
         records.write_history(folder / records.HISTORY, history)
 
 
-def _made(job):
-    """Returns model, optimizer and phases in the state in which a run begins."""
+def _forget_earlier_models(job):
+    """Lets what is built now begin as in a process of its own."""
     # Resets the names of variables too, by which a checkpoint is checked.
     keras.utils.clear_session()
     keras.utils.set_random_seed(job.config.seed)
-    return job.build()
 
 
 def enter_phase(job, model, span, optimizer):
@@ -98,8 +119,9 @@ def enter_phase(job, model, span, optimizer):
 
     The optimizer goes on where it is: its moments and its step stay.
     """
-    _set_strategies(job, model, span)
-    job.compile(model, optimizer)
+    with job.distribution.scope():
+        _set_strategies(job, model, span)
+        job.compile(model, optimizer)
 
 
 def _set_strategies(job, model, span):
@@ -115,13 +137,14 @@ def _fit(job, model, span, folder, history):
     if not epochs:
         return
     with damage.reported(), writing(folder / EVENTS):
+        arguments = job.fit_arguments(epochs)
         model.fit(
-            **job.fit_arguments(epochs),
+            **arguments,
             initial_epoch=epochs.start,
             epochs=epochs.stop,
             callbacks=_callbacks(job, model, span, folder, history),
             shuffle=False,  # The data come in the order in which they are wanted.
-            verbose=1 if sys.stdout.isatty() else 0,
+            verbose=1 if job.distribution.is_chief and sys.stdout.isatty() else 0,
         )
 
 
@@ -129,7 +152,12 @@ def _callbacks(job, model, span, folder, history):
     layer = job.equilibrium(model)
     score = job.monitor.removeprefix("val_")
     num_epochs = sum(phase.epochs for phase in job.config.phases)
+    # Those of the job on every worker, which otherwise would not stay in step.
     callbacks = job.callbacks(model)
+    if job.distribution.stopwatch.is_used:
+        callbacks.append(DataWait(job.distribution.stopwatch))
+    if not job.distribution.is_chief:
+        return [*callbacks, EpochBackup(folder, history, span.phase.name)]
     if job.config.tensorboard:
         callbacks.append(keras.callbacks.TensorBoard(folder / EVENTS))
     if sys.stdout.isatty():

@@ -9,6 +9,7 @@ from ..evaluation.diagnose import write_residuals
 from ..evaluation.plots import plot_residuals, plot_scores
 from ..files import records, saved_model
 from ..files.atomic_file import write_text
+from .distribution import OneDevice
 from .train import MODEL, REMEDY, check, train
 
 
@@ -30,13 +31,18 @@ def run(jobs, directory):
     with directory.in_use():
         for name, job in jobs.items():
             _finish(job, directory.run(name), name)
-        _compare(directory)
+        if job.distribution.is_chief:
+            _compare(directory)
 
 
-def make_jobs(directory):
+def make_jobs(directory, distribution=OneDevice()):
     """Returns the jobs of all variants, as `run` takes them.
 
     Data are loaded once for all variants whose `data` are the same.
+
+    Args:
+        directory: their `WorkDirectory`.
+        distribution: the distribution of their training.
     """
     job = registry.implementation(directory.config.experiment)
     loaded, jobs = [], {}
@@ -46,7 +52,7 @@ def make_jobs(directory):
         if data is None:
             data = job.load_data(config.data, folder)
             loaded.append((config.data, data))
-        jobs[name] = job(config, data, folder)
+        jobs[name] = job(config, data, folder, distribution)
     return jobs
 
 
@@ -61,7 +67,10 @@ def _finish(job, folder, name):
     """Trains and measures a variant as far as that has not been done."""
     print(f"{name}: training in {folder}", flush=True)
     job.keep()
-    model, _ = train(job, folder)
+    with job.distribution.in_step():
+        model, _ = train(job, folder)
+    if model is None:
+        return  # Another worker measures it.
     if not (folder / records.EVALUATION).exists():
         evaluate(job, model, folder)
     if not (folder / records.DIAGNOSIS).exists():

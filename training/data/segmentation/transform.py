@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from .. import pipeline
+from ..share import WHOLE
 from .augmentation import augment
 
 
@@ -22,7 +23,9 @@ class SegmentationTransform:
         return self.evaluated(*augment(image, labels, *config, key))
 
 
-def training_batches(split, batch_size, augmentation, crop_size, seed, epochs):
+def training_batches(
+    split, batch_size, augmentation, crop_size, seed, epochs, share=WHOLE
+):
     """Streams the batches of some epochs, see `training.data.pipeline`.
 
     Args:
@@ -32,6 +35,9 @@ def training_batches(split, batch_size, augmentation, crop_size, seed, epochs):
         crop_size: `(height, width)`.
         seed: int.
         epochs: a `range` of epochs.
+        share: the `Share` of every batch that is made.
     """
     config = (augmentation, crop_size)
-    return pipeline.training_batches(split, batch_size, config, seed, epochs)
+    return pipeline.training_batches(
+        split, batch_size, config, seed, epochs, share=share
+    )

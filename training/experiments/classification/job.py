@@ -18,6 +18,7 @@ class ClassificationJob(ImageJob):
         config: a `ClassificationConfig`.
         data: the `ImageData`.
         folder: of the run.
+        distribution: of the training.
     """
 
     monitor = "val_accuracy"
@@ -42,7 +43,7 @@ class ClassificationJob(ImageJob):
             jit_compile=self.config.jit_compile,
         )
 
-    def training_batches(self, epochs):
+    def training_batches(self, epochs, share):
         config = self.config.data
         return training_batches(
             self.data.training,
@@ -50,6 +51,8 @@ class ClassificationJob(ImageJob):
             config.augmentation,
             self.config.seed,
             epochs,
+            self.distribution.drops_remainder,
+            share,
         )
 
     def cut(self, model):

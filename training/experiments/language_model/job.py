@@ -9,7 +9,7 @@ from deq_keras import models
 
 from ...errors import InputError
 from ...evaluation.cut_model import CutModel
-from ...runs.job import Job
+from ...runs.job import Job, batch_sizes
 from ...runs.phases import STRATEGIES
 from .measure import (
     exported_losses_at_budgets,
@@ -32,13 +32,14 @@ class LanguageModelJob(Job):
         config: a `LanguageModelConfig`.
         data: the `Text`, and a function of a folder that writes the vocabulary into it.
         folder: of the run, which keeps the vocabulary.
+        distribution: of the training.
     """
 
     monitor = "val_loss"
     is_better = staticmethod(operator.lt)
 
-    def __init__(self, config, data, folder=None):
-        super().__init__(config, data, folder)
+    def __init__(self, config, data, *arguments):
+        super().__init__(config, data, *arguments)
         self.text, self._keep = data
 
     @staticmethod
@@ -47,6 +48,10 @@ class LanguageModelJob(Job):
 
     def keep(self):
         self._keep(self.folder)
+
+    @property
+    def batch_sizes(self):
+        return batch_sizes(self.config.data)
 
     @property
     def steps_per_epoch(self):
@@ -70,12 +75,19 @@ class LanguageModelJob(Job):
 
     def fit_arguments(self, epochs):
         config = self.config.data
+        training = training_segments(config, self.text.train, epochs.start)
+        validation = evaluation_segments(config, self.text.validation)
+        num_batches = int(validation.cardinality())
         return {
-            "x": training_segments(config, self.text.train, epochs.start),
-            "steps_per_epoch": config.steps_per_epoch,
-            "validation_data": evaluation_segments(config, self.text.validation),
+            "x": self._batches(training),
+            "steps_per_epoch": self.steps_per_epoch,
+            "validation_data": self._batches(validation),
+            "validation_steps": self.distribution.validation_steps(num_batches),
             "validation_freq": self.config.evaluation.every_epochs,
         }
+
+    def _batches(self, segments):
+        return self.distribution.batches(lambda share: segments.map(share.rows))
 
     @property
     def _tested(self):

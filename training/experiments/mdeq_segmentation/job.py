@@ -28,6 +28,7 @@ class MDEQSegmentationJob(ImageJob):
         config: an `MDEQSegmentationConfig`.
         data: the `SegmentationData`.
         folder: `pathlib.Path` of the run, for the overlays.
+        distribution: of the training.
     """
 
     monitor = "val_mean_iou"
@@ -59,7 +60,7 @@ class MDEQSegmentationJob(ImageJob):
             jit_compile=self.config.jit_compile,
         )
 
-    def training_batches(self, epochs):
+    def training_batches(self, epochs, share):
         config = self.config.data
         return training_batches(
             self.data.training,
@@ -68,6 +69,7 @@ class MDEQSegmentationJob(ImageJob):
             self.data.crop_size,
             self.config.seed,
             epochs,
+            share,
         )
 
     def callbacks(self, model):

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from ...data.segmentation.classes import IGNORED
+from .replicas import gathered, part_of_loss, summed
 
 
 @keras.saving.register_keras_serializable(package="deq_keras_training")
@@ -16,7 +17,7 @@ class PixelCrossEntropy(keras.losses.Loss):
 
     over all pixels i of the batch whose label is not ignored, as PyTorch's
     `CrossEntropyLoss` (which Keras' class weights, a mean over all samples, are not).
-    It is zero where all are ignored.
+    It is zero where all are ignored. The batch is that of all replicas.
 
     Args:
         class_weights: List of a positive number for each class, or `None` for ones.
@@ -47,8 +48,8 @@ class PixelCrossEntropy(keras.losses.Loss):
     def call(self, y_true, y_pred):
         losses, weights, _ = self._pixels(y_true, y_pred)
         # At least the smallest weight of a pixel: no pixel, no loss.
-        total = ops.maximum(ops.sum(weights), min(self.class_weights or [1.0]))
-        return ops.sum(weights * losses) / total
+        total = ops.maximum(summed(ops.sum(weights)), min(self.class_weights or [1.0]))
+        return part_of_loss(ops.sum(weights * losses) / total, ops.shape(y_true)[0])
 
     def _pixels(self, y_true, y_pred):
         """Returns losses and weights of all pixels, flat, and which are not ignored.
@@ -111,13 +112,14 @@ class HardPixelCrossEntropy(PixelCrossEntropy):
         losses, weights, is_valid = self._pixels(y_true, y_pred)
         probabilities = ops.stop_gradient(ops.exp(-losses))
         # Ignored pixels come last.
-        ranked = ops.sort(ops.where(is_valid, probabilities, 2.0))
-        num_valid = ops.sum(ops.cast(is_valid, "int32"))
+        ranked = ops.sort(gathered(ops.where(is_valid, probabilities, 2.0)))
+        num_valid = summed(ops.sum(ops.cast(is_valid, "int32")))
         rank = ops.maximum(ops.minimum(self.keep, num_valid - 1), 0)
         limit = ops.maximum(ranked[rank], self.threshold)
         is_hard = ops.cast(is_valid & (probabilities < limit), losses.dtype)
-        count = ops.maximum(ops.sum(is_hard), 1.0)  # No pixel, no loss.
-        return ops.sum(is_hard * weights * losses) / count
+        count = ops.maximum(summed(ops.sum(is_hard)), 1.0)  # No pixel, no loss.
+        loss = ops.sum(is_hard * weights * losses) / count
+        return part_of_loss(loss, ops.shape(y_true)[0])
 
     def get_config(self):
         return {

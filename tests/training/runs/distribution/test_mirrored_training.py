@@ -1,0 +1,145 @@
+"""Two replicas train as one device does."""
+
+import csv
+
+import numpy as np
+import pytest
+
+from tests import harness
+
+pytestmark = pytest.mark.slow
+
+# Logical devices must exist before TensorFlow starts, hence a process of its own.
+PROGRAM = """
+import copy
+import pathlib
+import sys
+
+from tests.training.conftest import SMALL as CLASSIFICATION
+from tests.training.experiments.test_language_model import SMALL as LANGUAGE
+from tests.training.experiments.test_mdeq_segmentation import SMALL as SEGMENTATION
+from training.config import reading as configs
+from training.runs import distribution, variants
+from training.runs.epoch_recorder import EpochRecorder
+from training.runs.train import check, train
+from training.runs.work_directory import WorkDirectory
+
+pathlib.Path("text.txt").write_text("to be or not to be " * 40)
+LANGUAGE["data"]["path"] = "text.txt"
+two = distribution.start(configs.resolve({
+    **CLASSIFICATION, "distribution": {"strategy": "mirrored", "logical_cpus": 2}
+}).distribution)
+one = distribution.OneDevice()
+steps = EpochRecorder.on_train_batch_end
+
+
+def run(name, mapping, devices, die_in=None, **changes):
+    config = configs.resolve(copy.deepcopy(mapping), changes.items())
+    directory = WorkDirectory(pathlib.Path(name), config)
+    (job,) = variants.make_jobs(directory, devices).values()
+    check(job)
+
+    def step(recorder, batch, logs=None):
+        if len(recorder.history) == die_in and batch == 1:
+            raise KeyboardInterrupt
+        steps(recorder, batch, logs)
+
+    EpochRecorder.on_train_batch_end = step
+    train(job, directory.run("model"))
+
+
+still = {
+    "model.cell.dropout_rate": 0.0, "model.head.dropout_rate": 0.0,
+    "model.regularizer": "residual", "model.gradient": "implicit",
+    "data.train_examples": 64, "data.test_examples": 39,
+    "optimizer.clip_norm": 0.3, "optimizer.learning_rate": 0.03,
+    "phases": [{"epochs": 1, "gradient": "unrolled"}, {"epochs": 1}],
+}
+flat = {
+    "model.dropout": 0.0, "data.validation_examples": None, "data.augmentation": {},
+    "phases": [{"epochs": 2}], "optimizer.name": "sgd",
+}
+hard = {**flat, "ohem": {"threshold": 0.3, "keep": 100}}
+language = {"model.regularizer": None, "data.evaluation_batch_size": 4}
+for label, devices in (("one", one), ("two", two)):
+    run(f"classification-{label}", CLASSIFICATION, devices, **still)
+    run(f"segmentation-{label}", SEGMENTATION, devices, **flat)
+    run(f"hard-{label}", SEGMENTATION, devices, **hard)
+    run(f"language-{label}", LANGUAGE, devices, **language)
+random = {
+    "model.regularizer": "contraction", "phases.0.max_iter_jitter": 2,
+    "phases": [{"epochs": 1}, {"epochs": 1, "regularizer": "jacobian"}],
+}
+run("half-one", CLASSIFICATION, one, precision="mixed_float16", **still)
+run("half-two", CLASSIFICATION, two, precision="mixed_float16", **still)
+run("random-whole", CLASSIFICATION, two, **random)
+for die_in in (0, 1):
+    try:
+        run("random-parts", CLASSIFICATION, two, die_in, **random)
+    except KeyboardInterrupt:
+        continue
+    raise SystemExit("It did not die.")
+run("random-parts", CLASSIFICATION, two, **random)
+"""
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """The folder of the runs of `PROGRAM`."""
+    folder = tmp_path_factory.mktemp("distribution")
+    harness.run_in_clean_process(PROGRAM, folder=folder, has_library=True, timeout=1800)
+    return folder
+
+
+def checkpoint(folder):
+    with np.load(folder / "model" / "checkpoint.npz") as file:
+        names = file["names"].tolist()
+        return {name: file[f"{i}"] for i, name in enumerate(names)}
+
+
+def history(folder):
+    with (folder / "model" / "history.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [
+        {name: float(value or "nan") for name, value in row.items() if name != "phase"}
+        for row in rows
+    ]
+
+
+def is_of_training(name):
+    return not any(word in name for word in ("seed_generator", "total", "count"))
+
+
+@pytest.mark.parametrize(
+    ("name", "tolerance"),
+    [
+        ("classification", 1e-5),
+        ("segmentation", 1e-5),
+        ("hard", 1e-5),
+        ("language", 1e-5),
+        ("half", 2e-2),
+    ],
+)
+def test_weights_losses_penalties_and_metrics_equal_one_device(runs, name, tolerance):
+    one, two = (runs / f"{name}-{label}" for label in ("one", "two"))
+    for row, other in zip(history(one), history(two), strict=True):
+        assert row.keys() == other.keys()
+        for column in row.keys() - {"seconds", "data_wait"}:
+            np.testing.assert_allclose(
+                other[column], row[column], tolerance, tolerance, err_msg=column
+            )
+    before, after = checkpoint(one), checkpoint(two)
+    assert before.keys() == after.keys()
+    for weight in filter(is_of_training, before):
+        np.testing.assert_allclose(
+            after[weight], before[weight], tolerance, tolerance, err_msg=weight
+        )
+
+
+def test_a_resumed_run_draws_what_an_uninterrupted_one_does(runs):
+    whole, parts = checkpoint(runs / "random-whole"), checkpoint(runs / "random-parts")
+    for name, values in whole.items():
+        np.testing.assert_array_equal(parts[name], values, err_msg=name)
+    rows = history(runs / "random-whole")
+    assert [row["epoch"] for row in rows] == [1, 2]
+    assert all(row["deq_jacobian"] > 0 for row in rows)

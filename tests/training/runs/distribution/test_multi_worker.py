@@ -1,0 +1,166 @@
+"""Two processes train together, are killed, and go on."""
+
+import csv
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import yaml
+
+from tests import harness
+from tests.training.conftest import SMALL
+
+pytestmark = pytest.mark.slow
+
+STILL = [
+    "model.cell.dropout_rate=0.0",
+    "model.head.dropout_rate=0.0",
+    "model.regularizer=residual",
+    "optimizer.clip_norm=0.3",
+    "data.train_examples=64",
+    "data.test_examples=39",
+]
+LONG = ["phases=[{epochs: 3, regularizer: contraction}]"]
+
+
+class Workers:
+    """Runs of a small config, each in a folder below `folder`."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.config = folder / "small.yaml"
+        self.config.write_text(yaml.safe_dump(SMALL))
+
+    def start(self, name, overrides, *arguments, cluster=None, index=0):
+        """Starts one process, a worker of the addresses in `cluster`."""
+        arguments = ["train", self.config, "--work-dir", self.folder / name, *arguments]
+        environment = {**os.environ, "PYTHONPATH": str(harness.ROOT)}
+        if cluster is not None:
+            overrides = [*overrides, "distribution.strategy=multi_worker"]
+            task = {"type": "worker", "index": index}
+            config = {"cluster": {"worker": cluster}, "task": task}
+            environment["TF_CONFIG"] = json.dumps(config)
+        for override in overrides:
+            arguments += ["--set", override]
+        return subprocess.Popen(
+            [sys.executable, "-m", "training", *map(str, arguments)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def start_both(self, name, overrides, *arguments):
+        cluster = addresses(2)
+        return [
+            self.start(name, overrides, *arguments, cluster=cluster, index=index)
+            for index in range(2)
+        ]
+
+
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory):
+    return Workers(tmp_path_factory.mktemp("workers"))
+
+
+@pytest.fixture(scope="module")
+def trained(workers):
+    """The folders of the two workers of an uninterrupted run."""
+    finish(*workers.start_both("whole", LONG))
+    return workers.folder / "whole", workers.folder / "whole-worker-1"
+
+
+def addresses(count):
+    servers = [socket.create_server(("localhost", 0)) for _ in range(count)]
+    names = [f"localhost:{server.getsockname()[1]}" for server in servers]
+    for server in servers:
+        server.close()
+    return names
+
+
+def finish(*processes):
+    for process in processes:
+        _, error = process.communicate(timeout=900)
+        assert process.returncode == 0, error[-4000:]
+
+
+def checkpoint(folder):
+    with np.load(folder / "model" / "checkpoint.npz") as file:
+        names = file["names"].tolist()
+        return {name: file[f"{i}"] for i, name in enumerate(names)}
+
+
+def history(folder):
+    with (folder / "model" / "history.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_workers_equal_each_other_and_one_process(workers):
+    finish(workers.start("one", STILL))
+    finish(*workers.start_both("two", STILL))
+    one = checkpoint(workers.folder / "one")
+    two, other = (checkpoint(workers.folder / name) for name in ("two", "two-worker-1"))
+    weights = [name for name in one if "seed_generator" not in name]
+    for name in weights:
+        np.testing.assert_array_equal(other[name], two[name], err_msg=name)
+        np.testing.assert_allclose(two[name], one[name], 1e-5, 1e-5, err_msg=name)
+    (row,), (expected,) = (history(workers.folder / name) for name in ("two", "one"))
+    assert row.keys() == expected.keys()
+    for name in row.keys() - {"phase", "seconds", "data_wait"}:
+        np.testing.assert_allclose(float(row[name]), float(expected[name]), 1e-5, 1e-5)
+
+
+def test_only_the_chief_writes_results(trained):
+    chief, worker = trained
+    for name in ("model.keras", "best.keras", "history.csv", "evaluation.json"):
+        assert (chief / "model" / name).is_file()
+    assert (chief / "report.txt").is_file()
+    written = {path.name for path in worker.rglob("*") if path.is_file()}
+    backups = {"checkpoint.npz", "checkpoint.previous.npz"}
+    assert written == {".lock", "config.yaml", *backups}
+
+
+def test_workers_draw_different_numbers(trained):
+    states = [
+        {name: array for name, array in checkpoint(folder).items() if "seed_g" in name}
+        for folder in trained
+    ]
+    assert states[0]
+    for name, state in states[0].items():
+        np.testing.assert_array_equal(states[1][name], state + [1, 0])
+
+
+def test_a_killed_worker_ends_the_other_and_both_go_on(workers, trained):
+    chief, worker = workers.start_both("killed", LONG)
+    backup = workers.folder / "killed-worker-1" / "model" / "checkpoint.npz"
+    while not backup.exists():
+        assert worker.poll() is None and chief.poll() is None
+        time.sleep(0.01)
+    worker.kill()
+    killed = time.monotonic()
+    _, error = chief.communicate(timeout=120)
+    worker.communicate()
+    assert time.monotonic() - killed < 30
+    assert chief.returncode == 1
+    assert "Worker 1 has ended" in error and "--resume" in error
+    assert "Traceback" not in error
+    finish(*workers.start_both("killed", LONG, "--resume"))
+    for folder, name in zip(trained, ("killed", "killed-worker-1")):
+        whole, resumed = checkpoint(folder), checkpoint(workers.folder / name)
+        assert whole.keys() == resumed.keys()
+        for name, values in whole.items():
+            np.testing.assert_array_equal(resumed[name], values, err_msg=name)
+
+
+def test_a_worker_that_never_starts(workers):
+    overrides = ["distribution.start_timeout=2"]
+    process = workers.start("alone", overrides, cluster=addresses(2))
+    _, error = process.communicate(timeout=300)
+    assert process.returncode == 2
+    assert "Worker 1 does not answer" in error and "Traceback" not in error
+    assert not (workers.folder / "alone").exists()

@@ -1,0 +1,57 @@
+"""Training on one device: what a run does unless its config says otherwise."""
+
+import contextlib
+
+from ...data.share import WHOLE
+from ..data_wait import Stopwatch
+
+
+class OneDevice:
+    """A single process on a single device, without a strategy.
+
+    Attributes:
+        drops_remainder: bool. Whether epochs of training leave out a smaller batch that
+            may end them.
+        is_chief: bool. Whether this process writes what a run is for.
+        stopwatch: the `Stopwatch` of what `fit` reads.
+    """
+
+    drops_remainder = False
+    is_chief = True
+
+    def __init__(self):
+        self.stopwatch = Stopwatch()
+
+    def check(self, job):
+        """Raises `InputError` if a `Job` cannot be trained so."""
+
+    def scope(self):
+        """Returns the context in which models, optimizers and their state are made."""
+        return contextlib.nullcontext()
+
+    def begin(self, model, optimizer):
+        """Makes a new model and its optimizer train as one device would."""
+
+    def continue_from(self, model):
+        """Completes the state of a model that was new, or restored."""
+
+    def batches(self, make):
+        """Returns what `fit` reads.
+
+        Args:
+            make: function of a `Share` that returns a dataset of these rows of every
+                batch.
+        """
+        return self.stopwatch.over(make(WHOLE))
+
+    def validation_steps(self, num_batches):
+        """Returns the argument of `fit`: `None` reads the data to their end."""
+        del num_batches
+
+    def in_step(self):
+        """Returns the context of what is done together with other workers."""
+        return contextlib.nullcontext()
+
+    def least(self, number):
+        """Returns the least of the numbers that all workers give, an int."""
+        return number

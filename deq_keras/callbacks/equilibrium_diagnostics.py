@@ -13,7 +13,7 @@ _TOL = 1e-2
 class EquilibriumDiagnostics(keras.callbacks.Callback):
     """Follows the spectral radius and the norm of df/dz over training.
 
-    At the end of every epoch the same inputs are solved, and the Jacobian at their
+    At the end of epochs the same inputs are solved, and the Jacobian at their
     equilibria is measured. The means over the samples join the logs, and with them
     `History`, CSV files and TensorBoard, if this callback comes before those:
 
@@ -35,6 +35,8 @@ class EquilibriumDiagnostics(keras.callbacks.Callback):
         num_iterations: Positive integer. Most iterations of the estimate of the
             spectral radius, which is found when its error is about 1 %; see
             `deq_keras.diagnostics.spectral_radius`. Defaults to `100`.
+        freq: Positive integer. Measures after every so many epochs, beginning with the
+            first; the logs of the others do not have the names. Defaults to `1`.
 
     Example:
 
@@ -52,7 +54,7 @@ class EquilibriumDiagnostics(keras.callbacks.Callback):
         [Bai, Koltun and Kolter, 2021](https://arxiv.org/abs/2106.14342), figure 1.
     """
 
-    def __init__(self, layer, inputs, max_iter=30, num_iterations=100):
+    def __init__(self, layer, inputs, max_iter=30, num_iterations=100, freq=1):
         super().__init__()
         if not callable(inputs):
             raise ValueError(
@@ -63,12 +65,15 @@ class EquilibriumDiagnostics(keras.callbacks.Callback):
         self.inputs = inputs
         self.max_iter = check_count("max_iter", max_iter)
         self.num_iterations = check_count("num_iterations", num_iterations)
+        self.freq = check_count("freq", freq)
         self._measure = None
 
     def on_train_begin(self, logs=None):
-        self._measure = tf.function(self._means)
+        self._measure = tf.function(self._means, autograph=False)
 
     def on_epoch_end(self, epoch, logs=None):
+        if epoch % self.freq:
+            return
         for name, value in self._measure().items():
             logs[f"{self.layer.name}_{name}"] = float(value)
 

@@ -37,6 +37,17 @@ def test_logs_the_radius_and_the_norm_of_each_epoch():
     assert history["balance_spectral_radius_converged"] == [1.0, 1.0]
 
 
+def test_measures_as_rarely_as_it_is_told():
+    callback = EquilibriumDiagnostics(
+        deq_keras.layers.DEQ(LinearCell(), name="deq"), lambda: None, freq=2
+    )
+    callback._measure = lambda: {"spectral_radius": 0.5}
+    for epoch, expected in enumerate([{"deq_spectral_radius": 0.5}, {}]):
+        logs = {}
+        callback.on_epoch_end(epoch, logs)
+        assert logs == expected
+
+
 class CycleCell(deq_keras.layers.EquilibriumCell):
     """f(z, x) = z / 2 where x is positive, and z moved round a circle elsewhere."""
 
@@ -65,6 +76,7 @@ def test_the_mean_is_of_the_radii_that_were_found(signs, share):
             {"max_iter": 0},
             "`max_iter` must be a positive integer. Received: max_iter=0",
         ),
+        ({"freq": 0}, "`freq` must be a positive integer. Received: freq=0"),
         ({"num_iterations": 1.5}, "`num_iterations` must be a positive integer"),
         ({"inputs": np.ones((2, 3))}, "`inputs` must be a function"),
     ],

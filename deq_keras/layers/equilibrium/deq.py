@@ -477,11 +477,10 @@ class DEQ(keras.layers.Layer):
         self, inputs: Nest, mask: tf.Tensor | None, training: bool
     ) -> faults.SampleFunction:
         """The cell as the gradients take it, which keeps failing samples apart."""
+        apply = self._apply if mask is None else self._apply_masked
         if mask is None:
-            apply: Callable[..., Nest] = self._apply
             has_rows = self._injection_rows({"inputs": inputs}, training)
         else:
-            apply = self._apply_masked
             call = {"inputs": inputs, "mask": mask}
             has_rows = Masked(self._injection_rows(call, training), True)
         may_leave = self.solver.compact and not training

@@ -1,0 +1,189 @@
+"""What TensorBoard does not show of an equilibrium by itself."""
+
+import importlib.util
+import os
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from deq_keras.callbacks.residual_curve import ResidualCurve
+from deq_keras.callbacks.throughput import Throughput
+from deq_keras.checks import check_boolean, check_count
+from deq_keras.diagnostics import StepTimer
+
+# Below it residuals are rounding, and 0 has no logarithm.
+_SMALLEST = 1e-30
+
+
+class EquilibriumSummaries(keras.callbacks.Callback):
+    """Writes how the samples of a batch reach their equilibria, for TensorBoard.
+
+    `keras.callbacks.TensorBoard` writes the means that a `DEQ` layer logs. This
+    callback solves the same inputs at the end of epochs, and writes beside them, below
+    `log_dir/equilibrium`, each by epoch:
+
+    - `{layer}/evaluations` and `{layer}/log10_residual`, histograms over the samples of
+      a solve as the layer is set; of the residuals those that are finite.
+    - `{layer}/residual_at/NFE`, the median over the samples of the smallest residual
+      within 1, 2, 4, ... evaluations.
+    - `{layer}/time_share/f`, `solver` and `gradient`, of a training step of the layer;
+      see below.
+    - `{layer}/samples_per_second`, of the training: what the layer solved from the
+      first step of the epoch to its last, with the waiting for data, and without
+      compilation, validation and callbacks. Samples of a layer that a step calls twice
+      count twice.
+    - `{layer}/phase`, a text with the layer's strategies, at the begin of a `fit`.
+
+    The medians over evaluations 1 ... `max_iter` are a curve, too. That of the epochs
+    1, 2, 4, 8, ... and of the last is written below `log_dir/curves/epoch_NUMBER`, as
+    `{layer}/residual_over_evaluations`: TensorBoard shows these as one chart, whose
+    steps are evaluations. With `images` the curve and its quartiles are also drawn.
+
+    Time shares are estimates: `deq_keras.diagnostics.StepTimer` times the layer on
+    `inputs` alone, not on training batches, compiled as the model is. They sum to 1,
+    and say nothing of what is around the layer, nor of the time that a step waits for
+    data.
+
+    Nothing of the training is changed: no metric, no seed. An epoch costs about 4
+    training steps of the layer on `inputs`, and two solves; the first one of a `fit`
+    compiles.
+
+    Args:
+        layer: `DEQ` layer of the model that is trained.
+        inputs: Function without arguments that returns what `layer` is called with:
+            a few samples, encoded by the current weights.
+        log_dir: Path of the folder that TensorBoard is given.
+        max_iter: Positive integer. Evaluations of the curves. Defaults to `30`.
+        freq: Positive integer. Writes after every so many epochs, beginning with the
+            first. Defaults to `1`.
+        images: Boolean. Whether curves are drawn, for which Matplotlib must be
+            installed. Defaults to `False`.
+        phase: Optional string. What this part of a training is called.
+
+    Raises:
+        ImportError: If TensorBoard, or for `images` Matplotlib, is not installed.
+
+    Example:
+
+    >>> layer = deq_keras.layers.DEQ(deq_keras.layers.DenseCell(4), name="deq")
+    >>> inputs = keras.Input((3,))
+    >>> model = keras.Model(inputs, keras.layers.Dense(1)(layer(inputs)))
+    >>> x = np.ones((8, 3), "float32")
+    >>> summaries = EquilibriumSummaries(layer, lambda: x[:2], "logs")
+    >>> callbacks = [keras.callbacks.TensorBoard("logs"), summaries]
+    >>> # model.fit(x, x[:, :1], callbacks=callbacks), then: tensorboard --logdir logs
+    """
+
+    def __init__(
+        self, layer, inputs, log_dir, max_iter=30, freq=1, images=False, phase=None
+    ):
+        super().__init__()
+        if not callable(inputs):
+            raise ValueError(
+                "`inputs` must be a function that returns the inputs of the layer. "
+                f"Received: inputs={inputs!r}."
+            )
+        self.layer = layer
+        self.inputs = inputs
+        self.log_dir = os.fspath(log_dir)
+        self.max_iter = check_count("max_iter", max_iter)
+        self.freq = check_count("freq", freq)
+        self.images = check_boolean("images", images)
+        self.phase = phase
+        _check_installed("tensorboard", "EquilibriumSummaries")
+        if self.images:
+            _check_installed("matplotlib", "EquilibriumSummaries(images=True)")
+        self._throughput = Throughput(layer)
+        self._solve = self._timer = self._writer = None
+        self._phase_is_new = False
+
+    def on_train_begin(self, logs=None):
+        self._solve = tf.function(self._solutions, autograph=False)
+        self._timer = StepTimer(self.layer, self.model.jit_compile)
+        self._writer = self._new_writer("equilibrium")
+        self._phase_is_new = True
+
+    def on_train_end(self, logs=None):
+        self._writer.close()
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._throughput.begin()
+        if self._phase_is_new:
+            self._phase_is_new = False
+            with self._writer.as_default(epoch):
+                tf.summary.text(self._tag("phase"), self._described())
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._throughput.step()
+
+    def on_test_begin(self, logs=None):
+        # Keras is about to reset the metric that counts.
+        self._throughput.end()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self._throughput.end()
+        if epoch % self.freq == 0:
+            with self._writer.as_default(epoch):
+                self._write(epoch)
+            self._writer.flush()
+
+    def _write(self, epoch):
+        inputs = self.inputs()
+        stopped, trace = self._solve(inputs)
+        self._write_samples(stopped)
+        curve = ResidualCurve(np.asarray(trace))
+        for budget, residual in curve.at_powers_of_two():
+            tf.summary.scalar(self._tag(f"residual_at/{budget:03d}"), residual)
+        if _is_power_of_two(epoch + 1) or epoch + 1 == self.params["epochs"]:
+            self._write_curve(curve, epoch)
+        times = self._timer.measure(inputs)
+        for part, seconds in times._asdict().items():
+            tf.summary.scalar(self._tag(f"time_share/{part}"), seconds / sum(times))
+        if self._throughput.rate is not None:
+            tf.summary.scalar(self._tag("samples_per_second"), self._throughput.rate)
+
+    def _write_samples(self, solution):
+        tf.summary.histogram(self._tag("evaluations"), solution.num_evaluations)
+        residual = np.asarray(solution.residual, "float64")
+        residual = residual[np.isfinite(residual)]
+        logarithm = np.log10(np.maximum(residual, _SMALLEST))
+        tf.summary.histogram(self._tag("log10_residual"), logarithm)
+
+    def _write_curve(self, curve, epoch):
+        writer = self._new_writer(os.path.join("curves", f"epoch_{epoch:04d}"))
+        with writer.as_default():
+            for count, residual in enumerate(curve.median, start=1):
+                tag = self._tag("residual_over_evaluations")
+                tf.summary.scalar(tag, residual, step=count)
+        writer.close()
+        if self.images:
+            tf.summary.image(self._tag("residual_curve"), curve.drawn()[None])
+
+    def _solutions(self, inputs):
+        """Returns the solution as the layer is set, and the trace of all evaluations: a
+        tolerance would end it where a sample has converged."""
+        full = self.layer.solve(inputs, max_iter=self.max_iter, tol=0.0)
+        # Samples that are set aside have the trace of zeros.
+        trace = tf.where(tf.math.is_finite(full.residual), full.trace, float("nan"))
+        return self.layer.solve(inputs), trace
+
+    def _described(self):
+        names = ("solver", "gradient", "regularizer", "start")
+        lines = [f"    {name}: {getattr(self.layer, name)!r}" for name in names]
+        return "\n".join([self.phase or "fit", "", *lines])
+
+    def _tag(self, name):
+        return f"{self.layer.name}/{name}"
+
+    def _new_writer(self, folder):
+        return tf.summary.create_file_writer(os.path.join(self.log_dir, folder))
+
+
+def _is_power_of_two(number):
+    return number & (number - 1) == 0
+
+
+def _check_installed(module, name):
+    if importlib.util.find_spec(module) is None:
+        raise ImportError(f"`{name}` needs a package: pip install {module}")

@@ -1,0 +1,190 @@
+import collections
+import importlib.util
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import deq_keras
+from deq_keras.callbacks import EquilibriumSummaries
+
+
+class LinearCell(deq_keras.layers.EquilibriumCell):
+    """f(z, x) = rate z + x: a residual of about rate^k after k plain evaluations."""
+
+    def __init__(self, rate=0.5, **kwargs):
+        super().__init__(**kwargs)
+        self.rate = self.add_weight(shape=(), initializer=lambda *_, **__: rate)
+
+    def call(self, state, injection):
+        return self.rate * state + injection
+
+
+def plain_layer(**arguments):
+    solver = {"class_name": "fixed_point_iteration", "max_iter": 20, "tol": 1e-2}
+    arguments = {"solver": solver, "regularizer": None, **arguments}
+    return deq_keras.layers.DEQ(LinearCell(), name="deq", seed=1, **arguments)
+
+
+def compiled(layer, **arguments):
+    inputs = keras.Input((3,))
+    model = keras.Model(inputs, layer(inputs))
+    model.compile(keras.optimizers.SGD(1e-6), "mse", **arguments)
+    return model
+
+
+def fitted(
+    layer,
+    folder,
+    epochs=3,
+    inputs=None,
+    is_watched=True,
+    jit_compile=False,
+    **arguments,
+):
+    """Returns the history of a training, and the seed at its end."""
+    x = np.random.default_rng(0).normal(size=(36, 3)).astype("float32")
+    inputs = x[:4] if inputs is None else inputs
+    watching = EquilibriumSummaries(layer, lambda: inputs, folder, **arguments)
+    fit = {"batch_size": 8, "epochs": epochs, "verbose": 0, "validation_split": 0.1}
+    keras.utils.set_random_seed(0)
+    model = compiled(layer, jit_compile=jit_compile)
+    history = model.fit(x, 3 * x, callbacks=[watching] if is_watched else [], **fit)
+    return history.history, layer.seed_generator.state.numpy().tolist()
+
+
+def events(folder):
+    """Returns the values of each tag, by step."""
+    values = collections.defaultdict(dict)
+    for file in sorted(folder.glob("events*")):
+        for event in tf.compat.v1.train.summary_iterator(str(file)):
+            for value in event.summary.value:
+                assert event.step not in values[value.tag]
+                values[value.tag][event.step] = tf.make_ndarray(value.tensor)
+    return values
+
+
+def test_a_run_writes_what_tensorboard_misses(tmp_path):
+    parts = {"gradient": "neumann", "regularizer": "residual"}
+    arguments = {"max_iter": 10, "phase": "first"}
+    watched = fitted(plain_layer(**parts), tmp_path, **arguments)
+    assert fitted(plain_layer(**parts), tmp_path, is_watched=False) == watched
+    written = events(tmp_path / "equilibrium")
+    assert set(written) == {
+        "deq/phase",
+        "deq/evaluations",
+        "deq/log10_residual",
+        *(f"deq/residual_at/{k:03d}" for k in (1, 2, 4, 8, 10)),
+        *(f"deq/time_share/{part}" for part in ("f", "solver", "gradient")),
+        "deq/samples_per_second",
+    }
+    ((step, text),) = written.pop("deq/phase").items()
+    assert step == 0 and text.item().startswith(b"first\n")
+    assert b"gradient: NeumannGradient(num_terms=12)" in text.item()
+    for name, values in written.items():
+        assert list(values) == [0, 1, 2], name
+    # Half a residual an evaluation, and 1 of the first, which starts at 0.
+    assert written["deq/residual_at/001"][0] == pytest.approx(1.0)
+    assert written["deq/residual_at/008"][0] == pytest.approx(0.5**8, rel=0.1)
+    histogram = written["deq/evaluations"][0]  # (buckets, (left, right, count))
+    assert histogram[:, 2].sum() == 4
+    assert set(np.round(histogram[histogram[:, 2] > 0][:, :2].mean(axis=1))) == {7.0}
+    shares = [written[f"deq/time_share/{part}"][2] for part in ("f", "solver")]
+    shares.append(written["deq/time_share/gradient"][2])
+    assert all(0 <= share <= 1 for share in shares) and sum(shares) == pytest.approx(1)
+    assert all(rate > 0 for rate in written["deq/samples_per_second"].values())
+    # Of epochs 1, 2, 4, 8, ... and of the last.
+    for epoch in range(3):
+        curve = events(tmp_path / "curves" / f"epoch_{epoch:04d}")
+        steps = curve["deq/residual_over_evaluations"]
+        assert list(steps) == list(range(1, 11))
+    assert steps[10] < steps[5] < steps[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("gradient", "jit_compile"),
+    [
+        ("phantom", False),
+        ("implicit", False),
+        ("unrolled", False),
+        ("truncated", False),
+        ("neumann", True),
+        ("truncated", True),
+    ],
+)
+def test_training_is_what_it_is_without(tmp_path, gradient, jit_compile):
+    """All that is random draws the same."""
+    parts = {"gradient": gradient, "regularizer": "residual", "start": "normal"}
+    arguments = {"epochs": 2, "max_iter": 5, "jit_compile": jit_compile}
+    without, watched = (
+        fitted(plain_layer(**parts), tmp_path, is_watched=is_watched, **arguments)
+        for is_watched in (False, True)
+    )
+    assert without == watched
+
+
+@pytest.mark.slow
+def test_every_few_epochs_and_pictures(tmp_path):
+    fitted(plain_layer(), tmp_path, epochs=7, freq=3, max_iter=5, images=True)
+    written = events(tmp_path / "equilibrium")
+    assert list(written["deq/evaluations"]) == [0, 3, 6]
+    pictures = written["deq/residual_curve"]  # Epochs 1 and 4, and the last.
+    assert list(pictures) == [0, 3, 6]
+    width, height, encoded = pictures[6]
+    image = tf.io.decode_png(encoded).numpy()
+    assert image.shape == (int(height), int(width), 4)
+    assert len(np.unique(image[..., :3].reshape(-1, 3), axis=0)) > 10
+
+
+@pytest.mark.slow
+def test_samples_that_fail_are_left_out(tmp_path):
+    inputs = np.ones((3, 3), "float32")
+    inputs[1] = np.nan
+    fitted(plain_layer(gradient="neumann"), tmp_path, 1, inputs, max_iter=4)
+    written = events(tmp_path / "equilibrium")
+    assert written["deq/log10_residual"][0][:, 2].sum() == 2
+    assert np.isfinite(written["deq/residual_at/004"][0])
+    fitted(plain_layer(), tmp_path / "none", 1, np.nan * inputs, max_iter=4)
+    assert "deq/residual_at/004" not in events(tmp_path / "none" / "equilibrium")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+def test_half_precision(tmp_path, dtype):
+    keras.config.set_dtype_policy(dtype)
+    fitted(plain_layer(gradient="neumann"), tmp_path, epochs=1, max_iter=4)
+    written = events(tmp_path / "equilibrium")
+    assert np.isfinite(written["deq/residual_at/004"][0])
+    assert written["deq/time_share/gradient"][0] >= 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            {"max_iter": 0},
+            "`max_iter` must be a positive integer. Received: max_iter=0",
+        ),
+        ({"freq": 1.5}, "`freq` must be a positive integer"),
+        ({"images": 1}, "`images` must be True or False"),
+        ({"inputs": np.ones((2, 3))}, "`inputs` must be a function"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments, words):
+    arguments = {"inputs": lambda: None, "log_dir": "logs", **arguments}
+    with pytest.raises(ValueError, match=words):
+        EquilibriumSummaries(plain_layer(), **arguments)
+
+
+@pytest.mark.parametrize("package", ["tensorboard", "matplotlib"])
+def test_a_package_that_is_missing_is_named(monkeypatch, package):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name: None if name == package else find(name),
+    )
+    with pytest.raises(ImportError, match=f"pip install {package}"):
+        EquilibriumSummaries(plain_layer(), lambda: None, "logs", images=True)

@@ -61,7 +61,6 @@ class ServedModel:
     @functools.cached_property
     def solutions(self):
         """The `NamedSolutions` of a call; empty without an equilibrium."""
-
         traced = tf.function(self._solved, autograph=False)
         concrete = traced.get_concrete_function(self.inputs)
         return NamedSolutions(concrete.structured_outputs)
@@ -82,7 +81,6 @@ class ServedModel:
 
     def serve_warm(self):
         """Returns that function of states to start from, too, and to equilibria."""
-
         specs = {**self.inputs, **BUDGET, **self.solutions.specs()}
         return self._function(specs, self.answer)
 

@@ -9,7 +9,6 @@ from deq_keras import (
     layers,
     metrics,
     regularizers,
-    serving,
     solvers,
     starts,
 )
@@ -33,6 +32,6 @@ __version__ = "0.1.0"
 
 def __getattr__(name):
     # These import KerasHub, which takes seconds: at their first use.
-    if name in ("converters", "models", "tokenizers"):
+    if name in ("converters", "models", "serving", "tokenizers"):
         return importlib.import_module(f"deq_keras.{name}")
     raise AttributeError(f"module 'deq_keras' has no attribute {name!r}")

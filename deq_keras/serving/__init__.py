@@ -6,7 +6,9 @@ from deq_keras.serving.equilibrium_cache import EquilibriumCache
 from deq_keras.serving.errors import ExportError
 from deq_keras.serving.litert import export_litert
 from deq_keras.serving.load import load
+from deq_keras.serving.next_tokens import NextTokens
 from deq_keras.serving.onnx import export_onnx
+from deq_keras.serving.prompts import Prompts
 from deq_keras.serving.saved_model import export_saved_model
 from deq_keras.serving.warm_start_model import WarmStartModel
 
@@ -15,6 +17,8 @@ __all__ = [
     "EncodedImages",
     "EquilibriumCache",
     "ExportError",
+    "NextTokens",
+    "Prompts",
     "WarmStartModel",
     "export_litert",
     "export_onnx",

@@ -8,6 +8,7 @@ import tempfile
 
 import numpy as np
 
+from deq_keras.serving.comparison import checked_difference
 from deq_keras.serving.errors import ExportError
 
 _BUDGETS = [
@@ -16,7 +17,6 @@ _BUDGETS = [
 ]
 # What no model can use: numbers that are none, and strings that are no text or image.
 _UNUSABLE = {"f": np.nan, "O": b"\xff"}
-_LARGEST = float(np.finfo("float32").max)
 # Only the runtime and NumPy: nothing of this process can help the file.
 _ANSWER = """
 import runpy, sys
@@ -55,7 +55,7 @@ def check_export(path, runtime, functions, samples, tolerance, batch_size=None):
     ]
     answers = _answers(path, runtime, [request for _, request in requests])
     return max(
-        _difference(function, request, answer, tolerance)
+        checked_difference(function(*request.values()), answer, request, tolerance)
         for (function, request), answer in zip(requests, answers, strict=True)
     )
 
@@ -116,56 +116,3 @@ def _read(path):
 def _last_line(text):
     lines = text.strip().splitlines()
     return lines[-1][:500] if lines else "it was killed."
-
-
-def _difference(function, request, answer, tolerance):
-    expected = function(*request.values())
-    if set(expected) != set(answer):
-        raise ExportError(
-            "The exported file answers with other tensors than the model. Expected: "
-            f"{sorted(expected)}. Received: {sorted(answer)}."
-        )
-    return max(
-        _checked_difference(name, np.asarray(tensor), answer[name], request, tolerance)
-        for name, tensor in expected.items()
-    )
-
-
-def _checked_difference(name, expected, received, request, tolerance):
-    if expected.shape != received.shape:
-        difference, is_wrong = np.inf, True
-    elif expected.dtype.kind == "f":
-        difference = _largest_difference(expected, received)
-        is_wrong = not difference <= tolerance
-    else:
-        is_wrong = not np.array_equal(expected, received)
-        difference = 0.0
-    if is_wrong:
-        budget = {
-            key: request[key].item() for key in ("max_iter", "tol") if key in request
-        }
-        raise ExportError(
-            "The exported file gives other answers than the model. One that is far "
-            "from an equilibrium at its budget answers to rounding: train it further, "
-            f"or export it with a larger `tolerance`. Expected: `{name}` of a batch of "
-            f"{len(next(iter(request.values())))}, {budget}: {_shown(expected)}. "
-            f"Received: {_shown(received)}."
-        )
-    return difference
-
-
-def _largest_difference(expected, received):
-    if not np.array_equal(np.isnan(expected), np.isnan(received)):
-        return np.inf
-    known = ~np.isnan(expected)
-    # LiteRT has no constants that are infinite, and takes the largest number.
-    one, two = (
-        np.clip(x[known].astype("float64"), -_LARGEST, _LARGEST)
-        for x in (expected, received)
-    )
-    size = np.max(np.abs(one[np.abs(one) < _LARGEST]), initial=1.0)
-    return float(np.max(np.abs(one - two), initial=0.0) / size)
-
-
-def _shown(array):
-    return np.array2string(array.ravel()[:8], precision=6, threshold=8)

@@ -13,6 +13,7 @@ class ClassNames:
 
     Call arguments:
         outputs: Float tensor `(batch, classes)`.
+        inputs: Ignored.
         failed: Boolean tensor `(batch,)`, or `None`.
 
     Returns:
@@ -21,7 +22,8 @@ class ClassNames:
     Example:
 
     >>> outputs = tf.constant([[0.1, 0.9], [0.8, 0.2]])
-    >>> ClassNames(["cat", "dog"])(outputs, tf.constant([False, True])).numpy().tolist()
+    >>> names = ClassNames(["cat", "dog"])
+    >>> names(outputs, failed=tf.constant([False, True])).numpy().tolist()
     [b'dog', b'']
     """
 
@@ -31,7 +33,7 @@ class ClassNames:
         if not self.names or not all(isinstance(name, str) for name in self.names):
             raise ValueError(f"`names` must be strings. Received: names={names!r}.")
 
-    def __call__(self, outputs, failed=None):
+    def __call__(self, outputs, inputs=None, failed=None):
         if outputs.shape[1:] != (len(self.names),):
             raise ValueError(
                 f"Expected outputs of shape (batch, {len(self.names)}), for as many "

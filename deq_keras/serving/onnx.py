@@ -30,8 +30,7 @@ def export_onnx(
 
     The inputs and outputs are those of `export_litert`; a batch of any size is served.
     Needs the packages `tf2onnx` and `onnx`, and `onnxruntime`, with which the file is
-    checked. Broyden's method, of which each stored step is part of the graph, takes a
-    minute to convert at a budget of 30.
+    checked.
 
     Args:
         model: A built `keras.Model` that computes in float32.
@@ -86,7 +85,7 @@ def export_onnx(
 def _converted(function):
     """Returns the ONNX model."""
     import onnx
-    from tf2onnx import optimizer, tfonnx
+    from tf2onnx import tfonnx
 
     # It reports each shape that it does not know.
     logging.getLogger("tf2onnx").setLevel(logging.ERROR)
@@ -104,7 +103,8 @@ def _converted(function):
             output_names=outputs,
             tensors_to_rename=dict(zip(inputs + outputs, names, strict=True)),
         )
-    model = optimizer.optimize_graph(converted).make_model("deq_keras")
+    # Its optimizer takes most of the time, and runtimes have better ones.
+    model = converted.make_model("deq_keras")
     _check_operators(model.graph)
     onnx.checker.check_model(model)
     return model

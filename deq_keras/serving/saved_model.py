@@ -54,10 +54,10 @@ def export_saved_model(
             solvers.
         preprocessor: Optional function of tensors in a graph, from what is sent to the
             model's inputs; with an attribute `input_signature`, such as
-            `deq_keras.serving.EncodedImages`.
-        postprocessor: Optional function of the model's outputs and of a Boolean tensor
-            `(batch,)`, which samples failed, to what is sent back; such as
-            `deq_keras.serving.ClassNames`.
+            `deq_keras.serving.EncodedImages` or `Prompts`.
+        postprocessor: Optional function of the model's outputs, of its inputs, and of a
+            Boolean tensor `(batch,)` (which samples failed; `None` without an
+            equilibrium) to what is sent back; such as `deq_keras.serving.ClassNames`.
         tolerance: Float > 0. By how much an output may differ, relative to the largest
             where that is more than 1. Defaults to `1e-4`.
 

@@ -32,8 +32,8 @@ class ServedModel:
         max_iter_limit: Positive integer, the largest budget that is served. `None`: the
             largest `max_iter` of the model's solvers.
         preprocessor: Optional function from what is sent to the inputs of the model.
-        postprocessor: Optional function of the outputs and of a Boolean tensor
-            `(batch,)`, which samples failed.
+        postprocessor: Optional function of the model's outputs, of its inputs, and of a
+            Boolean tensor `(batch,)`, which samples failed.
         batch_size: Positive integer, or `None` for any.
 
     Attributes:
@@ -61,16 +61,9 @@ class ServedModel:
     @functools.cached_property
     def solutions(self):
         """The `NamedSolutions` of a call; empty without an equilibrium."""
-
-        def call(*leaves):
-            with SolveScope() as scope:
-                self._outputs(leaves)
-            return scope.solutions
-
-        traced = tf.function(call, autograph=False).get_concrete_function(
-            *self.inputs.values()
-        )
-        return NamedSolutions(traced.structured_outputs)
+        traced = tf.function(self._solved, autograph=False)
+        concrete = traced.get_concrete_function(self.inputs)
+        return NamedSolutions(concrete.structured_outputs)
 
     def serve(self):
         """Returns the `tf.function` of the inputs, with the solvers as configured."""
@@ -88,7 +81,6 @@ class ServedModel:
 
     def serve_warm(self):
         """Returns that function of states to start from, too, and to equilibria."""
-
         specs = {**self.inputs, **BUDGET, **self.solutions.specs()}
         return self._function(specs, self.answer)
 
@@ -119,24 +111,28 @@ class ServedModel:
         Args:
             samples: Dict of arrays.
         """
-        with SolveScope(max_iter=2) as scope:
-            self._outputs([tf.constant(samples[name]) for name in self.inputs])
-        return NamedSolutions(scope.solutions).initial_states()
+        request = {name: tf.constant(samples[name]) for name in self.inputs}
+        return NamedSolutions(self._solved(request, max_iter=2)).initial_states()
+
+    def _solved(self, request, max_iter=None):
+        with SolveScope(max_iter) as scope:
+            self.model(self._model_inputs(request), training=False)
+        return scope.solutions
 
     def _answer(self, request):
         """Returns the outputs by name, and the `NamedSolutions`."""
+        inputs = self._model_inputs(request)
         with self._scope(request) as scope:
-            outputs = self._outputs([request[name] for name in self.inputs])
+            outputs = self.model(inputs, training=False)
         solutions = NamedSolutions(scope.solutions)
         if self.postprocessor is not None:
-            outputs = self.postprocessor(outputs, solutions.failed())
+            outputs = self.postprocessor(outputs, inputs, solutions.failed())
         return named_outputs(outputs), solutions
 
-    def _outputs(self, leaves):
+    def _model_inputs(self, request):
+        leaves = [request[name] for name in self.inputs]
         inputs = tree.pack_sequence_as(self.signature, leaves)
-        if self.preprocessor is not None:
-            inputs = self.preprocessor(inputs)
-        return self.model(inputs, training=False)
+        return inputs if self.preprocessor is None else self.preprocessor(inputs)
 
     def _scope(self, request):
         return SolveScope(

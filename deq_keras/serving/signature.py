@@ -53,15 +53,14 @@ def named(signature):
     if not tree.is_nested(signature):
         names = ["inputs"]
     elif isinstance(signature, dict):
-        names = [key for key in sorted(signature)]
+        names = sorted(signature)
     else:
         names = [spec.name or f"inputs_{i}" for i, spec in enumerate(leaves)]
-    specs = {
+    _check_names("inputs", names, len(leaves))
+    return {
         name: tf.TensorSpec(spec.shape, spec.dtype, name=name)
         for name, spec in zip(names, leaves, strict=True)
     }
-    _check_names("inputs", specs, len(leaves))
-    return specs
 
 
 def named_outputs(outputs):
@@ -74,7 +73,7 @@ def named_outputs(outputs):
         result = {f"outputs_{i}": leaf for i, leaf in enumerate(outputs)}
     else:
         result = {"outputs": outputs}
-    _check_names("outputs", result, len(result))
+    _check_names("outputs", result, len(tree.flatten(result)))
     return {name: at_least_float32(leaf) for name, leaf in result.items()}
 
 
@@ -96,12 +95,11 @@ def _spec(leaf):
     return tf.TensorSpec(leaf.shape, dtype, name=getattr(leaf, "name", None))
 
 
-def _check_names(kind, tensors, count):
-    taken = [name for name in tensors if _TAKEN.fullmatch(name)]
-    is_flat = all(isinstance(name, str) for name in tensors)
-    if taken or not is_flat or len(tensors) != count:
+def _check_names(kind, names, count):
+    taken = [name for name in names if _TAKEN.fullmatch(name)]
+    if taken or len(set(names)) != count:
         raise ValueError(
             f"The {kind} of an exported model must be a tensor, a list or a flat dict "
             "of tensors, each with a name that says nothing of a solve. "
-            f"Received: {kind} named {list(tensors)}."
+            f"Received: {count} {kind} named {list(names)}."
         )

@@ -242,6 +242,9 @@ def test_what_is_refused(tmp_path):
     with pytest.raises(ValueError, match="Give `samples`"):
         inputs = keras.Input((None, 3))
         serving.export_onnx(keras.Model(inputs, inputs), new)
+    inputs = keras.Input((4,), name="tol")
+    with pytest.raises(ValueError, match="a name that says nothing of a solve"):
+        serving.export_onnx(keras.Model({"tol": inputs}, inputs), new)
     with pytest.raises(ValueError, match="not there"):
         serving.load(new)
     assert [file.name for file in tmp_path.iterdir()] == ["model.tflite"]

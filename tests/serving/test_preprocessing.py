@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from deq_keras import layers, serving
+from deq_keras import layers, models, serving, tokenizers
 from tests.layers.cells import TanhCell
 
 PIXELS = np.random.RandomState(0).randint(0, 255, (2, 6, 4, 3)).astype("uint8")
@@ -54,3 +54,41 @@ def test_one_bad_item_does_not_fail_a_request(tmp_path):
     assert names[1] == b"" and {names[0], names[2]} <= {b"cat", b"dog"}
     budget = {"max_iter": np.array(0), "tol": np.array(-1, "float32")}
     assert ask({"inputs": FILES, **budget})["status"].tolist() == [0, 2, 0]
+
+
+WORDS = ["<unk>", "to", "be", "or", "not"]
+
+
+@pytest.mark.slow
+def test_texts_in_and_tokens_out(tmp_path):
+    tokenizer = tokenizers.WordTokenizer(WORDS)
+    backbone = models.DEQTransformerBackbone(
+        5, 16, num_heads=2, intermediate_dim=32, solver="fixed_point_iteration"
+    )
+    model = models.DEQTransformerCausalLM(backbone)
+    texts = np.array([b"to be or", b"", b"never to be"], dtype=object)
+    serving.export_saved_model(
+        model,
+        tmp_path / "model",
+        samples=texts,
+        preprocessor=serving.Prompts(tokenizer, 5),
+        postprocessor=serving.NextTokens(tokenizer),
+    )
+    tokens = serving.load(tmp_path / "model")({"inputs": texts})["outputs"]
+    for ids, token in (([1, 2, 3], tokens[0]), ([0, 1, 2], tokens[2])):
+        expected = WORDS[int(np.argmax(model(np.array([ids]))[0, -1]))]
+        assert token.decode() == expected
+    assert tokens[1] == b""
+
+
+@pytest.mark.slow
+def test_a_tokenizer_that_fails_whole_requests_is_refused(tmp_path):
+    tokenizer = tokenizers.WordTokenizer(WORDS[1:])
+    backbone = models.DEQTransformerBackbone(4, 16, num_heads=2, intermediate_dim=32)
+    with pytest.raises(serving.ExportError, match="must have each token of the text"):
+        serving.export_saved_model(
+            models.DEQTransformerCausalLM(backbone),
+            tmp_path / "model",
+            samples=np.array([b"to be"], dtype=object),
+            preprocessor=serving.Prompts(tokenizer, 5),
+        )

@@ -6,12 +6,6 @@ import deq_keras
 
 from ..errors import InputError
 
-FORMATS = {
-    "saved_model": "export_saved_model",
-    "litert": "export_litert",
-    "onnx": "export_onnx",
-}
-
 
 def export(job, model, path, file_format):
     """Exports a model, and checks that the file answers as the model does.
@@ -22,7 +16,7 @@ def export(job, model, path, file_format):
         job: its `Job`.
         model: a built `keras.Model`.
         path: what is not there yet.
-        file_format: one of `FORMATS`.
+        file_format: `"saved_model"`, `"litert"` or `"onnx"`.
 
     Returns:
         The largest difference of an output between model and file.
@@ -32,7 +26,7 @@ def export(job, model, path, file_format):
         InputError: if the model cannot be exported, or the file answers otherwise.
     """
     path = Path(path).absolute()
-    write = getattr(deq_keras.serving, FORMATS[file_format])
+    write = getattr(deq_keras.serving, f"export_{file_format}")
     served, samples = job.servable(model)
     limit = job.largest_budget(model)
     try:

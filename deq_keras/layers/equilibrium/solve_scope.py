@@ -22,8 +22,8 @@ class SolveScope:
 
     It is for calls of a model outside of training that ask for a budget or a tolerance,
     or for what the solves found, without a look into the model. A call in training
-    takes no notice of it. The solves carry no gradient and enter no metrics. Several
-    scopes may be nested; the innermost counts.
+    takes no notice of it, nor does another thread. The solves carry no gradient and
+    enter no metrics. Several scopes may be nested; the innermost counts.
 
     Args:
         max_iter: Budget of evaluations of each layer, an integer or an integer scalar

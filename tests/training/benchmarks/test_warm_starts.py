@@ -29,4 +29,6 @@ def test_evaluations_are_counted(finished_run, tmp_path):
     assert main([*run, "--frames", "3", "--speeds", "0", "0.5"]) == 0
     rows = json.loads(out.read_text())["speeds"]
     assert [row["speed"] for row in rows] == [0, 0.5]
-    assert rows[0]["warm"] < rows[0]["cold"] == 4
+    # Its budget is too small for an equilibrium.
+    assert all(row["warm"] == row["cold"] == 4 for row in rows)
+    assert all(row["converged"] == 0 for row in rows)

@@ -14,9 +14,11 @@ from keras_hub.tokenizers import ByteTokenizer
 from deq_keras import models
 from training.cli import main
 from training.config import reading as configs
+from training.conversion.export import export
 from training.errors import InputError
+from training.evaluation.answers import ExportedModel
 from training.experiments.language_model import text
-from training.experiments.language_model.job import build_model
+from training.experiments.language_model.job import LanguageModelJob, build_model
 from training.runs import variants
 from training.runs.train import train
 from training.runs.work_directory import WorkDirectory
@@ -171,6 +173,22 @@ class TestCommands:
         )
         # One call is no continuation of the other.
         np.testing.assert_array_equal(exported.serve(ids)["outputs"], outputs)
+        arguments = ["evaluate", str(finished.path), "--variant", name]
+        assert main([*arguments, "--exported", str(out)]) == 2
+
+
+@pytest.mark.slow
+def test_an_export_without_memory_has_the_loss_of_the_model(small, tmp_path):
+    small["model"]["memory_length"] = 0
+    config = configs.resolve(small)
+    data = LanguageModelJob.load_data(config.data, tmp_path)
+    job = LanguageModelJob(config, data, tmp_path)
+    model = job.build_model()
+    export(job, model, tmp_path / "model.tflite", "litert")
+    exported = ExportedModel(tmp_path / "model.tflite")
+    rows, expected = job.evaluate_export(exported, [1, 4]), job.evaluate(model, [1, 4])
+    for row, other in zip(rows, expected, strict=True):
+        assert row == pytest.approx(other, rel=1e-4)
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from training.cli import main
 from training.config import reading as configs
 from training.data import segmentation
 from training.errors import InputError
+from training.evaluation.answers import ExportedModel
 from training.experiments.mdeq_segmentation.build import build_loss, build_segmenter
 from training.experiments.mdeq_segmentation.job import MDEQSegmentationJob
 from training.experiments.mdeq_segmentation.measure import BudgetPredictor
@@ -175,6 +176,11 @@ def test_export_takes_raw_images_of_any_size(finished, trained, tmp_path):
         assert logits.shape == (1, *size, 4)
         expected = model(model.preprocessor(pixels), training=False)
         np.testing.assert_allclose(logits, expected, atol=1e-3)
+    rows = job.evaluate_export(ExportedModel(tmp_path / "exported"), [1, 3])
+    saved = json.loads((finished.run("model") / "evaluation.json").read_text())
+    for row, other in zip(rows, saved["budgets"], strict=True):
+        assert row.pop("class_iou") == pytest.approx(other.pop("class_iou"), rel=1e-4)
+        assert row == pytest.approx(other, rel=1e-4)
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from .extras import MissingPackage, asked_for
 
 BENCHMARKS = (
     "compaction",
+    "distribution",
     "gradients",
     "input_pipeline",
     "language_model",

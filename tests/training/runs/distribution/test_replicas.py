@@ -19,6 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from training.config.fields import DistributionConfig
+from training.experiments.mdeq_segmentation import loss as losses
 from training.runs import distribution
 
 two = distribution.start(DistributionConfig("mirrored", logical_cpus=2))
@@ -29,26 +30,51 @@ x[4:] = 3.0 * x[4:] + 2.0
 y = random.normal(size=(8, 1)).astype("float32")
 
 
-def data(count):
-    whole = tf.data.Dataset.from_tensor_slices((x[:count], y[:count])).batch(8)
+pixels = random.normal(size=(8, 4, 4, 3)).astype("float32")
+classes = random.choice([0, 1, 255], p=[0.6, 0.3, 0.1], size=(8, 4, 4)).astype("int32")
+classes[:3] = 255
+WEIGHTS = [0.5, 2.0]
+
+
+def normalized():
+    layers = [keras.layers.BatchNormalization(momentum=0.5), keras.layers.Dense(1)]
+    model = keras.Sequential([keras.Input((3,)), *layers])
+    optimizer = keras.optimizers.Adam(0.1, global_clipnorm=0.1)
+    return model, optimizer, "mse", ["mae"], (x, y)
+
+
+def scaled():
+    model, optimizer, *others = normalized()
+    return model, keras.optimizers.LossScaleOptimizer(optimizer), *others
+
+
+def weighted(loss=losses.PixelCrossEntropy(WEIGHTS)):
+    logits = keras.layers.Conv2D(2, 1, kernel_initializer="ones")
+    model = keras.Sequential([keras.Input((4, 4, 3)), logits])
+    return model, keras.optimizers.SGD(0.5), loss, [], (pixels, classes)
+
+
+def hard():
+    return weighted(losses.HardPixelCrossEntropy(WEIGHTS, threshold=0.3, keep=30))
+
+
+def data(arrays, count):
+    rows = tuple(array[:count] for array in arrays)
+    whole = tf.data.Dataset.from_tensor_slices(rows).batch(8)
     return lambda share: whole.map(share.rows)
 
 
-def train(devices, is_scaled):
+def train(devices, make):
     keras.utils.clear_session()
     keras.utils.set_random_seed(0)
     with devices.scope():
-        layers = [keras.layers.BatchNormalization(momentum=0.5), keras.layers.Dense(1)]
-        model = keras.Sequential([keras.Input((3,)), *layers])
-        optimizer = keras.optimizers.Adam(0.1, global_clipnorm=0.1)
-        if is_scaled:
-            optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+        model, optimizer, loss, metrics, arrays = make()
         devices.begin(model, optimizer)
         devices.continue_from(model)
-        model.compile(optimizer, "mse", metrics=["mae"])
+        model.compile(optimizer, loss, metrics=metrics)
     history = model.fit(
-        devices.batches(data(8)),
-        validation_data=devices.batches(data(7)),
+        devices.batches(data(arrays, 8)),
+        validation_data=devices.batches(data(arrays, 7)),
         validation_steps=devices.validation_steps(1),
         steps_per_epoch=None if devices is not two else 1,
         epochs=3,
@@ -71,9 +97,13 @@ def noise(devices):
     return [part.numpy().tolist() for part in parts]
 
 
+results = {
+    "normalized": [train(d, normalized) for d in (distribution.OneDevice(), two)],
+    "weighted": [train(d, weighted) for d in (distribution.OneDevice(), two)],
+    "hard": [train(d, hard) for d in (distribution.OneDevice(), two)],
+}
 # The scale is a power of two, which changes nothing.
-cases = (distribution.OneDevice(), False), (two, False), (two, True)
-results = [train(*case) for case in cases]
+results["scaled"] = [results["normalized"][0], train(two, scaled)]
 print("RESULT" + json.dumps([results, noise(two), two.least(3)]))
 """
 
@@ -85,11 +115,11 @@ def results(tmp_path_factory):
     return json.loads(printed.split("RESULT")[1])
 
 
-@pytest.mark.parametrize("case", [1, 2], ids=["adam", "loss scaling"])
+@pytest.mark.parametrize("case", ["normalized", "scaled", "weighted", "hard"])
 def test_weights_and_logs_equal_one_device(results, case):
-    """Clipped gradients, statistics of normalisation, uneven validation."""
-    (logs, weights), (same_logs, same_weights) = results[0][0], results[0][case]
-    assert logs.keys() == same_logs.keys() > {"val_loss", "val_mae"}
+    """Clipped gradients, statistics of normalisation, losses, uneven validation."""
+    (logs, weights), (same_logs, same_weights) = results[0][case]
+    assert logs.keys() == same_logs.keys() >= {"loss", "val_loss"}
     for name, values in logs.items():
         np.testing.assert_allclose(same_logs[name], values, 1e-5, err_msg=name)
     for one, two in zip(weights, same_weights, strict=True):

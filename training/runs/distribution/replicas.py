@@ -1,7 +1,6 @@
 """Training on several devices at once, each with its part of every batch."""
 
 import contextlib
-import re
 
 import tensorflow as tf
 
@@ -131,11 +130,9 @@ class Replicas:
         except _LOST as error:
             if self.worker.count == 1:
                 raise
-            lost = re.search(r"task:(\d+)", error.message)
             raise LostWorker(
-                f"{f'Worker {lost[1]}' if lost else 'A worker'} has ended or cannot be "
-                "reached, so this one ends too. When all have ended, continue with "
-                "--resume in all of them."
+                "Another worker has ended or cannot be reached, so this one ends too. "
+                "When all have ended, continue with --resume in all of them."
             ) from error
 
     def least(self, number):

@@ -11,6 +11,7 @@ from .extras import MissingPackage, asked_for
 FORMATS = ("saved_model", "litert", "onnx")
 BENCHMARKS = (
     "compaction",
+    "distribution",
     "gradients",
     "input_pipeline",
     "language_model",
@@ -42,8 +43,12 @@ def main(argv=None):
         return _failed(2, f"error: {error}")
     except OSError as error:
         return _failed(2, f"error: {describe(error)}")
-    except (FloatingPointError, LostWorker) as error:
+    except FloatingPointError as error:
         return _failed(1, f"failed: {error}")
+    except LostWorker as error:
+        _failed(1, f"failed: {error}")
+        sys.stdout.flush()
+        os._exit(1)  # At an orderly exit TensorFlow would wait for the lost one.
     except KeyboardInterrupt:
         return _failed(130, f"interrupted. {_how_to_go_on(arguments, argv)}")
 

@@ -35,8 +35,8 @@ def training_batches(
         epochs: a `range` of epochs.
         drop_remainder: bool. Whether a smaller batch at the end of an epoch is dropped
             even where the split does not.
-        share: the `Share` of every batch that is made. Others cost as little as can be:
-            where images are prepared one by one, those of others are not.
+        share: the `Share` of every batch that is made. Where images are prepared one by
+            one, those of other shares are not.
 
     Returns:
         A `tf.data.Dataset` of `(images, labels)`: float32 pixels `(batch, height,

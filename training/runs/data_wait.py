@@ -5,8 +5,6 @@ import time
 import keras
 import tensorflow as tf
 
-DATA_WAIT = "data_wait"
-
 
 class Stopwatch:
     """Adds up the seconds for which readers of datasets wait for their batches."""
@@ -72,4 +70,4 @@ class DataWait(keras.callbacks.Callback):
         self._share = waited / (time.perf_counter() - self._start)
 
     def on_epoch_end(self, epoch, logs=None):
-        logs[DATA_WAIT] = self._share
+        logs["data_wait"] = self._share

@@ -137,9 +137,8 @@ def _fit(job, model, span, folder, history):
     if not epochs:
         return
     with damage.reported(), writing(folder / EVENTS):
-        arguments = job.fit_arguments(epochs)
         model.fit(
-            **arguments,
+            **job.fit_arguments(epochs),
             initial_epoch=epochs.start,
             epochs=epochs.stop,
             callbacks=_callbacks(job, model, span, folder, history),

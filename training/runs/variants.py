@@ -66,7 +66,8 @@ def make_job(directory, name):
 def _finish(job, folder, name):
     """Trains and measures a variant as far as that has not been done."""
     print(f"{name}: training in {folder}", flush=True)
-    job.keep()
+    if job.distribution.is_chief:
+        job.keep()
     with job.distribution.in_step():
         model, _ = train(job, folder)
     if model is None:

@@ -215,3 +215,21 @@ def test_history_of_the_newest_that_is_whole(saved):
     assert checkpoint.read_history(folder) == HISTORY[:1]
     (folder / "checkpoint.previous.npz").unlink()
     assert checkpoint.read_history(folder) == []
+
+
+@pytest.mark.parametrize("num_epochs", [0, 1, 2])
+def test_an_epoch_that_other_workers_have_too(saved, num_epochs):
+    folder, *after = saved
+    model = _model(2)
+    expected = [_values(model), *after][num_epochs]
+    history = checkpoint.restore_epoch(folder, model, model.optimizer, num_epochs)
+    assert history == HISTORY[:num_epochs]
+    _assert_equal(_values(model), expected)
+
+
+def test_an_epoch_of_which_there_is_no_checkpoint(saved):
+    folder, _, _ = saved
+    model = _model(2)
+    (folder / "checkpoint.previous.npz").write_bytes(b"")
+    with pytest.raises(InputError, match="no checkpoint after epoch 1, the newest"):
+        checkpoint.restore_epoch(folder, model, model.optimizer, 1)

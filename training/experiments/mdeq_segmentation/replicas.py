@@ -5,16 +5,14 @@ import tensorflow as tf
 
 def summed(value):
     """Returns the sum of a tensor over all replicas; the tensor itself of one."""
-    if _num_replicas() == 1:
-        return value
-    return tf.distribute.get_replica_context().all_reduce("SUM", value)
+    replica = _replica()
+    return value if replica is None else replica.all_reduce("SUM", value)
 
 
 def gathered(values):
     """Returns the vectors of all replicas, one after the other."""
-    if _num_replicas() == 1:
-        return values
-    return tf.distribute.get_replica_context().all_gather(values, axis=0)
+    replica = _replica()
+    return values if replica is None else replica.all_gather(values, axis=0)
 
 
 def part_of_loss(loss, batch_size):
@@ -28,11 +26,15 @@ def part_of_loss(loss, batch_size):
         loss: scalar. The loss of the whole batch is its sum over the replicas.
         batch_size: int32 scalar. Samples of this replica.
     """
-    if _num_replicas() == 1:
+    replica = _replica()
+    if replica is None:
         return loss
     own = tf.cast(batch_size, loss.dtype)
-    return tf.math.divide_no_nan(loss * summed(own), own * _num_replicas())
+    return tf.math.divide_no_nan(loss * summed(own), own * replica.num_replicas_in_sync)
 
 
-def _num_replicas():
-    return tf.distribute.get_strategy().num_replicas_in_sync
+def _replica():
+    """Returns the context of this replica, `None` where it is the only one, or where
+    Keras builds a model for all of them."""
+    replica = tf.distribute.get_replica_context()
+    return replica if replica and replica.num_replicas_in_sync > 1 else None

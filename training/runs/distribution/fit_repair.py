@@ -18,12 +18,14 @@ def repair(model):
     if _says(keras.Model._maybe_symbolic_build, "distribute_strategy.reduce("):
         model._maybe_symbolic_build = _build_from_local_batch(model, strategy)
     is_multi_worker = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
-    trainer = inspect.getmodule(keras.Model._maybe_symbolic_build)
-    if is_multi_worker and _says(
-        trainer.reduce_per_replica, 'strategy.reduce("MEAN", v, axis=0)'
-    ):
+    if is_multi_worker and _says(_reduce_per_replica(), 'reduce("MEAN", v, axis=0)'):
         model.train_step = _with_vectors_of_logs(model.train_step)
         model.test_step = _with_vectors_of_logs(model.test_step)
+
+
+def _reduce_per_replica():
+    """Keras' function that reduces what a step returns."""
+    return inspect.getmodule(keras.Model.make_train_function).reduce_per_replica
 
 
 def _says(function, text):

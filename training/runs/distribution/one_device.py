@@ -4,6 +4,7 @@ import contextlib
 
 from ...data.share import WHOLE
 from ..data_wait import Stopwatch
+from .preprocessing import Preprocessing
 
 
 class OneDevice:
@@ -21,6 +22,7 @@ class OneDevice:
 
     def __init__(self):
         self.stopwatch = Stopwatch()
+        self._preprocessed = Preprocessing()
 
     def check(self, job):
         """Raises `InputError` if a `Job` cannot be trained so."""
@@ -31,6 +33,8 @@ class OneDevice:
 
     def begin(self, model, optimizer):
         """Makes a new model and its optimizer train as one device would."""
+        del optimizer
+        self._preprocessed.take_over_from(model)
 
     def continue_from(self, model):
         """Completes the state of a model that was new, or restored."""
@@ -42,7 +46,7 @@ class OneDevice:
             make: function of a `Share` that returns a dataset of these rows of every
                 batch.
         """
-        return self.stopwatch.over(make(WHOLE))
+        return self.stopwatch.over(self._preprocessed(make(WHOLE)))
 
     def validation_steps(self, num_batches):
         """Returns the argument of `fit`: `None` reads the data to their end."""

@@ -1,7 +1,6 @@
 """Training on several devices at once, each with its part of every batch."""
 
 import contextlib
-import re
 
 import tensorflow as tf
 
@@ -11,6 +10,7 @@ from ..data_wait import Stopwatch
 from . import random_states
 from .fit_repair import repair
 from .normalization import synchronize
+from .preprocessing import Preprocessing
 from .summed_gradients import sum_before_use
 
 # What collective operations end with.
@@ -49,6 +49,7 @@ class Replicas:
         self.worker = worker
         self.is_chief = worker.index == 0
         self.stopwatch = Stopwatch()
+        self._preprocessed = Preprocessing()
 
     @property
     def num_replicas(self):
@@ -93,6 +94,7 @@ class Replicas:
     def begin(self, model, optimizer):
         """Makes a new model and its optimizer train as one device would."""
         repair(model)
+        self._preprocessed.take_over_from(model)
         synchronize(model)
         random_states.begin_at(model, self.worker.index * self._replicas_here)
         sum_before_use(optimizer)
@@ -109,8 +111,8 @@ class Replicas:
 
         def of_worker(context):
             del context
-            batches = self.stopwatch.over(make(self.worker).repeat())
-            return batches.flat_map(self._of_replicas)
+            batches = self._preprocessed(make(self.worker)).repeat()
+            return self.stopwatch.over(batches).flat_map(self._of_replicas)
 
         # On the host, as Keras feeds a single device: what waits there is measured.
         options = tf.distribute.InputOptions(experimental_fetch_to_device=False)
@@ -128,11 +130,9 @@ class Replicas:
         except _LOST as error:
             if self.worker.count == 1:
                 raise
-            lost = re.search(r"task:(\d+)", error.message)
             raise LostWorker(
-                f"{f'Worker {lost[1]}' if lost else 'A worker'} has ended or cannot be "
-                "reached, so this one ends too. When all have ended, continue with "
-                "--resume in all of them."
+                "Another worker has ended or cannot be reached, so this one ends too. "
+                "When all have ended, continue with --resume in all of them."
             ) from error
 
     def least(self, number):

@@ -51,6 +51,14 @@ def test_augmentation_is_a_function_of_seed_and_epoch():
         np.testing.assert_array_equal(received, expected)
 
 
+def test_a_stream_goes_on_at_any_batch():
+    def labels(batches):
+        return [labels.numpy().tolist() for _, labels in batches]
+
+    whole = training_batches(SPLIT, 4, PLAIN, 7, range(2))
+    assert labels(whole.skip(4)) == labels(whole)[4:] != []
+
+
 def test_evaluation_keeps_the_order_and_the_last_batch():
     batches = [labels.numpy().tolist() for _, labels in evaluation_batches(SPLIT, 4)]
     assert batches == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]

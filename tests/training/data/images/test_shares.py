@@ -74,7 +74,7 @@ def test_training(stream, count):
     ("kind", "batch_size", "count", "last"),
     [
         ("in memory", 8, 4, [0, 1, 0, 1]),
-        ("streamed", 8, 4, [0, 1, 0, 1]),
+        slow("streamed", 8, 4, [0, 1, 0, 1]),
         slow("streamed", 4, 2, [1, 1]),
     ],
 )

@@ -61,25 +61,24 @@ flat = {
 }
 hard = {**flat, "ohem": {"threshold": 0.3, "keep": 100}}
 language = {"model.regularizer": None, "data.evaluation_batch_size": 4}
-for label, devices in (("one", one), ("two", two)):
-    run(f"classification-{label}", CLASSIFICATION, devices, **still)
-    run(f"segmentation-{label}", SEGMENTATION, devices, **flat)
-    run(f"hard-{label}", SEGMENTATION, devices, **hard)
-    run(f"language-{label}", LANGUAGE, devices, **language)
+cases = {
+    "segmentation": (SEGMENTATION, flat),
+    "language": (LANGUAGE, language),
+    "hard": (SEGMENTATION, hard),
+    "classification": (CLASSIFICATION, still),
+}
+for name, (mapping, changes) in cases.items():
+    for label, devices in (("one", one), ("two", two)):
+        run(f"{name}-{label}", mapping, devices, **changes)
 random = {
     "model.regularizer": "contraction", "phases.0.max_iter_jitter": 2,
     "phases": [{"epochs": 1}, {"epochs": 1, "regularizer": "jacobian"}],
 }
-run("half-one", CLASSIFICATION, one, precision="mixed_float16", **still)
-run("half-two", CLASSIFICATION, two, precision="mixed_float16", **still)
 run("random-whole", CLASSIFICATION, two, **random)
-for die_in in (0, 1):
-    try:
-        run("random-parts", CLASSIFICATION, two, die_in, **random)
-    except KeyboardInterrupt:
-        continue
-    raise SystemExit("It did not die.")
-run("random-parts", CLASSIFICATION, two, **random)
+try:
+    run("random-parts", CLASSIFICATION, two, 1, **random)
+except KeyboardInterrupt:
+    run("random-parts", CLASSIFICATION, two, **random)
 """
 
 
@@ -110,29 +109,20 @@ def is_of_training(name):
     return not any(word in name for word in ("seed_generator", "total", "count"))
 
 
-@pytest.mark.parametrize(
-    ("name", "tolerance"),
-    [
-        ("classification", 1e-5),
-        ("segmentation", 1e-5),
-        ("hard", 1e-5),
-        ("language", 1e-5),
-        ("half", 2e-2),
-    ],
-)
-def test_weights_losses_penalties_and_metrics_equal_one_device(runs, name, tolerance):
+@pytest.mark.parametrize("name", ["classification", "segmentation", "hard", "language"])
+def test_weights_losses_penalties_and_metrics_equal_one_device(runs, name):
     one, two = (runs / f"{name}-{label}" for label in ("one", "two"))
     for row, other in zip(history(one), history(two), strict=True):
         assert row.keys() == other.keys()
         for column in row.keys() - {"seconds", "data_wait"}:
             np.testing.assert_allclose(
-                other[column], row[column], tolerance, tolerance, err_msg=column
+                other[column], row[column], 1e-5, 1e-5, err_msg=column
             )
     before, after = checkpoint(one), checkpoint(two)
     assert before.keys() == after.keys()
     for weight in filter(is_of_training, before):
         np.testing.assert_allclose(
-            after[weight], before[weight], tolerance, tolerance, err_msg=weight
+            after[weight], before[weight], 1e-5, 1e-5, err_msg=weight
         )
 
 

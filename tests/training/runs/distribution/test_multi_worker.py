@@ -147,7 +147,7 @@ def test_a_killed_worker_ends_the_other_and_both_go_on(workers, trained):
     worker.communicate()
     assert time.monotonic() - killed < 30
     assert chief.returncode == 1
-    assert "Worker 1 has ended" in error and "--resume" in error
+    assert "Another worker has ended" in error and "--resume" in error
     assert "Traceback" not in error
     finish(*workers.start_both("killed", LONG, "--resume"))
     for folder, name in zip(trained, ("killed", "killed-worker-1")):

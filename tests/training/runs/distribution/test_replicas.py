@@ -1,0 +1,153 @@
+"""What makes replicas train as one device does, on the smallest models."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests import harness
+from training.runs.distribution import fit_repair
+
+# Logical devices must exist before TensorFlow starts, hence a process of its own.
+PROGRAM = """
+import json
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from training.config.fields import DistributionConfig
+from training.experiments.mdeq_segmentation import loss as losses
+from training.runs import distribution
+
+two = distribution.start(DistributionConfig("mirrored", logical_cpus=2))
+random = np.random.default_rng(0)
+# The second replica's half is elsewhere: statistics of a half are not the whole's.
+x = random.normal(size=(8, 3)).astype("float32")
+x[4:] = 3.0 * x[4:] + 2.0
+y = random.normal(size=(8, 1)).astype("float32")
+
+
+pixels = random.normal(size=(8, 4, 4, 3)).astype("float32")
+classes = random.choice([0, 1, 255], p=[0.6, 0.3, 0.1], size=(8, 4, 4)).astype("int32")
+classes[:3] = 255
+WEIGHTS = [0.5, 2.0]
+
+
+def normalized():
+    layers = [keras.layers.BatchNormalization(momentum=0.5), keras.layers.Dense(1)]
+    model = keras.Sequential([keras.Input((3,)), *layers])
+    optimizer = keras.optimizers.Adam(0.1, global_clipnorm=0.1)
+    return model, optimizer, "mse", ["mae"], (x, y)
+
+
+def scaled():
+    model, optimizer, *others = normalized()
+    return model, keras.optimizers.LossScaleOptimizer(optimizer), *others
+
+
+def weighted(loss=losses.PixelCrossEntropy(WEIGHTS)):
+    logits = keras.layers.Conv2D(2, 1, kernel_initializer="ones")
+    model = keras.Sequential([keras.Input((4, 4, 3)), logits])
+    return model, keras.optimizers.SGD(0.5), loss, [], (pixels, classes)
+
+
+def hard():
+    return weighted(losses.HardPixelCrossEntropy(WEIGHTS, threshold=0.3, keep=30))
+
+
+def data(arrays, count):
+    rows = tuple(array[:count] for array in arrays)
+    whole = tf.data.Dataset.from_tensor_slices(rows).batch(8)
+    return lambda share: whole.map(share.rows)
+
+
+def train(devices, make):
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(0)
+    with devices.scope():
+        model, optimizer, loss, metrics, arrays = make()
+        devices.begin(model, optimizer)
+        devices.continue_from(model)
+        model.compile(optimizer, loss, metrics=metrics)
+    history = model.fit(
+        devices.batches(data(arrays, 8)),
+        validation_data=devices.batches(data(arrays, 7)),
+        validation_steps=devices.validation_steps(1),
+        steps_per_epoch=None if devices is not two else 1,
+        epochs=3,
+        shuffle=False,
+        verbose=0,
+    ).history
+    return history, [weight.numpy().tolist() for weight in model.weights]
+
+
+def noise(devices):
+    with devices.scope():
+        model = keras.Sequential([keras.Input((50,)), keras.layers.Dropout(0.5)])
+        model.compile("sgd", "mse")
+        devices.begin(model, keras.optimizers.SGD())
+        devices.continue_from(model)
+    drawn = tf.function(devices.strategy.run)(
+        lambda: model(tf.ones((1, 50)), training=True)
+    )
+    parts = devices.strategy.experimental_local_results(drawn)
+    return [part.numpy().tolist() for part in parts]
+
+
+results = {
+    "normalized": [train(d, normalized) for d in (distribution.OneDevice(), two)],
+    "weighted": [train(d, weighted) for d in (distribution.OneDevice(), two)],
+    "hard": [train(d, hard) for d in (distribution.OneDevice(), two)],
+}
+# The scale is a power of two, which changes nothing.
+results["scaled"] = [results["normalized"][0], train(two, scaled)]
+print("RESULT" + json.dumps([results, noise(two), two.least(3)]))
+"""
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("replicas")
+    printed = harness.run_in_clean_process(PROGRAM, folder=folder, has_library=True)
+    return json.loads(printed.split("RESULT")[1])
+
+
+@pytest.mark.parametrize("case", ["normalized", "scaled", "weighted", "hard"])
+def test_weights_and_logs_equal_one_device(results, case):
+    """Clipped gradients, statistics of normalisation, losses, uneven validation."""
+    (logs, weights), (same_logs, same_weights) = results[0][case]
+    assert logs.keys() == same_logs.keys() >= {"loss", "val_loss"}
+    for name, values in logs.items():
+        np.testing.assert_allclose(same_logs[name], values, 1e-5, err_msg=name)
+    for one, two in zip(weights, same_weights, strict=True):
+        np.testing.assert_allclose(two, one, 1e-5, 1e-5)
+
+
+def test_each_replica_draws_its_own_noise(results):
+    first, second = results[1]
+    assert first != second
+    assert set(np.ravel(first)) == set(np.ravel(second)) == {0.0, 2.0}
+
+
+def test_a_single_worker_agrees_with_itself(results):
+    assert results[2] == 3
+
+
+def test_the_repair_is_left_out_where_keras_has_changed(monkeypatch):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+
+    def mended(self, iterator=None, data_batch=None):
+        del self, iterator, data_batch
+
+    with monkeypatch.context() as patch:
+        patch.setattr(keras.Model, "_maybe_symbolic_build", mended)
+        fit_repair.repair(model)
+    assert "_maybe_symbolic_build" not in vars(model)
+    fit_repair.repair(model)
+    assert "_maybe_symbolic_build" in vars(model)
+    assert "train_step" not in vars(model)
+    model.compile("sgd", "mse")
+    model.fit(tf.ones((2, 2)), tf.ones((2, 1)), verbose=0)

@@ -78,8 +78,8 @@ class TrellisCell(SegmentCell):
 
     >>> equilibrium = deq_keras.layers.DEQ(TrellisCell(units=16))
     >>> state = equilibrium(keras.random.normal((2, 5, 8)))
-    >>> {name: tuple(tensor.shape) for name, tensor in state.items()}
-    {'cell': (2, 5, 16), 'hidden': (2, 5, 16)}
+    >>> tuple(state["hidden"].shape), tuple(state["cell"].shape)
+    ((2, 5, 16), (2, 5, 16))
 
     Reference:
         [Bai, Kolter and Koltun, 2019a](https://arxiv.org/abs/1810.06682), TrellisNet.

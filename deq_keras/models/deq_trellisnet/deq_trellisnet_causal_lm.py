@@ -139,3 +139,10 @@ class DEQTrellisNetCausalLM(IncrementalGeneration, TrellisCausalLM):
         # What `deq.solve` does, but for its checks of inputs from outside.
         state = deq.solve_injection(deq.inject(inputs), mask=mask).value
         return deq.cell.features(state), {**state, "inputs": embedded}
+
+    @classmethod
+    def from_preset(cls, preset, load_weights=True, **kwargs):
+        """See `keras_hub.models.Task.from_preset`, and that of the backbone."""
+        if preset in cls.backbone_cls.presets:
+            return cls(cls.backbone_cls.from_preset(preset, load_weights), **kwargs)
+        return super().from_preset(preset, load_weights, **kwargs)

@@ -56,7 +56,9 @@ def fresh_keras(request):
 @pytest.fixture(autouse=True)
 def alone_if_large(request, fresh_keras, tmp_path_factory):
     """Keeps the tests that are marked as large from running side by side."""
-    if request.node.get_closest_marker("large") is None:
+    # The process of such a test has a parent that holds the lock.
+    is_large = request.node.get_closest_marker("large") is not None
+    if not is_large or _IS_CHILD in os.environ:
         yield
         return
     # Each process of a run has its folder in the same one.

@@ -1,6 +1,6 @@
 """What the language models of TrellisNets have in common."""
 
-from deq_keras.checks import check_boolean
+from deq_keras.checks import check_boolean, check_count, check_rate
 from deq_keras.layers import AdaptiveEmbedding, AdaptiveSoftmax, MixtureSoftmax
 from deq_keras.models.language_causal_lm import LanguageCausalLM
 
@@ -22,6 +22,14 @@ class TrellisCausalLM(LanguageCausalLM):
         name=None,
     ):
         tie_weights = check_boolean("tie_weights", tie_weights)
+        num_experts = check_count("num_experts", num_experts)
+        expert_dropout = check_rate("expert_dropout", expert_dropout)
+        if num_experts == 1 and expert_dropout > 0:
+            raise ValueError(
+                "`expert_dropout` is that of several softmaxes. Use `num_experts` > 1, "
+                "or the `output_dropout` of the backbone. Received: "
+                f"expert_dropout={expert_dropout}, num_experts=1."
+            )
         arguments = {"dtype": backbone.dtype_policy, "name": "softmax"}
         if num_experts == 1:
             embedding = _softmax_embedding(backbone, tie_weights)

@@ -90,6 +90,7 @@ def test_generates_text():
     assert text.startswith("to be")
 
 
+@pytest.mark.slow
 def test_padding_does_not_change_an_answer(model):
     tokens, mask = _tokens((1, 12)), np.arange(12)[None] < 8
     outputs = model({"token_ids": tokens, "padding_mask": mask})
@@ -169,9 +170,9 @@ def test_mixed_precision_trains():
     ],
 )
 def test_numbers_of_parameters(preset, total, of_the_cell):
-    backbone = models.DEQTrellisNetBackbone.from_preset(preset, load_weights=False)
-    model = models.DEQTrellisNetCausalLM(backbone)
-    assert (model.count_params(), backbone.deq.cell.count_params()) == (
+    model = models.DEQTrellisNetCausalLM.from_preset(preset, load_weights=False)
+    cell = model.backbone.deq.cell
+    assert (model.count_params(), cell.count_params()) == (
         total,
         of_the_cell,
     )
@@ -179,6 +180,7 @@ def test_numbers_of_parameters(preset, total, of_the_cell):
         models.DEQTrellisNetBackbone.from_preset(preset)
 
 
+@pytest.mark.slow
 def test_config_round_trip():
     backbone = _backbone(
         hidden_dim=np.int64(8),
@@ -227,6 +229,7 @@ def test_a_tie_of_different_widths_is_refused():
         ({}, {"num_experts": 2}, "without cutoffs"),
         ({"cutoffs": ()}, {"num_experts": 0}, "`num_experts` must be a positive"),
         ({}, {"tie_weights": 1}, "`tie_weights` must be True or False"),
+        ({}, {"expert_dropout": 0.5}, "`expert_dropout` is that of several"),
     ],
 )
 def test_softmaxes_that_do_not_fit_are_refused(backbone, task, message):

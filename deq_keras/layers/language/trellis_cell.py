@@ -12,6 +12,11 @@ from deq_keras.checks import (
     check_seed,
 )
 from deq_keras.layers.kernel_initializer import FAN_IN_UNIFORM, fresh
+from deq_keras.layers.language.causal_history import (
+    convolve,
+    padded_history,
+    repeated_history,
+)
 from deq_keras.layers.language.segment_cell import SegmentCell
 from deq_keras.layers.normalization import WeightNormalizedConv1D
 from deq_keras.layers.variational_dropout import VariationalDropout
@@ -32,9 +37,9 @@ class TrellisCell(SegmentCell):
     ```
 
     Before a sequence, h and c are those of the memory, or zero, and x is zero. Nothing
-    depends on what follows, so the Jacobian is triangular by positions, and its
-    eigenvalues are those of `W_0`'s part of it at single positions: an equilibrium
-    settles from the first position to the last.
+    depends on what follows: an equilibrium settles from the first position to the last,
+    and the eigenvalues of the Jacobian are those of single positions, each of which
+    depends on itself by the tap of the present, `W_0`.
 
     Args:
         units: Positive integer. Number of channels of h, and of c.
@@ -78,8 +83,8 @@ class TrellisCell(SegmentCell):
 
     >>> equilibrium = deq_keras.layers.DEQ(TrellisCell(units=16))
     >>> state = equilibrium(keras.random.normal((2, 5, 8)))
-    >>> {name: tuple(tensor.shape) for name, tensor in state.items()}
-    {'cell': (2, 5, 16), 'hidden': (2, 5, 16)}
+    >>> tuple(state["hidden"].shape), tuple(state["cell"].shape)
+    ((2, 5, 16), (2, 5, 16))
 
     Reference:
         [Bai, Kolter and Koltun, 2019a](https://arxiv.org/abs/1810.06682), TrellisNet.
@@ -149,10 +154,9 @@ class TrellisCell(SegmentCell):
         )
 
     def _convolution(self, name, initializer):
-        """A layer for its weights: `_convolve` has the history that Keras' lacks."""
-        cls = WeightNormalizedConv1D
-        if not self.weight_normalization:
-            cls = keras.layers.Conv1D
+        """A layer for its weights: `convolve` has the history that Keras' lacks."""
+        plain = keras.layers.Conv1D
+        cls = WeightNormalizedConv1D if self.weight_normalization else plain
         return cls(
             4 * self.units,  # Of the gates i, o, g, f.
             self.kernel_size,
@@ -244,8 +248,7 @@ class TrellisCell(SegmentCell):
                 `(batch, memory_length, units)`, of the positions before. Where the taps
                 reach further back, they see the first of these again; an empty memory
                 is zeros. The memory may also hold the `"inputs"` before, which are
-                zeros otherwise. The dict may also have the `"constants"` of the cell,
-                and what `sample_mask` returns as `"mask"`.
+                zeros otherwise. The dict may also have the `"constants"` of the cell.
             training: Boolean. Whether to drop.
 
         Returns:
@@ -255,9 +258,10 @@ class TrellisCell(SegmentCell):
         if not self.built:
             self.build(tuple(given["inputs"].shape))
         given = {
-            "constants": self.constants(training),
+            "inputs": given["inputs"],
+            "memory": given.get("memory"),
+            "constants": given.get("constants") or self.constants(training),
             "mask": self.sample_mask(given["inputs"], training),
-            **given,
         }
         return self.inject_dilated(given, self.dilation_rate, 1, self.cell_shift)
 
@@ -265,7 +269,8 @@ class TrellisCell(SegmentCell):
         """Does what `inject` does, with other distances than the cell's own.
 
         Args:
-            given: Dict; see there. It must have the `"constants"` and the `"mask"`.
+            given: Dict of `"inputs"`, `"memory"` or `None`, the `"constants"`, and as
+                `"mask"` what `sample_mask` returned.
             dilation_rate: Positive integer. Distance between the taps of h.
             input_dilation_rate: Positive integer. Distance between the taps of x.
             cell_shift: Positive integer. Distance to the cell state that is kept.
@@ -273,27 +278,30 @@ class TrellisCell(SegmentCell):
         Returns:
             Dict of tensors.
         """
-        inputs, memory = given["inputs"], given.get("memory")
-        self._check(inputs, memory, dilation_rate)
-        memory = memory or {}
+        inputs, mask = given["inputs"], given["mask"]
+        self._check(inputs, given["memory"], dilation_rate)
+        memory = {**self._empty_memory(inputs), **(given["memory"] or {})}
         reach = self.kernel_size - 1
-        constants, mask = given["constants"], given["mask"]
-        projected = _convolve(
-            _zeros_before(inputs, memory.get("inputs"), reach * input_dilation_rate),
-            inputs,
-            constants["injection_kernel"],
-        )
+        history = padded_history(memory["inputs"], reach * input_dilation_rate)
+        kernel = given["constants"]["injection_kernel"]
         bias = self.injection_convolution.bias + self.convolution.bias
         injection = {
-            "inputs": projected + ops.cast(bias, projected.dtype),
-            "kernel": constants["kernel"],
-            "hidden": self._history(inputs, memory, "hidden", reach * dilation_rate),
-            "cell": self._history(inputs, memory, "cell", cell_shift),
+            "inputs": convolve(history, inputs, kernel) + ops.cast(bias, kernel.dtype),
+            "kernel": given["constants"]["kernel"],
+            "hidden": repeated_history(memory["hidden"], reach * dilation_rate),
+            "cell": repeated_history(memory["cell"], cell_shift),
         }
         if mask is not None:
             injection["mask"] = mask
             injection["hidden"] = injection["hidden"] * mask
         return injection
+
+    def _empty_memory(self, inputs):
+        sizes = {**self.memory_sizes, "inputs": inputs.shape[-1]}
+        return {
+            name: ops.zeros((ops.shape(inputs)[0], 0, size), self.compute_dtype)
+            for name, size in sizes.items()
+        }
 
     def _check(self, inputs, memory, dilation_rate):
         length = inputs.shape[1]
@@ -307,26 +315,13 @@ class TrellisCell(SegmentCell):
                 f"dilation_rate={dilation_rate}."
             )
         for name, value in (memory or {}).items():
-            if None not in (inputs.shape[0], value.shape[0]) and (
-                inputs.shape[0] != value.shape[0]
-            ):
+            sizes = {inputs.shape[0], value.shape[0]}
+            if len(sizes) > 1 and None not in sizes:
                 raise ValueError(
                     f"The memory must be of the {inputs.shape[0]} samples of the "
                     "inputs. Begin with an empty memory where other texts begin. "
                     f"Received: memory['{name}'] of shape {tuple(value.shape)}."
                 )
-
-    def _history(self, inputs, memory, name, num_positions):
-        """Returns h or c of the positions before: the first one is repeated."""
-        if name not in memory:
-            shape = (ops.shape(inputs)[0], num_positions, self.units)
-            return ops.zeros(shape, self.compute_dtype)
-        length = ops.shape(memory[name])[1]
-        # A zero in front, for an empty memory.
-        padded = ops.pad(memory[name], ((0, 0), (1, 0), (0, 0)))
-        indices = ops.arange(num_positions) + (length - num_positions)
-        indices = ops.minimum(ops.maximum(indices, 0) + 1, length)
-        return ops.take(padded, indices, axis=1)
 
     def initial_state(self, injection):
         """Returns zeros of the shape of the state."""
@@ -337,7 +332,7 @@ class TrellisCell(SegmentCell):
         hidden, length = state["hidden"], ops.shape(state["hidden"])[1]
         if "mask" in injection:
             hidden = hidden * injection["mask"]
-        convolved = _convolve(injection["hidden"], hidden, injection["kernel"])
+        convolved = convolve(injection["hidden"], hidden, injection["kernel"])
         i, o, g, f = ops.split(injection["inputs"] + convolved, 4, axis=-1)
         before = ops.concatenate([injection["cell"], state["cell"]], axis=1)[:, :length]
         cell = ops.sigmoid(f) * before + ops.sigmoid(i) * ops.tanh(g)
@@ -360,24 +355,3 @@ class TrellisCell(SegmentCell):
             "seed": self.seed,
         }
         return {**super().get_config(), **config}
-
-
-def _zeros_before(inputs, before, num_positions):
-    """Returns the inputs before, and zeros before those."""
-    if before is None:
-        shape = (ops.shape(inputs)[0], num_positions, inputs.shape[-1])
-        return ops.zeros(shape, inputs.dtype)
-    padded = ops.pad(before, ((0, 0), (num_positions, 0), (0, 0)))
-    return ops.take(padded, ops.arange(num_positions) + ops.shape(before)[1], axis=1)
-
-
-def _convolve(history, sequence, kernel):
-    """Convolves a sequence with what was before it, as far back as the taps reach."""
-    num_taps, length = kernel.shape[0], ops.shape(sequence)[1]
-    distance = history.shape[1] // (num_taps - 1)
-    padded = ops.concatenate([history, sequence], axis=1)
-    starts = [tap * distance for tap in range(num_taps)]
-    seen = ops.concatenate(
-        [padded[:, start : start + length] for start in starts], axis=-1
-    )  # (B, L, k * features)
-    return ops.matmul(seen, ops.reshape(kernel, (-1, kernel.shape[-1])))

@@ -59,12 +59,8 @@ class DEQTrellisNetCausalLM(IncrementalGeneration, TrellisCausalLM):
     >>> backbone = DEQTrellisNetBackbone(
     ...     vocabulary_size=100, hidden_dim=8, intermediate_dim=16)
     >>> model = DEQTrellisNetCausalLM(backbone)
-    >>> model.compile(sampler="greedy")
-    >>> prompt = {"token_ids": np.array([[1, 5, 3, 0, 0, 0]]),
-    ...           "padding_mask": np.array([[1, 1, 1, 0, 0, 0]])}
-    >>> output = model.generate(prompt, stop_token_ids=None)
-    >>> output["token_ids"].shape
-    (1, 6)
+    >>> tuple(model(np.array([[1, 5, 3], [7, 0, 2]])).shape)
+    (2, 3, 100)
 
     Reference:
         [Bai, Kolter and Koltun, 2019](https://arxiv.org/abs/1909.01377), section 4.
@@ -143,3 +139,10 @@ class DEQTrellisNetCausalLM(IncrementalGeneration, TrellisCausalLM):
         # What `deq.solve` does, but for its checks of inputs from outside.
         state = deq.solve_injection(deq.inject(inputs), mask=mask).value
         return deq.cell.features(state), {**state, "inputs": embedded}
+
+    @classmethod
+    def from_preset(cls, preset, load_weights=True, **kwargs):
+        """See `keras_hub.models.Task.from_preset`, and that of the backbone."""
+        if preset in cls.backbone_cls.presets:
+            return cls(cls.backbone_cls.from_preset(preset, load_weights), **kwargs)
+        return super().from_preset(preset, load_weights, **kwargs)

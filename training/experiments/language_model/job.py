@@ -24,6 +24,15 @@ from .text import (
     training_segments,
 )
 
+# What a config may have in place of the equilibrium.
+_EXPLICIT = {
+    "explicit": (
+        models.ExplicitTransformerBackbone,
+        models.ExplicitTransformerCausalLM,
+    ),
+    "transformer_xl": (models.TransformerXLBackbone, models.TransformerXLCausalLM),
+}
+
 
 class LanguageModelJob(Job):
     """One variant of a language model.
@@ -151,25 +160,15 @@ def build_model(config, tokenizer):
         InputError: if the model refuses an argument.
     """
     arguments = dataclasses.asdict(config.model)
-    explicit, transformer_xl = (
-        arguments.pop(name) for name in ("explicit", "transformer_xl")
-    )
     backbone_cls, task_cls = (
         models.DEQTransformerBackbone,
         models.DEQTransformerCausalLM,
     )
-    if explicit is not None:
-        backbone_cls, task_cls = (
-            models.ExplicitTransformerBackbone,
-            models.ExplicitTransformerCausalLM,
-        )
-        arguments = {**_without_parts(arguments), **explicit}
-    if transformer_xl is not None:
-        backbone_cls, task_cls = (
-            models.TransformerXLBackbone,
-            models.TransformerXLCausalLM,
-        )
-        arguments = {**_without_parts(arguments), **transformer_xl}
+    for name, classes in _EXPLICIT.items():
+        layers = arguments.pop(name)
+        if layers is not None:
+            backbone_cls, task_cls = classes
+            arguments = {**_without_parts(arguments), **layers}
     policy = keras.DTypePolicy(config.precision)
     try:
         backbone = backbone_cls(tokenizer.vocabulary_size(), dtype=policy, **arguments)

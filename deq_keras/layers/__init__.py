@@ -9,6 +9,12 @@ from deq_keras.layers.language import (
     TransformerCell,
     TransformerStack,
 )
+from deq_keras.layers.monotone import (
+    MonotoneCell,
+    MonotoneConvCell,
+    MonotoneDenseCell,
+    MonotoneMultiscaleCell,
+)
 from deq_keras.layers.normalization import (
     GroupNormalization,
     LayerNormalization,
@@ -39,6 +45,10 @@ __all__ = [
     "EquilibriumCell",
     "GroupNormalization",
     "LayerNormalization",
+    "MonotoneCell",
+    "MonotoneConvCell",
+    "MonotoneDenseCell",
+    "MonotoneMultiscaleCell",
     "MultiscaleCell",
     "MultiscaleClassificationHead",
     "MultiscaleFusion",

@@ -18,6 +18,7 @@ from deq_keras.models.mdeq import (
     MDEQImageSegmenter,
     MDEQImageSegmenterPreprocessor,
 )
+from deq_keras.models.monotone import MonotoneClassifier
 from deq_keras.models.next_token_loss_model import NextTokenLossModel
 from deq_keras.models.segment_reading import SegmentReading
 
@@ -33,6 +34,7 @@ __all__ = [
     "MDEQImageConverter",
     "MDEQImageSegmenter",
     "MDEQImageSegmenterPreprocessor",
+    "MonotoneClassifier",
     "NextTokenLossModel",
     "SegmentReading",
 ]

@@ -13,18 +13,17 @@ from . import checkpoint_file
 
 
 def import_checkpoint(path, out, architecture):
-    """Reads the state dict of a DEQ-Transformer or an MDEQ, saves it as a Keras model.
+    """Reads the state dict of a published model, and saves it as a Keras model.
 
     Args:
         path: a `.pth`, `.pth.tar` or `.pkl` file, which needs `torch`, or the same
             state dict as a `.npz` of arrays, which does not.
         out: the new `.keras` file, in a folder that exists.
-        architecture: dict of arguments of `locuslab.load_deq_transformer` or
-            `locuslab.load_mdeq`.
+        architecture: dict of arguments of the function of `locuslab` that loads it:
+            `load_deq_transformer`, `load_mdeq` or `load_monotone_network`.
 
     Returns:
-        The `deq_keras.models.DEQTransformerCausalLM`, `MDEQImageClassifier` or
-        `MDEQImageSegmenter`.
+        What that function returned, a model of `deq_keras.models`.
 
     Raises:
         InputError: if the file cannot be read, does not fit the architecture, or there
@@ -45,9 +44,16 @@ def import_checkpoint(path, out, architecture):
     return model
 
 
+# What the names of weights have, and who loads them; a DEQ-Transformer's have neither.
+_LOADERS = {
+    "fullstage.": locuslab.load_mdeq,
+    "mon.linear_module.": locuslab.load_monotone_network,
+}
+
+
 def _loaded(state_dict, architecture):
-    is_multiscale = any("fullstage." in name for name in state_dict)
-    load = locuslab.load_mdeq if is_multiscale else locuslab.load_deq_transformer
+    found = [part for part in _LOADERS if any(part in name for name in state_dict)]
+    load = _LOADERS[found[0]] if found else locuslab.load_deq_transformer
     if "state_dict" in architecture:
         raise ValueError("Unknown argument `state_dict`: the file is the state dict.")
     return load(state_dict, **architecture)

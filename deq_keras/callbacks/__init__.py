@@ -1,5 +1,6 @@
 """Keras callbacks for equilibrium layers."""
 
 from deq_keras.callbacks.equilibrium_diagnostics import EquilibriumDiagnostics
+from deq_keras.callbacks.step_size_tuning import StepSizeTuning
 
-__all__ = ["EquilibriumDiagnostics"]
+__all__ = ["EquilibriumDiagnostics", "StepSizeTuning"]

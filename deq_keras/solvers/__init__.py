@@ -10,6 +10,7 @@ from deq_keras.solvers.broyden import Broyden
 from deq_keras.solvers.evaluation import Evaluation
 from deq_keras.solvers.fixed_point_iteration import FixedPointIteration
 from deq_keras.solvers.forward_backward import ForwardBackward
+from deq_keras.solvers.operator_splitting import OperatorSplitting
 from deq_keras.solvers.peaceman_rachford import PeacemanRachford
 from deq_keras.solvers.solution import (
     CONVERGED,
@@ -34,6 +35,7 @@ __all__ = [
     "FixedPointIteration",
     "FixedPointSolver",
     "ForwardBackward",
+    "OperatorSplitting",
     "PeacemanRachford",
     "RowFunction",
     "Solution",

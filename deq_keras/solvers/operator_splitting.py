@@ -1,8 +1,9 @@
 """The base of solvers by operator splitting."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
+import numpy as np
 import tensorflow as tf
 from keras import tree
 
@@ -10,7 +11,7 @@ from deq_keras import faults
 from deq_keras.checks import check_positive
 from deq_keras.serialization import Config
 from deq_keras.solvers.evaluation import Evaluation
-from deq_keras.solvers.solution import Solution
+from deq_keras.solvers.solution import CONVERGED, Solution
 from deq_keras.solvers.solver import FixedPointSolver
 from deq_keras.solvers.unchanged_answer import UnchangedAnswer
 from deq_keras.splitting import Splitting
@@ -89,6 +90,33 @@ class OperatorSplitting(FixedPointSolver):
             value=where_rows_if_any(failed, initial_state, state_of(solution.value)),
             point=where_rows_if_any(failed, initial_state, state_of(solution.point)),
         )
+
+    def tuned(
+        self, fn: Callable[[Nest], Nest], initial_state: Nest, smallest: float = 1e-4
+    ) -> Self:
+        """Returns this solver with the step size that takes fewest evaluations.
+
+        Step sizes of 1, 1/2, 1/4 and so on are tried as long as they do not take more.
+
+        Args:
+            fn: See `solve`.
+            initial_state: See `solve`.
+            smallest: Float > 0. Smaller ones are not tried. Defaults to `1e-4`.
+
+        Returns:
+            A solver. This one, if none of them converged for all samples.
+        """
+        alpha, best, fewest = 1.0, self, float("inf")
+        while alpha >= smallest:
+            solver = self.from_config({**self.get_config(), "alpha": alpha})
+            solution = solver.solve(fn, initial_state)
+            count = float(tf.reduce_mean(tf.cast(solution.num_evaluations, tf.float32)))
+            if count > fewest:
+                break
+            if np.all(solution.status == CONVERGED):
+                best = solver
+            alpha, fewest = alpha / 2, count
+        return best
 
     def init(self, point: tf.Tensor, max_iter: int | tf.Tensor) -> tuple[()]:
         return ()

@@ -237,3 +237,22 @@ def test_an_own_activation():
     expected = np.linalg.solve((np.eye(5) - kernel).T, bias.T).T
     found = tf.function(layer.solve)(inputs).value
     np.testing.assert_allclose(found, expected, atol=1e-7)
+
+
+def test_the_step_size_is_tuned():
+    layer, inputs = _layer("peaceman_rachford"), _inputs()
+    tuned = layer.cell.tuned(layer.solver, inputs)
+    assert isinstance(tuned, solvers.PeacemanRachford)
+    assert np.log2(tuned.alpha) % 1 == 0
+
+    def mean(alpha):
+        layer.solver = solvers.PeacemanRachford(alpha)
+        return np.mean(layer.solve(inputs).num_evaluations)
+
+    assert mean(tuned.alpha) <= min(mean(2 * tuned.alpha), mean(tuned.alpha / 2), 50)
+
+
+def test_a_step_size_that_cannot_be_tuned_stays():
+    layer = _layer("peaceman_rachford")
+    solver = solvers.PeacemanRachford(0.3, max_iter=1)
+    assert layer.cell.tuned(solver, _inputs()) is solver

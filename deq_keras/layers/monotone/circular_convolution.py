@@ -1,8 +1,10 @@
 """Convolutions of maps whose borders meet, and their inverses in Fourier space.
 
 Kernels have 3 x 3 taps and are `(3, 3, channels, filters)`. A spectrum holds, for each
-frequency, the matrix that acts on the channels there, `(height, width, channels,
-filters)`: that of a product of convolutions is the product of theirs.
+frequency, the matrix that acts on rows of channels there: that of a product of
+convolutions is the product of theirs. A complex matrix P + i Q is the real one of the
+blocks [[P, Q], [-Q, P]], which is multiplied fast and inverted by XLA too, so a
+spectrum is `(height, width, 2 channels, 2 filters)`.
 """
 
 import tensorflow as tf
@@ -38,36 +40,36 @@ def _folded(maps, strides):
 
 
 def spectrum(kernel, height, width):
-    """Returns the spectrum `(height, width, channels, filters)` of a convolution."""
+    """Returns the spectrum of a convolution of maps of a size."""
     taps = tf.transpose(kernel, (2, 3, 0, 1))
     placed = tf.pad(taps, ((0, 0), (0, 0), (0, height - 3), (0, width - 3)))
     placed = tf.roll(placed, (-1, -1), (2, 3))  # The middle tap is at 0.
-    # A convolution of layers is a correlation: hence the conjugate.
-    transformed = tf.math.conj(tf.signal.fft2d(_as_complex(placed)))
-    return tf.transpose(transformed, (2, 3, 0, 1))
+    dtype = tf.complex128 if kernel.dtype == tf.float64 else tf.complex64
+    transformed = tf.signal.fft2d(tf.cast(placed, dtype))
+    matrices = tf.transpose(transformed, (2, 3, 0, 1))  # (H, W, C, D)
+    # A convolution of layers is a correlation, and its matrices are the conjugates.
+    real, imaginary = tf.math.real(matrices), -tf.math.imag(matrices)
+    rows = _side_by_side(real, imaginary), _side_by_side(-imaginary, real)
+    return tf.concat(rows, axis=-2)
 
 
 def adjoint(matrices):
     """Returns the spectrum of the transpose."""
-    return tf.linalg.adjoint(matrices)
-
-
-def identity_like(matrices):
-    """Returns the matrix `(channels, channels)` of the identity."""
-    return tf.eye(matrices.shape[-1], dtype=matrices.dtype)
+    return tf.linalg.matrix_transpose(matrices)
 
 
 def inverse(matrices):
-    """Returns the spectrum of the inverse, by real matrices: XLA inverts no others."""
-    real, imaginary = tf.math.real(matrices), tf.math.imag(matrices)
-    rows = tf.concat([real, imaginary], axis=-1), tf.concat([-imaginary, real], axis=-1)
-    channels = matrices.shape[-1]
-    inverted = tf.linalg.inv(tf.concat(rows, axis=-2))[..., :channels, :]
-    return tf.complex(inverted[..., :channels], inverted[..., channels:])
+    """Returns the spectrum of the inverse."""
+    return tf.linalg.inv(matrices)
+
+
+def identity_like(matrices):
+    """Returns the matrix of the identity, at each frequency the same."""
+    return tf.eye(matrices.shape[-1], dtype=matrices.dtype)
 
 
 def half(width):
-    """Returns how many columns of a spectrum real maps of a width have."""
+    """Returns how many columns of a spectrum maps of a width have: they are real."""
     return width // 2 + 1
 
 
@@ -85,8 +87,7 @@ def filtered(maps, matrices):
 
     Args:
         maps: Tensor `(batch, height, width, channels)`.
-        matrices: Spectrum, of which the first `half(width)` columns are enough: the
-            others are their conjugates.
+        matrices: Spectrum, of which the first `half(width)` columns are enough.
 
     Returns:
         Tensor `(batch, height, width, filters)`.
@@ -94,11 +95,12 @@ def filtered(maps, matrices):
     _, height, width, _ = maps.shape
     transformed = tf.signal.rfft2d(tf.transpose(maps, (0, 3, 1, 2)))  # (B, C, H, W')
     by_frequency = tf.transpose(transformed, (2, 3, 0, 1))  # (H, W', B, C)
-    product = by_frequency @ matrices[:, : half(width)]  # (H, W', B, D)
+    rows = _side_by_side(tf.math.real(by_frequency), tf.math.imag(by_frequency))
+    product = rows @ matrices[:, : half(width)]  # (H, W', B, 2 D)
+    product = tf.complex(*tf.split(product, 2, axis=-1))
     product = tf.transpose(product, (2, 3, 0, 1))  # (B, D, H, W')
     return tf.transpose(tf.signal.irfft2d(product, [height, width]), (0, 2, 3, 1))
 
 
-def _as_complex(tensor):
-    is_double = tensor.dtype == tf.float64
-    return tf.cast(tensor, tf.complex128 if is_double else tf.complex64)
+def _side_by_side(real, imaginary):
+    return tf.concat([real, imaginary], axis=-1)

@@ -6,7 +6,7 @@ from keras import ops, tree
 from deq_keras import proximal
 from deq_keras.checks import check_positive
 from deq_keras.layers.equilibrium import EquilibriumCell
-from deq_keras.splitting import Splitting
+from deq_keras.splitting import SplitFunction, Splitting
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -139,6 +139,20 @@ class MonotoneCell(EquilibriumCell):
           monotone deep equilibrium models".
         """
         return self.input_norm() / self.m
+
+    def tuned(self, solver, inputs):
+        """Returns a splitting with the step size that is best for some inputs.
+
+        Args:
+            solver: A `PeacemanRachford` or a `ForwardBackward`.
+            inputs: What the layer is called with, a few samples.
+
+        Returns:
+            A solver like it; see `deq_keras.solvers.OperatorSplitting.tuned`.
+        """
+        injection = self.inject(ops.convert_to_tensor(inputs, self.compute_dtype))
+        fn = SplitFunction(lambda state: self(state, injection), self.split(injection))
+        return solver.tuned(fn, self.initial_state(injection))
 
     def get_config(self):
         config = {

@@ -81,14 +81,14 @@ class Tier(keras.layers.Layer):
             height: Integer.
             width: Integer.
         """
-        a = spectrum(kernels["symmetric"], height, width)
-        skew = spectrum(kernels["skew"], height, width)
+        columns = width if "down" in kernels else half(width)
+        a = spectrum(kernels["symmetric"], height, width)[:, :columns]
+        skew = spectrum(kernels["skew"], height, width)[:, :columns]
         scaled = (1.0 + alpha * self.m) * identity_like(a)
-        matrices = scaled + alpha * (a @ adjoint(a) - skew)
-        if "down" not in kernels:
-            inverted = inverse(matrices[:, : half(width)])
-            return lambda maps: filtered(maps, inverted)
-        return _woodbury(inverse(matrices), kernels["down"], alpha, height, width)
+        inverted = inverse(scaled + alpha * (a @ adjoint(a) - skew))
+        if "down" in kernels:
+            return _woodbury(inverted, kernels["down"], alpha, height, width)
+        return lambda maps: filtered(maps, inverted)
 
 
 def _woodbury(inverted, kernel, alpha, height, width):

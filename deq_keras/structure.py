@@ -170,6 +170,11 @@ def where_rows_if_any(mask: tf.Tensor, chosen: Nest, otherwise: Nest) -> Nest:
     )
 
 
+def in_solver_dtype(leaf: tf.Tensor) -> tf.Tensor:
+    """Returns a leaf in the precision that solvers have: float32 or better."""
+    return tf.cast(leaf, tf.float64 if leaf.dtype == tf.float64 else tf.float32)
+
+
 def squared_norm(matrix: tf.Tensor) -> tf.Tensor:
     """Returns |row|^2 of every row of a matrix, `(batch, 1)`."""
     return tf.reduce_sum(tf.square(matrix), axis=1, keepdims=True)

@@ -15,6 +15,8 @@ LEVELS = {
     "structure": 1,
     "serialization": 1,
     "draws": 2,
+    "proximal": 2,
+    "splitting": 2,
     "linearization": 2,
     "row_function": 2,
     "faults": 3,
@@ -38,6 +40,7 @@ LAYER_LEVELS = {
     "normalization": 0,
     "equilibrium": 1,
     "language": 2,
+    "monotone": 2,
     "vision": 2,
 }
 # Unit tests of these look inside; they are not packages.

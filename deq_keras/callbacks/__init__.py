@@ -2,5 +2,6 @@
 
 from deq_keras.callbacks.equilibrium_diagnostics import EquilibriumDiagnostics
 from deq_keras.callbacks.equilibrium_summaries import EquilibriumSummaries
+from deq_keras.callbacks.step_size_tuning import StepSizeTuning
 
-__all__ = ["EquilibriumDiagnostics", "EquilibriumSummaries"]
+__all__ = ["EquilibriumDiagnostics", "EquilibriumSummaries", "StepSizeTuning"]

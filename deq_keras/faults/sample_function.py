@@ -13,6 +13,7 @@ from keras import tree
 from deq_keras.faults.bound_function import BoundFunction
 from deq_keras.faults.policy import finite_rows, without_gradient
 from deq_keras.row_function import RowFunction
+from deq_keras.splitting import SplitFunction, Splitting
 from deq_keras.structure import Nest, where_rows
 
 Run: TypeAlias = Callable[[BoundFunction, Nest, Nest], tuple[Nest, tf.Tensor, Any]]
@@ -31,6 +32,8 @@ class SampleFunction:
             long as the batch, as far as their rows are not finite.
         may_leave: Boolean. Whether a solver may leave out samples that are done, for
             which `has_rows` must be known.
+        split: Function from an injection to the `Splitting` of the function, or `None`
+            where it has none.
     """
 
     def __init__(
@@ -39,11 +42,13 @@ class SampleFunction:
         variables: Iterable[keras.Variable] = (),
         has_rows: Nest | None = None,
         may_leave: bool = False,
+        split: Callable[[Nest], Splitting] | None = None,
     ) -> None:
         self.fn = fn
         self.variables = tuple(variables)
         self.has_rows = has_rows
         self.may_leave = may_leave
+        self.split = split
 
     @classmethod
     def of(cls, fn: Callable[[Nest, Nest], Nest]) -> SampleFunction:
@@ -64,7 +69,22 @@ class SampleFunction:
         """
         if self.may_leave:
             return RowFunction(fn or self, injection, self.rows_of)
-        return lambda state: (fn or self)(state, injection)
+
+        def of_state(state: Nest) -> Nest:
+            return (fn or self)(state, injection)
+
+        splitting = self.splitting(injection)
+        return SplitFunction(of_state, splitting) if splitting else of_state
+
+    def splitting(self, injection: Nest) -> Splitting | None:
+        """Returns the parts of the function of a state alone, if it can be split.
+
+        They are made of the injection: those of other weights are those of another.
+
+        Args:
+            injection: Nest of tensors.
+        """
+        return self.split(injection) if self.split is not None else None
 
     @property
     def knows_rows(self) -> bool:

@@ -8,7 +8,8 @@ import keras
 import tensorflow as tf
 from keras import tree
 
-from deq_keras import solvers
+from deq_keras import faults, solvers
+from deq_keras.gradients.adjoint_splitting import AdjointSplitting
 from deq_keras.gradients.forward import (
     linearize_equilibrium,
     solve_without_gradient,
@@ -18,7 +19,8 @@ from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
 from deq_keras.linearization import Linearization
 from deq_keras.serialization import Config
 from deq_keras.solvers import FixedPointSolver, Solution
-from deq_keras.structure import Nest
+from deq_keras.splitting import SplitFunction, Splitting
+from deq_keras.structure import Nest, in_solver_dtype
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -81,8 +83,11 @@ class ImplicitGradient(EquilibriumGradient):
         solution = solve_without_gradient(
             fn, initial_state, injection, solver, budget, seed
         )
-        linearization, _ = linearize_equilibrium(fn, solution, injection)
-        adjoint = _Adjoint(linearization, self.solver or solver, record_adjoint)
+        linearization, injection = linearize_equilibrium(fn, solution, injection)
+        splitting = faults.SampleFunction.of(fn).splitting(injection)
+        adjoint = _Adjoint(
+            linearization, splitting, self.solver or solver, record_adjoint
+        )
         carrier, linearization = adjoint.attached()
         value = with_gradient_of(solution, carrier)
         return Equilibrium(value, solution, linearization)
@@ -96,11 +101,13 @@ class _Adjoint(NamedTuple):
 
     Attributes:
         linearization: The `Linearization` of f at z*.
+        splitting: The `Splitting` of f, or `None`.
         solver: The `FixedPointSolver` of the adjoint equation.
         record: Function that is called with the `Solution`, or `None`.
     """
 
     linearization: Linearization
+    splitting: Splitting | None
     solver: FixedPointSolver
     record: Callable[[Solution], None] | None
 
@@ -148,10 +155,13 @@ class _Adjoint(NamedTuple):
 
     def _solve(self, cotangent: Nest) -> Solution:
         # The sum is formed in the solver's precision, whatever the compute dtype is.
-        cotangent = tree.map_structure(_in_solver_dtype, cotangent)
-        return self.solver.solve(
-            functools.partial(self._right_hand_side, cotangent), cotangent
-        )
+        cotangent = tree.map_structure(in_solver_dtype, cotangent)
+        fn = functools.partial(self._right_hand_side, cotangent)
+        if self.splitting is not None:
+            point = tree.map_structure(in_solver_dtype, self.linearization.point)
+            parts = AdjointSplitting(self.splitting, point, cotangent)
+            return self.solver.solve(SplitFunction(fn, parts), cotangent)
+        return self.solver.solve(fn, cotangent)
 
     def _right_hand_side(self, cotangent: Nest, state: Nest) -> Nest:
         vector = tree.map_structure(
@@ -164,10 +174,6 @@ class _Adjoint(NamedTuple):
             self.linearization.vjp(vector),
             cotangent,
         )
-
-
-def _in_solver_dtype(leaf: tf.Tensor) -> tf.Tensor:
-    return tf.cast(leaf, tf.float64 if leaf.dtype == tf.float64 else tf.float32)
 
 
 @tf.custom_gradient

@@ -13,6 +13,12 @@ from deq_keras.layers.language import (
     TrellisCell,
     TrellisStack,
 )
+from deq_keras.layers.monotone import (
+    MonotoneCell,
+    MonotoneConvCell,
+    MonotoneDenseCell,
+    MonotoneMultiscaleCell,
+)
 from deq_keras.layers.normalization import (
     GroupNormalization,
     LayerNormalization,
@@ -44,6 +50,10 @@ __all__ = [
     "GroupNormalization",
     "LayerNormalization",
     "MixtureSoftmax",
+    "MonotoneCell",
+    "MonotoneConvCell",
+    "MonotoneDenseCell",
+    "MonotoneMultiscaleCell",
     "MultiscaleCell",
     "MultiscaleClassificationHead",
     "MultiscaleFusion",

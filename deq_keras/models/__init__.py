@@ -23,6 +23,7 @@ from deq_keras.models.mdeq import (
     MDEQImageSegmenter,
     MDEQImageSegmenterPreprocessor,
 )
+from deq_keras.models.monotone import MonotoneClassifier
 from deq_keras.models.next_token_loss_model import NextTokenLossModel
 from deq_keras.models.segment_reading import SegmentReading
 from deq_keras.models.transformer_xl import (
@@ -46,6 +47,7 @@ __all__ = [
     "MDEQImageConverter",
     "MDEQImageSegmenter",
     "MDEQImageSegmenterPreprocessor",
+    "MonotoneClassifier",
     "NextTokenLossModel",
     "SegmentReading",
     "TransformerXLBackbone",

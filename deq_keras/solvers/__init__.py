@@ -9,6 +9,9 @@ from deq_keras.solvers.anderson import Anderson
 from deq_keras.solvers.broyden import Broyden
 from deq_keras.solvers.evaluation import Evaluation
 from deq_keras.solvers.fixed_point_iteration import FixedPointIteration
+from deq_keras.solvers.forward_backward import ForwardBackward
+from deq_keras.solvers.operator_splitting import OperatorSplitting
+from deq_keras.solvers.peaceman_rachford import PeacemanRachford
 from deq_keras.solvers.solution import (
     CONVERGED,
     DIVERGED,
@@ -18,6 +21,7 @@ from deq_keras.solvers.solution import (
 )
 from deq_keras.solvers.solver import FixedPointSolver
 from deq_keras.solvers.unchanged_answer import UnchangedAnswer
+from deq_keras.splitting import SplitFunction, Splitting
 
 __all__ = [
     "ALL_OBJECTS",
@@ -30,22 +34,34 @@ __all__ = [
     "Evaluation",
     "FixedPointIteration",
     "FixedPointSolver",
+    "ForwardBackward",
+    "OperatorSplitting",
+    "PeacemanRachford",
     "RowFunction",
     "Solution",
+    "SplitFunction",
+    "Splitting",
     "UnchangedAnswer",
     "deserialize",
     "get",
     "serialize",
 ]
 
-ALL_OBJECTS = (FixedPointIteration, Anderson, Broyden)
+ALL_OBJECTS = (
+    FixedPointIteration,
+    Anderson,
+    Broyden,
+    ForwardBackward,
+    PeacemanRachford,
+)
 
 
 def get(identifier: str | Config | FixedPointSolver) -> FixedPointSolver:
     """Returns a solver from a name, a config dict or an instance.
 
     Args:
-        identifier: `"fixed_point_iteration"`, `"anderson"`, `"broyden"`; a dict like
+        identifier: `"fixed_point_iteration"`, `"anderson"`, `"broyden"`,
+            `"forward_backward"`, `"peaceman_rachford"`; a dict like
             `{"class_name": "Anderson", "max_iter": 12}` or what `serialize` returns; or
             a `FixedPointSolver`, which is returned as it is.
 

@@ -6,13 +6,24 @@ max_iter: 12}`. See `training.config.component_validation` for what is checked o
 
 from dataclasses import field
 
-from .bounds import BUDGET, FILTERS, TERMS, WINDOW
+from .bounds import BUDGET, FILTERS, TERMS, WIDTH, WINDOW
 
-SOLVERS = ("fixed_point_iteration", "anderson", "broyden")
+SOLVERS = (
+    "fixed_point_iteration",
+    "anderson",
+    "broyden",
+    "forward_backward",
+    "peaceman_rachford",
+)
 GRADIENTS = ("implicit", "neumann", "phantom", "truncated", "unrolled")
 REGULARIZERS = ("contraction", "jacobian", "residual")
 STARTS = ("cell", "learned", "mixed", "normal", "zeros")
 CELLS = ("residual_block_cell",)
+MONOTONE_CELLS = (
+    "monotone_dense_cell",
+    "monotone_conv_cell",
+    "monotone_multiscale_cell",
+)
 
 _SOLVER = {
     "component": SOLVERS,
@@ -61,6 +72,12 @@ _CELL = {
     },
 }
 
+_MONOTONE_CELL = {
+    "component": MONOTONE_CELLS,
+    "nullable": False,
+    "arguments": {"units": WIDTH, "filters": FILTERS},
+}
+
 
 def solver_field(default, *alone):
     """Returns a dataclass field that holds a solver, or one of the words `alone`."""
@@ -86,3 +103,8 @@ def start_field(default, *alone):
 def cell_field():
     """Returns a dataclass field that holds a cell."""
     return field(metadata=_CELL)
+
+
+def monotone_cell_field():
+    """Returns a dataclass field that holds a monotone cell."""
+    return field(metadata=_MONOTONE_CELL)

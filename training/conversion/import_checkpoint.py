@@ -11,26 +11,20 @@ from ..files.atomic_file import replacing
 from ..files.input_file import check_folder
 from . import checkpoint_file
 
-# By a part of the names that only its state dicts have.
-_LOADERS = {
-    "fullstage.": locuslab.load_mdeq,
-    "full_conv.": locuslab.load_deq_trellisnet,
-}
-
 
 def import_checkpoint(path, out, architecture):
-    """Saves the state dict of a model of the reference as a Keras model.
+    """Reads the state dict of a published model, and saves it as a Keras model.
 
     Args:
         path: a `.pth`, `.pth.tar` or `.pkl` file, which needs `torch`, or the same
             state dict as a `.npz` of arrays, which does not.
         out: the new `.keras` file, in a folder that exists.
-        architecture: dict of arguments of `locuslab.load_deq_transformer`,
-            `locuslab.load_deq_trellisnet` or `locuslab.load_mdeq`.
+        architecture: dict of arguments of the function of `locuslab` that loads it:
+            `load_deq_transformer`, `load_deq_trellisnet`, `load_mdeq` or
+            `load_monotone_network`.
 
     Returns:
-        The `deq_keras.models.DEQTransformerCausalLM`, `DEQTrellisNetCausalLM`,
-        `MDEQImageClassifier` or `MDEQImageSegmenter`.
+        What that function returned, a model of `deq_keras.models`.
 
     Raises:
         InputError: if the file cannot be read, does not fit the architecture, or there
@@ -51,11 +45,17 @@ def import_checkpoint(path, out, architecture):
     return model
 
 
+# What the names of weights have, and who loads them; a DEQ-Transformer's have neither.
+_LOADERS = {
+    "fullstage.": locuslab.load_mdeq,
+    "full_conv.": locuslab.load_deq_trellisnet,
+    "mon.linear_module.": locuslab.load_monotone_network,
+}
+
+
 def _loaded(state_dict, architecture):
-    load = locuslab.load_deq_transformer
-    for part, other in _LOADERS.items():
-        if any(part in name for name in state_dict):
-            load = other
+    found = [part for part in _LOADERS if any(part in name for name in state_dict)]
+    load = _LOADERS[found[0]] if found else locuslab.load_deq_transformer
     if "state_dict" in architecture:
         raise ValueError("Unknown argument `state_dict`: the file is the state dict.")
     return load(state_dict, **architecture)

@@ -29,9 +29,11 @@ class _Suited(NamedTuple):
     """What suits a kind of gradients: the names of a solver and of a regulariser."""
 
     solver: str
-    regularizer: str
+    regularizer: str | None
 
 
+# A monotone cell has an equilibrium that this finds, and needs no penalty.
+_OF_SPLITTING = _Suited("peaceman_rachford", None)
 # The steps that were learnt are those that are taken: others, mixed from where a search
 # came from, stall where information must travel.
 _OF_STEPS = _Suited("fixed_point_iteration", "residual")
@@ -59,15 +61,18 @@ class DEQ(keras.layers.Layer):
             `(state, injection)`, or a functional model with those two inputs.
         solver: How z* is found: a name, a config dict or a `FixedPointSolver`.
             Defaults to `"auto"`, which suits the gradient: `"fixed_point_iteration"`
-            for one of the steps that were taken (`"truncated"`, `"unrolled"`), and
-            `"anderson"` for one of the equilibrium.
+            for one of the steps that were taken (`"truncated"`, `"unrolled"`), and for
+            one of the equilibrium `"anderson"`, or `"peaceman_rachford"` if the cell is
+            monotone.
         gradient: How z* is differentiated: a name, a config dict or an
-            `EquilibriumGradient`. Defaults to `"truncated"`, the last steps on the way
-            to z*, back-propagated, which trains where information must travel far.
+            `EquilibriumGradient`. Defaults to `"auto"`: `"implicit"` if the cell is
+            monotone, else `"truncated"`, the last steps on the way to z*,
+            back-propagated, which trains where information must travel far.
         regularizer: What is asked of f in training: a name, a config dict, an
             `EquilibriumRegularizer`, or `None`. Defaults to `"auto"`: `"residual"` for
             a gradient of steps, a step from z* changes little, and `"contraction"` for
-            one of the equilibrium, which must stay within the solver's reach.
+            one of the equilibrium, which must stay within the solver's reach; that of a
+            monotone cell does, and has none.
         seed: Integer, or `None` for a random one. Draws the regulariser's probes, and
             all else that training draws: starts, steps, budgets, noise.
         max_iter_jitter: Integer in [0, max_iter of the solver). The budget of every
@@ -121,7 +126,7 @@ class DEQ(keras.layers.Layer):
         self,
         cell: keras.layers.Layer,
         solver: str | Config | solvers.FixedPointSolver = "auto",
-        gradient: str | Config | gradients.EquilibriumGradient = "truncated",
+        gradient: str | Config | gradients.EquilibriumGradient = "auto",
         regularizer: str | Config | regularizers.EquilibriumRegularizer | None = "auto",
         seed: int | None = None,
         max_iter_jitter: int = 0,
@@ -132,8 +137,11 @@ class DEQ(keras.layers.Layer):
         super().__init__(**kwargs)
         check_signature(cell)
         self.cell = cell
-        self.gradient = gradient
-        own = _OF_STEPS if self.gradient.is_of_steps else _OF_EQUILIBRIUM
+        is_monotone = hasattr(cell, "split")
+        of_cell = "implicit" if is_monotone else "truncated"
+        self.gradient = of_cell if gradient == "auto" else gradient
+        own = _OF_SPLITTING if is_monotone else _OF_EQUILIBRIUM
+        own = _OF_STEPS if self.gradient.is_of_steps else own
         self.solver = own.solver if solver == "auto" else solver
         self.regularizer = own.regularizer if regularizer == "auto" else regularizer
         self.max_iter_jitter = max_iter_jitter
@@ -368,8 +376,10 @@ class DEQ(keras.layers.Layer):
         """`solve` for who has the injection already, and needs it again."""
         if initial_state is None:
             initial_state = self._first_state(injection, None, mask, False, None)
+        apply, split = self._application(mask)
+        function = faults.SampleFunction(apply, split=split)
         return self.solver.solve(
-            lambda state: self._apply(state, injection, mask),
+            function.of_states(_with_mask(injection, mask)),
             initial_state,
             max_iter,
             tol,
@@ -477,7 +487,7 @@ class DEQ(keras.layers.Layer):
         self, inputs: Nest, mask: tf.Tensor | None, training: bool
     ) -> faults.SampleFunction:
         """The cell as the gradients take it, which keeps failing samples apart."""
-        apply = self._apply if mask is None else self._apply_masked
+        apply, split = self._application(mask)
         if mask is None:
             has_rows = self._injection_rows({"inputs": inputs}, training)
         else:
@@ -491,7 +501,17 @@ class DEQ(keras.layers.Layer):
                 "static first axis: reshape to (tf.shape(inputs)[0], ...) and not to "
                 f"(-1, ...). Received: {has_rows}, where None is not known."
             )
-        return faults.SampleFunction(apply, self.cell.variables, has_rows, may_leave)
+        return faults.SampleFunction(
+            apply, self.cell.variables, has_rows, may_leave, split
+        )
+
+    def _application(
+        self, mask: tf.Tensor | None
+    ) -> tuple[Callable[..., Nest], Callable[[Nest], solvers.Splitting] | None]:
+        """Returns the function of a state and what is constant, and what splits it."""
+        if mask is not None:
+            return self._apply_masked, None
+        return self._apply, getattr(self.cell, "split", None)
 
     def _apply_masked(self, state: Nest, constant: Masked) -> Nest:
         return self._apply(state, *constant)

@@ -151,7 +151,7 @@ def test_names_of_parts_are_those_of_the_library(small):
     for name in component_fields.REGULARIZERS:
         assert regularizers.get(name) is not None
     assert len(component_fields.REGULARIZERS) == len(regularizers.ALL_OBJECTS)
-    for name in component_fields.CELLS:
+    for name in (*component_fields.CELLS, *component_fields.MONOTONE_CELLS):
         assert hasattr(layers, name.title().replace("_", ""))
 
 

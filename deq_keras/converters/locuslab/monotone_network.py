@@ -1,0 +1,191 @@
+"""The monotone operator networks of the reference (locuslab/monotone_op_net)."""
+
+import re
+
+import keras
+import numpy as np
+
+from deq_keras.converters.locuslab.arguments import check, check_dtype, integer
+from deq_keras.converters.locuslab.checkpoint import assign, cleaned, layer_variables
+from deq_keras.converters.locuslab.shapes import count, shape
+from deq_keras.layers import (
+    MonotoneConvCell,
+    MonotoneDenseCell,
+    MonotoneMultiscaleCell,
+)
+from deq_keras.models import MonotoneClassifier
+
+_MODULE = "mon.linear_module."
+# Convolutions in a list, or their weights.
+_LISTED = re.compile(r"(.*\.(A0|B0|A_n0)\.\d+)")
+_SQUARES = re.compile(r".*\.(g|g\.\d+|gn\.\d+)")
+
+
+def load_monotone_network(
+    state_dict, m=1.0, image_size=None, solver="peaceman_rachford", dtype=None
+):
+    """Returns a `MonotoneClassifier` with the weights of a checkpoint.
+
+    Which network it is, dense, of one convolution or of several tiers, and its widths
+    are read from the weights. The model takes normalised vectors `(batch, features)` or
+    images `(batch, height, width, channels)`; the border that the reference adds before
+    its convolutions, it adds itself. Each sample stops by itself.
+
+    Args:
+        state_dict: Mapping of parameter names to arrays of floating-point numbers, as
+            the reference saves it. Leading names of wrappers, as `module.`, are
+            dropped.
+        m: Float > 0. The strong monotonicity that the network was made with, which
+            weights do not tell. Defaults to `1.0`, that of the published runs.
+        image_size: Integer. Side of the images of a convolutional network. `None`:
+            what its classifier tells; of a single convolution the multiple of 4.
+            Defaults to `None`.
+        solver: See `DEQ`. Defaults to `"peaceman_rachford"`.
+        dtype: Dtype or policy of the model. Defaults to `None`, Keras' own.
+
+    Raises:
+        ValueError: If an argument is of a wrong type or range or contradicts the
+            weights, W is not monotone, or entries of the checkpoint are no arrays,
+            missing, left over, of a wrong shape or not finite; all are named.
+    """
+    check_dtype(dtype)
+    if image_size is not None:
+        check("image_size", image_size, integer(1))
+    state_dict = cleaned(state_dict, lambda name: False)
+    state_dict = {_as_of_modules(name): array for name, array in state_dict.items()}
+    model = _model(state_dict, image_size, m, solver, dtype)
+    read_shape = _read_shape(model)
+
+    def as_keras(name, array):
+        if name == "Wout.weight" and read_shape is not None:
+            return _channels_last(array, read_shape)
+        return _as_keras(name, array)
+
+    assign(_variables(model), state_dict, as_keras, _as_reference)
+    return model
+
+
+def _as_of_modules(name):
+    return f"{name}.weight" if _LISTED.fullmatch(name) else name
+
+
+def _model(state_dict, image_size, m, solver, dtype):
+    try:
+        filters, channels, *_ = shape(state_dict, f"{_MODULE}U.weight", 2, 4)
+        num_classes, num_features = shape(state_dict, "Wout.weight", 2)
+        num_tiers = count(state_dict, _MODULE + "A0.{}.")
+        tiers = [
+            shape(state_dict, f"{_MODULE}A0.{i}.weight", 4)[0] for i in range(num_tiers)
+        ]
+    except ValueError as error:
+        raise ValueError(
+            "The sizes of a monotone network are read from mon.linear_module.U.weight, "
+            "those of A0 and Wout.weight. The checkpoint lacks one, or it has a wrong "
+            f"rank: {error}. It holds: {', '.join(sorted(state_dict)) or 'nothing'}."
+        ) from error
+    dtype = keras.dtype_policies.get(dtype)
+    if state_dict[f"{_MODULE}U.weight"].ndim == 2:
+        _check_image_size(image_size, None)
+        cell, size = MonotoneDenseCell(filters, m, dtype=dtype), (channels,)
+    elif tiers:
+        cell = MonotoneMultiscaleCell(tiers, m, dtype=dtype)
+        side = (_side(num_features, tiers[-1]) - 2) * 2 ** (num_tiers - 1)
+        _check_image_size(image_size, range(side, side + 1))
+        size = (side, side, channels)
+    else:
+        cell = MonotoneConvCell(filters, m, dtype=dtype)
+        side = 4 * _side(num_features, filters)  # Of windows of 4 in the side + 2.
+        _check_image_size(image_size, range(side - 2, side + 2))
+        size = (image_size or side, image_size or side, channels)
+    return MonotoneClassifier(cell, size, num_classes, solver)
+
+
+def _side(num_features, filters):
+    return round((num_features / filters) ** 0.5)
+
+
+def _check_image_size(image_size, sides):
+    if image_size is None or (sides is not None and image_size in sides):
+        return
+    expected = (
+        "None: a dense network has none" if sides is None else f"one of {list(sides)}"
+    )
+    raise ValueError(
+        f"The weights say that `image_size` is {expected}. Received: "
+        f"image_size={image_size}."
+    )
+
+
+def _read_shape(model):
+    """Returns `(height, width, channels)` of the maps that the classifier reads."""
+    if len(model.input_size) == 1:
+        return None
+    return tuple(model.get_layer("flattening").input.shape[1:])
+
+
+def _variables(model):
+    """Returns the reference's names of all variables."""
+    cell = model.deq.cell
+    variables = {
+        **layer_variables(f"{_MODULE}U", cell.projection),
+        **layer_variables("Wout", model.classifier),
+    }
+    if isinstance(cell, MonotoneDenseCell):
+        own = {"A.weight": cell.symmetric, "B.weight": cell.skew}
+    elif isinstance(cell, MonotoneConvCell):
+        own = _of_tier(cell.tier, "A", "B", "", "g", "h", "")
+    else:
+        own = {}
+        for i, tier in enumerate(cell.tiers):
+            names = (f"{name}.{i}" for name in ("A0", "B0", "A_n0", "g", "h", "gn"))
+            own |= _of_tier(tier, *names)
+    return {**variables, **{_MODULE + name: own[name] for name in own}}
+
+
+def _of_tier(tier, symmetric, skew, down, symmetric_scale, skew_scale, down_scale):
+    variables = {
+        f"{symmetric}.weight": tier.symmetric.direction,
+        symmetric_scale: tier.symmetric.scale,
+        f"{skew}.weight": tier.skew.direction,
+        skew_scale: tier.skew.scale,
+    }
+    if tier.down is not None:
+        variables[f"{down}.weight"] = tier.down.direction
+        variables[down_scale] = tier.down.scale
+    return variables
+
+
+def _as_keras(name, array):
+    """Returns an array in Keras' layout; A and B of a dense network are matrices."""
+    if _SQUARES.fullmatch(name):
+        return _root(name, array)
+    if array.ndim == 4:
+        return array.transpose(2, 3, 1, 0)
+    return array if name.startswith((f"{_MODULE}A", f"{_MODULE}B")) else array.T
+
+
+def _root(name, array):
+    """The reference learns the square of a scale."""
+    if np.any(array < 0):
+        raise ValueError(
+            f"The network is not monotone: {name} must be >= 0. Received: {name}="
+            f"{array}."
+        )
+    return np.sqrt(array)
+
+
+def _channels_last(array, read_shape):
+    """The reference flattens maps (channels, height, width)."""
+    height, width, channels = read_shape
+    if array.shape[1] != height * width * channels:
+        return array.T
+    maps = array.reshape(-1, channels, height, width)
+    return maps.transpose(2, 3, 1, 0).reshape(-1, len(array))
+
+
+def _as_reference(name, shape):
+    if len(shape) == 4:
+        return (shape[3], shape[2], shape[0], shape[1])
+    if name.startswith((f"{_MODULE}A", f"{_MODULE}B")):
+        return tuple(shape)
+    return tuple(reversed(shape))

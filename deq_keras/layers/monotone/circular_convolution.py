@@ -1,0 +1,106 @@
+"""Convolutions of maps whose borders meet, and their inverses in Fourier space.
+
+Kernels have 3 x 3 taps and are `(3, 3, channels, filters)`. A spectrum holds, for each
+frequency, the matrix that acts on rows of channels there: that of a product of
+convolutions is the product of theirs. A complex matrix P + i Q is the real one of the
+blocks [[P, Q], [-Q, P]], which is multiplied fast and inverted by XLA too, so a
+spectrum is `(height, width, 2 channels, 2 filters)`.
+"""
+
+import tensorflow as tf
+from keras import ops
+
+
+def convolve(maps, kernel, strides=1):
+    """Convolves maps `(batch, height, width, channels)`, of even sides for `strides=2`.
+
+    Returns:
+        Tensor `(batch, height / strides, width / strides, filters)`.
+    """
+    maps = ops.concatenate([maps[:, -1:], maps, maps[:, :1]], axis=1)
+    maps = ops.concatenate([maps[:, :, -1:], maps, maps[:, :, :1]], axis=2)
+    return ops.conv(maps, kernel, strides=strides, padding="valid")
+
+
+def convolve_transpose(maps, kernel, strides=1):
+    """The transpose of `convolve`: maps `(batch, height / strides, width / strides,
+    filters)` become `(batch, height, width, channels)`."""
+    maps = ops.conv_transpose(maps, kernel, strides=strides, padding="valid")
+    maps = _folded(maps, strides)
+    return ops.swapaxes(_folded(ops.swapaxes(maps, 1, 2), strides), 1, 2)
+
+
+def _folded(maps, strides):
+    """Adds what is beyond an end of the first axis of maps to the other end."""
+    first, last = maps[:, :1], maps[:, -1:]
+    if strides == 2:
+        return ops.concatenate([maps[:, 1:-1], last + first], axis=1)
+    inner = maps[:, 2:-2]
+    return ops.concatenate([maps[:, 1:2] + last, inner, maps[:, -2:-1] + first], axis=1)
+
+
+def spectrum(kernel, height, width):
+    """Returns the spectrum of a convolution of maps of a size."""
+    taps = tf.transpose(kernel, (2, 3, 0, 1))
+    placed = tf.pad(taps, ((0, 0), (0, 0), (0, height - 3), (0, width - 3)))
+    placed = tf.roll(placed, (-1, -1), (2, 3))  # The middle tap is at 0.
+    dtype = tf.complex128 if kernel.dtype == tf.float64 else tf.complex64
+    transformed = tf.signal.fft2d(tf.cast(placed, dtype))
+    matrices = tf.transpose(transformed, (2, 3, 0, 1))  # (H, W, C, D)
+    # A convolution of layers is a correlation, and its matrices are the conjugates.
+    real, imaginary = tf.math.real(matrices), -tf.math.imag(matrices)
+    rows = _side_by_side(real, imaginary), _side_by_side(-imaginary, real)
+    return tf.concat(rows, axis=-2)
+
+
+def adjoint(matrices):
+    """Returns the spectrum of the transpose."""
+    return tf.linalg.matrix_transpose(matrices)
+
+
+def inverse(matrices):
+    """Returns the spectrum of the inverse."""
+    return tf.linalg.inv(matrices)
+
+
+def identity_like(matrices):
+    """Returns the matrix of the identity, at each frequency the same."""
+    return tf.eye(matrices.shape[-1], dtype=matrices.dtype)
+
+
+def half(width):
+    """Returns how many columns of a spectrum maps of a width have: they are real."""
+    return width // 2 + 1
+
+
+def decimated(matrices):
+    """Returns the spectrum, on a grid of half the sides, of the matrices on a whole one
+    between keeping each second position and filling in zeros: the mean over the four
+    frequencies that the smaller grid does not tell apart."""
+    height, width, *channels = matrices.shape
+    folded = tf.reshape(matrices, [2, height // 2, 2, width // 2, *channels])
+    return tf.reduce_mean(folded, axis=(0, 2))
+
+
+def filtered(maps, matrices):
+    """Applies a spectrum to maps.
+
+    Args:
+        maps: Tensor `(batch, height, width, channels)`.
+        matrices: Spectrum, of which the first `half(width)` columns are enough.
+
+    Returns:
+        Tensor `(batch, height, width, filters)`.
+    """
+    _, height, width, _ = maps.shape
+    transformed = tf.signal.rfft2d(tf.transpose(maps, (0, 3, 1, 2)))  # (B, C, H, W')
+    by_frequency = tf.transpose(transformed, (2, 3, 0, 1))  # (H, W', B, C)
+    rows = _side_by_side(tf.math.real(by_frequency), tf.math.imag(by_frequency))
+    product = rows @ matrices[:, : half(width)]  # (H, W', B, 2 D)
+    product = tf.complex(*tf.split(product, 2, axis=-1))
+    product = tf.transpose(product, (2, 3, 0, 1))  # (B, D, H, W')
+    return tf.transpose(tf.signal.irfft2d(product, [height, width]), (0, 2, 3, 1))
+
+
+def _side_by_side(real, imaginary):
+    return tf.concat([real, imaginary], axis=-1)

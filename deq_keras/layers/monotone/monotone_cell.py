@@ -1,0 +1,174 @@
+"""The base of cells whose equilibrium exists and is unique by construction."""
+
+import keras
+from keras import ops, tree
+
+from deq_keras import proximal
+from deq_keras.checks import check_positive
+from deq_keras.layers.equilibrium import EquilibriumCell
+from deq_keras.splitting import SplitFunction, Splitting
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class MonotoneCell(EquilibriumCell):
+    """Base of cells f(z, x) = s(W z + U x + b) with a monotone operator I - W.
+
+    ```
+    W = (1 - m) I - A^T A + B - B^T    so that    z^T (I - W) z >= m |z|^2
+    ```
+
+    For every value of the weights there is exactly one equilibrium, which does not move
+    faster than `lipschitz_bound` times the inputs. f itself may expand: solvers by
+    operator splitting (`"peaceman_rachford"`, `"forward_backward"`) find it anyway,
+    Anderson and the others as far as they do.
+
+    All is computed in float32 or float64, whatever the compute dtype is; only the state
+    that the cell is called with, and returns, has that.
+
+    Subclasses write `inject`, which returns a dict of `"bias"`, the state U x + b, and
+    `"operator"`, a nest of what W is made of; `linear`; `resolvent`; and `input_norm`.
+
+    Args:
+        m: Float > 0. The strong monotonicity of I - W. Large values make equilibria
+            easy to find, and the layer smooth. Defaults to `1.0`.
+        activation: The function s: `"relu"`, `"sigmoid"`, `"softplus"`, `"tanh"`, or a
+            `deq_keras.proximal.ProximalMap`. Defaults to `"relu"`.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+
+    Reference:
+
+    - Winston and Kolter (2020), "Monotone operator equilibrium networks".
+    """
+
+    def __init__(self, m=1.0, activation="relu", **kwargs):
+        # Keras would cast the injection to the compute dtype.
+        super().__init__(autocast=False, **kwargs)
+        self.m = check_positive("m", m)
+        self.activation = proximal.get(activation)
+
+    @property
+    def solver_dtype(self):
+        """String. In what W and its resolvent are computed."""
+        return "float64" if self.compute_dtype == "float64" else "float32"
+
+    def linear(self, state, operator):
+        """Returns W z.
+
+        Args:
+            state: State z of `solver_dtype`.
+            operator: The `"operator"` of the injection.
+        """
+        raise NotImplementedError
+
+    def resolvent(self, operator, alpha):
+        """Returns the function from z to (I + alpha (I - W))^-1 z.
+
+        Args:
+            operator: The `"operator"` of the injection.
+            alpha: Float > 0.
+        """
+        raise NotImplementedError
+
+    def input_norm(self):
+        """Returns the norm of U, a float."""
+        raise NotImplementedError
+
+    def constrained(self, leaf):
+        """Returns a leaf of the state with zeros where the state has to be zero."""
+        return leaf
+
+    def initial_state(self, injection):
+        """Returns zeros of the shape of the state."""
+        return tree.map_structure(
+            lambda leaf: ops.cast(ops.zeros_like(leaf), self.compute_dtype),
+            injection["bias"],
+        )
+
+    def call(self, state, injection):
+        parts = self.split(injection)
+        value = parts.proximal(parts.affine(self._in_solver_dtype(state)), 1.0)
+        return tree.map_structure(
+            lambda leaf, like: ops.cast(leaf, like.dtype), value, state
+        )
+
+    def split(self, injection):
+        """Returns the `deq_keras.solvers.Splitting` of f, for an injection."""
+        operator = injection["operator"]
+        return Splitting(
+            linear=lambda state: self.linear(state, operator),
+            bias=injection["bias"],
+            resolvent=lambda alpha: self.resolvent(operator, alpha),
+            proximal=lambda state, alpha: tree.map_structure(
+                lambda leaf: self.constrained(self.activation.proximal(leaf, alpha)),
+                state,
+            ),
+            derivative=lambda state: tree.map_structure(
+                lambda leaf: self.constrained(self.activation.derivative(leaf)), state
+            ),
+        )
+
+    def distance_bound(self, state, injection):
+        """Returns a bound of the distance of a state to the equilibrium z*.
+
+        Of z' = f(z), W (z' - z) is the residual of the monotone inclusion, so that
+
+            |z' - z*| <= |W (z' - z)| / m    and    |z - z*| <= |z' - z| + |z' - z*|
+
+        Args:
+            state: State z, from any solver.
+            injection: What `inject` returned.
+
+        Returns:
+            Float tensor `(batch,)`, a bound of |z - z*| up to rounding.
+        """
+        parts = self.split(injection)
+        state = self._in_solver_dtype(state)
+        value = parts.proximal(parts.affine(state), 1.0)
+        step = tree.map_structure(ops.subtract, value, state)
+        return _norm(step) + _norm(parts.linear(step)) / self.m
+
+    def lipschitz_bound(self):
+        """Returns how much faster the equilibrium may move than the inputs, |U| / m.
+
+        Returns:
+            Float.
+
+        Reference:
+
+        - Pabbaraju, Winston and Kolter (2021), "Estimating Lipschitz constants of
+          monotone deep equilibrium models".
+        """
+        return self.input_norm() / self.m
+
+    def tuned(self, solver, inputs):
+        """Returns a splitting with the step size that is best for some inputs.
+
+        Args:
+            solver: A `PeacemanRachford` or a `ForwardBackward`.
+            inputs: What the layer is called with, a few samples.
+
+        Returns:
+            A solver like it; see `deq_keras.solvers.OperatorSplitting.tuned`.
+        """
+        injection = self.inject(ops.convert_to_tensor(inputs, self.compute_dtype))
+        fn = SplitFunction(lambda state: self(state, injection), self.split(injection))
+        return solver.tuned(fn, self.initial_state(injection))
+
+    def get_config(self):
+        config = {
+            "m": self.m,
+            "activation": keras.saving.serialize_keras_object(self.activation),
+        }
+        return {**super().get_config(), **config}
+
+    def _in_solver_dtype(self, nest):
+        return tree.map_structure(lambda leaf: ops.cast(leaf, self.solver_dtype), nest)
+
+
+def _norm(state):
+    """Returns the norm of each sample, over all leaves."""
+    squares = [
+        ops.sum(ops.square(leaf), axis=tuple(range(1, len(leaf.shape))))
+        for leaf in tree.flatten(state)
+    ]
+    return ops.sqrt(sum(squares))

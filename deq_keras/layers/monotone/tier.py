@@ -1,0 +1,111 @@
+"""The operators of one tier of maps: what a monotone convolutional cell is made of."""
+
+import keras
+from keras import ops
+
+from deq_keras.layers.monotone.circular_convolution import (
+    adjoint,
+    convolve,
+    convolve_transpose,
+    decimated,
+    filtered,
+    half,
+    identity_like,
+    inverse,
+    spectrum,
+)
+from deq_keras.layers.monotone.scaled_kernel import ScaledKernel
+
+
+class Tier(keras.layers.Layer):
+    """Makes the kernels of W = (1 - m) I - A^T A + B - B^T - C^T C on one tier of maps.
+
+    C, a convolution of stride 2, leads to the next tier; the last one has none.
+
+    Args:
+        filters: Positive integer. Channels of the tier.
+        next_filters: Positive integer, those of the next tier, or `None`.
+        m: Float > 0. See `MonotoneCell`.
+        **kwargs: Arguments of `keras.layers.Layer`.
+    """
+
+    def __init__(self, filters, next_filters, m, **kwargs):
+        super().__init__(**kwargs)
+        self.m = m
+        self.symmetric, self.skew = (
+            ScaledKernel(filters, filters, name=name, dtype=self.dtype_policy)
+            for name in ("symmetric", "skew")
+        )
+        self.down = None
+        if next_filters is not None:
+            self.down = ScaledKernel(
+                filters, next_filters, name="down", dtype=self.dtype_policy
+            )
+        self.built = True
+
+    def kernels(self):
+        """Returns a dict of the kernels: `"symmetric"`, A; `"skew"`, that of B - B^T;
+        and `"down"`, C."""
+        b = self.skew.kernel()
+        transposed = ops.swapaxes(ops.flip(b, (0, 1)), 2, 3)
+        kernels = {"symmetric": self.symmetric.kernel(), "skew": b - transposed}
+        if self.down is not None:
+            kernels["down"] = self.down.kernel()
+        return kernels
+
+    def linear(self, maps, kernels, from_above=None):
+        """Returns what W makes of the maps of this tier.
+
+        Args:
+            maps: Tensor `(batch, height, width, filters)`.
+            kernels: What `kernels` returned.
+            from_above: Optional tensor like it, what C made of the tier before. To the
+                operator on both tiers belongs -2 A^T C.
+        """
+        inner = convolve(maps, kernels["symmetric"])
+        if from_above is not None:
+            inner = inner + 2.0 * from_above
+        product = (1.0 - self.m) * maps + convolve(maps, kernels["skew"])
+        product = product - convolve_transpose(inner, kernels["symmetric"])
+        if "down" in kernels:
+            lower = convolve(maps, kernels["down"], strides=2)
+            product = product - convolve_transpose(lower, kernels["down"], strides=2)
+        return product
+
+    def resolvent(self, kernels, alpha, height, width):
+        """Returns the function from maps z to (I + alpha (I - W))^-1 z.
+
+        Args:
+            kernels: What `kernels` returned.
+            alpha: Float > 0.
+            height: Integer.
+            width: Integer.
+        """
+        columns = width if "down" in kernels else half(width)
+        a = spectrum(kernels["symmetric"], height, width)[:, :columns]
+        skew = spectrum(kernels["skew"], height, width)[:, :columns]
+        scaled = (1.0 + alpha * self.m) * identity_like(a)
+        inverted = inverse(scaled + alpha * (a @ adjoint(a) - skew))
+        if "down" in kernels:
+            return _woodbury(inverted, kernels["down"], alpha, height, width)
+        return lambda maps: filtered(maps, inverted)
+
+
+def _woodbury(inverted, kernel, alpha, height, width):
+    """Returns the function z -> (D + alpha C^T C)^-1 z, given the spectrum of D^-1.
+
+    C leaves out positions and so mixes frequencies; C D^-1 C^T is a convolution again:
+
+        (D + alpha C^T C)^-1 = D^-1 - alpha D^-1 C^T (I + alpha C D^-1 C^T)^-1 C D^-1
+    """
+    c = spectrum(kernel, height, width)
+    between = decimated(adjoint(c) @ inverted @ c)
+    core = inverse(identity_like(between) + alpha * between)
+
+    def resolvent(maps):
+        maps = filtered(maps, inverted)
+        lower = filtered(convolve(maps, kernel, strides=2), core)
+        correction = convolve_transpose(lower, kernel, strides=2)
+        return maps - alpha * filtered(correction, inverted)
+
+    return resolvent

@@ -1,0 +1,114 @@
+"""A linear classifier on a monotone equilibrium."""
+
+import keras
+
+from deq_keras import gradients, regularizers, solvers, starts
+from deq_keras.checks import check_count, check_counts
+from deq_keras.layers import DEQ
+from deq_keras.serialization import Config
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class MonotoneClassifier(keras.Model):
+    """Returns logits of vectors or images: `DEQ(cell)`, and a dense layer.
+
+    The dense layer reads the units of a dense cell; the maps of a convolutional one,
+    averaged over windows of 4 x 4; the whole last tier of a multiscale one.
+
+    Args:
+        cell: A `deq_keras.layers.MonotoneCell`.
+        input_size: Tuple of positive integers: `(features,)`, or `(height, width,
+            channels)`.
+        num_classes: Positive integer.
+        solver: See `DEQ`. Defaults to `"peaceman_rachford"`.
+        gradient: See `DEQ`. Defaults to `"implicit"`.
+        regularizer: See `DEQ`. Defaults to `None`.
+        start: See `DEQ`. Defaults to `"cell"`.
+        preprocessing: Optional layer for the inputs, such as
+            `keras.layers.Normalization`. Defaults to `None`.
+        dtype: Dtype or policy of the equilibrium; logits are float32, or float64.
+            Defaults to `None`, the cell's.
+        **kwargs: Arguments of `keras.Model`.
+
+    Input shape:
+        `(batch, *input_size)`.
+
+    Output shape:
+        `(batch, num_classes)`.
+
+    Example:
+
+    >>> cell = deq_keras.layers.MonotoneConvCell(8)
+    >>> model = deq_keras.models.MonotoneClassifier(cell, (8, 8, 1), num_classes=10)
+    >>> model(np.ones((2, 8, 8, 1), "float32")).shape
+    TensorShape([2, 10])
+
+    Reference:
+
+    - Winston and Kolter (2020), "Monotone operator equilibrium networks", section 6.
+    """
+
+    def __init__(
+        self,
+        cell: keras.layers.Layer,
+        input_size: tuple[int, ...],
+        num_classes: int,
+        solver: str | Config | solvers.FixedPointSolver = "peaceman_rachford",
+        gradient: str | Config | gradients.EquilibriumGradient = "implicit",
+        regularizer: str | Config | regularizers.EquilibriumRegularizer | None = None,
+        start: str | Config | starts.Start = "cell",
+        preprocessing: keras.layers.Layer | None = None,
+        dtype: str | keras.DTypePolicy | None = None,
+        **kwargs,
+    ) -> None:
+        policy = cell.dtype_policy if dtype is None else keras.dtype_policies.get(dtype)
+        input_size = check_counts("input_size", input_size)
+        num_classes = check_count("num_classes", num_classes)
+        deq = DEQ(
+            cell, solver, gradient, regularizer, start=start, dtype=policy, name="deq"
+        )
+        is_double = policy.compute_dtype == "float64"
+        classifier = keras.layers.Dense(
+            num_classes, dtype="float64" if is_double else "float32", name="logits"
+        )
+        inputs = keras.Input(input_size, name="inputs")
+        features = inputs if preprocessing is None else preprocessing(inputs)
+        logits = classifier(_read(deq(features), policy))
+        super().__init__(inputs=inputs, outputs=logits, **kwargs)
+        self.deq = deq
+        self.classifier = classifier
+        self.input_size = input_size
+        self.num_classes = num_classes
+        self.preprocessing = preprocessing
+
+    def get_config(self):
+        return {
+            "cell": keras.saving.serialize_keras_object(self.deq.cell),
+            "input_size": self.input_size,
+            "num_classes": self.num_classes,
+            "solver": solvers.serialize(self.deq.solver),
+            "gradient": gradients.serialize(self.deq.gradient),
+            "regularizer": regularizers.serialize(self.deq.regularizer),
+            "start": starts.serialize(self.deq.start),
+            "preprocessing": keras.saving.serialize_keras_object(self.preprocessing),
+            "dtype": keras.saving.serialize_keras_object(self.deq.dtype_policy),
+            "name": self.name,
+            "trainable": self.trainable,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        for name in ("cell", "preprocessing", "dtype"):
+            config[name] = keras.saving.deserialize_keras_object(config[name])
+        return cls(**config)
+
+
+def _read(state, policy):
+    """Returns what the dense layer sees of an equilibrium, `(batch, features)`."""
+    if isinstance(state, list):
+        return keras.layers.Flatten(dtype=policy, name="flattening")(state[-1])
+    if len(state.shape) == 2:
+        return state
+    pooling = keras.layers.AveragePooling2D(4, dtype=policy, name="pooling")
+    return keras.layers.Flatten(dtype=policy, name="flattening")(pooling(state))

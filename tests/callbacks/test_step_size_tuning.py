@@ -1,0 +1,30 @@
+import keras
+import numpy as np
+import pytest
+
+from deq_keras.callbacks import StepSizeTuning
+from deq_keras.layers import DEQ, DenseCell, MonotoneDenseCell
+from deq_keras.solvers import ForwardBackward
+
+
+def test_the_step_size_follows_the_weights():
+    layer = DEQ(MonotoneDenseCell(4), solver=ForwardBackward(1e-3, max_iter=40))
+    model = keras.Sequential([keras.Input((3,)), layer, keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+    x = np.random.default_rng(0).normal(size=(8, 3)).astype("float32")
+    before = layer.solve(x)
+    callback = StepSizeTuning(layer, lambda: x[:4])
+    history = model.fit(x, x[:, :1], epochs=2, verbose=0, callbacks=[callback]).history
+    assert layer.solver.alpha == history[f"{layer.name}_alpha"][-1] >= 0.1
+    assert layer.solver.max_iter == 40
+    # The second epoch was trained with it.
+    evaluations = history[f"{layer.name}_evaluations"]
+    assert evaluations[1] < evaluations[0]
+    assert np.mean(layer.solve(x).residual) < np.mean(before.residual)
+
+
+def test_a_solver_without_a_step_size_is_refused():
+    with pytest.raises(ValueError, match="has a step size.*FixedPointIteration"):
+        StepSizeTuning(DEQ(DenseCell(3)), lambda: None)
+    with pytest.raises(ValueError, match="must be a function"):
+        StepSizeTuning(DEQ(MonotoneDenseCell(3)), 3)

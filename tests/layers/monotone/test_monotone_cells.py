@@ -1,0 +1,237 @@
+"""What holds for every monotone cell."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import tree
+
+from deq_keras import solvers
+from deq_keras.layers import (
+    DEQ,
+    MonotoneConvCell,
+    MonotoneDenseCell,
+    MonotoneMultiscaleCell,
+)
+from deq_keras.linearization import linearize
+from tests import harness
+from tests.regimes import XLA_IS_SLOW
+
+CELLS = {
+    "dense": (lambda **kw: MonotoneDenseCell(5, **kw), (3,)),
+    "convolutional": (lambda **kw: MonotoneConvCell(3, **kw), (4, 6, 2)),
+    "multiscale": (lambda **kw: MonotoneMultiscaleCell((3, 2), **kw), (4, 8, 1)),
+}
+EVERY_KIND = pytest.mark.parametrize("kind", CELLS)
+
+
+@pytest.fixture(
+    params=[
+        "dense",
+        pytest.param("convolutional", marks=pytest.mark.slow),
+        pytest.param("multiscale", marks=pytest.mark.slow),
+    ]
+)
+def kind(request):
+    """Each of the cells in turn; those that take long among the slow tests."""
+    return request.param
+
+
+def _inputs(kind, batch=4, seed=0):
+    shape = CELLS[kind][1]
+    return np.random.default_rng(seed).normal(size=(batch, *shape))
+
+
+def _cell(kind, **kwargs):
+    """Returns a cell with weights that are far from a contraction."""
+    cell = CELLS[kind][0](**kwargs)
+    cell.inject(tf.cast(_inputs(kind), cell.compute_dtype))
+    for index, weight in enumerate(cell.trainable_weights):
+        draws = np.random.default_rng(10 + index).normal(size=weight.shape)
+        weight.assign(draws + (1.0 if weight.shape == () else 0.0))
+    return cell
+
+
+def _state(cell, injection, seed=1):
+    random = np.random.default_rng(seed)
+    return tree.map_structure(
+        lambda leaf: tf.constant(random.normal(size=leaf.shape), leaf.dtype),
+        injection["bias"],
+    )
+
+
+def _inner(one, other):
+    pairs = zip(tree.flatten(one), tree.flatten(other), strict=True)
+    return sum(np.sum(np.asarray(a) * np.asarray(b)) for a, b in pairs)
+
+
+@EVERY_KIND
+@pytest.mark.parametrize("m", [0.1, 2.0])
+def test_is_strongly_monotone(kind, m):
+    cell = _cell(kind, m=m, dtype="float64")
+    injection = cell.inject(_inputs(kind))
+    for seed in range(5):
+        state = _state(cell, injection, seed)
+        product = cell.linear(state, injection["operator"])
+        complement = tree.map_structure(lambda z, w: z - w, state, product)
+        assert _inner(state, complement) >= m * _inner(state, state) * (1 - 1e-12)
+
+
+@EVERY_KIND
+@XLA_IS_SLOW
+def test_the_resolvent_is_the_inverse(kind, regime):
+    cell = _cell(kind, m=0.5, dtype="float64")
+    injection = cell.inject(_inputs(kind))
+    state, alpha = _state(cell, injection), 0.7
+    product = cell.linear(state, injection["operator"])
+    shifted = tree.map_structure(lambda z, w: z + alpha * (z - w), state, product)
+
+    def back(shifted):
+        return cell.resolvent(injection["operator"], alpha)(shifted)
+
+    harness.assert_close(regime(back)(shifted), state, 1e-10)
+
+
+def test_the_distance_is_bounded(kind):
+    cell = _cell(kind, dtype="float64")
+    inputs = _inputs(kind)
+    solver = solvers.PeacemanRachford(max_iter=300, tol=1e-9)
+    solution = DEQ(cell, solver=solver, dtype="float64").solve(inputs)
+    np.testing.assert_array_equal(solution.status, solvers.CONVERGED)
+    injection = cell.inject(inputs)
+    noise = _state(cell, injection)
+    squares = [np.square(leaf).reshape(4, -1).sum(1) for leaf in tree.flatten(noise)]
+    for size in (1e-6, 1.0):
+        state = tree.map_structure(lambda z, e: z + size * e, solution.value, noise)
+        distance = size * np.sqrt(sum(squares))
+        bound = cell.distance_bound(state, injection)
+        assert bound.shape == (4,)
+        assert np.all(bound >= distance)
+        assert np.all(bound <= 1e3 * distance)  # It says something.
+
+
+def test_the_lipschitz_bound(kind):
+    cell = _cell(kind, m=0.5, dtype="float64")
+    solver = solvers.PeacemanRachford(max_iter=300, tol=1e-9)
+    layer = DEQ(cell, solver=solver, dtype="float64")
+    inputs = tf.constant(_inputs(kind, batch=1))
+    direction = _inputs(kind, batch=1, seed=5)
+    step = 1e-3
+    before, after = layer.solve(inputs), layer.solve(inputs + step * direction)
+    change = tree.map_structure(lambda a, b: a - b, after.value, before.value)
+    rate = np.sqrt(_inner(change, change)) / (step * np.linalg.norm(direction))
+    assert 0 < rate <= cell.lipschitz_bound()
+
+
+def test_dead_units_have_a_gradient_of_zero():
+    cell = MonotoneDenseCell(4, dtype="float64")
+    layer = DEQ(cell, dtype="float64")
+    inputs = tf.constant(_inputs("dense"))
+    layer(inputs)
+    cell.projection.bias.assign([1.0, -100.0, 1.0, 1.0])
+    with tf.GradientTape() as tape:
+        outputs = layer(inputs, training=True)
+        loss = tf.reduce_sum(outputs)
+    np.testing.assert_array_equal(outputs[:, 1], 0.0)
+    kernel, *rest = tape.gradient(loss, cell.trainable_variables)
+    assert all(np.all(np.isfinite(gradient)) for gradient in (kernel, *rest))
+    np.testing.assert_array_equal(kernel[:, 1], 0.0)
+    assert np.all(np.any(kernel.numpy() != 0, axis=0) == [True, False, True, True])
+
+
+def test_a_kernel_of_zeros_is_finite():
+    tier = MonotoneConvCell(2).tier
+    tier.symmetric.direction.assign(tf.zeros((3, 3, 2, 2)))
+    with tf.GradientTape() as tape:
+        kernel = tier.kernels()["symmetric"]
+    np.testing.assert_array_equal(kernel, 0.0)
+    gradient = tape.gradient(kernel, tier.symmetric.direction.value)
+    assert np.all(np.isfinite(gradient))
+
+
+@pytest.mark.parametrize(
+    "kind", ["convolutional", pytest.param("multiscale", marks=pytest.mark.slow)]
+)
+def test_the_border_is_zero(kind):
+    cell = _cell(kind, activation="sigmoid")
+    value = DEQ(cell)(_inputs(kind).astype("float32"))
+    for leaf in map(np.asarray, tree.flatten(value)):
+        assert np.all(leaf[:, 1:-1, 1:-1] > 0)
+        assert np.sum(leaf) == pytest.approx(np.sum(leaf[:, 1:-1, 1:-1]))
+
+
+def test_mixed_precision_solves_in_float32(kind):
+    inputs = _inputs(kind).astype("float32")
+    full, half = _cell(kind), _cell(kind, dtype="mixed_bfloat16")
+    solver = solvers.PeacemanRachford(tol=1e-5, max_iter=200)
+    expected = DEQ(full, solver=solver).solve(inputs)
+    # The inputs are rounded, and the result; what is between them is not.
+    solution = DEQ(half, solver=solver, dtype="mixed_bfloat16").solve(inputs)
+    np.testing.assert_array_equal(solution.status, solvers.CONVERGED)
+    assert solution.residual.dtype == "float32" and np.max(solution.residual) <= 1e-5
+    for leaf, other in zip(
+        tree.flatten(solution.value), tree.flatten(expected.value), strict=True
+    ):
+        assert leaf.dtype == "bfloat16"
+        np.testing.assert_allclose(tf.cast(leaf, "float32"), other, rtol=0.1, atol=0.1)
+
+
+def _layer(kind):
+    make, _ = CELLS[kind]
+
+    def layer(**kwargs):
+        keras.utils.set_random_seed(0)
+        return DEQ(make(**kwargs), seed=0, **kwargs)
+
+    return layer
+
+
+def test_is_a_keras_layer(tmp_path):
+    inputs = _inputs("dense").astype("float32")
+    harness.check_save(_layer("dense"), inputs, tmp_path)
+
+
+@pytest.mark.slow
+def test_each_is_a_keras_layer(kind, tmp_path):
+    harness.check_layer(_layer(kind), _inputs(kind).astype("float32"), tmp_path)
+
+
+def test_defaults_suit_the_cell():
+    layer = DEQ(MonotoneDenseCell(3))
+    assert isinstance(layer.solver, solvers.PeacemanRachford)
+    assert layer.regularizer is None
+    assert layer.gradient.needs_equilibrium
+    plain = DEQ(MonotoneDenseCell(3), gradient="unrolled")
+    assert isinstance(plain.solver, solvers.FixedPointIteration)
+
+
+@pytest.mark.parametrize("m", [0.0, -1.0, float("nan"), "small"])
+def test_m_must_be_positive(m):
+    with pytest.raises(ValueError, match="`m` must be a finite number > 0"):
+        MonotoneDenseCell(3, m=m)
+
+
+def test_unknown_activations_are_refused():
+    with pytest.raises(ValueError, match="proximal map='rellu'.*Did you mean 'relu'"):
+        MonotoneDenseCell(3, activation="rellu")
+
+
+def test_inputs_that_are_no_images_are_refused():
+    with pytest.raises(ValueError, match=r"images \(batch, height, .*\(2, 3\)"):
+        MonotoneConvCell(3).inject(tf.zeros((2, 3)))
+
+
+def test_images_that_cannot_be_halved_are_refused():
+    with pytest.raises(ValueError, match=r"multiples of 4\..*\(2, 8, 6, 1\)"):
+        MonotoneMultiscaleCell((2, 2, 2)).inject(tf.zeros((2, 8, 6, 1)))
+    MonotoneMultiscaleCell((2, 2)).inject(tf.zeros((2, 8, 6, 1)))
+
+
+@EVERY_KIND
+def test_the_transpose_of_the_resolvent_is_differentiated_right(kind):
+    cell = _cell(kind, dtype="float64")
+    injection = cell.inject(_inputs(kind))
+    one, other = _state(cell, injection), _state(cell, injection, seed=2)
+    resolvent = cell.resolvent(injection["operator"], 0.5)
+    transposed = linearize(resolvent, one).vjp(other)
+    assert _inner(transposed, one) == pytest.approx(_inner(resolvent(one), other))

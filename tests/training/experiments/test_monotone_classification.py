@@ -1,0 +1,93 @@
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from deq_keras import models
+from training.config import reading as configs
+from training.data import images as datasets
+from training.errors import InputError
+from training.experiments.monotone_classification.build import build_monotone
+from training.experiments.monotone_classification.job import MonotoneJob
+from training.runs import variants
+from training.runs.work_directory import WorkDirectory
+
+FOLDER = Path(__file__).parents[3] / "configs" / "monotone"
+SMALL = {
+    "experiment": "monotone_classification",
+    "tensorboard": False,
+    "data": {"batch_size": 24, "train_examples": 48, "test_examples": 20},
+    "model": {"cell": {"class_name": "monotone_dense_cell", "units": 8}},
+    "phases": [{"epochs": 1}],
+    "evaluation": {"budgets": [1, 4], "num_samples": 8, "max_iter": 5},
+}
+
+
+def _data(mapping):
+    return datasets.load(configs.resolve(mapping).data)
+
+
+@pytest.mark.slow
+def test_a_run_from_the_config_to_the_table(tmp_path):
+    directory = WorkDirectory.start(tmp_path / "run", configs.resolve(SMALL))
+    variants.run(variants.make_jobs(directory), directory)
+    model = keras.models.load_model(directory.run("model") / "final.keras")
+    assert isinstance(model, models.MonotoneClassifier)
+    assert (directory.run("model") / "evaluation.json").exists()
+
+
+@pytest.mark.parametrize(
+    "cell, message",
+    [
+        ({"class_name": "monotone_dense_cell"}, "model.cell.*units"),
+        ({"class_name": "monotone_dense_cell", "units": 4, "m": 0}, "`m` must be"),
+        ({"class_name": "monotone_conv_cell", "filters": 2, "size": 3}, "size"),
+        ({"class_name": "monotone_multiscale_cell", "filters": [2] * 5}, "multiples"),
+    ],
+)
+def test_what_the_model_refuses_is_named(cell, message):
+    mapping = {**SMALL, "model": {"cell": cell}}
+    config = configs.resolve(mapping)
+    with pytest.raises(InputError, match=message):
+        build_monotone(config.model, _data(mapping), "float32")
+
+
+def test_other_cells_are_refused():
+    with pytest.raises(InputError, match="monotone_dense_cell"):
+        configs.resolve({**SMALL, "model": {"cell": "residual_block_cell"}})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name, image_size, parameters",
+    [
+        ("cifar10_conv", (32, 32, 3), 172_218),
+        ("cifar10_multiscale", (32, 32, 3), 170_194),
+        ("digits", (8, 8, 1), 64 * 87 + 87 + 2 * 87**2 + 870 + 10),
+    ],
+)
+def test_published_sizes_take_a_step(name, image_size, parameters):
+    config = configs.load(FOLDER / f"{name}.yaml")
+    images = np.random.default_rng(0).integers(0, 255, (2, *image_size), "uint8")
+    data = _data(SMALL)._replace(
+        mean=(120.0,) * image_size[-1], standard_deviation=(60.0,) * image_size[-1]
+    )
+    model = build_monotone(config.model, _Images(data, image_size), config.precision)
+    assert sum(weight.size for weight in model.trainable_weights) == parameters
+    MonotoneJob(config, data, None).compile(model, keras.optimizers.Adam(1e-3))
+    before = model.get_weights()
+    loss = model.train_on_batch(images, np.array([1, 2]))
+    assert np.all(np.isfinite(loss))
+    assert all(np.all(np.isfinite(weight)) for weight in model.get_weights())
+    assert any(np.any(a != b) for a, b in zip(before, model.get_weights()))
+
+
+class _Images:
+    """Image data of another size."""
+
+    def __init__(self, data, image_shape):
+        self.image_shape = image_shape
+        self.num_classes = data.num_classes
+        self.mean = data.mean
+        self.standard_deviation = data.standard_deviation

@@ -101,7 +101,7 @@ def _answers(path, runtime, requests):
         if process.returncode:
             raise ExportError(
                 "The exported file does not run in its own runtime: "
-                f"{_last_line(process.stderr)}"
+                f"{_end(process.stderr)}"
             )
         return [
             _read(pathlib.Path(folder, f"answer_{i}.npz")) for i in range(len(requests))
@@ -113,6 +113,5 @@ def _read(path):
         return dict(arrays)
 
 
-def _last_line(text):
-    lines = text.strip().splitlines()
-    return lines[-1][:500] if lines else "it was killed."
+def _end(text):
+    return " ".join(text.split())[-800:] or "it was killed."

@@ -6,7 +6,7 @@ from keras_hub.layers import StartEndPacker
 from deq_keras.checks import check_count
 
 
-class Prompts:
+class Prompts(tf.Module):
     """Turns texts into token ids in the graph: a `preprocessor` of exports.
 
     Texts are cut to a length, or padded, and padding changes no answer. A tokenizer
@@ -37,6 +37,7 @@ class Prompts:
     input_signature = tf.TensorSpec((None,), tf.string, name="inputs")
 
     def __init__(self, tokenizer, sequence_length):
+        super().__init__()
         self.tokenizer = tokenizer
         self.packer = StartEndPacker(
             check_count("sequence_length", sequence_length), return_padding_mask=True

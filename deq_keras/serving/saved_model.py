@@ -54,7 +54,8 @@ def export_saved_model(
             solvers.
         preprocessor: Optional function of tensors in a graph, from what is sent to the
             model's inputs; with an attribute `input_signature`, such as
-            `deq_keras.serving.EncodedImages` or `Prompts`.
+            `deq_keras.serving.EncodedImages` or `Prompts`. One with tables or variables
+            must be a `tf.Module` or a Keras layer, or they would not be saved.
         postprocessor: Optional function of the model's outputs, of its inputs, and of a
             Boolean tensor `(batch,)` (which samples failed; `None` without an
             equilibrium) to what is sent back; such as `deq_keras.serving.ClassNames`.
@@ -105,8 +106,8 @@ def export_saved_model(
 def _write(model, preprocessor, endpoints, path):
     archive = keras.export.ExportArchive()
     archive.track(model)
-    if preprocessor is not None:  # It may have tables.
-        archive.preprocessor = preprocessor
+    if isinstance(preprocessor, tf.Module | keras.layers.Layer):
+        archive.track(preprocessor)
     for name, function in endpoints.items():
         archive.add_endpoint(name, function)
     # Nobody differentiates what is served, and files are half as large.

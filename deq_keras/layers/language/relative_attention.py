@@ -175,7 +175,7 @@ class RelativeAttention(keras.layers.Layer):
 
         Args:
             injection: Tensor `(batch, length, 3 * units)`, added to the queries, keys
-                and values of the sequence; `(batch, length, 1)` is added to all.
+                and values of the sequence; or `(batch, length, 1)`, the same for all.
             memory: Optional dict of what lies before the sequence, oldest first:
                 either `"states"`, `(batch, memory_length, units)`, and
                 `"injections"`, `(batch, memory_length, 3 * units)`; or their

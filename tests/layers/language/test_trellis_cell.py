@@ -194,7 +194,8 @@ def _windows(state, inputs, end, cell):
     }
 
 
-@pytest.mark.parametrize("cell_shift", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("cell_shift", [1, 2])
 def test_the_end_of_a_sequence_is_solved_against_what_the_taps_see(cell_shift):
     """What makes generation incremental: the beginning does not depend on the end."""
     cell = TrellisCell(8, kernel_size=3, dilation_rate=2, cell_shift=cell_shift, seed=1)

@@ -122,7 +122,7 @@ def _job(config, vocabulary_size):
     nothing = np.zeros(0, "int32")
     words = ["<eos>", *(f"{i}" for i in range(vocabulary_size - 1))]
     tokens = np.zeros(2**14, "int32")  # Enough to be cut into streams.
-    loaded = text.Text(WordTokenizer(words), nothing, tokens, nothing)
+    loaded = text.Text(WordTokenizer(words), tokens, tokens, nothing)
     return TrellisNetJob(config, (loaded, lambda folder: None))
 
 

@@ -1,0 +1,76 @@
+"""Makes the networks of the copy memory task from their config."""
+
+import keras
+
+import deq_keras
+
+from ...runs.phases import set_strategies
+from ...runs.refusals import refusals
+from .sequences import NUM_SYMBOLS
+
+
+def build_network(config, precision):
+    """Returns the model symbols `(batch, length)` -> logits `(batch, length, 10)`.
+
+    Args:
+        config: a `ModelConfig`.
+        precision: str. The dtype policy of all layers; logits are float32.
+
+    Raises:
+        InputError: if a layer refuses an argument.
+    """
+    policy = keras.DTypePolicy(precision)
+    symbols = keras.Input((None,), dtype="int32", name="symbols")
+    with refusals("model"):
+        embedded = keras.layers.Embedding(NUM_SYMBOLS, config.units, dtype=policy)(
+            symbols
+        )
+        features = _NETWORKS[config.network](embedded, config, policy)
+        wide = keras.backend.result_type(policy.compute_dtype, "float32")
+        logits = keras.layers.Dense(NUM_SYMBOLS, dtype=wide, name="logits")(features)
+        return keras.Model(symbols, logits, name=config.network)
+
+
+def _deq_transformer(features, config, policy):
+    cell = deq_keras.layers.TransformerCell(
+        config.units,
+        config.num_heads,
+        config.intermediate_dim,
+        dropout_rate=config.dropout,
+        dtype=policy,
+    )
+    layer = deq_keras.layers.DEQ(cell, start=config.start, dtype=policy, name="deq")
+    set_strategies(layer, config, "model")
+    return layer(features)
+
+
+def _tcn(features, config, policy):
+    for block in range(config.num_blocks):
+        branch = features
+        for _ in range(2):
+            branch = deq_keras.layers.WeightNormalizedConv1D(
+                config.units,
+                config.kernel_size,
+                padding="causal",
+                dilation_rate=2**block,
+                activation="relu",
+                dtype=policy,
+            )(branch)
+            branch = keras.layers.Dropout(config.dropout, dtype=policy)(branch)
+        features = keras.layers.Add(dtype=policy)([features, branch])
+        features = keras.layers.ReLU(dtype=policy)(features)
+    return features
+
+
+def _recurrent(cls):
+    return lambda features, config, policy: cls(
+        config.units, return_sequences=True, dtype=policy
+    )(features)
+
+
+_NETWORKS = {
+    "deq_transformer": _deq_transformer,
+    "tcn": _tcn,
+    "lstm": _recurrent(keras.layers.LSTM),
+    "gru": _recurrent(keras.layers.GRU),
+}

@@ -1,0 +1,72 @@
+"""How a network that copies symbols is made, fed and measured."""
+
+import operator
+
+import keras
+
+from ...conversion.export import export
+from ...evaluation.cut_model import cut
+from ...runs.job import Job
+from .build import build_network
+from .measure import loss_of_network, losses_at_budgets
+from .sequences import copy_memory
+
+
+class CopyMemoryJob(Job):
+    """One network of the copy memory task."""
+
+    monitor = "val_loss"
+    is_better = staticmethod(operator.lt)
+
+    @staticmethod
+    def load_data(config, folder):
+        del folder
+        training = copy_memory(config.num_train, config.delay, config.seed)
+        return training, copy_memory(config.num_test, config.delay, config.seed + 1)
+
+    @property
+    def steps_per_epoch(self):
+        return -(-self.config.data.num_train // self.config.data.batch_size)
+
+    def build_model(self):
+        return build_network(self.config.model, self.config.precision)
+
+    def equilibrium(self, model):
+        is_one = self.config.model.network == "deq_transformer"
+        return model.get_layer("deq") if is_one else None
+
+    def compile(self, model, optimizer):
+        model.compile(
+            optimizer,
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            jit_compile=self.config.jit_compile,
+        )
+
+    def fit_arguments(self, epochs):
+        del epochs
+        (inputs, targets), test = self.data
+        return {
+            "x": inputs,
+            "y": targets,
+            "batch_size": self.config.data.batch_size,
+            "validation_data": test,
+        }
+
+    def cut(self, model):
+        return cut(model)
+
+    def samples(self, model):
+        del model
+        return [self._some_inputs()]
+
+    def _some_inputs(self):
+        return self.data[1][0][: self.config.evaluation.num_samples]
+
+    def evaluate(self, model, budgets):
+        batch_size = self.config.data.batch_size
+        if self.equilibrium(model) is None:
+            return [loss_of_network(model, *self.data[1], batch_size)]
+        return losses_at_budgets(self.cut(model), *self.data[1], batch_size, budgets)
+
+    def export(self, model, path):
+        return export(model, self._some_inputs(), path)

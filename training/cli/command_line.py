@@ -15,6 +15,7 @@ BENCHMARKS = (
     "language_model",
     "mdeq",
     "solvers",
+    "tensorboard",
 )
 
 

@@ -43,4 +43,6 @@ def test_it_trains_reports_and_exports(written, monkeypatch, capsys):
     assert "test error at NFE" in capsys.readouterr().out
     folder = Path("runs/regression-small/model")
     assert json.loads((folder / "diagnosis.json").read_text())["evaluations"] > 1
+    shown = {path.parent.name for path in folder.glob("tensorboard/**/events*")}
+    assert {"train", "validation", "equilibrium", "epoch_0001", "scores"} <= shown
     assert main(["export", str(folder.parent), "--out", "exported"]) == 0

@@ -11,6 +11,7 @@ from .extras import MissingPackage, asked_for
 BENCHMARKS = (
     "compaction",
     "gradients",
+    "half_precision",
     "input_pipeline",
     "language_model",
     "mdeq",

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from deq_keras.callbacks.residual_curve import ResidualCurve
 from deq_keras.callbacks.throughput import Throughput
-from deq_keras.checks import check_boolean, check_count
+from deq_keras.checks import check_count
 from deq_keras.diagnostics import StepTimer
 
 # Below it residuals are rounding, and 0 has no logarithm.
@@ -35,10 +35,11 @@ class EquilibriumSummaries(keras.callbacks.Callback):
       count twice.
     - `{layer}/phase`, a text with the layer's strategies, at the begin of a `fit`.
 
-    The medians over evaluations 1 ... `max_iter` are a curve, too. That of the epochs
-    1, 2, 4, 8, ... and of the last is written below `log_dir/curves/epoch_NUMBER`, as
-    `{layer}/residual_over_evaluations`: TensorBoard shows these as one chart, whose
-    steps are evaluations. With `images` the curve and its quartiles are also drawn.
+    The medians over evaluations 1 ... `max_iter` are a curve, too. Of these epochs that
+    of the 1st, 2nd, 4th, 8th, ... and of the last is written below
+    `log_dir/curves/epoch_NUMBER`, as `{layer}/residual_over_evaluations`: TensorBoard
+    shows them as one chart, whose steps are evaluations. What `draw` makes of a curve
+    is `{layer}/residual_curve`.
 
     Time shares are estimates: `deq_keras.diagnostics.StepTimer` times the layer on
     `inputs` alone, not on training batches, compiled as the model is. They sum to 1,
@@ -57,12 +58,13 @@ class EquilibriumSummaries(keras.callbacks.Callback):
         max_iter: Positive integer. Evaluations of the curves. Defaults to `30`.
         freq: Positive integer. Writes after every so many epochs, beginning with the
             first. Defaults to `1`.
-        images: Boolean. Whether curves are drawn, for which Matplotlib must be
-            installed. Defaults to `False`.
+        draw: Optional function that draws a curve: of a float array `(max_iter, 3)`,
+            the quartiles over the samples within 1, 2, ... evaluations, it returns an
+            image, uint8 `(height, width, channels)`. Defaults to `None`, no images.
         phase: Optional string. What this part of a training is called.
 
     Raises:
-        ImportError: If TensorBoard, or for `images` Matplotlib, is not installed.
+        ImportError: If TensorBoard is not installed.
 
     Example:
 
@@ -76,7 +78,7 @@ class EquilibriumSummaries(keras.callbacks.Callback):
     """
 
     def __init__(
-        self, layer, inputs, log_dir, max_iter=30, freq=1, images=False, phase=None
+        self, layer, inputs, log_dir, max_iter=30, freq=1, draw=None, phase=None
     ):
         super().__init__()
         if not callable(inputs):
@@ -89,11 +91,12 @@ class EquilibriumSummaries(keras.callbacks.Callback):
         self.log_dir = os.fspath(log_dir)
         self.max_iter = check_count("max_iter", max_iter)
         self.freq = check_count("freq", freq)
-        self.images = check_boolean("images", images)
+        self.draw = draw
         self.phase = phase
-        _check_installed("tensorboard", "EquilibriumSummaries")
-        if self.images:
-            _check_installed("matplotlib", "EquilibriumSummaries(images=True)")
+        if importlib.util.find_spec("tensorboard") is None:
+            raise ImportError(
+                "`EquilibriumSummaries` needs a package: pip install tensorboard"
+            )
         self._throughput = Throughput(layer)
         self._solve = self._timer = self._writer = None
         self._phase_is_new = False
@@ -157,8 +160,9 @@ class EquilibriumSummaries(keras.callbacks.Callback):
                 tag = self._tag("residual_over_evaluations")
                 tf.summary.scalar(tag, residual, step=count)
         writer.close()
-        if self.images:
-            tf.summary.image(self._tag("residual_curve"), curve.drawn()[None])
+        if self.draw is not None and len(curve.median):
+            image = self.draw(curve.quartiles)
+            tf.summary.image(self._tag("residual_curve"), image[None])
 
     def _solutions(self, inputs):
         """Returns the solution as the layer is set, and the trace of all evaluations: a
@@ -182,8 +186,3 @@ class EquilibriumSummaries(keras.callbacks.Callback):
 
 def _is_power_of_two(number):
     return number & (number - 1) == 0
-
-
-def _check_installed(module, name):
-    if importlib.util.find_spec(module) is None:
-        raise ImportError(f"`{name}` needs a package: pip install {module}")

@@ -67,7 +67,7 @@ class StepTimer:
         Args:
             inputs: What the layer is called with.
         """
-        inputs = tree.map_structure(tf.convert_to_tensor, inputs)
+        inputs = self._layer._cast(inputs)
         state, injection = self._begin(inputs)
         _, num_evaluations = self._forward(inputs)
         count = tf.cast(tf.round(num_evaluations), tf.int32)

@@ -6,6 +6,7 @@
   f is differentiated at the numbers of a sample that did not fail.
 * Where all samples fail, the weights are to blame, and the output is NaN: a finite one
   would hide that from the loss.
+* An adjoint that overflows in float16 is NaN, so that loss scaling skips the step.
 * Statistics leave out what is not finite. The share of converged samples shows it.
 """
 
@@ -27,6 +28,7 @@ from deq_keras.faults.policy import (
     unless_failed,
     usable_start,
     with_failed,
+    with_overflow,
     without_gradient,
 )
 from deq_keras.faults.sample_function import SampleFunction
@@ -50,5 +52,6 @@ __all__ = [
     "unless_failed",
     "usable_start",
     "with_failed",
+    "with_overflow",
     "without_gradient",
 ]

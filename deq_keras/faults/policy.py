@@ -154,6 +154,22 @@ def without_gradient(failed: tf.Tensor, cotangent: Nest) -> Nest:
     return where_rows_if_any(failed, 0.0, cotangent)
 
 
+def with_overflow(solution: Any, adjoint: tf.Tensor) -> tf.Tensor:
+    """Returns a leaf of an adjoint, in float16 NaN for samples that failed.
+
+    What fails there has overflowed. Loss scaling skips a step that it sees to be not
+    finite, and scales less; finite terms before the overflow would hide it from that.
+
+    Args:
+        solution: The `Solution` of the adjoint equation.
+        adjoint: `(batch, ...)` tensor, in the dtype of the cell's output.
+    """
+    if adjoint.dtype != tf.float16:
+        return adjoint
+    overflowed: tf.Tensor = where_rows(has_failed(solution), float("nan"), adjoint)
+    return overflowed
+
+
 def not_finite(numbers: tf.Tensor) -> tf.Tensor:
     """Tells which numbers of a tensor, one for each sample, are not finite."""
     return ~tf.math.is_finite(numbers)

@@ -148,10 +148,11 @@ class _Adjoint(NamedTuple):
         solution = self._solve(tree.pack_sequence_as(self.linearization.value, leaves))
         if self.record is not None:
             self.record(solution)
-        return None, *(
-            _first_order_only(tf.cast(leaf, output.dtype), output)
+        adjoint = [
+            faults.with_overflow(solution, tf.cast(leaf, output.dtype))
             for leaf, output in zip(tree.flatten(solution.value), value, strict=True)
-        )
+        ]
+        return None, *map(_first_order_only, adjoint, value)
 
     def _solve(self, cotangent: Nest) -> Solution:
         # The sum is formed in the solver's precision, whatever the compute dtype is.

@@ -1,7 +1,9 @@
 """A mean of what training alone has."""
 
 import keras
+from keras import ops
 
+from deq_keras import faults
 from deq_keras.metrics.running_mean import RunningMean
 
 
@@ -11,6 +13,9 @@ class TrainingMean(RunningMean):
 
     Keras asks all metrics of a layer for their result after every step. One that only
     training updates would be NaN after a step of an evaluation.
+
+    Numbers that are not finite are left out: loss scaling skips the steps that they
+    come from.
 
     Args:
         name: String. Name of the metric. Defaults to `"training_mean"`.
@@ -31,6 +36,13 @@ class TrainingMean(RunningMean):
     def __init__(self, name="training_mean", dtype="float32"):
         super().__init__(name=name, dtype=dtype)
         self.is_training = True
+
+    def update_state(self, values, sample_weight=None):
+        del sample_weight
+        values = ops.cast(values, self.dtype)
+        total, count = faults.finite_total(values, self.dtype)
+        self.total.assign_add(total)
+        self.count.assign_add(count)
 
     def result(self):
         return super().result() if self.is_training else {}

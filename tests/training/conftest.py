@@ -56,7 +56,6 @@ def finished_run(tmp_path_factory):
         },
     }
     mapping["variants"] = {"equilibrium": {}, "tied": tied}
-    mapping["tensorboard"] = True
     path = tmp_path_factory.mktemp("finished") / "run"
     directory = WorkDirectory.start(path, configs.resolve(mapping))
     variants.run(variants.make_jobs(directory), directory)

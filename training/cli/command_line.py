@@ -13,10 +13,12 @@ BENCHMARKS = (
     "compaction",
     "distribution",
     "gradients",
+    "half_precision",
     "input_pipeline",
     "language_model",
     "mdeq",
     "solvers",
+    "tensorboard",
     "warm_starts",
 )
 

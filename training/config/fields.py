@@ -153,7 +153,8 @@ class VariantsConfig:
         experiment: the experiment this config is for.
         seed: of all that is random: initialisation, shuffling, augmentation, dropout.
         precision: the Keras dtype policy of the model; its logits are float32.
-        jit_compile: whether training and evaluation steps are compiled by XLA.
+        jit_compile: whether training and evaluation steps are compiled by XLA; `auto`
+            leaves it to Keras: on a GPU, where all layers can be compiled.
         tensorboard: whether event files are written.
         distribution: the devices of the training, of all variants alike.
         variants: name -> {dotted path: value}. Each variant is the config with these
@@ -168,7 +169,7 @@ class VariantsConfig:
     precision: Literal["float32", "float64", "mixed_bfloat16", "mixed_float16"] = (
         "float32"
     )
-    jit_compile: bool = False
+    jit_compile: Literal[True, False, "auto"] = False
     tensorboard: bool = True
     optimizer: OptimizerConfig = OptimizerConfig()
     distribution: DistributionConfig = DistributionConfig()

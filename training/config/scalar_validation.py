@@ -40,9 +40,17 @@ def check_size(value, metadata, path):
 
 
 def checked_choice(value, choices, path):
-    """Returns `value` if it is one of the choices, all text, or raises `InputError`."""
-    if not isinstance(value, str) or value not in choices:
-        fail(path, f"one of {list(choices)}", value, closest(value, choices))
+    """Returns `value` if it is one of the choices, or raises `InputError`.
+
+    Args:
+        value: anything.
+        choices: tuple of text and booleans.
+        path: str.
+    """
+    # 1 equals True.
+    if not any(type(value) is type(one) and value == one for one in choices):
+        words = [one for one in choices if isinstance(one, str)]
+        fail(path, f"one of {list(choices)}", value, closest(value, words))
     return value
 
 

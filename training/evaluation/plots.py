@@ -1,6 +1,7 @@
 """Figures of trained variants."""
 
 import matplotlib
+import numpy as np
 
 matplotlib.use("Agg")
 
@@ -45,6 +46,23 @@ def plot_residuals(path, diagnoses):
             alpha=0.25,
         )
     _save(figure, axes, path)
+
+
+def residual_image(quartiles):
+    """Draws the residual against evaluations as an image, uint8 `(height, width, 4)`.
+
+    Args:
+        quartiles: array `(max_iter, 3)`, of the smallest residual so far over samples.
+    """
+    figure, axes = _figure("function evaluations (NFE)", "smallest residual so far")
+    low, median, high = quartiles.T
+    counts = range(1, len(quartiles) + 1)
+    axes.semilogy(counts, median)
+    axes.fill_between(counts, low, high, alpha=0.25)
+    figure.canvas.draw()
+    image = np.array(figure.canvas.buffer_rgba())
+    pyplot.close(figure)
+    return image
 
 
 def _figure(x_label, y_label):

@@ -8,7 +8,7 @@ from ..data.records import damage
 from ..errors import InputError
 from ..files import records, saved_model
 from ..files.tensorflow_files import writing
-from . import checkpoint
+from . import checkpoint, event_files
 from .data_wait import DataWait
 from .epoch_recorder import EpochBackup, EpochRecorder
 from .phases import set_strategies
@@ -16,7 +16,6 @@ from .progress import EpochLine, ShortBar
 from .refusals import refusals
 
 MODEL = "model.keras"
-EVENTS = "tensorboard"
 REMEDY = (
     "Remove it and continue the run with --resume, which makes it again: from the "
     "checkpoint, and without one by training."
@@ -31,7 +30,19 @@ def check(job):
         model, _, spans = job.build()
         for span in spans:
             _set_strategies(job, model, span)
+            _check_compiles(job, model)
         job.fit_arguments(spans[0].epochs)
+
+
+def _check_compiles(job, model):
+    """Says before training what XLA would say in terms of its own."""
+    layers = [layer for layer in model._flatten_layers() if not layer.supports_jit]
+    if job.config.jit_compile is True and layers:
+        raise InputError(
+            "`jit_compile` must be false or auto: XLA cannot compile "
+            f"{', '.join(f'`{layer.name}`' for layer in layers)}, such as a memory of "
+            "segments or a compact solver. Received: jit_compile=True."
+        )
 
 
 def train(job, folder):
@@ -81,6 +92,7 @@ def _trained(job, folder):
         )
     if job.distribution.is_chief:
         _rewrite_table(folder, history)
+        event_files.rewind(folder, len(history))
     # After the last epoch too: what is saved is the model in its last phase.
     for span in [span for span in spans if span.epochs.stop > len(history)] or spans[
         -1:
@@ -136,7 +148,7 @@ def _fit(job, model, span, folder, history):
     epochs = range(max(len(history), span.epochs.start), span.epochs.stop)
     if not epochs:
         return
-    with damage.reported(), writing(folder / EVENTS):
+    with damage.reported(), writing(folder / event_files.EVENTS):
         model.fit(
             **job.fit_arguments(epochs),
             initial_epoch=epochs.start,
@@ -157,12 +169,11 @@ def _callbacks(job, model, span, folder, history):
         callbacks.append(DataWait(job.distribution.stopwatch))
     if not job.distribution.is_chief:
         return [*callbacks, EpochBackup(folder, history, span.phase.name)]
-    if job.config.tensorboard:
-        callbacks.append(keras.callbacks.TensorBoard(folder / EVENTS))
     if sys.stdout.isatty():
         callbacks.append(ShortBar(score))
     callbacks.append(EpochLine(score, layer and layer.name, num_epochs))
-    # Last, so that an epoch in the checkpoint is also in the event files.
+    # An epoch in the checkpoint is also in the event files.
+    callbacks += event_files.callbacks(job, model, span, folder)
     callbacks.append(
         EpochRecorder(folder, history, span.phase.name, job.monitor, job.is_better)
     )

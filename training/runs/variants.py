@@ -10,6 +10,7 @@ from ..evaluation.plots import plot_residuals, plot_scores
 from ..files import records, saved_model
 from ..files.atomic_file import write_text
 from .distribution import OneDevice
+from .scores import write_scores
 from .train import MODEL, REMEDY, check, train
 
 
@@ -76,6 +77,7 @@ def _finish(job, folder, name):
         evaluate(job, model, folder)
     if not (folder / records.DIAGNOSIS).exists():
         diagnose(job, model, folder, name)
+    write_scores(job.config, folder, name)
 
 
 def _compare(directory):

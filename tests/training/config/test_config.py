@@ -52,7 +52,12 @@ def test_resolved_mapping_resolves_to_the_same(tmp_path):
         ({"data": {"name": "cifar"}}, ["`data.name`", "`cifar10`?"]),
         ({"data": 3}, ["`data` must be a mapping", "data=3"]),
         ({"seed": -1}, ["`seed`", ">= 0 and <= 2147483647"]),
-        ({"jit_compile": "yes"}, ["`jit_compile` must be a boolean"]),
+        (
+            {"jit_compile": "yes"},
+            ["`jit_compile` must be one of [True, False, 'auto']"],
+        ),
+        ({"jit_compile": 1}, ["`jit_compile` must be one of", "jit_compile=1"]),
+        ({"jit_compile": "aut"}, ["Did you mean `auto`?"]),
         ({"evaluation": {"budgets": [1, 0]}}, ["`evaluation.budgets.1`"]),
         ({"variants": {}}, ["`variants`", "at least one entry"]),
         ({"variants": {"../up": {}}}, ["`variants`", "'../up'"]),

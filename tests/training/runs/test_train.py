@@ -134,6 +134,10 @@ def test_loss_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(
         ({"phases.0.gradient": {"class_name": "phantom", "steps": 3}}, "`phases.0"),
         ({"phases.0.max_iter_jitter": 9999}, "`phases.0.max_iter_jitter`.*from 0 to"),
         ({"optimizer.warmup_epochs": 1}, "warmup_epochs=1.0"),
+        (
+            {"jit_compile": True, "model.solver.compact": True},
+            "`jit_compile` must be false or auto: XLA cannot compile `deq`",
+        ),
     ],
 )
 def test_check_names_the_part_that_cannot_be_made(small, change, words):

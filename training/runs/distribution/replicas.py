@@ -68,10 +68,10 @@ class Replicas:
                 f"its job does not tell `batch_sizes`. Received: "
                 f"strategy={job.config.distribution.strategy}."
             )
-        if job.config.jit_compile:
+        if job.config.jit_compile is True:
             raise InputError(
-                "`jit_compile` must be false where several devices train: XLA compiles "
-                "for one. Received: jit_compile=True, "
+                "`jit_compile` must be false or auto where several devices train: XLA "
+                "compiles for one. Received: jit_compile=True, "
                 f"strategy={job.config.distribution.strategy}."
             )
         for name, size in job.batch_sizes.items():

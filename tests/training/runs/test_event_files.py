@@ -1,0 +1,153 @@
+import math
+
+import pytest
+import tensorflow as tf
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+
+from training.config import reading as configs
+from training.data import images as datasets
+from training.errors import InputError
+from training.experiments.classification.job import ClassificationJob
+from training.runs import event_files, variants
+from training.runs import train as training
+from training.runs.epoch_recorder import EpochRecorder
+from training.runs.work_directory import WorkDirectory
+
+
+def written(folder):
+    """Returns (file's folder, tag, step) -> value of all event files of a run."""
+    values = {}
+    for file in sorted((folder / "tensorboard").rglob("events*")):
+        for event in tf.compat.v1.train.summary_iterator(str(file)):
+            for value in event.summary.value:
+                place = (
+                    file.parent.relative_to(folder).as_posix(),
+                    value.tag,
+                    event.step,
+                )
+                assert place not in values or value.tag == "keras", place
+                values[place] = tf.make_ndarray(value.tensor)
+    return values
+
+
+class Board:
+    """Writes a number an epoch, as the callbacks of a run do."""
+
+    def __init__(self, folder):
+        self.folder = folder / "tensorboard"
+        self.sizes = event_files._Sizes(self.folder)
+        self.writer = tf.summary.create_file_writer(str(self.folder / "train"))
+
+    def epoch(self, epoch, is_whole=True):
+        with self.writer.as_default(epoch):
+            tf.summary.scalar("loss", epoch)
+        self.writer.flush()
+        if is_whole:
+            self.sizes.on_epoch_end(epoch)
+
+
+def test_what_the_checkpoint_does_not_have_is_taken_back(tmp_path):
+    board = Board(tmp_path)
+    for epoch in range(5):
+        board.epoch(epoch)
+    later = Board(tmp_path)
+    later.writer = tf.summary.create_file_writer(str(tmp_path / "tensorboard" / "new"))
+    later.epoch(5, is_whole=False)
+    # The checkpoint is that of the fourth epoch, and then the one before it.
+    for num_epochs in (4, 3):
+        event_files.rewind(tmp_path, num_epochs)
+        assert [step for _, _, step in written(tmp_path)] == list(range(num_epochs))
+    again = Board(tmp_path)
+    again.epoch(3)
+    assert [step for _, _, step in written(tmp_path)] == [0, 1, 2, 3]
+    event_files.rewind(tmp_path, 0)
+    assert written(tmp_path) == {}
+
+
+def test_files_of_others_and_of_earlier_versions_stay(tmp_path):
+    board = Board(tmp_path)
+    board.epoch(0, is_whole=False)
+    event_files.rewind(tmp_path, 1)
+    assert len(written(tmp_path)) == 1
+    note = tmp_path / "tensorboard" / "note.txt"
+    note.write_text("mine")
+    event_files.rewind(tmp_path, 0)
+    assert note.read_text() == "mine"
+
+
+def test_damaged_sizes_are_named(tmp_path):
+    folder = tmp_path / "tensorboard"
+    folder.mkdir()
+    (folder / "sizes.json").write_text("[1]")
+    with pytest.raises(InputError, match=r"sizes\.json.*Remove it"):
+        event_files.rewind(tmp_path, 1)
+
+
+@pytest.mark.slow
+def test_a_run_shows_its_equilibrium_its_parameters_and_its_scores(tmp_path, small):
+    small["tensorboard"] = True
+    directory = WorkDirectory.start(tmp_path / "run", configs.resolve(small))
+    variants.run(variants.make_jobs(directory), directory)
+    tags = {}
+    for folder, tag, _ in written(directory.run("model")):
+        tags.setdefault(folder.removeprefix("tensorboard/"), set()).add(tag)
+    assert {"epoch_loss", "epoch_deq_residual"} <= tags["train"]
+    names = {"deq/evaluations", "deq/residual_curve", "deq/phase"}
+    assert names <= tags["equilibrium"]
+    assert tags["curves/epoch_0000"] == {"deq/residual_over_evaluations"}
+    names = {"scores/accuracy", "scores/spectral_radius", "scores/parameters"}
+    assert names <= tags["scores"]
+    (metadata,) = [
+        value.metadata.plugin_data.content
+        for file in directory.run("model").glob("tensorboard/scores/events*")
+        for event in tf.compat.v1.train.summary_iterator(str(file))
+        for value in event.summary.value
+        if value.tag == "_hparams_/session_start_info"
+    ]
+    parameters = HParamsPluginData.FromString(metadata).session_start_info.hparams
+    assert parameters["optimizer.learning_rate"].number_value == 0.01
+    assert parameters["model.solver.class_name"].string_value == "anderson"
+    assert parameters["phases.0.epochs"].number_value == 1
+    assert not any(name.startswith("variants") for name in parameters)
+
+
+class Killed(Exception):
+    pass
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_writes_nothing_twice(tmp_path, small, monkeypatch):
+    small["tensorboard"] = True
+    small["phases"] = [{"name": "tied", "epochs": 1, "gradient": "unrolled"}]
+    small["phases"].append({"epochs": 2})
+    config = configs.resolve(small)
+
+    def run(folder):
+        folder.mkdir(exist_ok=True)
+        job = ClassificationJob(config, datasets.load(config.data))
+        return training.train(job, folder)
+
+    run(tmp_path / "whole")
+    record = EpochRecorder.on_epoch_end
+    for killed in (0, 1, 2):
+
+        def die(recorder, epoch, logs=None, killed=killed):
+            if epoch == killed:  # What TensorBoard shows is written, no checkpoint.
+                raise Killed
+            record(recorder, epoch, logs)
+
+        monkeypatch.setattr(EpochRecorder, "on_epoch_end", die)
+        with pytest.raises(Killed):
+            run(tmp_path / "parts")
+    monkeypatch.undo()
+    run(tmp_path / "parts")
+    whole, parts = written(tmp_path / "whole"), written(tmp_path / "parts")
+    measured = {place for place in whole if "time" in place[1] or "_per_" in place[1]}
+    # A phase is named where a process enters it.
+    phases = {place for place in parts if place[1] == "deq/phase"}
+    assert whole.keys() - phases == parts.keys() - phases
+    for place in whole.keys() - measured - phases:
+        if whole[place].dtype.kind == "f":
+            assert math.isclose(whole[place].sum(), parts[place].sum()), place
+    steps = {step for _, tag, step in whole if tag == "deq/samples_per_second"}
+    assert steps == {0, 1, 2}

@@ -1,0 +1,109 @@
+"""What TensorBoard shows of a run: event files below its folder."""
+
+import json
+import os
+
+import keras
+
+import deq_keras
+
+from ..errors import reading
+from ..evaluation.plots import residual_image
+from ..files.atomic_file import write_text
+from ..files.records import read_json
+
+EVENTS = "tensorboard"
+_SIZES = "sizes.json"
+
+# Samples whose equilibria are followed.
+_NUM_SAMPLES = 16
+
+# A checkpoint and the one before it, and one epoch that is not in them yet.
+_NUM_REMEMBERED = 3
+
+
+def callbacks(job, model, span, folder):
+    """Returns what writes the event files of a phase; they stand before the recorder.
+
+    Args:
+        job: the `Job`.
+        model: its model, compiled.
+        span: the `PhaseSpan`.
+        folder: `pathlib.Path` of the run.
+    """
+    if not job.config.tensorboard:
+        return []
+    events = folder / EVENTS
+    written = [_TensorBoard(events), _Sizes(events)]
+    if job.equilibrium(model) is None:
+        return written
+    return [_summaries(job, model, span, events), *written]
+
+
+def _summaries(job, model, span, folder):
+    opened, samples = job.cut(model), next(iter(job.samples(model)))[:_NUM_SAMPLES]
+    return deq_keras.callbacks.EquilibriumSummaries(
+        opened.layer,
+        lambda: opened.encode(samples, training=False),
+        folder,
+        job.config.evaluation.max_iter,
+        draw=residual_image,
+        phase=span.phase.name,
+    )
+
+
+class _TensorBoard(keras.callbacks.TensorBoard):
+    """Keras' callback, which otherwise keeps an epoch in memory for two minutes."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        super().on_epoch_end(epoch, logs)
+        for writer in self._writers.values():
+            writer.flush()
+
+
+class _Sizes(keras.callbacks.Callback):
+    """Remembers the sizes of the event files at the end of an epoch, for `rewind`."""
+
+    def __init__(self, folder):
+        super().__init__()
+        self.folder = folder
+
+    def on_epoch_end(self, epoch, logs=None):
+        sizes = {**_read_sizes(self.folder), str(epoch + 1): _sizes(self.folder)}
+        kept = sorted(sizes, key=int)[-_NUM_REMEMBERED:]
+        text = json.dumps({epochs: sizes[epochs] for epochs in kept})
+        write_text(self.folder / _SIZES, text + "\n")
+
+
+def rewind(folder, num_epochs):
+    """Takes back what event files say of epochs that a run will do again.
+
+    Args:
+        folder: `pathlib.Path` of the run.
+        num_epochs: int. How many epochs its checkpoint has.
+    """
+    events = folder / EVENTS
+    sizes = _read_sizes(events).get(str(num_epochs)) if num_epochs else {}
+    if sizes is None:  # Of a run that began before sizes were kept.
+        return
+    for name, size in _sizes(events).items():
+        if name not in sizes:
+            (events / name).unlink()
+        elif size > sizes[name]:
+            os.truncate(events / name, sizes[name])
+
+
+def _sizes(folder):
+    files = folder.rglob("events.out.tfevents.*")
+    return {str(file.relative_to(folder)): file.stat().st_size for file in files}
+
+
+def _read_sizes(folder):
+    path = folder / _SIZES
+    if not path.is_file():
+        return {}
+    remedy = f"Remove it: {folder} may then say twice what a resumed run does again."
+    with reading(path, remedy):
+        return {
+            epochs: dict(sizes) for epochs, sizes in read_json(path, remedy).items()
+        }

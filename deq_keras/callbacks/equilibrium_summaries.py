@@ -46,7 +46,7 @@ class EquilibriumSummaries(keras.callbacks.Callback):
     and say nothing of what is around the layer, nor of the time that a step waits for
     data.
 
-    Nothing of the training is changed: no metric, no seed. An epoch costs about 4
+    Nothing of the training is changed: no metric, no seed. An epoch costs about 6
     training steps of the layer on `inputs`, and two solves; the first one of a `fit`
     compiles.
 

@@ -32,7 +32,29 @@ def frozen(function, target):
                 "with that dtype policy, and set its weights. Received: half precision "
                 f"in {node.op} of {node.name!r}."
             )
-    return concrete
+    return _without_placeholders(concrete)
+
+
+def _without_placeholders(concrete):
+    """Returns a function in which what hides a value from TensorFlow's optimiser, as a
+    compact solve does the number of its samples, passes it on: converters take it for
+    an input."""
+    graph = concrete.graph.as_graph_def()
+    hiding = [node for node in graph.node if node.op == "PlaceholderWithDefault"]
+    if not hiding:
+        return concrete
+    for node in hiding:
+        node.op = "Identity"
+        node.attr["T"].CopyFrom(node.attr["dtype"])
+        for name in ("dtype", "shape"):
+            node.attr.pop(name)
+    wrapped = tf.compat.v1.wrap_function(
+        lambda: tf.graph_util.import_graph_def(graph, name=""), []
+    )
+    return wrapped.prune(
+        [tensor.name for tensor in concrete.inputs],
+        [tensor.name for tensor in concrete.outputs],
+    )
 
 
 def output_names(function):

@@ -50,8 +50,8 @@ def export_saved_model(
         samples: Nest of arrays `(samples, ...)` to check with, like what is sent.
             Defaults to `None`, drawn at random where that can be done.
         max_iter_limit: Positive integer. The largest budget that is served: requests
-            for more get that. Defaults to `None`, the largest `max_iter` of the model's
-            solvers.
+            for more get that, and so do solvers that are configured for more. Defaults
+            to `None`, the largest `max_iter` of the model's solvers.
         preprocessor: Optional function of tensors in a graph, from what is sent to the
             model's inputs; with an attribute `input_signature`, such as
             `deq_keras.serving.EncodedImages` or `Prompts`. One with tables or variables

@@ -65,8 +65,7 @@ def named(signature):
 
 def named_outputs(outputs):
     """Returns outputs by name: `outputs` for a single one, the keys of a dict, or
-    `outputs_0`, `outputs_1`, ...; half precision, which few clients know, as float32.
-    """
+    `outputs_0`, `outputs_1`, ..."""
     if isinstance(outputs, dict):
         result = dict(outputs)
     elif isinstance(outputs, list | tuple):
@@ -74,13 +73,17 @@ def named_outputs(outputs):
     else:
         result = {"outputs": outputs}
     _check_names("outputs", result, len(tree.flatten(result)))
-    return {name: at_least_float32(leaf) for name, leaf in result.items()}
+    return {name: as_sent(leaf) for name, leaf in result.items()}
 
 
-def at_least_float32(tensor):
-    """Returns a tensor in float32 if it has less precision than that."""
-    is_half = tensor.dtype in (tf.bfloat16, tf.float16)
-    return tf.cast(tensor, tf.float32) if is_half else tf.convert_to_tensor(tensor)
+def as_sent(tensor):
+    """Returns a tensor in the dtype that is sent."""
+    return tf.cast(tensor, sent_dtype(tensor.dtype))
+
+
+def sent_dtype(dtype):
+    """Returns float32 in place of half precision, which few clients know."""
+    return tf.float32 if dtype in (tf.bfloat16, tf.float16) else dtype
 
 
 def _inputs(model):

@@ -3,7 +3,7 @@
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.serving.signature import at_least_float32
+from deq_keras.serving.signature import as_sent, sent_dtype
 from deq_keras.solvers import DIVERGED
 
 
@@ -45,17 +45,17 @@ class NamedSolutions:
 
     def equilibria(self):
         """Returns the equilibria, as states to start the next solve from."""
-        return self._leaves("equilibrium")
+        return self._tensors("equilibrium")
 
     def initial_states(self):
         """Returns the equilibria by the names of states to start from, as arrays."""
-        leaves = self._leaves("initial_state")
-        return {name: leaf.numpy() for name, leaf in leaves.items()}
+        tensors = self._tensors("initial_state")
+        return {name: tensor.numpy() for name, tensor in tensors.items()}
 
     def specs(self):
         """Returns the `tf.TensorSpec`s of states to start from."""
         return {
-            name: tf.TensorSpec(leaf.shape, leaf.dtype, name=name)
+            name: tf.TensorSpec(leaf.shape, sent_dtype(leaf.dtype), name=name)
             for name, leaf in self._leaves("initial_state").items()
         }
 
@@ -80,9 +80,12 @@ class NamedSolutions:
         ]
         return tf.reduce_any(tf.stack(failed), axis=0) if failed else None
 
+    def _tensors(self, kind):
+        return {name: as_sent(leaf) for name, leaf in self._leaves(kind).items()}
+
     def _leaves(self, kind):
         return {
-            name: at_least_float32(leaf)
+            name: leaf
             for layer, solution in self.solutions.items()
             for name, leaf in zip(
                 self._names(kind, layer), tree.flatten(solution.value), strict=True

@@ -5,6 +5,7 @@ import math
 import tensorflow as tf
 from keras import tree
 
+from ..errors import InputError
 from .records import damage
 from .share import WHOLE
 
@@ -78,7 +79,15 @@ def evaluation_batches(split, batch_size, share=WHOLE):
         batch_size: int. Images a batch.
         share: the `Share` of every batch that is made; of a smaller one at the end it
             may have no rows.
+
+    Raises:
+        InputError: if there are more shares than images.
     """
+    if len(split) < share.count:
+        raise InputError(
+            "There must be an image to evaluate for each of the "
+            f"{share.count} workers. Received: {len(split)} images."
+        )
     load, transform = split.loader(), split.transform
 
     def evaluated(*entry):

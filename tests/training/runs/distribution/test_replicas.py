@@ -106,7 +106,9 @@ print("RESULT" + json.dumps([results, noise(two), two.least(3)]))
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("replicas")
-    printed = harness.run_in_clean_process(PROGRAM, folder=folder, has_library=True)
+    printed = harness.run_in_clean_process(
+        PROGRAM, folder=folder, has_library=True, timeout=600
+    )
     return json.loads(printed.split("RESULT")[1])
 
 

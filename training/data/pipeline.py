@@ -3,9 +3,7 @@
 import math
 
 import tensorflow as tf
-from keras import tree
 
-from ..errors import InputError
 from .records import damage
 from .share import WHOLE
 
@@ -77,17 +75,8 @@ def evaluation_batches(split, batch_size, share=WHOLE):
     Args:
         split: the `Split`.
         batch_size: int. Images a batch.
-        share: the `Share` of every batch that is made; of a smaller one at the end it
-            may have no rows.
-
-    Raises:
-        InputError: if there are more shares than images.
+        share: the `Share` of every batch that is made.
     """
-    if len(split) < share.count:
-        raise InputError(
-            "There must be an image to evaluate for each of the "
-            f"{share.count} workers. Received: {len(split)} images."
-        )
     load, transform = split.loader(), split.transform
 
     def evaluated(*entry):
@@ -99,9 +88,6 @@ def evaluation_batches(split, batch_size, share=WHOLE):
     else:
         stream = share.entries(split.in_order(), batch_size, len(split))
         batches = _mapped(stream, evaluated).batch(batch_size // share.count)
-        start, stop = share.bounds(len(split) % batch_size or batch_size)
-        if start == stop:
-            batches = batches.concatenate(batches.take(1).map(_no_rows))
     # Without it Keras takes the end of the images for missing ones, and warns.
     size = tf.data.experimental.assert_cardinality(math.ceil(len(split) / batch_size))
     return batches.apply(size).prefetch(tf.data.AUTOTUNE)
@@ -112,10 +98,6 @@ def sample(split, count):
     with damage.reported():
         (images, _), *_ = evaluation_batches(split.part(0, count), count).take(1)
     return images
-
-
-def _no_rows(*batch):
-    return tree.map_structure(lambda tensor: tensor[:0], batch)
 
 
 def _mapped(dataset, function):

@@ -71,7 +71,7 @@ def train(devices, make):
     history = model.fit(
         devices.batches(data(arrays, 8)),
         validation_data=devices.batches(data(arrays, 7)),
-        validation_steps=devices.validation_steps(1),
+        validation_steps=devices.validation_steps(7, 8),
         steps_per_epoch=None if devices is not two else 1,
         epochs=2,
         shuffle=False,

@@ -3,7 +3,6 @@
 import math
 
 import tensorflow as tf
-from keras import tree
 
 from .records import damage
 from .share import WHOLE
@@ -76,8 +75,7 @@ def evaluation_batches(split, batch_size, share=WHOLE):
     Args:
         split: the `Split`.
         batch_size: int. Images a batch.
-        share: the `Share` of every batch that is made; of a smaller one at the end it
-            may have no rows.
+        share: the `Share` of every batch that is made.
     """
     load, transform = split.loader(), split.transform
 
@@ -90,9 +88,6 @@ def evaluation_batches(split, batch_size, share=WHOLE):
     else:
         stream = share.entries(split.in_order(), batch_size, len(split))
         batches = _mapped(stream, evaluated).batch(batch_size // share.count)
-        start, stop = share.bounds(len(split) % batch_size or batch_size)
-        if start == stop:
-            batches = batches.concatenate(batches.take(1).map(_no_rows))
     # Without it Keras takes the end of the images for missing ones, and warns.
     size = tf.data.experimental.assert_cardinality(math.ceil(len(split) / batch_size))
     return batches.apply(size).prefetch(tf.data.AUTOTUNE)
@@ -103,10 +98,6 @@ def sample(split, count):
     with damage.reported():
         (images, _), *_ = evaluation_batches(split.part(0, count), count).take(1)
     return images
-
-
-def _no_rows(*batch):
-    return tree.map_structure(lambda tensor: tensor[:0], batch)
 
 
 def _mapped(dataset, function):

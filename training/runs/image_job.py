@@ -41,9 +41,7 @@ class ImageJob(Job):
                 lambda share: evaluation_batches(split, size, share)
             ),
             "steps_per_epoch": self.steps_per_epoch,
-            "validation_steps": self.distribution.validation_steps(
-                -(-len(split) // size)
-            ),
+            "validation_steps": self.distribution.validation_steps(len(split), size),
         }
 
     def batches(self, model, split):

@@ -86,12 +86,13 @@ class LanguageModelJob(Job):
         config = self.config.data
         training = training_segments(config, self.text.train, epochs.start)
         validation = evaluation_segments(config, self.text.validation)
-        num_batches = int(validation.cardinality())
+        size = config.evaluation_batch_size
+        num_segments = int(validation.cardinality()) * size
         return {
             "x": self._batches(training),
             "steps_per_epoch": self.steps_per_epoch,
             "validation_data": self._batches(validation),
-            "validation_steps": self.distribution.validation_steps(num_batches),
+            "validation_steps": self.distribution.validation_steps(num_segments, size),
             "validation_freq": self.config.evaluation.every_epochs,
         }
 

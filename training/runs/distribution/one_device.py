@@ -48,9 +48,9 @@ class OneDevice:
         """
         return self.stopwatch.over(self._preprocessed(make(WHOLE)))
 
-    def validation_steps(self, num_batches):
+    def validation_steps(self, num_examples, batch_size):
         """Returns the argument of `fit`: `None` reads the data to their end."""
-        del num_batches
+        del num_examples, batch_size
 
     def in_step(self):
         """Returns the context of what is done together with other workers."""

@@ -118,9 +118,22 @@ class Replicas:
         options = tf.distribute.InputOptions(experimental_fetch_to_device=False)
         return self.strategy.distribute_datasets_from_function(of_worker, options)
 
-    def validation_steps(self, num_batches):
-        """Returns the argument of `fit`."""
-        return num_batches
+    def validation_steps(self, num_examples, batch_size):
+        """Returns the argument of `fit`.
+
+        Raises:
+            InputError: if a replica has no row of the last batch, which not all of
+                TensorFlow's operations bear.
+        """
+        rest = num_examples % batch_size
+        if 0 < rest < self.num_replicas:
+            raise InputError(
+                f"`data.evaluation_batch_size` must leave at least {self.num_replicas} "
+                f"of the {num_examples} validation examples, one for each replica, to "
+                f"the last batch, or none. Received: evaluation_batch_size={batch_size}"
+                f", which leaves {rest}."
+            )
+        return -(-num_examples // batch_size)
 
     @contextlib.contextmanager
     def in_step(self):

@@ -57,6 +57,7 @@ still = {
 }
 flat = {
     "model.dropout": 0.0, "data.validation_examples": None, "data.augmentation": {},
+    "data.evaluation_batch_size": 4,
     "phases": [{"epochs": 2}], "optimizer.name": "sgd",
 }
 hard = {**flat, "ohem": {"threshold": 0.3, "keep": 100}}

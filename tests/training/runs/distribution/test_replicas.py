@@ -71,7 +71,7 @@ def train(devices, make):
     history = model.fit(
         devices.batches(data(arrays, 8)),
         validation_data=devices.batches(data(arrays, 7)),
-        validation_steps=devices.validation_steps(1),
+        validation_steps=devices.validation_steps(7, 8),
         steps_per_epoch=None if devices is not two else 1,
         epochs=2,
         shuffle=False,
@@ -106,7 +106,9 @@ print("RESULT" + json.dumps([results, noise(two), two.least(3)]))
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("replicas")
-    printed = harness.run_in_clean_process(PROGRAM, folder=folder, has_library=True)
+    printed = harness.run_in_clean_process(
+        PROGRAM, folder=folder, has_library=True, timeout=600
+    )
     return json.loads(printed.split("RESULT")[1])
 
 

@@ -81,6 +81,18 @@ def test_a_job_that_replicas_cannot_train(small, change, words):
         job.distribution.check(job)
 
 
+@pytest.mark.parametrize(("num_examples", "steps"), [(40, 1), (42, 2), (80, 2), (3, 1)])
+def test_every_replica_has_a_row_of_each_validation_batch(num_examples, steps):
+    assert TwoReplicas().validation_steps(num_examples, 40) == steps
+    assert OneDevice().validation_steps(num_examples, 40) is None
+
+
+@pytest.mark.parametrize("num_examples", [1, 41])
+def test_a_validation_batch_that_has_none(num_examples):
+    with pytest.raises(InputError, match="size=40, which leaves 1"):
+        TwoReplicas().validation_steps(num_examples, 40)
+
+
 def test_nothing_is_written_of_a_refused_run(tmp_path, capsys):
     path = tmp_path / "run"
     arguments = ["train", "digits/main", "--work-dir", str(path)]

@@ -41,6 +41,7 @@ def test_published_sizes(name, parameters):
     assert model.count_params() == parameters
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tcn", "gru"])
 def test_nothing_ahead_is_seen(name):
     config = configs.variant(configs.load(FOLDER / "quick.yaml"), name)

@@ -10,7 +10,6 @@ from deq_keras import proximal, solvers
 from deq_keras.gradients import ImplicitGradient
 from deq_keras.layers import DEQ, DenseCell, MonotoneDenseCell
 from tests.oracles import dense_adjoint, dense_jacobians, relative_error
-from tests.regimes import XLA_IS_SLOW
 
 SPLITTINGS = {
     "peaceman_rachford": functools.partial(solvers.PeacemanRachford, max_iter=200),
@@ -21,7 +20,12 @@ SPLITTINGS = {
 ACTIVATIONS = ["relu", "sigmoid", "softplus", "tanh"]
 
 
-@pytest.fixture(params=SPLITTINGS)
+@pytest.fixture(
+    params=[
+        "peaceman_rachford",
+        pytest.param("forward_backward", marks=pytest.mark.slow),
+    ]
+)
 def splitting(request):
     """Each of the splittings in turn."""
     return SPLITTINGS[request.param]
@@ -42,7 +46,10 @@ def _layer(solver, activation="relu", m=0.5, **kwargs):
     return layer
 
 
-def _check_point(activation, alpha):
+@pytest.mark.slow
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("alpha", [0.05, 0.5, 1.0, 2.0])
+def test_every_step_size_finds_the_same_point(activation, alpha):
     solver = solvers.PeacemanRachford(alpha, max_iter=500, tol=1e-12)
     layer, inputs = _layer(solver, activation), _inputs()
     solution = tf.function(layer.solve)(inputs)
@@ -50,18 +57,6 @@ def _check_point(activation, alpha):
     again = layer.cell(solution.value, layer.inject(inputs))
     np.testing.assert_allclose(again, solution.value, atol=1e-9)
     assert np.abs(solution.value).max() > 0.1
-
-
-@pytest.mark.parametrize("activation, alpha", [("relu", 1.0), ("tanh", 0.5)])
-def test_a_step_size_finds_the_point(activation, alpha):
-    _check_point(activation, alpha)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("alpha", [0.05, 0.5, 1.0, 2.0])
-def test_every_step_size_finds_the_same_point(activation, alpha):
-    _check_point(activation, alpha)
 
 
 def test_plain_iteration_diverges_here():
@@ -123,7 +118,7 @@ def test_other_gradients_agree(gradient):
     assert relative_error(derivative(gradient=gradient), derivative()) < 1e-5
 
 
-@XLA_IS_SLOW
+@pytest.mark.slow
 def test_regimes_agree(regime):
     layer = _layer(solvers.PeacemanRachford(tol=1e-4, max_iter=100))
     inputs = _inputs()
@@ -146,6 +141,7 @@ def test_samples_are_independent():
         assert trace[count - 1] == together.residual[i] <= 1e-3
 
 
+@pytest.mark.slow
 def test_a_solve_that_starts_at_its_end_stays(splitting):
     """Also where the step size is not 1."""
     layer = _layer(splitting(tol=1e-8, alpha=0.1), "sigmoid", 2.0)
@@ -219,6 +215,7 @@ def test_configs():
     assert isinstance(solvers.get("forward_backward"), solvers.ForwardBackward)
 
 
+@pytest.mark.slow
 def test_an_own_activation():
     class Identity(proximal.ProximalMap):
         def __call__(self, inputs):

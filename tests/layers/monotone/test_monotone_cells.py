@@ -15,7 +15,7 @@ from deq_keras.layers import (
 )
 from deq_keras.linearization import linearize
 from tests import harness
-from tests.regimes import XLA_IS_SLOW
+from tests.regimes import ALL_BUT_EAGER_ARE_SLOW
 
 CELLS = {
     "dense": (lambda **kw: MonotoneDenseCell(5, **kw), (3,)),
@@ -78,7 +78,7 @@ def test_is_strongly_monotone(kind, m):
 
 
 @EVERY_KIND
-@XLA_IS_SLOW
+@ALL_BUT_EAGER_ARE_SLOW
 def test_the_resolvent_is_the_inverse(kind, regime):
     cell = _cell(kind, m=0.5, dtype="float64")
     injection = cell.inject(_inputs(kind))

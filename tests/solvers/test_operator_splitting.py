@@ -104,7 +104,9 @@ def test_adjoints_by_the_same_splitting(splitting, activation, regime):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("gradient", [ImplicitGradient("anderson"), "unrolled"])
+@pytest.mark.parametrize(
+    "gradient", [ImplicitGradient(solvers.Anderson(100, 1e-9)), "unrolled"]
+)
 def test_other_gradients_agree(gradient):
     inputs = _inputs()
 

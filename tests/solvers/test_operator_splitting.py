@@ -59,11 +59,13 @@ def test_every_step_size_finds_the_same_point(activation, alpha):
     assert np.abs(solution.value).max() > 0.1
 
 
+@pytest.mark.slow
 def test_plain_iteration_diverges_here():
     solution = _layer("fixed_point_iteration").solve(_inputs())
     assert np.min(solution.residual) > 0.5
 
 
+@pytest.mark.slow
 def test_forward_backward_finds_it_too():
     expected = _layer(solvers.PeacemanRachford(tol=1e-6), "sigmoid", m=2.0)
     layer = _layer(solvers.ForwardBackward(tol=1e-6), "sigmoid", m=2.0)
@@ -129,6 +131,7 @@ def test_regimes_agree(regime):
     np.testing.assert_array_equal(solution.num_evaluations, expected.num_evaluations)
 
 
+@pytest.mark.slow
 def test_samples_are_independent():
     layer = _layer(solvers.PeacemanRachford(tol=1e-3))
     inputs = _inputs(3)
@@ -159,6 +162,7 @@ def test_the_budget_is_kept():
     np.testing.assert_array_equal(solution.status, solvers.MAX_ITER)
 
 
+@pytest.mark.slow
 def test_halting_looks_at_the_state():
     # Of tanh, iterates are larger than 1 and states are not.
     halting = solvers.UnchangedAnswer(lambda z: z < 1, patience=2)

@@ -149,9 +149,8 @@ def test_a_kernel_of_zeros_is_finite():
     assert np.all(np.isfinite(gradient))
 
 
-@pytest.mark.parametrize(
-    "kind", ["convolutional", pytest.param("multiscale", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["convolutional", "multiscale"])
 def test_the_border_is_zero(kind):
     cell = _cell(kind, activation="sigmoid")
     value = DEQ(cell)(_inputs(kind).astype("float32"))
@@ -186,7 +185,8 @@ def _layer(kind):
     return layer
 
 
-def test_is_a_keras_layer(tmp_path):
+@pytest.mark.slow
+def test_is_saved_and_loaded(tmp_path):
     inputs = _inputs("dense").astype("float32")
     harness.check_save(_layer("dense"), inputs, tmp_path)
 

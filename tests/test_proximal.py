@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from deq_keras import proximal
-from tests.regimes import XLA_IS_SLOW
+from tests.regimes import ALL_BUT_EAGER_ARE_SLOW
 
 FUNCTIONS = {
     "relu": lambda x: np.maximum(x, 0),
@@ -31,7 +31,7 @@ def test_values_and_derivatives(name):
 
 
 @pytest.mark.parametrize("alpha", [1e-3, 0.3, 4.0])
-@XLA_IS_SLOW
+@ALL_BUT_EAGER_ARE_SLOW
 def test_the_proximal_map_solves_its_inclusion(name, alpha, regime):
     """For z = s(p), the subgradient of h is p - z: z + alpha (p - z) = x."""
     prox = proximal.get(name)

@@ -7,6 +7,7 @@ from deq_keras.layers import DEQ, DenseCell, MonotoneDenseCell
 from deq_keras.solvers import ForwardBackward
 
 
+@pytest.mark.slow  # The example of the callback is a fast one.
 def test_the_step_size_follows_the_weights():
     layer = DEQ(MonotoneDenseCell(4), solver=ForwardBackward(1e-3, max_iter=40))
     model = keras.Sequential([keras.Input((3,)), layer, keras.layers.Dense(1)])

@@ -92,6 +92,7 @@ def _tiers(convolution=".weight"):
     return {**state_dict, "Wout.bias": random.normal(size=10)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("convolution", [".weight", ""])
 def test_tiers(convolution):
     state_dict = _tiers(convolution)
@@ -135,11 +136,15 @@ def test_an_image_size_that_contradicts_the_weights():
         load_monotone_network(_tiers(), image_size=16)
 
 
-def test_weights_that_do_not_fit():
+@pytest.mark.slow
+def test_a_network_that_is_not_monotone():
     name = "mon.linear_module.g"
     negative = {**_arrays("conv", "param/"), name: np.array(-1.0)}
     with pytest.raises(ValueError, match="not monotone.*module.g must be >= 0.*-1.0"):
         load_monotone_network(negative)
+
+
+def test_weights_that_do_not_fit():
     missing = _arrays("fc", "param/")
     del missing["mon.linear_module.A.weight"]
     with pytest.raises(ValueError, match="missing: mon.linear_module.A.weight"):

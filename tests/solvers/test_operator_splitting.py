@@ -10,7 +10,6 @@ from deq_keras import proximal, solvers
 from deq_keras.gradients import ImplicitGradient
 from deq_keras.layers import DEQ, DenseCell, MonotoneDenseCell
 from tests.oracles import dense_adjoint, dense_jacobians, relative_error
-from tests.regimes import XLA_IS_SLOW
 
 SPLITTINGS = {
     "peaceman_rachford": functools.partial(solvers.PeacemanRachford, max_iter=200),
@@ -21,7 +20,12 @@ SPLITTINGS = {
 ACTIVATIONS = ["relu", "sigmoid", "softplus", "tanh"]
 
 
-@pytest.fixture(params=SPLITTINGS)
+@pytest.fixture(
+    params=[
+        "peaceman_rachford",
+        pytest.param("forward_backward", marks=pytest.mark.slow),
+    ]
+)
 def splitting(request):
     """Each of the splittings in turn."""
     return SPLITTINGS[request.param]
@@ -42,7 +46,10 @@ def _layer(solver, activation="relu", m=0.5, **kwargs):
     return layer
 
 
-def _check_point(activation, alpha):
+@pytest.mark.slow
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("alpha", [0.05, 0.5, 1.0, 2.0])
+def test_every_step_size_finds_the_same_point(activation, alpha):
     solver = solvers.PeacemanRachford(alpha, max_iter=500, tol=1e-12)
     layer, inputs = _layer(solver, activation), _inputs()
     solution = tf.function(layer.solve)(inputs)
@@ -52,23 +59,13 @@ def _check_point(activation, alpha):
     assert np.abs(solution.value).max() > 0.1
 
 
-@pytest.mark.parametrize("activation, alpha", [("relu", 1.0), ("tanh", 0.5)])
-def test_a_step_size_finds_the_point(activation, alpha):
-    _check_point(activation, alpha)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("alpha", [0.05, 0.5, 1.0, 2.0])
-def test_every_step_size_finds_the_same_point(activation, alpha):
-    _check_point(activation, alpha)
-
-
 def test_plain_iteration_diverges_here():
     solution = _layer("fixed_point_iteration").solve(_inputs())
     assert np.min(solution.residual) > 0.5
 
 
+@pytest.mark.slow
 def test_forward_backward_finds_it_too():
     expected = _layer(solvers.PeacemanRachford(tol=1e-6), "sigmoid", m=2.0)
     layer = _layer(solvers.ForwardBackward(tol=1e-6), "sigmoid", m=2.0)
@@ -109,7 +106,9 @@ def test_adjoints_by_the_same_splitting(splitting, activation, regime):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("gradient", [ImplicitGradient("anderson"), "unrolled"])
+@pytest.mark.parametrize(
+    "gradient", [ImplicitGradient(solvers.Anderson(100, 1e-9)), "unrolled"]
+)
 def test_other_gradients_agree(gradient):
     inputs = _inputs()
 
@@ -123,7 +122,7 @@ def test_other_gradients_agree(gradient):
     assert relative_error(derivative(gradient=gradient), derivative()) < 1e-5
 
 
-@XLA_IS_SLOW
+@pytest.mark.slow
 def test_regimes_agree(regime):
     layer = _layer(solvers.PeacemanRachford(tol=1e-4, max_iter=100))
     inputs = _inputs()
@@ -132,6 +131,7 @@ def test_regimes_agree(regime):
     np.testing.assert_array_equal(solution.num_evaluations, expected.num_evaluations)
 
 
+@pytest.mark.slow
 def test_samples_are_independent():
     layer = _layer(solvers.PeacemanRachford(tol=1e-3))
     inputs = _inputs(3)
@@ -146,6 +146,7 @@ def test_samples_are_independent():
         assert trace[count - 1] == together.residual[i] <= 1e-3
 
 
+@pytest.mark.slow
 def test_a_solve_that_starts_at_its_end_stays(splitting):
     """Also where the step size is not 1."""
     layer = _layer(splitting(tol=1e-8, alpha=0.1), "sigmoid", 2.0)
@@ -161,6 +162,7 @@ def test_the_budget_is_kept():
     np.testing.assert_array_equal(solution.status, solvers.MAX_ITER)
 
 
+@pytest.mark.slow
 def test_halting_looks_at_the_state():
     # Of tanh, iterates are larger than 1 and states are not.
     halting = solvers.UnchangedAnswer(lambda z: z < 1, patience=2)
@@ -219,6 +221,7 @@ def test_configs():
     assert isinstance(solvers.get("forward_backward"), solvers.ForwardBackward)
 
 
+@pytest.mark.slow
 def test_an_own_activation():
     class Identity(proximal.ProximalMap):
         def __call__(self, inputs):

@@ -15,7 +15,7 @@ from deq_keras.layers import (
 )
 from deq_keras.linearization import linearize
 from tests import harness
-from tests.regimes import XLA_IS_SLOW
+from tests.regimes import ALL_BUT_EAGER_ARE_SLOW
 
 CELLS = {
     "dense": (lambda **kw: MonotoneDenseCell(5, **kw), (3,)),
@@ -78,7 +78,7 @@ def test_is_strongly_monotone(kind, m):
 
 
 @EVERY_KIND
-@XLA_IS_SLOW
+@ALL_BUT_EAGER_ARE_SLOW
 def test_the_resolvent_is_the_inverse(kind, regime):
     cell = _cell(kind, m=0.5, dtype="float64")
     injection = cell.inject(_inputs(kind))
@@ -149,9 +149,8 @@ def test_a_kernel_of_zeros_is_finite():
     assert np.all(np.isfinite(gradient))
 
 
-@pytest.mark.parametrize(
-    "kind", ["convolutional", pytest.param("multiscale", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["convolutional", "multiscale"])
 def test_the_border_is_zero(kind):
     cell = _cell(kind, activation="sigmoid")
     value = DEQ(cell)(_inputs(kind).astype("float32"))
@@ -186,7 +185,8 @@ def _layer(kind):
     return layer
 
 
-def test_is_a_keras_layer(tmp_path):
+@pytest.mark.slow
+def test_is_saved_and_loaded(tmp_path):
     inputs = _inputs("dense").astype("float32")
     harness.check_save(_layer("dense"), inputs, tmp_path)
 

@@ -49,7 +49,7 @@ def test_operator_of_tiers():
     np.testing.assert_allclose(squares, [1323.5333215, 430.4180397, 91.5138046], 1e-9)
 
 
-def _check(name, solver, run=lambda function: function):
+def _check(name, solver, run):
     golden = GoldenNetwork(name)
     layer = DEQ(golden.cell, solver=SPLITTINGS[solver], dtype="float64")
     solution = layer.solve(golden.inputs)
@@ -66,18 +66,16 @@ def _check(name, solver, run=lambda function: function):
         assert relative_error(actual, expected) < 1e-5
 
 
-def test_equilibrium_and_gradient():
-    _check("fc", "peaceman_rachford", tf.function)
-
-
-@pytest.mark.slow
+@pytest.mark.slow  # Of the dense network, the test of its converter is a fast one.
 @pytest.mark.parametrize("solver", SPLITTINGS)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_equilibria_and_gradients(name, solver, regime):
     _check(name, solver, regime)
 
 
-@pytest.mark.parametrize("solver", ["anderson", "broyden"])
+@pytest.mark.parametrize(
+    "solver", ["anderson", pytest.param("broyden", marks=pytest.mark.slow)]
+)
 def test_other_solvers_find_the_same_point(solver):
     golden = GoldenNetwork("fc")
     solver = {"class_name": solver, "max_iter": 60, "tol": 1e-10}

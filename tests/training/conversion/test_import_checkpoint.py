@@ -83,6 +83,22 @@ def test_makes_a_keras_file_of_an_mdeq(mdeq_arguments, tmp_path, capsys):
     np.testing.assert_array_equal(model.head.classifier.kernel.numpy(), expected)
 
 
+def test_makes_a_keras_file_of_a_monotone_network(tmp_path, capsys):
+    path, out = tmp_path / "monotone.npz", tmp_path / "model.keras"
+    np.savez(path, **_stored("monotone", "fc/param/"))
+    arguments = ["import-checkpoint", str(path), "--out", str(out)]
+    assert main([*arguments, "--set", "m=0"]) == 2
+    assert "`m` must be a finite number > 0" in capsys.readouterr().err
+    assert main([*arguments, "--set", "monotonicity=1"]) == 2
+    assert "monotonicity" in capsys.readouterr().err
+    assert not out.exists()
+    assert main([*arguments, "--set", "m=0.5"]) == 0
+    model = keras.saving.load_model(out)
+    expected = arrays.load("monotone")
+    x = expected["fc/x"].astype("float32")
+    np.testing.assert_allclose(model(x), expected["fc/logits"], atol=1e-2)
+
+
 @pytest.mark.slow
 def test_other_classes_need_a_new_head(mdeq_arguments, tmp_path, capsys):
     others = [*mdeq_arguments, "--set", "num_classes=3"]

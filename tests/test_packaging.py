@@ -79,10 +79,10 @@ def _imported(folder):
 
 def test_what_is_imported_is_required():
     library = {"deq_keras", "keras", "keras_hub", "numpy", "tensorflow"}
-    # Asked for by name, where exports and pictures need them.
-    extras = {"onnx", "onnxruntime", "tf2onnx", "ai_edge_litert", "matplotlib"}
+    # Asked for by name, where exports need them.
+    exports = {"onnx", "onnxruntime", "tf2onnx", "ai_edge_litert"}
     imported = set(_imported("deq_keras")) - set(sys.stdlib_module_names)
-    assert imported <= library | extras
+    assert imported <= library | exports
     others = set(_imported("training")) - set(sys.stdlib_module_names) - library
     peer, protobuf_of_tensorflow = {"torch", "torchdeq"}, {"google"}
     assert others - peer - protobuf_of_tensorflow <= set(EXTRA)

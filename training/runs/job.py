@@ -15,7 +15,7 @@ class Job:
         config: a `VariantsConfig`, with `data` and `evaluation`.
         data: what `load_data` returned.
         folder: `pathlib.Path` of the run, for what an evaluation writes beside numbers.
-        distribution: the distribution of the training.
+        distribution: the distribution of the training; `None` for one device.
 
     Attributes:
         monitor: str. The entry of the logs that tells the best epoch.
@@ -29,11 +29,11 @@ class Job:
     is_better: staticmethod
     batch_sizes = None
 
-    def __init__(self, config, data, folder=None, distribution=OneDevice()):
+    def __init__(self, config, data, folder=None, distribution=None):
         self.config = config
         self.data = data
         self.folder = folder
-        self.distribution = distribution
+        self.distribution = distribution or OneDevice()
 
     @staticmethod
     def load_data(config, folder):

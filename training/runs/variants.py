@@ -9,7 +9,6 @@ from ..evaluation.diagnose import write_residuals
 from ..evaluation.plots import plot_residuals, plot_scores
 from ..files import records, saved_model
 from ..files.atomic_file import write_text
-from .distribution import OneDevice
 from .scores import write_scores
 from .train import MODEL, REMEDY, check, train
 
@@ -36,14 +35,14 @@ def run(jobs, directory):
             _compare(directory)
 
 
-def make_jobs(directory, distribution=OneDevice()):
+def make_jobs(directory, distribution=None):
     """Returns the jobs of all variants, as `run` takes them.
 
     Data are loaded once for all variants whose `data` are the same.
 
     Args:
         directory: their `WorkDirectory`.
-        distribution: the distribution of their training.
+        distribution: the distribution of their training; `None` for one device.
     """
     job = registry.implementation(directory.config.experiment)
     loaded, jobs = [], {}

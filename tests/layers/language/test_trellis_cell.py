@@ -286,6 +286,7 @@ def _layer(dtype=None, **arguments):
     return SegmentMemory(DEQ(cell, solver, dtype=dtype), length=0, dtype=dtype)
 
 
+@pytest.mark.slow
 def test_eager_graph_and_xla_agree():
     harness.check_regimes(lambda: _layer(kernel_size=3, dilation_rate=2), _inputs())
 

@@ -26,6 +26,8 @@ class OneDevice:
 
     def check(self, job):
         """Raises `InputError` if a `Job` cannot be trained so."""
+        del job
+        self._preprocessed = Preprocessing()  # Of a model before.
 
     def scope(self):
         """Returns the context in which models, optimizers and their state are made."""

@@ -62,6 +62,7 @@ class Replicas:
 
     def check(self, job):
         """Raises `InputError` if a `Job` cannot be trained so."""
+        self._preprocessed = Preprocessing()  # Of a model before.
         if job.batch_sizes is None:
             raise InputError(
                 f"`distribution.strategy` must be single for {job.config.experiment}: "

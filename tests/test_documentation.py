@@ -53,6 +53,7 @@ def commands():
 LONG = {
     "docs/guides/language.md",
     "docs/guides/serving.md",
+    "docs/guides/tensorboard.md",
     "docs/guides/troubleshooting.md",
     "docs/guides/vision.md",
 }

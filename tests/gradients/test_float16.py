@@ -56,7 +56,7 @@ def test_an_overflow_in_the_adjoint_is_not_finite(exact_regime, gradient, dtype)
 @pytest.mark.parametrize(
     ("gradient", "jit_compile"),
     [
-        ("neumann", False),
+        pytest.param("neumann", False, marks=pytest.mark.slow),
         *(pytest.param(name, False, marks=pytest.mark.slow) for name in OTHERS),
         pytest.param("neumann", True, marks=pytest.mark.slow),
         pytest.param("truncated", True, marks=pytest.mark.slow),

@@ -2,6 +2,7 @@
 
 import copy
 
+import filelock
 import pytest
 
 from training.config import reading as configs
@@ -42,8 +43,19 @@ def small():
 
 
 @pytest.fixture(scope="session")
-def finished_run(tmp_path_factory):
+def finished_run(tmp_path_factory, worker_id):
     """The `WorkDirectory` of a finished run with two variants. Tests only read it."""
+    if worker_id == "master":
+        return _finished_run(tmp_path_factory.mktemp("finished") / "run")
+    # The processes of a test run share one.
+    folder = tmp_path_factory.getbasetemp().parent / "finished"
+    with filelock.FileLock(f"{folder}.lock"):
+        if (folder / "run").exists():
+            return WorkDirectory.open(folder / "run")
+        return _finished_run(folder / "run")
+
+
+def _finished_run(path):
     from training.runs import variants
 
     mapping = copy.deepcopy(SMALL)
@@ -56,7 +68,6 @@ def finished_run(tmp_path_factory):
         },
     }
     mapping["variants"] = {"equilibrium": {}, "tied": tied}
-    path = tmp_path_factory.mktemp("finished") / "run"
     directory = WorkDirectory.start(path, configs.resolve(mapping))
     variants.run(variants.make_jobs(directory), directory)
     return directory

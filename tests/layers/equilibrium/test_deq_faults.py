@@ -19,6 +19,13 @@ GRADIENTS = (
     "unrolled",
     TruncatedGradient(3, 2, free_share=1.0, free_noise=0.0, remat=True),
 )
+# The steps of these two are traced one by one, which takes long.
+SOME_SLOW = [
+    pytest.param(gradient, marks=pytest.mark.slow)
+    if gradient in ("phantom", "unrolled")
+    else gradient
+    for gradient in GRADIENTS
+]
 
 
 def _poisoned(value=np.nan):
@@ -92,7 +99,7 @@ class LogCell(TanhCell):
     ],
     ids=["later-eager", "later-graph", "at once-eager", "at once-graph"],
 )
-@pytest.mark.parametrize("gradient", GRADIENTS, ids=str)
+@pytest.mark.parametrize("gradient", SOME_SLOW, ids=str)
 def test_a_cell_that_turns_non_finite(gradient, first, compiled):
     """Whatever the inputs of the failing sample, all others train as without it."""
     cell = LogCell(5)
@@ -255,7 +262,7 @@ def test_a_nan_in_the_data_below_a_stem_is_seen_by_the_next_step():
 @pytest.mark.parametrize(
     "jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)]
 )
-@pytest.mark.parametrize("gradient", GRADIENTS, ids=str)
+@pytest.mark.parametrize("gradient", SOME_SLOW, ids=str)
 def test_training_goes_on(gradient, jit_compile):
     deq = layers.DEQ(
         TanhCell(5),
@@ -309,7 +316,7 @@ def test_a_weight_in_the_injection_as_square_as_the_batch():
 
 
 @pytest.mark.parametrize("max_iter", [1, pytest.param(2, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("gradient", [*GRADIENTS[:4], "truncated"])
+@pytest.mark.parametrize("gradient", [*SOME_SLOW[:4], "truncated"])
 def test_the_smallest_budgets_train(gradient, max_iter):
     solver = solvers.Anderson(max_iter=max_iter)
     deq = layers.DEQ(TanhCell(5), solver, gradient, None, name="deq")

@@ -81,6 +81,7 @@ def test_gradients_are_those_of_the_text_alone(gradient):
         np.testing.assert_allclose(one, two, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_keras_passes_the_mask_on():
     ids = np.array([[3, 4, 5, 0, 0, 0], [1, 2, 3, 4, 5, 6]])
     symbolic = keras.Input((None,), dtype="int32")

@@ -78,7 +78,9 @@ def test_padding_starts_at_zero():
     np.testing.assert_array_equal(state[~mask], 0.0)
 
 
-@pytest.mark.parametrize("cell", [TanhCell, TwoScaleCell])
+@pytest.mark.parametrize(
+    "cell", [TanhCell, pytest.param(TwoScaleCell, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("gradient", ["unrolled", gradients.TruncatedGradient(3, 0)])
 def test_a_learned_start_learns_and_is_saved(cell, gradient, tmp_path):
     inputs, shapes = INPUTS, keras.Input((4,))

@@ -56,10 +56,11 @@ def test_what_the_checkpoint_does_not_have_is_taken_back(tmp_path):
     # The checkpoint is that of the fourth epoch, and then the one before it.
     for num_epochs in (4, 3):
         event_files.rewind(tmp_path, num_epochs)
-        assert [step for _, _, step in written(tmp_path)] == list(range(num_epochs))
+        steps = sorted(step for _, _, step in written(tmp_path))
+        assert steps == list(range(num_epochs))
     again = Board(tmp_path)
     again.epoch(3)
-    assert [step for _, _, step in written(tmp_path)] == [0, 1, 2, 3]
+    assert sorted(step for _, _, step in written(tmp_path)) == [0, 1, 2, 3]
     event_files.rewind(tmp_path, 0)
     assert written(tmp_path) == {}
 

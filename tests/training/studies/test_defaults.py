@@ -31,6 +31,9 @@ from training.studies.defaults.table import render, summarize
 from training.studies.defaults.tasks import TASKS
 from training.studies.defaults.tasks.regression import explained_variance
 
+# One of each kind; the others take as long each.
+FAST = ("digits_dense", "parity")
+
 
 class TestBuild:
     def test_default_is_what_the_layer_defaults_to(self):
@@ -62,7 +65,13 @@ class TestBuild:
 
 
 class TestMeasure:
-    @pytest.mark.parametrize("name", TASKS)
+    @pytest.mark.parametrize(
+        "name",
+        [
+            pytest.param(name, marks=() if name in FAST else pytest.mark.slow)
+            for name in TASKS
+        ],
+    )
     def test_every_task(self, name):
         model, examples = model_of(name)
         settings = config(measurement={"num_samples": 2, "max_iter": 2}).measurement

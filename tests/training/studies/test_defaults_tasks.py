@@ -23,6 +23,9 @@ from training.studies.defaults.tasks.regression import (
 )
 from training.studies.defaults.tasks.task import accuracy
 
+# One of each kind; the others take as long each.
+FAST = ("digits_dense", "parity")
+
 
 def drawn(name, seed=1):
     """Small training examples of a task; their shapes are those that it says."""
@@ -354,7 +357,13 @@ class TestCells:
         layer = deq_keras.layers.DEQ(self.CELLS[name]())
         assert layer(np.ones(shape, "float32")).dtype == "bfloat16"
 
-    @pytest.mark.parametrize("name", TASKS)
+    @pytest.mark.parametrize(
+        "name",
+        [
+            pytest.param(name, marks=() if name in FAST else pytest.mark.slow)
+            for name in TASKS
+        ],
+    )
     def test_saves(self, name, tmp_path):
         model, examples = model_of(name)
         model.save(tmp_path / "model.keras")

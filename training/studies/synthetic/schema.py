@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ...config.bounds import BATCH, BUDGET, DRAWN, EPOCHS, SEED, WIDTH
-from ...config.component_fields import SOLVERS, gradient_field, solver_field
+from ...config.component_fields import gradient_field, solver_field
 from ...config.fields import OptimizerConfig
 
 
@@ -57,7 +57,7 @@ class MeasurementConfig:
     """
 
     solvers: list[Literal["fixed_point_iteration", "anderson", "broyden"]] = field(
-        default_factory=lambda: list(SOLVERS),
+        default_factory=lambda: ["fixed_point_iteration", "anderson", "broyden"],
         metadata={"non_empty": True, "distinct": True},
     )
     max_iter: int = field(default=100, metadata=BUDGET)

@@ -137,7 +137,7 @@ class DEQ(keras.layers.Layer):
         super().__init__(**kwargs)
         check_signature(cell)
         self.cell = cell
-        is_monotone = hasattr(cell, "split")
+        is_monotone = hasattr(cell, "operator_splitting")
         of_cell = "implicit" if is_monotone else "truncated"
         self.gradient = of_cell if gradient == "auto" else gradient
         own = _OF_SPLITTING if is_monotone else _OF_EQUILIBRIUM
@@ -511,7 +511,7 @@ class DEQ(keras.layers.Layer):
         """Returns the function of a state and what is constant, and what splits it."""
         if mask is not None:
             return self._apply_masked, None
-        return self._apply, getattr(self.cell, "split", None)
+        return self._apply, getattr(self.cell, "operator_splitting", None)
 
     def _apply_masked(self, state: Nest, constant: Masked) -> Nest:
         return self._apply(state, *constant)

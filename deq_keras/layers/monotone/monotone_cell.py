@@ -85,13 +85,13 @@ class MonotoneCell(EquilibriumCell):
         )
 
     def call(self, state, injection):
-        parts = self.split(injection)
+        parts = self.operator_splitting(injection)
         value = parts.proximal(parts.affine(self._in_solver_dtype(state)), 1.0)
         return tree.map_structure(
             lambda leaf, like: ops.cast(leaf, like.dtype), value, state
         )
 
-    def split(self, injection):
+    def operator_splitting(self, injection):
         """Returns the `deq_keras.solvers.Splitting` of f, for an injection."""
         operator = injection["operator"]
         return Splitting(
@@ -121,7 +121,7 @@ class MonotoneCell(EquilibriumCell):
         Returns:
             Float tensor `(batch,)`, a bound of |z - z*| up to rounding.
         """
-        parts = self.split(injection)
+        parts = self.operator_splitting(injection)
         state = self._in_solver_dtype(state)
         value = parts.proximal(parts.affine(state), 1.0)
         step = tree.map_structure(ops.subtract, value, state)
@@ -151,7 +151,9 @@ class MonotoneCell(EquilibriumCell):
             A solver like it; see `deq_keras.solvers.OperatorSplitting.tuned`.
         """
         injection = self.inject(ops.convert_to_tensor(inputs, self.compute_dtype))
-        fn = SplitFunction(lambda state: self(state, injection), self.split(injection))
+        fn = SplitFunction(
+            lambda state: self(state, injection), self.operator_splitting(injection)
+        )
         return solver.tuned(fn, self.initial_state(injection))
 
     def get_config(self):

@@ -2,13 +2,12 @@
 
 import keras
 
-from deq_keras.checks import check_boolean, check_count
-from deq_keras.layers import TransformerCell, TransformerStack
-from deq_keras.models.transformer_backbone import TransformerBackbone
+from deq_keras.layers import TransformerCell
+from deq_keras.models.transformer_stack_backbone import TransformerStackBackbone
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class ExplicitTransformerBackbone(TransformerBackbone):
+class ExplicitTransformerBackbone(TransformerStackBackbone):
     """Explicit layers where `DEQTransformerBackbone` has an equilibrium.
 
     The same embedding, cell, dropout and memory, to compare quality, time and memory:
@@ -46,38 +45,5 @@ class ExplicitTransformerBackbone(TransformerBackbone):
         [Dai et al., 2019](https://arxiv.org/abs/1901.02860), section 3.2: the memory.
     """
 
-    def __init__(
-        self, vocabulary_size, num_layers, weight_tied=False, recompute=False, **kwargs
-    ):
-        num_layers = check_count("num_layers", num_layers)
-        weight_tied = check_boolean("weight_tied", weight_tied)
-        super().__init__(
-            vocabulary_size,
-            num_layers=num_layers,
-            num_cells=1 if weight_tied else num_layers,
-            recompute=recompute,
-            **kwargs,
-        )
-        self.num_layers = num_layers
-        self.weight_tied = weight_tied
-        self.recompute = self.segment_layer.recompute
-
-    @staticmethod
-    def make_segment_layer(
-        cell_arguments, length, dtype, num_layers, num_cells, recompute
-    ):
-        cells = [
-            TransformerCell(**cell_arguments, name=f"cell_{index}")
-            for index in range(num_cells)
-        ]
-        return TransformerStack(
-            cells, num_layers, length, recompute, dtype=dtype, name="layers"
-        )
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_layers": self.num_layers,
-            "weight_tied": self.weight_tied,
-            "recompute": self.recompute,
-        }
+    layer_cls = TransformerCell
+    layer_name = "cell"

@@ -2,13 +2,12 @@
 
 import keras
 
-from deq_keras.checks import check_boolean, check_count
-from deq_keras.layers import TransformerStack, TransformerXLLayer
-from deq_keras.models.transformer_backbone import TransformerBackbone
+from deq_keras.layers import TransformerXLLayer
+from deq_keras.models.transformer_stack_backbone import TransformerStackBackbone
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class TransformerXLBackbone(TransformerBackbone):
+class TransformerXLBackbone(TransformerStackBackbone):
     """Transformer-XL: layers of their own weights, and a memory at each of them.
 
     The published network (Dai et al., 2019): `AdaptiveEmbedding`, dropout, a
@@ -52,6 +51,8 @@ class TransformerXLBackbone(TransformerBackbone):
         [Dai et al., 2019](https://arxiv.org/abs/1901.02860).
     """
 
+    layer_cls = TransformerXLLayer
+    layer_name = "layer"
     noise_shape = None
 
     def __init__(
@@ -61,44 +62,16 @@ class TransformerXLBackbone(TransformerBackbone):
         num_heads,
         intermediate_dim,
         num_layers,
-        weight_tied=False,
-        recompute=False,
+        *,
         weight_normalization=False,
         **kwargs,
     ):
-        num_layers = check_count("num_layers", num_layers)
-        weight_tied = check_boolean("weight_tied", weight_tied)
         super().__init__(
             vocabulary_size,
-            hidden_dim,
-            num_heads,
-            intermediate_dim,
+            num_layers,
+            hidden_dim=hidden_dim,
+            num_heads=num_heads,
+            intermediate_dim=intermediate_dim,
             weight_normalization=weight_normalization,
-            num_layers=num_layers,
-            num_cells=1 if weight_tied else num_layers,
-            recompute=recompute,
             **kwargs,
         )
-        self.num_layers = num_layers
-        self.weight_tied = weight_tied
-        self.recompute = self.segment_layer.recompute
-
-    @staticmethod
-    def make_segment_layer(
-        cell_arguments, length, dtype, num_layers, num_cells, recompute
-    ):
-        cells = [
-            TransformerXLLayer(**cell_arguments, name=f"layer_{index}")
-            for index in range(num_cells)
-        ]
-        return TransformerStack(
-            cells, num_layers, length, recompute, dtype=dtype, name="layers"
-        )
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_layers": self.num_layers,
-            "weight_tied": self.weight_tied,
-            "recompute": self.recompute,
-        }

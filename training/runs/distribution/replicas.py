@@ -10,6 +10,7 @@ from ..data_wait import Stopwatch
 from . import random_states
 from .fit_repair import repair
 from .normalization import synchronize
+from .own_losses import keep_apart
 from .preprocessing import Preprocessing
 from .summed_gradients import sum_before_use
 
@@ -97,6 +98,7 @@ class Replicas:
         repair(model)
         self._preprocessed.take_over_from(model)
         synchronize(model)
+        keep_apart(model)
         random_states.begin_at(model, self.worker.index * self._replicas_here)
         sum_before_use(optimizer)
 

@@ -116,8 +116,10 @@ def test_weights_losses_penalties_and_metrics_equal_one_device(runs, name):
     for row, other in zip(history(one), history(two), strict=True):
         assert row.keys() == other.keys()
         for column in row.keys() - {"seconds", "data_wait"}:
+            # An estimate, which stops within this of the eigenvalue.
+            tol = 1e-3 if column == "deq_spectral_radius" else 1e-5
             np.testing.assert_allclose(
-                other[column], row[column], 1e-5, 1e-5, err_msg=column
+                other[column], row[column], tol, tol, err_msg=column
             )
     before, after = checkpoint(one), checkpoint(two)
     assert before.keys() == after.keys()

@@ -64,7 +64,7 @@ def test_history_equals_a_solve_by_hand(arguments):
 
 
 def test_the_metrics_have_what_a_step_of_training_logs():
-    """Keras takes the logs of an epoch from the metrics of all replicas only if they have
+    """Keras takes an epoch's logs from the metrics of all replicas only if they have
     the names that the last step had, also where an evaluation was traced last."""
     model, names = _model(), []
 

@@ -70,5 +70,5 @@ class Chains(ReasoningTask):
     def _draw(self, generator, count, level, held_out):
         del held_out
         features, classes = draw(generator, count, self.num_chains, level)
-        graphs = of_sequences(features, classes, level - 1)
+        graphs = of_sequences(features.astype("float32"), classes, level - 1)
         return graphs._replace(difficulty=np.full(count, level, "int32"))

@@ -36,4 +36,5 @@ class PrefixSums(ReasoningTask):
         del held_out
         bits = generator.integers(2, size=(count, level), dtype="int32")
         parities = np.cumsum(bits, axis=1, dtype="int32") % 2
-        return of_sequences(bits[..., None] - 0.5, parities, level - 1)
+        inputs = (bits[..., None] - 0.5).astype("float32")
+        return of_sequences(inputs, parities, level - 1)

@@ -12,7 +12,8 @@ class Examples(NamedTuple):
     """Examples of one level, and so of one shape.
 
     Attributes:
-        inputs: float32 array `(batch, *positions, channels)`.
+        inputs: float32 array `(batch, *positions, channels)`, or int32 array `(batch,
+            *positions)` of tokens.
         targets: int32 array `(batch, *positions)`, the class of each position.
         weights: float32 array `(batch, *positions)`: 1 where loss and scores count a
             position, 0 elsewhere.
@@ -53,18 +54,25 @@ class ReasoningTask(abc.ABC):
     Attributes:
         name: str. As configs say it.
         num_classes: int. Classes of a position.
-        channels: int. Channels of the inputs.
+        channels: int. Channels of the inputs; `None` if they are tokens.
+        num_tokens: int. Tokens of the inputs, from 0; `None` if they have channels.
         levels: `Levels`.
     """
 
     name: str
     num_classes: int
-    channels: int
+    channels: int | None = None
+    num_tokens: int | None = None
     levels: Levels
 
     @abc.abstractmethod
     def positions(self, level):
         """Returns the shape of the positions of a level, a tuple."""
+
+    def input_shape(self, level):
+        """Returns the shape of the input of one example of a level, a tuple."""
+        channels = () if self.channels is None else (self.channels,)
+        return (*self.positions(level), *channels)
 
     def examples(self, generator, count, level, held_out=False):
         """Draws examples.
@@ -107,13 +115,13 @@ def of_sequences(inputs, targets, distance):
     """Returns the `Examples` of sequences of one length, all positions of which count.
 
     Args:
-        inputs: array `(batch, length, channels)`.
+        inputs: array of `Examples`, of its dtype.
         targets: int array `(batch, length)`.
         distance: int. Of all examples.
     """
     count, length = targets.shape
     return Examples(
-        inputs.astype("float32"),
+        inputs,
         targets.astype("int32"),
         np.ones(targets.shape, "float32"),
         np.full(count, length, "int32"),

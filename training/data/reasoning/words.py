@@ -52,10 +52,10 @@ _AFTER = compositions(A5, A5)
 class Words(ReasoningTask):
     """Which of the 60 even permutations of five things every prefix of a word is.
 
-    The input at a position is one of the permutations, drawn evenly, one-hot `(length,
-    60)`. The target is the product of those up to it, each after the one before. A5 is
-    the smallest group that is not solvable, and its word problem is complete for NC1:
-    no stack of a fixed depth solves it for all lengths, if TC0 is not NC1. The last
+    The input at a position is the token of one of the permutations, drawn evenly. The
+    target is the product of those up to it, each after the one before. A5 is the
+    smallest group that is not solvable, and its word problem is complete for NC1: no
+    stack of a fixed depth solves it for all lengths, if TC0 is not NC1. The last
     position hangs on the first: information travels `length - 1` positions. Difficulty
     is the length.
 
@@ -63,7 +63,7 @@ class Words(ReasoningTask):
 
     >>> words = Words().examples(np.random.default_rng(0), 2, 16)
     >>> words.inputs.shape, words.targets.shape
-    ((2, 16, 60), (2, 16))
+    ((2, 16), (2, 16))
 
     Reference:
 
@@ -74,7 +74,7 @@ class Words(ReasoningTask):
 
     name = "words"
     num_classes = len(A5)
-    channels = len(A5)
+    num_tokens = len(A5)
     levels = Levels("the length of the word", 1, 2**14)
 
     def positions(self, level):
@@ -82,6 +82,5 @@ class Words(ReasoningTask):
 
     def _draw(self, generator, count, level, held_out):
         del held_out
-        factors = generator.integers(len(A5), size=(count, level))
-        letters = np.eye(len(A5), dtype="float32")[factors]
-        return of_sequences(letters, running_products(_AFTER, factors), level - 1)
+        letters = generator.integers(len(A5), size=(count, level), dtype="int32")
+        return of_sequences(letters, running_products(_AFTER, letters), level - 1)

@@ -19,9 +19,9 @@ class Sudoku(ReasoningTask):
 
     Puzzles have `side x side` cells in boxes of 2 x 2, or of 2 rows and 3 columns. The
     level is how many more digits are given than in a minimal puzzle, which has other
-    solutions without any of them. The input of a cell is one-hot: empty, 1, 2, ...,
-    `(side, side, side + 1)`. The target is the digit less one; every cell counts, those
-    whose digit is given too.
+    solutions without any of them. The input of a cell is a token: 0 where it is empty,
+    or its digit, `(side, side)`. The target is the digit less one; every cell counts,
+    those whose digit is given too.
 
     Examples are drawn symmetries of `num_puzzles` puzzles, so that of 6 x 6 cells
     hardly one is met twice: digits change names, and bands, stacks, rows and columns
@@ -44,13 +44,13 @@ class Sudoku(ReasoningTask):
 
     >>> puzzles = Sudoku(4).examples(np.random.default_rng(0), 2, level=3)
     >>> puzzles.inputs.shape, puzzles.targets.shape
-    ((2, 4, 4, 5), (2, 4, 4))
+    ((2, 4, 4), (2, 4, 4))
     """
 
     def __init__(self, side, num_puzzles=2000, seed=0):
         self.name = f"sudoku_{side}x{side}"
         self.num_classes = side
-        self.channels = side + 1
+        self.num_tokens = side + 1
         # A minimal puzzle leaves more than half of the cells empty.
         self.levels = Levels("how many more digits are given", 0, side**2 // 2)
         self._board = BOARDS[side]
@@ -92,8 +92,8 @@ def encode(board, givens, solutions, guesses):
     """
     shape = len(givens), board.side, board.side
     return Examples(
-        np.eye(board.side + 1, dtype="float32")[givens].reshape(*shape, -1),
-        (solutions.astype("int32") - 1).reshape(shape),
+        np.reshape(givens, shape).astype("int32"),
+        np.reshape(solutions, shape).astype("int32") - 1,
         np.ones(shape, "float32"),
         np.asarray(guesses, "int32"),
         np.full(len(givens), _DISTANCE, "int32"),

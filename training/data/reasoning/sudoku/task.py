@@ -40,6 +40,9 @@ class Sudoku(ReasoningTask):
             out among them. Defaults to `2000`.
         seed: int. What they are drawn from. Defaults to `0`.
 
+    Attributes:
+        box_shape: `(rows, columns)` of a box.
+
     Example:
 
     >>> puzzles = Sudoku(4).examples(np.random.default_rng(0), 2, level=3)
@@ -54,6 +57,7 @@ class Sudoku(ReasoningTask):
         # A minimal puzzle leaves more than half of the cells empty.
         self.levels = Levels("how many more digits are given", 0, side**2 // 2)
         self._board = BOARDS[side]
+        self.box_shape = self._board.box_height, self._board.box_width
         self._num_puzzles = num_puzzles
         self._seed = seed
         self._stocks = {}

@@ -155,6 +155,16 @@ def test_solved_if_all_positions_that_count_are_right():
     assert list(reasoning.solved(answers, examples)) == [True, True, False]
 
 
+@pytest.mark.parametrize(("distance", "reach"), [(31, 5), (10, 5), (7, 1), (3, 8)])
+def test_information_arrives_in_the_least_evaluations_and_not_before(distance, reach):
+    is_told = np.arange(distance + 1) == 0
+    for _ in range(reasoning.least_evaluations(distance, reach)):
+        assert not is_told[-1]
+        window = np.ones(2 * reach + 1)
+        is_told = np.convolve(is_told, window)[reach:-reach] > 0
+    assert is_told[-1]
+
+
 def test_least_evaluations():
     assert reasoning.least_evaluations(511, 5) == 103
     distances = np.array([0, 1, 5, 6])

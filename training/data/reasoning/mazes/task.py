@@ -21,8 +21,9 @@ class Mazes(ReasoningTask):
 
     The target is 1 on the path, both ends included, and 0 elsewhere; walls do not
     count. Start and goal are two cells drawn when the maze is there. The published
-    mazes are carved from the start, which nearly always leaves it one neighbour, and
-    networks trained on them fail where there are more (Knutson et al.).
+    mazes are carved from the start. That nearly always leaves it one neighbour, makes
+    paths longer, and the networks trained on them are wrong more often where a start
+    has several (Knutson et al.).
 
     Difficulty and distance are the steps of the path: as far has a mark to be passed on
     from the start to say where the goal is. That is no bound for all networks: one that

@@ -5,6 +5,7 @@ import functools
 from .chains import Chains
 from .mazes import Mazes, read_mazes
 from .prefix_sums import PrefixSums
+from .streams import held_out_examples, training_batches
 from .sudoku import Sudoku, read_puzzles
 from .task import Examples, Levels, ReasoningTask, least_evaluations, solved
 from .words import Words
@@ -19,10 +20,12 @@ __all__ = [
     "ReasoningTask",
     "Sudoku",
     "Words",
+    "held_out_examples",
     "least_evaluations",
     "read_mazes",
     "read_puzzles",
     "solved",
+    "training_batches",
 ]
 
 # What makes each of them, by the names that configs say.

@@ -1,6 +1,7 @@
 """What every reasoning task says of itself, and when an example is solved."""
 
 import abc
+import numbers
 from typing import NamedTuple
 
 import numpy as np
@@ -45,7 +46,9 @@ class Levels(NamedTuple):
     step: int = 1
 
     def __contains__(self, level):
-        return level in range(self.minimum, self.maximum + 1, self.step)
+        return _is_integer(level) and level in range(
+            self.minimum, self.maximum + 1, self.step
+        )
 
 
 class ReasoningTask(abc.ABC):
@@ -81,19 +84,18 @@ class ReasoningTask(abc.ABC):
             generator: NumPy's `Generator`. All that is random follows from it.
             count: int >= 1. How many.
             level: int in `levels`.
-            held_out: bool. Whether of those that training never sees. Without a
-                meaning for tasks that have too many to draw one twice. Defaults to
-                `False`.
+            held_out: bool. Whether of those that training never sees. Tasks with more
+                examples than anyone can draw do not part them, and draw the same.
+                Defaults to `False`.
 
         Returns:
             The `Examples`.
 
         Raises:
-            InputError: if there is no such level, or `count` is below 1.
+            InputError: if there is no such level, or `count` is no positive integer.
         """
         self.check_level(level)
-        if count < 1:
-            raise InputError(f"`count` must be at least 1. Received: count={count}.")
+        check_count("count", count)
         return self._draw(generator, count, level, held_out)
 
     def check_level(self, level):
@@ -109,6 +111,18 @@ class ReasoningTask(abc.ABC):
     @abc.abstractmethod
     def _draw(self, generator, count, level, held_out):
         """Returns the `Examples`."""
+
+
+def check_count(name, value):
+    """Raises `InputError` unless a value is a positive integer."""
+    if not _is_integer(value) or value < 1:
+        raise InputError(
+            f"`{name}` must be a positive integer. Received: {name}={value!r}."
+        )
+
+
+def _is_integer(value):
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 def of_sequences(inputs, targets, distance):
@@ -153,8 +167,7 @@ def least_evaluations(distance, reach):
             for each convolution of 3 positions on the longest way through the cell.
 
     Raises:
-        InputError: if `reach` is below 1.
+        InputError: if `reach` is no positive integer.
     """
-    if reach < 1:
-        raise InputError(f"`reach` must be at least 1. Received: reach={reach}.")
+    check_count("reach", reach)
     return -(-distance // reach)

@@ -7,12 +7,13 @@ import pytest
 
 from training.data.reasoning import Sudoku, read_puzzles
 from training.data.reasoning.sudoku import puzzles, symmetry
-from training.data.reasoning.sudoku.board import BOARDS
+from training.data.reasoning.sudoku.board import find_board
 from training.data.reasoning.sudoku.solver import search
 from training.errors import InputError
 
 SIDES = (4, 6)
 BOXES = {4: (2, 2), 6: (2, 3)}
+BOARDS = {side: find_board(side) for side in SIDES}
 
 
 @pytest.fixture(scope="module")
@@ -188,6 +189,14 @@ class TestTask:
         )
         np.testing.assert_array_equal(first.inputs, again.inputs)
         assert np.any(first.inputs != other.inputs)
+
+    def test_boards_have_4_or_6_cells_a_side(self, tmp_path):
+        for make in (Sudoku, lambda side: read_puzzles(tmp_path / "none", side)):
+            with pytest.raises(InputError, match="must be 4 or 6.*side=9"):
+                make(9)
+        with pytest.raises(InputError, match="num_puzzles=0"):
+            Sudoku(4, num_puzzles=0)
+        assert [Sudoku(side).box_shape for side in SIDES] == [(2, 2), (2, 3)]
 
     def test_a_puzzle_is_no_two_splits(self):
         with pytest.raises(InputError, match="others to hold out.*num_puzzles=1"):

@@ -73,12 +73,13 @@ def test_examples_follow_from_the_generator(name):
 
 def test_levels_and_counts_are_checked(name):
     task, (level, _) = TASKS[name]
-    bad = {task.levels.minimum - 1, task.levels.maximum + task.levels.step, 3.5, "9"}
-    for wrong in bad:
+    first, last, step = task.levels[1:]
+    for wrong in (first - 1, last + step, 3.5, 3.0, "9", True, None):
         with pytest.raises(InputError, match=f"`{task.name}` is .*level={wrong!r}"):
             task.examples(np.random.default_rng(0), 1, wrong)
-    with pytest.raises(InputError, match="count=0"):
-        task.examples(np.random.default_rng(0), 0, level)
+    for wrong in (0, 2.0):
+        with pytest.raises(InputError, match=f"count={wrong}"):
+            task.examples(np.random.default_rng(0), wrong, level)
 
 
 def test_sizes_of_mazes_are_odd():

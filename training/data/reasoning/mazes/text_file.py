@@ -4,6 +4,7 @@ import numpy as np
 
 from ....errors import InputError
 from ....files.text_file import read_text
+from ..task import Examples
 from .paths import shortest_path
 from .task import encode
 
@@ -28,7 +29,7 @@ def read_mazes(path):
             message names the line.
     """
     mazes = [_example(path, *block) for block in _blocks(read_text(path))]
-    return [type(maze)(*(array[None] for array in maze)) for maze in mazes]
+    return [Examples(*(array[None] for array in maze)) for maze in mazes]
 
 
 def _blocks(text):

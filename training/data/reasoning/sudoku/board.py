@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from ....errors import InputError
+
 
 class Board:
     """A board of boxes, as many digits as a box has cells.
@@ -36,5 +38,19 @@ class Board:
         self.units = units.tolist()
 
 
-# By their sides.
-BOARDS = {4: Board(2, 2, splits_solutions=False), 6: Board(2, 3, splits_solutions=True)}
+_BOARDS = (
+    Board(2, 2, splits_solutions=False),
+    Board(2, 3, splits_solutions=True),
+)
+
+
+def find_board(side):
+    """Returns the `Board` of a side.
+
+    Raises:
+        InputError: if there is none.
+    """
+    for board in _BOARDS:
+        if board.side == side:
+            return board
+    raise InputError(f"`side` must be 4 or 6, cells of a row. Received: side={side!r}.")

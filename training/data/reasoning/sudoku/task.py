@@ -4,8 +4,8 @@ import functools
 
 import numpy as np
 
-from ..task import Examples, Levels, ReasoningTask
-from .board import BOARDS
+from ..task import Examples, Levels, ReasoningTask, check_count
+from .board import find_board
 from .puzzles import minimal
 from .stock import stocks
 from .symmetry import transformed
@@ -44,6 +44,9 @@ class Sudoku(ReasoningTask):
     Attributes:
         box_shape: `(rows, columns)` of a box.
 
+    Raises:
+        InputError: if an argument is out of its range.
+
     Example:
 
     >>> puzzles = Sudoku(4).examples(np.random.default_rng(0), 2, level=3)
@@ -52,12 +55,13 @@ class Sudoku(ReasoningTask):
     """
 
     def __init__(self, side, num_puzzles=2000, seed=0):
+        self._board = find_board(side)
+        check_count("num_puzzles", num_puzzles)
         self.name = f"sudoku_{side}x{side}"
         self.num_classes = side
         self.num_tokens = side + 1
         # A minimal puzzle leaves more than half of the cells empty.
         self.levels = Levels("how many more digits are given", 0, side**2 // 2)
-        self._board = BOARDS[side]
         self.box_shape = self._board.box_height, self._board.box_width
         self._num_puzzles = num_puzzles
         self._seed = seed

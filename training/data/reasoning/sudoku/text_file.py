@@ -4,7 +4,7 @@ import numpy as np
 
 from ....errors import InputError
 from ....files.text_file import read_text
-from .board import BOARDS
+from .board import find_board
 from .solver import search
 from .task import encode
 
@@ -23,8 +23,8 @@ def read_puzzles(path, side):
         The `Examples`, in the order of the file.
 
     Raises:
-        InputError: if the file cannot be read, or one of its puzzles has not one
-            solution. The message names the line.
+        InputError: if there is no board of this side, the file cannot be read, or one
+            of its puzzles has not one solution. The message names the line.
 
     Example:
 
@@ -32,7 +32,7 @@ def read_puzzles(path, side):
     >>> read_puzzles("puzzles.txt", 4).targets[0, 0] + 1
     array([1, 2, 3, 4], dtype=int32)
     """
-    board, lines = BOARDS[side], read_text(path).split("\n")
+    board, lines = find_board(side), read_text(path).split("\n")
     read = [
         _read(board, line, f"line {number} of {path}")
         for number, line in enumerate(lines, start=1)

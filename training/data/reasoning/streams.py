@@ -7,7 +7,7 @@ _TRAINING, _TEST = 0, 1
 
 
 def training_batches(task, levels, batch_size, seed, steps):
-    """Yields what `fit` takes, one batch of fresh examples for each step.
+    """Yields a batch of fresh examples for each step; see `dataset.py` for `fit`.
 
     A batch is of one level, which is drawn evenly. It follows from `seed` and its step
     alone: a run that is resumed sees what it would have seen.

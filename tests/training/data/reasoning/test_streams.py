@@ -2,10 +2,12 @@
 
 import itertools
 
+import keras
 import numpy as np
 import pytest
 
 from training.data import reasoning
+from training.data.reasoning.dataset import training_dataset
 from training.errors import InputError
 
 
@@ -55,3 +57,27 @@ def test_levels_and_sizes_are_checked(levels, size):
     task = reasoning.Mazes()
     with pytest.raises(InputError, match="level=4|count=0"):
         next(reasoning.training_batches(task, levels, size, 0, [0]))
+
+
+def test_a_dataset_has_the_batches_of_its_steps():
+    task = reasoning.Sudoku(4, num_puzzles=30)
+    arguments = task, [0, 1], 3, 5, range(2, 6)
+    dataset = training_dataset(*arguments)
+    assert [tuple(spec.shape) for spec in dataset.element_spec] == [(3, 4, 4)] * 3
+    for _ in range(2):  # It begins anew.
+        expected = reasoning.training_batches(*arguments)
+        for arrays, batch in zip(expected, dataset.as_numpy_iterator(), strict=True):
+            for array, read in zip(arrays, batch, strict=True):
+                assert array.dtype == read.dtype
+                np.testing.assert_array_equal(array, read)
+
+
+def test_batches_of_several_sizes_are_fitted():
+    dataset = training_dataset(reasoning.Mazes(), [3, 5, 7], 4, seed=0, steps=range(9))
+    shapes = [(4, None, None, 3), (4, None, None), (4, None, None)]
+    assert [tuple(spec.shape) for spec in dataset.element_spec] == shapes
+    model = keras.Sequential([keras.Input((None, None, 3)), keras.layers.Dense(2)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("adam", loss, weighted_metrics=["accuracy"])
+    history = model.fit(dataset, shuffle=False, verbose=0).history
+    assert np.isfinite(history["loss"]).all()

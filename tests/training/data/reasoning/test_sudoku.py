@@ -203,6 +203,23 @@ class TestTask:
             Sudoku(4, num_puzzles=1).examples(np.random.default_rng(0), 1, 0)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("side", SIDES)
+def test_every_level_has_both_splits_and_one_solution(side):
+    """Of as many puzzles as experiments draw from."""
+    whole, generator = Sudoku(side), np.random.default_rng(0)
+    levels = whole.levels
+    for level in range(levels.minimum, levels.maximum + 1):
+        for held_out in (False, True):
+            drawn = whole.examples(generator, 20, level, held_out)
+            puzzles_drawn = drawn.inputs.reshape(20, -1)
+            assert np.all((puzzles_drawn == 0).sum(axis=1) > 0)
+            solutions = drawn.targets.reshape(20, -1) + 1
+            for puzzle, solution in zip(puzzles_drawn, solutions, strict=True):
+                found = search(BOARDS[side], puzzle, order=lambda digits: digits[::-1])
+                assert found.solutions == [solution.tolist()]
+
+
 @pytest.fixture
 def read(tmp_path):
     def read_text(text, side=4):

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from deq_keras import restarts, solvers
-from tests.regimes import ALL_BUT_EAGER_ARE_SLOW, XLA_IS_SLOW
+from tests.regimes import ALL_BUT_EAGER_ARE_SLOW
 
 INF = float("inf")
 C, M, D, U = solvers.CONVERGED, solvers.MAX_ITER, solvers.DIVERGED, solvers.UNCHANGED
@@ -68,7 +68,7 @@ def test_what_was_found_is_that_of_the_chosen_one(regime):
     assert found.batch_evaluations == 9
 
 
-@XLA_IS_SLOW
+@ALL_BUT_EAGER_ARE_SLOW
 def test_a_vote_by_position(regime):
     """The majority is [1, 1, 1, 0], which none has; the nearest is taken."""
     answers = [

@@ -63,6 +63,7 @@ def test_nests_are_saved(tmp_path):
     tf.nest.map_structure(np.testing.assert_array_equal, found, restored)
 
 
+@pytest.mark.slow
 def test_functions_survive_a_config():
     config = serving.RestartsModel(_model(), 3, "vote", most_likely).get_config()
     copy = serving.RestartsModel.from_config(config)

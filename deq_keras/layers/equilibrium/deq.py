@@ -16,6 +16,7 @@ from deq_keras.checks import (
     check_seed,
 )
 from deq_keras.draws import derived_seed
+from deq_keras.layers.equilibrium.carry_scope import CarryScope
 from deq_keras.layers.equilibrium.cell_check import (
     check_application,
     check_signature,
@@ -260,6 +261,9 @@ class DEQ(keras.layers.Layer):
             self._check_noise(mask)
         seed = self._start_seed() if training else None
         state = self._first_state(injection, initial_state, mask, bool(training), seed)
+        carry = CarryScope.entered() if training else None
+        if carry is not None:
+            state = carry.first_state(state)
         problem = (
             self._function(inputs, mask, bool(training)),
             state,
@@ -276,6 +280,8 @@ class DEQ(keras.layers.Layer):
         else:
             equilibrium = self.gradient.infer(*problem)
         solution = faults.reported(equilibrium.solution, state, is_usable)
+        if carry is not None:
+            carry.keep(equilibrium.value, solution)
         self._record(solution, training)
         if training and self.regularizer is not None:
             self._add_regularization_loss(self.regularizer, equilibrium.linearization)

@@ -278,6 +278,22 @@ def test_what_fit_may_not_get():
         carried.train_on_batch(x, x, sample_weight=x[:, 0])
 
 
+@pytest.mark.slow
+def test_batches_whose_size_shows_late_are_refused():
+    model = _compiled(_reasoner())
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must be smaller than"):
+        model.fit(DATA.unbatch().batch(8), shuffle=False, verbose=0)
+
+
+def test_several_replicas_are_refused(monkeypatch):
+    class Strategy:
+        num_replicas_in_sync = 2
+
+    monkeypatch.setattr(tf.distribute, "get_strategy", Strategy)
+    with pytest.raises(ValueError, match="a strategy of 2 replicas"):
+        _counting()
+
+
 def test_models_that_carry_no_state_are_refused():
     inputs = keras.Input((1,))
     none = keras.Model(inputs, keras.layers.Dense(1)(inputs))

@@ -124,7 +124,7 @@ class CarriedStateModel(keras.Model):
 
     def train_step(self, data):
         data = _without_none(data)
-        self.examples.check_fresh(data, self.batch_size)
+        self.examples.check(data)
         admitted = self.carry.admit(data)
         self._segments.update_state(admitted.left_after)
         self._finished.update_state(admitted.left_finished)

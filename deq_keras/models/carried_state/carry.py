@@ -78,11 +78,11 @@ class Carry(keras.layers.Layer):
         Returns:
             The `Admitted` samples.
         """
-        num_fresh = tf.shape(tree.flatten(fresh)[0])[0]
+        num_fresh = self._checked_size(fresh)
         segments, is_finished = self.num_segments, _value(self._is_finished)
         # Of equal ones, the first.
         _, leaving = tf.math.top_k(segments + _FIRST * is_finished, num_fresh)
-        is_empty = tf.equal(segments[0], 0)
+        is_empty = tf.equal(tf.reduce_max(segments), 0)
         source = self._sources(leaving, num_fresh, is_empty)
         is_fresh = source >= 0
         examples = [
@@ -126,6 +126,21 @@ class Carry(keras.layers.Layer):
                 f"that was saved. Received: batch_size={self.batch_size}."
             )
         super().load_own_variables(store)
+
+    def _checked_size(self, fresh):
+        """Returns how many samples are fresh: fewer than the batch in search."""
+        first = tree.flatten(fresh)[0]
+        message = (
+            "The batches that `fit` gets hold fresh samples, which take the places of "
+            "as many others; they must be smaller than the batch in search. Expected: "
+            f"less than batch_size={self.batch_size}. Received: batches of "
+        )
+        if first.shape[0] is not None and first.shape[0] >= self.batch_size:
+            raise ValueError(f"{message}{first.shape[0]}.")
+        num_fresh = tf.shape(first)[0]
+        check = tf.debugging.Assert(num_fresh < self.batch_size, [message, num_fresh])
+        with tf.control_dependencies([check] if check is not None else []):
+            return tf.identity(num_fresh)
 
     def _sources(self, leaving, num_fresh, is_empty):
         """Returns which fresh sample takes each place, an int32 tensor `(batch,)`; -1

@@ -34,12 +34,11 @@ class ExampleSpecs:
             self.specs,
         )
 
-    def check_fresh(self, data, batch_size):
-        """Raises `ValueError` if what a step gets is of another kind, or too much.
+    def check(self, data):
+        """Raises `ValueError` if what a step gets is of another kind.
 
         Args:
-            data: Nest of tensors `(fresh, ...)`.
-            batch_size: Integer.
+            data: Nest of tensors `(batch, ...)`.
         """
         received = tree.map_structure(_spec, data)
         # By paths: a tuple comes back from a file as a list.
@@ -47,14 +46,6 @@ class ExampleSpecs:
             raise ValueError(
                 "What `fit` gets must be like `examples`. "
                 f"Expected: {self.specs}. Received: {received}."
-            )
-        num_fresh = tree.flatten(data)[0].shape[0]
-        if num_fresh is not None and num_fresh >= batch_size:
-            raise ValueError(
-                "The batches that `fit` gets hold fresh samples, which take the places "
-                "of as many others; they must be smaller than the batch in search. "
-                f"Expected: less than batch_size={batch_size}. Received: batches of "
-                f"{num_fresh}."
             )
 
     def get_config(self):

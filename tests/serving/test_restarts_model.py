@@ -42,6 +42,7 @@ def test_predict_is_the_solve_of_the_layer(jit_compile):
     assert (found["agreement"] < 1.0).any() and (found["spread"] > 0.1).all()
 
 
+@pytest.mark.slow
 def test_one_restart_is_the_model_and_others_follow_from_a_seed():
     model = _model()
     found = [serving.RestartsModel(model, 2, seed=seed)(INPUTS) for seed in (0, 1)]

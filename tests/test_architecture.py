@@ -13,6 +13,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 LEVELS = {
     "checks": 0,
     "structure": 1,
+    "answers": 2,
     "serialization": 1,
     "draws": 2,
     "proximal": 2,

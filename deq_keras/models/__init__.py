@@ -1,7 +1,7 @@
 """Models of the papers, in the style of KerasHub."""
 
 import deq_keras.tokenizers  # noqa: F401  Saved models have them: they must be known.
-from deq_keras.models.carried_state import CarriedStateModel, Segment
+from deq_keras.models.carried_state import CarriedStateModel, SearchSegment
 from deq_keras.models.deq_transformer import (
     DEQTransformerBackbone,
     DEQTransformerCausalLM,
@@ -51,7 +51,7 @@ __all__ = [
     "MDEQImageSegmenterPreprocessor",
     "MonotoneClassifier",
     "NextTokenLossModel",
-    "Segment",
+    "SearchSegment",
     "SegmentReading",
     "TransformerXLBackbone",
     "TransformerXLCausalLM",

@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from deq_keras import faults, solvers
+from deq_keras.answers import check_answer, read_answers
 from deq_keras.checks import did_you_mean
 from deq_keras.restarts.comparison import (
     relative_distances,
@@ -15,7 +16,6 @@ from deq_keras.restarts.comparison import (
 )
 from deq_keras.restarts.rows import chosen_rows, split_rows
 from deq_keras.restarts.selected_solution import SelectedSolution
-from deq_keras.solvers.answers import check_answer, read_answers
 from deq_keras.structure import Nest
 
 # States that are no further apart count as the same equilibrium.

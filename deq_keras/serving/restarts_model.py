@@ -4,8 +4,7 @@ import keras
 
 from deq_keras.checks import check_count, check_integer
 from deq_keras.layers import SolveScope
-from deq_keras.restarts import Selection
-from deq_keras.restarts.rows import chosen_rows, repeat_rows
+from deq_keras.restarts import Selection, chosen_rows, repeat_rows
 from deq_keras.serving.served_model import ServedModel
 
 

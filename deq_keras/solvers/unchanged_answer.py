@@ -6,8 +6,8 @@ from typing import NamedTuple
 import tensorflow as tf
 from keras import tree
 
+from deq_keras.answers import check_answer, read_answers
 from deq_keras.checks import check_count
-from deq_keras.solvers.answers import check_answer, read_answers
 from deq_keras.structure import Nest
 
 

@@ -326,7 +326,7 @@ def test_what_is_refused():
         ({"batch_size": 1}, "`batch_size` must be an integer >= 2"),
         ({"max_segments": 0}, "`max_segments` must be a positive integer or None"),
         ({"finished": "convergd"}, "Did you mean 'converged'"),
-        ({"finished": 3}, "a function from a Segment"),
+        ({"finished": 3}, "a function from a SearchSegment"),
         ({"examples": np.zeros((4, 1))}, r"\(x, y\) or \(x, y, sample_weight\)"),
         ({"examples": [tf.TensorSpec((None, None))] * 2}, "have static shapes"),
         ({"examples": [np.array(["a"])] * 2}, "must be numbers"),

@@ -27,8 +27,12 @@ from deq_keras.layers.equilibrium.padding import Masked, masked, single_mask
 from deq_keras.layers.equilibrium.solve_scope import SolveScope
 from deq_keras.linearization import Linearization, linearize
 from deq_keras.metrics import ForwardResidual, RunningMean, TrainingMean
-from deq_keras.restarts import SelectedSolution, Selection, starting_states
-from deq_keras.restarts.rows import repeat_rows
+from deq_keras.restarts import (
+    SelectedSolution,
+    Selection,
+    repeat_rows,
+    starting_states,
+)
 from deq_keras.serialization import Config
 from deq_keras.structure import Nest, StateStructure
 

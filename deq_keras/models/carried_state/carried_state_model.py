@@ -7,7 +7,7 @@ from deq_keras.checks import check_integer, check_optional_count, did_you_mean
 from deq_keras.layers import CarryScope
 from deq_keras.metrics import TrainingMean
 from deq_keras.models.carried_state.carry import Carry
-from deq_keras.models.carried_state.segment import Segment
+from deq_keras.models.carried_state.search_segment import SearchSegment
 from deq_keras.models.carried_state.specs import ExampleSpecs, state_specs
 from deq_keras.solvers import CONVERGED
 
@@ -36,7 +36,8 @@ class CarriedStateModel(keras.Model):
 
     Epochs and calls of `fit` follow one another without a break; `reset_carry` begins
     anew. Samples, states and counts are weights that are not trained: they are saved
-    and restored with all others, and training goes on as if it had not stopped.
+    and restored with all others, and training that is then given the batches that come
+    next goes on as if it had not stopped.
     `evaluate` and `predict` are those of `model`, with whole solves from the start.
 
     (A stateful layer of Keras also keeps its states, but of places in the batch, until
@@ -57,8 +58,8 @@ class CarriedStateModel(keras.Model):
         max_segments: Positive integer, or `None` for no limit. A sample has finished
             after so many segments. Defaults to `16`.
         finished: Which samples have finished after a segment: `"converged"`, those that
-            the solver's `tol` says; a function from a `Segment` to a Boolean tensor
-            `(batch,)`; or `None`, none before `max_segments`. Defaults to
+            the solver's `tol` says; a function from a `SearchSegment` to a Boolean
+            tensor `(batch,)`; or `None`, none before `max_segments`. Defaults to
             `"converged"`.
         **kwargs: `name` of the model.
 
@@ -130,7 +131,7 @@ class CarriedStateModel(keras.Model):
         self._finished.update_state(admitted.left_finished)
         with _Step(admitted.state, admitted.goes_on) as step:
             logs = super().train_step(admitted.examples)
-        segment = Segment(
+        segment = SearchSegment(
             admitted.examples, step.outputs, step.solution, self.carry.num_segments + 1
         )
         self.carry.store(step.state, self._has_finished(segment))
@@ -186,8 +187,8 @@ def _checked_rule(finished):
     if finished is None or callable(finished) or finished == _CONVERGED:
         return finished
     raise ValueError(
-        "`finished` must be 'converged', a function from a Segment to a Boolean tensor "
-        f"(batch,), or None. Received: finished={finished!r}."
+        "`finished` must be 'converged', a function from a SearchSegment to a Boolean "
+        f"tensor (batch,), or None. Received: finished={finished!r}."
         + did_you_mean(finished, [_CONVERGED])
     )
 

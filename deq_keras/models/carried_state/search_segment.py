@@ -7,7 +7,7 @@ import tensorflow as tf
 from deq_keras.solvers import Solution
 
 
-class Segment(NamedTuple):
+class SearchSegment(NamedTuple):
     """What one training step of a `CarriedStateModel` saw and found.
 
     Attributes:

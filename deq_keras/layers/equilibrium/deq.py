@@ -327,8 +327,8 @@ class DEQ(keras.layers.Layer):
         With `restarts`, every sample is solved from so many states, and one of the
         equilibria is chosen. The first restart is the solve without restarts; the
         others begin at draws from the layer's start, if it is random, or from N(0, 1),
-        the same for all samples. All are one batch, so many times as large, with one
-        injection.
+        the same for all samples; XLA draws others than the other modes do. All are one
+        batch, so many times as large, with one injection.
 
         Args:
             inputs: What the layer is called with.

@@ -13,6 +13,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 LEVELS = {
     "checks": 0,
     "structure": 1,
+    "answers": 2,
     "serialization": 1,
     "draws": 2,
     "proximal": 2,
@@ -24,6 +25,7 @@ LEVELS = {
     "starts": 4,
     "gradients": 5,
     "regularizers": 5,
+    "restarts": 5,
     "diagnostics": 5,
     "metrics": 5,
     "layers": 6,
@@ -231,7 +233,15 @@ def _is_about_finiteness(node):
 
 @pytest.mark.parametrize(
     "room",
-    ["solvers", "gradients", "regularizers", "diagnostics", "metrics", "layers"],
+    [
+        "solvers",
+        "gradients",
+        "regularizers",
+        "restarts",
+        "diagnostics",
+        "metrics",
+        "layers",
+    ],
 )
 def test_what_is_not_finite_is_a_matter_of_one_room(room):
     for path in [*_sources(f"deq_keras/{room}"), ROOT / "deq_keras" / "structure.py"]:

@@ -1,6 +1,12 @@
 """Equilibrium layers and what their cells are made of."""
 
-from deq_keras.layers.equilibrium import DEQ, DenseCell, EquilibriumCell, SolveScope
+from deq_keras.layers.equilibrium import (
+    DEQ,
+    CarryScope,
+    DenseCell,
+    EquilibriumCell,
+    SolveScope,
+)
 from deq_keras.layers.language import (
     AdaptiveEmbedding,
     AdaptiveSoftmax,
@@ -43,6 +49,7 @@ __all__ = [
     "AdaptiveEmbedding",
     "AdaptiveSoftmax",
     "BottleneckBlock",
+    "CarryScope",
     "ConvolutionUnit",
     "DEQ",
     "DenseCell",

@@ -1,6 +1,7 @@
 """Models of the papers, in the style of KerasHub."""
 
 import deq_keras.tokenizers  # noqa: F401  Saved models have them: they must be known.
+from deq_keras.models.carried_state import CarriedStateModel, SearchSegment
 from deq_keras.models.deq_transformer import (
     DEQTransformerBackbone,
     DEQTransformerCausalLM,
@@ -33,6 +34,7 @@ from deq_keras.models.transformer_xl import (
 from deq_keras.models.trellisnet import TrellisNetBackbone, TrellisNetCausalLM
 
 __all__ = [
+    "CarriedStateModel",
     "DEQTransformerBackbone",
     "DEQTransformerCausalLM",
     "DEQTransformerCausalLMPreprocessor",
@@ -49,6 +51,7 @@ __all__ = [
     "MDEQImageSegmenterPreprocessor",
     "MonotoneClassifier",
     "NextTokenLossModel",
+    "SearchSegment",
     "SegmentReading",
     "TransformerXLBackbone",
     "TransformerXLCausalLM",

@@ -1,11 +1,13 @@
 """The equilibrium layer: the cell, its solve, and what is checked of them."""
 
+from deq_keras.layers.equilibrium.carry_scope import CarryScope
 from deq_keras.layers.equilibrium.cell import EquilibriumCell
 from deq_keras.layers.equilibrium.dense_cell import DenseCell
 from deq_keras.layers.equilibrium.deq import DEQ
 from deq_keras.layers.equilibrium.solve_scope import SolveScope
 
 __all__ = [
+    "CarryScope",
     "DEQ",
     "DenseCell",
     "EquilibriumCell",

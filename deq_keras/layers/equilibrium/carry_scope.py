@@ -1,0 +1,95 @@
+"""A scope in which an equilibrium layer goes on from the states of the step before."""
+
+from __future__ import annotations
+
+import contextvars
+from typing import Any
+
+import tensorflow as tf
+from keras import tree
+
+from deq_keras import faults, solvers
+from deq_keras.structure import Nest, StateStructure, where_rows
+
+_ENTERED: contextvars.ContextVar[CarryScope | None] = contextvars.ContextVar(
+    "deq_keras_carry_scope", default=None
+)
+
+
+class CarryScope:
+    """Within it, the `DEQ` layer of a model that is trained goes on from given states.
+
+    It is for training steps of which each continues the search of the one before, as
+    `deq_keras.models.CarriedStateModel` does. A call outside of training takes no
+    notice of it, nor does another thread.
+
+    Args:
+        state: Nest of tensors `(batch, ...)`, as the layer returned it. No gradient
+            flows into it. It may have another precision than the layer.
+        goes_on: Boolean tensor `(batch,)`. Which samples go on from there. Others, and
+            those of which the state is not finite, begin where the layer's start says.
+
+    Attributes:
+        state: Nest like the layer's state: what it returned, as a constant. `None`
+            before the call.
+        solution: The `deq_keras.solvers.Solution` of the call, or `None`.
+
+    Raises:
+        ValueError: If the model calls several equilibrium layers, or one twice; or if
+            the state is none of this batch.
+
+    Example:
+
+    >>> deq = deq_keras.layers.DEQ(deq_keras.layers.DenseCell(16))
+    >>> inputs = np.ones((2, 3), "float32")
+    >>> with CarryScope(tf.zeros((2, 16)), goes_on=[True, False]) as scope:
+    ...     outputs = deq(inputs, training=True)
+    >>> scope.state.shape
+    TensorShape([2, 16])
+    """
+
+    def __init__(self, state: Nest, goes_on: tf.Tensor) -> None:
+        self._carried = state
+        self._goes_on = goes_on
+        self.state: Nest | None = None
+        self.solution: solvers.Solution | None = None
+        self._tokens: list[contextvars.Token] = []
+
+    @staticmethod
+    def entered() -> CarryScope | None:
+        """Returns the innermost scope, or `None` outside of all."""
+        return _ENTERED.get()
+
+    def __enter__(self) -> CarryScope:
+        self._tokens.append(_ENTERED.set(self))
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        _ENTERED.reset(self._tokens.pop())
+
+    def first_state(self, start: Nest) -> Nest:
+        """Returns where the layer begins.
+
+        Args:
+            start: Nest of `(batch, ...)` tensors: where it would without the scope.
+        """
+        if self.solution is not None:
+            raise ValueError(
+                "A state is carried by one equilibrium layer that is called once in a "
+                "training step. Received: a second call."
+            )
+        carried = tree.map_structure(
+            lambda leaf, like: tf.cast(leaf, like.dtype), self._carried, start
+        )
+        StateStructure(start).check(carried, "The carried state")
+        return where_rows(self._goes_on, faults.usable_start(carried, start), start)
+
+    def keep(self, value: Nest, solution: solvers.Solution) -> None:
+        """Keeps what the layer found.
+
+        Args:
+            value: Nest like the state: what it returns.
+            solution: Its `Solution`.
+        """
+        self.state = tree.map_structure(tf.stop_gradient, value)
+        self.solution = solution

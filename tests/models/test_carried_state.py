@@ -1,0 +1,345 @@
+"""Training that goes on from the states of the update before."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras import gradients, layers, models, solvers
+from tests.layers.cells import FunctionCell, TanhCell, TwoScaleCell
+from training.runs import checkpoint
+
+COUNTING = solvers.FixedPointIteration(max_iter=2, tol=None)
+
+
+def _counting_layer(solver=COUNTING):
+    """f(z, u) = z + 1: a state tells how many evaluations it has seen."""
+    cell = FunctionCell(lambda z, u: z + 1.0 + 0.0 * u, tf.zeros_like)
+    return layers.DEQ(cell, solver, "unrolled", regularizer=None, name="deq")
+
+
+def _counting(batch_size=6, run_eagerly=True, **arguments):
+    """Samples are their own numbers, and outputs are states."""
+    inputs = keras.Input((1,))
+    scale = keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")
+    model = keras.Model(inputs, scale(_counting_layer()(inputs)))
+    specs = (tf.TensorSpec((None, 1)), tf.TensorSpec((None, 1)))
+    carried = models.CarriedStateModel(model, specs, batch_size, **arguments)
+    carried.compile(keras.optimizers.SGD(0.0), "mse", run_eagerly=run_eagerly)
+    return carried
+
+
+@pytest.fixture(scope="module")
+def shared():
+    return _counting()
+
+
+@pytest.fixture
+def carried(shared):
+    """Which has seen no sample yet, and whose rule may be set."""
+    shared.reset_carry()
+    shared.finished, shared.max_segments = "converged", 16
+    return shared
+
+
+def _feed(carried, numbers):
+    x = np.array(numbers, "float32")[:, None]
+    return carried.train_on_batch(x, x, return_dict=True)
+
+
+def _held(carried):
+    """Returns number, state and segments of every place."""
+    x, y = (weight.numpy()[:, 0] for weight in carried.carry.weights[:2])
+    np.testing.assert_array_equal(x, y)
+    state = carried.carry.weights[2].numpy()[:, 0]
+    segments = carried.carry.num_segments.numpy()
+    return [x.tolist(), state.tolist(), segments.tolist()]
+
+
+def test_the_oldest_leave_and_others_go_on(carried):
+    _feed(carried, [1, 2])
+    assert _held(carried) == [[1, 2, 1, 2, 1, 2], [2] * 6, [1] * 6]
+    _feed(carried, [3, 4])
+    assert _held(carried) == [[3, 4, 1, 2, 1, 2], [2, 2, 4, 4, 4, 4], [1, 1] + [2] * 4]
+    _feed(carried, [5, 6])
+    assert _held(carried)[0] == [3, 4, 5, 6, 1, 2]
+    logs = _feed(carried, [7])  # The rest of an epoch.
+    assert _held(carried) == [
+        [3, 4, 5, 6, 7, 2],
+        [6, 6, 4, 4, 2, 8],
+        [3, 3, 2, 2, 1, 4],
+    ]
+    assert logs["segments"] == 3.0
+    assert logs["finished"] == 0.0
+    assert logs["deq_evaluations"] == 2.0
+    carried.reset_carry()
+    _feed(carried, [8, 9])
+    assert _held(carried)[1:] == [[2] * 6, [1] * 6]
+
+
+def test_those_that_finished_leave_first(carried):
+    def is_odd(segment):
+        assert segment.outputs.shape == segment.examples[1].shape == (6, 1)
+        assert segment.solution.residual.shape == (6,)
+        return segment.examples[0][:, 0] % 2 == 1
+
+    carried.finished = is_odd
+    for numbers in ([1, 2], [3, 4], [5, 6]):
+        logs = _feed(carried, numbers)
+    # [1, 2, 1, 2, 1, 2], [3, 2, 4, 2, 1, 2], and the odd, of which 1 is older.
+    assert _held(carried)[0] == [6, 2, 4, 2, 5, 2]
+    assert logs["finished"] == 1.0
+
+
+def test_a_limit_of_segments_is_a_finish(carried):
+    carried.finished = lambda segment: segment.examples[0][:, 0] > 8
+    carried.max_segments = 3
+    for numbers in ([1, 2], [3, 4], [9, 10], [11, 12]):
+        _feed(carried, numbers)
+    # 1 and 2 had three segments, 9 and 10 one.
+    assert _held(carried)[0] == [3, 4, 9, 10, 11, 12]
+    for numbers in ([5, 6], [7, 8]):
+        _feed(carried, numbers)
+    assert _held(carried)[0] == [5, 6, 7, 8, 11, 12]
+
+
+def test_a_step_is_an_update_at_every_segment():
+    """By hand: the gradient of the steps of a segment, and a constant before."""
+    keras.utils.set_random_seed(1)
+    deq = layers.DEQ(
+        TanhCell(4, 0.9), COUNTING, "unrolled", None, name="deq", max_iter_jitter=0
+    )
+    model = keras.Sequential([keras.Input((3,)), deq, keras.layers.Dense(1)])
+    x = np.random.RandomState(0).normal(size=(6, 3)).astype("float32")
+    y = x[:, :1]
+    weights = model.get_weights()
+    carried = models.CarriedStateModel(model, (x, y), batch_size=3)
+    carried.compile(keras.optimizers.SGD(0.1), "mse", run_eagerly=True)
+    carried.fit(x, y, batch_size=2, shuffle=False, verbose=0)
+    trained = model.get_weights()
+    assert carried.optimizer.iterations == 3
+
+    model.set_weights(weights)
+    held, state = None, None
+    for numbers in ([0, 1, 0], [2, 3, 0], [5, 3, 4]):
+        start = np.zeros((3, 4), "float32")
+        if held is not None:
+            stays = np.equal(held, numbers)
+            start[stays] = state.numpy()[stays]
+        with tf.GradientTape() as tape:
+            state = deq(x[numbers], initial_state=start, training=True)
+            loss = tf.reduce_mean((model.layers[-1](state) - y[numbers]) ** 2)
+        gradient = tape.gradient(loss, model.trainable_variables)
+        for variable, by in zip(model.trainable_variables, gradient, strict=True):
+            variable.assign_sub(0.1 * by)
+        held = numbers
+    for one, two in zip(trained, model.get_weights(), strict=True):
+        np.testing.assert_allclose(one, two, atol=1e-6)
+
+
+def _reasoner(gradient="unrolled", dtype=None):
+    keras.utils.set_random_seed(3)
+    deq = layers.DEQ(
+        TanhCell(4, 0.9, dtype=dtype),
+        solvers.FixedPointIteration(max_iter=3, tol=0.05),
+        gradient,
+        regularizer=None,
+        start="mixed",
+        seed=1,
+        dtype=dtype,
+        name="deq",
+    )
+    head = keras.layers.Dense(2, dtype="float32")
+    model = keras.Sequential([keras.Input((3,)), deq, head])
+    specs = (tf.TensorSpec((None, 3)), tf.TensorSpec((None,), tf.int32))
+    return models.CarriedStateModel(model, specs, batch_size=8, name="carried")
+
+
+DATA = tf.data.Dataset.from_tensor_slices(
+    (
+        np.random.RandomState(0).normal(size=(16, 3)).astype("float32"),
+        np.arange(16, dtype="int32") % 2,
+    )
+).batch(2)
+
+
+def _compiled(model, **arguments):
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("adam", loss, metrics=["accuracy"], **arguments)
+    return model
+
+
+# As reasoners are trained.
+FREE_STEPS = gradients.TruncatedGradient("uniform", "uniform", free_share=1.0)
+
+
+@pytest.mark.parametrize(
+    ("gradient", "run_eagerly"),
+    [
+        ("unrolled", True),
+        pytest.param("unrolled", False, marks=pytest.mark.slow),
+        pytest.param(FREE_STEPS, False, marks=pytest.mark.slow),
+    ],
+)
+def test_a_resumed_training_is_the_same_bit_for_bit(gradient, run_eagerly, tmp_path):
+    model = _compiled(_reasoner(gradient), run_eagerly=run_eagerly)
+    keras.utils.clear_session(free_memory=False)  # A resumed run has the same names.
+    resumed = _compiled(_reasoner(gradient), run_eagerly=run_eagerly)
+    first, second = DATA.take(2), DATA.skip(2).take(2)
+    model.fit(first, shuffle=False, verbose=0)
+    checkpoint.save(tmp_path, model, history=[{"epoch": 1}])
+    model.fit(second, shuffle=False, verbose=0)
+    checkpoint.restore(tmp_path, resumed, resumed.optimizer)
+    resumed.fit(second, shuffle=False, verbose=0)
+    assert resumed.optimizer.iterations == 4
+    for one, two in zip(model.weights, resumed.weights, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.slow
+def test_a_model_comes_back_from_its_file(tmp_path):
+    model = _compiled(_reasoner())
+    model.fit(DATA.take(3), shuffle=False, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    for one, two in zip(model.weights, loaded.weights, strict=True):
+        np.testing.assert_array_equal(one, two)
+    loaded.fit(DATA.skip(3), shuffle=False, verbose=0)
+    assert loaded.optimizer.iterations == 8
+
+
+def test_logs_of_an_evaluation_leave_out_what_is_carried():
+    carried = _counting(run_eagerly=False)
+    x = np.ones((4, 1), "float32")
+    history = carried.fit(x, x, 2, validation_data=(x, x), verbose=0).history
+    assert {"segments", "finished", "deq_evaluations", "val_loss"} <= set(history)
+    assert not {"val_segments", "val_finished"} & set(history)
+    assert carried.optimizer.iterations == 2
+
+
+@pytest.mark.slow
+def test_validation_solves_from_the_start():
+    model = _compiled(_reasoner(FREE_STEPS))
+    history = model.fit(
+        DATA, epochs=2, shuffle=False, validation_data=DATA.take(2), verbose=0
+    ).history
+    assert {"segments", "finished", "deq_residual", "val_accuracy"} <= set(history)
+    assert not {"val_segments", "val_finished"} & set(history)
+    assert np.isfinite([history[name] for name in history]).all()
+    # 8 in search, 2 fresh a step.
+    assert 1.0 < history["segments"][1] < 8.0
+    carried = [weight.numpy() for weight in model.carry.weights]
+    expected = _compiled(model.model).evaluate(DATA, verbose=0, return_dict=True)
+    found = model.evaluate(DATA, verbose=0, return_dict=True)
+    assert found == pytest.approx(expected)
+    np.testing.assert_allclose(
+        model.predict(DATA, verbose=0), model.model.predict(DATA, verbose=0), atol=1e-6
+    )
+    for one, two in zip(carried, model.carry.weights, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [None, "mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_precisions_and_xla(dtype, jit_compile, tmp_path):
+    model = _compiled(_reasoner(FREE_STEPS, dtype), jit_compile=jit_compile)
+    history = model.fit(DATA, epochs=3, shuffle=False, verbose=0).history
+    assert np.isfinite(history["loss"]).all()
+    state = model.carry.weights[2]
+    assert state.dtype == "float32" and np.any(state.numpy() != 0.0)
+    model.save_weights(tmp_path / "model.weights.h5")
+    other = _reasoner(FREE_STEPS, dtype)
+    other.load_weights(tmp_path / "model.weights.h5")
+    np.testing.assert_array_equal(state, other.carry.weights[2])
+
+
+@pytest.mark.slow
+def test_nests_weights_of_samples_and_a_nested_model():
+    inputs = {name: keras.Input((3,), name=name) for name in ("x", "y")}
+    inner = keras.Model(inputs, layers.DEQ(TwoScaleCell(2), start="normal")(inputs))
+    outer = keras.Model(inputs, keras.layers.Dense(1)(inner(inputs)["vector"]))
+    x = {name: np.random.rand(9, 3).astype("float32") for name in ("x", "y")}
+    data = (x, np.ones((9, 1)), np.array([0.0] * 8 + [1.0]))
+    model = models.CarriedStateModel(outer, data, batch_size=4, finished=None)
+    model.compile("sgd", "mse")
+    history = model.fit(
+        x, data[1], sample_weight=data[2], batch_size=3, shuffle=False, verbose=0
+    )
+    assert np.isfinite(history.history["loss"]).all()
+    assert len(model.carry.weights) == 2 + 2 + 2 + 2
+
+
+def test_a_file_of_another_batch_size_is_refused(shared, tmp_path):
+    path = tmp_path / "model.weights.h5"
+    shared.save_weights(path)
+    with pytest.raises(ValueError, match="another `batch_size`.*batch_size=4"):
+        _counting(4).load_weights(path)
+
+
+def test_what_fit_may_not_get(carried):
+    for data, message in (
+        (np.zeros((6, 1), "float32"), "must be smaller than the batch in search"),
+        (np.zeros((2, 2), "float32"), "must be like `examples`"),
+        (np.zeros((2, 1), "int32"), "must be like `examples`"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            carried.train_on_batch(data, data)
+    x = np.zeros((2, 1), "float32")
+    with pytest.raises(ValueError, match="must be like `examples`"):
+        carried.train_on_batch(x, x, sample_weight=x[:, 0])
+
+
+@pytest.mark.slow
+def test_batches_whose_size_shows_late_are_refused():
+    model = _compiled(_reasoner())
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must be smaller than"):
+        model.fit(DATA.unbatch().batch(8), shuffle=False, verbose=0)
+
+
+def test_several_replicas_are_refused(monkeypatch):
+    class Strategy:
+        num_replicas_in_sync = 2
+
+    monkeypatch.setattr(tf.distribute, "get_strategy", Strategy)
+    with pytest.raises(ValueError, match="a strategy of 2 replicas"):
+        _counting()
+
+
+def test_models_that_carry_no_state_are_refused():
+    inputs = keras.Input((1,))
+    none = keras.Model(inputs, keras.layers.Dense(1)(inputs))
+    deq = _counting_layer()
+    twice = keras.Model(inputs, deq(deq(inputs)))
+    specs = (tf.TensorSpec((None, 1)),) * 2
+    for model, found in ((none, r"\[\]"), (twice, r"\['deq', 'deq_2'\]")):
+        with pytest.raises(ValueError, match="one equilibrium layer.*" + found):
+            models.CarriedStateModel(model, specs, 4)
+    with pytest.raises(ValueError, match="call it on a batch"):
+        models.CarriedStateModel(keras.Sequential([deq]), specs, 4)
+
+
+def test_what_is_refused():
+    inputs = keras.Input((1,))
+    model = keras.Model(inputs, _counting_layer()(inputs))
+    for change, message in (
+        ({"batch_size": 1}, "`batch_size` must be an integer >= 2"),
+        ({"max_segments": 0}, "`max_segments` must be a positive integer or None"),
+        ({"finished": "convergd"}, "Did you mean 'converged'"),
+        ({"finished": 3}, "a function from a SearchSegment"),
+        ({"examples": np.zeros((4, 1))}, r"\(x, y\) or \(x, y, sample_weight\)"),
+        ({"examples": [tf.TensorSpec((None, None))] * 2}, "have static shapes"),
+        ({"examples": [np.array(["a"])] * 2}, "must be numbers"),
+    ):
+        arguments = {"examples": (np.zeros((4, 1)),) * 2, "batch_size": 4, **change}
+        with pytest.raises(ValueError, match=message):
+            models.CarriedStateModel(model, **arguments)
+
+
+def test_a_rule_that_says_nothing_is_refused(carried):
+    carried.finished = lambda segment: segment.num_segments
+    with pytest.raises(ValueError, match="Boolean tensor.*dtype=int32"):
+        _feed(carried, [1, 2])
+    carried.finished = lambda segment: segment.num_segments[:2] > 1
+    with pytest.raises(ValueError, match=r"Received: shape=\(2,\)"):
+        _feed(carried, [1, 2])

@@ -52,7 +52,7 @@ def commands():
 # These take long.
 LONG = {
     "docs/guides/language.md",
-    "docs/guides/reasoning.md",
+    "docs/guides/searches.md",
     "docs/guides/serving.md",
     "docs/guides/tensorboard.md",
     "docs/guides/troubleshooting.md",

@@ -38,8 +38,8 @@ class ReasonerTagger(RestoredCompilation, Task):
 
     >>> model = ReasonerTagger.from_preset(
     ...     "reasoner_recall_mazes", load_weights=False)
-    >>> tuple(model(np.ones((1, 7, 7, 3), "float32")).shape)
-    (1, 7, 7, 2)
+    >>> model.output_shape
+    (None, None, None, 2)
     """
 
     backbone_cls = ReasonerBackbone

@@ -116,7 +116,14 @@ def _checked_starts(identifiers: Sequence[str | Config | Start]) -> list[Start |
             "`others` must be a sequence of starts, such as ('other', 'normal'). "
             f"Received: others={identifiers!r}."
         )
-    return [None if one == _OTHER else starts.get(one) for one in identifiers]
+    checked = [None if one == _OTHER else starts.get(one) for one in identifiers]
+    for start in checked:
+        if start is not None and start.initializer is not None:
+            raise ValueError(
+                "A learned start has weights in a layer. Start with the model's own "
+                f"`initial_state`. Received: others={identifiers!r}."
+            )
+    return checked
 
 
 def _next_samples(state: Nest) -> Nest:

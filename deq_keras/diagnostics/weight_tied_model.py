@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-import keras
 import tensorflow as tf
 from keras import tree
 
@@ -86,7 +85,7 @@ class WeightTiedModel:
             state: Nest of tensors `(batch, ...)`.
             injection: What `inject` returned.
         """
-        if isinstance(self.cell, keras.Model) and self.cell.inputs:
+        if len(getattr(self.cell, "inputs", None) or ()) == 2:  # A functional model.
             return self.cell([state, injection])
         return self.cell(state, injection)
 

@@ -90,6 +90,7 @@ class TestStarts:
             ({"others": ()}, "`others` must be a sequence"),
             ({"others": "other"}, "`others` must be a sequence"),
             ({"others": ["noise"]}, "Unknown start"),
+            ({"others": ["zeros", "learned"]}, "learned start has weights in a layer"),
             ({"seed": None}, "`seed` must be an integer"),
         ],
     )

@@ -34,16 +34,19 @@ class GatedMLP(keras.layers.Layer):
         self.expansion = check_count("expansion", expansion)
 
     def build(self, input_shape):
-        *positions, features = input_shape
+        features = input_shape[-1]
         hidden = self.expansion * features
         self.inner = self._dense(2 * hidden, "inner")
         self.outer = self._dense(features, "outer")
-        self.inner.build(input_shape)
-        self.outer.build((*positions, hidden))
+        self.inner.build((None, features))
+        self.outer.build((None, hidden))
 
     def call(self, inputs):
-        gate, values = ops.split(self.inner(inputs), 2, axis=-1)
-        return self.outer(ops.silu(gate) * values)
+        # As one matrix: the gradient of a product with more axes is not XLA's within a
+        # loop, where their sizes are not known.
+        rows = ops.reshape(inputs, (-1, self.outer.units))
+        gate, values = ops.split(self.inner(rows), 2, axis=-1)
+        return ops.reshape(self.outer(ops.silu(gate) * values), ops.shape(inputs))
 
     def get_config(self):
         return {**super().get_config(), "expansion": self.expansion}

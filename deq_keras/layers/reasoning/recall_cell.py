@@ -7,7 +7,12 @@ from deq_keras.checks import check_choice, check_count, check_integer
 from deq_keras.layers.equilibrium import EquilibriumCell
 from deq_keras.layers.reasoning.sphere import on_sphere
 
-_ACTIVATIONS = {"relu": ops.relu, "tanh": ops.tanh, "sphere": on_sphere}
+_ACTIVATIONS = {
+    "relu6": ops.relu6,
+    "tanh": ops.tanh,
+    "sphere": on_sphere,
+    "relu": ops.relu,
+}
 _CONVOLUTIONS = {1: keras.layers.Conv1D, 2: keras.layers.Conv2D}
 
 
@@ -31,9 +36,11 @@ class RecallCell(EquilibriumCell):
     Args:
         filters: Positive integer. Number of channels of the state.
         rank: Integer, `1` for sequences or `2` for images and boards. Defaults to `2`.
-        activation: What bounds the state: `"tanh"`, entries in (-1, 1), as Bansal et
-            al. have not; `"sphere"`, each position scaled to a root mean square of one;
-            or `"relu"`, nothing, as they have. Defaults to `"tanh"`.
+        activation: What bounds the state: `"relu6"`, entries from 0 to 6; `"tanh"`,
+            from -1 to 1; `"sphere"`, each position scaled to a root mean square of one.
+            Or `"relu"` of Bansal et al., which bounds nothing: states may grow without
+            end before training has begun. Defaults to `"relu6"`, which leaves states
+            alone that have been trained.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
@@ -64,7 +71,7 @@ class RecallCell(EquilibriumCell):
 
     reach = 5
 
-    def __init__(self, filters, rank=2, activation="tanh", **kwargs):
+    def __init__(self, filters, rank=2, activation="relu6", **kwargs):
         super().__init__(**kwargs)
         self.filters = check_count("filters", filters)
         self.rank = check_integer("rank", rank, 1, 2)

@@ -182,7 +182,11 @@ class ReasonerBackbone(Backbone):
     def _check_mask(self, mask, problems):
         num_positions = len(self.output.shape) - 2
         expected = tuple(problems.shape[: num_positions + 1])
-        if tuple(mask.shape) != expected:
+        is_like_it = len(mask.shape) == len(expected) and all(
+            None in pair or pair[0] == pair[1]
+            for pair in zip(mask.shape, expected, strict=True)
+        )
+        if not is_like_it:
             raise ValueError(
                 "`padding_mask` must have an entry for each position, true where it is "
                 f"no padding: (batch, *positions) = {expected}. Received: a mask of "

@@ -6,7 +6,7 @@ from deq_keras.layers import AttentionCell, BoardEmbedding, MixerCell, RecallCel
 
 def _strings(dtype):
     return {
-        "cell": RecallCell(48, rank=1, activation="relu", dtype=dtype, name="cell"),
+        "cell": RecallCell(48, rank=1, dtype=dtype, name="cell"),
         "input_size": (None, 1),
     }
 

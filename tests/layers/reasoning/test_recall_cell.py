@@ -8,6 +8,7 @@ from tests import harness, regimes
 
 SETTLING = FixedPointIteration(max_iter=30, tol=1e-6)
 ACTIVATIONS = {
+    "relu6": lambda x: np.clip(x, 0, 6),
     "relu": lambda x: np.maximum(x, 0),
     "tanh": np.tanh,
     "sphere": lambda x: x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + 1e-5),
@@ -73,15 +74,17 @@ def test_reach_is_how_far_information_travels_in_an_evaluation(rank):
         assert (places.min(), places.max()) == (10 - cell.reach, 10 + cell.reach)
 
 
-@pytest.mark.parametrize("activation", ["tanh", "sphere"])
-def test_the_state_is_bounded_whatever_the_weights(activation):
+@pytest.mark.parametrize(
+    "activation, bound", [("relu6", 6), ("tanh", 1), ("sphere", 1)]
+)
+def test_the_state_is_bounded_whatever_the_weights(activation, bound):
     cell = _cell(scale=30.0, activation=activation)
     injection = cell.inject(_normal((2, 6, 5, 3)))
     state = cell.initial_state(injection)
     for _ in range(20):
         state = cell(state, injection)
     length = np.sqrt(np.mean(np.square(state), axis=-1))
-    assert 0 < length.min() and length.max() <= 1 + 1e-5
+    assert 0 < length.min() and length.max() <= bound + 1e-5
 
 
 @regimes.ALL_BUT_EAGER_ARE_SLOW
@@ -114,9 +117,11 @@ def test_regimes():
 @pytest.mark.slow
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_is_a_keras_layer(activation, tmp_path):
+    solver = FixedPointIteration(max_iter=2, tol=None)
+
     def make(**kwargs):
         cell = RecallCell(4, rank=1, activation=activation, **kwargs)
-        return DEQ(cell, SETTLING, seed=0, **kwargs)
+        return DEQ(cell, solver, "phantom", None, seed=0, **kwargs)
 
     inputs = _normal((6, 5, 3)).astype("float32")
     harness.check_layer(make, inputs, tmp_path)
@@ -131,7 +136,10 @@ def test_config():
     [
         ({"filters": 0}, "`filters` must be a positive"),
         ({"rank": 3}, "`rank` must be an integer from 1 to 2"),
-        ({"activation": "tan"}, "one of 'relu', 'tanh', 'sphere'.*Did you mean 'tanh'"),
+        (
+            {"activation": "tan"},
+            "one of 'relu6', 'tanh', 'sphere', 'relu'.*Did you mean 'tanh'",
+        ),
     ],
 )
 def test_bad_arguments_are_refused(arguments, message):

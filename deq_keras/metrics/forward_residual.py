@@ -74,8 +74,8 @@ class ForwardResidual(RunningMean):
         warnings.warn(
             f"Implicit gradients were taken at a mean relative residual of {mean:.2f} "
             f"({self.name}): the solver stopped far from an equilibrium, and such a "
-            "gradient is noise. Train with gradient='neumann', "
-            "regularizer='contraction' (the defaults of DEQ), or give the "
-            "solver a larger `max_iter`.",
+            "gradient is noise. Train with gradient='truncated', which needs no "
+            "equilibrium, or with regularizer='contraction', or give the solver a "
+            "larger `max_iter`.",
             stacklevel=2,
         )

@@ -1,6 +1,7 @@
 """A mean of what training alone has."""
 
 import keras
+import tensorflow as tf
 from keras import ops
 
 from deq_keras import faults
@@ -11,8 +12,9 @@ from deq_keras.metrics.running_mean import RunningMean
 class TrainingMean(RunningMean):
     """A `RunningMean` that the logs of an evaluation leave out.
 
-    Keras asks all metrics of a layer for their result after every step. One that only
-    training updates would be NaN after a step of an evaluation.
+    Keras asks all metrics of a layer for their result within every step, and at the end
+    of an epoch or an evaluation. One that only training updates would be NaN after a
+    step of an evaluation.
 
     Numbers that are not finite are left out: loss scaling skips the steps that they
     come from.
@@ -28,9 +30,11 @@ class TrainingMean(RunningMean):
     Example:
 
     >>> metric = deq_keras.metrics.TrainingMean()
-    >>> metric.is_training = False
     >>> metric.result()
     {}
+    >>> metric.update_state([1.0, 3.0])
+    >>> float(metric.result())
+    2.0
     """
 
     def __init__(self, name="training_mean", dtype="float32"):
@@ -45,4 +49,12 @@ class TrainingMean(RunningMean):
         self.count.assign_add(count)
 
     def result(self):
-        return super().result() if self.is_training else {}
+        return super().result() if self._has_result() else {}
+
+    def _has_result(self):
+        # A traced step knows what it is for. Outside of steps, the one that was traced
+        # last says nothing: Keras resets metrics before an evaluation, so that those of
+        # training are empty there.
+        if tf.executing_eagerly():
+            return bool(ops.convert_to_numpy(self.count) > 0)
+        return self.is_training

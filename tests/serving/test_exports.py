@@ -65,6 +65,18 @@ def _language_model(solver, **arguments):
     return models.DEQTransformerCausalLM(backbone), ids
 
 
+def _trellis_language_model(solver):
+    backbone = models.DEQTrellisNetBackbone(50, 8, 16, solver=solver)
+    ids = RANDOM.randint(0, 50, size=(3, 7)).astype("int32")
+    return models.DEQTrellisNetCausalLM(backbone), ids
+
+
+def _monotone(solver):
+    cell = layers.MonotoneConvCell(4)
+    images = RANDOM.normal(size=(3, 6, 6, 1)).astype("float32")
+    return models.MonotoneClassifier(cell, (6, 6, 1), 3, solver), images
+
+
 def _nest(solver):
     inputs = {name: keras.Input((4,), name=name) for name in ("x", "y")}
     outputs = layers.DEQ(TwoScaleCell(3), solver)(inputs)
@@ -83,6 +95,8 @@ FAMILIES = {
     "classifier": _classifier,
     "segmenter": _segmenter,
     "language_model": _language_model,
+    "trellis_language_model": _trellis_language_model,
+    "monotone": _monotone,
     "nest": _nest,
     "two_layers": _two_layers,
 }

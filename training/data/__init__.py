@@ -1,1 +1,1 @@
-"""Data to learn from: images, their segmentation, texts."""
+"""Data to learn from: images, their segmentation, texts, reasoning."""

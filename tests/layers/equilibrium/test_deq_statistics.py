@@ -26,7 +26,7 @@ def _model(**arguments):
     return keras.Sequential([keras.Input((4,)), deq, keras.layers.Dense(1)])
 
 
-def _fit(model, **arguments):
+def _fit(model, callbacks=(), **arguments):
     model.compile(optimizer=keras.optimizers.SGD(0.0), loss="mse", **arguments)
     return model.fit(
         INPUTS,
@@ -34,6 +34,7 @@ def _fit(model, **arguments):
         validation_data=(INPUTS[:4], TARGETS[:4]),
         batch_size=4,
         epochs=2,
+        callbacks=list(callbacks),
         verbose=0,
     ).history
 
@@ -60,6 +61,21 @@ def test_history_equals_a_solve_by_hand(arguments):
         assert len(history[name]) == 2
         assert "val_" + name not in history
     assert not np.any(np.isnan(np.concatenate(list(history.values()))))
+
+
+def test_the_metrics_have_what_a_step_of_training_logs():
+    """Keras takes an epoch's logs from the metrics of all replicas only if they have
+    the names that the last step had, also where an evaluation was traced last."""
+    model, names = _model(), []
+
+    def note(batch, logs):
+        del batch
+        names.append((set(logs), set(model.get_metrics_result())))
+
+    _fit(model, callbacks=[keras.callbacks.LambdaCallback(on_train_batch_end=note)])
+    for of_step, of_metrics in names:
+        assert "deq_adjoint_residual" in of_step
+        assert of_metrics == of_step
 
 
 def test_only_the_statistics_that_exist():

@@ -1,4 +1,4 @@
-"""The study of prefixes: its strings, its model, its measurements, and a short run."""
+"""The study of prefixes: its model, its measurements, and a short run."""
 
 import csv
 import json
@@ -11,7 +11,7 @@ import deq_keras
 from training.config import reading as configs
 from training.errors import InputError
 from training.runs.work_directory import WorkDirectory
-from training.studies.prefixes import strings, study, table
+from training.studies.prefixes import study, table
 from training.studies.prefixes.measure import measure
 from training.studies.prefixes.model import build
 
@@ -34,17 +34,6 @@ SHORT = {
 
 def config(**changes):
     return configs.resolve({**SHORT, **changes})
-
-
-def test_strings_and_the_parities_of_their_prefixes():
-    bits, parities = strings.draw(np.random.default_rng(0), 400, 6)
-    assert bits.shape == (400, 6, 1) and bits.dtype == np.float32
-    assert parities.shape == (400, 6) and parities.dtype == np.int32
-    assert set(bits.ravel()) == {-0.5, 0.5}
-    assert abs(np.mean(bits)) < 0.05
-    for string, parity in zip(bits, parities, strict=True):
-        ones = string[:, 0] > 0
-        assert list(parity) == [sum(ones[: i + 1]) % 2 for i in range(6)]
 
 
 def test_has_the_weights_of_the_trial():

@@ -6,8 +6,8 @@ from typing import NamedTuple
 from ...config.refusal import closest
 from ...errors import InputError
 from ...files.input_file import check_folder
+from ...files.text_file import read_text
 from .. import tfds_errors
-from .text_file import read_text
 
 # File names of (train, validation, test).
 _LAYOUTS = (

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from . import strings
+from ...data.reasoning import PrefixSums, solved
 
 
 def measure(model, config, seed):
@@ -23,31 +23,30 @@ def measure(model, config, seed):
     rows = []
     for length in config.lengths:
         generator = np.random.default_rng([seed, length])
-        bits, parities = strings.draw(generator, config.examples, length)
+        strings = PrefixSums().examples(generator, config.examples, length)
         for budget in config.budgets:
             rows.append(
                 {
                     "length": length,
                     "budget": budget,
-                    **_solved(model, bits, parities, budget, config.batch_size),
+                    **_solved(model, strings, budget, config.batch_size),
                 }
             )
     return rows
 
 
-def _solved(model, bits, parities, budget, batch_size):
+def _solved(model, strings, budget, batch_size):
     layer, classify = model.get_layer("deq"), model.get_layer("parity")
-    right, evaluations, residuals = [], [], []
-    for first in range(0, len(bits), batch_size):
-        batch = slice(first, first + batch_size)
-        solution = layer.solve(bits[batch], max_iter=budget)
-        answer = np.argmax(classify(solution.value), axis=-1)
-        right.append(np.all(answer == parities[batch], axis=1))
+    answers, evaluations, residuals = [], [], []
+    for first in range(0, len(strings.inputs), batch_size):
+        bits = strings.inputs[first : first + batch_size]
+        solution = layer.solve(bits, max_iter=budget)
+        answers.append(np.argmax(classify(solution.value), axis=-1))
         evaluations.append(solution.num_evaluations)
         residuals.append(solution.residual)
     residual = float(np.max(np.concatenate(residuals)))
     return {
-        "right": 100.0 * float(np.mean(np.concatenate(right))),
+        "right": 100.0 * float(np.mean(solved(np.concatenate(answers), strings))),
         "evaluations": float(np.mean(np.concatenate(evaluations))),
         "residual": residual if math.isfinite(residual) else None,
     }

@@ -6,12 +6,13 @@ import math
 import keras
 import numpy as np
 
+from ...data.reasoning import PrefixSums
 from ...files import records
 from ...files.atomic_file import write_text
 from ...runs.optimizer import build_optimizer
 from .. import study_runs
 from ..summary import to_csv
-from . import strings, table
+from . import table
 from .measure import measure
 from .model import build
 
@@ -56,11 +57,11 @@ def _trained(config, seed):
     """Returns the model of a seed, its history and its result."""
     model = build(config, seed)
     generator = np.random.default_rng(seed)
-    bits, parities = strings.draw(generator, config.train_examples, config.length)
+    strings = PrefixSums().examples(generator, config.train_examples, config.length)
     history, seconds = study_runs.fit(
         model,
-        bits,
-        parities,
+        strings.inputs,
+        strings.targets,
         config.batch_size,
         _EPOCHS,
         config.optimizer,

@@ -82,6 +82,13 @@ except KeyboardInterrupt:
     run("random-parts", CLASSIFICATION, two, **random)
 """
 
+TOLERANCES = {
+    # Derivatives where units switch, far from an equilibrium, amplify rounding.
+    "deq_jacobian_norm": 1e-3,
+    "deq_spectral_radius": 1e-3,
+    "deq_adjoint_residual": 1e-4,
+}
+
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
@@ -116,8 +123,9 @@ def test_weights_losses_penalties_and_metrics_equal_one_device(runs, name):
     for row, other in zip(history(one), history(two), strict=True):
         assert row.keys() == other.keys()
         for column in row.keys() - {"seconds", "data_wait"}:
+            tol = TOLERANCES.get(column, 1e-5)
             np.testing.assert_allclose(
-                other[column], row[column], 1e-5, 1e-5, err_msg=column
+                other[column], row[column], tol, tol, err_msg=column
             )
     before, after = checkpoint(one), checkpoint(two)
     assert before.keys() == after.keys()

@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 
+from ....data.reasoning.words import compositions, running_products
 from ..cells import ConvolutionalCell
 from .task import Task, dense, drawn, unseeded
 
@@ -16,13 +17,7 @@ _DIFFERENT_SHARE = 0.9
 _PERMUTATIONS = tuple(itertools.permutations(range(3)))
 # None, and the two swaps of neighbours, of which the products are all permutations.
 _FACTORS = ((0, 1, 2), (1, 0, 2), (0, 2, 1))
-# The index of p after q, i -> p[q[i]], at the indices of a factor p and a product q.
-_AFTER = np.array(
-    [
-        [_PERMUTATIONS.index(tuple(p[i] for i in q)) for q in _PERMUTATIONS]
-        for p in _FACTORS
-    ]
-)
+_AFTER = compositions(_FACTORS, _PERMUTATIONS)
 
 
 def _parities(generator, size):
@@ -51,12 +46,7 @@ def _products(generator, size):
     up to it is, each after the one before.
     """
     factors = generator.integers(len(_FACTORS), size=(size, PRODUCT_LENGTH))
-    product = np.zeros(size, "int32")  # The identity.
-    products = []
-    for factor in factors.T:
-        product = _AFTER[factor, product]
-        products.append(product)
-    return np.eye(len(_FACTORS))[factors], np.stack(products, axis=1)
+    return np.eye(len(_FACTORS))[factors], running_products(_AFTER, factors)
 
 
 _CELL = unseeded(ConvolutionalCell)

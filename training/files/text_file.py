@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from ...errors import InputError
-from ...files.input_file import check_file
+from ..errors import InputError
+from .input_file import check_file
 
 _BYTE_ORDER_MARK = "\ufeff"
 

@@ -1,0 +1,158 @@
+"""Mazes: perfect, with one path, which is found; and those of users."""
+
+import numpy as np
+import pytest
+
+from training.data.reasoning import Mazes, read_mazes
+from training.errors import InputError
+
+SIZES = (3, 9, 15)
+
+
+def parts(maze):
+    """Corridors, start and goal of the inputs of one maze."""
+    corridors = maze.any(axis=-1)
+    (start,) = np.argwhere((maze == (0, 1, 0)).all(axis=-1)).tolist()
+    (goal,) = np.argwhere((maze == (1, 0, 0)).all(axis=-1)).tolist()
+    return corridors, tuple(start), tuple(goal)
+
+
+def steps_from(corridors, place):
+    """Steps to each pixel by waves over whole arrays; -1 where none leads."""
+    steps = np.full(corridors.shape, -1)
+    wave = np.zeros(corridors.shape, bool)
+    wave[place] = True
+    count = 0
+    while wave.any():
+        steps[wave] = count
+        grown = np.zeros_like(wave)
+        grown[1:] |= wave[:-1]
+        grown[:-1] |= wave[1:]
+        grown[:, 1:] |= wave[:, :-1]
+        grown[:, :-1] |= wave[:, 1:]
+        wave = grown & corridors & (steps < 0)
+        count += 1
+    return steps
+
+
+@pytest.fixture(scope="module", params=SIZES)
+def drawn(request):
+    return Mazes().examples(np.random.default_rng(0), 40, request.param)
+
+
+def test_mazes_are_perfect(drawn):
+    for maze in drawn.inputs:
+        corridors, start, _ = parts(maze)
+        cells = corridors[1::2, 1::2]
+        assert cells.all()
+        assert not (corridors[::2, ::2].any() or corridors[[0, -1]].any())
+        assert not corridors[:, [0, -1]].any()
+        assert corridors.sum() == 2 * cells.size - 1  # Of each passage one pixel.
+        assert np.all(steps_from(corridors, start)[corridors] >= 0)
+
+
+def test_paths_lead_from_start_to_goal(drawn):
+    for maze, path, weights, steps in zip(
+        drawn.inputs, drawn.targets, drawn.weights, drawn.distance, strict=True
+    ):
+        corridors, start, goal = parts(maze)
+        there, back = steps_from(corridors, start), steps_from(corridors, goal)
+        assert steps == there[goal] > 0
+        on_path = corridors & (there + back == steps)
+        np.testing.assert_array_equal(path, on_path)
+        assert path[start] == path[goal] == 1
+        np.testing.assert_array_equal(weights, corridors)
+    np.testing.assert_array_equal(drawn.difficulty, drawn.distance)
+
+
+def test_pixels_are_walls_corridors_and_two_ends(drawn):
+    colours = {tuple(pixel) for pixel in drawn.inputs.reshape(-1, 3)}
+    assert colours == {(0, 0, 0), (1, 1, 1), (0, 1, 0), (1, 0, 0)}
+    ends = np.any(drawn.inputs != drawn.inputs[..., :1], axis=-1)
+    assert set(ends.sum(axis=(1, 2))) == {2}
+
+
+def test_starts_have_one_neighbour_and_more():
+    drawn = Mazes().examples(np.random.default_rng(0), 100, 9)
+    degrees = []
+    for maze in drawn.inputs:
+        corridors, (row, column), _ = parts(maze)
+        degrees.append(
+            corridors[row - 1, column]
+            + int(corridors[row + 1, column])
+            + corridors[row, column - 1]
+            + corridors[row, column + 1]
+        )
+    assert np.mean(np.array(degrees) == 1) > 0.05
+    assert np.mean(np.array(degrees) >= 2) > 0.5
+
+
+def test_mazes_differ():
+    drawn = Mazes().examples(np.random.default_rng(0), 200, 9)
+    assert len(np.unique(drawn.inputs.reshape(200, -1), axis=0)) == 200
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read_text(text):
+        (tmp_path / "mazes.txt").write_text(text)
+        return read_mazes(tmp_path / "mazes.txt")
+
+    return read_text
+
+
+def test_mazes_of_a_file(read):
+    text = "\n#####\n#S G#\n#####\n\n\nS ##\r\n# ##\n#  G\n"
+    first, second = read(text)
+    assert first.inputs.shape == (1, 3, 5, 3)
+    np.testing.assert_array_equal(first.targets[0, 1], [0, 1, 1, 1, 0])
+    np.testing.assert_array_equal(
+        second.targets[0], [[1, 1, 0, 0], [0, 1, 0, 0], [0, 1, 1, 1]]
+    )
+    assert first.distance == [2] and second.difficulty == [5]
+    assert [array.dtype for array in first] == [
+        array.dtype for array in Mazes().examples(np.random.default_rng(0), 1, 3)
+    ]
+
+
+def test_a_drawn_maze_is_read_as_it_was(read):
+    drawn = Mazes().examples(np.random.default_rng(0), 3, 9)
+    letters = {(0, 0, 0): "#", (1, 1, 1): " ", (0, 1, 0): "S", (1, 0, 0): "G"}
+    blocks = [
+        "\n".join("".join(letters[tuple(p)] for p in row) for row in maze)
+        for maze in drawn.inputs
+    ]
+    for index, one in enumerate(read("\n\n".join(blocks))):
+        for array, expected in zip(one, drawn, strict=True):
+            np.testing.assert_array_equal(array[0], expected[index])
+
+
+def test_a_cycle_is_no_matter_if_one_way_is_shorter(read):
+    (maze,) = read("S    \n ### \nG    \n")
+    assert maze.distance == [2] and maze.targets.sum() == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "Expected text in .*mazes.txt"),
+        (" \n \n", "Expected text in .*mazes.txt"),
+        ("###\n###\n", "Received: 0 S in the maze that begins in line 1"),
+        ("S G\n\n\n   \nS  \n", "Received: 0 G in the maze that begins in line 4"),
+        ("S G\nS  \n", "Received: 2 S in the maze that begins in line 1"),
+        ("SGG\n", "Received: 2 G"),
+        ("S G\n\n#S#\n##\n", "Received: 2 characters in line 4, after 3 in its first"),
+        ("S G\n#x#\n", "mazes.txt. Received: 'x' in line 2"),
+        ("S\tG\n", r"Received: '\\t' in line 1"),
+        ("S#G\n", "Expected a path .* line 1 of .*mazes.txt. Received: none"),
+        ("S G\n\nS \n G\n", "begins in line 3 .*Received: several of 2 steps"),
+    ],
+)
+def test_mazes_that_cannot_be_used(read, text, words):
+    with pytest.raises(InputError, match=words):
+        read(text)
+
+
+def test_file_that_is_none(tmp_path):
+    with pytest.raises(InputError, match="nothing.txt does not exist"):
+        read_mazes(tmp_path / "nothing.txt")

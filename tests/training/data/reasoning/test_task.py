@@ -1,0 +1,174 @@
+"""What holds for all reasoning tasks, and the answers of those that are sequences."""
+
+import itertools
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from training.data import reasoning
+from training.data.reasoning import chains, words
+from training.errors import InputError
+
+# Of each task one that draws fast, and two of its levels.
+TASKS = {
+    "chains": (reasoning.Chains(), (1, 5)),
+    "mazes": (reasoning.Mazes(), (3, 7)),
+    "prefix_sums": (reasoning.PrefixSums(), (1, 9)),
+    "sudoku_4x4": (reasoning.Sudoku(4, num_puzzles=30), (0, 3)),
+    "sudoku_6x6": (reasoning.Sudoku(6, num_puzzles=12), (0, 2)),
+    "words": (reasoning.Words(), (1, 6)),
+}
+
+
+@pytest.fixture(params=TASKS)
+def name(request):
+    return request.param
+
+
+def test_all_tasks_have_their_names():
+    assert set(reasoning.TASKS) == set(TASKS)
+    assert {name: make().name for name, make in reasoning.TASKS.items()} == {
+        name: name for name in TASKS
+    }
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+def test_examples_are_what_their_task_says(name, held_out):
+    task, levels = TASKS[name]
+    for level in levels:
+        examples = task.examples(np.random.default_rng(0), 5, level, held_out)
+        positions = task.positions(level)
+        assert examples.inputs.shape == (5, *task.input_shape(level))
+        assert examples.targets.shape == examples.weights.shape == (5, *positions)
+        assert examples.difficulty.shape == examples.distance.shape == (5,)
+        assert [array.dtype.name for array in examples[1:]] == [
+            *("int32", "float32", "int32", "int32")
+        ]
+        if task.num_tokens is None:
+            assert examples.inputs.dtype == np.float32
+            assert examples.inputs.shape[1:] == (*positions, task.channels)
+        else:
+            assert examples.inputs.dtype == np.int32 and task.channels is None
+            assert examples.inputs.shape[1:] == positions
+            assert set(examples.inputs.ravel()) <= set(range(task.num_tokens))
+        assert set(np.unique(examples.targets)) <= set(range(task.num_classes))
+        assert set(np.unique(examples.weights)) <= {0.0, 1.0}
+        assert np.all(examples.weights.reshape(5, -1).max(axis=1) == 1)
+        assert np.all(examples.distance >= 0)
+
+
+def test_examples_follow_from_the_generator(name):
+    task, (_, level) = TASKS[name]
+    first, again, other = (
+        task.examples(np.random.default_rng(seed), 8, level) for seed in (0, 0, 1)
+    )
+    for one, two in zip(first, again, strict=True):
+        np.testing.assert_array_equal(one, two)
+    assert np.any(first.inputs != other.inputs)
+    distinct = np.unique(first.inputs.reshape(8, -1), axis=0)
+    assert len(distinct) >= 7  # 9 bits and small mazes may be drawn twice.
+
+
+def test_levels_and_counts_are_checked(name):
+    task, (level, _) = TASKS[name]
+    first, last, step = task.levels[1:]
+    for wrong in (first - 1, last + step, 3.5, 3.0, "9", True, None):
+        with pytest.raises(InputError, match=f"`{task.name}` is .*level={wrong!r}"):
+            task.examples(np.random.default_rng(0), 1, wrong)
+    for wrong in (0, 2.0):
+        with pytest.raises(InputError, match=f"count={wrong}"):
+            task.examples(np.random.default_rng(0), wrong, level)
+
+
+def test_sizes_of_mazes_are_odd():
+    with pytest.raises(InputError, match="from 3 to 401 in steps of 2.*level=8"):
+        reasoning.Mazes().examples(np.random.default_rng(0), 1, 8)
+
+
+def test_generators_need_no_tensorflow():
+    source = (
+        "import sys; from training.data import reasoning\n"
+        "assert not {'tensorflow', 'keras'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", source], check=True)
+
+
+def test_prefix_sums():
+    strings = reasoning.PrefixSums().examples(np.random.default_rng(0), 400, 6)
+    assert set(strings.inputs.ravel()) == {-0.5, 0.5}
+    assert abs(np.mean(strings.inputs)) < 0.05
+    for bits, parities in zip(strings.inputs, strings.targets, strict=True):
+        ones = bits[:, 0] > 0
+        assert list(parities) == [sum(ones[: i + 1]) % 2 for i in range(6)]
+    assert set(strings.distance) == {5} and set(strings.difficulty) == {6}
+
+
+def test_a5_is_a_group_of_sixty():
+    group = words.A5
+    assert len(set(group)) == 60 and group[0] == (0, 1, 2, 3, 4)
+    table = words.compositions(group, group)
+    # Every row and every column has all elements: a Latin square.
+    assert all(set(line) == set(range(60)) for line in [*table, *table.T])
+    assert list(table[0]) == list(table[:, 0]) == list(range(60))
+    for p, q in itertools.product(range(0, 60, 7), range(0, 60, 11)):
+        product = tuple(group[p][i] for i in group[q])
+        assert group[table[p, q]] == product
+
+
+def test_words_are_followed_by_moving_things():
+    drawn = reasoning.Words().examples(np.random.default_rng(0), 20, 8)
+    for word, products in zip(drawn.inputs, drawn.targets, strict=True):
+        places = list(range(5))  # Where each thing is.
+        for letter, product in zip(word, products, strict=True):
+            places = [words.A5[letter][place] for place in places]
+            assert words.A5[product] == tuple(places)
+    assert len(np.unique(drawn.targets)) > 40
+    assert set(drawn.distance) == {7}
+
+
+def test_chains_have_the_class_of_their_first_node():
+    graphs = reasoning.Chains().examples(np.random.default_rng(0), 50, 4)
+    classes = graphs.inputs[:, ::4, :2]
+    np.testing.assert_array_equal(classes.sum(axis=-1), 1.0)
+    expected = np.repeat(classes.argmax(axis=-1), 4, axis=1)
+    np.testing.assert_array_equal(graphs.targets, expected)
+    inner = np.arange(12) % 4 > 0
+    np.testing.assert_array_equal(graphs.inputs[:, inner, :2], 0.0)
+    assert set(graphs.distance) == {3}
+
+
+def test_edges_of_chains():
+    edges = chains.adjacency(2, 3)
+    assert [tuple(edge) for edge in np.argwhere(edges)] == [
+        *((0, 1), (1, 0), (1, 2), (2, 1)),
+        *((3, 4), (4, 3), (4, 5), (5, 4)),
+    ]
+
+
+def test_solved_if_all_positions_that_count_are_right():
+    targets = np.array([[1, 0, 1]] * 3)
+    weights = np.array([[1.0, 1.0, 0.0]] * 3)
+    none = np.zeros(3, "int32")
+    examples = reasoning.Examples(targets[..., None], targets, weights, none, none)
+    answers = np.array([[1, 0, 1], [1, 0, 0], [1, 1, 1]])
+    assert list(reasoning.solved(answers, examples)) == [True, True, False]
+
+
+@pytest.mark.parametrize(("distance", "reach"), [(31, 5), (10, 5), (7, 1), (3, 8)])
+def test_information_arrives_in_the_least_evaluations_and_not_before(distance, reach):
+    is_told = np.arange(distance + 1) == 0
+    for _ in range(reasoning.least_evaluations(distance, reach)):
+        assert not is_told[-1]
+        window = np.ones(2 * reach + 1)
+        is_told = np.convolve(is_told, window)[reach:-reach] > 0
+    assert is_told[-1]
+
+
+def test_least_evaluations():
+    assert reasoning.least_evaluations(511, 5) == 103
+    distances = np.array([0, 1, 5, 6])
+    assert list(reasoning.least_evaluations(distances, 5)) == [0, 1, 1, 2]
+    with pytest.raises(InputError, match="reach=0"):
+        reasoning.least_evaluations(3, 0)

@@ -1,0 +1,138 @@
+"""Pictures of reasoning: their frames, their colours, and what they refuse."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from training.data.reasoning import Mazes, Sudoku
+from training.evaluation import reasoning_pictures as pictures
+from training.evaluation.reasoning_pictures import board as boards
+from training.evaluation.reasoning_pictures import maze as mazes
+
+
+@pytest.fixture(scope="module")
+def maze():
+    """A maze, its path, and a path that grows clearer."""
+    drawn = Mazes().examples(np.random.default_rng(0), 1, 5)
+    truth = drawn.targets[0]
+    frames = np.stack([0.5 + share * (truth - 0.5) for share in (-0.5, 0.5, 1.0)])
+    return drawn.inputs[0], frames, truth
+
+
+@pytest.fixture(scope="module")
+def board():
+    task = Sudoku(4, num_puzzles=30)
+    drawn = task.examples(np.random.default_rng(0), 1, 0)
+    truth = drawn.targets[0]
+    even, sure = np.full((4, 4, 4), 0.25), np.eye(4)[truth]
+    return drawn.inputs[0], np.stack([even, sure]), truth
+
+
+def frames_of(path):
+    with Image.open(path) as image:
+        assert image.format == "GIF"
+        found = []
+        for index in range(image.n_frames):
+            image.seek(index)
+            found.append((image.info["duration"], np.array(image.convert("RGB"))))
+        return found
+
+
+def test_a_maze_is_solved_frame_by_frame(tmp_path, maze):
+    inputs, probabilities, truth = maze
+    path = tmp_path / "maze.gif"
+    path.write_text("of before")
+    pictures.animate_maze(path, inputs, probabilities, truth, [1, 2, 4])
+    found = frames_of(path)
+    assert [image.shape for _, image in found] == [(344, 320, 3)] * 3
+    assert found[-1][0] > 10 * found[0][0]  # The last frame stays.
+    is_path = [np.abs(image - 255 * mazes._PATH).max(-1) < 12 for _, image in found]
+    # All but the ends, each pixel of 7 a side on about 307 of the picture.
+    assert is_path[-1].sum() == pytest.approx(
+        (truth.sum() - 2) * (307 / 7) ** 2, rel=0.05
+    )
+    assert not is_path[0].any() and not is_path[1].any()
+    assert [file.name for file in tmp_path.iterdir()] == ["maze.gif"]
+
+
+def test_colours_of_a_maze(maze):
+    inputs, probabilities, truth = maze
+    colours = mazes.maze_colours(inputs, probabilities[-1])
+    walls, ends = ~inputs.any(axis=-1), np.ptp(inputs, axis=-1) > 0
+    assert np.all(colours[walls] == colours[0, 0]) and np.all(colours[0, 0] < 0.3)
+    np.testing.assert_array_equal(colours[ends], inputs[ends])
+    inner = (truth == 1) & ~ends
+    np.testing.assert_allclose(colours[inner], np.tile(mazes._PATH, (inner.sum(), 1)))
+    np.testing.assert_array_equal(colours[~walls & (truth == 0)], 1.0)
+
+
+def test_titles_count_what_is_wrong():
+    assert mazes.progress(7, 3) == "NFE 7: 3 wrong"
+    assert mazes.progress(9, 0) == "NFE 9: solved"
+
+
+def test_a_board_is_filled_frame_by_frame(tmp_path, board):
+    inputs, probabilities, truth = board
+    path = tmp_path / "board.gif"
+    pictures.animate_board(path, inputs, probabilities, truth, [1, 9], (2, 2))
+    (_, faint), (_, clear) = frames_of(path)
+    assert faint.shape == clear.shape == (344, 320, 3)
+    assert np.mean(clear) < np.mean(faint)
+
+
+def test_digits_of_a_board(board):
+    inputs, probabilities, truth = board
+    _, axes = boards.square()
+    wrong = probabilities[1].copy()
+    row, column = np.argwhere(inputs == 0)[0]
+    wrong[row, column] = np.eye(4)[(truth[row, column] + 1) % 4] * 0.8 + 0.05
+    boards._draw(axes, inputs, wrong, truth, (2, 2))
+    shown = np.reshape([text.get_text() for text in axes.texts], (4, 4)).astype(int)
+    expected = truth + 1
+    expected[row, column] = (truth[row, column] + 1) % 4 + 1
+    np.testing.assert_array_equal(shown, expected)
+    colours = np.reshape([text.get_color() for text in axes.texts], (4, 4))
+    assert set(colours[inputs > 0]) == {"black"}
+    assert colours[row, column] == "tab:red"
+    assert np.sum(colours == "tab:blue") == np.sum(inputs == 0) - 1
+    alphas = np.reshape([text.get_alpha() for text in axes.texts], (4, 4))
+    assert alphas[row, column] == pytest.approx(0.8)
+    # Of 5 lines each way, those around boxes are thick.
+    assert sorted(line.get_linewidth() for line in axes.lines) == [0.5] * 4 + [3.0] * 6
+
+
+def test_a_frame_of_a_board_as_png(tmp_path, board):
+    inputs, probabilities, truth = board
+    pictures.draw_board(tmp_path / "last.png", inputs, probabilities[1], truth, (2, 2))
+    with Image.open(tmp_path / "last.png") as image:
+        assert image.format == "PNG" and image.size == (480, 516)
+
+
+def test_accuracy_against_the_budget(tmp_path):
+    curves = [
+        pictures.AccuracyCurve("9 x 9", [8, 16, 32], [0.0, 0.5, 1.0], 10),
+        pictures.AccuracyCurve("33 x 33", [16, 64], [0.0, 0.75], 81),
+        pictures.AccuracyCurve("no floor", [16], [1.0], None),
+    ]
+    pictures.plot_accuracy(tmp_path / "accuracy.svg", curves)
+    drawn = (tmp_path / "accuracy.svg").read_text()
+    assert drawn.count("stroke-dasharray") >= 3  # Two floors, and their legend.
+    pictures.plot_accuracy(tmp_path / "accuracy.png", curves)
+    with Image.open(tmp_path / "accuracy.png") as image:
+        assert image.size == (900, 600)
+
+
+def test_shapes_that_do_not_fit(tmp_path, maze, board):
+    inputs, probabilities, truth = maze
+    path = tmp_path / "picture.gif"
+    with pytest.raises(ValueError, match=r"\(3, 7, 7\), 2 evaluations"):
+        pictures.animate_maze(path, inputs, probabilities, truth, [1, 2])
+    with pytest.raises(ValueError, match="at least one evaluation"):
+        pictures.animate_maze(path, inputs, probabilities[:0], truth, [])
+    inputs, probabilities, truth = board
+    with pytest.raises(ValueError, match=r"\(2, 4, 4, 3\)"):
+        wrong = probabilities[..., :3]
+        pictures.animate_board(path, inputs, wrong, truth, [1, 2], (2, 2))
+    with pytest.raises(ValueError, match=r"\(1, 4, 4\)"):
+        pictures.draw_board(path, inputs, probabilities[0, 0], truth, (2, 2))
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,45 @@
+"""The batches of a reasoning task as TensorFlow reads them."""
+
+import tensorflow as tf
+
+from .streams import training_batches
+
+
+def training_dataset(task, levels, batch_size, seed, steps):
+    """Returns the `tf.data.Dataset` of `training_batches`, for `fit`.
+
+    Keras reads no generator whose batches differ in their sizes. The next batches are
+    drawn while one is trained on.
+
+    Args:
+        task: a `ReasoningTask`.
+        levels: list of ints, levels of the task.
+        batch_size: int >= 1.
+        seed: int >= 0.
+        steps: `range` of ints >= 0, the steps of the training.
+
+    Example:
+
+    >>> dataset = training_dataset(Mazes(), [5, 9], 8, seed=0, steps=range(100))
+    >>> dataset.element_spec[0].shape
+    TensorShape([8, None, None, 3])
+    """
+    inputs = _shape(batch_size, map(task.input_shape, levels))
+    positions = _shape(batch_size, map(task.positions, levels))
+    batches = tf.data.Dataset.from_generator(
+        lambda: training_batches(task, levels, batch_size, seed, steps),
+        output_signature=(
+            tf.TensorSpec(inputs, "int32" if task.channels is None else "float32"),
+            tf.TensorSpec(positions, "int32"),
+            tf.TensorSpec(positions, "float32"),
+        ),
+    )
+    # Without a number of batches `fit` warns that they are at an end.
+    counted = batches.apply(tf.data.experimental.assert_cardinality(len(steps)))
+    return counted.prefetch(tf.data.AUTOTUNE)
+
+
+def _shape(batch_size, shapes):
+    """Returns the shape of a batch; an axis that differs among levels is `None`."""
+    axes = zip(*shapes, strict=True)
+    return (batch_size, *(sizes[0] if len(set(sizes)) == 1 else None for sizes in axes))

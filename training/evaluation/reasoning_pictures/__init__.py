@@ -1,0 +1,13 @@
+"""Pictures of reasoning: problems that are solved evaluation by evaluation."""
+
+from .accuracy import AccuracyCurve, plot_accuracy
+from .board import animate_board, draw_board
+from .maze import animate_maze
+
+__all__ = [
+    "AccuracyCurve",
+    "animate_board",
+    "animate_maze",
+    "draw_board",
+    "plot_accuracy",
+]

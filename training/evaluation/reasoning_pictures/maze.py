@@ -1,0 +1,49 @@
+"""A maze that is solved, as animated GIF."""
+
+import numpy as np
+
+from .animation import check_frames, progress, square, write_gif
+
+_WALL = np.array([0.15, 0.15, 0.2])
+_CORRIDOR = np.array([1.0, 1.0, 1.0])
+_PATH = np.array([0.12, 0.47, 0.71])
+
+
+def animate_maze(path, maze, probabilities, truth, evaluations):
+    """Draws how the path through a maze is found; the file is replaced atomically.
+
+    Corridors turn from white to blue with the probability to be on the path. The title
+    counts the corridors whose more likely class is wrong.
+
+    Args:
+        path: the GIF file, in an existing folder.
+        maze: float array `(height, width, 3)`, the input of the task `Mazes`.
+        probabilities: float array `(evaluations, height, width)`, of being on the path.
+        truth: int array `(height, width)`, 1 on the path.
+        evaluations: sequence of ints, after which evaluation each frame is.
+
+    Raises:
+        ValueError: if the shapes do not fit.
+    """
+    check_frames("probabilities", probabilities, evaluations, maze.shape[:2])
+    is_corridor = maze.any(axis=-1)
+    figure, axes = square()
+    axes.set_axis_off()
+    image = axes.imshow(maze_colours(maze, probabilities[0]))
+
+    def draw(frame):
+        image.set_data(maze_colours(maze, probabilities[frame]))
+        is_wrong = (probabilities[frame] > 0.5) != (truth == 1)
+        num_wrong = np.sum(is_wrong & is_corridor)
+        axes.set_title(progress(evaluations[frame], num_wrong))
+
+    write_gif(path, figure, draw, len(evaluations))
+
+
+def maze_colours(maze, probabilities):
+    """Returns the pixels of a frame, floats `(height, width, 3)` from 0 to 1."""
+    share = np.clip(probabilities, 0.0, 1.0)[..., None]
+    colours = (1 - share) * _CORRIDOR + share * _PATH
+    is_end = maze.any(axis=-1, keepdims=True) & (maze.min(axis=-1, keepdims=True) == 0)
+    colours = np.where(is_end, maze, colours)
+    return np.where(maze.any(axis=-1, keepdims=True), colours, _WALL)

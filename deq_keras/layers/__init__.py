@@ -32,6 +32,12 @@ from deq_keras.layers.normalization import (
     WeightNormalizedConv2D,
     WeightNormalizedDense,
 )
+from deq_keras.layers.reasoning import (
+    AttentionCell,
+    BoardEmbedding,
+    MixerCell,
+    RecallCell,
+)
 from deq_keras.layers.variational_dropout import VariationalDropout
 from deq_keras.layers.vision import (
     BottleneckBlock,
@@ -48,6 +54,8 @@ from deq_keras.layers.vision import (
 __all__ = [
     "AdaptiveEmbedding",
     "AdaptiveSoftmax",
+    "AttentionCell",
+    "BoardEmbedding",
     "BottleneckBlock",
     "CarryScope",
     "ConvolutionUnit",
@@ -56,6 +64,7 @@ __all__ = [
     "EquilibriumCell",
     "GroupNormalization",
     "LayerNormalization",
+    "MixerCell",
     "MixtureSoftmax",
     "MonotoneCell",
     "MonotoneConvCell",
@@ -66,6 +75,7 @@ __all__ = [
     "MultiscaleFusion",
     "MultiscaleSegmentationHead",
     "MultiscaleStem",
+    "RecallCell",
     "RelativeAttention",
     "ResidualBlockCell",
     "SegmentMemory",

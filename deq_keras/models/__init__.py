@@ -26,6 +26,7 @@ from deq_keras.models.mdeq import (
 )
 from deq_keras.models.monotone import MonotoneClassifier
 from deq_keras.models.next_token_loss_model import NextTokenLossModel
+from deq_keras.models.reasoner import ReasonerBackbone, ReasonerTagger
 from deq_keras.models.segment_reading import SegmentReading
 from deq_keras.models.transformer_xl import (
     TransformerXLBackbone,
@@ -51,6 +52,8 @@ __all__ = [
     "MDEQImageSegmenterPreprocessor",
     "MonotoneClassifier",
     "NextTokenLossModel",
+    "ReasonerBackbone",
+    "ReasonerTagger",
     "SearchSegment",
     "SegmentReading",
     "TransformerXLBackbone",

@@ -1,4 +1,4 @@
-"""The study of prefixes: its cell, its measurements, and a short run."""
+"""The study of prefixes: its model, its measurements, and a short run."""
 
 import csv
 import json
@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 
 import deq_keras
-from tests import harness
 from training.config import reading as configs
 from training.errors import InputError
 from training.runs.work_directory import WorkDirectory
 from training.studies.prefixes import study, table
-from training.studies.prefixes.cell import RecallCell
 from training.studies.prefixes.measure import measure
 from training.studies.prefixes.model import build
 
@@ -38,26 +36,9 @@ def config(**changes):
     return configs.resolve({**SHORT, **changes})
 
 
-class TestCell:
-    def test_is_a_keras_layer(self):
-        harness.check_round_trip(RecallCell(4))
-        inputs = np.random.default_rng(0).normal(size=(3, 5, 2)).astype("float32")
-        harness.check_batches(lambda: deq_keras.layers.DEQ(RecallCell(4)), inputs)
-
-    def test_information_travels_five_positions_an_evaluation(self):
-        cell = RecallCell(4)
-        state = np.zeros((1, 21, 4), "float32")
-        bits = np.full((1, 21, 1), 0.5, "float32")
-        changed = state.copy()
-        changed[0, 10] = 1.0
-        injection = cell.inject(bits)
-        moved = cell(changed, injection) != cell(state, injection)
-        reached = np.flatnonzero(np.any(moved, axis=(0, 2)))
-        assert (reached.min(), reached.max()) == (5, 15)
-
-    def test_has_the_weights_of_the_trial(self):
-        model = build(config(units=48), seed=0)
-        assert model.get_layer("deq").count_params() == 3 * 49 * 48 + 4 * 3 * 48 * 48
+def test_has_the_weights_of_the_trial():
+    model = build(config(units=48), seed=0)
+    assert model.get_layer("deq").count_params() == 3 * 49 * 48 + 4 * 3 * 48 * 48
 
 
 class TestMeasure:

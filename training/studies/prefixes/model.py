@@ -2,8 +2,9 @@
 
 import keras
 
+from deq_keras.layers import RecallCell
+
 from ..equilibrium import equilibrium_layer
-from .cell import RecallCell
 
 
 def build(config, seed):
@@ -19,7 +20,9 @@ def build(config, seed):
     # Here, because initialisation draws from the global generator.
     keras.utils.set_random_seed(seed)
     layer = equilibrium_layer(
-        RecallCell(config.units, name="cell"), config.equilibrium, seed
+        RecallCell(config.units, rank=1, activation="relu", name="cell"),
+        config.equilibrium,
+        seed,
     )
     bits = keras.Input((None, 1), name="bits")
     logits = keras.layers.Dense(2, name="parity")(layer(bits))

@@ -10,6 +10,7 @@ from deq_keras import (
     metrics,
     proximal,
     regularizers,
+    restarts,
     solvers,
     starts,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "models",
     "proximal",
     "regularizers",
+    "restarts",
     "serving",
     "solvers",
     "starts",

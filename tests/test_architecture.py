@@ -24,6 +24,7 @@ LEVELS = {
     "starts": 4,
     "gradients": 5,
     "regularizers": 5,
+    "restarts": 5,
     "diagnostics": 5,
     "metrics": 5,
     "layers": 6,
@@ -231,7 +232,15 @@ def _is_about_finiteness(node):
 
 @pytest.mark.parametrize(
     "room",
-    ["solvers", "gradients", "regularizers", "diagnostics", "metrics", "layers"],
+    [
+        "solvers",
+        "gradients",
+        "regularizers",
+        "restarts",
+        "diagnostics",
+        "metrics",
+        "layers",
+    ],
 )
 def test_what_is_not_finite_is_a_matter_of_one_room(room):
     for path in [*_sources(f"deq_keras/{room}"), ROOT / "deq_keras" / "structure.py"]:

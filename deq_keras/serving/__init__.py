@@ -9,6 +9,7 @@ from deq_keras.serving.load import load
 from deq_keras.serving.next_tokens import NextTokens
 from deq_keras.serving.onnx import export_onnx
 from deq_keras.serving.prompts import Prompts
+from deq_keras.serving.restarts_model import RestartsModel
 from deq_keras.serving.saved_model import export_saved_model
 from deq_keras.serving.warm_start_model import WarmStartModel
 
@@ -19,6 +20,7 @@ __all__ = [
     "ExportError",
     "NextTokens",
     "Prompts",
+    "RestartsModel",
     "WarmStartModel",
     "export_litert",
     "export_onnx",

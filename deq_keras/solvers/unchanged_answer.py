@@ -7,6 +7,7 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras.checks import check_count
+from deq_keras.solvers.answers import check_answer, read_answers
 from deq_keras.structure import Nest
 
 
@@ -52,17 +53,14 @@ class UnchangedAnswer:
     """
 
     def __init__(self, answer: Callable[[Nest], Nest], patience: int = 4) -> None:
-        if not callable(answer):
-            raise ValueError(
-                "`answer` must be a function from a state to integer or Boolean "
-                f"tensors. Received: answer={answer!r}."
-            )
-        self.answer = answer
+        self.answer = check_answer(answer)
         self.patience = check_count("patience", patience)
 
     def start(self, state: Nest, batch_size: tf.Tensor) -> Answers:
         """Returns the `Answers` before the first evaluation: those of the start."""
-        return Answers(self._answer(state), tf.zeros([batch_size], tf.int32))
+        return Answers(
+            read_answers(self.answer, state), tf.zeros([batch_size], tf.int32)
+        )
 
     def update(self, answers: Answers, state: Nest) -> tuple[Answers, tf.Tensor]:
         """Compares the answers of a new state with the last ones.
@@ -75,23 +73,11 @@ class UnchangedAnswer:
             The new `Answers`, and of which samples they have stood for long enough, a
             Boolean tensor `(batch,)`.
         """
-        answer = self._answer(state)
+        answer = read_answers(self.answer, state)
         is_same = tree.map_structure(_equal_rows, answer, answers.answer)
         is_unchanged = tf.reduce_all(tf.stack(tree.flatten(is_same)), axis=0)
         num_unchanged = tf.where(is_unchanged, answers.num_unchanged + 1, 0)
         return Answers(answer, num_unchanged), num_unchanged >= self.patience
-
-    def _answer(self, state: Nest) -> Nest:
-        answer = tree.map_structure(tf.convert_to_tensor, self.answer(state))
-        for leaf in tree.flatten(answer):
-            if not (leaf.dtype.is_integer or leaf.dtype.is_bool):
-                raise ValueError(
-                    "`answer` of UnchangedAnswer must return integer or Boolean "
-                    "tensors (batch, ...), as numbers that are computed hardly ever "
-                    "stand still; take the argmax of logits, for example. Received: "
-                    f"dtype={leaf.dtype.name}, shape={leaf.shape}."
-                )
-        return answer
 
 
 def _equal_rows(new: tf.Tensor, old: tf.Tensor) -> tf.Tensor:

@@ -79,6 +79,18 @@ class MixedStart(Start):
             result = where_rows(draw >= math.fsum(self.shares[:i]), other, result)
         return result
 
+    @property
+    def random_part(self) -> Start | None:
+        drawn = [
+            (start, share)
+            for start, share in zip(self.starts, self.shares, strict=True)
+            if start.is_random and share > 0
+        ]
+        if not drawn:
+            return None
+        total = math.fsum(share for _, share in drawn)
+        return MixedStart([s for s, _ in drawn], [share / total for _, share in drawn])
+
     def get_config(self) -> Config:
         return {
             "starts": [keras.saving.serialize_keras_object(s) for s in self.starts],

@@ -1,5 +1,7 @@
 """The base of the starts of a solve."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -32,6 +34,14 @@ class Start(Configured):
 
     is_random = False
     initializer = None
+
+    @property
+    def random_part(self) -> Start | None:
+        """The start that further searches of a sample are drawn from, or `None`.
+
+        They all get its draws: it is called with zeros, whatever the cell starts from.
+        """
+        return self if self.is_random else None
 
     def __call__(
         self,

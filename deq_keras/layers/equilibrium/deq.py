@@ -9,7 +9,12 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras import faults, gradients, regularizers, solvers, starts
-from deq_keras.checks import check_integer, check_not_renamed, check_seed
+from deq_keras.checks import (
+    check_integer,
+    check_not_renamed,
+    check_optional_count,
+    check_seed,
+)
 from deq_keras.draws import derived_seed
 from deq_keras.layers.equilibrium.cell_check import (
     check_application,
@@ -21,6 +26,8 @@ from deq_keras.layers.equilibrium.padding import Masked, masked, single_mask
 from deq_keras.layers.equilibrium.solve_scope import SolveScope
 from deq_keras.linearization import Linearization, linearize
 from deq_keras.metrics import ForwardResidual, RunningMean, TrainingMean
+from deq_keras.restarts import SelectedSolution, Selection, starting_states
+from deq_keras.restarts.rows import repeat_rows
 from deq_keras.serialization import Config
 from deq_keras.structure import Nest, StateStructure
 
@@ -301,8 +308,17 @@ class DEQ(keras.layers.Layer):
         seed: int | tf.Tensor | None = None,
         halting: solvers.UnchangedAnswer | None = None,
         budget: int | tf.Tensor | None = None,
-    ) -> solvers.Solution:
+        restarts: int | None = None,
+        select: str | Callable[[solvers.Solution], tf.Tensor] = "residual",
+        answer: Callable[[Nest], Nest] | None = None,
+    ) -> solvers.Solution | SelectedSolution:
         """Solves without a gradient and returns everything known about the solve.
+
+        With `restarts`, every sample is solved from so many states, and one of the
+        equilibria is chosen. The first restart is the solve without restarts; the
+        others begin at draws from the layer's start, if it is random, or from N(0, 1),
+        the same for all samples. All are one batch, so many times as large, with one
+        injection.
 
         Args:
             inputs: What the layer is called with.
@@ -317,10 +333,25 @@ class DEQ(keras.layers.Layer):
             halting: Optional `deq_keras.solvers.UnchangedAnswer`.
             budget: Integer, or an integer scalar tensor, at most `max_iter`; see
                 `deq_keras.solvers.FixedPointSolver.solve`.
+            restarts: Positive integer: how often every sample is solved. Defaults to
+                `None`: once, without a choice. Their draws follow from `seed`, or
+                without it from the layer's, or from 0.
+            select: How one is chosen: `"residual"`, `"vote"` or a function; see
+                `deq_keras.restarts.Selection`. Defaults to `"residual"`.
+            answer: Optional function from an equilibrium to what is read off it, which
+                `"vote"` needs; see `deq_keras.restarts.Selection`.
 
         Returns:
-            A `deq_keras.solvers.Solution`.
+            A `deq_keras.solvers.Solution`; with `restarts` a
+            `deq_keras.restarts.SelectedSolution`.
         """
+        restarts = check_optional_count("restarts", restarts)
+        selection = Selection(select, answer)
+        if restarts is None and (select != "residual" or answer is not None):
+            raise ValueError(
+                "`select` and `answer` are about restarts. Give how many there are. "
+                f"Received: restarts=None, select={select!r}, answer={answer!r}."
+            )
         if not self.built:
             self(inputs)
         inputs, is_usable = faults.set_aside(self._cast(inputs))
@@ -331,8 +362,13 @@ class DEQ(keras.layers.Layer):
         if seed is not None:
             self._check_noise(mask)
         function = self._function(inputs, mask, training)
+        constant = _with_mask(injection, mask)
+        if restarts is not None:
+            constant = self._repeated(function, constant, state, restarts)
+            state = self._restarted(state, mask, restarts, seed)
+            is_usable = repeat_rows(is_usable, restarts)
         solution = self.solver.solve(
-            function.of_states(_with_mask(injection, mask)),
+            function.of_states(constant),
             state,
             max_iter,
             tol,
@@ -340,7 +376,8 @@ class DEQ(keras.layers.Layer):
             seed=noise_seed,
             halting=halting,
         )
-        return faults.reported(solution, state, is_usable)
+        solution = faults.reported(solution, state, is_usable)
+        return solution if restarts is None else selection(solution, restarts)
 
     def initial_state(
         self,
@@ -494,16 +531,36 @@ class DEQ(keras.layers.Layer):
             call = {"inputs": inputs, "mask": mask}
             has_rows = Masked(self._injection_rows(call, training), True)
         may_leave = self.solver.compact and not training
-        if may_leave and None in tree.flatten(has_rows):
-            raise ValueError(
-                "A compact solver leaves out samples, and must know which tensors of "
-                "the injection have a row for each. Give those that `inject` returns a "
-                "static first axis: reshape to (tf.shape(inputs)[0], ...) and not to "
-                f"(-1, ...). Received: {has_rows}, where None is not known."
-            )
+        if may_leave:
+            _check_rows(has_rows, "A compact solver leaves out samples")
         return faults.SampleFunction(
             apply, self.cell.variables, has_rows, may_leave, split
         )
+
+    def _repeated(
+        self,
+        function: faults.SampleFunction,
+        constant: Nest,
+        state: Nest,
+        num_restarts: int,
+    ) -> Nest:
+        """Returns what is constant in a solve of all restarts of a batch of states."""
+        _check_rows(function.has_rows, "Restarts repeat samples")
+        batch_size = tf.shape(tree.flatten(state)[0])[0]
+        rows = repeat_rows(tf.range(batch_size), num_restarts)
+        return function.rows_of(constant, rows)
+
+    def _restarted(
+        self,
+        state: Nest,
+        mask: tf.Tensor | None,
+        num_restarts: int,
+        seed: int | tf.Tensor | None,
+    ) -> Nest:
+        """Returns the states that all restarts begin with."""
+        state, mask = repeat_rows((state, mask), num_restarts)
+        seed = _as_tensor((self.seed or 0) if seed is None else seed)
+        return masked(starting_states(self.start, state, num_restarts, seed), mask)
 
     def _application(
         self, mask: tf.Tensor | None
@@ -605,10 +662,23 @@ def _trace(function: Callable[[Nest], Any], inputs: Nest) -> Any:
     return graph.structured_outputs
 
 
+def _check_rows(has_rows: Nest, needed_by: str) -> None:
+    if None in tree.flatten(has_rows):
+        raise ValueError(
+            f"{needed_by}, and must know which tensors of the injection have a row for "
+            "each. Give those that `inject` returns a static first axis: reshape to "
+            "(tf.shape(inputs)[0], ...) and not to (-1, ...). Received: "
+            f"{has_rows}, where None is not known."
+        )
+
+
 def _seeds(seed: int | tf.Tensor | None) -> tuple[tf.Tensor | None, tf.Tensor | None]:
     """Returns the seeds of a start and of noise."""
     if seed is None:
         return None, None
-    if not tf.is_tensor(seed):
-        seed = tf.constant([check_seed("seed", seed), 0])
+    seed = _as_tensor(seed)
     return derived_seed(seed, 0), derived_seed(seed, 1)
+
+
+def _as_tensor(seed: int | tf.Tensor) -> tf.Tensor:
+    return seed if tf.is_tensor(seed) else tf.constant([check_seed("seed", seed), 0])

@@ -9,7 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from deq_keras import solvers
-from deq_keras.checks import check_optional_count
+from deq_keras.checks import check_count, check_integer, check_optional_count
+from deq_keras.restarts import starting_states
 from deq_keras.structure import Nest
 
 _ENTERED: contextvars.ContextVar[SolveScope | None] = contextvars.ContextVar(
@@ -35,6 +36,10 @@ class SolveScope:
         max_iter_limit: Positive integer. The largest budget: larger ones count as it,
             and all shapes are as it makes them, as XLA asks for. Defaults to `None`, no
             limit.
+        restarts: Positive integer. The batch has all samples so many times, one after
+            the other: first all, then all again, and so on. All but the first begin
+            at drawn states; see `DEQ.solve`. Defaults to `1`.
+        seed: Integer. The draws of restarts follow from it. Defaults to `0`.
 
     Attributes:
         solutions: Dict of names of layers to the `deq_keras.solvers.Solution` of their
@@ -57,11 +62,15 @@ class SolveScope:
         tol: float | tf.Tensor | None = None,
         initial_states: Mapping[str, Nest] | None = None,
         max_iter_limit: int | None = None,
+        restarts: int = 1,
+        seed: int = 0,
     ) -> None:
         self.max_iter = max_iter
         self.tol = tol
         self.initial_states = dict(initial_states or {})
         self.max_iter_limit = check_optional_count("max_iter_limit", max_iter_limit)
+        self.restarts = check_count("restarts", restarts)
+        self.seed = check_integer("seed", seed)
         self.solutions: dict[str, solvers.Solution] = {}
         self._tokens: list[contextvars.Token] = []
 
@@ -91,6 +100,8 @@ class SolveScope:
         name = self._free_name(layer.name)
         if initial_state is None:
             initial_state = self.initial_states.get(name)
+        if self.restarts > 1:
+            initial_state = self._restarted(layer, inputs, initial_state, mask)
         max_iter = budget = self._budget(layer.solver)
         if self.max_iter_limit is not None:
             max_iter = self.max_iter_limit
@@ -104,6 +115,15 @@ class SolveScope:
         )
         self.solutions[name] = solution
         return solution
+
+    def _restarted(
+        self, layer: Any, inputs: Nest, initial_state: Nest | None, mask: Nest | None
+    ) -> Nest:
+        """Returns the states that the restarts begin at."""
+        if initial_state is None:
+            initial_state = layer.initial_state(inputs, mask=mask)
+        seed = tf.constant([self.seed, 0])
+        return starting_states(layer.start, initial_state, self.restarts, seed)
 
     def _free_name(self, name: str) -> str:
         names = [name, *(f"{name}_{i}" for i in range(2, len(self.solutions) + 2))]

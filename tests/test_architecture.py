@@ -42,6 +42,7 @@ LAYER_LEVELS = {
     "equilibrium": 1,
     "language": 2,
     "monotone": 2,
+    "reasoning": 2,
     "vision": 2,
 }
 # Unit tests of these look inside; they are not packages.

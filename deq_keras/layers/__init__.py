@@ -26,6 +26,12 @@ from deq_keras.layers.normalization import (
     WeightNormalizedConv2D,
     WeightNormalizedDense,
 )
+from deq_keras.layers.reasoning import (
+    AttentionCell,
+    BoardEmbedding,
+    MixerCell,
+    RecallCell,
+)
 from deq_keras.layers.variational_dropout import VariationalDropout
 from deq_keras.layers.vision import (
     BottleneckBlock,
@@ -42,6 +48,8 @@ from deq_keras.layers.vision import (
 __all__ = [
     "AdaptiveEmbedding",
     "AdaptiveSoftmax",
+    "AttentionCell",
+    "BoardEmbedding",
     "BottleneckBlock",
     "ConvolutionUnit",
     "DEQ",
@@ -49,6 +57,7 @@ __all__ = [
     "EquilibriumCell",
     "GroupNormalization",
     "LayerNormalization",
+    "MixerCell",
     "MixtureSoftmax",
     "MonotoneCell",
     "MonotoneConvCell",
@@ -59,6 +68,7 @@ __all__ = [
     "MultiscaleFusion",
     "MultiscaleSegmentationHead",
     "MultiscaleStem",
+    "RecallCell",
     "RelativeAttention",
     "ResidualBlockCell",
     "SegmentMemory",

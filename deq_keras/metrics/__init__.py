@@ -1,8 +1,15 @@
-"""Metrics of equilibrium layers and of language models."""
+"""Metrics of equilibrium layers, of language models and of reasoners."""
 
+from deq_keras.metrics.exact_match import ExactMatch
 from deq_keras.metrics.forward_residual import ForwardResidual
 from deq_keras.metrics.perplexity import Perplexity
 from deq_keras.metrics.running_mean import RunningMean
 from deq_keras.metrics.training_mean import TrainingMean
 
-__all__ = ["ForwardResidual", "Perplexity", "RunningMean", "TrainingMean"]
+__all__ = [
+    "ExactMatch",
+    "ForwardResidual",
+    "Perplexity",
+    "RunningMean",
+    "TrainingMean",
+]

@@ -25,6 +25,7 @@ from deq_keras.models.mdeq import (
 )
 from deq_keras.models.monotone import MonotoneClassifier
 from deq_keras.models.next_token_loss_model import NextTokenLossModel
+from deq_keras.models.reasoner import ReasonerBackbone, ReasonerTagger
 from deq_keras.models.segment_reading import SegmentReading
 from deq_keras.models.transformer_xl import (
     TransformerXLBackbone,
@@ -49,6 +50,8 @@ __all__ = [
     "MDEQImageSegmenterPreprocessor",
     "MonotoneClassifier",
     "NextTokenLossModel",
+    "ReasonerBackbone",
+    "ReasonerTagger",
     "SegmentReading",
     "TransformerXLBackbone",
     "TransformerXLCausalLM",

@@ -1,0 +1,105 @@
+"""What a model answers after some evaluations, and after more."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from keras import tree
+
+from deq_keras.checks import check_counts
+from deq_keras.diagnostics.weight_tied_model import WeightTiedModel
+from deq_keras.solvers import FixedPointIteration, Solution
+from deq_keras.structure import Nest
+
+
+class AnswersByBudget(NamedTuple):
+    """The result of `answers_by_budget`.
+
+    Attributes:
+        answers: Int32 tensor `(budgets, batch, ...)`. The answer after each budget.
+        residual: Float tensor `(largest budget, batch)`. That of every evaluation; NaN
+            where a sample was no longer finite.
+    """
+
+    answers: tf.Tensor
+    residual: tf.Tensor
+
+    def right(self, targets: Any, weight: Any = None) -> np.ndarray:
+        """Returns which samples are right at every position, bool `(budgets, batch)`.
+
+        Args:
+            targets: Integer array `(batch, ...)`, the classes.
+            weight: Optional array that broadcasts to them: zero where a position does
+                not count.
+        """
+        is_right = np.asarray(self.answers) == np.asarray(targets)
+        if weight is not None:
+            is_right |= np.broadcast_to(weight, is_right.shape[1:]) == 0
+        return is_right.reshape(*is_right.shape[:2], -1).all(axis=-1)
+
+
+def answers_by_budget(
+    model: WeightTiedModel,
+    inputs: Nest,
+    budgets: Sequence[int],
+    damping: float = 1.0,
+    stop_mode: str = "rel",
+    initial_state: Nest | None = None,
+) -> AnswersByBudget:
+    """Answers with several budgets of evaluations, all in one solve.
+
+    The cell is applied as often as the largest budget says, as
+    `FixedPointIteration(damping=damping, tol=None)` does, and the state is read after
+    each budget: what is gained and what is lost as evaluations go on.
+
+    Args:
+        model: A `WeightTiedModel`.
+        inputs: What its encoder takes.
+        budgets: Increasing positive integers, numbers of evaluations.
+        damping: Float in (0, 1]. See `FixedPointIteration`. Defaults to `1.0`.
+        stop_mode: What the residual is; see `FixedPointSolver`. Defaults to `"rel"`.
+        initial_state: Nest to start from. Defaults to `None`, the model's own.
+
+    Returns:
+        An `AnswersByBudget`.
+
+    Example:
+
+    >>> model = deq_keras.diagnostics.WeightTiedModel(lambda z, u: 0.5 * z + u)
+    >>> inputs = np.array([[1.0, 3.0], [2.0, 0.0]], "float32")
+    >>> curve = deq_keras.diagnostics.answers_by_budget(model, inputs, [1, 4])
+    >>> curve.right(targets=[1, 1]).mean(axis=1)
+    array([0.5, 0.5])
+    """
+    budgets = _checked_budgets(budgets)
+    solver = FixedPointIteration(tol=None, damping=damping, stop_mode=stop_mode)
+    injection = model.inject(inputs)
+    state = model.initial_state(injection) if initial_state is None else initial_state
+    answers, residuals = [], []
+    for before, budget in zip((0, *budgets), budgets, strict=False):
+        solution = solver.solve(
+            lambda state: model.step(state, injection), state, budget - before
+        )
+        answers.append(model.answer(solution.value))
+        residuals.append(solution.trace)
+        state = _next(solution, solver.damping)
+    return AnswersByBudget(tf.stack(answers), tf.concat(residuals, axis=0))
+
+
+def _next(solution: Solution, damping: float) -> Nest:
+    """Returns where the iteration that a budget ended would have gone on."""
+    if damping == 1.0:
+        return solution.value
+    return tree.map_structure(
+        lambda point, value: point + tf.cast(damping, point.dtype) * (value - point),
+        solution.point,
+        solution.value,
+    )
+
+
+def _checked_budgets(budgets: Sequence[int]) -> tuple[int, ...]:
+    checked = check_counts("budgets", budgets)
+    if list(checked) != sorted(set(checked)):
+        raise ValueError(f"`budgets` must increase. Received: budgets={list(budgets)}.")
+    return checked

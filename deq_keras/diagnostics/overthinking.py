@@ -1,0 +1,50 @@
+"""What a model loses that goes on after its best answer."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from deq_keras.checks import check_counts
+
+_FACTOR = 10
+
+
+def overthinking(budgets: Sequence[int], accuracy: Sequence[float]) -> float:
+    """Returns the accuracy at the best budget less that at ten times it.
+
+    A model with an equilibrium keeps what it has found: 0. One that was trained to
+    answer after some steps may answer well there, and worse later (Bansal et al.,
+    2022). The best budget is the smallest with the highest accuracy, of those whose
+    tenfold was measured too.
+
+    Args:
+        budgets: Positive integers, numbers of evaluations, some of them ten times
+            others.
+        accuracy: As many floats; that after each budget.
+
+    Returns:
+        Float, in the unit of `accuracy`; negative if the model still gains.
+
+    Raises:
+        ValueError: If no budget is ten times another.
+
+    Example:
+
+    >>> round(deq_keras.diagnostics.overthinking([5, 50, 500], [0.7, 1.0, 0.4]), 3)
+    0.6
+    """
+    budgets = check_counts("budgets", list(budgets))
+    if len(accuracy) != len(budgets):
+        raise ValueError(
+            "`accuracy` must have one number for each budget. Received: "
+            f"{len(accuracy)} of them for budgets={list(budgets)}."
+        )
+    measured = dict(zip(budgets, map(float, accuracy), strict=True))
+    candidates = [b for b in sorted(measured) if _FACTOR * b in measured]
+    if not candidates:
+        raise ValueError(
+            f"`budgets` must have some that are {_FACTOR} times others, such as "
+            f"[10, 20, 100, 200]. Received: budgets={list(budgets)}."
+        )
+    best = candidates[np.argmax([measured[budget] for budget in candidates])]
+    return measured[best] - measured[_FACTOR * best]

@@ -1,0 +1,129 @@
+"""Whether an answer depends on where the search began."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+from keras import tree
+
+from deq_keras import solvers, starts
+from deq_keras.checks import check_integer
+from deq_keras.diagnostics.agreement import alignment_score
+from deq_keras.diagnostics.weight_tied_model import WeightTiedModel
+from deq_keras.draws import derived_seed
+from deq_keras.serialization import Config
+from deq_keras.solvers import FixedPointSolver, Solution
+from deq_keras.starts import Start
+from deq_keras.structure import Nest
+
+_OTHER = "other"
+
+
+class StartComparison(NamedTuple):
+    """The result of `compare_starts`: what was found from the model's own start, which
+    comes first, and from others.
+
+    Attributes:
+        alignment: Float tensor `(others, batch)`. The `alignment_score` of each of the
+            others with what was found from the model's own start.
+        answers: Int32 tensor `(1 + others, batch, ...)`.
+        residual: Float tensor `(1 + others, batch)`. See `Solution`.
+        converged: Boolean tensor `(1 + others, batch)`. Whether the tolerance was met:
+            what has not settled is no equilibrium, whatever the alignment.
+        num_evaluations: Int32 tensor `(1 + others, batch)`.
+    """
+
+    alignment: tf.Tensor
+    answers: tf.Tensor
+    residual: tf.Tensor
+    converged: tf.Tensor
+    num_evaluations: tf.Tensor
+
+
+def compare_starts(
+    model: WeightTiedModel,
+    inputs: Nest,
+    others: Sequence[str | Config | Start] = (_OTHER, "zeros", "normal"),
+    solver: str | Config | FixedPointSolver = "fixed_point_iteration",
+    seed: int = 0,
+) -> StartComparison:
+    """Solves from the model's own start, and again from others.
+
+    A model is path independent where it ends in the same state from anywhere (Anil et
+    al., 2022). Their measure is the alignment from `"other"`: sample i starts at what
+    was found for sample i + 1, and the last at that of the first.
+
+    Args:
+        model: A `WeightTiedModel`.
+        inputs: What its encoder takes.
+        others: Sequence of starts: `"other"`, or what `deq_keras.starts.get` takes.
+            Defaults to `("other", "zeros", "normal")`.
+        solver: A name, a config dict or a `FixedPointSolver`, that of the model if it
+            has one. Its budget must suffice. Defaults to `"fixed_point_iteration"`.
+        seed: Integer. Draws random starts. Defaults to `0`.
+
+    Returns:
+        A `StartComparison`.
+
+    Raises:
+        ValueError: If there is a single sample, and no other to start from.
+
+    Example:
+
+    >>> model = deq_keras.diagnostics.WeightTiedModel(lambda z, u: 0.5 * z + u)
+    >>> inputs = np.array([[1.0, 3.0], [2.0, 0.0]], "float32")
+    >>> comparison = deq_keras.diagnostics.compare_starts(model, inputs)
+    >>> bool(tf.reduce_min(comparison.alignment) > 0.99)
+    True
+    >>> deq_keras.diagnostics.answer_agreement(comparison.answers).numpy()
+    array([1., 1.], dtype=float32)
+
+    Reference:
+
+    - Anil et al. (2022), "Path Independent Equilibrium Models Can Better Exploit
+      Test-Time Computation".
+    """
+    solver = solvers.get(solver)
+    checked = _checked_starts(others)
+    seed_of_all = tf.constant([check_integer("seed", seed), 0])
+    injection = model.inject(inputs)
+    own = model.initial_state(injection)
+
+    def solve(state: Nest) -> Solution:
+        return solver.solve(lambda state: model.step(state, injection), state)
+
+    solutions = [solve(own)]
+    for i, start in enumerate(checked):
+        if start is None:
+            state = _next_samples(solutions[0].value)
+        else:
+            state = start(own, derived_seed(seed_of_all, i))
+        solutions.append(solve(state))
+    first = solutions[0].value
+    return StartComparison(
+        tf.stack([alignment_score(first, other.value) for other in solutions[1:]]),
+        tf.stack([model.answer(solution.value) for solution in solutions]),
+        tf.stack([solution.residual for solution in solutions]),
+        tf.stack([solution.status == solvers.CONVERGED for solution in solutions]),
+        tf.stack([solution.num_evaluations for solution in solutions]),
+    )
+
+
+def _checked_starts(identifiers: Sequence[str | Config | Start]) -> list[Start | None]:
+    """Returns the starts; `None` for that at what was found for another sample."""
+    if isinstance(identifiers, str) or not identifiers:
+        raise ValueError(
+            "`others` must be a sequence of starts, such as ('other', 'normal'). "
+            f"Received: others={identifiers!r}."
+        )
+    return [None if one == _OTHER else starts.get(one) for one in identifiers]
+
+
+def _next_samples(state: Nest) -> Nest:
+    batch_size = tree.flatten(state)[0].shape[0]
+    if batch_size == 1:
+        raise ValueError(
+            "There must be at least two samples for one to start where another ended. "
+            "Received: a batch of 1."
+        )
+    return tree.map_structure(lambda leaf: tf.roll(leaf, -1, axis=0), state)

@@ -1,0 +1,137 @@
+"""What stands on the squares of a board, and where the squares are."""
+
+import keras
+from keras import ops
+
+from deq_keras.checks import check_count, check_counts
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class BoardEmbedding(keras.layers.Layer):
+    """Embeds the tokens of a board, and adds what is learnt of each row, column and
+    box.
+
+    ```
+    y[r, c] = sqrt(units) (T[token] + R[r] + C[c] + B[box of (r, c)])
+    ```
+
+    The tables start so that y has entries of variance one. The factor lets an optimizer
+    move them as fast as a kernel (Jolicoeur-Martineau, 2025).
+
+    Args:
+        vocabulary_size: Positive integer. Number of tokens.
+        units: Positive integer. Size of the embedding.
+        board_shape: Tuple `(rows, columns)` of positive integers.
+        box_shape: Tuple `(rows, columns)` of positive integers that divide those of the
+            board, the sides of a box; or `None` for a board without. Defaults to
+            `None`.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+
+    Call arguments:
+        inputs: Integer tensor of token ids in `[0, vocabulary_size)`.
+
+    Input shape:
+        `(batch, rows, columns)`.
+
+    Output shape:
+        `(batch, rows, columns, units)`.
+
+    Raises:
+        ValueError: If an argument is out of its range, or boards have another shape.
+
+    Example:
+
+    >>> embedding = BoardEmbedding(7, 8, board_shape=(6, 6), box_shape=(2, 3))
+    >>> tuple(embedding(np.zeros((2, 6, 6), "int32")).shape)
+    (2, 6, 6, 8)
+
+    Reference:
+
+    - Jolicoeur-Martineau (2025), "Less is More: Recursive Reasoning with Tiny
+      Networks".
+    """
+
+    def __init__(self, vocabulary_size, units, board_shape, box_shape=None, **kwargs):
+        super().__init__(**kwargs)
+        self.vocabulary_size = check_count("vocabulary_size", vocabulary_size)
+        self.units = check_count("units", units)
+        self.board_shape = _checked_sides("board_shape", board_shape)
+        self.box_shape = None
+        if box_shape is not None:
+            self.box_shape = _checked_sides("box_shape", box_shape)
+        self._check_boxes()
+
+    def build(self, input_shape):
+        if tuple(input_shape[1:]) != self.board_shape:
+            raise ValueError(
+                f"'{self.name}' expects boards of shape (batch, "
+                f"{self.board_shape[0]}, {self.board_shape[1]}). Received: boards of "
+                f"shape {tuple(input_shape)}."
+            )
+        rows, columns = self.board_shape
+        tables = {"tokens": self.vocabulary_size, "rows": rows, "columns": columns}
+        if self.box_shape:
+            tables["boxes"] = rows * columns // (self.box_shape[0] * self.box_shape[1])
+        stddev = (len(tables) * self.units) ** -0.5
+        self.tables = [
+            self.add_weight(
+                (size, self.units),
+                keras.initializers.RandomNormal(stddev=stddev),
+                name=name,
+            )
+            for name, size in tables.items()
+        ]
+
+    def call(self, inputs):
+        dtype = keras.backend.standardize_dtype(inputs.dtype)
+        if "int" not in dtype:
+            raise ValueError(
+                f"'{self.name}' expects boards of integers, the ids of tokens. "
+                f"Received: dtype={dtype}."
+            )
+        tokens, rows, columns, *boxes = self.tables
+        embedded = ops.take(tokens, inputs, axis=0)
+        embedded = embedded + rows[:, None] + columns
+        for table in boxes:
+            embedded = embedded + ops.take(table, self._boxes(), axis=0)
+        return self.units**0.5 * embedded
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape, self.units)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "vocabulary_size": self.vocabulary_size,
+            "units": self.units,
+            "board_shape": list(self.board_shape),
+            "box_shape": self.box_shape and list(self.box_shape),
+        }
+
+    def _boxes(self):
+        """Returns the number of the box of each square, `(rows, columns)`."""
+        (rows, columns), (height, width) = self.board_shape, self.box_shape
+        across = columns // width
+        return [
+            [r // height * across + c // width for c in range(columns)]
+            for r in range(rows)
+        ]
+
+    def _check_boxes(self):
+        if self.box_shape and any(
+            side % part
+            for side, part in zip(self.board_shape, self.box_shape, strict=True)
+        ):
+            raise ValueError(
+                "The sides of a box must divide those of the board. Received: "
+                f"board_shape={self.board_shape}, box_shape={self.box_shape}."
+            )
+
+
+def _checked_sides(name, shape):
+    shape = check_counts(name, shape)
+    if len(shape) != 2:
+        raise ValueError(
+            f"`{name}` must be a tuple (rows, columns). Received: {name}={shape!r}."
+        )
+    return shape

@@ -1,0 +1,108 @@
+"""What the cells that mix tokens have in common."""
+
+import math
+
+from keras import ops
+
+from deq_keras.checks import check_count
+from deq_keras.layers.equilibrium import EquilibriumCell
+from deq_keras.layers.reasoning.gated_mlp import GatedMLP
+from deq_keras.layers.reasoning.sphere import on_sphere
+
+
+class TokenCell(EquilibriumCell):
+    """Blocks that mix tokens, then features, with each token on a sphere.
+
+    Subclasses write `make_mixing` and `mix`.
+
+    Args:
+        units: Positive integer. Features of each token.
+        num_blocks: Positive integer.
+        expansion: Positive integer. Hidden features of the perceptrons for each
+            feature.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+    """
+
+    def __init__(self, units, num_blocks=2, expansion=2, **kwargs):
+        super().__init__(**kwargs)
+        self.units = check_count("units", units)
+        self.num_blocks = check_count("num_blocks", num_blocks)
+        self.expansion = check_count("expansion", expansion)
+
+    def make_mixing(self, name, shape):
+        """Returns the layer that mixes the tokens of a block, built for tokens of a
+        shape `(batch, tokens, units)`."""
+        raise NotImplementedError
+
+    def mix(self, mixing, tokens, mask):
+        """Returns what such a layer adds to tokens.
+
+        Args:
+            mixing: The layer.
+            tokens: Tensor of shape `(batch, tokens, units)`.
+            mask: Tensor of shape `(batch, tokens)`, zero at padding, or `None`.
+        """
+        raise NotImplementedError
+
+    def build(self, input_shape):
+        batch, *positions, units = input_shape
+        if not positions or units != self.units:
+            raise ValueError(
+                f"Cell '{self.name}' expects inputs of shape (batch, *positions, "
+                f"{self.units}), such as those of a `BoardEmbedding` of as many units. "
+                f"Received: inputs of shape {tuple(input_shape)}."
+            )
+        shape = (batch, None if None in positions else math.prod(positions), units)
+        self.mixings, self.perceptrons = [], []
+        for i in range(self.num_blocks):
+            self.mixings.append(self.make_mixing(f"mixing{i}", shape))
+            self.perceptrons.append(self.make_perceptron(f"perceptron{i}", shape))
+
+    def inject(self, inputs, training=False, mask=None):
+        """Returns the inputs, and which positions are no padding.
+
+        Args:
+            inputs: Tensor of shape `(batch, *positions, units)`.
+            training: Boolean. Without effect.
+            mask: Boolean tensor `(batch, *positions)`, false at padding, or `None`.
+
+        Returns:
+            Dict of the tensors `"inputs"` and, with a mask, `"mask"`, `(batch,
+            *positions)`.
+        """
+        del training
+        if not self.built:
+            self.build(tuple(inputs.shape))
+        injection = {"inputs": ops.cast(inputs, self.compute_dtype)}
+        if mask is not None:
+            injection["mask"] = ops.cast(mask, self.compute_dtype)
+        return injection
+
+    def initial_state(self, injection):
+        """Returns zeros of the shape of the state."""
+        return ops.zeros_like(injection["inputs"])
+
+    def call(self, state, injection):
+        shape = ops.shape(state)
+        mask = injection.get("mask")
+        mask = None if mask is None else ops.reshape(mask, (shape[0], -1))
+        tokens = state + injection["inputs"]
+        tokens = ops.reshape(tokens, (shape[0], -1, self.units))
+        for mixing, perceptron in zip(self.mixings, self.perceptrons, strict=True):
+            tokens = on_sphere(tokens + self.mix(mixing, tokens, mask))
+            tokens = on_sphere(tokens + perceptron(tokens))
+        return ops.reshape(tokens, shape)
+
+    def make_perceptron(self, name, shape):
+        """Returns a `GatedMLP` over the last axis of a shape."""
+        perceptron = GatedMLP(self.expansion, name=name, dtype=self.dtype_policy)
+        perceptron.build(shape)
+        return perceptron
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "units": self.units,
+            "num_blocks": self.num_blocks,
+            "expansion": self.expansion,
+        }

@@ -1,0 +1,64 @@
+"""The share of problems that are answered right at every position."""
+
+import keras
+from keras import ops
+
+from deq_keras.metrics.running_mean import RunningMean
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class ExactMatch(RunningMean):
+    """Share of the samples whose every position is classified right, since the last
+    reset; NaN if there were none.
+
+    A maze with one wrong square is not solved. To leave out positions, such as walls or
+    padding, give them a sample weight of zero, and the metric to
+    `compile(weighted_metrics=...)`.
+
+    Args:
+        name: String. Name of the metric. Defaults to `"exact_match"`.
+        dtype: Dtype of the result. Defaults to `"float32"`.
+
+    Example:
+
+    >>> metric = deq_keras.metrics.ExactMatch()
+    >>> logits = np.array([[[0.0, 1.0], [1.0, 0.0]], [[0.0, 1.0], [0.0, 1.0]]])
+    >>> metric.update_state(np.array([[1, 0], [1, 0]]), logits)
+    >>> float(metric.result())
+    0.5
+    """
+
+    def __init__(self, name="exact_match", dtype="float32"):
+        super().__init__(name=name, dtype=dtype)
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        """Adds samples.
+
+        Args:
+            y_true: Integer tensor `(batch, *positions)`, the classes.
+            y_pred: Float tensor `(batch, *positions, classes)`, logits or
+                probabilities.
+            sample_weight: Optional tensor `(batch, *positions)`, or one that broadcasts
+                to it: zero where a position does not count. Samples without any that
+                does are left out.
+        """
+        answer = ops.argmax(y_pred, axis=-1)
+        if len(y_true.shape) != len(answer.shape):
+            raise ValueError(
+                "`y_true` must be classes (batch, *positions) for scores (batch, "
+                f"*positions, classes). Received: y_true of shape {y_true.shape}, "
+                f"y_pred of shape {y_pred.shape}."
+            )
+        is_right = ops.equal(answer, ops.cast(y_true, answer.dtype))
+        counts = ops.ones_like(is_right)
+        if sample_weight is not None:
+            weight = ops.convert_to_tensor(sample_weight)
+            missing = len(is_right.shape) - len(weight.shape)
+            weight = ops.reshape(weight, (*ops.shape(weight), *[1] * missing))
+            counts = ops.logical_and(counts, ops.not_equal(weight, 0))
+        positions = tuple(range(1, len(is_right.shape)))
+        is_right = ops.all(ops.logical_or(is_right, ~counts), axis=positions)
+        has_any = ops.any(counts, axis=positions)
+        both = ops.logical_and(is_right, has_any)
+        self.total.assign_add(ops.sum(ops.cast(both, self.dtype)))
+        self.count.assign_add(ops.sum(ops.cast(has_any, self.dtype)))

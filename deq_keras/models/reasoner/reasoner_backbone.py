@@ -1,0 +1,216 @@
+"""The reasoner up to its states."""
+
+import copy
+
+import keras
+from keras import ops
+from keras_hub.models import Backbone
+
+from deq_keras import gradients, regularizers, solvers, starts
+from deq_keras.checks import check_optional_count
+from deq_keras.layers import DEQ
+from deq_keras.models.reasoner.reasoner_presets import PRESETS, backbone_arguments
+
+# Steps as they are learnt: neither history nor damping, and no position may move.
+_SOLVER = solvers.FixedPointIteration(max_iter=160, tol=1e-4, stop_mode="rel_max")
+# A random number of steps with gradient after a random number without (Bansal et al.,
+# 2022), and noise between them, without which states of problems larger than those of
+# the training go on moving.
+_GRADIENT = gradients.TruncatedGradient(
+    "uniform", "uniform", max_steps=16, free_share=1.0
+)
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class ReasonerBackbone(Backbone):
+    """Drives a state for every position of a problem to equilibrium.
+
+    `DEQ` of a cell that sees the problem in every evaluation: a `RecallCell` for
+    problems of any size, a `MixerCell` or an `AttentionCell` for boards. It is trained
+    on a few steps, so that it can take many: larger problems, and harder ones, need
+    more evaluations than those of the training had.
+
+    Args:
+        cell: `EquilibriumCell` whose state is a tensor `(batch, *positions, units)`.
+        input_size: Tuple, the shape of a problem: `(length, channels)`, `(height,
+            width, channels)`; with an `encoder`, of what that takes, `(rows, columns)`.
+            `None` for sizes that may vary.
+        encoder: Optional layer from problems to what the cell takes, such as a
+            `BoardEmbedding`. Defaults to `None`, problems as they are.
+        problem_dtype: Dtype of problems, `"int32"` for tokens. Defaults to `"float32"`.
+        solver: See `DEQ`. Defaults to `None`: `FixedPointIteration(max_iter=160,
+            tol=1e-4, stop_mode="rel_max")`.
+        gradient: See `DEQ`. Defaults to `None`: `TruncatedGradient("uniform",
+            "uniform", max_steps=16, free_share=1.0)`.
+        regularizer: See `DEQ`. Defaults to `None`.
+        max_iter_jitter: See `DEQ`. Defaults to `0`.
+        start: See `DEQ`. Defaults to `"mixed"`.
+        **kwargs: `name` and `trainable`. The dtype policy is that of the cell.
+
+    Call arguments:
+        inputs: Tensor of problems, or a dict of it as `"inputs"`, with or without a
+            `"padding_mask"`, `(batch, *positions)`, false at padding.
+
+    Input shape:
+        `(batch, *input_size)`.
+
+    Output shape:
+        `(batch, *positions, units)`; zeros at padding.
+
+    Raises:
+        ValueError: If problems have another shape or dtype.
+
+    Example:
+
+    >>> cell = deq_keras.layers.RecallCell(8)
+    >>> backbone = ReasonerBackbone(cell, input_size=(None, None, 3))
+    >>> tuple(backbone(np.ones((2, 7, 9, 3), "float32")).shape)
+    (2, 7, 9, 8)
+
+    Reference:
+
+    - Bansal et al. (2022), "End-to-end Algorithm Synthesis with Recurrent Networks:
+      Logical Extrapolation Without Overthinking".
+    - Anil et al. (2022), "Path Independent Equilibrium Models Can Better Exploit
+      Test-Time Computation".
+    - Jolicoeur-Martineau (2025), "Less is More: Recursive Reasoning with Tiny
+      Networks".
+    """
+
+    presets = PRESETS
+
+    def __init__(
+        self,
+        cell,
+        input_size,
+        encoder=None,
+        problem_dtype="float32",
+        solver=None,
+        gradient=None,
+        regularizer=None,
+        max_iter_jitter=0,
+        start="mixed",
+        **kwargs,
+    ):
+        input_size = _checked_size(input_size)
+        problem_dtype = keras.backend.standardize_dtype(problem_dtype)
+        deq = DEQ(
+            cell,
+            _SOLVER if solver is None else solver,
+            _GRADIENT if gradient is None else gradient,
+            regularizer,
+            max_iter_jitter=max_iter_jitter,
+            start=start,
+            dtype=cell.dtype_policy,
+            name="deq",
+        )
+        problems = keras.Input(input_size, dtype=problem_dtype, name="inputs")
+        encoded = problems if encoder is None else encoder(problems)
+        super().__init__(
+            inputs=problems, outputs=deq(encoded), dtype=cell.dtype_policy, **kwargs
+        )
+        self.encoder = encoder
+        self.deq = deq
+        self.input_size = input_size
+        self.problem_dtype = problem_dtype
+
+    def call(self, inputs, training=None, mask=None):
+        problems, padding_mask = _split(inputs)
+        self._check_problems(problems)
+        if padding_mask is None:
+            return super().call(problems, training=training, mask=mask)
+        self._check_mask(padding_mask, problems)
+        return self.deq(self.encode(problems), mask=padding_mask, training=training)
+
+    def encode(self, inputs):
+        """Returns what the equilibrium layer `deq` is called with.
+
+        Args:
+            inputs: Tensor of problems.
+        """
+        return inputs if self.encoder is None else self.encoder(inputs)
+
+    @classmethod
+    def from_preset(cls, preset, load_weights=True, dtype=None, **kwargs):
+        """See `keras_hub.models.Backbone.from_preset`.
+
+        The presets of this class are architectures without weights, of a size that two
+        processor cores train: they need `load_weights=False`.
+        """
+        if preset in cls.presets:
+            arguments = backbone_arguments(preset, load_weights, dtype)
+            return cls(**{**arguments, **kwargs})
+        if dtype is not None:
+            kwargs["dtype"] = dtype
+        return super().from_preset(preset, load_weights, **kwargs)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "cell": keras.saving.serialize_keras_object(self.deq.cell),
+            "input_size": list(self.input_size),
+            "encoder": keras.saving.serialize_keras_object(self.encoder),
+            "problem_dtype": self.problem_dtype,
+            "solver": solvers.serialize(self.deq.solver),
+            "gradient": gradients.serialize(self.deq.gradient),
+            "regularizer": regularizers.serialize(self.deq.regularizer),
+            "max_iter_jitter": self.deq.max_iter_jitter,
+            "start": starts.serialize(self.deq.start),
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        dtype = keras.dtype_policies.get(config.pop("dtype", None))
+        for name in ("cell", "encoder"):
+            layer = copy.deepcopy(config[name])
+            # A policy for each layer is what they were made with.
+            is_one = not isinstance(dtype, keras.dtype_policies.DTypePolicyMap)
+            if layer is not None and is_one:
+                layer["config"]["dtype"] = keras.dtype_policies.serialize(dtype)
+            config[name] = keras.saving.deserialize_keras_object(layer)
+        return cls(**config)
+
+    def _check_problems(self, problems):
+        dtype = keras.backend.standardize_dtype(problems.dtype)
+        if "int" in self.problem_dtype and "int" not in dtype:
+            raise ValueError(
+                f"'{self.name}' expects problems of integers, the ids of tokens. "
+                f"Received: inputs of dtype {dtype}."
+            )
+
+    def _check_mask(self, mask, problems):
+        num_positions = len(self.output.shape) - 2
+        expected = tuple(problems.shape[: num_positions + 1])
+        if tuple(mask.shape) != expected:
+            raise ValueError(
+                "`padding_mask` must have an entry for each position, true where it is "
+                f"no padding: (batch, *positions) = {expected}. Received: a mask of "
+                f"shape {tuple(mask.shape)}."
+            )
+
+
+def _split(inputs):
+    """Returns problems, and which of their positions are no padding, or `None`."""
+    if not isinstance(inputs, dict):
+        return inputs, None
+    unknown = set(inputs) - {"inputs", "padding_mask"}
+    if unknown or "inputs" not in inputs:
+        raise ValueError(
+            "A dict must hold problems as `inputs`, and may hold a `padding_mask`. "
+            f"Received: the keys {sorted(inputs)}."
+        )
+    mask = inputs.get("padding_mask")
+    return inputs["inputs"], None if mask is None else ops.cast(mask, "bool")
+
+
+def _checked_size(size):
+    if not isinstance(size, list | tuple) or not size:
+        raise ValueError(
+            "`input_size` must be the shape of a problem, a tuple of positive integers "
+            f"and None. Received: input_size={size!r}."
+        )
+    return tuple(
+        check_optional_count(f"input_size[{axis}]", one)
+        for axis, one in enumerate(size)
+    )

@@ -1,0 +1,98 @@
+"""Architectures of a size that two processor cores train. None has weights."""
+
+from deq_keras.gradients import TruncatedGradient
+from deq_keras.layers import AttentionCell, BoardEmbedding, MixerCell, RecallCell
+
+
+def _strings(dtype):
+    return {
+        "cell": RecallCell(48, rank=1, activation="relu", dtype=dtype, name="cell"),
+        "input_size": (None, 1),
+    }
+
+
+def _mazes(dtype):
+    return {
+        "cell": RecallCell(32, dtype=dtype, name="cell"),
+        "input_size": (None, None, 3),
+        "gradient": TruncatedGradient(
+            "uniform", "uniform", max_steps=24, free_share=1.0
+        ),
+    }
+
+
+def _sudoku(cell_class, units, side, box_shape):
+    def arguments(dtype):
+        board = (side, side)
+        return {
+            "cell": cell_class(units, dtype=dtype, name="cell"),
+            "encoder": BoardEmbedding(
+                side + 1, units, board, box_shape, dtype=dtype, name="embedding"
+            ),
+            "input_size": board,
+            "problem_dtype": "int32",
+        }
+
+    return arguments
+
+
+# Name -> description, function of a dtype to the arguments of the backbone, classes.
+_PRESETS = {
+    "reasoner_recall_prefix_sums": (
+        "Convolutions of 48 channels over strings, 35 thousand parameters, for the "
+        "parities of all prefixes.",
+        _strings,
+        2,
+    ),
+    "reasoner_recall_mazes": (
+        "Convolutions of 32 channels over images, 47 thousand parameters, for the "
+        "paths through mazes.",
+        _mazes,
+        2,
+    ),
+    "reasoner_mixer_sudoku_4x4": (
+        "Two blocks of 64 features that mix the 16 squares.",
+        _sudoku(MixerCell, 64, 4, (2, 2)),
+        4,
+    ),
+    "reasoner_mixer_sudoku_6x6": (
+        "Two blocks of 96 features that mix the 36 squares.",
+        _sudoku(MixerCell, 96, 6, (2, 3)),
+        6,
+    ),
+    "reasoner_attention_sudoku_4x4": (
+        "Two blocks of 64 features and four heads that attend to the 16 squares.",
+        _sudoku(AttentionCell, 64, 4, (2, 2)),
+        4,
+    ),
+    "reasoner_attention_sudoku_6x6": (
+        "Two blocks of 64 features and four heads that attend to the 36 squares.",
+        _sudoku(AttentionCell, 64, 6, (2, 3)),
+        6,
+    ),
+}
+
+# As KerasHub lists them.
+PRESETS = {
+    name: {"metadata": {"description": description}}
+    for name, (description, _, _) in _PRESETS.items()
+}
+
+
+def backbone_arguments(preset, load_weights, dtype):
+    """Returns the arguments of the backbone of a preset.
+
+    Raises:
+        ValueError: If weights are asked for.
+    """
+    if load_weights:
+        raise ValueError(
+            f"The preset '{preset}' is an architecture without weights. Pass "
+            "load_weights=False. Received: load_weights=True."
+        )
+    return _PRESETS[preset][1](dtype)
+
+
+def task_arguments(preset):
+    """Returns the arguments of the task of a preset."""
+    return {"num_classes": _PRESETS[preset][2]}

@@ -1,0 +1,93 @@
+"""Classification of every position of a problem by a reasoner."""
+
+import keras
+from keras_hub.models import Task
+
+from deq_keras.checks import check_count
+from deq_keras.metrics import ExactMatch
+from deq_keras.models.reasoner.reasoner_backbone import ReasonerBackbone
+from deq_keras.models.reasoner.reasoner_presets import PRESETS, task_arguments
+from deq_keras.models.restored_compilation import RestoredCompilation
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class ReasonerTagger(RestoredCompilation, Task):
+    """Classifies every position of a problem.
+
+    A `ReasonerBackbone` with a dense layer on the state of each position. Outputs are
+    logits. Compiled by default with Adam (learning rate 1e-3, gradients clipped to a
+    global norm of one), the cross-entropy of integer labels and the weighted metric
+    `deq_keras.metrics.ExactMatch`: positions of sample weight zero do not count.
+
+    Args:
+        backbone: `ReasonerBackbone`.
+        num_classes: Positive integer.
+        preprocessor: Optional layer for raw problems. Defaults to `None`.
+        **kwargs: `name`, `trainable` and `compile`.
+
+    Call arguments:
+        inputs: Problems, as `ReasonerBackbone` takes them.
+
+    Input shape:
+        `(batch, *input_size)`; see `ReasonerBackbone`.
+
+    Output shape:
+        `(batch, *positions, num_classes)`, float32 or, for a float64 backbone, float64.
+
+    Example:
+
+    >>> model = ReasonerTagger.from_preset(
+    ...     "reasoner_recall_mazes", load_weights=False)
+    >>> tuple(model(np.ones((1, 7, 7, 3), "float32")).shape)
+    (1, 7, 7, 2)
+    """
+
+    backbone_cls = ReasonerBackbone
+    presets = PRESETS
+
+    def __init__(self, backbone, num_classes, preprocessor=None, **kwargs):
+        is_double = backbone.deq.compute_dtype == "float64"
+        head = keras.layers.Dense(
+            check_count("num_classes", num_classes),
+            dtype="float64" if is_double else "float32",
+            name="head",
+        )
+        self.backbone = backbone
+        self.preprocessor = preprocessor
+        super().__init__(
+            inputs=backbone.input, outputs=head(backbone(backbone.input)), **kwargs
+        )
+        self.head = head
+        self.num_classes = head.units
+
+    def call(self, inputs, training=None, mask=None):
+        # Also what the functional model does not know: a padding mask.
+        return self.head(self.backbone(inputs, training=training, mask=mask))
+
+    def compile(
+        self, optimizer="auto", loss="auto", *, weighted_metrics="auto", **kwargs
+    ):
+        """See `keras.Model.compile`; `"auto"` is what the class says."""
+        if optimizer == "auto":
+            optimizer = keras.optimizers.Adam(1e-3, global_clipnorm=1.0)
+        if loss == "auto":
+            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        if weighted_metrics == "auto":
+            weighted_metrics = [ExactMatch()]
+        super().compile(
+            optimizer=optimizer, loss=loss, weighted_metrics=weighted_metrics, **kwargs
+        )
+
+    @classmethod
+    def from_preset(cls, preset, load_weights=True, dtype=None, **kwargs):
+        """See `keras_hub.models.Task.from_preset`, and that of `ReasonerBackbone`."""
+        if preset in cls.presets:
+            backbone = cls.backbone_cls.from_preset(preset, load_weights, dtype)
+            arguments = {"backbone": backbone, **task_arguments(preset), **kwargs}
+            return cls(**arguments)
+        if dtype is not None:
+            kwargs["dtype"] = dtype
+        return super().from_preset(preset, load_weights, **kwargs)
+
+    def get_config(self):
+        return {**super().get_config(), "num_classes": self.num_classes}

@@ -1,0 +1,130 @@
+"""The cells that mix tokens: perceptrons, or attention, on a sphere."""
+
+import numpy as np
+import pytest
+
+from deq_keras.layers import DEQ, AttentionCell, MixerCell
+from deq_keras.solvers import FixedPointIteration
+from tests import harness, regimes
+
+CELLS = pytest.mark.parametrize("cell_class", [MixerCell, AttentionCell])
+SHAPE = (2, 2, 3, 8)
+
+
+def _normal(shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def _cell(cell_class, **kwargs):
+    cell = cell_class(8, **kwargs)
+    cell.build((None, *SHAPE[1:]))
+    return cell
+
+
+def _sphere(x):
+    return x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + 1e-5)
+
+
+def _gated(x, layer):
+    inner, outer = (weight.numpy() for weight in layer.weights)
+    gate, values = np.split(x @ inner, 2, axis=-1)
+    return (gate / (1 + np.exp(-gate)) * values) @ outer
+
+
+def _attended(x, layer):
+    query, key, value, output = (weight.numpy() for weight in layer.weights)
+    q, k, v = (np.einsum("btu,uhd->bhtd", x, w) for w in (query, key, value))
+    scores = np.exp(np.einsum("bhtd,bhsd->bhts", q, k) / np.sqrt(q.shape[-1]))
+    weights = scores / scores.sum(axis=-1, keepdims=True)
+    return np.einsum("bhts,bhsd,hdu->btu", weights, v, output)
+
+
+def _mixed(x, layer):
+    return _gated(x.swapaxes(1, 2), layer).swapaxes(1, 2)
+
+
+@pytest.mark.parametrize(
+    "cell_class, mixed", [(MixerCell, _mixed), (AttentionCell, _attended)]
+)
+def test_formula(cell_class, mixed):
+    cell = _cell(cell_class, num_blocks=2, dtype="float64")
+    inputs, state = _normal(SHAPE), _normal(SHAPE, seed=1)
+    tokens = (state + inputs).reshape(2, 6, 8)
+    for mixing, perceptron in zip(cell.mixings, cell.perceptrons, strict=True):
+        tokens = _sphere(tokens + mixed(tokens, mixing))
+        tokens = _sphere(tokens + _gated(tokens, perceptron))
+    actual = cell(state, cell.inject(inputs))
+    np.testing.assert_allclose(actual, tokens.reshape(SHAPE), atol=1e-6)
+    np.testing.assert_allclose(np.mean(np.square(actual), axis=-1), 1.0, atol=1e-3)
+
+
+@regimes.ALL_BUT_EAGER_ARE_SLOW
+@CELLS
+def test_what_stands_at_padding_does_not_matter(cell_class, regime):
+    cell = _cell(cell_class)
+    deq = DEQ(cell, FixedPointIteration(max_iter=5, tol=None))
+    mask = np.ones(SHAPE[:-1], bool)
+    mask[0, 1] = False
+    inputs = _normal(SHAPE).astype("float32")
+    other = np.where(mask[..., None], inputs, 100.0).astype("float32")
+    solve = regime(lambda inputs, mask: deq.solve(inputs, mask=mask).value)
+    value = solve(inputs, mask).numpy()
+    np.testing.assert_allclose(solve(other, mask), value, atol=1e-5)
+    np.testing.assert_array_equal(value[~mask], 0.0)
+    assert np.abs(value - deq.solve(inputs).value)[0, 0].max() > 1e-2
+
+
+def test_attention_is_for_boards_of_any_size():
+    deq = DEQ(AttentionCell(8, num_heads=2), FixedPointIteration(max_iter=5, tol=None))
+    deq.build((None, None, None, 8))
+    small = _normal((1, 2, 3, 8)).astype("float32")
+    large = np.full((1, 4, 5, 8), 3.0, "float32")
+    large[:, :2, :3] = small
+    mask = np.zeros((1, 4, 5), bool)
+    mask[:, :2, :3] = True
+    value = deq.solve(large, mask=mask).value
+    np.testing.assert_allclose(value[:, :2, :3], deq.solve(small).value, atol=1e-5)
+
+
+@pytest.mark.slow
+@CELLS
+def test_is_a_keras_layer(cell_class, tmp_path):
+    def make(**kwargs):
+        solver = FixedPointIteration(max_iter=8, tol=None, damping=0.5)
+        cell = cell_class(8, num_blocks=1, **kwargs)
+        return DEQ(cell, solver, "phantom", None, seed=0, **kwargs)
+
+    inputs = _normal((6, 2, 2, 8)).astype("float32")
+    harness.check_layer(make, inputs, tmp_path)
+
+
+@CELLS
+def test_config(cell_class):
+    harness.check_round_trip(cell_class(8, num_blocks=3, expansion=4))
+    harness.check_round_trip(AttentionCell(8, num_heads=2))
+
+
+@CELLS
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"units": 0}, "`units` must be a positive"),
+        ({"num_blocks": True}, "`num_blocks` must be a positive"),
+        ({"expansion": 0.5}, "`expansion` must be a positive"),
+    ],
+)
+def test_bad_arguments_are_refused(cell_class, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        cell_class(**{"units": 8, **arguments})
+
+
+def test_heads_must_share_the_units():
+    with pytest.raises(ValueError, match="multiple of `num_heads`.*num_heads=3"):
+        AttentionCell(8, num_heads=3)
+
+
+def test_inputs_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match=r"\(batch, \*positions, 8\).*BoardEmbedding"):
+        MixerCell(8).build((None, 4, 4, 7))
+    with pytest.raises(ValueError, match="static positions. Use an `AttentionCell`"):
+        MixerCell(8).build((None, None, 4, 8))

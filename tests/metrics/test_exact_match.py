@@ -1,0 +1,54 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras.metrics import ExactMatch
+
+LABELS = np.array([[1, 0, 2], [1, 0, 2], [0, 0, 0]])
+# The first is right, the second and the third have one wrong position.
+ANSWERS = np.array([[1, 0, 2], [1, 1, 2], [0, 0, 1]])
+SCORES = np.eye(3, dtype="float32")[ANSWERS]
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_a_sample_is_right_if_all_positions_are(jit_compile):
+    metric = ExactMatch()
+    assert np.isnan(metric.result())
+    update = tf.function(metric.update_state, jit_compile=jit_compile)
+    update(LABELS, SCORES)
+    assert float(metric.result()) == pytest.approx(1 / 3)
+    update(LABELS[:1], SCORES[:1])
+    assert float(metric.result()) == pytest.approx(2 / 4)
+    metric.reset_state()
+    assert np.isnan(metric.result())
+
+
+@pytest.mark.parametrize(
+    "weight, expected",
+    [
+        ([[1, 1, 1], [1, 0, 1], [1, 1, 1]], 2 / 3),
+        ([[1, 1, 1], [0, 0, 0], [1, 1, 0]], 1.0),  # The second has nothing to solve.
+        ([[0.5, 0, 0], [0, 2, 0], [0, 0, 3]], 1 / 3),
+        ([1, 0, 1], 1 / 2),
+    ],
+)
+def test_positions_without_weight_do_not_count(weight, expected):
+    metric = ExactMatch()
+    metric.update_state(LABELS, SCORES, sample_weight=np.array(weight))
+    assert float(metric.result()) == pytest.approx(expected)
+
+
+def test_is_a_metric_of_a_model():
+    metric = ExactMatch(name="solved")
+    copy = keras.saving.deserialize_keras_object(
+        keras.saving.serialize_keras_object(metric)
+    )
+    assert copy.get_config() == metric.get_config()
+
+
+def test_labels_of_another_rank_are_refused():
+    with pytest.raises(
+        ValueError, match=r"classes \(batch, \*positions\).*\(3, 3, 1\)"
+    ):
+        ExactMatch().update_state(LABELS[..., None], SCORES)

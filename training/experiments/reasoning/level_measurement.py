@@ -31,9 +31,12 @@ class LevelMeasurement:
         self._batch_size = config.data.evaluation_batch_size
         self._seed = config.seed
         self._budgets = sorted(set(budgets))
-        self._curve = tf.function(self._curve_of)
-        self._comparison = tf.function(self._comparison_of)
-        self._selected = tf.function(self._selected_of)
+        # One trace each, for batches of all sizes and problems of all levels.
+        problems = tf.TensorSpec(model.input.shape, model.input.dtype)
+        self._curve, self._comparison, self._selected = (
+            tf.function(function, [problems])
+            for function in (self._curve_of, self._comparison_of, self._selected_of)
+        )
 
     def __call__(self, level, examples):
         """Returns what is known of a level, plain numbers and lists in a dict.

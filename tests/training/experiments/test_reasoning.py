@@ -149,7 +149,7 @@ class TestLevel:
 
     @pytest.mark.slow
     def test_restarts_choose_among_answers(self, parity):
-        measure = LevelMeasurement(parity, strings(evaluation__restarts=3), [5])
+        measure = LevelMeasurement(parity, strings(evaluation__restarts=3), [7])
         examples = held_out_examples(PrefixSums(), 6, 9, 0)
         assert measure(6, examples)["restarts"] == {
             "first": 1.0,
@@ -158,7 +158,7 @@ class TestLevel:
         }
         # With too small a budget each start has an answer of its own.
         parity.backbone.deq.solver = deq_keras.solvers.FixedPointIteration(3)
-        measure = LevelMeasurement(parity, strings(evaluation__restarts=3), [5])
+        measure = LevelMeasurement(parity, strings(evaluation__restarts=3), [3])
         few = measure(6, examples)
         assert few["restarts"]["first"] == few["budgets"][0]["exact_match"] < 1.0
 

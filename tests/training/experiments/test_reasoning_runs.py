@@ -158,9 +158,12 @@ class TestCommands:
         assert "Expected a path" in capsys.readouterr().err
         assert before == {file: file.read_bytes() for file in finished.rglob("*.*")}
 
-    @pytest.mark.parametrize("file_format", ["litert", "saved_model"])
-    def test_an_export_is_measured(self, finished, file_format, tmp_path, capsys):
-        out = str(tmp_path / "exported")
+    @pytest.mark.parametrize(
+        ("file_format", "name"),
+        [("litert", "exported.tflite"), ("saved_model", "exported")],
+    )
+    def test_an_export_is_measured(self, finished, file_format, name, tmp_path, capsys):
+        out = str(tmp_path / name)
         export = ["export", str(finished), "--format", file_format, "--out", out]
         assert main(export) == 0
         assert main(["evaluate", str(finished), "--exported", out]) == 0

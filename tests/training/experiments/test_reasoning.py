@@ -224,6 +224,21 @@ class TestBatches:
         assert np.any(test.inputs != batches[2][0])
 
 
+def test_training_follows_the_seed_of_the_run_and_the_step():
+    def problems(seed, epochs, split):
+        (batch, *_), *_ = job(config(seed=seed)).fit_arguments(epochs)[split]
+        return batch.numpy()
+
+    whole = [batch for batch, *_ in job(config()).fit_arguments(range(2))["x"]]
+    assert len(whole) == 4
+    # The second epoch begins with the third step.
+    np.testing.assert_array_equal(problems(0, range(1, 2), "x"), whole[2])
+    other = problems(1, range(2), "x")
+    assert other.shape != whole[0].shape or np.any(other != whole[0])
+    one, two = (problems(seed, range(1), "validation_data") for seed in (0, 1))
+    np.testing.assert_array_equal(one, two)
+
+
 class TestLoss:
     @pytest.mark.parametrize("jit_compile", [False, True])
     def test_is_the_mean_over_positions_that_count(self, jit_compile):

@@ -76,7 +76,7 @@ class ReasoningJob(Job):
         config, updates = self.config.data, self.steps_per_epoch
         steps = range(epochs.start * updates, epochs.stop * updates)
         training = training_dataset(
-            self.data, config.levels, config.batch_size, config.seed, steps
+            self.data, config.levels, config.batch_size, self.config.seed, steps
         )
         validation = validation_batches(
             self.data, config.validation, config.evaluation_batch_size, config.seed

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from deq_keras import diagnostics, solvers
 
-from ...data.reasoning import least_evaluations
+from ...data.reasoning import least_evaluations, solved
 from .batches import in_batches
 
 # The first is that of the alignment score.
@@ -133,8 +133,7 @@ class LevelMeasurement:
         found = []
         for batch in batches:
             answers = self._selected(batch.inputs).numpy()
-            is_right = (answers == batch.targets) | (batch.weights == 0)
-            found.append(is_right.reshape(*is_right.shape[:2], -1).all(axis=-1))
+            found.append([solved(chosen, batch) for chosen in answers])
         shares = np.concatenate(found, axis=1).mean(axis=1).tolist()
         return dict(zip(("first", *_SELECTIONS), shares, strict=True))
 

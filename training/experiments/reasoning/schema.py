@@ -56,7 +56,7 @@ class DataConfig:
         updates_per_epoch: training steps of an epoch, each with a fresh batch.
         batch_size: of a training step.
         evaluation_batch_size: the most problems that are solved at once.
-        seed: of the problems, whatever that of the run.
+        seed: of validation and test, whatever that of the run, which training follows.
     """
 
     levels: list[int] = field(metadata={"non_empty": True, **_LEVEL})

@@ -168,9 +168,3 @@ class TestCommands:
         assert main(export) == 0
         assert main(["evaluate", str(finished), "--exported", out]) == 0
         assert "exact answers [%] at NFE" in capsys.readouterr().out
-
-
-def test_another_experiment_reads_no_problems(finished_run, capsys):
-    arguments = ["evaluate", str(finished_run.path), "--data", "mazes.txt"]
-    assert main(arguments) == 2
-    assert "classification reads no files of problems" in capsys.readouterr().err

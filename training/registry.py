@@ -45,11 +45,15 @@ class Experiment(NamedTuple):
         job: str `module:class` in the folder of the experiment. The `Job` of a variant,
             imported when it is run.
         score: the `Score` of its tables.
+        tables: str `module:function` in the folder of the experiment, or `None`. What a
+            report has to say beside it, text or `None`: a function of the
+            `WorkDirectory`, which needs no TensorFlow.
     """
 
     schema: type
     job: str
     score: Score
+    tables: str | None = None
 
 
 class Study(NamedTuple):
@@ -84,8 +88,14 @@ def implementation(name):
     """Returns the job class of an experiment, or the function that runs a study."""
     declared = find(name)
     path = declared.job if isinstance(declared, Experiment) else declared.run
-    module, _, attribute = path.partition(":")
-    return getattr(importlib.import_module(f"{_packages()[name]}.{module}"), attribute)
+    return _imported(name, path)
+
+
+def tables(directory):
+    """Returns the further tables of the experiment of a `WorkDirectory`, or `None`."""
+    name = directory.config.experiment
+    path = find(name).tables
+    return None if path is None else _imported(name, path)(directory)
 
 
 def check_scored(name):
@@ -95,6 +105,11 @@ def check_scored(name):
             f"This command is for the experiments {', '.join(scored())}. "
             f"Received: experiment={name}."
         )
+
+
+def _imported(name, path):
+    module, _, attribute = path.partition(":")
+    return getattr(importlib.import_module(f"{_packages()[name]}.{module}"), attribute)
 
 
 def _packages():

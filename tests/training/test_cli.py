@@ -85,6 +85,7 @@ def test_an_export_has_the_table_of_the_model(
         (["evaluate", "{run}", "--variant", "tide"], "Did you mean `tied`?"),
         (["diagnose", "{run}", "--variant", "x"], "There is no variant `x`"),
         (["export", "{run}", "--out", "x"], "one --variant of equilibrium, tied"),
+        (["evaluate", "{run}", "--data", "x"], "classification reads no files"),
         (
             ["evaluate", "{run}", "--exported", "x"],
             "one --variant of equilibrium, tied",

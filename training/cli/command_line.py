@@ -86,10 +86,16 @@ def parser():
         metavar="NFE",
         help="default: the config's",
     )
-    evaluate.add_argument(
+    other = evaluate.add_mutually_exclusive_group()
+    other.add_argument(
         "--exported",
         metavar="PATH",
         help="measure this file that `export` wrote, and leave the run as it is",
+    )
+    other.add_argument(
+        "--data",
+        metavar="FILE",
+        help="measure with the problems of this file, and leave the run as it is",
     )
     diagnose = _add(commands, "diagnose", "residual curves, spectral radius")
     _add_work_directory(diagnose)

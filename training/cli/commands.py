@@ -47,6 +47,8 @@ def evaluate(arguments):
     budgets = _checked_budgets(directory.config, arguments.budgets)
     if arguments.exported is not None:
         return _evaluate_export(arguments.exported, directory, names, budgets)
+    if arguments.data is not None:
+        return _evaluate_file(arguments.data, directory, names, budgets)
     from ..runs import variants
 
     with directory.in_use():
@@ -67,6 +69,19 @@ def _evaluate_export(path, directory, names, budgets):
     rows = job.evaluate_export(ExportedModel(path), budgets)
     score = registry.find(directory.config.experiment).score
     print(score_table({name: rows}, score))
+
+
+def _evaluate_file(path, directory, names, budgets):
+    """Prints the table of a user's problems; what the run has written stays."""
+    from ..runs import variants
+
+    rows = {}
+    for name in names:
+        job, model = variants.trained(directory, name)
+        chosen = budgets or job.config.evaluation.budgets
+        rows[name] = job.evaluate_file(model, path, chosen)
+    score = registry.find(directory.config.experiment).score
+    print(score_table(rows, score))
 
 
 def _only(names):

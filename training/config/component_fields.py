@@ -24,6 +24,7 @@ MONOTONE_CELLS = (
     "monotone_conv_cell",
     "monotone_multiscale_cell",
 )
+REASONING_CELLS = ("attention_cell", "mixer_cell", "recall_cell")
 
 _SOLVER = {
     "component": SOLVERS,
@@ -78,6 +79,18 @@ _MONOTONE_CELL = {
     "arguments": {"units": WIDTH, "filters": FILTERS},
 }
 
+_REASONING_CELL = {
+    "component": REASONING_CELLS,
+    "nullable": False,
+    "arguments": {
+        "filters": FILTERS,
+        "units": WIDTH,
+        "num_heads": WIDTH,
+        "num_blocks": TERMS,
+        "expansion": {"maximum": 1000},
+    },
+}
+
 
 def solver_field(default, *alone):
     """Returns a dataclass field that holds a solver, or one of the words `alone`."""
@@ -108,3 +121,8 @@ def cell_field():
 def monotone_cell_field():
     """Returns a dataclass field that holds a monotone cell."""
     return field(metadata=_MONOTONE_CELL)
+
+
+def reasoning_cell_field():
+    """Returns a dataclass field that holds a cell that reasons."""
+    return field(metadata=_REASONING_CELL)

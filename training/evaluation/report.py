@@ -18,6 +18,9 @@ def report(directory):
         sections.append(score_table(evaluations, score))
     if diagnoses:
         sections.append(_diagnosis_table(diagnoses))
+    further = registry.tables(directory)
+    if further is not None:
+        sections.append(further)
     return "\n\n".join(sections)
 
 

@@ -2,6 +2,7 @@
 
 import deq_keras
 
+from ..errors import InputError
 from ..evaluation.diagnose import diagnose
 from .distribution import OneDevice
 from .optimizer import build_optimizer
@@ -121,6 +122,14 @@ class Job:
     def evaluate_export(self, exported, budgets):
         """Measures an `ExportedModel` as `evaluate` does a model."""
         raise NotImplementedError
+
+    def evaluate_file(self, model, path, budgets):
+        """Measures a model on the problems of a user's file as `evaluate` does."""
+        del model, budgets
+        raise InputError(
+            f"The experiment {self.config.experiment} reads no files of problems. "
+            f"Received: data={path}."
+        )
 
     def servable(self, model):
         """Returns a model as it is exported, and samples of what is sent to it."""

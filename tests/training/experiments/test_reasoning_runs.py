@@ -1,0 +1,170 @@
+"""Runs of the experiment `reasoning`, from the config to the pictures."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.training.experiments.test_reasoning import config, job
+from training.cli import main
+from training.config import reading as configs
+from training.runs.train import train
+from training.runs.work_directory import WorkDirectory
+
+FOLDER = Path(__file__).parents[3] / "configs" / "reasoning"
+SMALL = {
+    "prefix_sums": ([4], [4, 6]),
+    "mazes": ([3, 5], [5, 7]),
+    "chains": ([3], [3, 5]),
+    "words": ([3], [3, 5]),
+    "sudoku_4x4": ([2, 4], [4, 0]),
+    "sudoku_6x6": ([4, 8], [8, 0]),
+}
+UNITS = {"recall_cell": "filters", "mixer_cell": "units"}
+
+
+def shipped(name, *overrides):
+    """Returns a shipped config, made small, as overrides of the command line."""
+    whole = configs.load(FOLDER / f"{name}.yaml")
+    levels, test = SMALL[name]
+    drawn = [{"level": level, "examples": 6} for level in test]
+    cell = whole.model.cell["class_name"]
+    values = {
+        "data.levels": levels,
+        "data.validation": drawn,
+        "data.test": drawn,
+        "data.batch_size": 8,
+        "data.updates_per_epoch": 3,
+        f"model.cell.{UNITS[cell]}": 8,
+        "phases.0.epochs": 2,
+        "optimizer.warmup_epochs": 0,
+        "evaluation.budgets": [4, 40],
+        "evaluation.max_iter": 10,
+        "evaluation.num_samples": 3,
+        "tensorboard": False,
+    }
+    if whole.model.embedding_units:
+        values["model.embedding_units"] = 8
+    if name.startswith("sudoku"):
+        values["data.task.num_puzzles"] = 200
+    if whole.evaluation.picture is not None:
+        values["evaluation.picture"] = {"level": test[0], "evaluations": 3}
+    sets = [f"{path}={json.dumps(value)}" for path, value in values.items()]
+    return [part for one in (*sets, *overrides) for part in ("--set", one)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
+def test_every_task_trains_and_is_measured(name, tmp_path, capsys):
+    folder = tmp_path / "run"
+    arguments = ["train", str(FOLDER / f"{name}.yaml"), "--work-dir", str(folder)]
+    assert main([*arguments, *shipped(name)]) == 0
+    text = capsys.readouterr().out
+    assert "exact answers [%] at NFE" in text and (folder / "report.txt").exists()
+    for variant in configs.load(folder / "config.yaml").variants:
+        run = folder / variant
+        with (run / "history.csv").open() as lines:
+            rows = list(csv.DictReader(lines))
+        assert len(rows) == 2 and all(row["val_exact_match"] for row in rows)
+        levels = json.loads((run / "levels.json").read_text())["levels"]
+        assert [level["level"] for level in levels] == SMALL[name][1]
+        assert (run / "accuracy.png").exists()
+        evaluation = json.loads((run / "evaluation.json").read_text())
+        assert evaluation["budgets"] == levels[-1]["budgets"]
+        if (run / f"{name}.gif").exists():
+            with Image.open(run / f"{name}.gif") as image:
+                assert image.n_frames >= 2
+    has_picture = name in ("mazes", "sudoku_4x4", "sudoku_6x6")
+    assert (run / f"{name}.gif").exists() == has_picture
+
+
+@pytest.mark.slow
+def test_a_resumed_run_ends_like_one_that_was_not_interrupted(tmp_path, monkeypatch):
+    changed = config(phases__0__epochs=3)
+    for name in ("whole", "parts"):
+        (tmp_path / name).mkdir()
+    whole, history = train(job(changed), tmp_path / "whole")
+
+    save = "training.runs.epoch_recorder.checkpoint.save"
+    with monkeypatch.context() as patch:
+        from training.runs import checkpoint
+
+        saved = checkpoint.save
+
+        def killed(folder, model, history):
+            saved(folder, model, history)
+            raise KeyboardInterrupt
+
+        patch.setattr(save, killed)
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                train(job(changed), tmp_path / "parts")
+    parts, resumed = train(job(changed), tmp_path / "parts")
+    assert len(history) == len(resumed) == 3
+    for row, again in zip(history, resumed, strict=True):
+        times = {"seconds": 0, "data_wait": 0}
+        assert {**row, **times} == {**again, **times}
+    for one, other in zip(whole.get_weights(), parts.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"precision": "mixed_bfloat16"},
+        {"precision": "mixed_float16"},
+        {"precision": "float64"},
+        {"jit_compile": True},
+        {"model__solver": {"class_name": "fixed_point_iteration", "damping": 0.5}},
+    ],
+    ids=lambda changes: "-".join(map(str, changes.values()))[:20],
+)
+def test_trains_and_is_measured_in_every_way(changes, tmp_path):
+    trained = job(config(**changes), tmp_path)
+    model, history = train(trained, tmp_path)
+    assert np.isfinite(history[-1]["loss"])
+    rows = trained.evaluate(model, [2, 20])
+    assert [row["budget"] for row in rows] == [2, 20]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The folder of a finished run of mazes."""
+    folder = tmp_path_factory.mktemp("reasoning") / "run"
+    changed = config(evaluation__budgets=[2, 12])
+    directory = WorkDirectory.start(folder, changed)
+    with directory.in_use():
+        run = directory.run("model")
+        model, _ = train(job(changed, run), run)
+    return folder
+
+
+@pytest.mark.slow
+class TestCommands:
+    def test_mazes_of_a_user(self, finished, tmp_path, capsys):
+        before = {file: file.read_bytes() for file in finished.rglob("*.*")}
+        mazes = tmp_path / "mazes.txt"
+        mazes.write_text("#####\n#S G#\n#####\n\n######\n#S  G#\n######\n")
+        assert main(["evaluate", str(finished), "--data", str(mazes)]) == 0
+        heading, model, *_ = capsys.readouterr().out.splitlines()
+        assert heading.split()[-2:] == ["2", "12"]
+        assert set(map(float, model.split()[1:])) <= {0.0, 50.0, 100.0}
+        mazes.write_text("#####\n#S#G#\n#####\n")
+        assert main(["evaluate", str(finished), "--data", str(mazes)]) == 2
+        assert "Expected a path" in capsys.readouterr().err
+        assert before == {file: file.read_bytes() for file in finished.rglob("*.*")}
+
+    @pytest.mark.parametrize(
+        ("file_format", "name"),
+        [("litert", "exported.tflite"), ("saved_model", "exported")],
+    )
+    def test_an_export_is_measured(self, finished, file_format, name, tmp_path, capsys):
+        out = str(tmp_path / name)
+        export = ["export", str(finished), "--format", file_format, "--out", out]
+        assert main(export) == 0
+        assert main(["evaluate", str(finished), "--exported", out]) == 0
+        assert "exact answers [%] at NFE" in capsys.readouterr().out

@@ -1,0 +1,107 @@
+"""Makes tasks and reasoners from their config."""
+
+import keras
+
+import deq_keras
+
+from ...data.reasoning import TASKS
+from ...errors import InputError
+from ...runs.phases import set_strategies
+from ...runs.refusals import refusals
+
+_CELLS = {
+    "attentioncell": deq_keras.layers.AttentionCell,
+    "mixercell": deq_keras.layers.MixerCell,
+    "recallcell": deq_keras.layers.RecallCell,
+}
+_TASKS = {name.replace("_", ""): make for name, make in TASKS.items()}
+
+
+def build_task(config):
+    """Returns the `ReasoningTask` of a name, or of a mapping with its arguments.
+
+    Raises:
+        InputError: if it refuses an argument.
+    """
+    make, arguments = _named(_TASKS, config)
+    with refusals("data.task"):
+        return make(**arguments)
+
+
+def build_reasoner(config, task, precision):
+    """Returns the `ReasonerTagger` of a task.
+
+    With `gradient: unrolled`, `start: cell` and a `fixed_point_iteration` of `max_iter:
+    L` and `tol: null` it is the explicit weight-tied network of L layers.
+
+    Args:
+        config: a `ModelConfig`.
+        task: a `ReasoningTask`.
+        precision: str. The dtype policy of all layers; logits are float32.
+
+    Raises:
+        InputError: if a part refuses an argument, or does not take such inputs.
+    """
+    policy = keras.DTypePolicy(precision)
+    encoder = _encoder(config.embedding_units, task, policy)
+    cell, arguments = _named(_CELLS, config.cell)
+    with refusals("model"):
+        backbone = deq_keras.models.ReasonerBackbone(
+            cell(**arguments, dtype=policy, name="cell"),
+            _input_size(task),
+            encoder,
+            "float32" if task.num_tokens is None else "int32",
+            start=config.start,
+        )
+    set_strategies(backbone.deq, config, "model")
+    return deq_keras.models.ReasonerTagger(backbone, task.num_classes)
+
+
+def check_iteration(phase):
+    """Raises `InputError` unless one solve with the solver of a phase shows the answers
+    at all budgets."""
+    with refusals("model.solver"):
+        solver = deq_keras.solvers.get(phase.solver)
+    is_one = isinstance(solver, deq_keras.solvers.FixedPointIteration)
+    if not is_one or solver.patience is not None:
+        raise InputError(
+            "The last phase must have a fixed_point_iteration without `patience`: one "
+            "solve then shows the answers at all budgets. Received: "
+            f"solver={phase.solver!r}."
+        )
+
+
+def _named(factories, config):
+    """Returns what makes an object, and its arguments."""
+    if isinstance(config, str):
+        config = {"class_name": config}
+    arguments = {key: value for key, value in config.items() if key != "class_name"}
+    return factories[config["class_name"].replace("_", "").lower()], arguments
+
+
+def _input_size(task):
+    """Returns the shape of an input; an axis that differs among levels is `None`."""
+    least, most = map(task.input_shape, (task.levels.minimum, task.levels.maximum))
+    return tuple(
+        one if one == other else None for one, other in zip(least, most, strict=True)
+    )
+
+
+def _encoder(units, task, policy):
+    """Returns the layer that embeds tokens; `None` for inputs that have channels."""
+    if (task.num_tokens is None) != (units is None):
+        expected = "null" if task.num_tokens is None else "an integer"
+        kind = "channels" if task.num_tokens is None else "tokens"
+        raise InputError(
+            f"`model.embedding_units` must be {expected}: the inputs of the task "
+            f"`{task.name}` are {kind}. Received: embedding_units={units}."
+        )
+    if units is None:
+        return None
+    shape = _input_size(task)
+    arguments = {"dtype": policy, "name": "embedding"}
+    if len(shape) == 1:
+        return keras.layers.Embedding(task.num_tokens, units, **arguments)
+    return deq_keras.layers.BoardEmbedding(
+        task.num_tokens, units, shape, task.box_shape, **arguments
+    )

@@ -1,0 +1,178 @@
+"""How a reasoner is made, fed and measured."""
+
+import operator
+
+from deq_keras.metrics import ExactMatch
+
+from ...data.reasoning import held_out_examples, read_mazes, read_puzzles
+from ...data.reasoning.dataset import training_dataset
+from ...errors import InputError
+from ...evaluation.cut_model import CutModel
+from ...evaluation.reasoning_pictures import AccuracyCurve, plot_accuracy
+from ...files import records
+from ...runs.job import Job
+from ...runs.phases import phase_spans
+from .batches import in_batches, validation_batches
+from .build import build_reasoner, build_task, check_iteration
+from .level_measurement import LevelMeasurement, correlation
+from .loss import SmoothedCrossEntropy
+from .measure import exact_at_budgets
+from .pictures import check_picture, draw_solving
+from .tables import LEVELS
+
+# What reads the file of a user, as a list of `Examples`.
+_READERS = {
+    "mazes": read_mazes,
+    "sudoku_4x4": lambda path: [read_puzzles(path, 4)],
+    "sudoku_6x6": lambda path: [read_puzzles(path, 6)],
+}
+
+
+class ReasoningJob(Job):
+    """One variant of a reasoner.
+
+    Args:
+        config: a `ReasoningConfig`.
+        data: the `ReasoningTask`.
+        folder: `pathlib.Path` of the run, for the measurements of levels and pictures.
+        distribution: of the training.
+    """
+
+    monitor = "val_exact_match"
+    is_better = staticmethod(operator.gt)
+
+    @staticmethod
+    def load_data(config, folder):
+        del folder
+        task = build_task(config.task)
+        for level in config.levels:
+            task.check_level(level)
+        for held_out in (*config.validation, *config.test):
+            held_out_examples(task, held_out.level, 1, config.seed)
+        return task
+
+    @property
+    def steps_per_epoch(self):
+        return self.config.data.updates_per_epoch
+
+    def build_model(self):
+        check_iteration(phase_spans(self.config)[-1].phase)
+        if self.config.evaluation.picture is not None:
+            check_picture(self.data, self.config.evaluation.picture.level)
+        return build_reasoner(self.config.model, self.data, self.config.precision)
+
+    def equilibrium(self, model):
+        return model.backbone.deq
+
+    def compile(self, model, optimizer):
+        model.compile(
+            optimizer=optimizer,
+            loss=SmoothedCrossEntropy(self.config.label_smoothing),
+            weighted_metrics=[ExactMatch()],
+            jit_compile=self.config.jit_compile,
+        )
+
+    def fit_arguments(self, epochs):
+        config, updates = self.config.data, self.steps_per_epoch
+        steps = range(epochs.start * updates, epochs.stop * updates)
+        training = training_dataset(
+            self.data, config.levels, config.batch_size, self.config.seed, steps
+        )
+        validation = validation_batches(
+            self.data, config.validation, config.evaluation_batch_size, config.seed
+        )
+        return {
+            "x": self.distribution.batches(lambda share: training),
+            "validation_data": self.distribution.batches(lambda share: validation),
+            "steps_per_epoch": updates,
+        }
+
+    def cut(self, model):
+        def encode(inputs, training=False):
+            del training
+            return model.backbone.encode(inputs)
+
+        return CutModel(encode, model.backbone.deq, model.head)
+
+    def samples(self, model):
+        del model
+        first = self._examples(self.config.data.test[0])
+        return [first.inputs[: self.config.evaluation.num_samples]]
+
+    def _examples(self, level):
+        return held_out_examples(
+            self.data, level.level, level.examples, self.config.data.seed
+        )
+
+    def evaluate(self, model, budgets):
+        """See `Job`. The rows are those of the last test level. What is measured of all
+        levels, a plot of it, and a picture are written into the folder."""
+        measure = LevelMeasurement(model, self.config, budgets)
+        levels = []
+        for test in self.config.data.test:
+            levels.append(measure(test.level, self._examples(test)))
+            print(_line(levels[-1]), flush=True)
+        records.write_json(
+            self.folder / LEVELS,
+            {"correlation": _correlation(levels), "levels": levels},
+        )
+        plot_accuracy(self.folder / "accuracy.png", [_curve(one) for one in levels])
+        self._draw(model)
+        return levels[-1]["budgets"]
+
+    def _draw(self, model):
+        picture = self.config.evaluation.picture
+        if picture is None:
+            return
+        examples = held_out_examples(self.data, picture.level, 1, self.config.data.seed)
+        path = self.folder / f"{self.data.name}.gif"
+        draw_solving(path, self.data, model, examples, picture.evaluations)
+
+    def evaluate_export(self, exported, budgets):
+        examples = self._examples(self.config.data.test[-1])
+        return self._exact(exported, [examples], budgets)
+
+    def evaluate_file(self, model, path, budgets):
+        if self.data.name not in _READERS:
+            raise InputError(
+                f"Files are read for the tasks {', '.join(_READERS)}. Received: the "
+                f"task {self.data.name}, data={path}."
+            )
+        groups = _READERS[self.data.name](path)
+        return self._exact(self.cut(model), groups, budgets)
+
+    def _exact(self, opened, groups, budgets):
+        size = self.config.data.evaluation_batch_size
+        batches = [batch for group in groups for batch in in_batches(group, size)]
+        return exact_at_budgets(opened, batches, budgets)
+
+    def servable(self, model):
+        examples = self._examples(self.config.data.test[0])
+        return model, examples.inputs[:2]
+
+
+def _correlation(levels):
+    """Returns that of the examples of all levels."""
+    evaluations, difficulty = (
+        [number for level in levels for number in level[name]]
+        for name in ("evaluations", "difficulty")
+    )
+    return correlation(evaluations, difficulty)
+
+
+def _curve(level):
+    rows = level["budgets"]
+    return AccuracyCurve(
+        str(level["level"]),
+        [row["budget"] for row in rows],
+        [row["exact_match"] for row in rows],
+        level["floor"],
+    )
+
+
+def _line(level):
+    best = max(level["budgets"], key=lambda row: row["exact_match"])
+    return (
+        f"level {level['level']}: {best['exact_match']:.1%} exact at NFE "
+        f"{best['budget']}"
+    )

@@ -1,0 +1,221 @@
+"""What a trained reasoner answers at a level, and whether it settles."""
+
+import math
+
+import numpy as np
+import tensorflow as tf
+
+from deq_keras import diagnostics, solvers
+
+from ...data.reasoning import least_evaluations, solved
+from .batches import in_batches
+
+# The first is that of the alignment score.
+_STARTS = ("other", "normal")
+_SELECTIONS = ("residual", "vote")
+
+
+class LevelMeasurement:
+    """Measures a reasoner at one level after another.
+
+    Args:
+        model: a `ReasonerTagger` whose solver is a `FixedPointIteration`.
+        config: its `ReasoningConfig`.
+        budgets: ints, numbers of evaluations.
+    """
+
+    def __init__(self, model, config, budgets):
+        self._model = model
+        self._layer = model.backbone.deq
+        self._config = config.evaluation
+        self._batch_size = config.data.evaluation_batch_size
+        self._seed = config.seed
+        self._budgets = sorted(set(budgets))
+        # One trace each, for batches of all sizes and problems of all levels.
+        problems = tf.TensorSpec(model.input.shape, model.input.dtype)
+        self._curve, self._comparison, self._selected = (
+            tf.function(function, [problems])
+            for function in (self._curve_of, self._comparison_of, self._selected_of)
+        )
+
+    def __call__(self, level, examples):
+        """Returns what is known of a level, plain numbers and lists in a dict.
+
+        A number that is not defined is `None`.
+
+        Args:
+            level: int.
+            examples: its `Examples`, at least two.
+
+        Returns:
+            `level`, and the number of `examples`.
+            `floor`: the least evaluations in which information travels as far as it has
+                to in all of them.
+            `budgets`: list of one dict for each: `budget`; `exact_match`, the share of
+                examples that are right at every position; `accuracy`, that of positions
+                that count; `residual`, the median; `evaluations`, the mean of those
+                until the tolerance was met, at most the budget; `converged`, the share.
+            `evaluations` and `difficulty`: of each example, those until the tolerance
+                was met, at most the largest budget; and what the task says.
+            `correlation`: Spearman's, of the two.
+            `overthinking`: `exact_match` at the best budget less that at ten times it.
+            `alignment`, the mean `alignment_score`, and `agreement`, the mean
+                `answer_agreement`, over starts.
+            `restarts`: the shares that are right with the solver's own budget and
+                tolerance: of the `first` start, and of what is chosen by `residual` and
+                by `vote`.
+        """
+        batches = in_batches(examples, self._batch_size)
+        residuals, exact, accuracy = self._answered(batches)
+        tol = self._layer.solver.tol
+        evaluations, has_converged = evaluations_until(tol, residuals)
+        rows = [
+            {
+                "budget": budget,
+                "exact_match": share,
+                "accuracy": of_positions,
+                "residual": finite(np.median(residuals[budget - 1])),
+                "evaluations": float(np.minimum(evaluations, budget).mean()),
+                "converged": float(np.mean(has_converged & (evaluations <= budget))),
+            }
+            for budget, share, of_positions in zip(
+                self._budgets, exact, accuracy, strict=True
+            )
+        ]
+        return {
+            "level": level,
+            "examples": len(examples.inputs),
+            "floor": self._floor(examples.distance),
+            "budgets": rows,
+            "evaluations": evaluations.tolist(),
+            "difficulty": examples.difficulty.tolist(),
+            "correlation": correlation(evaluations, examples.difficulty),
+            "overthinking": overthinking(self._budgets, exact),
+            **self._agreement(batches),
+            "restarts": self._restarts(batches),
+        }
+
+    def _floor(self, distance):
+        reach = getattr(self._layer.cell, "reach", None)
+        return reach and int(np.max(least_evaluations(distance, reach)))
+
+    def _answered(self, batches):
+        """Returns the residuals `(evaluations, examples)`, and the shares of examples
+        and of positions that are right at each budget, lists."""
+        residuals, exact, hits = [], [], []
+        for batch in batches:
+            curve = self._curve(batch.inputs)
+            residuals.append(curve.residual)
+            exact.append(curve.right(batch.targets, batch.weights))
+            is_right = (curve.answers.numpy() == batch.targets) * batch.weights
+            hits.append(is_right.sum(axis=tuple(range(1, is_right.ndim))))
+        num_positions = sum(batch.weights.sum() for batch in batches)
+        return (
+            np.concatenate(residuals, axis=1),
+            np.concatenate(exact, axis=1).mean(axis=1).tolist(),
+            (np.sum(hits, axis=0) / num_positions).tolist(),
+        )
+
+    def _agreement(self, batches):
+        compared = [self._comparison(batch.inputs) for batch in batches]
+        alignment = [comparison.alignment[0] for comparison in compared]
+        agreement = [
+            diagnostics.answer_agreement(comparison.answers) for comparison in compared
+        ]
+        return {
+            "alignment": finite(np.concatenate(alignment).mean()),
+            "agreement": float(np.concatenate(agreement).mean()),
+        }
+
+    def _restarts(self, batches):
+        if self._config.restarts is None:
+            return None
+        found = []
+        for batch in batches:
+            answers = self._selected(batch.inputs).numpy()
+            found.append([solved(chosen, batch) for chosen in answers])
+        shares = np.concatenate(found, axis=1).mean(axis=1).tolist()
+        return dict(zip(("first", *_SELECTIONS), shares, strict=True))
+
+    def _curve_of(self, inputs):
+        solver = self._layer.solver
+        return diagnostics.answers_by_budget(
+            *weight_tied(self._model, inputs),
+            self._budgets,
+            solver.damping,
+            solver.stop_mode,
+        )
+
+    def _comparison_of(self, inputs):
+        config = {**self._layer.solver.get_config(), "compact": False}
+        solver = solvers.FixedPointIteration(
+            **{**config, "max_iter": self._config.max_iter}
+        )
+        parts = weight_tied(self._model, inputs)
+        return diagnostics.compare_starts(*parts, _STARTS, solver, self._seed)
+
+    def _selected_of(self, inputs):
+        """Returns the answers of the first start and of each selection, `(selections,
+        batch, *positions)`."""
+        encoded = self._model.backbone.encode(inputs)
+        solutions = [
+            self._layer.solve(encoded),
+            *(
+                self._layer.solve(
+                    encoded,
+                    restarts=self._config.restarts,
+                    select=select,
+                    answer=self._answer,
+                    seed=self._seed,
+                )
+                for select in _SELECTIONS
+            ),
+        ]
+        return tf.stack([self._answer(solution.value) for solution in solutions])
+
+    def _answer(self, state):
+        return tf.argmax(self._model.head(state), axis=-1, output_type=tf.int32)
+
+
+def weight_tied(model, inputs):
+    """Returns a `ReasonerTagger` as a `WeightTiedModel`, and what that takes.
+
+    It begins where the layer begins with these inputs.
+    """
+    layer, encoded = model.backbone.deq, model.backbone.encode(inputs)
+    state = layer.initial_state(encoded)
+    parts = diagnostics.WeightTiedModel(
+        layer.cell, head=model.head, initial_state=lambda injection: state
+    )
+    return parts, encoded
+
+
+def evaluations_until(tol, residuals):
+    """Returns how many evaluations it takes to meet a tolerance, and whether it is met.
+
+    Args:
+        tol: float, or `None`, which is never met.
+        residuals: array `(evaluations, examples)`, of each evaluation.
+    """
+    is_met = residuals <= (-1.0 if tol is None else tol)
+    has_converged = is_met.any(axis=0)
+    first = is_met.argmax(axis=0) + 1
+    return np.where(has_converged, first, len(residuals)), has_converged
+
+
+def correlation(first, second):
+    """Returns Spearman's rank correlation, `None` where one does not vary."""
+    return finite(diagnostics.rank_correlation(first, second))
+
+
+def overthinking(budgets, accuracy):
+    """Returns what is lost from the best budget to ten times it, `None` where there are
+    no two such budgets."""
+    if not any(10 * budget in budgets for budget in budgets):
+        return None
+    return diagnostics.overthinking(budgets, accuracy)
+
+
+def finite(number):
+    """Returns a float, or `None` if it is none that JSON has."""
+    return float(number) if math.isfinite(number) else None

@@ -1,0 +1,77 @@
+"""Animated pictures of a problem that is solved, evaluation by evaluation."""
+
+import tensorflow as tf
+
+from ...errors import InputError
+from ...evaluation.reasoning_pictures import animate_board, animate_maze
+from .level_measurement import weight_tied
+
+
+def draw_solving(path, task, model, examples, num_evaluations):
+    """Draws how the first of some examples is solved, as GIF.
+
+    Args:
+        path: the file.
+        task: the `ReasoningTask`.
+        model: a `ReasonerTagger` whose solver is a `FixedPointIteration`.
+        examples: its `Examples`.
+        num_evaluations: int. So many, one frame before each and one after the last.
+    """
+    probabilities = _probabilities(model, examples.inputs[:1], num_evaluations)
+    _PICTURES[task.name](
+        path,
+        examples.inputs[0],
+        probabilities,
+        examples.targets[0],
+        range(num_evaluations + 1),
+        task,
+    )
+
+
+def check_picture(task, level):
+    """Raises `InputError` if problems of a task and a level cannot be drawn."""
+    task.check_level(level)
+    if task.name not in _PICTURES:
+        raise InputError(
+            "`evaluation.picture` must be null: problems of the task "
+            f"`{task.name}` are not drawn, but those of {', '.join(_PICTURES)}."
+        )
+
+
+def _probabilities(model, inputs, num_evaluations):
+    """Returns those of the classes before and after evaluations, `(1 + evaluations,
+    *positions, classes)`."""
+    damping = model.backbone.deq.solver.damping
+
+    @tf.function
+    def trajectory(inputs):
+        parts, encoded = weight_tied(model, inputs)
+        injection = parts.inject(encoded)
+        states = tf.TensorArray(tf.float32, num_evaluations + 1)
+        state = parts.initial_state(injection)
+        for evaluation in tf.range(num_evaluations):
+            states = states.write(evaluation, _softmax(model, state))
+            state += damping * (parts.step(state, injection) - state)
+        return states.write(num_evaluations, _softmax(model, state)).stack()
+
+    return trajectory(inputs).numpy()[:, 0]
+
+
+def _softmax(model, state):
+    return tf.nn.softmax(tf.cast(model.head(state), tf.float32))
+
+
+def _draw_maze(path, maze, probabilities, truth, evaluations, task):
+    del task
+    animate_maze(path, maze, probabilities[..., 1], truth, evaluations)
+
+
+def _draw_board(path, board, probabilities, truth, evaluations, task):
+    animate_board(path, board, probabilities, truth, evaluations, task.box_shape)
+
+
+_PICTURES = {
+    "mazes": _draw_maze,
+    "sudoku_4x4": _draw_board,
+    "sudoku_6x6": _draw_board,
+}

@@ -1,6 +1,9 @@
 """A traced function whose weights are constants, as other runtimes want it."""
 
+import re
+
 import tensorflow as tf
+from tensorflow.python.eager import context
 from tensorflow.python.framework.convert_to_constants import (
     convert_variables_to_constants_v2,
 )
@@ -8,6 +11,8 @@ from tensorflow.python.framework.convert_to_constants import (
 from deq_keras.serving.errors import ExportError
 from deq_keras.serving.graph import nodes
 
+# What TensorFlow's optimiser calls the condition of a loop, in every graph alike.
+_OPTIMIZED = re.compile(r"(while|cond)\w*_function(_\d+)?")
 _HALF = {tf.bfloat16.as_datatype_enum, tf.float16.as_datatype_enum}
 
 
@@ -22,6 +27,7 @@ def frozen(function, target):
     Raises:
         ExportError: If an operation computes in half precision.
     """
+    _forget_optimized_functions()
     concrete = convert_variables_to_constants_v2(
         function.get_concrete_function(), lower_control_flow=False
     )
@@ -33,6 +39,15 @@ def frozen(function, target):
                 f"in {node.op} of {node.name!r}."
             )
     return _without_placeholders(concrete)
+
+
+def _forget_optimized_functions():
+    """Removes what an export before left behind: functions whose names this one gives
+    to others. TensorFlow removes one reference of several."""
+    known = context.context()
+    for name in filter(_OPTIMIZED.fullmatch, known.list_function_names()):
+        while known.has_function(name):
+            known.remove_function(name)
 
 
 def _without_placeholders(concrete):

@@ -9,12 +9,13 @@ from ...data.reasoning.dataset import training_dataset
 from ...errors import InputError
 from ...evaluation.cut_model import CutModel
 from ...evaluation.reasoning_pictures import AccuracyCurve, plot_accuracy
+from ...evaluation.settling import correlation
 from ...files import records
 from ...runs.job import Job
 from ...runs.phases import phase_spans
 from .batches import in_batches, validation_batches
 from .build import build_reasoner, build_task, check_iteration
-from .level_measurement import LevelMeasurement, correlation
+from .level_measurement import LevelMeasurement
 from .loss import SmoothedCrossEntropy
 from .measure import exact_at_budgets
 from .pictures import check_picture, draw_solving

@@ -6,6 +6,8 @@ import numpy as np
 
 from deq_keras import diagnostics
 
+from ..data.reasoning import least_evaluations
+
 
 def evaluations_until(tol, residuals):
     """Returns how many evaluations it takes to meet a tolerance, and whether it is met.
@@ -18,6 +20,17 @@ def evaluations_until(tol, residuals):
     has_converged = is_met.any(axis=0)
     first = is_met.argmax(axis=0) + 1
     return np.where(has_converged, first, len(residuals)), has_converged
+
+
+def floor(distance, reach):
+    """Returns the least evaluations in which information travels as far as it has to in
+    all examples.
+
+    Args:
+        distance: int array `(examples,)`, see `least_evaluations`.
+        reach: int, or `None` where that is not known, as is what is returned.
+    """
+    return reach and int(np.max(least_evaluations(distance, reach)))
 
 
 def correlation(first, second):

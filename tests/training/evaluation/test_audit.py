@@ -12,7 +12,8 @@ from PIL import Image
 from deq_keras.diagnostics import WeightTiedModel
 from deq_keras.solvers import FixedPointIteration
 from training.errors import InputError
-from training.evaluation.audit import Group, Thresholds, audit, write_page
+from training.evaluation.audit import Group, audit, write_page
+from training.evaluation.verdict import Thresholds
 
 VECTORS = np.array([[1, 1], [1, -1], [-1, -1], [-1, 1]], "float32")
 BUDGETS = (2, 4, 20, 40)

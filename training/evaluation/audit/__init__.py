@@ -2,15 +2,19 @@
 
 from .audit import BUDGETS, Audit, audit
 from .group import Group
+from .model_file import Audited, assembled, of_layer, opened
 from .page import write_page
-from .verdict import Criterion, Thresholds
+from .problem_file import read_problems
 
 __all__ = [
     "BUDGETS",
     "Audit",
-    "Criterion",
+    "Audited",
     "Group",
-    "Thresholds",
+    "assembled",
     "audit",
+    "of_layer",
+    "opened",
+    "read_problems",
     "write_page",
 ]

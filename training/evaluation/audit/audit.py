@@ -6,11 +6,12 @@ import tensorflow as tf
 
 from deq_keras import solvers
 
+from ...config.bounds import BUDGET
 from ...errors import InputError
 from ..settling import correlation
+from ..verdict import Thresholds, check_thresholds, criteria, verdict
 from .group import check_groups
 from .group_measurement import GroupMeasurement
-from .verdict import Thresholds, check_thresholds, criteria, verdict
 
 BUDGETS = (1, 2, 5, 10, 20, 50, 100, 200)
 
@@ -41,6 +42,23 @@ class Audit(NamedTuple):
     def is_equilibrium(self):
         """Whether all criteria are passed."""
         return all(criterion.passed for criterion in self.criteria)
+
+    @property
+    def iteration(self):
+        """What was judged, in words."""
+        return (
+            f"Iteration of the cell with damping {self.damping:g}, to a residual "
+            f"({self.stop_mode}) of {self.tol:g}"
+        )
+
+    def as_dict(self):
+        """Returns all of it as JSON has it."""
+        groups = [
+            {**group._asdict(), "starts": [found._asdict() for found in group.starts]}
+            for group in self.groups
+        ]
+        judged = [criterion._asdict() for criterion in self.criteria]
+        return {**self._asdict(), "criteria": judged, "groups": groups}
 
 
 def audit(
@@ -99,12 +117,17 @@ def audit(
 
 
 def _check_budgets(budgets):
-    is_increasing = list(budgets) == sorted(set(budgets)) and min(budgets, default=0)
-    if not is_increasing or not any(10 * budget in budgets for budget in budgets):
+    least, most = BUDGET["minimum"], BUDGET["maximum"]
+    is_usable = (
+        list(budgets) == sorted(set(budgets))
+        and all(least <= budget <= most for budget in budgets)
+        and any(10 * budget in budgets for budget in budgets)
+    )
+    if not is_usable:
         raise InputError(
-            "`budgets` must be increasing integers >= 1 of which some are ten times "
-            "others, such as 10 20 100 200, to see what is lost by going on. Received: "
-            f"budgets={list(budgets)}."
+            f"`budgets` must be increasing integers from {least} to {most} of which "
+            "some are ten times others, such as 10 20 100 200, to see what is lost by "
+            f"going on. Received: budgets={list(budgets)}."
         )
 
 

@@ -49,10 +49,7 @@ def write_page(path, result, title):
 
 
 def _sections(result):
-    yield (
-        f"<p>Settled: residual ({html.escape(result.stop_mode)}) at most "
-        f"{result.tol:g}, of the iteration with damping {result.damping:g}.</p>"
-    )
+    yield f"<p>{html.escape(result.iteration)}.</p>"
     yield _criteria(result.criteria)
     yield _groups(result.groups)
     groups = result.groups
@@ -74,8 +71,7 @@ def _criteria(criteria):
         (
             criterion.name,
             _text(criterion.value, ".4f"),
-            f"{'at most' if criterion.name == 'lost' else 'at least'} "
-            f"{criterion.threshold:g}",
+            criterion.bound,
             _outcome(criterion.passed),
             criterion.where,
         )

@@ -5,8 +5,14 @@ import tensorflow as tf
 
 from deq_keras import diagnostics, solvers
 
-from ...data.reasoning import least_evaluations, solved
-from ...evaluation.settling import correlation, evaluations_until, finite, overthinking
+from ...data.reasoning import solved
+from ...evaluation.settling import (
+    correlation,
+    evaluations_until,
+    finite,
+    floor,
+    overthinking,
+)
 from .batches import in_batches
 
 # The first is that of the alignment score.
@@ -95,8 +101,7 @@ class LevelMeasurement:
         }
 
     def _floor(self, distance):
-        reach = getattr(self._layer.cell, "reach", None)
-        return reach and int(np.max(least_evaluations(distance, reach)))
+        return floor(distance, getattr(self._layer.cell, "reach", None))
 
     def _answered(self, batches):
         """Returns the residuals `(evaluations, examples)`, and the shares of examples

@@ -1,9 +1,10 @@
-"""Whether what was measured is an equilibrium, criterion by criterion."""
+"""Whether what was measured is an equilibrium, criterion by criterion. Needs no
+TensorFlow."""
 
 import math
 from typing import NamedTuple
 
-from ...errors import InputError
+from ..errors import InputError
 
 
 class Thresholds(NamedTuple):
@@ -43,10 +44,15 @@ class Criterion(NamedTuple):
     passed: bool
     where: str
 
+    @property
+    def bound(self):
+        """What the value must be, such as `"at least 0.99"`."""
+        side = "at most" if self.name == "lost" else "at least"
+        return f"{side} {self.threshold:g}"
+
     def __str__(self):
         value = "not known" if self.value is None else f"{self.value:.4f}"
-        bound = "at most" if self.name == "lost" else "at least"
-        return f"{self.name} {value} ({bound} {self.threshold:g}; {self.where})"
+        return f"{self.name} {value} ({self.bound}; {self.where})"
 
 
 def check_thresholds(thresholds):

@@ -77,16 +77,6 @@ def test_table(finished):
 
 
 @pytest.mark.slow
-def test_states_of_several_scales_are_audited(finished, tmp_path, capsys):
-    out = tmp_path / "audit"
-    audit = ["audit", str(finished.path), "--out", str(out), "--budgets", "1", "10"]
-    assert main(audit) == 0
-    assert "Verdict: " in capsys.readouterr().out
-    (group,) = json.loads((out / "audit.json").read_text())["groups"]
-    assert group["examples"] == 20 and len(group["residuals"]) == 10
-
-
-@pytest.mark.slow
 def test_explicit_network_in_its_place(small, tmp_path):
     explicit = {"network": "resnet_18", "upsampling": 2}
     small["variants"] = {"resnet": {"model.explicit": explicit}}

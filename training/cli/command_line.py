@@ -6,6 +6,7 @@ import shlex
 import sys
 
 from ..errors import InputError, LostWorker, describe
+from ..evaluation.verdict import Thresholds
 from .extras import MissingPackage, asked_for
 
 FORMATS = ("saved_model", "litert", "onnx")
@@ -99,6 +100,7 @@ def parser():
     )
     diagnose = _add(commands, "diagnose", "residual curves, spectral radius")
     _add_work_directory(diagnose)
+    _add_audit(commands)
     export = _add(commands, "export", "write a file for a server, and check it")
     _add_work_directory(export)
     export.add_argument("--out", required=True, help="a path that is new")
@@ -143,6 +145,55 @@ def _add_train(commands):
         metavar="A.B=C",
         help="replace a value of the config; may be repeated",
     )
+
+
+def _add_audit(commands):
+    parser = _add(
+        commands,
+        "audit",
+        "whether a model has an equilibrium: a verdict, and a page of pictures",
+    )
+    parser.add_argument(
+        "model",
+        nargs="?",
+        help="the work directory of a finished run, or a .keras file of a model with "
+        "one DEQ layer",
+    )
+    parser.add_argument("--variant", metavar="NAME", help="of the run")
+    for name, part in (
+        ("cell", "a model of [state, injection], which returns the next state"),
+        ("encoder", "from inputs to the injection (default: the inputs are it)"),
+        ("head", "from a state to scores of classes (default: the state is it)"),
+    ):
+        parser.add_argument(f"--{name}", metavar="FILE.keras", help=part)
+    parser.add_argument(
+        "--data",
+        nargs="+",
+        metavar="FILE.npz",
+        help="problems, a group in each file: arrays `inputs` and `targets`, and if "
+        "they are known `weights`, `difficulty` and `distance`",
+    )
+    parser.add_argument(
+        "--reach",
+        type=_budget,
+        metavar="R",
+        help="positions that information travels in an evaluation (default: the "
+        "cell's)",
+    )
+    parser.add_argument(
+        "--budgets",
+        type=_budget,
+        nargs="+",
+        metavar="NFE",
+        help="some of them ten times others (default: the run's, or 1 2 5 ... 200)",
+    )
+    parser.add_argument("--tol", type=float, help="of the residual")
+    parser.add_argument("--damping", type=float, help="of the iteration")
+    for name, default in Thresholds()._asdict().items():
+        parser.add_argument(
+            f"--{name}", type=float, help=f"threshold of the verdict ({default:g})"
+        )
+    parser.add_argument("--out", required=True, help="a folder that is new")
 
 
 def _add_import_checkpoint(commands):

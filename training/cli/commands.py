@@ -15,6 +15,19 @@ from ..evaluation.report import report as report_of
 from ..evaluation.report import score_table
 from ..runs import cluster
 from ..runs.work_directory import WorkDirectory
+from .audit_command import audit
+from .selection import only, selected
+
+__all__ = [
+    "audit",
+    "benchmark",
+    "diagnose",
+    "evaluate",
+    "export",
+    "import_checkpoint",
+    "report",
+    "train",
+]
 
 
 def train(arguments):
@@ -60,7 +73,7 @@ def evaluate(arguments):
 
 def _evaluate_export(path, directory, names, budgets):
     """Prints the table of an exported file; what the run has written stays."""
-    name = _only(names)
+    name = only(names)
     from ..evaluation.answers import ExportedModel
     from ..runs import variants
 
@@ -82,12 +95,6 @@ def _evaluate_file(path, directory, names, budgets):
         rows[name] = job.evaluate_file(model, path, chosen)
     score = registry.find(directory.config.experiment).score
     print(score_table(rows, score))
-
-
-def _only(names):
-    if len(names) > 1:
-        raise InputError(f"Choose one --variant of {', '.join(names)}.")
-    return names[0]
 
 
 def _checked_budgets(config, budgets):
@@ -118,7 +125,7 @@ def diagnose(arguments):
 def export(arguments):
     # It only reads the work directory, so another process may be at work there.
     directory, names = _selected(arguments)
-    name = _only(names)
+    name = only(names)
     from ..conversion.export import export
     from ..data.records import damage
     from ..runs import variants
@@ -154,9 +161,4 @@ def report(arguments):
 
 def _selected(arguments):
     """Returns the work directory of the arguments and the names of the variants."""
-    directory = WorkDirectory.open(arguments.work_dir)
-    registry.check_scored(directory.config.experiment)
-    name = getattr(arguments, "variant", None)
-    if name is not None:
-        configs.variant(directory.config, name)
-    return directory, [name] if name else list(directory.config.variants)
+    return selected(arguments.work_dir, getattr(arguments, "variant", None))

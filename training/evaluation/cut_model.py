@@ -50,6 +50,16 @@ def cut(model):
     )
 
 
+def cut_reasoner(model):
+    """Returns the `CutModel` of a `ReasonerTagger`; they share its weights."""
+
+    def encode(inputs, training=False):
+        del training
+        return model.backbone.encode(inputs)
+
+    return CutModel(encode, model.backbone.deq, model.head)
+
+
 def equilibrium_layer(model):
     """Returns the one `DEQ` layer of a model."""
     layers = [

@@ -131,6 +131,15 @@ class Job:
             f"Received: data={path}."
         )
 
+    def groups(self, model):
+        """Returns the test data as a list of `Group`, to audit a model that has an
+        equilibrium."""
+        del model
+        raise InputError(
+            f"Runs of the experiment {self.config.experiment} are not audited: it does "
+            "not say which answers are right."
+        )
+
     def servable(self, model):
         """Returns a model as it is exported, and samples of what is sent to it."""
         raise NotImplementedError

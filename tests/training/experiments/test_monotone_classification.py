@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from deq_keras import models
+from training.cli import main
 from training.config import reading as configs
 from training.data import images as datasets
 from training.errors import InputError
@@ -35,6 +36,9 @@ def test_a_run_from_the_config_to_the_table(tmp_path):
     model = keras.models.load_model(directory.run("model") / "model.keras")
     assert isinstance(model, models.MonotoneClassifier)
     assert (directory.run("model") / "evaluation.json").exists()
+    audit = ["audit", str(directory.path), "--out", str(tmp_path / "audit")]
+    assert main([*audit, "--budgets", "1", "10"]) == 0
+    assert (tmp_path / "audit" / "audit.html").exists()
 
 
 @pytest.mark.parametrize(

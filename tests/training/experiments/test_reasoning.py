@@ -14,13 +14,10 @@ from training.config import reading as configs
 from training.data.reasoning import Examples, PrefixSums, held_out_examples
 from training.errors import InputError
 from training.evaluation.report import report
+from training.evaluation.settling import evaluations_until, overthinking
 from training.experiments.reasoning.batches import in_batches, validation_batches
 from training.experiments.reasoning.job import ReasoningJob
-from training.experiments.reasoning.level_measurement import (
-    LevelMeasurement,
-    evaluations_until,
-    overthinking,
-)
+from training.experiments.reasoning.level_measurement import LevelMeasurement
 from training.experiments.reasoning.loss import SmoothedCrossEntropy
 from training.experiments.reasoning.schema import LevelConfig
 from training.runs.train import train

@@ -158,6 +158,18 @@ class TestCommands:
         assert "Expected a path" in capsys.readouterr().err
         assert before == {file: file.read_bytes() for file in finished.rglob("*.*")}
 
+    def test_its_levels_are_audited(self, finished, tmp_path, capsys):
+        out = tmp_path / "audit"
+        audit = ["audit", str(finished), "--out", str(out), "--budgets", "2", "20"]
+        assert main(audit) == 0
+        assert "Verdict: " in capsys.readouterr().out
+        groups = json.loads((out / "audit.json").read_text())["groups"]
+        found = {group["label"]: group["examples"] for group in groups}
+        assert found == {"level 5": 4, "level 7": 5}
+        assert all(group["floor"] >= 1 for group in groups)
+        for group in groups:
+            assert len(group["evaluations"]) == len(group["difficulty"])
+
     @pytest.mark.parametrize(
         ("file_format", "name"),
         [("litert", "exported.tflite"), ("saved_model", "exported")],

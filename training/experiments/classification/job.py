@@ -3,8 +3,10 @@
 import operator
 
 import keras
+import numpy as np
 
 from ...data.images import load, sample, training_batches
+from ...evaluation.audit import Group
 from ...evaluation.cut_model import cut, equilibrium_layer
 from ...runs.image_job import ImageJob
 from .build import build_classifier
@@ -65,6 +67,11 @@ class ClassificationJob(ImageJob):
     def evaluate_export(self, exported, budgets):
         pixels = self.batches(None, self.data.test)
         return accuracy_at_budgets(exported, pixels, budgets)
+
+    def groups(self, model):
+        batches = self.batches(model, self.data.test).as_numpy_iterator()
+        images, labels = map(np.concatenate, zip(*batches, strict=True))
+        return [Group("test", images, labels)]
 
     def servable(self, model):
         return model, sample(self.data.test, 8)

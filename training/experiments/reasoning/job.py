@@ -7,14 +7,16 @@ from deq_keras.metrics import ExactMatch
 from ...data.reasoning import held_out_examples, read_mazes, read_puzzles
 from ...data.reasoning.dataset import training_dataset
 from ...errors import InputError
-from ...evaluation.cut_model import CutModel
+from ...evaluation.audit import Group
+from ...evaluation.cut_model import cut_reasoner
 from ...evaluation.reasoning_pictures import AccuracyCurve, plot_accuracy
+from ...evaluation.settling import correlation, floor
 from ...files import records
 from ...runs.job import Job
 from ...runs.phases import phase_spans
 from .batches import in_batches, validation_batches
 from .build import build_reasoner, build_task, check_iteration
-from .level_measurement import LevelMeasurement, correlation
+from .level_measurement import LevelMeasurement
 from .loss import SmoothedCrossEntropy
 from .measure import exact_at_budgets
 from .pictures import check_picture, draw_solving
@@ -88,11 +90,7 @@ class ReasoningJob(Job):
         }
 
     def cut(self, model):
-        def encode(inputs, training=False):
-            del training
-            return model.backbone.encode(inputs)
-
-        return CutModel(encode, model.backbone.deq, model.head)
+        return cut_reasoner(model)
 
     def samples(self, model):
         del model
@@ -146,9 +144,22 @@ class ReasoningJob(Job):
         batches = [batch for group in groups for batch in in_batches(group, size)]
         return exact_at_budgets(opened, batches, budgets)
 
+    def groups(self, model):
+        reach = getattr(model.backbone.deq.cell, "reach", None)
+        return [
+            _group(test.level, self._examples(test), reach)
+            for test in self.config.data.test
+        ]
+
     def servable(self, model):
         examples = self._examples(self.config.data.test[0])
         return model, examples.inputs[:2]
+
+
+def _group(level, examples, reach):
+    inputs, targets, weights, difficulty, distance = examples
+    least = floor(distance, reach)
+    return Group(f"level {level}", inputs, targets, weights, difficulty, least)
 
 
 def _correlation(levels):

@@ -1,13 +1,18 @@
 """What a trained reasoner answers at a level, and whether it settles."""
 
-import math
-
 import numpy as np
 import tensorflow as tf
 
 from deq_keras import diagnostics, solvers
 
-from ...data.reasoning import least_evaluations, solved
+from ...data.reasoning import solved
+from ...evaluation.settling import (
+    correlation,
+    evaluations_until,
+    finite,
+    floor,
+    overthinking,
+)
 from .batches import in_batches
 
 # The first is that of the alignment score.
@@ -96,8 +101,7 @@ class LevelMeasurement:
         }
 
     def _floor(self, distance):
-        reach = getattr(self._layer.cell, "reach", None)
-        return reach and int(np.max(least_evaluations(distance, reach)))
+        return floor(distance, getattr(self._layer.cell, "reach", None))
 
     def _answered(self, batches):
         """Returns the residuals `(evaluations, examples)`, and the shares of examples
@@ -188,34 +192,3 @@ def weight_tied(model, inputs):
         layer.cell, head=model.head, initial_state=lambda injection: state
     )
     return parts, encoded
-
-
-def evaluations_until(tol, residuals):
-    """Returns how many evaluations it takes to meet a tolerance, and whether it is met.
-
-    Args:
-        tol: float, or `None`, which is never met.
-        residuals: array `(evaluations, examples)`, of each evaluation.
-    """
-    is_met = residuals <= (-1.0 if tol is None else tol)
-    has_converged = is_met.any(axis=0)
-    first = is_met.argmax(axis=0) + 1
-    return np.where(has_converged, first, len(residuals)), has_converged
-
-
-def correlation(first, second):
-    """Returns Spearman's rank correlation, `None` where one does not vary."""
-    return finite(diagnostics.rank_correlation(first, second))
-
-
-def overthinking(budgets, accuracy):
-    """Returns what is lost from the best budget to ten times it, `None` where there are
-    no two such budgets."""
-    if not any(10 * budget in budgets for budget in budgets):
-        return None
-    return diagnostics.overthinking(budgets, accuracy)
-
-
-def finite(number):
-    """Returns a float, or `None` if it is none that JSON has."""
-    return float(number) if math.isfinite(number) else None

@@ -1,0 +1,204 @@
+"""Whether there is an equilibrium, judged of closed forms."""
+
+import base64
+import io
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from deq_keras.diagnostics import WeightTiedModel
+from deq_keras.solvers import FixedPointIteration
+from training.errors import InputError
+from training.evaluation.audit import Group, audit, write_page
+from training.evaluation.verdict import Thresholds
+
+VECTORS = np.array([[1, 1], [1, -1], [-1, -1], [-1, 1]], "float32")
+BUDGETS = (2, 4, 20, 40)
+
+
+def _signs(state):
+    """Scores of the classes "not positive" and "positive" of every entry."""
+    return tf.stack([-state, state], axis=-1)
+
+
+def _group(label="vectors", **changes):
+    whole = {"inputs": VECTORS, "targets": (VECTORS > 0).astype("int32")}
+    return Group(label, **{**whole, **changes})
+
+
+def _audit(cell, groups=None, head=_signs, thresholds=None, **kwargs):
+    model = WeightTiedModel(cell, head=head, **kwargs)
+    return audit(model, groups or [_group()], BUDGETS, thresholds=thresholds)
+
+
+def contraction(state, injection):
+    return 0.5 * state + injection
+
+
+def _missed(found):
+    return [criterion.name for criterion in found.criteria if not criterion.passed]
+
+
+class TestVerdict:
+    def test_a_contraction_is_an_equilibrium(self):
+        hard = _group("hard", difficulty=[1, 2, 2, 3], floor=2)
+        found = _audit(contraction, [_group(), hard])
+        assert found.is_equilibrium and found.verdict == "an equilibrium"
+        assert [one.name for one in found.criteria] == list(Thresholds._fields)
+        easy, hard = found.groups
+        assert easy.exact == [1.0] * 4 and easy.overthinking == 0.0
+        assert easy.settled == easy.agreement == 1.0
+        assert [one.start for one in easy.starts] == ["other", "zeros", "normal"]
+        # z_k is (2 - 2^(1 - k)) u, the relative residual 1 / (2^(k + 1) - 2).
+        expected = 1 / (2.0 ** (np.arange(1, 9)) - 1)
+        np.testing.assert_allclose(easy.residuals[:8], expected, rtol=1e-3)
+        assert hard.evaluations == [10] * 4 and hard.correlation is None
+        assert easy.difficulty is None and (easy.floor, hard.floor) == (None, 2)
+
+    def test_two_attractors(self):
+        found = _audit(lambda z, u: tf.tanh(3.0 * z), initial_state=lambda u: u)
+        assert _missed(found) == ["alignment", "agreement"]
+        assert found.verdict.startswith("not an equilibrium: alignment -")
+        assert "at least 0.99; vectors, from " in found.verdict
+        (group,) = found.groups
+        assert group.settled == 1.0 and group.starts[0].agreement == 0.0
+
+    def test_a_rotation_does_not_settle(self):
+        def rotated(state, injection):
+            return tf.stack([-state[:, 1], state[:, 0]], axis=1)
+
+        found = _audit(rotated, initial_state=lambda u: u)
+        assert "settled" in _missed(found)
+        assert "settled 0.0000 (at least 0.99; vectors)" in found.verdict
+
+    def test_what_overthinks_loses(self):
+        """Right up to ten evaluations; no start changes what is found in the end."""
+        found = _audit(
+            lambda z, u: 0.9 * z + 1.0,
+            [_group(targets=np.ones((4, 2), "int32"))],
+            head=lambda state: _signs(6.0 - state),
+            initial_state=lambda u: 0.0 * u,
+            thresholds=Thresholds(alignment=0.9, settled=0.0),
+        )
+        assert _missed(found) == ["lost"]
+        assert found.criteria[-1].value == 1.0
+        assert found.groups[0].exact == [1.0, 1.0, 0.0, 0.0]
+
+    def test_what_is_lost_after_the_best_budget_must_be_known(self):
+        """The answers are right from 5 evaluations on, and 200 are no budget."""
+        found = _audit(
+            lambda z, u: 0.5 * z + 1.0,
+            [_group(targets=np.ones((4, 2), "int32"))],
+            head=lambda state: _signs(state - 1.9),
+            initial_state=lambda u: 0.0 * u,
+        )
+        assert _missed(found) == ["lost"] and found.criteria[-1].value is None
+        assert "best at NFE 20: ten times it is no budget" in found.verdict
+
+    @pytest.mark.slow
+    def test_the_worst_group_and_start_count(self):
+        """One group settles, and the other does not."""
+        far = _group("far", inputs=VECTORS + 4.0)
+        found = _audit(
+            lambda z, u: tf.where(u > 2.0, -1.0, 0.5) * z + u, [_group(), far]
+        )
+        settled = found.criteria[2]
+        assert (settled.name, settled.value, settled.where) == ("settled", 0.0, "far")
+
+    def test_difficulty_is_compared_with_evaluations(self):
+        found = _audit(
+            lambda z, u: u * z + 1.0,
+            [
+                _group(
+                    inputs=np.array([[0.1], [0.3], [0.6], [0.8]], "float32"),
+                    targets=np.ones((4, 1), "int32"),
+                    difficulty=[1, 2, 3, 4],
+                )
+            ],
+        )
+        assert found.correlation == pytest.approx(1.0)
+        assert found.groups[0].evaluations == sorted(found.groups[0].evaluations)
+
+    @pytest.mark.slow
+    def test_batches_and_weights(self):
+        targets = (VECTORS > 0).astype("int32")
+        targets[:, 1] = 7
+        weights = np.array([[1.0, 0.0]] * 4, "float32")
+        repeated = _group(
+            inputs=np.tile(VECTORS, (2, 1)),
+            targets=np.tile(targets, (2, 1)),
+            weights=np.tile(weights, (2, 1)),
+        )
+        model = WeightTiedModel(contraction, head=_signs)
+        whole = audit(model, [repeated], BUDGETS)
+        parts = audit(model, [repeated], BUDGETS, batch_size=3)
+        assert whole.groups[0].exact == parts.groups[0].exact == [1.0] * 4
+        assert whole.groups[0].residuals == parts.groups[0].residuals
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"inputs": VECTORS[:1]}, "at least two problems.*Received: 1"),
+            ({"targets": np.ones(3, int)}, "`targets` must have an entry for each"),
+            ({"targets": VECTORS}, "`targets` must be integers.*float32"),
+            ({"weights": np.ones(4)}, r"`weights` must be like.*\(4, 2\).*\(4,\)"),
+            ({"difficulty": [1, 2]}, "`difficulty` must have an entry for each"),
+            ({"difficulty": VECTORS}, r"`difficulty` must have one number.*\(4, 2\)"),
+            ({"targets": np.ones(4, int)}, r"positions of the targets, \(\)"),
+        ],
+    )
+    def test_problems(self, changes, message):
+        with pytest.raises(InputError, match=message):
+            _audit(contraction, [_group(**changes)])
+
+    @pytest.mark.parametrize(
+        ("cell", "message"),
+        [
+            (
+                lambda z, u: z[:, :1],
+                r"must return a state like.*\(2, 2\) and returns.*\(2, 1\)",
+            ),
+            (lambda z, u: z @ tf.ones((3, 2)), "do not fit together.*group 'vectors'"),
+        ],
+    )
+    def test_a_cell_that_does_not_fit(self, cell, message):
+        with pytest.raises(InputError, match=message):
+            _audit(cell)
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"budgets": [1, 2, 5]}, "ten times others"),
+            ({"budgets": [10, 1]}, "increasing integers"),
+            ({"budgets": []}, "increasing integers"),
+            ({"thresholds": Thresholds(lost=2)}, "`lost` must be a number from 0"),
+            ({"solver": FixedPointIteration(tol=None)}, "`tol` must be a number"),
+            ({"batch_size": 2}, "`batch_size` must be at least 3"),
+            ({"groups": []}, "at least one group"),
+            ({"groups": [_group(), _group()]}, "label of its own"),
+        ],
+    )
+    def test_arguments(self, arguments, message):
+        model = WeightTiedModel(contraction, head=_signs)
+        with pytest.raises(InputError, match=message):
+            audit(model, **{"groups": [_group()], "budgets": BUDGETS, **arguments})
+
+
+def test_the_page_needs_nothing_else(tmp_path):
+    hard = _group("<hard>", difficulty=[1, 2, 2, 3], floor=2)
+    found = _audit(contraction, [_group(), hard])
+    write_page(tmp_path / "audit.html", found, "a & b")
+    page = (tmp_path / "audit.html").read_text()
+    assert "Verdict: an equilibrium." in page and "<h1>a &amp; b</h1>" in page
+    assert "&lt;hard&gt;" in page and "<hard>" not in page
+    assert "<script" not in page and not re.search(r'(src|href)="(?!data:)', page)
+    images = re.findall(r'src="data:image/png;base64,([^"]+)"', page)
+    assert len(images) == 4
+    for image in images:
+        with Image.open(io.BytesIO(base64.b64decode(image))) as picture:
+            assert picture.format == "PNG" and picture.size[0] == 720

@@ -1,0 +1,184 @@
+"""Whether a model that applies one cell again and again has an equilibrium."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from deq_keras import solvers
+
+from ...config.bounds import BUDGET
+from ...errors import InputError
+from ..settling import correlation
+from ..verdict import Thresholds, check_thresholds, criteria, verdict
+from .group import check_groups
+from .group_measurement import GroupMeasurement
+
+BUDGETS = (1, 2, 5, 10, 20, 50, 100, 200)
+
+
+class Audit(NamedTuple):
+    """The result of `audit`, plain numbers, strings and lists.
+
+    Attributes:
+        verdict: str. One sentence.
+        criteria: list of `Criterion`, which are all passed by an equilibrium.
+        tol: float. The tolerance of the residual.
+        stop_mode: str. What the residual is.
+        damping: float. Of the iteration.
+        correlation: float. Spearman's, of evaluations and difficulty, over all problems
+            whose difficulty is known; `None` where one does not vary.
+        groups: list of `FoundOfGroup`.
+    """
+
+    verdict: str
+    criteria: list
+    tol: float
+    stop_mode: str
+    damping: float
+    correlation: float | None
+    groups: list
+
+    @property
+    def is_equilibrium(self):
+        """Whether all criteria are passed."""
+        return all(criterion.passed for criterion in self.criteria)
+
+    @property
+    def iteration(self):
+        """What was judged, in words."""
+        return (
+            f"Iteration of the cell with damping {self.damping:g}, to a residual "
+            f"({self.stop_mode}) of {self.tol:g}"
+        )
+
+    def as_dict(self):
+        """Returns all of it as JSON has it."""
+        groups = [
+            {**group._asdict(), "starts": [found._asdict() for found in group.starts]}
+            for group in self.groups
+        ]
+        judged = [criterion._asdict() for criterion in self.criteria]
+        return {**self._asdict(), "criteria": judged, "groups": groups}
+
+
+def audit(
+    model,
+    groups,
+    budgets=BUDGETS,
+    solver=None,
+    thresholds=None,
+    batch_size=100,
+    seed=0,
+):
+    """Applies the cell of a model again and again, and judges where that leads.
+
+    Answers are read after each budget, and what is found is compared with what is found
+    from other starts, with the largest budget.
+
+    Args:
+        model: a `deq_keras.diagnostics.WeightTiedModel`.
+        groups: list of `Group`, whose labels differ.
+        budgets: increasing ints, numbers of evaluations, some of them ten times others.
+            Defaults to `BUDGETS`.
+        solver: `FixedPointIteration`, whose damping, tolerance and residual count.
+            Defaults to `None`: one with its defaults.
+        thresholds: `Thresholds`. Defaults to `None`: their defaults.
+        batch_size: int >= 3. The most problems that are solved at once. Defaults to
+            `100`.
+        seed: int. Draws random starts. Defaults to `0`.
+
+    Returns:
+        An `Audit`.
+
+    Raises:
+        InputError: if the groups, the budgets or the thresholds cannot be used, or the
+            parts of the model and the problems do not fit together.
+    """
+    thresholds = thresholds or Thresholds()
+    solver = solver or solvers.FixedPointIteration()
+    check_groups(groups)
+    check_thresholds(thresholds)
+    _check_budgets(budgets)
+    _check_iteration(solver, batch_size)
+    for group in groups:
+        _check_fit(model, group)
+    measure = GroupMeasurement(model, budgets, solver, batch_size, seed)
+    found = [measure(group) for group in groups]
+    judged = criteria(found, thresholds)
+    return Audit(
+        verdict=verdict(judged),
+        criteria=judged,
+        tol=solver.tol,
+        stop_mode=solver.stop_mode,
+        damping=solver.damping,
+        correlation=_correlation(found),
+        groups=found,
+    )
+
+
+def _check_budgets(budgets):
+    least, most = BUDGET["minimum"], BUDGET["maximum"]
+    is_usable = (
+        list(budgets) == sorted(set(budgets))
+        and all(least <= budget <= most for budget in budgets)
+        and any(10 * budget in budgets for budget in budgets)
+    )
+    if not is_usable:
+        raise InputError(
+            f"`budgets` must be increasing integers from {least} to {most} of which "
+            "some are ten times others, such as 10 20 100 200, to see what is lost by "
+            f"going on. Received: budgets={list(budgets)}."
+        )
+
+
+def _check_iteration(solver, batch_size):
+    if solver.tol is None:
+        raise InputError(
+            "`tol` must be a number: what meets no tolerance has not settled. "
+            "Received: tol=None."
+        )
+    if batch_size < 3:
+        raise InputError(
+            "`batch_size` must be at least 3, for no part to be of one problem. "
+            f"Received: batch_size={batch_size}."
+        )
+
+
+def _check_fit(model, group):
+    """Raises `InputError` unless a model answers two problems of a group."""
+    try:
+        injection = model.inject(group.inputs[:2])
+        state = model.initial_state(injection)
+        after = model.step(state, injection)
+        answer = model.answer(after)
+    except (ValueError, TypeError, tf.errors.InvalidArgumentError) as error:
+        reason = " ".join(str(error).split())[:400]
+        raise InputError(
+            "Encoder, cell, head and problems do not fit together: inputs of shape "
+            f"{group.inputs.shape[1:]} of the group {group.label!r} cannot be "
+            f"answered. ({reason})"
+        ) from error
+    shapes = [tf.nest.map_structure(_signature, nest) for nest in (state, after)]
+    if shapes[0] != shapes[1]:
+        raise InputError(
+            "The cell must return a state like the one it takes. Received: it takes "
+            f"{shapes[0]} and returns {shapes[1]}, with the batch first."
+        )
+    expected = group.targets.shape[1:]
+    if tuple(answer.shape[1:]) != expected:
+        raise InputError(
+            "The head must return scores (batch, *positions, classes), with the "
+            f"positions of the targets, {expected}. Received: scores whose positions "
+            f"are {tuple(answer.shape[1:])}."
+        )
+
+
+def _signature(tensor):
+    return f"{tensor.dtype.name} {tuple(tensor.shape)}"
+
+
+def _correlation(groups):
+    known = [group for group in groups if group.difficulty is not None]
+    evaluations = [number for group in known for number in group.evaluations]
+    difficulty = [number for group in known for number in group.difficulty]
+    return correlation(evaluations, difficulty) if known else None

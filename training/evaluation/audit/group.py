@@ -1,0 +1,92 @@
+"""Problems that are audited together: of one size, or of one level of difficulty."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...errors import InputError
+
+
+class Group(NamedTuple):
+    """Problems with their answers.
+
+    Attributes:
+        label: str. What tells it from others, such as a size.
+        inputs: array `(examples, ...)`, what the model takes, at least two examples.
+        targets: integer array `(examples, *positions)`, the right classes.
+        weights: array like them, zero where a position does not count.
+            Defaults to `None`: all count.
+        difficulty: array `(examples,)` of numbers. Defaults to `None`: not known.
+        floor: int. The least evaluations in which information travels as far as it has
+            to. Defaults to `None`: not known.
+    """
+
+    label: str
+    inputs: Any
+    targets: Any
+    weights: Any = None
+    difficulty: Any = None
+    floor: int | None = None
+
+    def batches(self, size):
+        """Returns inputs, targets and weights in parts of almost one size.
+
+        Args:
+            size: int >= 3. The most examples of a part, which are two or more.
+        """
+        count = -(-len(self.inputs) // size)
+        weights = self.weights
+        if weights is None:
+            weights = np.ones(np.shape(self.targets), "float32")
+        return list(
+            zip(
+                *(
+                    np.array_split(array, count)
+                    for array in (self.inputs, self.targets, weights)
+                ),
+                strict=True,
+            )
+        )
+
+
+def check_groups(groups):
+    """Raises `InputError` unless a list of `Group` can be audited."""
+    labels = [group.label for group in groups]
+    if not labels or len(set(labels)) < len(labels):
+        raise InputError(
+            "There must be at least one group of problems, each with a label of its "
+            f"own. Received: labels={labels}."
+        )
+    for group in groups:
+        _check(group)
+
+
+def _check(group):
+    count = len(group.inputs)
+    if count < 2:
+        raise InputError(
+            "There must be at least two problems: one starts where another ended. "
+            f"Received: {count} in the group {group.label!r}."
+        )
+    for name in ("targets", "weights", "difficulty"):
+        array = getattr(group, name)
+        if array is not None and (not np.ndim(array) or len(array) != count):
+            raise InputError(
+                f"`{name}` must have an entry for each of the {count} problems in "
+                f"`inputs`. Received: shape {np.shape(array)}."
+            )
+    if not np.issubdtype(np.asarray(group.targets).dtype, np.integer):
+        raise InputError(
+            "`targets` must be integers, the classes. Received: dtype "
+            f"{np.asarray(group.targets).dtype}."
+        )
+    if group.weights is not None and np.shape(group.weights) != np.shape(group.targets):
+        raise InputError(
+            f"`weights` must be like `targets`, of shape {np.shape(group.targets)}. "
+            f"Received: shape {np.shape(group.weights)}."
+        )
+    if group.difficulty is not None and np.ndim(group.difficulty) != 1:
+        raise InputError(
+            f"`difficulty` must have one number for each problem, shape ({count},). "
+            f"Received: shape {np.shape(group.difficulty)}."
+        )

@@ -1,0 +1,149 @@
+"""Models to audit: around one DEQ layer, or saved as cell, encoder and head."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+import deq_keras
+from deq_keras import diagnostics, solvers
+
+from ...errors import InputError
+from ...files import saved_model
+from ...files.input_file import check_file
+from ..cut_model import cut, cut_reasoner
+
+_REMEDY = "Save the model again, with model.save('NAME.keras')."
+
+
+class Audited(NamedTuple):
+    """What `audit` takes of a model.
+
+    Attributes:
+        model: the `WeightTiedModel`.
+        solver: the `FixedPointIteration` that it is iterated by.
+        reach: int, by how many positions information travels in an evaluation; `None`
+            if that is not known.
+    """
+
+    model: diagnostics.WeightTiedModel
+    solver: solvers.FixedPointIteration
+    reach: int | None = None
+
+
+def of_layer(opened):
+    """Returns the `Audited` of a `CutModel`.
+
+    It begins where the layer begins. The iteration has the tolerance and the residual
+    of the layer's solver, and its damping, if that is an iteration too.
+    """
+    layer = opened.layer
+    solver = layer.solver
+    is_iteration = isinstance(solver, solvers.FixedPointIteration)
+    return Audited(
+        diagnostics.WeightTiedModel(
+            _CellOfLayer(layer), opened.encode, opened.classify
+        ),
+        solvers.FixedPointIteration(
+            tol=solver.tol,
+            stop_mode=solver.stop_mode,
+            damping=solver.damping if is_iteration else 1.0,
+        ),
+        getattr(layer.cell, "reach", None),
+    )
+
+
+def opened(path):
+    """Returns the `Audited` of a saved model with one DEQ layer.
+
+    Args:
+        path: a `.keras` file.
+
+    Raises:
+        InputError: if there is none, or it is no functional model of one input and one
+            output around one DEQ layer, nor a `ReasonerTagger`.
+    """
+    model = _load("model", path)
+    if isinstance(model, deq_keras.models.ReasonerTagger):
+        return of_layer(cut_reasoner(model))
+    ends = [len(getattr(model, name, None) or ()) for name in ("inputs", "outputs")]
+    if ends != [1, 1]:
+        raise InputError(
+            f"{path} must be a functional model of one input and one output. Received: "
+            f"a {type(model).__name__}. Save its parts, and name them by --cell, "
+            "--encoder and --head."
+        )
+    return of_layer(cut(model))
+
+
+def assembled(cell, encoder=None, head=None):
+    """Returns the `Audited` of a model that is saved in parts.
+
+    It begins at zeros.
+
+    Args:
+        cell: a `.keras` file: a functional model of `[state, injection]`, which returns
+            the next state.
+        encoder: a `.keras` file: a model from inputs to the injection. Defaults to
+            `None`: the inputs are it.
+        head: a `.keras` file: a model from a state to scores of classes. Defaults to
+            `None`: the state is it.
+
+    Raises:
+        InputError: if a file cannot be read, or the cell takes something else.
+    """
+    loaded = {
+        name: path and _load(name, path)
+        for name, path in (("cell", cell), ("encoder", encoder), ("head", head))
+    }
+    _check_cell(cell, loaded["cell"])
+    shape, dtype = loaded["cell"].inputs[0].shape, loaded["cell"].outputs[0].dtype
+
+    def zeros(injection):
+        like = tf.shape(injection)
+        sizes = [like[i] if size is None else size for i, size in enumerate(shape)]
+        return tf.zeros(sizes, dtype)
+
+    model = diagnostics.WeightTiedModel(**loaded, initial_state=zeros)
+    return Audited(model, solvers.FixedPointIteration())
+
+
+class _CellOfLayer:
+    """The cell of a DEQ layer, whose injection has where the layer begins."""
+
+    def __init__(self, layer):
+        self._layer = layer
+        self._parts = diagnostics.WeightTiedModel(layer.cell)
+
+    def inject(self, inputs):
+        return self._parts.inject(inputs), self._layer.initial_state(inputs)
+
+    def initial_state(self, injection):
+        return injection[1]
+
+    def __call__(self, state, injection):
+        return self._parts.step(state, injection[0])
+
+
+def _load(kind, path):
+    check_file(path, f"file of the {kind}")
+    return saved_model.load(path, _REMEDY)
+
+
+def _check_cell(path, cell):
+    """Raises `InputError` unless a state can be made for a cell, like the injection
+    where its shape does not tell."""
+    inputs = getattr(cell, "inputs", None) or ()
+    if len(inputs) != 2:
+        raise InputError(
+            "The cell must be a functional model of two inputs, keras.Model([state, "
+            f"injection], next_state). Received: {path}, a {type(cell).__name__} of "
+            f"{len(inputs)} inputs."
+        )
+    state, injection = inputs
+    unknown = [axis for axis, size in enumerate(state.shape) if size is None]
+    if unknown and unknown[-1] >= len(injection.shape):
+        raise InputError(
+            "An axis of the state whose size is not known must be one of the "
+            f"injection. Received: {path}, a state of shape {state.shape} and an "
+            f"injection of shape {injection.shape}."
+        )

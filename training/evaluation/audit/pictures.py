@@ -1,0 +1,115 @@
+"""The pictures of an audit."""
+
+import numpy as np
+from matplotlib.figure import Figure
+
+# Smaller residuals, and zero, are drawn here.
+_ROUNDING = 1e-8
+
+
+def draw_curves(groups):
+    """Returns the figure of residual and exact answers against evaluations.
+
+    The floor of a group is a dashed line of the colour of its curves.
+
+    Args:
+        groups: list of `FoundOfGroup`.
+    """
+    figure, (above, below) = _figure(2, height=6.5, sharex=True)
+    for group in groups:
+        (line,) = above.plot(
+            group.budgets,
+            [100 * share for share in group.exact],
+            marker="o",
+            label=group.label,
+        )
+        color = line.get_color()
+        residuals = np.maximum(np.array(group.residuals, "float64"), _ROUNDING)
+        below.plot(range(1, 1 + len(residuals)), residuals, color=color)
+        if group.floor:
+            for axes in (above, below):
+                axes.axvline(group.floor, color=color, ls="--", lw=1)
+    if any(group.floor for group in groups):
+        above.plot([], [], color="grey", ls="--", lw=1, label="floor: distance / reach")
+    above.set(ylabel="exact answers [%]", ylim=(-3, 103))
+    above.legend()
+    below.set(xlabel="function evaluations (NFE)", ylabel="residual, median")
+    below.set(xscale="log", yscale="log")
+    return figure
+
+
+def draw_difficulty(groups, correlation):
+    """Returns the figure of evaluations until the tolerance, against the difficulty.
+
+    Args:
+        groups: list of `FoundOfGroup`, of which some have a difficulty.
+        correlation: that of all of them, or `None`.
+    """
+    figure, (axes,) = _figure(1)
+    for group in groups:
+        if group.difficulty is not None:
+            axes.plot(
+                group.difficulty, group.evaluations, "o", alpha=0.4, label=group.label
+            )
+    text = "not defined" if correlation is None else f"{correlation:.2f}"
+    axes.set(
+        xlabel="difficulty",
+        ylabel="NFE to the tolerance",
+        title=f"rank correlation: {text}",
+    )
+    axes.legend()
+    return figure
+
+
+def draw_starts(groups, thresholds):
+    """Returns the figure of alignment and same answers by the start.
+
+    Args:
+        groups: list of `FoundOfGroup`.
+        thresholds: dict of `alignment` and `agreement`, which are drawn as lines.
+    """
+    figure, both = _figure(2, height=6.5, sharex=True)
+    starts = [found.start for found in groups[0].starts]
+    for axes, (name, threshold) in zip(both, thresholds.items(), strict=True):
+        values = [
+            [np.nan if (value := getattr(found, name)) is None else value]
+            for group in groups
+            for found in group.starts
+        ]
+        _bars(axes, groups, np.reshape(values, (len(groups), -1)))
+        axes.axhline(threshold, color="grey", ls=":", label=f"at least {threshold:g}")
+    both[0].set(ylabel="alignment")
+    both[1].set(ylabel="same answer, share", xlabel="start")
+    both[1].set_xticks(range(len(starts)), starts)
+    both[0].legend()
+    return figure
+
+
+def draw_lost(groups):
+    """Returns the figure of exact answers at the best budget and at the largest."""
+    figure, (axes,) = _figure(1)
+    best = [max(group.exact) for group in groups]
+    last = [group.exact[-1] for group in groups]
+    for offset, shares, label in ((-0.2, best, "best"), (0.2, last, "largest")):
+        places = np.arange(len(groups)) + offset
+        axes.bar(places, 100 * np.array(shares), 0.4, label=f"{label} budget")
+    axes.set_xticks(range(len(groups)), [group.label for group in groups])
+    axes.set(ylabel="exact answers [%]", ylim=(0, 103))
+    axes.legend()
+    return figure
+
+
+def _bars(axes, groups, values):
+    """Draws `values` `(groups, starts)`, start by start."""
+    width = 0.8 / len(groups)
+    for index, (group, row) in enumerate(zip(groups, values, strict=True)):
+        places = np.arange(len(row)) + width * (index - (len(groups) - 1) / 2)
+        axes.bar(places, row, width, label=group.label)
+
+
+def _figure(rows, height=4, **kwargs):
+    figure = Figure(figsize=(6, height), layout="constrained")
+    axes = figure.subplots(rows, squeeze=False, **kwargs)[:, 0]
+    for one in axes:
+        one.grid(alpha=0.3)
+    return figure, axes

@@ -1,0 +1,121 @@
+"""Whether what was measured is an equilibrium, criterion by criterion. Needs no
+TensorFlow."""
+
+import math
+from typing import NamedTuple
+
+from ..errors import InputError
+
+
+class Thresholds(NamedTuple):
+    """What an equilibrium has to reach in every group, shares from 0 to 1.
+
+    Attributes:
+        alignment: float. The least mean alignment with what is found from the model's
+            own start, of every other start. Defaults to `0.99`.
+        agreement: float. The least share of pairs of starts with the same answer.
+            Defaults to `0.99`.
+        settled: float. The least share of problems that meet the tolerance, from every
+            start. Defaults to `0.99`.
+        lost: float. The most exact answers that may be lost from the best budget to ten
+            times it. Defaults to `0.01`.
+    """
+
+    alignment: float = 0.99
+    agreement: float = 0.99
+    settled: float = 0.99
+    lost: float = 0.01
+
+
+class Criterion(NamedTuple):
+    """One condition of an equilibrium, where it is nearest to being missed.
+
+    Attributes:
+        name: str. A field of `Thresholds`.
+        value: float, the worst; `None` if it is not known.
+        threshold: float.
+        passed: bool.
+        where: str. The group, and the start.
+    """
+
+    name: str
+    value: float | None
+    threshold: float
+    passed: bool
+    where: str
+
+    @property
+    def bound(self):
+        """What the value must be, such as `"at least 0.99"`."""
+        side = "at most" if self.name == "lost" else "at least"
+        return f"{side} {self.threshold:g}"
+
+    def __str__(self):
+        value = "not known" if self.value is None else f"{self.value:.4f}"
+        return f"{self.name} {value} ({self.bound}; {self.where})"
+
+
+def check_thresholds(thresholds):
+    """Raises `InputError` unless all `Thresholds` are shares."""
+    for name, value in thresholds._asdict().items():
+        if not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise InputError(
+                f"The threshold `{name}` must be a number from 0 to 1. Received: "
+                f"{name}={value!r}."
+            )
+
+
+def criteria(groups, thresholds):
+    """Returns the list of `Criterion`.
+
+    Args:
+        groups: list of `FoundOfGroup`.
+        thresholds: the `Thresholds`.
+    """
+    alignment, agreement, settled = [], [], []
+    for group in groups:
+        agreement.append((group.agreement, group.label))
+        settled.append((group.settled, group.label))
+        for found in group.starts:
+            where = f"{group.label}, from {found.start}"
+            alignment.append((found.alignment, where))
+            settled.append((found.settled, where))
+    return [
+        _at_least("alignment", alignment, thresholds.alignment),
+        _at_least("agreement", agreement, thresholds.agreement),
+        _at_least("settled", settled, thresholds.settled),
+        _lost(groups, thresholds.lost),
+    ]
+
+
+def verdict(judged):
+    """Returns the verdict in one sentence, from the list of `Criterion`."""
+    missed = [str(criterion) for criterion in judged if not criterion.passed]
+    if not missed:
+        return "an equilibrium"
+    return f"not an equilibrium: {', '.join(missed)}"
+
+
+def _at_least(name, found, threshold):
+    value, where = min(found, key=lambda one: -math.inf if one[0] is None else one[0])
+    return Criterion(
+        name, value, threshold, value is not None and value >= threshold, where
+    )
+
+
+def _lost(groups, threshold):
+    lost = [_lost_in(group, threshold) for group in groups]
+    value, where = max(lost, key=lambda one: math.inf if one[0] is None else one[0])
+    return Criterion(
+        "lost", value, threshold, value is not None and value <= threshold, where
+    )
+
+
+def _lost_in(group, threshold):
+    """Returns what a group loses, `None` if its best budget has no tenfold."""
+    exact = dict(zip(group.budgets, group.exact, strict=True))
+    followed = [share for budget, share in exact.items() if 10 * budget in exact]
+    best = max(exact, key=exact.get)
+    if max(followed) < exact[best] - threshold:
+        return None, f"{group.label}, best at NFE {best}: ten times it is no budget"
+    return group.overthinking, group.label

@@ -101,7 +101,8 @@ class RecallCell(EquilibriumCell):
             layer.build((*positions, self.filters))
 
     def inject(self, inputs, training=False, mask=None):
-        """Returns the inputs, and which positions are no padding.
+        """Returns what the first convolution makes of the inputs, and which positions
+        are no padding.
 
         Args:
             inputs: Tensor of shape `(batch, *positions, channels)`.
@@ -109,27 +110,32 @@ class RecallCell(EquilibriumCell):
             mask: Boolean tensor `(batch, *positions)`, false at padding, or `None`.
 
         Returns:
-            Dict of the tensors `"inputs"` and, with a mask, `"mask"`, `(batch,
-            *positions, 1)`.
+            Dict of the tensors `"recalled"`, `(batch, *positions, filters)`, `"kernel"`
+            of what that convolution makes of a state, and, with a mask, `"mask"`,
+            `(batch, *positions, 1)`.
         """
         del training
         if not self.built:
             self.build(tuple(inputs.shape))
         inputs = ops.cast(inputs, self.compute_dtype)
-        if mask is None:
-            return {"inputs": inputs}
-        mask = ops.cast(mask, self.compute_dtype)[..., None]
-        return {"inputs": inputs * mask, "mask": mask}
+        injection = {}
+        if mask is not None:
+            injection["mask"] = ops.cast(mask, self.compute_dtype)[..., None]
+            inputs = inputs * injection["mask"]
+        # W0 * [z, x] is W0z * z + W0x * x.
+        kernel = ops.cast(self.recall.kernel, self.compute_dtype)
+        injection["kernel"] = kernel[..., : self.filters, :]
+        of_inputs = kernel[..., self.filters :, :]
+        return {**injection, "recalled": _convolved(inputs, of_inputs)}
 
     def initial_state(self, injection):
         """Returns zeros of the shape of the state."""
-        one = ops.zeros_like(injection["inputs"][..., :1])
-        return ops.repeat(one, self.filters, axis=-1)
+        return ops.zeros_like(injection["recalled"])
 
     def call(self, state, injection):
         mask = injection.get("mask")
-        recalled = ops.concatenate([state, injection["inputs"]], axis=-1)
-        hidden = _kept(ops.relu(self.recall(recalled)), mask)
+        hidden = _convolved(state, injection["kernel"]) + injection["recalled"]
+        hidden = _kept(ops.relu(hidden), mask)
         inner = _kept(ops.relu(self.residual1(hidden)), mask)
         hidden = _kept(ops.relu(hidden + self.residual2(inner)), mask)
         inner = _kept(ops.relu(self.residual3(hidden)), mask)
@@ -153,6 +159,10 @@ class RecallCell(EquilibriumCell):
             name=name,
             dtype=self.dtype_policy,
         )
+
+
+def _convolved(tensor, kernel):
+    return ops.conv(tensor, kernel, padding="same")
 
 
 def _kept(hidden, mask):

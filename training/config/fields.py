@@ -94,6 +94,25 @@ class PhaseConfig:
 
 
 @dataclass(frozen=True)
+class SegmentsConfig:
+    """Training in segments of searches; see `deq_keras.models.CarriedStateModel`.
+
+    A training step is a segment of all samples in search, and admits one batch of fresh
+    ones.
+
+    Args:
+        in_search: how many samples are; more than those of a batch.
+        max_segments: after which a sample has finished; null for no limit.
+        finished: `converged`, samples that met the tolerance of the solver have too;
+            null, they have not.
+    """
+
+    in_search: int = field(metadata={**BATCH, "minimum": 2})
+    max_segments: int | None = field(default=16, metadata=BUDGET)
+    finished: Literal["converged"] | None = "converged"
+
+
+@dataclass(frozen=True)
 class EvaluationConfig:
     """What is measured of a trained model.
 

@@ -11,6 +11,7 @@ import deq_keras
 from training.config import reading as configs
 from training.errors import InputError
 from training.runs.work_directory import WorkDirectory
+from training.studies import study_runs
 from training.studies.prefixes import study, table
 from training.studies.prefixes.measure import measure
 from training.studies.prefixes.model import build
@@ -37,7 +38,7 @@ def config(**changes):
 
 
 def test_has_the_weights_of_the_trial():
-    model = build(config(units=48), seed=0)
+    model = build(config(units=48, activation="relu"), seed=0)
     assert model.get_layer("deq").count_params() == 3 * 49 * 48 + 4 * 3 * 48 * 48
 
 
@@ -126,10 +127,28 @@ class TestRun:
         monkeypatch.setattr(study, "_trained", lambda *_: 1 / 0)
         study.run(finished.config, finished)
 
+    def test_in_segments(self, tmp_path):
+        """An update admits 8 of 512 strings; the model is that without the carry."""
+        segments = {"in_search": 16, "max_segments": 3, "finished": None}
+        settings = config(seeds=[3], batch_size=8, segments=segments)
+        directory = WorkDirectory.start(tmp_path / "run", settings)
+        study.run(settings, directory)
+        (result,) = json.loads((directory.path / "results.json").read_text())
+        assert result["updates"] == 64
+        with open(directory.path / "seed-3" / "history.csv", newline="") as file:
+            (epoch,) = csv.DictReader(file)
+        # Half of the samples in search leave with each step: after two segments.
+        assert float(epoch["segments"]) == pytest.approx(2.0, abs=0.1)
+        model = study_runs.trained_model(directory, "seed-3")
+        assert [layer.name for layer in model.layers] == ["bits", "deq", "parity"]
+        rows = measure(model, settings.measurement, seed=3)
+        assert rows == result["solves"]
+
 
 @pytest.mark.parametrize(
     "changes, words",
     [
+        ({"segments": {"in_search": 64}}, "in_search"),
         ({"equilibrium": {"gradient": {"class_name": "neumann", "num_terms": 0}}}, "0"),
         ({"optimizer": {"warmup_epochs": 1}}, "warmup_epochs"),
     ],

@@ -20,7 +20,7 @@ def build(config, seed):
     # Here, because initialisation draws from the global generator.
     keras.utils.set_random_seed(seed)
     layer = equilibrium_layer(
-        RecallCell(config.units, rank=1, activation="relu", name="cell"),
+        RecallCell(config.units, 1, config.activation, name="cell"),
         config.equilibrium,
         seed,
     )

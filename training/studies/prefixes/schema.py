@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ...config.bounds import BATCH, BUDGET, DRAWN, SEED, WIDTH
-from ...config.fields import OptimizerConfig
+from ...config.fields import OptimizerConfig, SegmentsConfig
 from ..equilibrium_config import EquilibriumConfig
 
 _LENGTH = {"minimum": 1, "maximum": 2**14}
@@ -43,8 +43,10 @@ class PrefixesConfig:
         length: bits of the strings of training.
         train_examples: strings of training, each seen once.
         units: channels of the state.
-        batch_size: of a training step.
+        activation: what bounds the state; see `deq_keras.layers.RecallCell`.
+        batch_size: of a training step; with segments, fresh strings of one.
         equilibrium: how the model solves and differentiates.
+        segments: how it is trained in segments; null for whole searches in each step.
         optimizer: the optimizer.
         measurement: what is measured of every model.
     """
@@ -57,7 +59,9 @@ class PrefixesConfig:
     length: int = field(default=32, metadata=_LENGTH)
     train_examples: int = field(default=288_000, metadata=DRAWN)
     units: int = field(default=48, metadata=WIDTH)
+    activation: Literal["relu", "relu6", "tanh", "sphere"] = "relu6"
     batch_size: int = field(default=64, metadata=BATCH)
     equilibrium: EquilibriumConfig = EquilibriumConfig()
+    segments: SegmentsConfig | None = None
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     measurement: MeasurementConfig = MeasurementConfig()

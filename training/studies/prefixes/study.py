@@ -10,6 +10,7 @@ from ...data.reasoning import PrefixSums
 from ...files import records
 from ...files.atomic_file import write_text
 from ...runs.optimizer import build_optimizer
+from ...runs.segments import in_segments
 from .. import study_runs
 from ..summary import to_csv
 from . import table
@@ -34,7 +35,10 @@ def run(config, directory):
         InputError: if a part of the config cannot be used.
     """
     # The model and the optimizer, once: nothing is written before that.
-    build(config, config.seeds[0])
+    model = build(config, config.seeds[0])
+    _trainable(
+        model, PrefixSums().examples(np.random.default_rng(0), 1, config.length), config
+    )
     num_steps = math.ceil(config.train_examples / config.batch_size)
     build_optimizer(config.optimizer, _EPOCHS, num_steps, "float32")
     with directory.in_use():
@@ -58,8 +62,9 @@ def _trained(config, seed):
     model = build(config, seed)
     generator = np.random.default_rng(seed)
     strings = PrefixSums().examples(generator, config.train_examples, config.length)
+    trainable = _trainable(model, strings, config)
     history, seconds = study_runs.fit(
-        model,
+        trainable,
         strings.inputs,
         strings.targets,
         config.batch_size,
@@ -72,11 +77,19 @@ def _trained(config, seed):
         history,
         {
             "seed": seed,
-            "updates": int(model.optimizer.iterations),
+            "updates": int(trainable.optimizer.iterations),
             "seconds": seconds,
             "solves": measure(model, config.measurement, seed),
         },
     )
+
+
+def _trainable(model, strings, config):
+    """Returns what `fit` trains: the model, or its searches in segments."""
+    if config.segments is None:
+        return model
+    examples = (strings.inputs, strings.targets)
+    return in_segments(model, examples, config.batch_size, config.segments)
 
 
 def _write_tables(config, path, results):

@@ -75,18 +75,21 @@ class EpochRecorder(EpochBackup):
         phase: str. The name of the current phase, a column of the history.
         monitor: str. The entry of the logs that tells the best epoch.
         is_better: function of two values of it.
+        kept: the model whose best epoch is saved, which may be a part of the one that
+            `fit` is called on.
     """
 
-    def __init__(self, folder, history, phase, monitor, is_better):
+    def __init__(self, folder, history, phase, monitor, is_better, kept):
         super().__init__(folder, history, phase)
         self.monitor = monitor
         self.is_better = is_better
+        self.kept = kept
 
     def record(self, row):
         is_best = self._is_best(row)
         super().record(row)
         if is_best:
-            saved_model.save(self.model, self.folder / "best.keras")
+            saved_model.save(self.kept, self.folder / "best.keras")
         records.write_history(self.folder / records.HISTORY, self.history)
 
     def _is_best(self, row):

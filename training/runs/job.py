@@ -67,12 +67,16 @@ class Job:
         )
         return model, optimizer, spans
 
+    def trainer(self, model):
+        """Returns what `fit` is called on: the model, or one that trains it."""
+        return model
+
     def equilibrium(self, model):
         """Returns the `DEQ` layer of a model, or `None` for explicit layers."""
         raise NotImplementedError
 
     def compile(self, model, optimizer):
-        """Compiles a model; the optimizer goes on where it is."""
+        """Compiles a model or its trainer; the optimizer goes on where it is."""
         raise NotImplementedError
 
     def fit_arguments(self, epochs):

@@ -28,6 +28,7 @@ def check(job):
     with refusals("config"):
         _forget_earlier_models(job)
         model, _, spans = job.build()
+        job.trainer(model)
         for span in spans:
             _set_strategies(job, model, span)
             _check_compiles(job, model)
@@ -81,8 +82,9 @@ def _trained(job, folder):
     _forget_earlier_models(job)
     with job.distribution.scope():
         model, optimizer, spans = job.build()
+        trainer = job.trainer(model)
         job.distribution.begin(model, optimizer)
-        history = _restored(job, folder, model, optimizer)
+        history = _restored(job, folder, trainer, optimizer)
         job.distribution.continue_from(model)
     num_epochs = spans[-1].epochs.stop
     if len(history) > num_epochs:
@@ -97,20 +99,20 @@ def _trained(job, folder):
     for span in [span for span in spans if span.epochs.stop > len(history)] or spans[
         -1:
     ]:
-        enter_phase(job, model, span, optimizer)
-        _fit(job, model, span, folder, history)
+        enter_phase(job, model, span, optimizer, trainer)
+        _fit(job, model, trainer, span, folder, history)
     if job.distribution.is_chief:
         saved_model.save(model, folder / MODEL)
     return history
 
 
-def _restored(job, folder, model, optimizer):
+def _restored(job, folder, trainer, optimizer):
     """Restores the newest checkpoint that all workers have; returns its history."""
     num_epochs = len(checkpoint.read_history(folder))
     common = job.distribution.least(num_epochs)
     if common == num_epochs:
-        return checkpoint.restore(folder, model, optimizer)
-    return checkpoint.restore_epoch(folder, model, optimizer, common)
+        return checkpoint.restore(folder, trainer, optimizer)
+    return checkpoint.restore_epoch(folder, trainer, optimizer, common)
 
 
 def _rewrite_table(folder, history):
@@ -126,14 +128,15 @@ def _forget_earlier_models(job):
     keras.utils.set_random_seed(job.config.seed)
 
 
-def enter_phase(job, model, span, optimizer):
-    """Gives the model the strategies of a phase and compiles it.
+def enter_phase(job, model, span, optimizer, trainer=None):
+    """Gives the model the strategies of a phase and compiles what `fit` is called on,
+    the model unless it has a `trainer`.
 
     The optimizer goes on where it is: its moments and its step stay.
     """
     with job.distribution.scope():
         _set_strategies(job, model, span)
-        job.compile(model, optimizer)
+        job.compile(model if trainer is None else trainer, optimizer)
 
 
 def _set_strategies(job, model, span):
@@ -144,12 +147,12 @@ def _set_strategies(job, model, span):
             layer.max_iter_jitter = span.phase.max_iter_jitter
 
 
-def _fit(job, model, span, folder, history):
+def _fit(job, model, trainer, span, folder, history):
     epochs = range(max(len(history), span.epochs.start), span.epochs.stop)
     if not epochs:
         return
     with damage.reported(), writing(folder / event_files.EVENTS):
-        model.fit(
+        trainer.fit(
             **job.fit_arguments(epochs),
             initial_epoch=epochs.start,
             epochs=epochs.stop,
@@ -175,6 +178,8 @@ def _callbacks(job, model, span, folder, history):
     # An epoch in the checkpoint is also in the event files.
     callbacks += event_files.callbacks(job, model, span, folder)
     callbacks.append(
-        EpochRecorder(folder, history, span.phase.name, job.monitor, job.is_better)
+        EpochRecorder(
+            folder, history, span.phase.name, job.monitor, job.is_better, model
+        )
     )
     return callbacks

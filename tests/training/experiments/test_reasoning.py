@@ -20,7 +20,7 @@ from training.experiments.reasoning.job import ReasoningJob
 from training.experiments.reasoning.level_measurement import LevelMeasurement
 from training.experiments.reasoning.loss import SmoothedCrossEntropy
 from training.experiments.reasoning.schema import LevelConfig
-from training.runs.train import train
+from training.runs.train import MODEL, check, train
 from training.runs.work_directory import WorkDirectory
 
 TINY = {
@@ -283,6 +283,8 @@ REFUSED = [
     ({"model__solver__patience": 3}, "without `patience`"),
     ({"model__solver__damping": 0}, "model.solver.*damping"),
     ({"label_smoothing": 1.0}, "label_smoothing"),
+    ({"segments": {"in_search": 4}}, "in_search.*batch_size=4"),
+    ({"segments": {"in_search": 8}}, "segments.*static shapes"),  # Of two levels.
     ({"evaluation__restarts": 1}, "evaluation.restarts.*>= 2"),
     ({"evaluation__picture": {"level": 6}}, "side of the maze.*level=6"),
     ({"evaluation__budgets": [2, 2]}, "budgets.*without repetitions"),
@@ -292,7 +294,7 @@ REFUSED = [
 @pytest.mark.parametrize(("changes", "words"), REFUSED)
 def test_what_cannot_be_used_is_named(changes, words):
     with pytest.raises(InputError, match=words):
-        job(config(**changes)).build_model()
+        check(job(config(**changes)))
 
 
 def test_a_task_without_a_picture_is_named():
@@ -308,3 +310,28 @@ def test_two_updates(tmp_path):
     assert {file.name for file in tmp_path.iterdir()} >= {"model.keras", "history.csv"}
     problems = trained.samples(model)[0]
     assert model.predict(problems, verbose=0).shape == (2, 7, 7, 2)
+
+
+def test_updates_in_segments_go_on_after_an_interruption(tmp_path):
+    """The searches go on too, and what is kept is the reasoner itself."""
+    changes = {
+        "data__batch_size": 4,
+        "segments": {"in_search": 8, "max_segments": 3},
+        "optimizer": {"schedule": "constant"},
+    }
+
+    def trained(epochs, folder):
+        folder.mkdir(exist_ok=True)
+        return train(job(strings(**changes, phases__0__epochs=epochs), folder), folder)
+
+    model, history = trained(2, tmp_path / "whole")
+    assert isinstance(model, deq_keras.models.ReasonerTagger)
+    assert set(history[0]) >= {"segments", "finished", "val_exact_match", "deq_residual"}
+    trained(1, tmp_path / "parts")
+    (tmp_path / "parts" / MODEL).unlink()  # As if the second epoch had not ended.
+    resumed, again = trained(2, tmp_path / "parts")
+    assert [row["loss"] for row in history] == [row["loss"] for row in again]
+    for one, other in zip(model.get_weights(), resumed.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    best = keras.saving.load_model(tmp_path / "parts" / "best.keras")
+    assert isinstance(best, deq_keras.models.ReasonerTagger)

@@ -24,19 +24,24 @@ def training_dataset(task, levels, batch_size, seed, steps):
     >>> dataset.element_spec[0].shape
     TensorShape([8, None, None, 3])
     """
-    inputs = _shape(batch_size, map(task.input_shape, levels))
-    positions = _shape(batch_size, map(task.positions, levels))
     batches = tf.data.Dataset.from_generator(
         lambda: training_batches(task, levels, batch_size, seed, steps),
-        output_signature=(
-            tf.TensorSpec(inputs, "int32" if task.channels is None else "float32"),
-            tf.TensorSpec(positions, "int32"),
-            tf.TensorSpec(positions, "float32"),
-        ),
+        output_signature=example_specs(task, levels, batch_size),
     )
     # Without a number of batches `fit` warns that they are at an end.
     counted = batches.apply(tf.data.experimental.assert_cardinality(len(steps)))
     return counted.prefetch(tf.data.AUTOTUNE)
+
+
+def example_specs(task, levels, batch_size):
+    """Returns the `tf.TensorSpec`s of inputs, targets and weights of a batch."""
+    inputs = _shape(batch_size, map(task.input_shape, levels))
+    positions = _shape(batch_size, map(task.positions, levels))
+    return (
+        tf.TensorSpec(inputs, "int32" if task.channels is None else "float32"),
+        tf.TensorSpec(positions, "int32"),
+        tf.TensorSpec(positions, "float32"),
+    )
 
 
 def _shape(batch_size, shapes):

@@ -5,7 +5,7 @@ import operator
 from deq_keras.metrics import ExactMatch
 
 from ...data.reasoning import held_out_examples, read_mazes, read_puzzles
-from ...data.reasoning.dataset import training_dataset
+from ...data.reasoning.dataset import example_specs, training_dataset
 from ...errors import InputError
 from ...evaluation.audit import Group
 from ...evaluation.cut_model import cut_reasoner
@@ -14,6 +14,7 @@ from ...evaluation.settling import correlation, floor
 from ...files import records
 from ...runs.job import Job
 from ...runs.phases import phase_spans
+from ...runs.segments import in_segments
 from .batches import in_batches, validation_batches
 from .build import build_reasoner, build_task, check_iteration
 from .level_measurement import LevelMeasurement
@@ -62,6 +63,13 @@ class ReasoningJob(Job):
         if self.config.evaluation.picture is not None:
             check_picture(self.data, self.config.evaluation.picture.level)
         return build_reasoner(self.config.model, self.data, self.config.precision)
+
+    def trainer(self, model):
+        if self.config.segments is None:
+            return model
+        data = self.config.data
+        examples = example_specs(self.data, data.levels, data.batch_size)
+        return in_segments(model, examples, data.batch_size, self.config.segments)
 
     def equilibrium(self, model):
         return model.backbone.deq

@@ -11,7 +11,7 @@ from ...config.component_fields import (
     solver_field,
     start_field,
 )
-from ...config.fields import EvaluationConfig, VariantsConfig
+from ...config.fields import EvaluationConfig, SegmentsConfig, VariantsConfig
 from ...data.reasoning import TASKS
 
 # A task knows its own; see `ReasoningTask.levels`.
@@ -54,7 +54,7 @@ class DataConfig:
         test: what is measured in the end, from the easiest level to the hardest, which
             the tables of all experiments show.
         updates_per_epoch: training steps of an epoch, each with a fresh batch.
-        batch_size: of a training step.
+        batch_size: of a training step; with segments, fresh problems of one.
         evaluation_batch_size: the most problems that are solved at once.
         seed: of validation and test, whatever that of the run, which training follows.
     """
@@ -134,6 +134,8 @@ class ReasoningConfig(VariantsConfig):
 
     Args:
         label_smoothing: the share of a target that is spread over all classes.
+        segments: how the model is trained in segments, of problems of one level; null
+            for whole searches in each step.
     """
 
     experiment: Literal["reasoning"]
@@ -142,4 +144,5 @@ class ReasoningConfig(VariantsConfig):
     label_smoothing: float = field(
         default=0.0, metadata={"minimum": 0.0, "maximum": 0.99}
     )
+    segments: SegmentsConfig | None = None
     evaluation: ReasoningEvaluationConfig = ReasoningEvaluationConfig()

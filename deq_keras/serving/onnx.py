@@ -94,7 +94,7 @@ def _converted(function):
     outputs = [tensor.name for tensor in concrete.outputs]
     names = [spec.name for spec in function.input_signature] + output_names(function)
     with tf.Graph().as_default() as graph:
-        tf.graph_util.import_graph_def(_with_known_shapes(concrete), name="")
+        tf.graph_util.import_graph_def(_prepared(concrete), name="")
         converted = tfonnx.process_tf_graph(
             graph,
             opset=_OPSET,
@@ -110,14 +110,38 @@ def _converted(function):
     return model
 
 
-def _with_known_shapes(concrete):
-    """Returns the graph of a function, whose inner functions get the shapes of what
-    they are called with: those that they note of their arguments forget most."""
+def _prepared(concrete):
+    """Returns the graph of a function in which tf2onnx knows shapes and names."""
     graph = concrete.graph.as_graph_def()
-    for function in graph.library.function:
-        for argument in function.arg_attr.values():
-            argument.attr.pop("_output_shapes", None)
+    for index, function in enumerate(graph.library.function):
+        _forget_shapes(function)
+        _rename(function, f"f{index}_")
     return graph
+
+
+def _forget_shapes(function):
+    """Lets an inner function have the shapes of what it is called with: those that it
+    notes of its arguments forget most."""
+    for argument in function.arg_attr.values():
+        argument.attr.pop("_output_shapes", None)
+
+
+def _rename(function, prefix):
+    """Gives the tensors of an inner function names that no other one has. tf2onnx takes
+    an argument for what its caller calls by the same name."""
+
+    def renamed(reference):  # argument, operation:output:index or ^operation
+        mark = "^" if reference.startswith("^") else ""
+        return f"{mark}{prefix}{reference.removeprefix('^')}"
+
+    for argument in function.signature.input_arg:
+        argument.name = renamed(argument.name)
+    for node in function.node_def:
+        node.name = renamed(node.name)
+        node.input[:] = [renamed(reference) for reference in node.input]
+    for returned in (function.ret, function.control_ret):
+        for name, reference in list(returned.items()):
+            returned[name] = renamed(reference)
 
 
 def _where(context, node, name, arguments):

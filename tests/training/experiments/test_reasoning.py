@@ -326,7 +326,12 @@ def test_updates_in_segments_go_on_after_an_interruption(tmp_path):
 
     model, history = trained(2, tmp_path / "whole")
     assert isinstance(model, deq_keras.models.ReasonerTagger)
-    assert set(history[0]) >= {"segments", "finished", "val_exact_match", "deq_residual"}
+    assert set(history[0]) >= {
+        "segments",
+        "finished",
+        "val_exact_match",
+        "deq_residual",
+    }
     trained(1, tmp_path / "parts")
     (tmp_path / "parts" / MODEL).unlink()  # As if the second epoch had not ended.
     resumed, again = trained(2, tmp_path / "parts")

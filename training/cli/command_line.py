@@ -18,6 +18,7 @@ BENCHMARKS = (
     "input_pipeline",
     "language_model",
     "mdeq",
+    "serving",
     "solvers",
     "tensorboard",
     "warm_starts",

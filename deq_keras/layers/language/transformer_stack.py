@@ -72,7 +72,8 @@ class TransformerStack(MemoryLayer):
 
     def build(self, inputs_shape):
         for cell in self.cells:
-            cell.build(inputs_shape)
+            if not cell.built:  # One that is read from a file is.
+                cell.build(inputs_shape)
         self._states = MemoryBuffer(
             self.num_layers * self.cells[0].units, self.compute_dtype, "memory_states"
         )

@@ -205,9 +205,11 @@ class AdaptiveEmbedding(keras.layers.Layer):
         """Embeds the tokens of one table, and all others as zeros."""
         size, _ = self.table_shapes[index]
         rows_of_ids = token_ids - self.bucket_bounds[index][0]
-        rows = ops.take(self.tables[index], ops.clip(rows_of_ids, 0, size - 1), axis=0)
+        is_in_table = ops.logical_and(rows_of_ids >= 0, rows_of_ids < size)
+        # No clip: LiteRT takes one from 0 to 6 for a ReLU6, which it has for floats.
+        rows = ops.where(is_in_table, rows_of_ids, 0)
+        rows = ops.take(self.tables[index], rows, axis=0)
         if len(self.tables) > 1:
-            is_in_table = ops.logical_and(rows_of_ids >= 0, rows_of_ids < size)
             rows = ops.where(ops.expand_dims(is_in_table, -1), rows, 0)
         rows = ops.cast(rows, self.compute_dtype)  # (batch, length, width)
         projection = self.projections[index]

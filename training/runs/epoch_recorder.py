@@ -75,11 +75,11 @@ class EpochRecorder(EpochBackup):
         phase: str. The name of the current phase, a column of the history.
         monitor: str. The entry of the logs that tells the best epoch.
         is_better: function of two values of it.
-        kept: the model whose best epoch is saved, which may be a part of the one that
+        kept: the model whose best epoch is saved, where that is a part of the one that
             `fit` is called on.
     """
 
-    def __init__(self, folder, history, phase, monitor, is_better, kept):
+    def __init__(self, folder, history, phase, monitor, is_better, kept=None):
         super().__init__(folder, history, phase)
         self.monitor = monitor
         self.is_better = is_better
@@ -89,7 +89,7 @@ class EpochRecorder(EpochBackup):
         is_best = self._is_best(row)
         super().record(row)
         if is_best:
-            saved_model.save(self.kept, self.folder / "best.keras")
+            saved_model.save(self.kept or self.model, self.folder / "best.keras")
         records.write_history(self.folder / records.HISTORY, self.history)
 
     def _is_best(self, row):

@@ -4,6 +4,7 @@ import tensorflow as tf
 
 from ...data.share import WHOLE
 from ...errors import InputError
+from .freed_memory import keep_freed_memory
 from .replicas import Replicas
 
 
@@ -15,6 +16,7 @@ def mirrored(config):
             another number of logical CPUs.
     """
     if config.logical_cpus is not None:
+        keep_freed_memory()
         _divide_cpu(config.logical_cpus)
     devices = config.devices
     known = [

@@ -89,7 +89,8 @@ class EpochRecorder(EpochBackup):
         is_best = self._is_best(row)
         super().record(row)
         if is_best:
-            saved_model.save(self.kept or self.model, self.folder / "best.keras")
+            kept = self.model if self.kept is None else self.kept
+            saved_model.save(kept, self.folder / "best.keras")
         records.write_history(self.folder / records.HISTORY, self.history)
 
     def _is_best(self, row):

@@ -42,8 +42,10 @@ def signatures(effort, config="digits/main", variant="regularized"):
         }
         ratios = {
             name: timing.compare(
-                lambda name=name: _finished(loaded[name](**asked[name])["outputs"]),
-                lambda: _finished(traced(request)),
+                lambda name=name: np.asarray(
+                    loaded[name](**asked[name])["outputs"]
+                ),
+                lambda: np.asarray(traced(request)),
                 effort,
             )
             for name in asked
@@ -82,7 +84,3 @@ def _untrained(config, variant):
     job_class = registry.implementation(config.experiment)
     job = job_class(config, job_class.load_data(config.data, None))
     return job, job.build_model()
-
-
-def _finished(tensor):
-    return np.asarray(tensor)

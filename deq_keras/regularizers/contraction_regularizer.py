@@ -46,8 +46,8 @@ class ContractionRegularizer(EquilibriumRegularizer):
             `0.03`.
         num_iterations: Positive integer. Vector-Jacobian products that find w. Defaults
             to `6`.
-        probability: Float in (0, 1]. The share of training steps in which the penalty
-            is computed; the others do not pay for it. Defaults to `1.0`.
+        probability: Float in (0, 1]. The share of training steps that have the penalty;
+            the others do not pay for it, unless XLA compiles them. Defaults to `1.0`.
 
     Call arguments:
         linearization: A `Linearization` of f at z*.

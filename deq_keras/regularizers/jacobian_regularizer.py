@@ -31,8 +31,8 @@ class JacobianRegularizer(EquilibriumRegularizer):
         weight: Float >= 0. Defaults to `1.0`. The papers use 0.4 to 3.
         num_probes: Positive integer. How many v are drawn. Defaults to `1`, as in the
             paper.
-        probability: Float in (0, 1]. The share of training steps in which the penalty
-            is computed; the others do not pay for it. Defaults to `1.0`.
+        probability: Float in (0, 1]. The share of training steps that have the penalty;
+            the others do not pay for it, unless XLA compiles them. Defaults to `1.0`.
 
     Call arguments:
         linearization: A `Linearization` of f at z*.

@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 from keras import ops, tree
+from tensorflow.python.ops import control_flow_util
 
 from deq_keras.checks import check_fraction
 from deq_keras.draws import derived_seed
@@ -16,8 +17,8 @@ class EquilibriumRegularizer(Configured):
     Subclasses write `penalty`. `DEQ` adds the result to the losses in training.
 
     Args:
-        probability: Float in (0, 1]. The share of training steps in which the penalty
-            is computed; the others do not pay for it. Defaults to `1.0`.
+        probability: Float in (0, 1]. The share of training steps that have the penalty;
+            the others do not pay for it, unless XLA compiles them. Defaults to `1.0`.
 
     Call arguments:
         linearization: A `Linearization` of f at z*.
@@ -33,11 +34,16 @@ class EquilibriumRegularizer(Configured):
     def __call__(self, linearization: Linearization, seed: tf.Tensor) -> tf.Tensor:
         if self.probability == 1.0:
             return self.penalty(linearization, seed)
-        draw = tf.random.stateless_uniform((), derived_seed(seed, 0))
+        is_drawn = (
+            tf.random.stateless_uniform((), derived_seed(seed, 0)) < self.probability
+        )
+        none = ops.zeros((), loss_dtype(linearization))
+        # XLA must know permutations and shapes when it compiles, and within a branch
+        # it does not know those of the gradient of a product with the Jacobian.
+        if control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
+            return tf.where(is_drawn, self.penalty(linearization, seed), none)
         return ops.cond(
-            draw < self.probability,
-            lambda: self.penalty(linearization, seed),
-            lambda: ops.zeros((), loss_dtype(linearization)),
+            is_drawn, lambda: self.penalty(linearization, seed), lambda: none
         )
 
     def penalty(self, linearization: Linearization, seed: tf.Tensor) -> tf.Tensor:

@@ -25,8 +25,8 @@ class ResidualRegularizer(EquilibriumRegularizer):
     Args:
         weight: Float >= 0. Weight of the squared relative residual. Defaults to `3.0`.
         margin: Float >= 0. The relative residual that is free. Defaults to `0.01`.
-        probability: Float in (0, 1]. The share of training steps in which the penalty
-            is computed; the others do not pay for it. Defaults to `1.0`.
+        probability: Float in (0, 1]. The share of training steps that have the penalty;
+            the others do not pay for it, unless XLA compiles them. Defaults to `1.0`.
 
     Call arguments:
         linearization: A `Linearization` of f at z.

@@ -158,6 +158,36 @@ def test_a_skipped_step_does_no_work():
     assert "TanhGrad" not in types
 
 
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_a_penalty_of_some_steps_has_the_gradient_of_one_of_all(jit_compile):
+    """Also where the Jacobian has permutations, which XLA must know beforehand."""
+    kernel = tf.Variable(tf.random.stateless_normal((3, 3), SEED))
+    states = tf.random.stateless_normal((2, 3, 4), SEED)
+
+    def mixed(z):
+        swapped = tf.transpose(tf.repeat(z, 2, axis=2), (0, 2, 1))
+        mixed = tf.transpose(tf.tanh(swapped @ kernel), (0, 2, 1))
+        return tf.concat([mixed[:, :, :1], mixed[:, :, 1:4]], axis=2)
+
+    @tf.function(jit_compile=jit_compile, reduce_retracing=True)
+    def gradient(seed, probability):
+        regularizer = regularizers.JacobianRegularizer(probability=probability)
+        with tf.GradientTape() as tape:
+            loss = regularizer(linearize(mixed, states), seed)
+        return tape.gradient(loss, kernel), loss
+
+    shares = []
+    for index in range(12):
+        seed = tf.constant([5, index])
+        always, penalty = gradient(seed, 1.0)
+        sometimes, loss = gradient(seed, 0.5)
+        is_drawn = float(loss) > 0
+        assert loss == (penalty if is_drawn else 0.0)
+        np.testing.assert_allclose(sometimes, is_drawn * always.numpy(), rtol=1e-5)
+        shares.append(is_drawn)
+    assert {True, False} == set(shares)
+
+
 def test_the_seed_decides():
     linearization = linearize(tf.tanh, tf.ones((2, 5)))
     regularizer = regularizers.JacobianRegularizer()

@@ -30,9 +30,10 @@ class Family(NamedTuple):
     inputs: Any
 
 
-# Name -> config, variant and what is changed of it. XLA compiles no memory of segments.
+# Name -> config, variant and what is changed of it. XLA compiles no memory of segments,
+# and draws another dropout.
 _CONFIGS = {
-    "convolutional": ("digits/main", "regularized", ()),
+    "convolutional": ("digits/main", "regularized", ("model.cell.dropout_rate=0",)),
     "mdeq": ("mdeq/digits", "weight_0", ()),
     "transformer": (
         "deq_transformer/characters",

@@ -40,7 +40,8 @@ class EquilibriumRegularizer(Configured):
         none = ops.zeros((), loss_dtype(linearization))
         # XLA must know permutations and shapes when it compiles, and within a branch
         # it does not know those of the gradient of a product with the Jacobian.
-        if control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
+        graph = tf.compat.v1.get_default_graph()
+        if control_flow_util.GraphOrParentsInXlaContext(graph):
             return tf.where(is_drawn, self.penalty(linearization, seed), none)
         return ops.cond(
             is_drawn, lambda: self.penalty(linearization, seed), lambda: none

@@ -38,7 +38,7 @@ def shared():
 def carried(shared):
     """Which has seen no sample yet, and whose rule may be set."""
     shared.reset_carry()
-    shared.finished, shared.max_segments = "converged", 16
+    shared.finished, shared.max_segments, shared.inherited = "converged", 16, 0.0
     return shared
 
 
@@ -75,6 +75,24 @@ def test_the_oldest_leave_and_others_go_on(carried):
     carried.reset_carry()
     _feed(carried, [8, 9])
     assert _held(carried)[1:] == [[2] * 6, [1] * 6]
+
+
+def test_fresh_samples_inherit_the_states_of_those_that_leave(carried):
+    carried.inherited = 1.0
+    _feed(carried, [1, 2])  # There is nothing to inherit.
+    assert _held(carried) == [[1, 2, 1, 2, 1, 2], [2] * 6, [1] * 6]
+    _feed(carried, [3, 4])
+    assert _held(carried) == [[3, 4, 1, 2, 1, 2], [4] * 6, [1, 1] + [2] * 4]
+    carried.inherited = 0.5
+    begun = []
+    for number in range(5, 105):
+        before = _held(carried)
+        _feed(carried, [number])
+        place = _held(carried)[0].index(number)
+        state = _held(carried)[1][place]
+        assert state in (2.0, before[1][place] + 2)
+        begun.append(state == 2.0)
+    assert 0.3 < np.mean(begun) < 0.7
 
 
 def test_those_that_finished_leave_first(carried):
@@ -325,6 +343,7 @@ def test_what_is_refused():
     for change, message in (
         ({"batch_size": 1}, "`batch_size` must be an integer >= 2"),
         ({"max_segments": 0}, "`max_segments` must be a positive integer or None"),
+        ({"inherited": 1.5}, "`inherited` must be a number in \\[0, 1\\]"),
         ({"finished": "convergd"}, "Did you mean 'converged'"),
         ({"finished": 3}, "a function from a SearchSegment"),
         ({"examples": np.zeros((4, 1))}, r"\(x, y\) or \(x, y, sample_weight\)"),

@@ -47,5 +47,8 @@ SIDE = {"minimum": 1, "maximum": 2**14}
 # Rates of dropout.
 RATE = {"minimum": 0.0, "maximum": 0.99}
 
+# Parts of a whole.
+SHARE = {"minimum": 0.0, "maximum": 1.0}
+
 # Names that become names of files or stand in tables.
 NAME = {"pattern": r"[A-Za-z0-9][A-Za-z0-9_-]*", "max_length": 64}

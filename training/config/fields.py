@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..errors import InputError
-from .bounds import BATCH, BUDGET, DEVICES, EPOCHS, NAME, SEED, WAIT
+from .bounds import BATCH, BUDGET, DEVICES, EPOCHS, NAME, SEED, SHARE, WAIT
 from .component_fields import (
     gradient_field,
     regularizer_field,
@@ -105,11 +105,14 @@ class SegmentsConfig:
         max_segments: after which a sample has finished; null for no limit.
         finished: `converged`, samples that met the tolerance of the solver have too;
             null, they have not.
+        inherited: share of the fresh samples that begin at the state of the one in
+            whose place they come.
     """
 
     in_search: int = field(metadata={**BATCH, "minimum": 2})
     max_segments: int | None = field(default=16, metadata=BUDGET)
     finished: Literal["converged"] | None = "converged"
+    inherited: float = field(default=0.0, metadata=SHARE)
 
 
 @dataclass(frozen=True)

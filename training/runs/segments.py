@@ -26,5 +26,10 @@ def in_segments(model, examples, batch_size, config):
         )
     with refusals("segments"):
         return deq_keras.models.CarriedStateModel(
-            model, examples, config.in_search, config.max_segments, config.finished
+            model,
+            examples,
+            config.in_search,
+            config.max_segments,
+            config.finished,
+            config.inherited,
         )

@@ -3,7 +3,12 @@
 import keras
 import tensorflow as tf
 
-from deq_keras.checks import check_integer, check_optional_count, did_you_mean
+from deq_keras.checks import (
+    check_integer,
+    check_optional_count,
+    check_share,
+    did_you_mean,
+)
 from deq_keras.layers import CarryScope
 from deq_keras.metrics import TrainingMean
 from deq_keras.models.carried_state.carry import Carry
@@ -26,7 +31,8 @@ class CarriedStateModel(keras.Model):
 
     * A **step** of `fit` is one segment of `batch_size` samples, and one update.
     * It takes one batch of the dataset, which must be smaller than `batch_size`; its
-      samples begin where the layer's `start` says. They take the places of samples that
+      samples begin where the layer's `start` says, or, a share of them, where those
+      ended whose places they take. They take the places of samples that
       have finished, and if those do not suffice, of those that have had the most
       segments. Samples that have finished and find no successor go on.
     * So an **epoch** is one pass over the dataset: every sample of it is admitted once,
@@ -61,6 +67,12 @@ class CarriedStateModel(keras.Model):
             the solver's `tol` says; a function from a `SearchSegment` to a Boolean
             tensor `(batch,)`; or `None`, none before `max_segments`. Defaults to
             `"converged"`.
+        inherited: Float in [0, 1]. The share of the fresh samples, drawn anew in each
+            step, that begin at the state of the sample in whose place they come, most
+            often the answer to another problem. So f learns to leave what is wrong, as
+            it must on problems that are larger than those it has seen, where parts of a
+            state arrive at different times. Defaults to `0.0`.
+        seed: Integer, or `None`. Of that draw. Defaults to `None`.
         **kwargs: `name` of the model.
 
     Call arguments:
@@ -96,12 +108,17 @@ class CarriedStateModel(keras.Model):
         batch_size,
         max_segments=16,
         finished="converged",
+        inherited=0.0,
+        seed=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.batch_size = check_integer("batch_size", batch_size, minimum=2)
         self.max_segments = check_optional_count("max_segments", max_segments)
         self.finished = _checked_rule(finished)
+        self.inherited = check_share("inherited", inherited)
+        self.seed = seed
+        self._seeds = keras.random.SeedGenerator(seed)
         self.model = model
         self.examples = ExampleSpecs(examples)
         _check_replicas()
@@ -126,7 +143,8 @@ class CarriedStateModel(keras.Model):
     def train_step(self, data):
         data = _without_none(data)
         self.examples.check(data)
-        admitted = self.carry.admit(data)
+        draw = keras.random.uniform((self.batch_size,), seed=self._seeds)
+        admitted = self.carry.admit(data, draw < self.inherited)
         self._segments.update_state(admitted.left_after)
         self._finished.update_state(admitted.left_finished)
         with _Step(admitted.state, admitted.goes_on) as step:
@@ -147,6 +165,8 @@ class CarriedStateModel(keras.Model):
             "batch_size": self.batch_size,
             "max_segments": self.max_segments,
             "finished": keras.saving.serialize_keras_object(self.finished),
+            "inherited": self.inherited,
+            "seed": self.seed,
         }
 
     @classmethod

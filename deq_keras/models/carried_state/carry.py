@@ -19,7 +19,8 @@ class Admitted(NamedTuple):
     Attributes:
         examples: Nest of tensors `(batch, ...)`.
         state: Nest of tensors `(batch, ...)`: the states that were reached.
-        goes_on: Boolean tensor `(batch,)`. Which samples were there before.
+        goes_on: Boolean tensor `(batch,)`. Which samples begin at that state: those
+            that were there before, and those that inherit it.
         left_after: Float tensor `(fresh,)`. The segments of each sample that left.
         left_finished: Float tensor `(fresh,)`. One for those of them that had finished,
             zero for others. Both are NaN where none was there to leave.
@@ -66,7 +67,7 @@ class Carry(keras.layers.Layer):
         """Forgets all samples."""
         self._num_segments.assign(tf.zeros_like(self.num_segments))
 
-    def admit(self, fresh):
+    def admit(self, fresh, inherits):
         """Puts fresh samples in the places of as many others.
 
         Those that finished leave first, and of these, and of others after them, those
@@ -74,6 +75,8 @@ class Carry(keras.layers.Layer):
 
         Args:
             fresh: Nest of tensors `(fresh, ...)`, fewer than the batch.
+            inherits: Boolean tensor `(batch,)`. In which places a fresh sample begins
+                at the state of the one before it.
 
         Returns:
             The `Admitted` samples.
@@ -100,7 +103,7 @@ class Carry(keras.layers.Layer):
         return Admitted(
             tree.pack_sequence_as(fresh, examples),
             self._as_state([_value(weight) for weight in self._state]),
-            ~is_fresh,
+            ~is_fresh | (inherits & ~is_empty),
             left(segments),
             left(is_finished),
         )

@@ -316,7 +316,7 @@ def test_updates_in_segments_go_on_after_an_interruption(tmp_path):
     """The searches go on too, and what is kept is the reasoner itself."""
     changes = {
         "data__batch_size": 4,
-        "segments": {"in_search": 8, "max_segments": 3},
+        "segments": {"in_search": 8, "max_segments": 3, "inherited": 0.5},
         "optimizer": {"schedule": "constant"},
     }
 

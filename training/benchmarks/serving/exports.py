@@ -42,9 +42,7 @@ def signatures(effort, config="digits/main", variant="regularized"):
         }
         ratios = {
             name: timing.compare(
-                lambda name=name: np.asarray(
-                    loaded[name](**asked[name])["outputs"]
-                ),
+                lambda name=name: np.asarray(loaded[name](**asked[name])["outputs"]),
                 lambda: np.asarray(traced(request)),
                 effort,
             )

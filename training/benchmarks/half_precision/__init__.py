@@ -8,6 +8,8 @@ Ratios are of one run.
 from ..command import BenchmarkCommand
 
 NAMES = ("dense", "convolutional", "mdeq", "transformer")
+# Where products take most of the time; without XLA, whose convolutions take minutes.
+WIDE = ("wide_convolutional", "wide_transformer")
 
 
 def _measurements():
@@ -15,12 +17,17 @@ def _measurements():
 
     from . import training
 
-    return {name: functools.partial(training.compare, name=name) for name in NAMES}
+    regimes = ("float32", "mixed_bfloat16", "mixed_float16")
+    wide = functools.partial(training.compare, regimes=regimes)
+    return {
+        **{name: functools.partial(training.compare, name=name) for name in NAMES},
+        **{name: functools.partial(wide, name=name) for name in WIDE},
+    }
 
 
 main = BenchmarkCommand(
     "half_precision",
     "Trains each family of models in lower precision and by XLA, on a quiet machine.",
-    NAMES,
+    NAMES + WIDE,
     _measurements,
 )

@@ -40,6 +40,24 @@ _CONFIGS = {
         "contraction",
         ("model.memory_length=0",),
     ),
+    "wide_convolutional": (
+        "digits/main",
+        "regularized",
+        (
+            "model.cell.dropout_rate=0",
+            "model.stem.filters=96",
+            "model.cell.filters=96",
+        ),
+    ),
+    "wide_transformer": (
+        "deq_transformer/characters",
+        "contraction",
+        (
+            "model.memory_length=0",
+            "model.hidden_dim=512",
+            "model.intermediate_dim=2048",
+        ),
+    ),
 }
 
 

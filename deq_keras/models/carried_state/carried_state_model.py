@@ -69,9 +69,8 @@ class CarriedStateModel(keras.Model):
             `"converged"`.
         inherited: Float in [0, 1]. The share of the fresh samples, drawn anew in each
             step, that begin at the state of the sample in whose place they come, most
-            often the answer to another problem. So f learns to leave what is wrong, as
-            it must on problems that are larger than those it has seen, where parts of a
-            state arrive at different times. Defaults to `0.0`.
+            often the answer to another problem, so that f sees states that are wrong.
+            Defaults to `0.0`.
         seed: Integer, or `None`. Of that draw. Defaults to `None`.
         **kwargs: `name` of the model.
 

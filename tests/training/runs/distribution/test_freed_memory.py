@@ -33,7 +33,8 @@ thread.join()
 
 
 def _new_pages(mode, **environment):
-    known = {k: v for k, v in os.environ.items() if not k.startswith("MALLOC_")}
+    tuned = ("MALLOC_", "GLIBC_TUNABLES")
+    known = {k: v for k, v in os.environ.items() if not k.startswith(tuned)}
     command = [sys.executable, "-c", _PAGES, mode]
     answer = subprocess.run(
         command, env=known | environment, capture_output=True, text=True, check=True

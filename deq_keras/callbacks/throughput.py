@@ -2,6 +2,8 @@
 
 import time
 
+import tensorflow as tf
+
 
 class Throughput:
     """Counts the samples of an epoch, from its first step to its last.
@@ -30,7 +32,7 @@ class Throughput:
     def step(self):
         """Tells that a step is done."""
         if self._first is None:
-            self._first_count = float(self._metric.count)  # Waits for the step.
+            self._first_count = _value(self._metric.count)  # Waits for the step.
             self._first = time.perf_counter()
         self._last = time.perf_counter()
 
@@ -39,6 +41,16 @@ class Throughput:
         if not self._is_open or self._first is None:
             return
         self._is_open = False
-        count = float(self._metric.count) - self._first_count
+        count = _value(self._metric.count) - self._first_count
         if count > 0:
             self.rate = count / (self._last - self._first)
+
+
+def _value(count):
+    """Returns the count of all replicas, those of other workers taken to be alike: to
+    ask them would take all workers, and callbacks may be on one alone."""
+    default = tf.distribute.get_strategy()
+    strategy = getattr(count.value, "distribute_strategy", default)
+    own = strategy.experimental_local_results(count.value)
+    share = len(own) / strategy.num_replicas_in_sync
+    return sum(float(part) for part in own) / share

@@ -117,7 +117,9 @@ class StepTimer:
 
     def _without_effects(self) -> keras.StatelessScope:
         """Returns a scope in which metrics count from 0, and variables stay."""
-        counts = [(v, tf.zeros_like(v)) for v in self._evaluations.variables]
+        # All metrics: to read one under a strategy would take all of its workers.
+        metrics = [v for metric in self._layer.metrics for v in metric.variables]
+        counts = [(v, tf.zeros(v.shape, v.dtype)) for v in metrics]
         return keras.StatelessScope(counts, collect_losses=True)
 
 

@@ -12,13 +12,15 @@ pytestmark = pytest.mark.slow
 # Logical devices must exist before TensorFlow starts, hence a process of its own.
 PROGRAM = """
 import json
+import pathlib
 import sys
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from deq_keras import layers, regularizers, solvers
+from deq_keras import callbacks, layers, regularizers, solvers
+from tests.callbacks.test_equilibrium_summaries import events
 from tests.layers.cells import TanhCell
 
 cpu = tf.config.list_physical_devices("CPU")[0]
@@ -40,7 +42,7 @@ class FixedProbe(regularizers.JacobianRegularizer):
         return tf.zeros_like(value) + row
 
 
-def train():
+def train(folder):
     keras.utils.set_random_seed(0)
     deq = layers.DEQ(
         TanhCell(5, scale=0.8),
@@ -52,15 +54,19 @@ def train():
     model = keras.Sequential([keras.Input((4,)), deq, keras.layers.Dense(1)])
     model.compile(optimizer=keras.optimizers.SGD(0.1), loss="mse")
     data = tf.data.Dataset.from_tensor_slices((inputs, targets)).batch(8)
-    history = model.fit(data, validation_data=data, epochs=3, verbose=0).history
+    summaries = callbacks.EquilibriumSummaries(deq, lambda: inputs[:2], folder)
+    fit = {"validation_data": data, "epochs": 3, "callbacks": [summaries]}
+    history = model.fit(data, verbose=0, **fit).history
     weights = [w.numpy().tolist() for w in model.trainable_weights]
-    return deq, {"history": history, "weights": weights}
+    written = events(pathlib.Path(folder, "equilibrium"))
+    tags = {tag: sorted(steps) for tag, steps in written.items()}
+    return deq, {"history": history, "weights": weights, "tags": tags}
 
 
-deq, single = train()
+deq, single = train("single")
 strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 with strategy.scope():
-    mirrored_deq, mirrored = train()
+    mirrored_deq, mirrored = train("mirrored")
 
 halves = [inputs[:4], inputs[4:8]]
 single["evaluations"] = [int(deq.solve(half).batch_evaluations) for half in halves]
@@ -97,6 +103,12 @@ def test_losses_and_statistics_equal_those_of_one_device(results):
         np.testing.assert_allclose(
             mirrored[name], values, rtol=1e-5, atol=1e-5, err_msg=name
         )
+
+
+def test_event_files_say_what_those_of_one_device_do(results):
+    tags = results["mirrored"]["tags"]
+    assert tags == results["single"]["tags"]
+    assert tags["deq/samples_per_second"] == [0, 1, 2]
 
 
 def test_each_replica_runs_the_loop_that_its_samples_need(results):

@@ -34,6 +34,7 @@ steps = EpochRecorder.on_train_batch_end
 
 
 def run(name, mapping, devices, die_in=None, **changes):
+    changes["tensorboard"] = True
     config = configs.resolve(copy.deepcopy(mapping), changes.items())
     directory = WorkDirectory(pathlib.Path(name), config)
     (job,) = variants.make_jobs(directory, devices).values()

@@ -34,7 +34,7 @@ class Workers:
     def __init__(self, folder):
         self.folder = folder
         self.config = folder / "small.yaml"
-        self.config.write_text(yaml.safe_dump(SMALL))
+        self.config.write_text(yaml.safe_dump({**SMALL, "tensorboard": True}))
 
     def start(self, name, overrides, *arguments, cluster=None, index=0):
         """Starts one process, a worker of the addresses in `cluster`."""

@@ -2,7 +2,7 @@
 
 import time
 
-import tensorflow as tf
+from deq_keras import replicas
 
 
 class Throughput:
@@ -49,8 +49,5 @@ class Throughput:
 def _value(count):
     """Returns the count of all replicas, those of other workers taken to be alike: to
     ask them would take all workers, and callbacks may be on one alone."""
-    default = tf.distribute.get_strategy()
-    strategy = getattr(count.value, "distribute_strategy", default)
-    own = strategy.experimental_local_results(count.value)
-    share = len(own) / strategy.num_replicas_in_sync
-    return sum(float(part) for part in own) / share
+    own = replicas.parts(count)
+    return sum(map(float, own)) * replicas.count(count) / len(own)

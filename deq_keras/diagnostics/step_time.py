@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 from keras import tree
 
+from deq_keras import replicas
 from deq_keras.structure import Nest
 
 _ROUNDS = 3
@@ -111,7 +112,8 @@ class StepTimer:
                 size = tf.add_n([tf.size(leaf) for leaf in state])
                 square = _sum([tf.square(tf.cast(leaf, tf.float32)) for leaf in state])
                 loss = square / tf.cast(size, tf.float32) + sum(scope.losses)
-            sources = [*leaves, *self._layer.trainable_variables]
+            weights = [replicas.parts(v)[0] for v in self._layer.trainable_variables]
+            sources = [*leaves, *weights]
             # In the scope: the adjoint is recorded in the layer's metrics.
             return _sum(tape.gradient(loss, sources, unconnected_gradients="zero"))
 

@@ -34,6 +34,7 @@ from deq_keras.layers.normalization import (
 )
 from deq_keras.layers.reasoning import (
     AttentionCell,
+    AutomatonCell,
     BoardEmbedding,
     MixerCell,
     RecallCell,
@@ -55,6 +56,7 @@ __all__ = [
     "AdaptiveEmbedding",
     "AdaptiveSoftmax",
     "AttentionCell",
+    "AutomatonCell",
     "BoardEmbedding",
     "BottleneckBlock",
     "CarryScope",

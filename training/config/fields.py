@@ -39,6 +39,9 @@ class OptimizerConfig:
             `poly`.
         weight_decay: decoupled; null for none.
         clip_norm: bound of the global gradient norm; null for none.
+        ema_momentum: of an exponential moving average of the weights, which validation
+            and the kept models have; null for none. Training goes on from the weights
+            themselves, and from their averages where a phase begins.
     """
 
     name: Literal["adam", "sgd"] = "adam"
@@ -53,6 +56,9 @@ class OptimizerConfig:
     )
     weight_decay: float | None = field(default=None, metadata={"minimum": 0})
     clip_norm: float | None = field(default=None, metadata={"above": 0})
+    ema_momentum: float | None = field(
+        default=None, metadata={"minimum": 0, "maximum": 0.99999}
+    )
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Puts every finished epoch on disk."""
 
+import contextlib
 import math
 import time
 
@@ -77,20 +78,33 @@ class EpochRecorder(EpochBackup):
         is_better: function of two values of it.
         kept: the model whose best epoch is saved, where that is a part of the one that
             `fit` is called on.
+        in_place: function that returns a context in which the weights are those that
+            validation had.
     """
 
-    def __init__(self, folder, history, phase, monitor, is_better, kept=None):
+    def __init__(
+        self,
+        folder,
+        history,
+        phase,
+        monitor,
+        is_better,
+        kept=None,
+        in_place=contextlib.nullcontext,
+    ):
         super().__init__(folder, history, phase)
         self.monitor = monitor
         self.is_better = is_better
         self.kept = kept
+        self.in_place = in_place
 
     def record(self, row):
         is_best = self._is_best(row)
         super().record(row)
         if is_best:
             kept = self.model if self.kept is None else self.kept
-            saved_model.save(kept, self.folder / "best.keras")
+            with self.in_place():
+                saved_model.save(kept, self.folder / "best.keras")
         records.write_history(self.folder / records.HISTORY, self.history)
 
     def _is_best(self, row):

@@ -19,6 +19,8 @@ def build_optimizer(config, num_epochs, steps_per_epoch, precision):
         "weight_decay": config.weight_decay,
         "global_clipnorm": config.clip_norm,
     }
+    if config.ema_momentum is not None:
+        arguments |= {"use_ema": True, "ema_momentum": config.ema_momentum}
     if config.name == "sgd":
         optimizer = keras.optimizers.SGD(
             momentum=0.9, nesterov=config.nesterov, **arguments

@@ -1,5 +1,6 @@
 """Trains a model through its phases, from the start or from a checkpoint."""
 
+import contextlib
 import sys
 
 import keras
@@ -9,6 +10,7 @@ from ..errors import InputError
 from ..files import records, saved_model
 from ..files.tensorflow_files import writing
 from . import checkpoint, event_files
+from .averaged_weights import AveragedWeights
 from .data_wait import DataWait
 from .epoch_recorder import EpochBackup, EpochRecorder
 from .phases import set_strategies
@@ -170,6 +172,11 @@ def _callbacks(job, model, span, folder, history):
     callbacks = job.callbacks(model)
     if job.distribution.stopwatch.is_used:
         callbacks.append(DataWait(job.distribution.stopwatch))
+    in_place = contextlib.nullcontext
+    if job.config.optimizer.ema_momentum is not None:
+        averages = AveragedWeights()
+        callbacks.append(averages)
+        in_place = averages.in_place
     if not job.distribution.is_chief:
         return [*callbacks, EpochBackup(folder, history, span.phase.name)]
     if sys.stdout.isatty():
@@ -179,7 +186,13 @@ def _callbacks(job, model, span, folder, history):
     callbacks += event_files.callbacks(job, model, span, folder)
     callbacks.append(
         EpochRecorder(
-            folder, history, span.phase.name, job.monitor, job.is_better, model
+            folder,
+            history,
+            span.phase.name,
+            job.monitor,
+            job.is_better,
+            model,
+            in_place,
         )
     )
     return callbacks

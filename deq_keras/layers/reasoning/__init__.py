@@ -1,8 +1,15 @@
 """Cells that reason: what they are shown stays in sight until the answer stands."""
 
 from deq_keras.layers.reasoning.attention_cell import AttentionCell
+from deq_keras.layers.reasoning.automaton_cell import AutomatonCell
 from deq_keras.layers.reasoning.board_embedding import BoardEmbedding
 from deq_keras.layers.reasoning.mixer_cell import MixerCell
 from deq_keras.layers.reasoning.recall_cell import RecallCell
 
-__all__ = ["AttentionCell", "BoardEmbedding", "MixerCell", "RecallCell"]
+__all__ = [
+    "AttentionCell",
+    "AutomatonCell",
+    "BoardEmbedding",
+    "MixerCell",
+    "RecallCell",
+]

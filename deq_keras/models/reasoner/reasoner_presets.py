@@ -1,7 +1,13 @@
 """Architectures of a size that two processor cores train. None has weights."""
 
 from deq_keras.gradients import TruncatedGradient
-from deq_keras.layers import AttentionCell, BoardEmbedding, MixerCell, RecallCell
+from deq_keras.layers import (
+    AttentionCell,
+    AutomatonCell,
+    BoardEmbedding,
+    MixerCell,
+    RecallCell,
+)
 
 
 def _strings(dtype):
@@ -11,14 +17,17 @@ def _strings(dtype):
     }
 
 
-def _mazes(dtype):
-    return {
-        "cell": RecallCell(32, dtype=dtype, name="cell"),
-        "input_size": (None, None, 3),
-        "gradient": TruncatedGradient(
-            "uniform", "uniform", max_steps=24, free_share=1.0
-        ),
-    }
+def _mazes(cell_class, filters):
+    def arguments(dtype):
+        return {
+            "cell": cell_class(filters, dtype=dtype, name="cell"),
+            "input_size": (None, None, 3),
+            "gradient": TruncatedGradient(
+                "uniform", "uniform", max_steps=24, free_share=1.0
+            ),
+        }
+
+    return arguments
 
 
 def _sudoku(cell_class, units, side, box_shape):
@@ -47,7 +56,13 @@ _PRESETS = {
     "reasoner_recall_mazes": (
         "Convolutions of 32 channels over images, 47 thousand parameters, for the "
         "paths through mazes.",
-        _mazes,
+        _mazes(RecallCell, 32),
+        2,
+    ),
+    "reasoner_automaton_mazes": (
+        "An automaton of 48 channels over images, 31 thousand parameters, for the "
+        "paths through large mazes.",
+        _mazes(AutomatonCell, 48),
         2,
     ),
     "reasoner_mixer_sudoku_4x4": (

@@ -40,6 +40,7 @@ def phased(small):
         {"name": "tied", "epochs": 1, "gradient": "unrolled"},
         {"epochs": 2, "regularizer": "jacobian"},
     ]
+    small["optimizer"]["ema_momentum"] = 0.9
     return configs.resolve(small)
 
 

@@ -11,6 +11,7 @@ from ...runs.refusals import refusals
 
 _CELLS = {
     "attentioncell": deq_keras.layers.AttentionCell,
+    "automatoncell": deq_keras.layers.AutomatonCell,
     "mixercell": deq_keras.layers.MixerCell,
     "recallcell": deq_keras.layers.RecallCell,
 }

@@ -1,0 +1,55 @@
+import keras
+import numpy as np
+import pytest
+
+from training.config import reading as configs
+from training.data import images as datasets
+from training.experiments.classification.job import ClassificationJob
+from training.runs.train import train
+
+MOMENTUM = 0.8
+
+
+@pytest.fixture
+def config(small):
+    """Two phases of steps that differ."""
+    small["optimizer"] = {
+        "name": "sgd",
+        "schedule": "constant",
+        "learning_rate": 0.05,
+        "ema_momentum": MOMENTUM,
+    }
+    small["phases"] = [{"epochs": 1}, {"epochs": 1}]
+    return configs.resolve(small)
+
+
+def test_the_kept_models_are_averages(tmp_path, config):
+    """The second phase begins at the averages of the first, which go on from there."""
+    job = ClassificationJob(config, datasets.load(config.data))
+    seen = []
+
+    class Seen(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            seen.append([np.array(v) for v in self.model.trainable_variables])
+
+    job.callbacks = lambda model: [Seen()]
+    model, _ = train(job, tmp_path)
+    average = seen[0]
+    for values in seen[1:]:
+        pairs = zip(average, values, strict=True)
+        average = [MOMENTUM * old + (1 - MOMENTUM) * new for old, new in pairs]
+    for variable, expected in zip(model.trainable_variables, average, strict=True):
+        np.testing.assert_allclose(variable, expected, atol=1e-6)
+    last = zip(seen[-1], average, strict=True)
+    assert max(np.abs(a - b).max() for a, b in last) > 1e-4
+
+
+def test_the_best_model_has_the_score_of_its_epoch(tmp_path, config):
+    job = ClassificationJob(config, datasets.load(config.data))
+    _, history = train(job, tmp_path)
+    best = keras.saving.load_model(tmp_path / "best.keras")
+    job.compile(best, keras.optimizers.SGD())
+    data = job.fit_arguments(range(1))["validation_data"]
+    score = best.evaluate(data, return_dict=True, verbose=0)["loss"]
+    row = max(history, key=lambda row: row[job.monitor])
+    np.testing.assert_allclose(score, row["val_loss"], rtol=1e-5)

@@ -35,6 +35,7 @@ from deq_keras.layers.normalization import (
 from deq_keras.layers.reasoning import (
     AttentionCell,
     AutomatonCell,
+    BoardCell,
     BoardEmbedding,
     MixerCell,
     RecallCell,
@@ -57,6 +58,7 @@ __all__ = [
     "AdaptiveSoftmax",
     "AttentionCell",
     "AutomatonCell",
+    "BoardCell",
     "BoardEmbedding",
     "BottleneckBlock",
     "CarryScope",

@@ -24,7 +24,13 @@ MONOTONE_CELLS = (
     "monotone_conv_cell",
     "monotone_multiscale_cell",
 )
-REASONING_CELLS = ("attention_cell", "automaton_cell", "mixer_cell", "recall_cell")
+REASONING_CELLS = (
+    "attention_cell",
+    "automaton_cell",
+    "board_cell",
+    "mixer_cell",
+    "recall_cell",
+)
 
 _SOLVER = {
     "component": SOLVERS,

@@ -55,10 +55,10 @@ class BoardEmbedding(keras.layers.Layer):
         super().__init__(**kwargs)
         self.vocabulary_size = check_count("vocabulary_size", vocabulary_size)
         self.units = check_count("units", units)
-        self.board_shape = _checked_sides("board_shape", board_shape)
+        self.board_shape = checked_sides("board_shape", board_shape)
         self.box_shape = None
         if box_shape is not None:
-            self.box_shape = _checked_sides("box_shape", box_shape)
+            self.box_shape = checked_sides("box_shape", box_shape)
         self._check_boxes()
 
     def build(self, input_shape):
@@ -128,7 +128,8 @@ class BoardEmbedding(keras.layers.Layer):
             )
 
 
-def _checked_sides(name, shape):
+def checked_sides(name, shape):
+    """Returns a tuple `(rows, columns)` of positive integers."""
     shape = check_counts(name, shape)
     if len(shape) != 2:
         raise ValueError(

@@ -17,13 +17,13 @@ from training.runs.work_directory import WorkDirectory
 FOLDER = Path(__file__).parents[3] / "configs" / "reasoning"
 SMALL = {
     "prefix_sums": ([4], [4, 6]),
-    "mazes": ([3, 5], [5, 7]),
+    "mazes": ([5], [5, 7]),
     "chains": ([3], [3, 5]),
     "words": ([3], [3, 5]),
     "sudoku_4x4": ([2, 4], [4, 0]),
     "sudoku_6x6": ([4, 8], [8, 0]),
 }
-UNITS = {"recall_cell": "filters", "mixer_cell": "units"}
+UNITS = {"automaton_cell": "filters", "recall_cell": "filters", "mixer_cell": "units"}
 
 
 def shipped(name, *overrides):

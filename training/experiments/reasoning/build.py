@@ -12,6 +12,7 @@ from ...runs.refusals import refusals
 _CELLS = {
     "attentioncell": deq_keras.layers.AttentionCell,
     "automatoncell": deq_keras.layers.AutomatonCell,
+    "boardcell": deq_keras.layers.BoardCell,
     "mixercell": deq_keras.layers.MixerCell,
     "recallcell": deq_keras.layers.RecallCell,
 }

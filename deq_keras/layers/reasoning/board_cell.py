@@ -1,0 +1,169 @@
+"""The cell whose squares hear of their row, their column and their box."""
+
+import keras
+from keras import ops
+
+from deq_keras.checks import check_count, check_positive
+from deq_keras.layers.equilibrium import EquilibriumCell
+from deq_keras.layers.reasoning.board_embedding import checked_sides
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class BoardCell(EquilibriumCell):
+    """A relational network: each square knows itself and the means of its groups.
+
+    The cell for boards whose rules are about rows, columns and boxes, such as Sudoku.
+    With the input x and the state z of each square, and the means r, c and b of z over
+    its row, its column and its box,
+
+    ```
+    h = relu(W0 * [z, r, c, b, x] + w0)
+    h = relu(h + W2 * relu(W1 * h))
+    f(z, x) = tanh(z + step * W4 * relu(W3 * h))
+    ```
+
+    All squares have the same weights, whatever the size of the board: what is learnt of
+    one row holds for all. (Palm et al., 2018, who sum messages of pairs of squares
+    where this takes means.)
+
+    Args:
+        units: Positive integer. Features of each square.
+        box_shape: Tuple `(rows, columns)` of positive integers that divide those of the
+            board, the sides of a box; or `None` for a board without. Defaults to
+            `None`.
+        step: Positive float. How fast a state changes. Defaults to `0.2`.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+
+    Call arguments:
+        state: Tensor of shape `(batch, rows, columns, units)`.
+        injection: What `inject` returned for this solve.
+
+    Input shape:
+        Of `inject`: `(batch, rows, columns, channels)`, such as the boards of a
+        `BoardEmbedding`, with static rows and columns.
+
+    Output shape:
+        `(batch, rows, columns, units)`, from -1 to 1.
+
+    Raises:
+        ValueError: If an argument is out of its range, or inputs are no boards that the
+            boxes divide.
+
+    Example:
+
+    >>> equilibrium = deq_keras.layers.DEQ(BoardCell(8, box_shape=(2, 3)))
+    >>> equilibrium(keras.ops.ones((3, 6, 6, 8))).shape
+    TensorShape([3, 6, 6, 8])
+
+    Reference:
+
+    - Palm et al. (2018), "Recurrent Relational Networks".
+    """
+
+    def __init__(self, units, box_shape=None, step=0.2, **kwargs):
+        super().__init__(**kwargs)
+        self.units = check_count("units", units)
+        self.box_shape = None
+        if box_shape is not None:
+            self.box_shape = checked_sides("box_shape", box_shape)
+        self.step = check_positive("step", step)
+        groups = ("squares", "rows", "columns", "boxes")
+        self.of_groups = [self._dense(name) for name in groups[: 4 if box_shape else 3]]
+        self.of_inputs = self._dense("inputs", use_bias=True)
+        self.residual1 = self._dense("residual1")
+        self.residual2 = self._dense("residual2")
+        self.residual3 = self._dense("residual3")
+        self.residual4 = self._dense("residual4")
+
+    def build(self, input_shape):
+        batch, *board, channels = input_shape
+        if len(board) != 2 or None in (*board, channels) or not self._fits(board):
+            boxes = f" that boxes of {self.box_shape} divide" if self.box_shape else ""
+            raise ValueError(
+                f"Cell '{self.name}' expects inputs of shape (batch, rows, columns, "
+                f"channels) with static boards{boxes}. Received: inputs of shape "
+                f"{tuple(input_shape)}."
+            )
+        self.of_inputs.build(tuple(input_shape))
+        residuals = self.residual1, self.residual2, self.residual3, self.residual4
+        for layer in (*self.of_groups, *residuals):
+            layer.build((batch, *board, self.units))
+
+    def inject(self, inputs, training=False, mask=None):
+        """Returns what the first layer makes of the inputs, and which squares are no
+        padding.
+
+        Args:
+            inputs: Tensor of shape `(batch, rows, columns, channels)`.
+            training: Boolean. Without effect.
+            mask: Boolean tensor `(batch, rows, columns)`, false at padding, or `None`.
+
+        Returns:
+            Dict of the tensors `"inputs"`, `(batch, rows, columns, units)`, and, with a
+            mask, `"mask"`, `(batch, rows, columns, 1)`.
+        """
+        del training
+        if not self.built:
+            self.build(tuple(inputs.shape))
+        injection = {"inputs": self.of_inputs(inputs)}
+        if mask is not None:
+            injection["mask"] = ops.cast(mask, self.compute_dtype)[..., None]
+        return injection
+
+    def initial_state(self, injection):
+        """Returns zeros of the shape of the state."""
+        return ops.zeros_like(injection["inputs"])
+
+    def call(self, state, injection):
+        mask = injection.get("mask")
+        hidden = ops.relu(injection["inputs"] + self._heard(state, mask))
+        hidden = ops.relu(hidden + self.residual2(ops.relu(self.residual1(hidden))))
+        change = self.residual4(ops.relu(self.residual3(hidden)))
+        after = ops.tanh(state + self.step * change)
+        return after if mask is None else after * mask
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "units": self.units,
+            "box_shape": self.box_shape and list(self.box_shape),
+            "step": self.step,
+        }
+
+    def _dense(self, name, use_bias=False):
+        return keras.layers.Dense(
+            self.units,
+            use_bias=use_bias,
+            kernel_initializer="he_uniform",
+            name=name,
+            dtype=self.dtype_policy,
+        )
+
+    def _fits(self, board):
+        return self.box_shape is None or not any(
+            side % part for side, part in zip(board, self.box_shape, strict=True)
+        )
+
+    def _heard(self, state, mask):
+        """Returns what each square hears of itself and of its groups, without the
+        input: `(batch, rows, columns, units)`."""
+        means = self._means(state)
+        if mask is not None:
+            # Padding is zero, and so are the means of groups of nothing else.
+            shares = [ops.maximum(share, 1e-3) for share in self._means(mask)]
+            means = [mean / share for mean, share in zip(means, shares, strict=True)]
+        heard = [layer(mean) for layer, mean in zip(self.of_groups, means, strict=True)]
+        if self.box_shape is not None:
+            height, width = self.box_shape
+            heard[-1] = ops.repeat(ops.repeat(heard[-1], height, 1), width, 2)
+        return sum(heard)
+
+    def _means(self, tensor):
+        """Returns a tensor, and its means over rows, columns and boxes."""
+        rows, columns = (ops.mean(tensor, axis, keepdims=True) for axis in (2, 1))
+        if self.box_shape is None:
+            return [tensor, rows, columns]
+        (_, *board, units), (height, width) = tensor.shape, self.box_shape
+        boxes = (board[0] // height, height, board[1] // width, width)
+        boxes = ops.mean(ops.reshape(tensor, (-1, *boxes, units)), (2, 4))
+        return [tensor, rows, columns, boxes]

@@ -21,9 +21,14 @@ SMALL = {
     "chains": ([3], [3, 5]),
     "words": ([3], [3, 5]),
     "sudoku_4x4": ([2, 4], [4, 0]),
-    "sudoku_6x6": ([4, 8], [8, 0]),
+    "sudoku_6x6": ([4], [8, 0]),
 }
-UNITS = {"automaton_cell": "filters", "recall_cell": "filters", "mixer_cell": "units"}
+UNITS = {
+    "automaton_cell": "filters",
+    "board_cell": "units",
+    "mixer_cell": "units",
+    "recall_cell": "filters",
+}
 
 
 def shipped(name, *overrides):

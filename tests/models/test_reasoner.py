@@ -19,6 +19,7 @@ SIZES = {
     "reasoner_recall_prefix_sums": (34_802, 34_704),
     "reasoner_recall_mazes": (47_010, 46_944),
     "reasoner_automaton_mazes": (31_346, 31_248),
+    "reasoner_board_sudoku_6x6": (38_918, 36_928),
     "reasoner_mixer_sudoku_4x4": (53_572, 52_224),
     "reasoner_mixer_sudoku_6x6": (129_126, 126_144),
     "reasoner_attention_sudoku_4x4": (83_268, 81_920),

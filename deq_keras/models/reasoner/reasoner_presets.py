@@ -1,9 +1,12 @@
 """Architectures of a size that two processor cores train. None has weights."""
 
+import functools
+
 from deq_keras.gradients import TruncatedGradient
 from deq_keras.layers import (
     AttentionCell,
     AutomatonCell,
+    BoardCell,
     BoardEmbedding,
     MixerCell,
     RecallCell,
@@ -64,6 +67,11 @@ _PRESETS = {
         "paths through large mazes.",
         _mazes(AutomatonCell, 48),
         2,
+    ),
+    "reasoner_board_sudoku_6x6": (
+        "64 features of each square, that hears of its row, its column and its box.",
+        _sudoku(functools.partial(BoardCell, box_shape=(2, 3)), 64, 6, (2, 3)),
+        6,
     ),
     "reasoner_mixer_sudoku_4x4": (
         "Two blocks of 64 features that mix the 16 squares.",

@@ -16,6 +16,7 @@ LEVELS = {
     "answers": 2,
     "serialization": 1,
     "draws": 2,
+    "replicas": 0,
     "proximal": 2,
     "splitting": 2,
     "linearization": 2,

@@ -20,6 +20,7 @@ BENCHMARKS = (
     "mdeq",
     "serving",
     "solvers",
+    "splittings",
     "tensorboard",
     "warm_starts",
 )

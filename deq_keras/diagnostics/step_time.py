@@ -48,7 +48,7 @@ class StepTimer:
     >>> inputs = np.ones((8, 3), "float32")
     >>> _ = layer(inputs)
     >>> parts = deq_keras.diagnostics.StepTimer(layer).measure(inputs)
-    >>> parts.f / sum(parts) < 1
+    >>> parts.f > 0
     True
     """
 

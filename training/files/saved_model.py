@@ -1,5 +1,6 @@
 """The `.keras` files that runs write and read."""
 
+import importlib
 import zipfile
 
 import keras
@@ -28,6 +29,11 @@ def load(path, remedy):
         with zipfile.ZipFile(path) as archive:
             # Keras reads a damaged part as far as it goes.
             damaged = archive.testzip()
-        if damaged is not None:
-            raise zipfile.BadZipFile(f"The checksum of its part {damaged} is wrong.")
+            if damaged is not None:
+                raise zipfile.BadZipFile(
+                    f"The checksum of its part {damaged} is wrong."
+                )
+            # They register their classes when they are first imported, in seconds.
+            if b"deq_keras.models" in archive.read("config.json"):
+                importlib.import_module("deq_keras.models")
         return keras.models.load_model(path, compile=False)

@@ -99,8 +99,9 @@ class BoardCell(EquilibriumCell):
             mask: Boolean tensor `(batch, rows, columns)`, false at padding, or `None`.
 
         Returns:
-            Dict of the tensors `"inputs"`, `(batch, rows, columns, units)`, and, with a
-            mask, `"mask"`, `(batch, rows, columns, 1)`.
+            Dict of the tensor `"inputs"`, `(batch, rows, columns, units)`, and, with a
+            mask, of `"mask"`, `(batch, rows, columns, 1)`, and `"shares"`, the list of
+            its means over the groups.
         """
         del training
         if not self.built:
@@ -108,6 +109,9 @@ class BoardCell(EquilibriumCell):
         injection = {"inputs": self.of_inputs(inputs)}
         if mask is not None:
             injection["mask"] = ops.cast(mask, self.compute_dtype)[..., None]
+            # Padding is zero, and so are the means of groups of nothing else.
+            shares = self._means(injection["mask"])
+            injection["shares"] = [ops.maximum(share, 1e-3) for share in shares]
         return injection
 
     def initial_state(self, injection):
@@ -116,7 +120,9 @@ class BoardCell(EquilibriumCell):
 
     def call(self, state, injection):
         mask = injection.get("mask")
-        hidden = ops.relu(injection["inputs"] + self._heard(state, mask))
+        hidden = ops.relu(
+            injection["inputs"] + self._heard(state, injection.get("shares"))
+        )
         hidden = ops.relu(hidden + self.residual2(ops.relu(self.residual1(hidden))))
         change = self.residual4(ops.relu(self.residual3(hidden)))
         after = ops.tanh(state + self.step * change)
@@ -144,13 +150,11 @@ class BoardCell(EquilibriumCell):
             side % part for side, part in zip(board, self.box_shape, strict=True)
         )
 
-    def _heard(self, state, mask):
+    def _heard(self, state, shares):
         """Returns what each square hears of itself and of its groups, without the
         input: `(batch, rows, columns, units)`."""
         means = self._means(state)
-        if mask is not None:
-            # Padding is zero, and so are the means of groups of nothing else.
-            shares = [ops.maximum(share, 1e-3) for share in self._means(mask)]
+        if shares is not None:
             means = [mean / share for mean, share in zip(means, shares, strict=True)]
         heard = [layer(mean) for layer, mean in zip(self.of_groups, means, strict=True)]
         if self.box_shape is not None:

@@ -1,12 +1,15 @@
 """Every kind of damaged `.keras` file is named, with what to do."""
 
 import shutil
+import subprocess
+import sys
 import zipfile
 
 import keras
 import numpy as np
 import pytest
 
+import deq_keras
 from training.errors import InputError
 from training.files import saved_model
 
@@ -120,3 +123,21 @@ def test_what_was_saved_is_loaded(whole):
         model.get_weights(), saved_model.load(file, "").get_weights(), strict=True
     ):
         np.testing.assert_array_equal(one, other)
+
+
+def test_models_of_ours_are_loaded_in_a_new_process(tmp_path):
+    backbone = deq_keras.models.ReasonerBackbone(
+        deq_keras.layers.AutomatonCell(4), (5, 5, 1)
+    )
+    path = str(tmp_path / "model.keras")
+    saved_model.save(deq_keras.models.ReasonerTagger(backbone, num_classes=2), path)
+    # The classes of `deq_keras.models` are registered when that is first imported.
+    source = (
+        "import deq_keras\n"
+        "from training.files import saved_model\n"
+        f"print(type(saved_model.load({path!r}, '')).__name__)\n"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", source], check=True, capture_output=True, text=True
+    )
+    assert loaded.stdout.split() == ["ReasonerTagger"]

@@ -24,7 +24,9 @@ class AutomatonCell(ConvolutionalCell):
     position in an evaluation, `reach`, a fifth of that of a `RecallCell`. So a small
     problem cannot be answered at a glance, and what has been learnt of it holds for
     large ones, which take more evaluations, as many as their answers are long. Nothing
-    has a bias, and nothing is normalised over positions.
+    has a bias, and nothing is normalised over positions. W4 is zero before training: a
+    rule that changes nothing is a better one to begin with than one drawn at random,
+    which fills the states with noise after a few evaluations.
 
     Args:
         filters: Positive integer. Number of channels of the state.
@@ -60,7 +62,9 @@ class AutomatonCell(ConvolutionalCell):
     reach = 1
 
     def __init__(self, filters, rank=2, step=0.2, **kwargs):
-        super().__init__(filters, rank, block_window=1, **kwargs)
+        super().__init__(
+            filters, rank, block_window=1, last_initializer="zeros", **kwargs
+        )
         self.step = check_positive("step", step)
 
     def call(self, state, injection):

@@ -20,10 +20,13 @@ class ConvolutionalCell(EquilibriumCell):
         rank: Integer, `1` for sequences or `2` for images and boards.
         block_window: Positive odd integer. Positions a side that the convolutions of
             the blocks see; the one before them sees three.
+        last_initializer: What the kernel of the last convolution begins with.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
     """
 
-    def __init__(self, filters, rank, block_window, **kwargs):
+    def __init__(
+        self, filters, rank, block_window, last_initializer="he_uniform", **kwargs
+    ):
         super().__init__(**kwargs)
         self.filters = check_count("filters", filters)
         self.rank = check_integer("rank", rank, 1, 2)
@@ -31,15 +34,15 @@ class ConvolutionalCell(EquilibriumCell):
         self.residual1 = self._convolution("residual1", block_window)
         self.residual2 = self._convolution("residual2", block_window)
         self.residual3 = self._convolution("residual3", block_window)
-        self.residual4 = self._convolution("residual4", block_window)
+        self.residual4 = self._convolution("residual4", block_window, last_initializer)
 
-    def _convolution(self, name, size):
+    def _convolution(self, name, size, initializer="he_uniform"):
         return _CONVOLUTIONS[self.rank](
             self.filters,
             size,
             padding="same",
             use_bias=False,
-            kernel_initializer="he_uniform",
+            kernel_initializer=initializer,
             name=name,
             dtype=self.dtype_policy,
         )

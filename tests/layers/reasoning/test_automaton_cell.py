@@ -11,12 +11,12 @@ def _normal(shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape).astype("float32")
 
 
-def _cell(scale=None, **kwargs):
-    """A cell with weights of a scale, if there is one."""
+def _cell(scale=1.0, **kwargs):
+    """A cell that has been trained, as far as its last weights are no zeros."""
     cell = AutomatonCell(6, **kwargs)
     cell.build((None,) * (cell.rank + 1) + (3,))
-    for weight in cell.weights if scale else ():
-        weight.assign(scale * weight)
+    for weight in cell.weights:
+        weight.assign(_normal(weight.shape) * scale / np.prod(weight.shape[:-1]) ** 0.5)
     return cell
 
 
@@ -57,6 +57,13 @@ def test_an_evaluation_sees_the_next_positions_only():
     expected = np.zeros((9, 9), bool)
     expected[3:6, 3:6] = True
     np.testing.assert_array_equal(moved, expected)
+
+
+def test_an_untrained_cell_changes_nothing():
+    cell = AutomatonCell(6)
+    state = _normal((2, 6, 5, 6))
+    after = cell(state, cell.inject(_normal((2, 6, 5, 3))))
+    np.testing.assert_allclose(after, np.tanh(state), atol=1e-6)
 
 
 def test_the_state_is_bounded_whatever_the_weights():

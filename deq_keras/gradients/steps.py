@@ -12,16 +12,18 @@ from deq_keras.structure import Nest
 
 
 class Steps(NamedTuple):
-    """So many steps, damped and perturbed as those of a solver.
+    """So many steps, perturbed as those of a solver.
 
     Attributes:
-        solver: The `FixedPointSolver` whose damping and noise they have.
+        solver: The `FixedPointSolver` whose noise they have.
+        damping: Float in (0, 1]. The weight of the new value.
         num_steps: Integer or int32 scalar tensor.
         max_steps: Integer, which it does not exceed.
         seed: Int32 tensor of shape `(2,)`, or `None`. Draws the noise.
     """
 
     solver: FixedPointSolver
+    damping: float
     num_steps: int | tf.Tensor
     max_steps: int
     seed: tf.Tensor | None
@@ -74,8 +76,8 @@ class Steps(NamedTuple):
         for j, (old, new) in enumerate(
             zip(tree.flatten(point), tree.flatten(value), strict=True)
         ):
-            if self.solver.damping < 1.0:
-                new = old + tf.constant(self.solver.damping, new.dtype) * (new - old)
+            if self.damping < 1.0:
+                new = old + tf.constant(self.damping, new.dtype) * (new - old)
             seed = None if self.seed is None else derived_seed(self.seed, j)
             leaves.append(self.solver.perturbed(new, i, seed))
         return tree.pack_sequence_as(point, leaves)

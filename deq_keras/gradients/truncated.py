@@ -8,6 +8,7 @@ import tensorflow as tf
 from deq_keras import faults
 from deq_keras.checks import (
     check_boolean,
+    check_fraction,
     check_non_negative,
     check_optional_count,
     check_share,
@@ -42,9 +43,9 @@ class TruncatedGradient(EquilibriumGradient):
     models that must carry information far learn. (`PhantomGradient` has the derivative
     of h_k at the value f(z*): right where they meet.) The samples that begin at z_0
     learn to reach an answer, those that begin at z_n to keep it, and n is drawn anew in
-    each training step. Memory grows with k, not with n. All steps are damped and
-    perturbed as those of a `FixedPointIteration` that is the solver; they know nothing
-    of other solvers.
+    each training step. Memory grows with k, not with n. All steps are perturbed, and
+    damped unless `damping` is given, as those of a `FixedPointIteration` that is the
+    solver; they know nothing of other solvers.
 
     The residual that is reported is that of the state that is returned.
 
@@ -75,6 +76,9 @@ class TruncatedGradient(EquilibriumGradient):
             are kept and the activations of one evaluation, not those of k. Costs k
             evaluations. Then tensors that f captures get no gradient, but the weights
             of a cell, the injection and the start do. Defaults to `False`.
+        damping: Float in (0, 1]. The weight of f in each of these steps. What is learnt
+            in whole steps, `1.0`, can be solved in half ones, which settle where whole
+            ones swing. `None`: that of the solver. Defaults to `None`.
 
     Raises:
         ValueError: If n + k may be larger than `max_steps`.
@@ -101,6 +105,7 @@ class TruncatedGradient(EquilibriumGradient):
         free_share: float = 0.3,
         free_noise: float = 0.3,
         remat: bool = False,
+        damping: float | None = None,
     ) -> None:
         self.num_steps = num_steps
         self.num_free_steps = num_free_steps
@@ -108,6 +113,7 @@ class TruncatedGradient(EquilibriumGradient):
         self.free_share = check_share("free_share", free_share)
         self.free_noise = check_non_negative("free_noise", free_noise)
         self.remat = check_boolean("remat", remat)
+        self.damping = None if damping is None else check_fraction("damping", damping)
         self._counts(self.max_steps)
 
     def solve(
@@ -123,14 +129,15 @@ class TruncatedGradient(EquilibriumGradient):
         fn = faults.SampleFunction.of(fn)
         max_steps = self.max_steps or _NUM_BUDGETS * solver.max_iter
         num_free_steps, num_steps = self._draw(max_steps, budget, seed)
+        damping = solver.damping if self.damping is None else self.damping
         free_steps = FreeSteps(
-            Steps(solver, num_free_steps, max_steps, _derived(seed, 2)),
+            Steps(solver, damping, num_free_steps, max_steps, _derived(seed, 2)),
             self.free_share,
             self.free_noise,
             _derived(seed, 3),
         )
         free = free_steps.run(fn, initial_state, injection)
-        steps = Steps(solver, num_steps, max_steps, _derived(seed, 4))
+        steps = Steps(solver, damping, num_steps, max_steps, _derived(seed, 4))
 
         def run(
             fn: faults.BoundFunction, state: Nest, injection: Nest
@@ -174,6 +181,7 @@ class TruncatedGradient(EquilibriumGradient):
             "free_share": self.free_share,
             "free_noise": self.free_noise,
             "remat": self.remat,
+            "damping": self.damping,
         }
 
     def _counts(self, max_steps: int | None) -> tuple[StepCounts, StepCounts]:

@@ -11,7 +11,7 @@ CONFIGURED = [
     gradients.PhantomGradient(num_steps=3, damping=0.25),
     gradients.UnrolledGradient(),
     gradients.NeumannGradient(num_terms=2),
-    gradients.TruncatedGradient([0.0, 1.0], 3, 7, 0.25, remat=True),
+    gradients.TruncatedGradient([0.0, 1.0], 3, 7, 0.25, remat=True, damping=0.5),
     gradients.TruncatedGradient(),
 ]
 

@@ -61,12 +61,15 @@ def test_equals_a_loop_by_hand(num_free_steps, num_steps, regime):
     np.testing.assert_allclose(value, state, rtol=1e-12)
 
 
-def test_steps_are_damped_as_the_solver():
+@pytest.mark.parametrize("damping, expected", [(None, 0.6), (1.0, 1.0), (0.3, 0.3)])
+def test_steps_are_damped_as_the_solver_or_as_one_says(damping, expected):
     case = Case("float64")
     solver = solvers.FixedPointIteration(max_iter=9, tol=None, damping=0.6)
-    gradient = _truncated(4, 0)
+    gradient = _truncated(4, 3, free_share=1.0, damping=damping)
+    state, wanted = _by_hand(case, 3, 4, expected)
+    np.testing.assert_allclose(_solve(gradient, case, solver).value, state, rtol=1e-12)
     actual = case.gradients(gradient, solver, case.sources)
-    for got, want in zip(actual, _by_hand(case, 0, 4, 0.6)[1], strict=True):
+    for got, want in zip(actual, wanted, strict=True):
         assert relative_error(got, want) < 1e-12
 
 

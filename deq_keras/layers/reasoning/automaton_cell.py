@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from deq_keras.checks import check_positive
+from deq_keras.checks import check_positive, check_share
 from deq_keras.layers.reasoning.convolutional_cell import ConvolutionalCell
 
 
@@ -17,7 +17,7 @@ class AutomatonCell(ConvolutionalCell):
     ```
     h = relu(W0 * [z, x])
     h = relu(h + W2 * relu(W1 * h))
-    f(z, x) = tanh(z + step * W4 * relu(W3 * h))
+    f(z, x) = tanh((1 - leak) * z + step * W4 * relu(W3 * h))
     ```
 
     Only the convolution W0 sees neighbours, the next ones: information travels by one
@@ -26,12 +26,18 @@ class AutomatonCell(ConvolutionalCell):
     large ones, which take more evaluations, as many as their answers are long. Nothing
     has a bias, and nothing is normalised over positions. W4 is zero before training: a
     rule that changes nothing is a better one to begin with than one drawn at random,
-    which fills the states with noise after a few evaluations.
+    which fills the states with noise after a few evaluations. What a state holds leaks
+    away unless the rule keeps it up. Without the leak, a state that the rule leaves
+    alone hardly moves, and others drift or swing for thousands of evaluations after the
+    answer is there; with it they settle. The swings from one evaluation to the next
+    that are left are damped by half steps, `FixedPointIteration(damping=0.5)`.
 
     Args:
         filters: Positive integer. Number of channels of the state.
         rank: Integer, `1` for sequences or `2` for images and boards. Defaults to `2`.
         step: Positive float. How fast a state changes. Defaults to `0.2`.
+        leak: Float in [0, 1]. Share of a state that an evaluation forgets. Defaults to
+            `0.1`.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
@@ -61,15 +67,16 @@ class AutomatonCell(ConvolutionalCell):
 
     reach = 1
 
-    def __init__(self, filters, rank=2, step=0.2, **kwargs):
+    def __init__(self, filters, rank=2, step=0.2, leak=0.1, **kwargs):
         super().__init__(
             filters, rank, block_window=1, last_initializer="zeros", **kwargs
         )
         self.step = check_positive("step", step)
+        self.leak = check_share("leak", leak)
 
     def call(self, state, injection):
         _, change = self.blocks(state, injection)
-        return ops.tanh(state + self.step * change)
+        return ops.tanh((1.0 - self.leak) * state + self.step * change)
 
     def get_config(self):
-        return {**super().get_config(), "step": self.step}
+        return {**super().get_config(), "step": self.step, "leak": self.leak}

@@ -34,7 +34,7 @@ def _neighbourhood(inputs):
 
 @pytest.mark.parametrize("rank", [1, 2])
 def test_formula(rank):
-    cell = _cell(rank=rank, step=0.3, dtype="float64")
+    cell = _cell(rank=rank, step=0.3, leak=0.25, dtype="float64")
     shape = (2, 5, 4)[: rank + 1]
     inputs, state = (_normal((*shape, size)).astype("float64") for size in (3, 6))
     first, *others = (weight.numpy() for weight in cell.weights)
@@ -43,7 +43,7 @@ def test_formula(rank):
     axes = tuple(range(-rank - 1, 0))
     hidden = _relu(np.tensordot(seen, first, (axes, tuple(range(rank + 1)))))
     hidden = _relu(hidden + _relu(hidden @ inner1) @ inner2)
-    expected = np.tanh(state + 0.3 * _relu(hidden @ inner3) @ inner4)
+    expected = np.tanh(0.75 * state + 0.3 * _relu(hidden @ inner3) @ inner4)
     np.testing.assert_allclose(cell(state, cell.inject(inputs)), expected, atol=1e-12)
 
 
@@ -59,11 +59,11 @@ def test_an_evaluation_sees_the_next_positions_only():
     np.testing.assert_array_equal(moved, expected)
 
 
-def test_an_untrained_cell_changes_nothing():
-    cell = AutomatonCell(6)
+def test_an_untrained_cell_forgets():
+    cell = AutomatonCell(6, leak=0.25)
     state = _normal((2, 6, 5, 6))
     after = cell(state, cell.inject(_normal((2, 6, 5, 3))))
-    np.testing.assert_allclose(after, np.tanh(state), atol=1e-6)
+    np.testing.assert_allclose(after, np.tanh(0.75 * state), atol=1e-6)
 
 
 def test_the_state_is_bounded_whatever_the_weights():

@@ -11,6 +11,7 @@ from deq_keras.layers import (
     MixerCell,
     RecallCell,
 )
+from deq_keras.solvers import FixedPointIteration
 
 
 def _strings(dtype):
@@ -20,17 +21,29 @@ def _strings(dtype):
     }
 
 
-def _mazes(cell_class, filters):
-    def arguments(dtype):
-        return {
-            "cell": cell_class(filters, dtype=dtype, name="cell"),
-            "input_size": (None, None, 3),
-            "gradient": TruncatedGradient(
-                "uniform", "uniform", max_steps=24, free_share=1.0
-            ),
-        }
+def _mazes(dtype):
+    return {
+        "cell": RecallCell(32, dtype=dtype, name="cell"),
+        "input_size": (None, None, 3),
+        "gradient": TruncatedGradient(
+            "uniform", "uniform", max_steps=24, free_share=1.0
+        ),
+    }
 
-    return arguments
+
+def _large_mazes(dtype):
+    return {
+        "cell": AutomatonCell(48, dtype=dtype, name="cell"),
+        "input_size": (None, None, 3),
+        # Trained in whole steps, solved in half ones: those settle where whole ones
+        # swing.
+        "solver": FixedPointIteration(
+            max_iter=640, tol=1e-3, stop_mode="rel_max", damping=0.5
+        ),
+        "gradient": TruncatedGradient(
+            "uniform", "uniform", max_steps=24, free_share=1.0, damping=1.0
+        ),
+    }
 
 
 def _sudoku(cell_class, units, side, box_shape):
@@ -59,13 +72,13 @@ _PRESETS = {
     "reasoner_recall_mazes": (
         "Convolutions of 32 channels over images, 47 thousand parameters, for the "
         "paths through mazes.",
-        _mazes(RecallCell, 32),
+        _mazes,
         2,
     ),
     "reasoner_automaton_mazes": (
         "An automaton of 48 channels over images, 31 thousand parameters, for the "
         "paths through large mazes.",
-        _mazes(AutomatonCell, 48),
+        _large_mazes,
         2,
     ),
     "reasoner_board_sudoku_6x6": (

@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 
+from ...errors import InputError
 from .task import Levels, ReasoningTask, of_sequences
 
 
@@ -46,18 +47,29 @@ def _is_even(permutation):
 
 # In lexicographic order, so that the identity is the first.
 A5 = tuple(filter(_is_even, itertools.permutations(range(5))))
-_AFTER = compositions(A5, A5)
+# Both of order 5. No two permutations lead to all of them in shorter words: with some
+# pairs, short words hardly meet some of the 60.
+GENERATORS = (1, 2, 3, 4, 0), (1, 3, 0, 4, 2)
+_LETTERS = {"all": A5, "generators": GENERATORS}
 
 
 class Words(ReasoningTask):
     """Which of the 60 even permutations of five things every prefix of a word is.
 
-    The input at a position is the token of one of the permutations, drawn evenly. The
-    target is the product of those up to it, each after the one before. A5 is the
-    smallest group that is not solvable, and its word problem is complete for NC1: no
-    stack of a fixed depth solves it for all lengths, if TC0 is not NC1. The last
-    position hangs on the first: information travels `length - 1` positions. Difficulty
-    is the length.
+    The input at a position is the token of a letter, one of the permutations, drawn
+    evenly. The target is the product of those up to it, each after the one before. A5
+    is the smallest group that is not solvable, and its word problem is complete for
+    NC1: no stack of a fixed depth solves it for all lengths, if TC0 is not NC1. The
+    last position hangs on the first: information travels `length - 1` positions.
+    Difficulty is the length.
+
+    Args:
+        letters: `"all"`, the 60 permutations, whose table of 3600 products has to be
+            learnt; or `"generators"`, two of them whose words of at most six letters
+            lead to all 60, with a table of 120. Defaults to `"all"`.
+
+    Raises:
+        InputError: if `letters` is neither.
 
     Example:
 
@@ -74,13 +86,22 @@ class Words(ReasoningTask):
 
     name = "words"
     num_classes = len(A5)
-    num_tokens = len(A5)
     levels = Levels("the length of the word", 1, 2**14)
+
+    def __init__(self, letters="all"):
+        if letters not in _LETTERS:
+            raise InputError(
+                f"`letters` must be one of {', '.join(map(repr, _LETTERS))}. Received: "
+                f"letters={letters!r}."
+            )
+        self.num_tokens = len(_LETTERS[letters])
+        self._after = compositions(_LETTERS[letters], A5)
 
     def positions(self, level):
         return (level,)
 
     def _draw(self, generator, count, level, held_out):
         del held_out
-        letters = generator.integers(len(A5), size=(count, level), dtype="int32")
-        return of_sequences(letters, running_products(_AFTER, letters), level - 1)
+        shape = count, level
+        letters = generator.integers(self.num_tokens, size=shape, dtype="int32")
+        return of_sequences(letters, running_products(self._after, letters), level - 1)

@@ -117,15 +117,28 @@ def test_a5_is_a_group_of_sixty():
         assert group[table[p, q]] == product
 
 
-def test_words_are_followed_by_moving_things():
-    drawn = reasoning.Words().examples(np.random.default_rng(0), 20, 8)
+LETTERS = {"all": words.A5, "generators": words.GENERATORS}
+
+
+@pytest.mark.parametrize("letters", LETTERS)
+def test_words_are_followed_by_moving_things(letters):
+    task = reasoning.Words(letters)
+    drawn = task.examples(np.random.default_rng(0), 200, 16)
+    assert set(drawn.inputs.ravel()) == set(range(task.num_tokens))
     for word, products in zip(drawn.inputs, drawn.targets, strict=True):
         places = list(range(5))  # Where each thing is.
         for letter, product in zip(word, products, strict=True):
-            places = [words.A5[letter][place] for place in places]
+            places = [LETTERS[letters][letter][place] for place in places]
             assert words.A5[product] == tuple(places)
-    assert len(np.unique(drawn.targets)) > 40
-    assert set(drawn.distance) == {7}
+    assert len(np.unique(drawn.targets)) == 60
+    assert set(drawn.distance) == {15}
+
+
+def test_letters_of_words_are_all_or_generators():
+    with pytest.raises(InputError, match="'all', 'generators'. Received: letters='a'"):
+        reasoning.Words(letters="a")
+    with pytest.raises(InputError, match="Received: letters=2"):
+        reasoning.Words(letters=2)
 
 
 def test_chains_have_the_class_of_their_first_node():

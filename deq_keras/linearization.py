@@ -1,5 +1,6 @@
 """One taped evaluation of f, and any number of products with its Jacobian."""
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -38,17 +39,20 @@ def linearize(fn: Callable[[Nest], Nest], point: Nest) -> Linearization:
     """
     point = tree.map_structure(tf.stop_gradient, point)
     leaves = tree.flatten(point)
-    with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
-        tape.watch(leaves)
+    zero = tf.UnconnectedGradients.ZERO
+    if tf.executing_eagerly():
+        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
+            tape.watch(leaves)
+            value = fn(point)
+        gradient = functools.partial(tape.gradient, unconnected_gradients=zero)
+    else:
+        # A gradient function of the graph keeps the products, and thus the tape, whose
+        # references to the graph the garbage collector cannot see.
         value = fn(point)
+        gradient = functools.partial(tf.gradients, unconnected_gradients=zero)
 
     def vjp(vector: Nest) -> Nest:
-        products = tape.gradient(
-            tree.flatten(value),
-            leaves,
-            output_gradients=tree.flatten(vector),
-            unconnected_gradients=tf.UnconnectedGradients.ZERO,
-        )
+        products = gradient(tree.flatten(value), leaves, tree.flatten(vector))
         return tree.pack_sequence_as(point, products)
 
     return Linearization(point, value, vjp)

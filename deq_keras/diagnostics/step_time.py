@@ -92,7 +92,10 @@ class StepTimer:
     ) -> tf.Tensor:
         _, state = tf.while_loop(
             lambda index, state: index < count,
-            lambda index, state: (index + 1, self._layer._apply(state, injection)),
+            lambda index, state: (
+                index + 1,
+                self._layer._function_of_cell(state, injection),
+            ),
             (0, state),
         )
         return _sum(state)

@@ -1,12 +1,13 @@
 """A function with the weights that it reads, as tensors."""
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import keras
 import tensorflow as tf
 from keras import tree
 
+from deq_keras.custom_gradient import custom_gradient
 from deq_keras.structure import Nest
 
 
@@ -14,23 +15,21 @@ class BoundFunction:
     """A function `(state, injection) -> state` that reads given tensors as weights.
 
     Args:
-        fn: The function.
-        variables: The Keras variables that it reads.
-        weights: List of as many tensors, what it reads in their place.
+        fn: The function. Its attribute `variables` lists the Keras variables it reads.
+        weights: List of tensors that it reads instead, one for each variable.
     """
 
     def __init__(
         self,
         fn: Callable[[Nest, Nest], Nest],
-        variables: Iterable[keras.Variable],
         weights: list[tf.Tensor],
     ) -> None:
         self.fn = fn
-        self.variables = tuple(variables)
         self.weights = weights
 
     def __call__(self, state: Nest, injection: Nest) -> Nest:
-        pairs = list(zip(self.variables, self.weights, strict=True))
+        variables = getattr(self.fn, "variables", ())
+        pairs = list(zip(variables, self.weights, strict=True))
         with keras.StatelessScope(pairs):
             return self.fn(state, injection)
 
@@ -42,14 +41,14 @@ class BoundFunction:
         out where they are captured.
         """
         call = _RematerializedCall(self, state, injection)
-        leaves = tf.custom_gradient(call.forward)(
+        leaves = custom_gradient(call.forward)(
             *tree.flatten(state), *_floating(injection), *self.weights
         )
         return tree.pack_sequence_as(state, list(leaves))
 
 
 class _RematerializedCall:
-    """One call, as `tf.custom_gradient` asks for it.
+    """One call, in the form that `custom_gradient` takes.
 
     Injection and weights are read where they were made, and not as arguments: in a loop
     the latter are new tensors, which would be stored in each iteration.

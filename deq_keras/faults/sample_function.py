@@ -6,10 +6,10 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
-import keras
 import tensorflow as tf
 from keras import tree
 
+from deq_keras.custom_gradient import custom_gradient
 from deq_keras.faults.bound_function import BoundFunction
 from deq_keras.faults.policy import finite_rows, without_gradient
 from deq_keras.row_function import RowFunction
@@ -23,32 +23,27 @@ class SampleFunction:
     """A function `(state, injection) -> state`, and what keeps its samples apart.
 
     Args:
-        fn: The function.
-        variables: The Keras variables that it reads. Through others, and through
-            tensors that it captures, a failing sample can spoil gradients where the
-            solver's own iterations are differentiated.
+        fn: The function. It may have an attribute `variables`, the Keras variables that
+            it reads. Through others, and through tensors that it captures, a failing
+            sample can spoil gradients where the solver's own iterations are
+            differentiated. It may have a method `splitting` from an injection to the
+            `Splitting` of the function, or to `None`.
         has_rows: Nest of Booleans like the injection: which leaves have a row for each
             sample. `None`, for all or for a leaf, takes those whose first axis is as
             long as the batch, as far as their rows are not finite.
         may_leave: Boolean. Whether a solver may leave out samples that are done, for
             which `has_rows` must be known.
-        split: Function from an injection to the `Splitting` of the function, or `None`
-            where it has none.
     """
 
     def __init__(
         self,
         fn: Callable[[Nest, Nest], Nest],
-        variables: Iterable[keras.Variable] = (),
         has_rows: Nest | None = None,
         may_leave: bool = False,
-        split: Callable[[Nest], Splitting] | None = None,
     ) -> None:
         self.fn = fn
-        self.variables = tuple(variables)
         self.has_rows = has_rows
         self.may_leave = may_leave
-        self.split = split
 
     @classmethod
     def of(cls, fn: Callable[[Nest, Nest], Nest]) -> SampleFunction:
@@ -84,7 +79,8 @@ class SampleFunction:
         Args:
             injection: Nest of tensors.
         """
-        return self.split(injection) if self.split is not None else None
+        split = getattr(self.fn, "splitting", None)
+        return None if split is None else split(injection)
 
     @property
     def knows_rows(self) -> bool:
@@ -148,7 +144,8 @@ class SampleFunction:
         """
         # Before the cast to the compute dtype, which is the reading layer's. Keras has
         # no public name for the tensor of a variable in its own dtype.
-        weights = [tf.convert_to_tensor(v._value) for v in self.variables]
+        variables = getattr(self.fn, "variables", ())
+        weights = [tf.convert_to_tensor(variable._value) for variable in variables]
         sources = (state, injection, weights)
         switch = _GradientSwitch()
         value, failed, result = self._run(run, switch.pass_through(sources))
@@ -171,7 +168,7 @@ class SampleFunction:
         self, run: Run, sources: tuple[Nest, Nest, list[tf.Tensor]]
     ) -> tuple[Nest, tf.Tensor, Any]:
         state, injection, weights = sources
-        return run(BoundFunction(self.fn, self.variables, weights), state, injection)
+        return run(BoundFunction(self.fn, weights), state, injection)
 
 
 class _GradientSwitch:
@@ -183,7 +180,7 @@ class _GradientSwitch:
     def pass_through(self, nest: Nest) -> Nest:
         return tree.map_structure(
             lambda tensor: (
-                tf.custom_gradient(self._forward)(tensor)
+                custom_gradient(self._forward)(tensor)
                 if tensor.dtype.is_floating
                 else tensor
             ),
@@ -220,7 +217,7 @@ class _Rerouting:
     def of(self, value: Nest) -> Nest:
         """Returns the value with that gradient."""
         sources, leaves = tree.flatten(self.sources), tree.flatten(value)
-        leaves = tf.custom_gradient(self._forward)(*sources, *leaves)
+        leaves = custom_gradient(self._forward)(*sources, *leaves)
         return tree.pack_sequence_as(value, list(leaves))
 
     def _forward(self, *leaves: tf.Tensor) -> tuple[list[tf.Tensor], Callable]:

@@ -7,6 +7,7 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras import faults
+from deq_keras.custom_gradient import custom_gradient
 from deq_keras.linearization import Linearization, linearize
 from deq_keras.solvers import FixedPointSolver, Solution
 from deq_keras.structure import Nest
@@ -73,7 +74,7 @@ def with_gradient_of(solution: Solution, carrier: Nest) -> Nest:
     value, size = solution.value, len(tree.flatten(solution.value))
     backward = functools.partial(_to_carrier, size, faults.has_no_evaluation(solution))
 
-    @tf.custom_gradient
+    @custom_gradient
     def attach(*leaves: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], Callable]:
         return tuple(tf.identity(leaf) for leaf in leaves[:size]), backward
 

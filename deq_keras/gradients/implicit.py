@@ -9,6 +9,7 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras import faults, solvers
+from deq_keras.custom_gradient import custom_gradient
 from deq_keras.gradients.adjoint_splitting import AdjointSplitting
 from deq_keras.gradients.forward import (
     linearize_equilibrium,
@@ -84,10 +85,8 @@ class ImplicitGradient(EquilibriumGradient):
             fn, initial_state, injection, solver, budget, seed
         )
         linearization, injection = linearize_equilibrium(fn, solution, injection)
-        splitting = faults.SampleFunction.of(fn).splitting(injection)
-        adjoint = _Adjoint(
-            linearization, splitting, self.solver or solver, record_adjoint
-        )
+        split = functools.partial(faults.SampleFunction.of(fn).splitting, injection)
+        adjoint = _Adjoint(linearization, split, self.solver or solver, record_adjoint)
         carrier, linearization = adjoint.attached()
         value = with_gradient_of(solution, carrier)
         return Equilibrium(value, solution, linearization)
@@ -101,13 +100,13 @@ class _Adjoint(NamedTuple):
 
     Attributes:
         linearization: The `Linearization` of f at z*.
-        splitting: The `Splitting` of f, or `None`.
+        split: Function that returns the `Splitting` of f, or `None`.
         solver: The `FixedPointSolver` of the adjoint equation.
         record: Function that is called with the `Solution`, or `None`.
     """
 
     linearization: Linearization
-    splitting: Splitting | None
+    split: Callable[[], Splitting | None]
     solver: FixedPointSolver
     record: Callable[[Solution], None] | None
 
@@ -118,7 +117,7 @@ class _Adjoint(NamedTuple):
         solved before its products, those of a penalty, have been differentiated. Both
         at once would need the memory of both at once.
         """
-        zero, *leaves = tf.custom_gradient(self._forward)(
+        zero, *leaves = custom_gradient(self._forward)(
             tf.zeros(()), *tree.flatten(self.linearization.value)
         )
         value = tree.pack_sequence_as(self.linearization.value, leaves)
@@ -158,9 +157,10 @@ class _Adjoint(NamedTuple):
         # The sum is formed in the solver's precision, whatever the compute dtype is.
         cotangent = tree.map_structure(in_solver_dtype, cotangent)
         fn = functools.partial(self._right_hand_side, cotangent)
-        if self.splitting is not None:
+        splitting = self.split()
+        if splitting is not None:
             point = tree.map_structure(in_solver_dtype, self.linearization.point)
-            parts = AdjointSplitting(self.splitting, point, cotangent)
+            parts = AdjointSplitting(splitting, point, cotangent)
             return self.solver.solve(SplitFunction(fn, parts), cotangent)
         return self.solver.solve(fn, cotangent)
 
@@ -177,7 +177,7 @@ class _Adjoint(NamedTuple):
         )
 
 
-@tf.custom_gradient
+@custom_gradient
 def _first_order_only(
     adjoint: tf.Tensor, value: tf.Tensor
 ) -> tuple[tf.Tensor, Callable]:

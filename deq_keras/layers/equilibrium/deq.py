@@ -1,6 +1,7 @@
 """The deep equilibrium layer."""
 
 import inspect
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -17,11 +18,8 @@ from deq_keras.checks import (
 )
 from deq_keras.draws import derived_seed
 from deq_keras.layers.equilibrium.carry_scope import CarryScope
-from deq_keras.layers.equilibrium.cell_check import (
-    check_application,
-    check_signature,
-    is_functional,
-)
+from deq_keras.layers.equilibrium.cell_check import check_application, check_signature
+from deq_keras.layers.equilibrium.cell_function import CellFunction
 from deq_keras.layers.equilibrium.injection_rows import InjectionRows
 from deq_keras.layers.equilibrium.padding import Masked, masked, single_mask
 from deq_keras.layers.equilibrium.solve_scope import SolveScope
@@ -149,6 +147,7 @@ class DEQ(keras.layers.Layer):
         super().__init__(**kwargs)
         check_signature(cell)
         self.cell = cell
+        self._function_of_cell = CellFunction(cell)
         is_monotone = hasattr(cell, "operator_splitting")
         of_cell = "implicit" if is_monotone else "truncated"
         self.gradient = of_cell if gradient == "auto" else gradient
@@ -162,6 +161,7 @@ class DEQ(keras.layers.Layer):
         self.seed = check_seed("seed", seed)
         self.seed_generator = keras.random.SeedGenerator(self.seed)
         self._checked_modes: set[bool] = set()
+        self._weak_record_adjoint = _weak(self._record_adjoint)
         self._injection_rows = InjectionRows(
             lambda call, training: self.inject(**call, training=training)
         )
@@ -277,7 +277,7 @@ class DEQ(keras.layers.Layer):
         if training:
             equilibrium = self.gradient.solve(
                 *problem,
-                record_adjoint=self._record_adjoint,
+                record_adjoint=self._weak_record_adjoint,
                 budget=self._drawn_budget(),
                 seed=self._solve_seed(),
             )
@@ -423,8 +423,7 @@ class DEQ(keras.layers.Layer):
         """`solve` for who has the injection already, and needs it again."""
         if initial_state is None:
             initial_state = self._first_state(injection, None, mask, False, None)
-        apply, split = self._application(mask)
-        function = faults.SampleFunction(apply, split=split)
+        function = faults.SampleFunction(self._function_of_cell)
         return self.solver.solve(
             function.of_states(_with_mask(injection, mask)),
             initial_state,
@@ -447,7 +446,8 @@ class DEQ(keras.layers.Layer):
         """
         mask = single_mask(mask)
         injection = self.inject(self._cast(inputs), mask)
-        return linearize(lambda state: self._apply(state, injection, mask), state)
+        constant = _with_mask(injection, mask)
+        return linearize(lambda state: self._function_of_cell(state, constant), state)
 
     def get_config(self) -> Config:
         return {
@@ -469,7 +469,7 @@ class DEQ(keras.layers.Layer):
 
     def _apply_once(self, inputs: Nest) -> Nest:
         injection = self.inject(inputs)
-        return self._apply(self._initial_state(injection), injection)
+        return self._function_of_cell(self._initial_state(injection), injection)
 
     def _check_once(self, inputs: Nest) -> None:
         injection = self.inject(inputs)
@@ -478,7 +478,7 @@ class DEQ(keras.layers.Layer):
     def _check_cell(self, state: Nest, injection: Nest, training: bool) -> None:
         if training in self._checked_modes:
             return
-        if check_application(self._apply, self.cell, state, injection):
+        if check_application(self._function_of_cell, self.cell, state, injection):
             self._checked_modes.add(training)
 
     def _start_once(self, inputs: Nest) -> Nest:
@@ -534,7 +534,6 @@ class DEQ(keras.layers.Layer):
         self, inputs: Nest, mask: tf.Tensor | None, training: bool
     ) -> faults.SampleFunction:
         """The cell as the gradients take it, which keeps failing samples apart."""
-        apply, split = self._application(mask)
         if mask is None:
             has_rows = self._injection_rows({"inputs": inputs}, training)
         else:
@@ -543,9 +542,7 @@ class DEQ(keras.layers.Layer):
         may_leave = self.solver.compact and not training
         if may_leave:
             _check_rows(has_rows, "A compact solver leaves out samples")
-        return faults.SampleFunction(
-            apply, self.cell.variables, has_rows, may_leave, split
-        )
+        return faults.SampleFunction(self._function_of_cell, has_rows, may_leave)
 
     def _repeated(
         self,
@@ -571,24 +568,6 @@ class DEQ(keras.layers.Layer):
         state, mask = repeat_rows((state, mask), num_restarts)
         seed = _as_tensor((self.seed or 0) if seed is None else seed)
         return masked(starting_states(self.start, state, num_restarts, seed), mask)
-
-    def _application(
-        self, mask: tf.Tensor | None
-    ) -> tuple[Callable[..., Nest], Callable[[Nest], solvers.Splitting] | None]:
-        """Returns the function of a state and what is constant, and what splits it."""
-        if mask is not None:
-            return self._apply_masked, None
-        return self._apply, getattr(self.cell, "operator_splitting", None)
-
-    def _apply_masked(self, state: Nest, constant: Masked) -> Nest:
-        return self._apply(state, *constant)
-
-    def _apply(
-        self, state: Nest, injection: Nest, mask: tf.Tensor | None = None
-    ) -> Nest:
-        if is_functional(self.cell):
-            return masked(self.cell([state, injection]), mask)
-        return masked(self.cell(state, injection), mask)
 
     def _cast(self, tensors: Nest) -> Nest:
         def cast(tensor: Any) -> tf.Tensor:
@@ -664,6 +643,18 @@ class DEQ(keras.layers.Layer):
 
 def _with_mask(injection: Nest, mask: tf.Tensor | None) -> Nest:
     return injection if mask is None else Masked(injection, mask)
+
+
+def _weak(method: Callable[..., None]) -> Callable[..., None]:
+    """Returns a function that calls a method, but does not keep its object alive."""
+    reference = weakref.WeakMethod(method)
+
+    def call(*args: Any) -> None:
+        method = reference()
+        if method is not None:
+            method(*args)
+
+    return call
 
 
 def _trace(function: Callable[[Nest], Any], inputs: Nest) -> Any:

@@ -7,6 +7,8 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from deq_keras.custom_gradient import custom_gradient
+
 
 def attend(
     content_queries, position_queries, keys, positions, values, mask, dropout=None
@@ -30,7 +32,7 @@ def attend(
     Returns:
         Tensor of the shape of the queries.
     """
-    mix = tf.custom_gradient(lambda *arguments: _mix(mask, dropout, *arguments))
+    mix = custom_gradient(lambda *arguments: _mix(mask, dropout, *arguments))
     return mix(content_queries, position_queries, keys, positions, values)
 
 
@@ -42,7 +44,7 @@ def _mix(mask, dropout, content_queries, position_queries, keys, positions, valu
     weights = tf.cast(tf.nn.softmax(tf.cast(scores, wide)), scores.dtype)
     forward = _Forward(weights, dropout, wide)
     mixed = tf.matmul(forward.drop(weights), values)  # (B, H, L, head_dim)
-    gradients = tf.custom_gradient(
+    gradients = custom_gradient(
         lambda *arguments: _gradients(forward, mixed, *arguments)
     )
 

@@ -1,11 +1,13 @@
 """Group normalization with a gradient in closed form."""
 
 import math
+from typing import NamedTuple
 
 import keras
 from keras import ops
 
 from deq_keras.checks import check_boolean, check_integer, check_positive
+from deq_keras.custom_gradient import custom_gradient
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -131,10 +133,36 @@ class GroupNormalization(keras.layers.Layer):
         beta = ops.zeros((channels,), dtype) if self.beta is None else self.beta
         # Gamma and beta are arguments rather than captured, so that the function needs
         # no account of variables; what it captures is differentiated by the tape.
-        normalize = ops.custom_gradient(self._normalize)
+        groups = channels if self.groups == -1 else self.groups
+        normalize = custom_gradient(_Groups(groups, self.axis, self.epsilon).normalize)
         return normalize(inputs, ops.cast(gamma, dtype), ops.cast(beta, dtype))
 
-    def _normalize(self, inputs, gamma, beta):
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        config = {
+            "groups": self.groups,
+            "axis": self.axis,
+            "epsilon": self.epsilon,
+            "center": self.center,
+            "scale": self.scale,
+        }
+        return {**super().get_config(), **config}
+
+
+class _Groups(NamedTuple):
+    """The groups of the channels of a feature map.
+
+    The gradient function of a graph refers to them, and not to the layer, which it
+    would keep alive.
+    """
+
+    count: int
+    axis: int
+    epsilon: float
+
+    def normalize(self, inputs, gamma, beta):
         """Returns the outputs, and the function of their gradient."""
         gamma_map = self._to_map(gamma, inputs)
         wide = ops.cast(inputs, gamma.dtype)
@@ -172,9 +200,8 @@ class GroupNormalization(keras.layers.Layer):
     def _group_mean(self, channel_sums, feature_map):
         """Turns sums over positions into the mean of each channel's group."""
         channels = channel_sums.shape[self.axis]
-        groups = channels if self.groups == -1 else self.groups
-        size = channels // groups
-        grouped = ops.reshape(channel_sums, (-1, groups, size))  # (B, groups, size)
+        size = channels // self.count
+        grouped = ops.reshape(channel_sums, (-1, self.count, size))  # (B, groups, size)
         count = size * self._num_positions(feature_map, channel_sums.dtype)
         # A product that also repeats the mean for each channel needs no shape.
         share = ops.full((1, 1, size), 1 / count, channel_sums.dtype)
@@ -196,16 +223,3 @@ class GroupNormalization(keras.layers.Layer):
         shape = [1] * len(feature_map.shape)
         shape[self.axis] = -1
         return ops.reshape(channel_vector, shape)  # (1, ..., C)
-
-    def compute_output_shape(self, input_shape):
-        return input_shape
-
-    def get_config(self):
-        config = {
-            "groups": self.groups,
-            "axis": self.axis,
-            "epsilon": self.epsilon,
-            "center": self.center,
-            "scale": self.scale,
-        }
-        return {**super().get_config(), **config}

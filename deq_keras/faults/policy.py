@@ -53,6 +53,17 @@ def usable_start(initial_state: Nest, otherwise: Nest) -> Nest:
     return where_rows(finite_rows(initial_state), initial_state, otherwise)
 
 
+def without_unusable(
+    status: tf.Tensor, num_evaluations: tf.Tensor, is_usable: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns status and evaluations at the start of a solve: samples that were set
+    aside fail at their first evaluation."""
+    return (
+        tf.where(is_usable, status, DIVERGED),
+        tf.where(is_usable, num_evaluations, 1),
+    )
+
+
 def improves(error: tf.Tensor, best_error: tf.Tensor | None) -> tf.Tensor:
     """Tells of which samples an iterate is the best; one that is not finite never is.
 
@@ -122,10 +133,22 @@ def reported(solution: Any, start: Nest, is_usable: tf.Tensor | None) -> Any:
     )
 
 
-def output(
+def output(value: Nest, solution: Any) -> Nest:
+    """Returns the output of a layer at inference: NaN for samples without a finite
+    evaluation, whatever the other samples of the batch do.
+
+    Args:
+        value: Nest of `(batch, ...)` tensors.
+        solution: Its `Solution`.
+    """
+    return where_rows_if_any(has_no_evaluation(solution), float("nan"), value)
+
+
+def training_output(
     value: Nest, start: Nest, is_usable: tf.Tensor | None, solution: Any
 ) -> Nest:
-    """Returns what a layer gives out: `value`, but for samples that failed.
+    """Returns the output of a layer in training: samples that were set aside keep their
+    initial state, unless every sample failed.
 
     Args:
         value: Nest of `(batch, ...)` tensors.

@@ -9,29 +9,23 @@ from keras import tree
 from deq_keras import faults
 from deq_keras.custom_gradient import custom_gradient
 from deq_keras.linearization import Linearization, linearize
-from deq_keras.solvers import FixedPointSolver, Solution
+from deq_keras.solvers import FixedPointSolver, Solution, SolveRequest
 from deq_keras.structure import Nest
 
 
 def solve_without_gradient(
     fn: Callable[[Nest, Nest], Nest],
-    initial_state: Nest,
+    request: SolveRequest,
     injection: Nest,
     solver: FixedPointSolver,
-    budget: tf.Tensor | None = None,
-    seed: tf.Tensor | None = None,
-    max_iter: int | None = None,
 ) -> Solution:
     """Solves z = fn(z, injection); nothing in the result carries a gradient."""
     start, constant = tree.map_structure(
-        lambda leaf: tf.stop_gradient(leaf), (initial_state, injection)
+        lambda leaf: tf.stop_gradient(leaf), (request.initial_state, injection)
     )
-    solution = solver.solve(
+    solution = solver.solve_request(
         faults.SampleFunction.of(fn).of_states(constant),
-        start,
-        max_iter,
-        budget=budget,
-        seed=seed,
+        request._replace(initial_state=start),
     )
     return tree.map_structure(tf.stop_gradient, solution)
 

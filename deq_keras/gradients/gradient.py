@@ -3,11 +3,9 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-import tensorflow as tf
-
 from deq_keras.linearization import Linearization
 from deq_keras.serialization import Configured
-from deq_keras.solvers import FixedPointSolver, Solution
+from deq_keras.solvers import FixedPointSolver, Solution, SolveRequest
 from deq_keras.structure import Nest
 
 
@@ -50,12 +48,10 @@ class EquilibriumGradient(Configured):
     def solve(
         self,
         fn: Callable[[Nest, Nest], Nest],
-        initial_state: Nest,
+        request: SolveRequest,
         injection: Nest,
         solver: FixedPointSolver,
         record_adjoint: Callable[[Solution], None] | None = None,
-        budget: tf.Tensor | None = None,
-        seed: tf.Tensor | None = None,
     ) -> Equilibrium:
         """Returns the equilibrium of `fn` with a gradient attached, in training.
 
@@ -63,18 +59,15 @@ class EquilibriumGradient(Configured):
             fn: Function `(state, injection) -> state`, or a
                 `deq_keras.faults.SampleFunction` of one. Tensors that it captures get
                 their gradients too.
-            initial_state: Nest of floating-point tensors `(batch, ...)`. Gets no
-                gradient, but of `UnrolledGradient` and of `TruncatedGradient` without
-                free steps: where a search that arrives began, the equilibrium near it
-                does not change.
+            request: A `SolveRequest`: the initial state, and the budget of the forward
+                solve. The initial state gets no gradient, except from
+                `UnrolledGradient` and from `TruncatedGradient` without free steps: an
+                equilibrium does not depend on where the solve started. `seed` draws
+                the noise of the solver, and what a gradient that `is_random` draws.
             injection: Nest of tensors, constant during the solve.
             solver: A `FixedPointSolver` for the forward solve.
             record_adjoint: Optional function, called in the backward pass with the
                 `Solution` of the adjoint solve. Strategies without one ignore it.
-            budget: Optional integer scalar tensor, at most the solver's `max_iter`:
-                what the forward solve may spend.
-            seed: Int32 tensor of shape `(2,)`. Draws the noise of solvers that have
-                one, and what a strategy that `is_random` draws.
 
         Returns:
             An `Equilibrium`.
@@ -84,10 +77,10 @@ class EquilibriumGradient(Configured):
     def infer(
         self,
         fn: Callable[[Nest, Nest], Nest],
-        initial_state: Nest,
+        request: SolveRequest,
         injection: Nest,
         solver: FixedPointSolver,
     ) -> Equilibrium:
         """Returns the equilibrium of `fn` outside of training: that of the solver with
         its whole budget, with a gradient for those who ask for one."""
-        return self.solve(fn, initial_state, injection, solver)
+        return self.solve(fn, request, injection, solver)

@@ -19,7 +19,7 @@ from deq_keras.gradients.forward import (
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
 from deq_keras.linearization import Linearization
 from deq_keras.serialization import Config
-from deq_keras.solvers import FixedPointSolver, Solution
+from deq_keras.solvers import FixedPointSolver, Solution, SolveRequest
 from deq_keras.splitting import SplitFunction, Splitting
 from deq_keras.structure import Nest, in_solver_dtype
 
@@ -54,7 +54,9 @@ class ImplicitGradient(EquilibriumGradient):
     >>> with tf.GradientTape() as tape:
     ...     tape.watch(u)
     ...     equilibrium = gradient.solve(
-    ...         lambda z, u: 0.5 * z + u, tf.zeros((1, 1)), u,
+    ...         lambda z, u: 0.5 * z + u,
+    ...         deq_keras.solvers.SolveRequest(tf.zeros((1, 1))),
+    ...         u,
     ...         deq_keras.solvers.Anderson(tol=1e-6),
     ...     )
     >>> round(float(tape.gradient(equilibrium.value, u)[0, 0]), 3)
@@ -74,16 +76,12 @@ class ImplicitGradient(EquilibriumGradient):
     def solve(
         self,
         fn: Callable[[Nest, Nest], Nest],
-        initial_state: Nest,
+        request: SolveRequest,
         injection: Nest,
         solver: FixedPointSolver,
         record_adjoint: Callable[[Solution], None] | None = None,
-        budget: tf.Tensor | None = None,
-        seed: tf.Tensor | None = None,
     ) -> Equilibrium:
-        solution = solve_without_gradient(
-            fn, initial_state, injection, solver, budget, seed
-        )
+        solution = solve_without_gradient(fn, request, injection, solver)
         linearization, injection = linearize_equilibrium(fn, solution, injection)
         split = functools.partial(faults.SampleFunction.of(fn).splitting, injection)
         adjoint = _Adjoint(linearization, split, self.solver or solver, record_adjoint)

@@ -1,7 +1,6 @@
 """The implicit gradient with an adjoint of few terms."""
 
 from collections.abc import Callable
-from typing import Any
 
 import keras
 import tensorflow as tf
@@ -9,7 +8,7 @@ import tensorflow as tf
 from deq_keras.checks import check_count
 from deq_keras.gradients.implicit import ImplicitGradient
 from deq_keras.serialization import Config
-from deq_keras.solvers import Evaluation, FixedPointIteration, Solution
+from deq_keras.solvers import Evaluation, FixedPointIteration, Solution, SolveRequest
 from deq_keras.structure import Nest, StateStructure, squared_norm, where_rows_if_any
 
 
@@ -63,15 +62,15 @@ class _BoundedSeries(FixedPointIteration):
 
     _LARGEST_GROWTH = 10.0
 
-    def solve(
-        self, fn: Callable[[Nest], Nest], initial_state: Nest, *args: Any, **kwargs: Any
+    def solve_request(
+        self, fn: Callable[[Nest], Nest], request: SolveRequest
     ) -> Solution:
-        solution = super().solve(fn, initial_state, *args, **kwargs)
-        structure = StateStructure(initial_state)
+        solution = super().solve_request(fn, request)
+        structure = StateStructure(request.initial_state)
         last_term = structure.to_matrix(solution.value) - structure.to_matrix(
             solution.point
         )
-        first_term = structure.to_matrix(initial_state)
+        first_term = structure.to_matrix(request.initial_state)
         # A series that ended stands before the term that ended it.
         has_ended = ~self._is_small(squared_norm(last_term), squared_norm(first_term))
         value = where_rows_if_any(has_ended[:, 0], solution.point, solution.value)

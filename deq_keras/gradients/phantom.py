@@ -15,7 +15,7 @@ from deq_keras.gradients.forward import (
 )
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
 from deq_keras.serialization import Config
-from deq_keras.solvers import FixedPointSolver, Solution
+from deq_keras.solvers import FixedPointSolver, Solution, SolveRequest
 from deq_keras.structure import Nest
 
 
@@ -52,17 +52,13 @@ class PhantomGradient(EquilibriumGradient):
     def solve(
         self,
         fn: Callable[[Nest, Nest], Nest],
-        initial_state: Nest,
+        request: SolveRequest,
         injection: Nest,
         solver: FixedPointSolver,
         record_adjoint: Callable[[Solution], None] | None = None,
-        budget: tf.Tensor | None = None,
-        seed: tf.Tensor | None = None,
     ) -> Equilibrium:
         fn = faults.SampleFunction.of(fn)
-        solution = solve_without_gradient(
-            fn, initial_state, injection, solver, budget, seed
-        )
+        solution = solve_without_gradient(fn, request, injection, solver)
         linearization, injection = linearize_equilibrium(fn, solution, injection)
         first = self._damped(linearization.point, linearization.value)
 

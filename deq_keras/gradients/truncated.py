@@ -23,7 +23,13 @@ from deq_keras.gradients.phantom import PhantomGradient
 from deq_keras.gradients.step_counts import NumSteps, StepCounts
 from deq_keras.gradients.steps import Steps
 from deq_keras.serialization import Config
-from deq_keras.solvers import DIVERGED, FixedPointIteration, FixedPointSolver, Solution
+from deq_keras.solvers import (
+    DIVERGED,
+    FixedPointIteration,
+    FixedPointSolver,
+    Solution,
+    SolveRequest,
+)
 from deq_keras.structure import Nest, where_rows_if_any
 
 # How many steps are back-propagated unless a number is given.
@@ -119,16 +125,15 @@ class TruncatedGradient(EquilibriumGradient):
     def solve(
         self,
         fn: Callable[[Nest, Nest], Nest],
-        initial_state: Nest,
+        request: SolveRequest,
         injection: Nest,
         solver: FixedPointSolver,
         record_adjoint: Callable[[Solution], None] | None = None,
-        budget: tf.Tensor | None = None,
-        seed: tf.Tensor | None = None,
     ) -> Equilibrium:
         fn = faults.SampleFunction.of(fn)
         max_steps = self.max_steps or _NUM_BUDGETS * solver.max_iter
-        num_free_steps, num_steps = self._draw(max_steps, budget, seed)
+        seed = request.seed
+        num_free_steps, num_steps = self._draw(max_steps, request.budget, seed)
         damping = solver.damping if self.damping is None else self.damping
         free_steps = FreeSteps(
             Steps(solver, damping, num_free_steps, max_steps, _derived(seed, 2)),
@@ -136,7 +141,7 @@ class TruncatedGradient(EquilibriumGradient):
             self.free_noise,
             _derived(seed, 3),
         )
-        free = free_steps.run(fn, initial_state, injection)
+        free = free_steps.run(fn, request.initial_state, injection)
         steps = Steps(solver, damping, num_steps, max_steps, _derived(seed, 4))
 
         def run(
@@ -161,7 +166,7 @@ class TruncatedGradient(EquilibriumGradient):
     def infer(
         self,
         fn: Callable[[Nest, Nest], Nest],
-        initial_state: Nest,
+        request: SolveRequest,
         injection: Nest,
         solver: FixedPointSolver,
     ) -> Equilibrium:
@@ -171,7 +176,7 @@ class TruncatedGradient(EquilibriumGradient):
         gradient = (
             NeumannGradient(num_terms) if num_terms else PhantomGradient(1, damping=1.0)
         )
-        return gradient.infer(fn, initial_state, injection, solver)
+        return gradient.infer(fn, request, injection, solver)
 
     def get_config(self) -> Config:
         return {
@@ -232,4 +237,4 @@ def _assessed(
 ) -> Solution:
     """Returns the `Solution` of who stops at `state`: the residual there."""
     look = FixedPointIteration(max_iter=1, tol=solver.tol, stop_mode=solver.stop_mode)
-    return solve_without_gradient(fn, state, injection, look)
+    return solve_without_gradient(fn, SolveRequest(state), injection, look)

@@ -9,7 +9,7 @@ from keras import tree
 from deq_keras import faults
 from deq_keras.gradients.forward import linearize_equilibrium
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
-from deq_keras.solvers import FixedPointSolver, Solution
+from deq_keras.solvers import FixedPointSolver, Solution, SolveRequest
 from deq_keras.structure import Nest
 
 
@@ -36,24 +36,22 @@ class UnrolledGradient(EquilibriumGradient):
     def solve(
         self,
         fn: Callable[[Nest, Nest], Nest],
-        initial_state: Nest,
+        request: SolveRequest,
         injection: Nest,
         solver: FixedPointSolver,
         record_adjoint: Callable[[Solution], None] | None = None,
-        budget: tf.Tensor | None = None,
-        seed: tf.Tensor | None = None,
     ) -> Equilibrium:
         samples = faults.SampleFunction.of(fn)
 
         def run(
             fn: faults.BoundFunction, state: Nest, injection: Nest
         ) -> tuple[Nest, tf.Tensor, Solution]:
-            solution = solver.solve(
-                samples.of_states(injection, fn), state, budget=budget, seed=seed
+            solution = solver.solve_request(
+                samples.of_states(injection, fn), request._replace(initial_state=state)
             )
             return solution.value, faults.has_failed(solution), solution
 
-        value, solution = samples.differentiable(run, initial_state, injection)
+        value, solution = samples.differentiable(run, request.initial_state, injection)
         constant = tree.map_structure(tf.stop_gradient, solution)
         linearization, _ = linearize_equilibrium(samples, constant, injection)
         return Equilibrium(value, constant, linearization)

@@ -3,10 +3,10 @@
 import keras
 import tensorflow as tf
 from keras import ops, tree
-from tensorflow.python.ops import control_flow_util
 
 from deq_keras.checks import check_fraction
 from deq_keras.draws import derived_seed
+from deq_keras.graphs import is_compiled_by_xla
 from deq_keras.linearization import Linearization
 from deq_keras.serialization import Config, Configured
 
@@ -40,8 +40,7 @@ class EquilibriumRegularizer(Configured):
         none = ops.zeros((), loss_dtype(linearization))
         # XLA must know permutations and shapes when it compiles, and within a branch
         # it does not know those of the gradient of a product with the Jacobian.
-        graph = tf.compat.v1.get_default_graph()
-        if control_flow_util.GraphOrParentsInXlaContext(graph):
+        if is_compiled_by_xla():
             return tf.where(is_drawn, self.penalty(linearization, seed), none)
         return ops.cond(
             is_drawn, lambda: self.penalty(linearization, seed), lambda: none

@@ -12,6 +12,7 @@ from deq_keras.solvers.fixed_point_iteration import FixedPointIteration
 from deq_keras.solvers.forward_backward import ForwardBackward
 from deq_keras.solvers.operator_splitting import OperatorSplitting
 from deq_keras.solvers.peaceman_rachford import PeacemanRachford
+from deq_keras.solvers.request import SolveRequest
 from deq_keras.solvers.solution import (
     CONVERGED,
     DIVERGED,
@@ -39,6 +40,7 @@ __all__ = [
     "PeacemanRachford",
     "RowFunction",
     "Solution",
+    "SolveRequest",
     "SplitFunction",
     "Splitting",
     "UnchangedAnswer",

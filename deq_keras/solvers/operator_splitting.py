@@ -11,6 +11,7 @@ from deq_keras import faults
 from deq_keras.checks import check_positive
 from deq_keras.serialization import Config
 from deq_keras.solvers.evaluation import Evaluation
+from deq_keras.solvers.request import SolveRequest
 from deq_keras.solvers.solution import CONVERGED, Solution
 from deq_keras.solvers.solver import FixedPointSolver
 from deq_keras.solvers.unchanged_answer import UnchangedAnswer
@@ -47,26 +48,21 @@ class OperatorSplitting(FixedPointSolver):
         """
         raise NotImplementedError
 
-    def solve(
-        self,
-        fn: Callable[[Nest], Nest],
-        initial_state: Nest,
-        max_iter: int | tf.Tensor | None = None,
-        tol: float | tf.Tensor | None = None,
-        budget: tf.Tensor | None = None,
-        seed: tf.Tensor | None = None,
-        halting: UnchangedAnswer | None = None,
+    def solve_request(
+        self, fn: Callable[[Nest], Nest], request: SolveRequest
     ) -> Solution:
-        """See `FixedPointSolver.solve`.
+        """See `FixedPointSolver.solve_request`.
 
         Args:
             fn: A function with an attribute `splitting`, a `Splitting`, as `DEQ` makes
                 of a `MonotoneCell`.
+            request: A `SolveRequest`.
 
         Raises:
             ValueError: If `fn` has none.
         """
         splitting = self._splitting_of(fn)
+        initial_state = request.initial_state
 
         def state_of(iterate: Nest) -> Nest:
             return tree.map_structure(
@@ -76,15 +72,11 @@ class OperatorSplitting(FixedPointSolver):
             )
 
         start = tree.map_structure(in_solver_dtype, initial_state)
-        solution = super().solve(
-            self.iteration(splitting),
-            splitting.enter(start, self.alpha),
-            max_iter,
-            tol,
-            budget,
-            seed,
-            _of_iterates(halting, state_of),
+        request = request._replace(
+            initial_state=splitting.enter(start, self.alpha),
+            halting=_of_iterates(request.halting, state_of),
         )
+        solution = super().solve_request(self.iteration(splitting), request)
         failed = faults.has_no_evaluation(solution)
         return solution._replace(
             value=where_rows_if_any(failed, initial_state, state_of(solution.value)),

@@ -17,6 +17,7 @@ from deq_keras.row_function import RowFunction
 from deq_keras.serialization import Config, Configured
 from deq_keras.solvers.compaction import Remaining
 from deq_keras.solvers.evaluation import Evaluation, evaluate
+from deq_keras.solvers.request import SolveRequest
 from deq_keras.solvers.search import Search
 from deq_keras.solvers.solution import MAX_ITER, Solution
 from deq_keras.solvers.stopping import STOP_MODES, StoppingRule
@@ -113,22 +114,31 @@ class FixedPointSolver(Configured):
         Raises:
             ValueError: If `fn` does not return a state like `initial_state`.
         """
-        max_iter = self.max_iter if max_iter is None else _checked_max_iter(max_iter)
-        tol = self.tol if tol is None else _checked_tol(tol)
-        budget = max_iter if budget is None else budget
-        structure = StateStructure(initial_state)
+        request = SolveRequest(initial_state, max_iter, tol, budget, seed, halting)
+        return self.solve_request(fn, request)
 
-        takes_last = True if halting is not None else _is_none(tol)
-        tol = None if tol is None else _as_scalar(tol, structure.dtype)
-        rule = StoppingRule(structure, self.stop_mode, tol, halting, takes_last)
+    def solve_request(
+        self, fn: Callable[[Nest], Nest], request: SolveRequest
+    ) -> Solution:
+        """Returns what `solve` does, with all of its arguments in one object.
 
-        search = self._start(rule, max_iter)
+        Args:
+            fn: See `solve`.
+            request: A `SolveRequest`.
+        """
+        max_iter = self.max_iter
+        if request.max_iter is not None:
+            max_iter = _checked_max_iter(request.max_iter)
+        budget = max_iter if request.budget is None else request.budget
+        rule = self._stopping_rule(request)
+        search = self._start(rule, max_iter, request.is_usable)
         bound = None if tf.is_tensor(max_iter) else max_iter
         # Noise belongs to a place in the batch.
-        if self.compact and isinstance(fn, RowFunction) and seed is None:
+        if self.compact and isinstance(fn, RowFunction) and request.seed is None:
             search = self._searched_compactly(fn, search, rule, budget, bound)
         else:
-            search = self._searched(fn, search, rule, budget, seed, bound)
+            search = self._searched(fn, search, rule, budget, request.seed, bound)
+        structure = rule.structure
         return Solution(
             value=structure.to_state(search.best_value),
             point=structure.to_state(search.best_point),
@@ -277,12 +287,29 @@ class FixedPointSolver(Configured):
         )
         return remaining.results.entered(remaining.search)
 
-    def _start(self, rule: StoppingRule, max_iter: int | tf.Tensor) -> Search:
+    def _stopping_rule(self, request: SolveRequest) -> StoppingRule:
+        structure = StateStructure(request.initial_state)
+        tol = self.tol if request.tol is None else _checked_tol(request.tol)
+        takes_last = request.takes_last
+        if takes_last is None:
+            takes_last = True if request.halting is not None else _is_none(tol)
+        tol = None if tol is None else _as_scalar(tol, structure.dtype)
+        return StoppingRule(structure, self.stop_mode, tol, request.halting, takes_last)
+
+    def _start(
+        self, rule: StoppingRule, max_iter: int | tf.Tensor, is_usable: tf.Tensor | None
+    ) -> Search:
         point = rule.structure.to_matrix(rule.structure.template)
         batch_size = tf.shape(point)[0]
         trace_shape = tf.stack([tf.maximum(max_iter, 1), batch_size])
         trace = tf.fill(trace_shape, tf.constant(float("nan"), point.dtype))
         static_rows = None if tf.is_tensor(max_iter) else max_iter
+        status = _filled(point, MAX_ITER, tf.int32)
+        sample_evaluations = _filled(point, 0, tf.int32)
+        if is_usable is not None:
+            status, sample_evaluations = faults.without_unusable(
+                status, sample_evaluations, is_usable
+            )
         return Search(
             num_evaluations=tf.constant(0),
             is_running=tf.constant(True),
@@ -291,8 +318,8 @@ class FixedPointSolver(Configured):
             best_point=point,
             best_value=point,
             best_error=_filled(point, float("inf"), point.dtype),
-            status=_filled(point, MAX_ITER, tf.int32),
-            sample_evaluations=_filled(point, 0, tf.int32),
+            status=status,
+            sample_evaluations=sample_evaluations,
             trace=tf.ensure_shape(trace, [static_rows, point.shape[0]]),
             answers=rule.start(),
         )

@@ -6,6 +6,7 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras import gradients, solvers
+from deq_keras.solvers import SolveRequest
 from tests.oracles import dense_adjoint, dense_jacobians, relative_error
 from tests.problems import non_normal_matrix
 
@@ -36,7 +37,7 @@ class Case:
             tape.watch(sources)
             equilibrium = gradient.solve(
                 lambda state, injection: self.apply(state, injection, kernel, bias),
-                tf.zeros((BATCH, FEATURES), self.kernel.dtype),
+                SolveRequest(tf.zeros((BATCH, FEATURES), self.kernel.dtype)),
                 tf.matmul(inputs, projection),
                 solver,
                 record_adjoint,

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from deq_keras import gradients, layers, solvers
+from deq_keras.solvers import SolveRequest
 from tests.gradients.test_implicit import BATCH, FEATURES, Case
 from tests.layers.cells import TanhCell, TwoScaleCell
 from tests.oracles import relative_error
@@ -41,10 +42,12 @@ def _truncated(*args, **kwargs):
 def _solve(gradient, case, solver=ITERATION, seed=SEED, start=None):
     return gradient.solve(
         lambda z, u: case.apply(z, u, case.kernel, case.bias),
-        tf.zeros((BATCH, FEATURES), case.kernel.dtype) if start is None else start,
+        SolveRequest(
+            tf.zeros((BATCH, FEATURES), case.kernel.dtype) if start is None else start,
+            seed=seed,
+        ),
         tf.matmul(case.inputs, case.projection),
         solver,
-        seed=seed,
     )
 
 
@@ -152,7 +155,7 @@ def test_a_share_of_the_samples_takes_the_free_steps(share):
     with tf.GradientTape() as tape:
         tape.watch(start)
         equilibrium = gradient.solve(
-            lambda z, u: 0.5 * z + u, start, inputs, ITERATION, seed=SEED
+            lambda z, u: 0.5 * z + u, SolveRequest(start, seed=SEED), inputs, ITERATION
         )
     taken = equilibrium.solution.num_evaluations.numpy()
     assert set(taken) == ({2} if share == 0.0 else {2, 6})
@@ -218,7 +221,10 @@ def test_noise_is_relative_to_the_features_of_each_position(regime):
     value = regime(
         lambda: (
             gradient.solve(
-                lambda z, u: z, start, tf.zeros((500, 1)), ITERATION, seed=SEED
+                lambda z, u: z,
+                SolveRequest(start, seed=SEED),
+                tf.zeros((500, 1)),
+                ITERATION,
             ).value
         )
     )()
@@ -231,7 +237,7 @@ def test_noise_is_for_those_who_took_free_steps_alone():
     start = tf.ones((400,))  # A state without features.
     gradient = _truncated(1, 1, free_share=0.25, free_noise=0.5)
     value = gradient.solve(
-        lambda z, u: z, start, tf.zeros((400, 1)), ITERATION, seed=SEED
+        lambda z, u: z, SolveRequest(start, seed=SEED), tf.zeros((400, 1)), ITERATION
     ).value
     is_moved = value.numpy() != 1.0
     assert np.sum(is_moved) == 100
@@ -251,11 +257,13 @@ def test_a_drawn_budget_bounds_the_steps():
     for i in range(30):
         equilibrium = gradient.solve(
             lambda z, u: case.apply(z, u, case.kernel, case.bias),
-            tf.zeros((BATCH, FEATURES), tf.float64),
+            SolveRequest(
+                tf.zeros((BATCH, FEATURES), tf.float64),
+                budget=tf.constant(3),
+                seed=tf.constant([i, 0]),
+            ),
             tf.matmul(case.inputs, case.projection),
             ITERATION,
-            budget=tf.constant(3),
-            seed=tf.constant([i, 0]),
         )
         assert equilibrium.solution.num_evaluations[0] <= 3
 
@@ -285,7 +293,7 @@ def test_outside_of_training_the_solver_has_its_whole_budget():
             tape.watch(case.bias)
             equilibrium = gradient.infer(
                 lambda z, u: case.apply(z, u, case.kernel, case.bias),
-                tf.zeros((BATCH, FEATURES), tf.float64),
+                SolveRequest(tf.zeros((BATCH, FEATURES), tf.float64)),
                 injection,
                 solver,
             )
@@ -367,7 +375,7 @@ def test_second_derivatives_are_those_of_the_steps(remat):
         with tf.GradientTape() as inner:
             inner.watch(u)
             value = gradient.solve(
-                lambda z, u: z**2 + u, tf.zeros_like(u), u, ITERATION
+                lambda z, u: z**2 + u, SolveRequest(tf.zeros_like(u)), u, ITERATION
             ).value  # u^2 + u
         first = inner.gradient(value, u)
     np.testing.assert_allclose(first, [[1.6]])

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from deq_keras import gradients, solvers
+from deq_keras.solvers import SolveRequest
 from tests.gradients.test_implicit import BATCH, FEATURES, SOLVERS, Case
 from tests.oracles import relative_error
 from tests.regimes import XLA_IS_SLOW
@@ -43,7 +44,7 @@ def test_equals_finite_differences_through_every_solver(cls, regime):
     def loss(bias):
         equilibrium = gradient.solve(
             lambda z, u: case.apply(z, u, case.kernel, bias),
-            tf.zeros((BATCH, FEATURES), tf.float64),
+            SolveRequest(tf.zeros((BATCH, FEATURES), tf.float64)),
             tf.matmul(case.inputs, case.projection),
             solver,
         )

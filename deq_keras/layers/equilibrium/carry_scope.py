@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextvars
 from typing import Any
 
 import tensorflow as tf
 from keras import tree
 
 from deq_keras import faults, solvers
+from deq_keras.layers.equilibrium.ambient import AmbientScopes
 from deq_keras.structure import Nest, StateStructure, where_rows
 
-_ENTERED: contextvars.ContextVar[CarryScope | None] = contextvars.ContextVar(
-    "deq_keras_carry_scope", default=None
-)
+_ENTERED: AmbientScopes[CarryScope] = AmbientScopes("deq_keras_carry_scope")
 
 
 class CarryScope:
@@ -53,19 +51,27 @@ class CarryScope:
         self._goes_on = goes_on
         self.state: Nest | None = None
         self.solution: solvers.Solution | None = None
-        self._tokens: list[contextvars.Token] = []
 
     @staticmethod
     def entered() -> CarryScope | None:
-        """Returns the innermost scope, or `None` outside of all."""
-        return _ENTERED.get()
+        """Returns the innermost scope that is valid for a call made now, or `None`."""
+        return _ENTERED.here()
+
+    @staticmethod
+    def check_compiled_call() -> None:
+        """Raises `ValueError` if a compiled training step is called within a scope."""
+        if _ENTERED.innermost() is not None:
+            raise ValueError(
+                "A CarryScope does not reach a training step that was compiled outside "
+                "of it. Enter the scope within the compiled function."
+            )
 
     def __enter__(self) -> CarryScope:
-        self._tokens.append(_ENTERED.set(self))
+        _ENTERED.enter(self)
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        _ENTERED.reset(self._tokens.pop())
+        _ENTERED.leave()
 
     def first_state(self, start: Nest) -> Nest:
         """Returns where the layer begins.

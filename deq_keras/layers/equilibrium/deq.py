@@ -20,6 +20,7 @@ from deq_keras.draws import derived_seed
 from deq_keras.layers.equilibrium.carry_scope import CarryScope
 from deq_keras.layers.equilibrium.cell_check import check_application, check_signature
 from deq_keras.layers.equilibrium.cell_function import CellFunction
+from deq_keras.layers.equilibrium.compiled_call import CompiledCalls
 from deq_keras.layers.equilibrium.injection_rows import InjectionRows
 from deq_keras.layers.equilibrium.padding import Masked, masked, single_mask
 from deq_keras.layers.equilibrium.solve_scope import SolveScope
@@ -32,6 +33,7 @@ from deq_keras.restarts import (
     starting_states,
 )
 from deq_keras.serialization import Config
+from deq_keras.solvers import SolveRequest
 from deq_keras.structure import Nest, StateStructure
 
 
@@ -101,9 +103,9 @@ class DEQ(keras.layers.Layer):
 
     Call arguments:
         inputs: Nest of tensors `(batch, ...)`, passed to the cell's `inject`. A sample
-            with a non-finite input gets the state it starts from and no gradient, and
-            leaves the others alone. If every sample fails, the output is NaN, so that
-            the loss shows it.
+            with a non-finite input does not affect the others, and gets no gradient.
+            Its output is NaN at inference. In training its output is the state it
+            starts from, or NaN if every sample fails, so that the loss shows it.
         initial_state: Optional state to start from (a warm start), in place of
             `start`. Non-finite samples start as the cell says.
         mask: Optional Boolean tensor `(batch, ...)`, false where the positions of the
@@ -161,6 +163,7 @@ class DEQ(keras.layers.Layer):
         self.seed = check_seed("seed", seed)
         self.seed_generator = keras.random.SeedGenerator(self.seed)
         self._checked_modes: set[bool] = set()
+        self._compiled_calls = CompiledCalls(self)
         self._weak_record_adjoint = _weak(self._record_adjoint)
         self._injection_rows = InjectionRows(
             lambda call, training: self.inject(**call, training=training)
@@ -257,7 +260,7 @@ class DEQ(keras.layers.Layer):
         scope = SolveScope.entered()
         if scope is not None and not training:
             solution = scope.solve(self, inputs, initial_state, mask)
-            return faults.output(solution.value, None, None, solution)
+            return faults.output(solution.value, solution)
         inputs, is_usable = faults.set_aside(inputs)
         mask = single_mask(mask)
         injection = self.inject(inputs, mask, bool(training))
@@ -268,28 +271,28 @@ class DEQ(keras.layers.Layer):
         carry = CarryScope.entered() if training else None
         if carry is not None:
             state = carry.first_state(state)
-        problem = (
-            self._function(inputs, mask, bool(training)),
-            state,
-            _with_mask(injection, mask),
-            self.solver,
+        function = self._function(inputs, mask, bool(training))
+        constant = _with_mask(injection, mask)
+        if not training:
+            options = self._compiled_calls.inference_options()
+            request = SolveRequest(state, is_usable=is_usable, **options)
+            equilibrium = self.gradient.infer(function, request, constant, self.solver)
+            self._record(equilibrium.solution, training)
+            return faults.output(equilibrium.value, equilibrium.solution)
+        self._compiled_calls.check_training()
+        request = SolveRequest(
+            state, budget=self._drawn_budget(), seed=self._solve_seed()
         )
-        if training:
-            equilibrium = self.gradient.solve(
-                *problem,
-                record_adjoint=self._weak_record_adjoint,
-                budget=self._drawn_budget(),
-                seed=self._solve_seed(),
-            )
-        else:
-            equilibrium = self.gradient.infer(*problem)
+        equilibrium = self.gradient.solve(
+            function, request, constant, self.solver, self._weak_record_adjoint
+        )
         solution = faults.reported(equilibrium.solution, state, is_usable)
         if carry is not None:
             carry.keep(equilibrium.value, solution)
         self._record(solution, training)
-        if training and self.regularizer is not None:
+        if self.regularizer is not None:
             self._add_regularization_loss(self.regularizer, equilibrium.linearization)
-        return faults.output(equilibrium.value, state, is_usable, solution)
+        return faults.training_output(equilibrium.value, state, is_usable, solution)
 
     def inject(
         self, inputs: Nest, mask: tf.Tensor | None = None, training: bool = False
@@ -377,16 +380,10 @@ class DEQ(keras.layers.Layer):
             constant = self._repeated(function, constant, state, restarts)
             state = self._restarted(state, mask, restarts, seed)
             is_usable = repeat_rows(is_usable, restarts)
-        solution = self.solver.solve(
-            function.of_states(constant),
-            state,
-            max_iter,
-            tol,
-            budget=budget,
-            seed=noise_seed,
-            halting=halting,
+        request = SolveRequest(
+            state, max_iter, tol, budget, noise_seed, halting, is_usable
         )
-        solution = faults.reported(solution, state, is_usable)
+        solution = self.solver.solve_request(function.of_states(constant), request)
         return solution if restarts is None else selection(solution, restarts)
 
     def initial_state(

@@ -1,8 +1,8 @@
-"""A scope in which equilibrium layers solve as it says, and tell what they found."""
+"""A scope that sets the budgets of equilibrium layers and records their solutions."""
 
 from __future__ import annotations
 
-import contextvars
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,21 +10,26 @@ import tensorflow as tf
 
 from deq_keras import solvers
 from deq_keras.checks import check_count, check_integer, check_optional_count
+from deq_keras.layers.equilibrium.ambient import AmbientScopes
 from deq_keras.restarts import starting_states
 from deq_keras.structure import Nest
 
-_ENTERED: contextvars.ContextVar[SolveScope | None] = contextvars.ContextVar(
-    "deq_keras_solve_scope", default=None
-)
+_ENTERED: AmbientScopes[SolveScope] = AmbientScopes("deq_keras_solve_scope")
 
 
 class SolveScope:
-    """Within it, `DEQ` layers solve with its budget, and it keeps their solutions.
+    """Sets the budget of `DEQ` layers outside of training, and records their solutions.
 
-    It is for calls of a model outside of training that ask for a budget or a tolerance,
-    or for what the solves found, without a look into the model. A call in training
-    takes no notice of it, nor does another thread. The solves carry no gradient and
-    enter no metrics. Several scopes may be nested; the innermost counts.
+    The budget and the tolerance apply to every call in this thread until the scope
+    ends: to a model, and to `predict`, `evaluate` and other compiled functions, whether
+    they were traced before or within the scope. Training calls and other threads ignore
+    it. Several scopes may be nested; the innermost counts.
+
+    A scope also replaces initial states, repeats samples and records solutions, but
+    only for calls made directly within it: eager calls of a model, or, in a
+    `tf.function` that enters the scope, calls in that function. Such solves carry no
+    gradient and update no metrics. A compiled function that is called in a scope with
+    `initial_states` or `restarts` raises an error.
 
     Args:
         max_iter: Budget of evaluations of each layer, an integer or an integer scalar
@@ -44,7 +49,12 @@ class SolveScope:
     Attributes:
         solutions: Dict of names of layers to the `deq_keras.solvers.Solution` of their
             solve, in the order of the calls. A layer that is called again within the
-            scope has the name `NAME_2` there, then `NAME_3`.
+            scope has the name `NAME_2` there, then `NAME_3`. Compiled functions record
+            no solutions.
+
+    Raises:
+        ValueError: At the end of the scope, if `initial_states` names a layer that was
+            not called.
 
     Example:
 
@@ -72,19 +82,44 @@ class SolveScope:
         self.restarts = check_count("restarts", restarts)
         self.seed = check_integer("seed", seed)
         self.solutions: dict[str, solvers.Solution] = {}
-        self._tokens: list[contextvars.Token] = []
+        self._names: list[str] = []
+        self._lock = threading.Lock()
 
     @staticmethod
     def entered() -> SolveScope | None:
-        """Returns the innermost scope, or `None` outside of all."""
-        return _ENTERED.get()
+        """Returns the innermost scope that is valid for a call made now, or `None`."""
+        return _ENTERED.here()
+
+    @staticmethod
+    def of_compiled_call() -> SolveScope | None:
+        """Returns the scope whose budget a compiled function uses that is called now.
+
+        Raises:
+            ValueError: If the scope sets what a compiled function cannot use.
+        """
+        scope = _ENTERED.innermost()
+        if scope is not None and (scope.initial_states or scope.restarts > 1):
+            raise ValueError(
+                "A compiled function, such as that of `model.predict`, cannot use the "
+                "`initial_states` or `restarts` of a SolveScope around it. Call the "
+                "model itself within the scope, `model(inputs)`, or enter the scope "
+                "within the compiled function. Received: initial_states of "
+                f"{list(scope.initial_states)}, restarts={scope.restarts}."
+            )
+        return scope
 
     def __enter__(self) -> SolveScope:
-        self._tokens.append(_ENTERED.set(self))
+        _ENTERED.enter(self)
         return self
 
-    def __exit__(self, *exception: Any) -> None:
-        _ENTERED.reset(self._tokens.pop())
+    def __exit__(self, exception_type: Any, *exception: Any) -> None:
+        _ENTERED.leave()
+        unknown = set(self.initial_states) - set(self._names)
+        if unknown and exception_type is None:
+            raise ValueError(
+                "`initial_states` names layers that were not called within the scope. "
+                f"Expected: names among {self._names}. Received: {sorted(unknown)}."
+            )
 
     def solve(
         self, layer: Any, inputs: Nest, initial_state: Nest | None, mask: Nest | None
@@ -97,19 +132,19 @@ class SolveScope:
             initial_state: See the call arguments of `DEQ`.
             mask: See the call arguments of `DEQ`.
         """
-        name = self._free_name(layer.name)
+        name = self._reserved_name(layer.name)
         if initial_state is None:
             initial_state = self.initial_states.get(name)
         if self.restarts > 1:
             initial_state = self._restarted(layer, inputs, initial_state, mask)
-        max_iter = budget = self._budget(layer.solver)
+        max_iter = budget = self.max_iter_of(layer.solver)
         if self.max_iter_limit is not None:
             max_iter = self.max_iter_limit
         solution = layer.solve(
             inputs,
             initial_state,
             max_iter,
-            self._tol(layer.solver),
+            self.tol_of(layer.solver),
             mask=mask,
             budget=budget,
         )
@@ -125,11 +160,15 @@ class SolveScope:
         seed = tf.constant([self.seed, 0])
         return starting_states(layer.start, initial_state, self.restarts, seed)
 
-    def _free_name(self, name: str) -> str:
-        names = [name, *(f"{name}_{i}" for i in range(2, len(self.solutions) + 2))]
-        return next(name for name in names if name not in self.solutions)
+    def _reserved_name(self, name: str) -> str:
+        with self._lock:
+            names = [name, *(f"{name}_{i}" for i in range(2, len(self._names) + 2))]
+            name = next(name for name in names if name not in self._names)
+            self._names.append(name)
+        return name
 
-    def _budget(self, solver: solvers.FixedPointSolver) -> int | tf.Tensor:
+    def max_iter_of(self, solver: solvers.FixedPointSolver) -> int | tf.Tensor:
+        """Returns the budget that the scope sets for a solver."""
         own, limit = solver.max_iter, self.max_iter_limit
         budget: Any = own if self.max_iter is None else self.max_iter
         if tf.is_tensor(budget):
@@ -138,7 +177,8 @@ class SolveScope:
         budget = own if budget < 1 else budget
         return budget if limit is None else min(budget, limit)
 
-    def _tol(self, solver: solvers.FixedPointSolver) -> float | tf.Tensor | None:
+    def tol_of(self, solver: solvers.FixedPointSolver) -> float | tf.Tensor | None:
+        """Returns the tolerance that the scope sets for a solver."""
         tol: Any = self.tol
         if not tf.is_tensor(tol):
             return solver.tol if tol is None or not tol >= 0 else tol

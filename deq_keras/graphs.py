@@ -1,0 +1,106 @@
+"""What can be known while a function is traced, and what only when it is called."""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+from tensorflow.python.ops import control_flow_util
+from tensorflow.python.saved_model import save_context
+
+
+class CallTimeValue:
+    """A scalar that a `tf.function` reads when it is called, not when it is traced.
+
+    In a graph, the tensor is an input of the innermost function that is being traced.
+    TensorFlow asks for its value on each call, in the thread of the caller, even if the
+    function is called from another one. A saved function keeps the value that was
+    current when it was traced.
+
+    Args:
+        read: Function that returns the value, called in eager mode.
+        dtype: Dtype of the tensor.
+        known: Optional function that returns the value if it is known while the caller
+            is traced, else `None`.
+
+    Example:
+
+    >>> budget = 3
+    >>> value = CallTimeValue(lambda: budget, tf.int32)
+    >>> function = tf.function(lambda x: x * value(), autograph=False)
+    >>> int(function(tf.constant(2)))
+    6
+    >>> budget = 4
+    >>> int(function(tf.constant(2)))
+    8
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], float | tf.Tensor],
+        dtype: tf.DType,
+        known: Callable[[], float | tf.Tensor | None] = lambda: None,
+    ) -> None:
+        self._read = read
+        self._known = known
+        self._spec = tf.TensorSpec([], dtype)
+
+    def __call__(self) -> tf.Tensor:
+        graph = innermost_function()
+        value = self._read() if graph is None else self._known()
+        if value is not None:
+            return tf.cast(value, self._spec.dtype)
+        captures = graph.function_captures
+        if self not in captures.by_ref_internal:
+            self._capture(graph)
+        return captures.by_ref_internal[self]
+
+    def _capture(self, graph: tf.Graph) -> None:
+        with tf.init_scope():
+            saved = tf.cast(self._read(), self._spec.dtype)
+        with graph.as_default():
+            placeholder = tf.compat.v1.placeholder(self._spec.dtype, self._spec.shape)
+
+        def value_at_call() -> list[tf.Tensor]:
+            return [saved if save_context.in_save_context() else self()]
+
+        value_at_call.output_spec = self._spec
+        # `FuncGraph.capture_call_time_value` does the same, but loses the value where
+        # the caller is in turn a branch or a loop of a graph.
+        graph.function_captures.add_or_replace(
+            key=self,
+            external=value_at_call,
+            internal=placeholder,
+            tracetype=self._spec,
+            is_by_ref=True,
+        )
+
+
+def innermost_function() -> tf.Graph | None:
+    """Returns the graph of the function being traced, or `None` in eager mode.
+
+    Branches and loops are graphs of their own, and belong to the function around them.
+    """
+    if tf.executing_eagerly():
+        return None
+    graph = tf.compat.v1.get_default_graph()
+    while getattr(graph, "is_control_flow_graph", False):
+        graph = graph.outer_graph
+    return graph if hasattr(graph, "function_captures") else None
+
+
+def traced_functions() -> list[tf.Graph]:
+    """Returns the functions being traced, from the innermost one to the outermost."""
+    graphs = []
+    graph = innermost_function()
+    while graph is not None and hasattr(graph, "function_captures"):
+        graphs.append(graph)
+        graph = graph.outer_graph
+    return graphs
+
+
+def is_compiled_by_xla() -> bool:
+    """Returns whether XLA compiles the function being traced.
+
+    TensorFlow has no public name for this.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    return bool(control_flow_util.GraphOrParentsInXlaContext(graph))

@@ -7,6 +7,7 @@ from keras import tree
 
 from deq_keras.checks import check_optional_count
 from deq_keras.layers import SolveScope
+from deq_keras.serving.rows import with_rows_of
 from deq_keras.serving.signature import (
     named,
     named_outputs,
@@ -121,6 +122,7 @@ class ServedModel:
 
     def _answer(self, request):
         """Returns the outputs by name, and the `NamedSolutions`."""
+        request = with_rows_of(request[next(iter(self.inputs))], request)
         inputs = self._model_inputs(request)
         with self._scope(request) as scope:
             outputs = self.model(inputs, training=False)

@@ -1,5 +1,7 @@
 """Asks a LiteRT file; needs nothing but the package `ai-edge-litert`."""
 
+import threading
+
 
 def load(path):
     """Returns the function of a LiteRT file from requests to answers.
@@ -21,6 +23,7 @@ class _File:
         # The runner holds no reference to its interpreter.
         self._interpreter = Interpreter(model_path=str(path))
         self._runner = self._interpreter.get_signature_runner()
+        self._lock = threading.Lock()
         self.signatures = [
             {
                 name: (_shape(tensor["shape_signature"]), tensor["dtype"])
@@ -29,7 +32,9 @@ class _File:
         ]
 
     def __call__(self, request):
-        return self._runner(**request)
+        # An interpreter has one set of buffers, and two threads in it crash a process.
+        with self._lock:
+            return self._runner(**request)
 
 
 def _shape(sizes):

@@ -1,5 +1,7 @@
 """What `serving.load` refuses, and what it answers where a runtime cannot."""
 
+import concurrent.futures
+
 import keras
 import numpy as np
 import pytest
@@ -98,6 +100,19 @@ def test_an_empty_request(ask):
     answer = ask({**REQUEST, "inputs": INPUTS[:0], "initial_state": STATES[:0]})
     assert answer["outputs"].shape == (0, 2) and answer["equilibrium"].shape == (0, 5)
     assert answer["status"].shape == (0,) and answer["status"].dtype == "int32"
+
+
+def test_eight_threads_share_a_file(ask):
+    rows = [RANDOM.randint(1, 7) for _ in range(80)]
+    expected = ask(REQUEST)
+
+    def outputs(count):
+        sent = {"inputs": INPUTS[:count], "initial_state": STATES[:count]}
+        return ask({**REQUEST, **sent})["outputs"]
+
+    with concurrent.futures.ThreadPoolExecutor(8) as threads:
+        for count, found in zip(rows, threads.map(outputs, rows), strict=True):
+            np.testing.assert_allclose(found, expected["outputs"][:count], atol=1e-5)
 
 
 @pytest.mark.parametrize("target", RUNTIMES)

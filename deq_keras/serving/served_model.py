@@ -67,8 +67,14 @@ class ServedModel:
         return NamedSolutions(concrete.structured_outputs)
 
     def serve(self):
-        """Returns the `tf.function` of the inputs, with the solvers as configured."""
-        return self._function(self.inputs, lambda request: self._answer(request)[0])
+        """Returns the `tf.function` of the inputs, with the solvers as configured, to
+        the outputs and the status of each solve."""
+
+        def answer(request):
+            outputs, solutions = self._answer(request)
+            return {**outputs, **solutions.statuses()}
+
+        return self._function(self.inputs, answer)
 
     def serve_with_statistics(self):
         """Returns the `tf.function` of the inputs, a budget and a tolerance, to the

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from deq_keras import layers, serving
 from deq_keras.serving import litert_runtime, onnx_runtime, saved_model_runtime
+from deq_keras.serving.served_model import ServedModel
 from tests.layers.cells import TanhCell
 
 RANDOM = np.random.RandomState(0)
@@ -150,3 +151,27 @@ def test_restarts_broadcast_no_rows():
     searching = serving.RestartsModel(keras.Model(inputs, outputs), 1)
     with pytest.raises(ValueError, match="same number of rows.*6 and 1 rows"):
         searching({"x": INPUTS, "y": INPUTS[:1]})
+
+
+def test_served_outputs_and_what_is_known_of_a_sample(files):
+    spoilt = np.where(np.arange(6)[:, None] == 4, np.nan, INPUTS)
+    answer = serving.load(files["saved_model"])({"inputs": spoilt})
+    assert set(answer) == {"outputs", "status"}
+    assert answer["status"].tolist() == [0, 0, 0, 0, 2, 0]
+    inputs = keras.Input((4,))
+    first, second = (layers.DEQ(TanhCell(4), name=name) for name in ("one", "two"))
+    served = ServedModel(keras.Model(inputs, second(first(inputs)))).serve()
+    names = list(served.get_concrete_function().structured_outputs)
+    assert names == ["outputs", "one_status", "two_status"]
+
+
+def test_the_order_of_outputs_in_onnx(files):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    session = onnxruntime.InferenceSession(files["onnx"])
+    assert [output.name for output in session.get_outputs()] == [
+        "outputs",
+        "evaluations",
+        "residual",
+        "status",
+        "equilibrium",
+    ]

@@ -2,6 +2,7 @@
 
 import logging
 
+import numpy as np
 import tensorflow as tf
 
 from deq_keras.checks import check_positive
@@ -155,8 +156,29 @@ def _where(context, node, name, arguments):
     node.type = "Where"
 
 
+def _erfc(context, node, name, arguments):
+    """Converts `Erfc`, which Keras' default GELU contains and ONNX lacks, to 1 - erf.
+    The difference is exact to about 1e-7, which GELU multiplies by x."""
+    from tf2onnx import utils
+
+    del name, arguments
+    outputs, dtypes, shapes = node.output, node.output_dtypes, node.output_shapes
+    context.remove_node(node.name)
+    erf = context.make_node("Erf", node.input, dtypes=dtypes, shapes=shapes)
+    dtype = utils.map_onnx_to_numpy_type(dtypes[0])
+    one = context.make_const(utils.make_name("one"), np.ones((), dtype))
+    context.make_node(
+        "Sub",
+        [one.output[0], erf.output[0]],
+        name=node.name,
+        outputs=outputs,
+        dtypes=dtypes,
+        shapes=shapes,
+    )
+
+
 # By operation of TensorFlow, with the arguments of the handler.
-_HANDLERS = {"Select": (_where, []), "SelectV2": (_where, [])}
+_HANDLERS = {"Select": (_where, []), "SelectV2": (_where, []), "Erfc": (_erfc, [])}
 
 
 def _check_operators(graph):

@@ -175,3 +175,14 @@ def test_the_order_of_outputs_in_onnx(files):
         "status",
         "equilibrium",
     ]
+
+
+@pytest.mark.parametrize("target", ["litert", "onnx"])
+def test_the_default_gelu_of_keras(target, tmp_path):
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, keras.activations.gelu(inputs))
+    path = tmp_path / f"model{RUNTIMES[target][1]}"
+    samples = np.linspace(-8, 8, 4000, dtype="float32").reshape(-1, 4)
+    getattr(serving, f"export_{target}")(model, path, samples=samples)
+    answer = serving.load(path)({"inputs": samples})["outputs"]
+    np.testing.assert_allclose(answer, model(samples), rtol=0, atol=8e-6)

@@ -8,8 +8,6 @@ import pytest
 import tensorflow as tf
 
 from deq_keras import layers, serving
-from deq_keras.serving import litert_runtime, onnx_runtime, saved_model_runtime
-from deq_keras.serving.served_model import ServedModel
 from tests.layers.cells import TanhCell
 
 RANDOM = np.random.RandomState(0)
@@ -18,9 +16,9 @@ STATES = RANDOM.normal(size=(6, 5)).astype("float32")
 BUDGET = {"max_iter": np.array(0), "tol": np.array(-1, "float32")}
 REQUEST = {"inputs": INPUTS, "initial_state": STATES, **BUDGET}
 RUNTIMES = {
-    "saved_model": (saved_model_runtime, ""),
-    "litert": (litert_runtime, ".tflite"),
-    "onnx": (onnx_runtime, ".onnx"),
+    "saved_model": (serving.saved_model_runtime, ""),
+    "litert": (serving.litert_runtime, ".tflite"),
+    "onnx": (serving.onnx_runtime, ".onnx"),
 }
 
 
@@ -160,7 +158,9 @@ def test_served_outputs_and_what_is_known_of_a_sample(files):
     assert answer["status"].tolist() == [0, 0, 0, 0, 2, 0]
     inputs = keras.Input((4,))
     first, second = (layers.DEQ(TanhCell(4), name=name) for name in ("one", "two"))
-    served = ServedModel(keras.Model(inputs, second(first(inputs)))).serve()
+    served = serving.served_model.ServedModel(
+        keras.Model(inputs, second(first(inputs)))
+    ).serve()
     names = list(served.get_concrete_function().structured_outputs)
     assert names == ["outputs", "one_status", "two_status"]
 

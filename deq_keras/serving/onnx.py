@@ -2,6 +2,7 @@
 
 import logging
 
+import numpy as np
 import tensorflow as tf
 
 from deq_keras.checks import check_positive
@@ -91,14 +92,18 @@ def _converted(function):
     logging.getLogger("tf2onnx").setLevel(logging.ERROR)
     concrete = frozen(function, "ONNX")
     inputs = [tensor.name for tensor in concrete.inputs]
-    outputs = [tensor.name for tensor in concrete.outputs]
-    names = [spec.name for spec in function.input_signature] + output_names(function)
+    sorted_outputs = [tensor.name for tensor in concrete.outputs]
+    tensors = dict(zip(output_names(function), sorted_outputs, strict=True))
+    # The file lists outputs first, then what the solves found.
+    output_keys = list(function.get_concrete_function().structured_outputs)
+    outputs = [tensors[key] for key in output_keys]
+    names = [spec.name for spec in function.input_signature] + output_keys
     with tf.Graph().as_default() as graph:
         tf.graph_util.import_graph_def(_prepared(concrete), name="")
         converted = tfonnx.process_tf_graph(
             graph,
             opset=_OPSET,
-            custom_op_handlers={"Select": (_where, []), "SelectV2": (_where, [])},
+            custom_op_handlers=_HANDLERS,
             input_names=inputs,
             output_names=outputs,
             tensors_to_rename=dict(zip(inputs + outputs, names, strict=True)),
@@ -149,6 +154,31 @@ def _where(context, node, name, arguments):
     the residual of a sample without one, which is infinite, is not a number."""
     del context, name, arguments
     node.type = "Where"
+
+
+def _erfc(context, node, name, arguments):
+    """Converts `Erfc`, which Keras' default GELU contains and ONNX lacks, to 1 - erf.
+    The difference is exact to about 1e-7, which GELU multiplies by x."""
+    from tf2onnx import utils
+
+    del name, arguments
+    outputs, dtypes, shapes = node.output, node.output_dtypes, node.output_shapes
+    context.remove_node(node.name)
+    erf = context.make_node("Erf", node.input, dtypes=dtypes, shapes=shapes)
+    dtype = utils.map_onnx_to_numpy_type(dtypes[0])
+    one = context.make_const(utils.make_name("one"), np.ones((), dtype))
+    context.make_node(
+        "Sub",
+        [one.output[0], erf.output[0]],
+        name=node.name,
+        outputs=outputs,
+        dtypes=dtypes,
+        shapes=shapes,
+    )
+
+
+# By operation of TensorFlow, with the arguments of the handler.
+_HANDLERS = {"Select": (_where, []), "SelectV2": (_where, []), "Erfc": (_erfc, [])}
 
 
 def _check_operators(graph):

@@ -1,5 +1,8 @@
 """Asks an ONNX file; needs nothing but the package `onnxruntime`."""
 
+# Names of dtypes that ONNX and NumPy spell differently.
+_DTYPES = {"float": "float32", "double": "float64"}
+
 
 def load(path):
     """Returns the function of an ONNX file from requests to answers.
@@ -9,15 +12,35 @@ def load(path):
 
     Returns:
         Function of a dict of arrays, by the names of the inputs, to a dict of arrays.
+        Its `signatures` is a list of one dict, from these names to shapes and dtypes.
     """
-    import onnxruntime
+    return _File(path)
 
-    session = onnxruntime.InferenceSession(
-        str(path), providers=["CPUExecutionProvider"]
-    )
-    names = [output.name for output in session.get_outputs()]
 
-    def answer(request):
-        return dict(zip(names, session.run(names, request), strict=True))
+class _File:
+    def __init__(self, path):
+        import onnxruntime
 
-    return answer
+        self._session = onnxruntime.InferenceSession(
+            str(path), providers=["CPUExecutionProvider"]
+        )
+        self._names = [output.name for output in self._session.get_outputs()]
+        self.signatures = [
+            {
+                tensor.name: (_shape(tensor.shape), _dtype(tensor.type))
+                for tensor in self._session.get_inputs()
+            }
+        ]
+
+    def __call__(self, request):
+        tensors = self._session.run(self._names, request)
+        return dict(zip(self._names, tensors, strict=True))
+
+
+def _shape(sizes):
+    return [size if isinstance(size, int) else None for size in sizes]
+
+
+def _dtype(kind):
+    name = kind.removeprefix("tensor(").removesuffix(")")
+    return _DTYPES.get(name, name)

@@ -1,10 +1,12 @@
 """A model that solves every sample from several states, and chooses an answer."""
 
 import keras
+from keras import tree
 
 from deq_keras.checks import check_count, check_integer
 from deq_keras.layers import SolveScope
 from deq_keras.restarts import Selection, chosen_rows, repeat_rows
+from deq_keras.serving.rows import with_rows_of
 from deq_keras.serving.served_model import ServedModel
 
 
@@ -72,6 +74,7 @@ class RestartsModel(keras.Model):
             )
 
     def call(self, inputs):
+        inputs = with_rows_of(tree.flatten(inputs)[0], inputs)
         repeated = repeat_rows(inputs, self.restarts)
         with SolveScope(restarts=self.restarts, seed=self.seed) as scope:
             outputs = self.model(repeated, training=False)

@@ -25,11 +25,11 @@ def export_saved_model(
 
     It needs no Python package but TensorFlow, and has three signatures:
 
-    * `serve(inputs)` gives the outputs, with the solvers as they are configured. It is
-      the default one.
+    * `serve(inputs)` returns the outputs and the `status` of each sample, with the
+      solvers as they are configured. It is the default one.
     * `serve_with_statistics(inputs, max_iter, tol)` has a budget (int64 scalar) and a
       tolerance (float32 scalar), where `max_iter <= 0` and `tol < 0` stand for those of
-      the solvers. Beside the outputs it gives `evaluations` (int32), `residual` and
+      the solvers. Beside the outputs it returns `evaluations` (int32), `residual` and
       `status` (int32, of `deq_keras.solvers`: 0 converged, 1 out of budget, 2 not
       finite), each `(batch,)`.
     * `serve_warm(inputs, max_iter, tol, initial_state)` starts from a state, such as

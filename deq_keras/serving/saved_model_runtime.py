@@ -11,19 +11,32 @@ def load(path):
 
     Returns:
         Function of a dict of arrays, by the names of the inputs of one of the
-        signatures, to a dict of arrays.
+        signatures, to a dict of arrays. Its `signatures` is a list of dicts, from these
+        names to shapes and dtypes.
     """
-    loaded = tf.saved_model.load(str(path))
+    return _Folder(path)
 
-    def answer(request):
-        for function in loaded.signatures.values():
-            specs = function.structured_input_signature[1]
-            if set(specs) == set(request):
-                tensors = {
-                    name: tf.constant(request[name], spec.dtype)
-                    for name, spec in specs.items()
-                }
-                return {k: v.numpy() for k, v in function(**tensors).items()}
-        raise ValueError(f"No signature takes these. Received: {sorted(request)}.")
 
-    return answer
+class _Folder:
+    def __init__(self, path):
+        # Its functions hold their variables weakly.
+        self._loaded = tf.saved_model.load(str(path))
+        self._functions = {
+            frozenset(function.structured_input_signature[1]): function
+            for function in self._loaded.signatures.values()
+        }
+        self.signatures = [
+            {
+                name: (spec.shape, spec.dtype)
+                for name, spec in function.structured_input_signature[1].items()
+            }
+            for function in self._functions.values()
+        ]
+
+    def __call__(self, request):
+        function = self._functions[frozenset(request)]
+        specs = function.structured_input_signature[1]
+        tensors = {
+            name: tf.constant(request[name], spec.dtype) for name, spec in specs.items()
+        }
+        return {name: tensor.numpy() for name, tensor in function(**tensors).items()}

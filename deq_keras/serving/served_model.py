@@ -7,6 +7,7 @@ from keras import tree
 
 from deq_keras.checks import check_optional_count
 from deq_keras.layers import SolveScope
+from deq_keras.serving.rows import with_rows_of
 from deq_keras.serving.signature import (
     named,
     named_outputs,
@@ -66,8 +67,14 @@ class ServedModel:
         return NamedSolutions(concrete.structured_outputs)
 
     def serve(self):
-        """Returns the `tf.function` of the inputs, with the solvers as configured."""
-        return self._function(self.inputs, lambda request: self._answer(request)[0])
+        """Returns the `tf.function` of the inputs, with the solvers as configured, to
+        the outputs and the status of each solve."""
+
+        def answer(request):
+            outputs, solutions = self._answer(request)
+            return {**outputs, **solutions.statuses()}
+
+        return self._function(self.inputs, answer)
 
     def serve_with_statistics(self):
         """Returns the `tf.function` of the inputs, a budget and a tolerance, to the
@@ -121,6 +128,7 @@ class ServedModel:
 
     def _answer(self, request):
         """Returns the outputs by name, and the `NamedSolutions`."""
+        request = with_rows_of(request[next(iter(self.inputs))], request)
         inputs = self._model_inputs(request)
         with self._scope(request) as scope:
             outputs = self.model(inputs, training=False)

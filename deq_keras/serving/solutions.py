@@ -43,6 +43,13 @@ class NamedSolutions:
             )
         }
 
+    def statuses(self):
+        """Returns the statuses alone, `(batch,)` each."""
+        return {
+            self._prefix(name) + "status": solution.status
+            for name, solution in self.solutions.items()
+        }
+
     def equilibria(self):
         """Returns the equilibria, as states to start the next solve from."""
         return self._tensors("equilibrium")

@@ -51,8 +51,9 @@ def test_the_json_of_tensorflow_serving(folder):
     np.testing.assert_array_equal(answer["evaluations"], expected.num_evaluations)
     # Rows, each a list where there is one input, of the default signature.
     served = names["tf"].saved_model.load(str(folder[0] / "models" / "digits" / "1"))
-    (output,) = served.signatures["serving_default"](inputs=inputs).values()
-    np.testing.assert_allclose(output, model(inputs), atol=1e-4)
+    rows = served.signatures["serving_default"](inputs=inputs)
+    assert set(rows) == {"outputs", "status"}
+    np.testing.assert_allclose(rows["outputs"], model(inputs), atol=1e-4)
 
 
 @pytest.mark.parametrize("title", RUNTIMES)

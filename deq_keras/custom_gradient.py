@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.eager import record
+from tensorflow.python.eager import forwardprop_util, record
 
 # Returns the outputs, and the function from their cotangents to those of the inputs.
 Forward = Callable[..., tuple[Any, Callable[..., Any]]]
@@ -38,6 +38,7 @@ def custom_gradient(forward: Forward) -> Callable[..., Any]:
     """
 
     def call(*inputs: tf.Tensor) -> Any:
+        _check_forward_mode(inputs)
         if tf.executing_eagerly():
             return tf.custom_gradient(forward)(*inputs)
         return _call_in_graph(forward, [tf.convert_to_tensor(leaf) for leaf in inputs])
@@ -75,6 +76,14 @@ def _call_in_graph(forward: Forward, inputs: list[tf.Tensor]) -> Any:
         tensors = tf.identity_n(sources)
     record.record_operation("CustomGradient", tensors, sources, of_tape)
     return tuple(tensors[:size]) if is_sequence else tensors[0]
+
+
+def _check_forward_mode(inputs: Sequence[tf.Tensor]) -> None:
+    if forwardprop_util.pack_tangents(list(inputs)).tangents:
+        raise NotImplementedError(
+            "Equilibrium layers have no forward-mode derivative, which "
+            "`tf.autodiff.ForwardAccumulator` asks for. Use `tf.GradientTape`."
+        )
 
 
 def _check_variables(variables: Sequence[tf.Variable]) -> None:

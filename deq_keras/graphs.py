@@ -87,14 +87,16 @@ def innermost_function() -> tf.Graph | None:
     return graph if hasattr(graph, "function_captures") else None
 
 
-def traced_functions() -> list[tf.Graph]:
-    """Returns the functions being traced, from the innermost one to the outermost."""
-    graphs = []
-    graph = innermost_function()
-    while graph is not None and hasattr(graph, "function_captures"):
-        graphs.append(graph)
-        graph = graph.outer_graph
-    return graphs
+def is_being_traced(graph: tf.Graph) -> bool:
+    """Returns whether a graph is the one being built, or around it."""
+    if tf.executing_eagerly():
+        return False
+    current = tf.compat.v1.get_default_graph()
+    while current is not None:
+        if current is graph:
+            return True
+        current = getattr(current, "outer_graph", None)
+    return False
 
 
 def is_compiled_by_xla() -> bool:

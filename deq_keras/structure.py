@@ -112,6 +112,19 @@ class StateStructure:
             return [matrix]
         return tf.split(matrix, self._sizes, axis=1)
 
+    def like(self, state: Nest, source: str) -> Nest:
+        """Returns `state`, made to fail when it runs if its number of rows differs.
+
+        Args:
+            state: Nest of `(batch, ...)` tensors.
+            source: See `check`.
+
+        Raises:
+            ValueError: If `state` is known not to be like the template.
+        """
+        self.check(state, source)
+        return tree.map_structure(with_rows_of, self.template, state)
+
     def check(self, state: Nest, source: str) -> None:
         """Raises `ValueError` if `state` is not like the template.
 
@@ -137,6 +150,32 @@ class StateStructure:
                     f"dtype={old.dtype.name}. Received: shape={new.shape}, "
                     f"dtype={new.dtype.name}."
                 )
+
+
+def with_rows_of(first: tf.Tensor, leaf: tf.Tensor) -> tf.Tensor:
+    """Returns a `(batch, ...)` tensor that fails when it runs if its number of rows
+    differs from the number of rows of `first`. TensorFlow broadcasts a single row.
+
+    Raises:
+        ValueError: If the static numbers of rows differ.
+    """
+    if leaf is first:
+        return leaf
+    expected, received = first.shape[0], leaf.shape[0]
+    if None in (expected, received):
+        # LiteRT and ONNX lack assertions but have reshapes. Grappler removes a reshape
+        # with a single open axis, unless `abs` hides where its sizes come from.
+        shape = tf.abs(tf.concat([tf.shape(first)[:1], tf.shape(leaf)[1:]], axis=0))
+        name = "one_row_for_each_sample"  # It appears in the error.
+        result = tf.reshape(leaf, shape, name=name)
+        result.set_shape(leaf.shape)
+        return result
+    if expected != received:
+        raise ValueError(
+            "Inputs, masks and initial states must have the same number of rows, one "
+            f"for each sample. Received: {expected} and {received} rows."
+        )
+    return leaf
 
 
 def where_rows(mask: tf.Tensor, chosen: Nest, otherwise: Nest) -> Nest:

@@ -72,6 +72,8 @@ class ImplicitGradient(EquilibriumGradient):
 
     def __init__(self, solver: str | Config | FixedPointSolver | None = None) -> None:
         self.solver = None if solver is None else solvers.get(solver)
+        # Messages must name the gradient that the user chose.
+        self.described = type(self).__name__
 
     def solve(
         self,
@@ -84,7 +86,9 @@ class ImplicitGradient(EquilibriumGradient):
         solution = solve_without_gradient(fn, request, injection, solver)
         linearization, injection = linearize_equilibrium(fn, solution, injection)
         split = functools.partial(faults.SampleFunction.of(fn).splitting, injection)
-        adjoint = _Adjoint(linearization, split, self.solver or solver, record_adjoint)
+        adjoint = _Adjoint(
+            linearization, split, self.solver or solver, record_adjoint, self.described
+        )
         carrier, linearization = adjoint.attached()
         value = with_gradient_of(solution, carrier)
         return Equilibrium(value, solution, linearization)
@@ -101,12 +105,14 @@ class _Adjoint(NamedTuple):
         split: Function that returns the `Splitting` of f, or `None`.
         solver: The `FixedPointSolver` of the adjoint equation.
         record: Function that is called with the `Solution`, or `None`.
+        name: String. The gradient, in messages.
     """
 
     linearization: Linearization
     split: Callable[[], Splitting | None]
     solver: FixedPointSolver
     record: Callable[[Solution], None] | None
+    name: str
 
     def attached(self) -> tuple[Nest, Linearization]:
         """Passes the value through; replaces its cotangent by the adjoint solution.
@@ -149,7 +155,8 @@ class _Adjoint(NamedTuple):
             faults.with_overflow(solution, tf.cast(leaf, output.dtype))
             for leaf, output in zip(tree.flatten(solution.value), value, strict=True)
         ]
-        return None, *map(_first_order_only, adjoint, value)
+        first_order_only = custom_gradient(self._first_order_only)
+        return None, *map(first_order_only, adjoint, value)
 
     def _solve(self, cotangent: Nest) -> Solution:
         # The sum is formed in the solver's precision, whatever the compute dtype is.
@@ -174,20 +181,18 @@ class _Adjoint(NamedTuple):
             cotangent,
         )
 
+    def _first_order_only(
+        self, adjoint: tf.Tensor, value: tf.Tensor
+    ) -> tuple[tf.Tensor, Callable]:
+        """Returns `adjoint`; raises where it is differentiated. `value` connects it to
+        all that the equilibrium depends on."""
+        del value
+        return tf.identity(adjoint), self._refuse_second_order
 
-@custom_gradient
-def _first_order_only(
-    adjoint: tf.Tensor, value: tf.Tensor
-) -> tuple[tf.Tensor, Callable]:
-    """Returns `adjoint`; raises where it is differentiated. `value` is there to connect
-    it to all that the equilibrium depends on."""
-    del value
-    return tf.identity(adjoint), _refuse_second_order
-
-
-def _refuse_second_order(*_: tf.Tensor) -> None:
-    raise NotImplementedError(
-        "ImplicitGradient is first-order: the gradient of an equilibrium was "
-        "itself differentiated, and the adjoint solve has no derivative. Use "
-        "UnrolledGradient or PhantomGradient for second derivatives."
-    )
+    def _refuse_second_order(self, *_: tf.Tensor) -> None:
+        raise NotImplementedError(
+            f"{self.name} has no second derivatives: it solves an adjoint equation, "
+            "and that solve has no derivative. For second derivatives, use "
+            "UnrolledGradient or TruncatedGradient, and call the layer with "
+            "`training=True`."
+        )

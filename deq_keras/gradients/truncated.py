@@ -176,6 +176,7 @@ class TruncatedGradient(EquilibriumGradient):
         gradient = (
             NeumannGradient(num_terms) if num_terms else PhantomGradient(1, damping=1.0)
         )
+        gradient.described = "TruncatedGradient, outside of training,"
         return gradient.infer(fn, request, injection, solver)
 
     def get_config(self) -> Config:

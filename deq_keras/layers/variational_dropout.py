@@ -4,10 +4,11 @@ import keras
 from keras import ops
 
 from deq_keras.checks import check_count, check_rate, check_seed
+from deq_keras.seeds import SavesRandomState
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class VariationalDropout(keras.layers.Layer):
+class VariationalDropout(SavesRandomState, keras.layers.Layer):
     """Inverted dropout whose mask is a tensor that can be held fixed.
 
     Ordinary dropout draws a new mask at every call, so an equilibrium under it

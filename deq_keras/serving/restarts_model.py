@@ -6,8 +6,8 @@ from keras import tree
 from deq_keras.checks import check_count, check_integer
 from deq_keras.layers import SolveScope
 from deq_keras.restarts import Selection, chosen_rows, repeat_rows
-from deq_keras.serving.rows import with_rows_of
 from deq_keras.serving.served_model import ServedModel
+from deq_keras.structure import with_rows_of
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -74,7 +74,8 @@ class RestartsModel(keras.Model):
             )
 
     def call(self, inputs):
-        inputs = with_rows_of(tree.flatten(inputs)[0], inputs)
+        first, *_ = tree.flatten(inputs)
+        inputs = tree.map_structure(lambda leaf: with_rows_of(first, leaf), inputs)
         repeated = repeat_rows(inputs, self.restarts)
         with SolveScope(restarts=self.restarts, seed=self.seed) as scope:
             outputs = self.model(repeated, training=False)

@@ -7,7 +7,6 @@ from keras import tree
 
 from deq_keras.checks import check_optional_count
 from deq_keras.layers import SolveScope
-from deq_keras.serving.rows import with_rows_of
 from deq_keras.serving.signature import (
     named,
     named_outputs,
@@ -16,6 +15,7 @@ from deq_keras.serving.signature import (
 )
 from deq_keras.serving.solutions import NamedSolutions
 from deq_keras.serving.variables import check_unchanged
+from deq_keras.structure import with_rows_of
 
 BUDGET = {
     "max_iter": tf.TensorSpec((), tf.int64, name="max_iter"),
@@ -128,7 +128,7 @@ class ServedModel:
 
     def _answer(self, request):
         """Returns the outputs by name, and the `NamedSolutions`."""
-        request = with_rows_of(request[next(iter(self.inputs))], request)
+        request = _with_equal_rows(request, request[next(iter(self.inputs))])
         inputs = self._model_inputs(request)
         with self._scope(request) as scope:
             outputs = self.model(inputs, training=False)
@@ -157,3 +157,12 @@ class ServedModel:
 
         check_unchanged(function.get_concrete_function())
         return function
+
+
+def _with_equal_rows(request, first):
+    if not first.shape.rank:
+        return request
+    return {
+        name: with_rows_of(first, tensor) if tensor.shape.rank else tensor
+        for name, tensor in request.items()
+    }

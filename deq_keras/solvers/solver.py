@@ -198,11 +198,13 @@ class FixedPointSolver(Configured):
     def init(self, point: tf.Tensor, max_iter: int | tf.Tensor) -> Nest:
         """Returns the memory (a nest of tensors) before the first evaluation.
 
+        A solver without a memory keeps this one, which is empty.
+
         Args:
             point: `(batch, features)` tensor, where f will be evaluated first.
             max_iter: Budget of this solve, an integer or a tensor.
         """
-        raise NotImplementedError
+        return ()
 
     def step(
         self, evaluation: Evaluation, memory: Any, num_evaluations: tf.Tensor
@@ -214,7 +216,11 @@ class FixedPointSolver(Configured):
             memory: What `init` or the last `step` returned.
             num_evaluations: Int32 scalar tensor, how often f was evaluated.
         """
-        raise NotImplementedError
+        raise NotImplementedError(
+            f"{type(self).__name__} must implement "
+            "`step(evaluation, memory, num_evaluations)`, which returns the next point "
+            "and the memory."
+        )
 
     def perturbed(
         self, point: tf.Tensor, num_evaluations: tf.Tensor, seed: tf.Tensor | None
@@ -371,8 +377,22 @@ class FixedPointSolver(Configured):
         num_evaluations: tf.Tensor,
         seed: tf.Tensor | None,
     ) -> tuple[tf.Tensor, Any]:
-        point, memory = self.step(evaluation, memory, num_evaluations)
+        step = self.step(evaluation, memory, num_evaluations)
+        point, memory = self._checked_step(step, evaluation.point, memory)
         return self.perturbed(point, num_evaluations, seed), memory
+
+    def _checked_step(
+        self, step: Any, old_point: tf.Tensor, old_memory: Any
+    ) -> tuple[tf.Tensor, Any]:
+        """Returns what `step` returned; raises `ValueError` if a loop cannot use it."""
+        old, new = _specs((old_point, old_memory)), _specs(step)
+        if not _is_like(old, new):
+            raise ValueError(
+                f"`{type(self).__name__}.step` must return the next point and the "
+                "memory, with the structure, shapes and dtypes that it was given. "
+                f"Expected: {old}. Received: {new}."
+            )
+        return step
 
 
 def _take_better(
@@ -386,6 +406,29 @@ def _take_better(
         tf.reduce_all(better),
         lambda: newest,
         lambda: where_rows_if_any(better, newest, best),
+    )
+
+
+def _specs(step: Any) -> Any:
+    def spec(leaf: Any) -> Any:
+        if tf.is_tensor(leaf):
+            return tf.TensorSpec(leaf.shape, leaf.dtype)
+        return type(leaf)
+
+    return tree.map_structure(spec, step)
+
+
+def _is_like(old: Any, new: Any) -> bool:
+    try:
+        tree.assert_same_structure(old, new)
+    except (TypeError, ValueError):
+        return False
+    pairs = zip(tree.flatten(old), tree.flatten(new), strict=True)
+    return all(
+        a.dtype == b.dtype and a.shape.is_compatible_with(b.shape)
+        if isinstance(a, tf.TensorSpec) and isinstance(b, tf.TensorSpec)
+        else a == b
+        for a, b in pairs
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import tensorflow as tf
 
-from deq_keras.graphs import innermost_function, traced_functions
+from deq_keras.graphs import innermost_function, is_being_traced
 
 Scope = TypeVar("Scope")
 
@@ -50,4 +50,4 @@ class AmbientScopes(Generic[Scope]):
         scope, function = entered[-1]
         if function is None:
             return scope if tf.executing_eagerly() else None
-        return scope if any(function is one for one in traced_functions()) else None
+        return scope if is_being_traced(function) else None

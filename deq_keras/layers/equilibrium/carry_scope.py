@@ -87,7 +87,7 @@ class CarryScope:
         carried = tree.map_structure(
             lambda leaf, like: tf.cast(leaf, like.dtype), self._carried, start
         )
-        StateStructure(start).check(carried, "The carried state")
+        carried = StateStructure(start).like(carried, "The carried state")
         return where_rows(self._goes_on, faults.usable_start(carried, start), start)
 
     def keep(self, value: Nest, solution: solvers.Solution) -> None:

@@ -1,6 +1,7 @@
 """The deep equilibrium layer."""
 
 import inspect
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from deq_keras.checks import (
     check_seed,
 )
 from deq_keras.draws import derived_seed
+from deq_keras.graphs import is_being_traced
 from deq_keras.layers.equilibrium.carry_scope import CarryScope
 from deq_keras.layers.equilibrium.cell_check import check_application, check_signature
 from deq_keras.layers.equilibrium.cell_function import CellFunction
@@ -32,6 +34,7 @@ from deq_keras.restarts import (
     repeat_rows,
     starting_states,
 )
+from deq_keras.seeds import SavesRandomState
 from deq_keras.serialization import Config
 from deq_keras.solvers import SolveRequest
 from deq_keras.structure import Nest, StateStructure
@@ -53,7 +56,7 @@ _OF_EQUILIBRIUM = _Suited("anderson", "contraction")
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class DEQ(keras.layers.Layer):
+class DEQ(SavesRandomState, keras.layers.Layer):
     """Returns the equilibrium z* = f(z*, u) of a cell f.
 
     `DEQ(cell)` is to an equilibrium cell what `keras.layers.RNN(cell)` is to an RNN
@@ -149,7 +152,6 @@ class DEQ(keras.layers.Layer):
         super().__init__(**kwargs)
         check_signature(cell)
         self.cell = cell
-        self._function_of_cell = CellFunction(cell)
         is_monotone = hasattr(cell, "operator_splitting")
         of_cell = "implicit" if is_monotone else "truncated"
         self.gradient = of_cell if gradient == "auto" else gradient
@@ -163,6 +165,7 @@ class DEQ(keras.layers.Layer):
         self.seed = check_seed("seed", seed)
         self.seed_generator = keras.random.SeedGenerator(self.seed)
         self._checked_modes: set[bool] = set()
+        self._last = threading.local()
         self._compiled_calls = CompiledCalls(self)
         self._weak_record_adjoint = _weak(self._record_adjoint)
         self._injection_rows = InjectionRows(
@@ -175,6 +178,33 @@ class DEQ(keras.layers.Layer):
         self._adjoint_evaluations = TrainingMean(f"{self.name}_adjoint_evaluations")
         self._adjoint_residual = TrainingMean(f"{self.name}_adjoint_residual")
         self._jacobian = TrainingMean(f"{self.name}_jacobian")
+
+    @property
+    def last_status(self) -> tf.Tensor:
+        """Status of each sample in the last call of the layer in this thread.
+
+        Int32 tensor `(batch,)` of `deq_keras.solvers.CONVERGED`, `MAX_ITER`, `DIVERGED`
+        and `UNCHANGED`. In a compiled function, read it there, after the call of the
+        model: for example in `keras.Model.compute_loss`, to give samples that failed a
+        weight of zero.
+
+        Raises:
+            ValueError: If there was no call, or if the last one was made in a function
+                that is not being traced now.
+        """
+        status = getattr(self._last, "status", None)
+        graph = getattr(status, "graph", None)
+        if status is None or (graph is not None and not is_being_traced(graph)):
+            raise ValueError(
+                "`last_status` needs a call of the layer before it, in the same thread "
+                "and, if the call is compiled, in the same function. "
+                f"Received: {status}."
+            )
+        return status
+
+    @property
+    def _function_of_cell(self) -> CellFunction:
+        return CellFunction(self.cell)
 
     @property
     def solver(self) -> solvers.FixedPointSolver:
@@ -250,6 +280,23 @@ class DEQ(keras.layers.Layer):
             if self.start.initializer is not None:
                 self._add_learned_start(_trace(self._start_once, inputs))
 
+    def compute_output_shape(
+        self, inputs_shape: Nest, initial_state_shape: Nest = None
+    ) -> Nest:
+        del initial_state_shape
+        if not self.built:
+            self.build(inputs_shape)
+        inputs = tree.map_shape_structure(
+            lambda shape: tf.TensorSpec(shape, self.compute_dtype), inputs_shape
+        )
+        with tf.init_scope():
+            state = _trace(self._start_once, inputs)
+        return tree.map_structure(lambda leaf: tuple(leaf.shape), state)
+
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Nest:
+        # By a trace of `call`: shapes alone say nothing about dtypes.
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+
     def call(
         self,
         inputs: Nest,
@@ -260,6 +307,7 @@ class DEQ(keras.layers.Layer):
         scope = SolveScope.entered()
         if scope is not None and not training:
             solution = scope.solve(self, inputs, initial_state, mask)
+            self._last.status = solution.status
             return faults.output(solution.value, solution)
         inputs, is_usable = faults.set_aside(inputs)
         mask = single_mask(mask)
@@ -509,7 +557,7 @@ class DEQ(keras.layers.Layer):
         self._check_cell(state, injection, training)
         if initial_state is not None:
             initial_state = self._cast(initial_state)
-            StateStructure(state).check(initial_state, "`initial_state`")
+            initial_state = StateStructure(state).like(initial_state, "`initial_state`")
             state = faults.usable_start(initial_state, state)
         else:
             state = self._started(self.start, state, seed)
@@ -605,6 +653,7 @@ class DEQ(keras.layers.Layer):
         return tf.cast(self.seed_generator.next(), tf.int32)
 
     def _record(self, solution: solvers.Solution, training: bool | None) -> None:
+        self._last.status = solution.status
         for metric in (
             self._adjoint_evaluations,
             self._adjoint_residual,

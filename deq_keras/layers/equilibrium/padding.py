@@ -43,10 +43,17 @@ def masked(state: Nest, mask: tf.Tensor | None) -> Nest:
         return state
 
     def select(leaf: tf.Tensor) -> tf.Tensor:
-        missing = leaf.shape.rank - mask.shape.rank
+        rank = mask.shape.rank
+        missing = leaf.shape.rank - rank
         if missing < 1:
             return leaf
-        shape = tf.concat([tf.shape(mask), tf.ones([missing], tf.int32)], axis=0)
+        if not mask.shape.is_compatible_with(leaf.shape[:rank]):
+            raise ValueError(
+                "A mask must have one entry for each position of the state. Expected: "
+                f"shape={leaf.shape[:rank]}. Received: shape={mask.shape}."
+            )
+        # Not the shape of the mask: a mask with another one fails when it runs.
+        shape = tf.concat([tf.shape(leaf)[:rank], [1] * missing], axis=0)
         return tf.where(tf.reshape(mask, shape), leaf, tf.zeros((), leaf.dtype))
 
     return tree.map_structure(select, state)

@@ -14,13 +14,14 @@ from deq_keras.metrics import TrainingMean
 from deq_keras.models.carried_state.carry import Carry
 from deq_keras.models.carried_state.search_segment import SearchSegment
 from deq_keras.models.carried_state.specs import ExampleSpecs, state_specs
+from deq_keras.seeds import SavesRandomState
 from deq_keras.solvers import CONVERGED
 
 _CONVERGED = "converged"
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class CarriedStateModel(keras.Model):
+class CarriedStateModel(SavesRandomState, keras.Model):
     """Trains a model segment by segment: every update goes on where the last one came.
 
     A long search is trained in segments: what the layer's gradient solves in one
@@ -117,7 +118,7 @@ class CarriedStateModel(keras.Model):
         self.finished = _checked_rule(finished)
         self.inherited = check_share("inherited", inherited)
         self.seed = seed
-        self._seeds = keras.random.SeedGenerator(seed)
+        self.seed_generator = keras.random.SeedGenerator(seed)
         self.model = model
         self.examples = ExampleSpecs(examples)
         _check_replicas()
@@ -142,7 +143,7 @@ class CarriedStateModel(keras.Model):
     def train_step(self, data):
         data = _without_none(data)
         self.examples.check(data)
-        draw = keras.random.uniform((self.batch_size,), seed=self._seeds)
+        draw = keras.random.uniform((self.batch_size,), seed=self.seed_generator)
         admitted = self.carry.admit(data, draw < self.inherited)
         self._segments.update_state(admitted.left_after)
         self._finished.update_state(admitted.left_finished)

@@ -170,6 +170,13 @@ def _add_audit(commands):
     ):
         parser.add_argument(f"--{name}", metavar="FILE.keras", help=part)
     parser.add_argument(
+        "--import",
+        action="append",
+        metavar="MODULE",
+        help="import this module first, from here or from what is installed: it "
+        "registers the classes of the files; may be repeated",
+    )
+    parser.add_argument(
         "--data",
         nargs="+",
         metavar="FILE.npz",

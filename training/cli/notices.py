@@ -18,7 +18,7 @@ _SEVERITIES = "IWEF"
 # "I0000 00:00:1732449600.0 1 a.cc:1] Text" or "2025-11-24 21:00:00.0: I a.cc:1] Text".
 _RECORD = re.compile(rb"(?:\d{4}-\d\d-\d\d [\d:.]+: )?([IWEF])(?:\d{4}|) ")
 _HEADING = b"WARNING: All log messages before absl::InitializeLog()"
-# There is no driver, which is no error: `cudart_stub.cc` logs the same as information.
+# TensorFlow found no driver. `cudart_stub.cc` logs the same fact as information.
 _NO_DRIVER = re.compile(rb"failed call to cuInit: .*UNKNOWN ERROR \(303\)")
 
 
@@ -50,7 +50,7 @@ def _filtered(execute):
     def execute_filtered(module):
         with _filter(os.environ[_LEVEL]):
             execute(module)
-            # Here rather than at the first operation: it looks for a driver.
+            # The first look for a driver logs, so do it while the filter runs.
             module.config.list_physical_devices()
 
     return execute_filtered
@@ -58,7 +58,7 @@ def _filtered(execute):
 
 @contextlib.contextmanager
 def _filter(level):
-    """Leads file descriptor 2 through a process that filters its lines."""
+    """Sends what is written to file descriptor 2 through a process that filters it."""
     try:
         own = os.dup(2)
     except OSError:  # It is closed.

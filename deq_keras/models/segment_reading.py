@@ -9,7 +9,7 @@ from keras import tree
 
 from deq_keras.layers.language.memory_buffer import OTHER_ROWS
 
-_DEFAULT_BATCH_SIZE = 32  # Of Keras.
+_DEFAULT_BATCH_SIZE = 32  # Keras uses it for arrays.
 
 
 class SegmentReading:

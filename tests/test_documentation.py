@@ -199,3 +199,7 @@ def test_slow_test_of_ci_exists(test):
     text = (ROOT / path).read_text()
     for name in names[-1:]:
         assert f"def {name.split('[')[0]}(" in text
+
+
+def test_ci_runs_in_the_environment_of_a_user():
+    assert not re.search(r"^ *export ", (ROOT / ".ci" / "run").read_text(), re.M)

@@ -31,6 +31,11 @@ class StartComparison(NamedTuple):
         converged: Boolean tensor `(1 + others, batch)`. Whether the tolerance was met:
             what has not settled is no equilibrium, whatever the alignment.
         num_evaluations: Int32 tensor `(1 + others, batch)`.
+        trace: Float tensor `(1 + others, max_iter, batch)`. The residual of every
+            evaluation, NaN after a sample's last. It shows whether a sample that has
+            not converged was still converging.
+        value: Nest of tensors `(batch, ...)`. The state that was found from the model's
+            own start.
     """
 
     alignment: tf.Tensor
@@ -38,6 +43,8 @@ class StartComparison(NamedTuple):
     residual: tf.Tensor
     converged: tf.Tensor
     num_evaluations: tf.Tensor
+    trace: tf.Tensor
+    value: Nest
 
 
 def compare_starts(
@@ -106,6 +113,8 @@ def compare_starts(
         tf.stack([solution.residual for solution in solutions]),
         tf.stack([solution.status == solvers.CONVERGED for solution in solutions]),
         tf.stack([solution.num_evaluations for solution in solutions]),
+        tf.stack([solution.trace for solution in solutions]),
+        first,
     )
 
 

@@ -89,14 +89,21 @@ class WeightTiedModel:
             return self.cell([state, injection])
         return self.cell(state, injection)
 
+    def scores(self, state: Nest) -> tf.Tensor:
+        """Returns the scores of all classes, `(batch, ..., classes)`.
+
+        Args:
+            state: Nest of tensors `(batch, ...)`.
+        """
+        return state if self.head is None else self.head(state)
+
     def answer(self, state: Nest) -> tf.Tensor:
         """Returns the classes with the highest scores, int32 `(batch, ...)`.
 
         Args:
             state: Nest of tensors `(batch, ...)`.
         """
-        scores = state if self.head is None else self.head(state)
-        return tf.argmax(scores, axis=-1, output_type=tf.int32)
+        return tf.argmax(self.scores(state), axis=-1, output_type=tf.int32)
 
     def _cast(self, tensor: Nest) -> tf.Tensor:
         # As a layer around the cell would.

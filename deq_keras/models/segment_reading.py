@@ -1,14 +1,29 @@
 """Models that read texts segment by segment, a batch after the other."""
 
 import contextlib
+import warnings
+
+import numpy as np
+import tensorflow as tf
+from keras import tree
+
+from deq_keras.layers.language.memory_buffer import OTHER_ROWS
+
+_DEFAULT_BATCH_SIZE = 32  # Keras uses it for arrays.
 
 
 class SegmentReading:
     """Mixin of models whose `segment_layer` remembers the segments before.
 
     `fit` and `evaluate` read consecutive batches as consecutive segments of the same
-    texts; every epoch and evaluation begins with an empty memory. All other calls stand
-    alone, unless they are made within `reading_segments`.
+    texts: row b of a batch continues row b of the batch before, so all batches must
+    have the same number of rows. Every epoch and evaluation begins with an empty
+    memory. For texts that are independent, set the length of the memory to 0. All other
+    calls stand alone, unless they are made within `reading_segments`.
+
+    With a memory, `fit` and `evaluate` raise a ValueError where arrays leave an
+    incomplete last batch, or `fit` would shuffle their rows, and warn where every row
+    is a string, which the preprocessor reads as a text of its own.
     """
 
     def reset_memory(self):
@@ -20,6 +35,29 @@ class SegmentReading:
         evaluation."""
         super().reset_metrics()
         self.reset_memory()
+
+    def fit(self, x=None, y=None, batch_size=None, *args, **kwargs):
+        """See `keras.Model.fit`, and `SegmentReading` for the batches."""
+        if self.segment_layer.length:
+            # KerasHub's models make a dataset of arrays, and never shuffle it.
+            shuffles = not hasattr(self, "preprocess_samples") and kwargs.get(
+                "shuffle", True
+            )
+            split = kwargs.get("validation_split") or 0.0
+            _check_segments(x, batch_size, split, shuffles)
+            given = kwargs.get("validation_data")
+            if isinstance(given, (tuple, list)):
+                size = kwargs.get("validation_batch_size") or batch_size
+                _check_segments(given[0], size)
+        with _short_errors():
+            return super().fit(x, y, batch_size, *args, **kwargs)
+
+    def evaluate(self, x=None, y=None, batch_size=None, *args, **kwargs):
+        """See `keras.Model.evaluate`, and `SegmentReading` for the batches."""
+        if self.segment_layer.length and not kwargs.get("_use_cached_eval_dataset"):
+            _check_segments(x, batch_size)
+        with _short_errors():
+            return super().evaluate(x, y, batch_size, *args, **kwargs)
 
     def test_step(self, data):
         with self.segment_layer.reading_segments():
@@ -36,3 +74,86 @@ class SegmentReading:
                 yield
         finally:
             self.predict_function = None
+
+
+@contextlib.contextmanager
+def _short_errors():
+    """Raises a ValueError in place of the graph of a batch that has other rows."""
+    try:
+        yield
+    except tf.errors.InvalidArgumentError as error:
+        if OTHER_ROWS not in str(error):
+            raise
+        raise ValueError(
+            f"{OTHER_ROWS} With a memory all batches must have the same number of "
+            "rows, which continue each other. Leave an incomplete last batch out, as "
+            "`dataset.batch(batch_size, drop_remainder=True)` does, or set the length "
+            "of the memory to 0."
+        ) from None
+
+
+def _check_segments(x, batch_size, validation_split=0.0, shuffles=False):
+    """Raises or warns if the rows of `x` cannot be segments that continue each other.
+
+    Datasets say neither how many rows their batches have nor what they shuffle.
+    """
+    batch_size = batch_size or _DEFAULT_BATCH_SIZE
+    num_rows = _num_rows(x)
+    if num_rows is not None:
+        num_trained = int(num_rows * (1.0 - validation_split))
+        for count in (num_trained, num_rows - num_trained):
+            _check_last_batch(count, batch_size)
+        if shuffles and num_trained > batch_size:
+            raise ValueError(
+                "With a memory, row b of a batch continues row b of the batch before. "
+                "Received: arrays of several batches and shuffle=True, the default. "
+                "Pass shuffle=False if the rows are such segments; if they are "
+                "independent texts, set the length of the memory to 0."
+            )
+    is_single = num_rows is not None and num_rows <= batch_size
+    if isinstance(x, tf.data.Dataset):
+        is_single = int(x.cardinality()) == 1
+    if _has_strings(x) and not is_single:
+        warnings.warn(
+            "The memory runs on from batch to batch within an epoch, although every "
+            "string is read as a text of its own. Set the length of the memory to 0 "
+            "unless the strings of a batch continue those of the batch before.",
+            stacklevel=3,
+        )
+
+
+def _check_last_batch(num_rows, batch_size):
+    rest = num_rows % batch_size
+    if rest and num_rows > batch_size:
+        raise ValueError(
+            "With a memory all batches must have the same number of rows, which "
+            f"continue each other. Received: {num_rows} rows and batch_size="
+            f"{batch_size}, which leaves {rest} to the last batch. Leave these rows "
+            "out, choose another batch size, or set the length of the memory to 0."
+        )
+
+
+def _is_texts(x):
+    return (
+        isinstance(x, (list, tuple)) and len(x) > 0 and isinstance(x[0], (str, bytes))
+    )
+
+
+def _num_rows(x):
+    """Returns the number of rows of arrays or of a list of texts; else None."""
+    if _is_texts(x):
+        return len(x)
+    leaves = [leaf for leaf in tree.flatten(x) if getattr(leaf, "shape", None)]
+    return leaves[0].shape[0] if leaves else None
+
+
+def _has_strings(x):
+    if _is_texts(x):
+        return True
+    leaves = tree.flatten(getattr(x, "element_spec", x))
+    return any(
+        tf.as_dtype(leaf.dtype) == tf.string
+        if isinstance(leaf, (tf.Tensor, tf.TypeSpec))
+        else isinstance(leaf, np.ndarray) and leaf.dtype.kind in "OSU"
+        for leaf in leaves
+    )

@@ -1,6 +1,8 @@
 """The command `deq-keras audit`: what it is given, and what it leaves."""
 
+import importlib
 import os
+import sys
 from pathlib import Path
 
 from ..errors import InputError
@@ -59,7 +61,7 @@ def _check_sources(arguments):
         check_file(arguments.model, "run or .keras file")
     _refuse(arguments, ("encoder", "head"), arguments.cell is None, "--cell")
     _refuse(arguments, ("variant",), not is_run, "a run")
-    _refuse(arguments, ("data", "reach"), is_run, "a model that is no run")
+    _refuse(arguments, ("data", "reach", "import"), is_run, "a model that is no run")
     if not is_run and arguments.data is None:
         raise InputError("Problems are needed, with their answers: give --data FILE.")
 
@@ -83,6 +85,7 @@ def _source(arguments):
         return _of_run(arguments)
     from ..evaluation import audit as audits
 
+    _import(getattr(arguments, "import") or ())
     if arguments.cell is None:
         audited, title = audits.opened(arguments.model), arguments.model
     else:
@@ -91,6 +94,20 @@ def _source(arguments):
     reach = arguments.reach or audited.reach
     groups = [audits.read_problems(path, reach) for path in arguments.data]
     return audited, groups, _settings(arguments.budgets or audits.BUDGETS), title
+
+
+def _import(names):
+    """Imports modules of the user, also from the folder that the command runs in."""
+    sys.path.append(os.getcwd())
+    try:
+        for name in names:
+            importlib.import_module(name)
+    except Exception as error:
+        raise InputError(
+            f"--import {name} failed: {type(error).__name__}: {error}"
+        ) from error
+    finally:
+        sys.path.remove(os.getcwd())
 
 
 def _of_run(arguments):

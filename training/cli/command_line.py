@@ -7,6 +7,7 @@ import sys
 
 from ..errors import InputError, LostWorker, describe
 from ..evaluation.verdict import Thresholds
+from . import notices
 from .extras import MissingPackage, asked_for
 
 FORMATS = ("saved_model", "litert", "onnx")
@@ -38,7 +39,7 @@ def main(argv=None):
     """
     argv = sys.argv[1:] if argv is None else argv
     arguments = parser().parse_args(argv)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    notices.hide()
     try:
         with asked_for():
             from . import commands
@@ -168,6 +169,13 @@ def _add_audit(commands):
         ("head", "from a state to scores of classes (default: the state is it)"),
     ):
         parser.add_argument(f"--{name}", metavar="FILE.keras", help=part)
+    parser.add_argument(
+        "--import",
+        action="append",
+        metavar="MODULE",
+        help="import this module first, from here or from what is installed: it "
+        "registers the classes of the files; may be repeated",
+    )
     parser.add_argument(
         "--data",
         nargs="+",

@@ -22,6 +22,25 @@ def evaluations_until(tol, residuals):
     return np.where(has_converged, first, len(residuals)), has_converged
 
 
+def still_falls(residuals):
+    """Returns for which examples the residual was still falling when the budget ended.
+
+    The median over the last quarter of the evaluations must be at most 0.75 times the
+    median over the second quarter. Cycles and noise keep their medians.
+
+    Args:
+        residuals: array `(..., evaluations, examples)`, of each evaluation, NaN where
+            an example was done or not finite. NaN does not fall.
+
+    Returns:
+        Bool array `(..., examples)`.
+    """
+    count = residuals.shape[-2]
+    second = np.median(residuals[..., count // 4 : -(-count // 2), :], axis=-2)
+    last = np.median(residuals[..., 3 * count // 4 :, :], axis=-2)
+    return last <= 0.75 * second
+
+
 def floor(distance, reach):
     """Returns the least evaluations in which information travels as far as it has to in
     all examples.

@@ -1,5 +1,4 @@
-"""Whether what was measured is an equilibrium, criterion by criterion. Needs no
-TensorFlow."""
+"""Whether what was measured is an equilibrium, and which kind. Needs no TensorFlow."""
 
 import math
 from typing import NamedTuple
@@ -25,6 +24,21 @@ class Thresholds(NamedTuple):
     agreement: float = 0.99
     settled: float = 0.99
     lost: float = 0.01
+
+
+class Verdict(NamedTuple):
+    """What the measurements of all groups show.
+
+    Attributes:
+        kind: str. `"unique"`: an equilibrium, the same from every start.
+            `"not_unique"`: an equilibrium from the model's own start, but a different
+            one or none from another. `"slow"`: the budget ends while residuals still
+            fall. `"none"`: residuals neither meet the tolerance nor fall.
+        text: str. One sentence with the numbers that decide.
+    """
+
+    kind: str
+    text: str
 
 
 class Criterion(NamedTuple):
@@ -88,12 +102,65 @@ def criteria(groups, thresholds):
     ]
 
 
-def verdict(judged):
-    """Returns the verdict in one sentence, from the list of `Criterion`."""
-    missed = [str(criterion) for criterion in judged if not criterion.passed]
-    if not missed:
-        return "an equilibrium"
-    return f"not an equilibrium: {', '.join(missed)}"
+def verdict(groups, judged, thresholds):
+    """Returns the `Verdict`.
+
+    Args:
+        groups: list of `FoundOfGroup`.
+        judged: what `criteria` returned for them.
+        thresholds: the `Thresholds`.
+    """
+    kind, text = _kind(groups, judged, thresholds)
+    missed = [str(one) for one in judged if one.name == "lost" and not one.passed]
+    if missed:
+        text += f"; going on loses answers: {missed[0]}"
+    constant = [group.label for group in groups if not group.has_varied_scores]
+    if constant:
+        text += (
+            f"; the scores of {', '.join(constant)} are constant: they do not depend "
+            "on the inputs, as where all weights are zero"
+        )
+    return Verdict(kind, text)
+
+
+def _kind(groups, judged, thresholds):
+    """Returns kind and text of the `Verdict` on states, whatever their answers."""
+    own = [(group, "the model's own start", group) for group in groups]
+    others = [(group, one.start, one) for group in groups for one in group.starts]
+    for solves in (own, others):
+        short = [solve for solve in solves if solve[2].settled < thresholds.settled]
+        if not short:
+            continue
+        # The one that is furthest from settling with any budget.
+        group, start, found = min(short, key=lambda solve: _in_the_end(solve[2]))
+        text = _unsettled(group, start, found)
+        if _in_the_end(found) >= thresholds.settled:
+            return "slow", f"slow convergence: {text}; use larger budgets"
+        if solves is own:
+            return "none", f"no equilibrium: {text}"
+        return "not_unique", f"an equilibrium, not unique: {text}"
+    same = [one for one in judged if one.name in ("alignment", "agreement")]
+    missed = [one for one in same if not one.passed]
+    kind, word = ("not_unique", "not unique") if missed else ("unique", "unique")
+    return kind, f"an equilibrium, {word}: {', '.join(map(str, missed or same))}"
+
+
+def _in_the_end(found):
+    """Returns the fraction that has converged or still converges."""
+    return found.settled + found.falling
+
+
+def _unsettled(group, start, found):
+    text = (
+        f"after {group.budgets[-1]} evaluations of {group.label} from {start}, "
+        f"{found.settled:.1%} of the problems are settled and the residuals of "
+        f"{found.falling:.1%} still fall"
+    )
+    if found is not group:
+        return text
+    residual = group.residuals[-1]
+    median = "not finite" if residual is None else f"{residual:.2g}"
+    return f"{text} (median residual: {median})"
 
 
 def _at_least(name, found, threshold):

@@ -46,14 +46,15 @@ def from_environment():
         )
     try:
         content = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _refused("JSON", text) from error
     cluster, task = _mapping(content, "cluster"), _mapping(content, "task")
     if not cluster or not cluster.keys() <= set(_TYPES):
         raise _refused(f"a `cluster` of {' and '.join(_TYPES)} alone", cluster)
     addresses = [_addresses(cluster, kind) for kind in _TYPES]
+    _check_distinct(sum(addresses, []))
     kind, index = task.get("type"), task.get("index")
-    if kind not in cluster:
+    if not isinstance(kind, str) or kind not in cluster:
         raise _refused(f"a task whose `type` is one of {list(cluster)}", task)
     number = _TYPES.index(kind)
     if type(index) is not int or not 0 <= index < len(addresses[number]):
@@ -77,7 +78,18 @@ def _addresses(cluster, kind):
 
 def _is_address(address):
     host, _, port = address.rpartition(":") if isinstance(address, str) else ("",) * 3
-    return bool(host) and port.isascii() and port.isdecimal() and 0 < int(port) < 2**16
+    is_number = port.isascii() and port.isdecimal() and len(port) <= 5
+    return bool(host) and is_number and 0 < int(port) < 2**16
+
+
+def _check_distinct(addresses):
+    """Raises `InputError` if two workers have one address: each would take the other's
+    calls, and both would wait for ever."""
+    places = [name.casefold().rpartition(":") for name in addresses]
+    places = [(host, int(port)) for host, _, port in places]
+    for address, place in zip(addresses, places, strict=True):
+        if places.count(place) > 1:
+            raise _refused("a cluster in which all addresses differ", address)
 
 
 def _refused(expected, received):

@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+OTHER_ROWS = "The batch size differs from the batch size of the remembered segment."
+
 
 class MemoryBuffer(tf.Module):
     """Remembers a tensor `(batch, positions, size)` from segment to segment.
@@ -52,8 +54,7 @@ class MemoryBuffer(tf.Module):
         check = tf.debugging.assert_equal(
             tf.shape(value)[0],
             batch,
-            message="The batch size differs from that of the remembered segment. Call "
-            "`reset_memory()` where a new sequence begins.",
+            message=f"{OTHER_ROWS} Call `reset_memory()` where a new sequence begins.",
         )
         with tf.control_dependencies([check] if check is not None else []):
             return tf.identity(value)

@@ -46,7 +46,8 @@ class TestVerdict:
     def test_a_contraction_is_an_equilibrium(self):
         hard = _group("hard", difficulty=[1, 2, 2, 3], floor=2)
         found = _audit(contraction, [_group(), hard])
-        assert found.is_equilibrium and found.verdict == "an equilibrium"
+        assert found.is_passed and found.kind == "unique"
+        assert found.verdict.startswith("an equilibrium, unique: alignment 1.0000 (at")
         assert [one.name for one in found.criteria] == list(Thresholds._fields)
         easy, hard = found.groups
         assert easy.exact == [1.0] * 4 and easy.overthinking == 0.0
@@ -61,7 +62,8 @@ class TestVerdict:
     def test_two_attractors(self):
         found = _audit(lambda z, u: tf.tanh(3.0 * z), initial_state=lambda u: u)
         assert _missed(found) == ["alignment", "agreement"]
-        assert found.verdict.startswith("not an equilibrium: alignment -")
+        assert found.kind == "not_unique"
+        assert found.verdict.startswith("an equilibrium, not unique: alignment -")
         assert "at least 0.99; vectors, from " in found.verdict
         (group,) = found.groups
         assert group.settled == 1.0 and group.starts[0].agreement == 0.0
@@ -72,7 +74,47 @@ class TestVerdict:
 
         found = _audit(rotated, initial_state=lambda u: u)
         assert "settled" in _missed(found)
-        assert "settled 0.0000 (at least 0.99; vectors)" in found.verdict
+        assert found.kind == "none" and found.verdict == (
+            "no equilibrium: after 40 evaluations of vectors from the model's own "
+            "start, 0.0% of the problems are settled and the residuals of 0.0% still "
+            "fall (median residual: 1.4)"
+        )
+
+    def test_a_budget_that_ends_too_soon(self):
+        """At 0.97 a step, 40 evaluations reach a residual of 0.01, 400 reach 0.001."""
+        found = _audit(lambda z, u: 0.97 * z + 0.03 * u)
+        assert found.kind == "slow" and found.groups[0].falling == 1.0
+        assert found.verdict.startswith("slow convergence: after 40 evaluations")
+        assert found.verdict.endswith("(median residual: 0.013); use larger budgets")
+        model = WeightTiedModel(lambda z, u: 0.97 * z + 0.03 * u, head=_signs)
+        assert audit(model, [_group()], (40, 400)).kind == "unique"
+
+    def test_another_start_that_does_not_settle(self):
+        """States from 0 go to 1, and negative ones swing around -1.5."""
+        found = _audit(lambda z, u: tf.where(z < 0, -3 - z, 0.5 * z + 0.5) + 0 * u)
+        assert found.kind == "not_unique" and found.groups[0].settled == 1.0
+        assert found.verdict.startswith(
+            "an equilibrium, not unique: after 40 evaluations of vectors from normal, "
+        )
+
+    def test_states_that_are_not_finite(self, tmp_path):
+        found = _audit(lambda z, u: np.nan * z + u)
+        assert found.kind == "none"
+        assert found.verdict.endswith("(median residual: not finite)")
+        write_page(tmp_path / "audit.html", found, "title")
+
+    @pytest.mark.parametrize("constant", ["cell", "head"])
+    def test_scores_that_do_not_depend_on_the_inputs(self, constant):
+        parts = {
+            "cell": {"cell": lambda z, u: 0.0 * z + 0.0 * u},
+            "head": {"cell": contraction, "head": lambda z: _signs(0.0 * z)},
+        }
+        found = _audit(**parts[constant])
+        assert found.kind == "unique"
+        words = "the scores of vectors are constant: they do not depend on the inputs"
+        assert words in found.verdict
+        same = _group(inputs=np.ones((4, 2), "float32"))
+        assert words not in _audit(contraction, [same]).verdict
 
     def test_what_overthinks_loses(self):
         """Right up to ten evaluations; no start changes what is found in the end."""
@@ -83,7 +125,8 @@ class TestVerdict:
             initial_state=lambda u: 0.0 * u,
             thresholds=Thresholds(alignment=0.9, settled=0.0),
         )
-        assert _missed(found) == ["lost"]
+        assert _missed(found) == ["lost"] and found.kind == "unique"
+        assert "; going on loses answers: lost 1.0000 (at most 0.01" in found.verdict
         assert found.criteria[-1].value == 1.0
         assert found.groups[0].exact == [1.0, 1.0, 0.0, 0.0]
 
@@ -150,6 +193,20 @@ class TestRefusals:
             ({"difficulty": [1, 2]}, "`difficulty` must have an entry for each"),
             ({"difficulty": VECTORS}, r"`difficulty` must have one number.*\(4, 2\)"),
             ({"targets": np.ones(4, int)}, r"positions of the targets, \(\)"),
+            (
+                {"inputs": np.nan * VECTORS},
+                "`inputs` must be finite.*in 4 of the 4 pro",
+            ),
+            ({"weights": np.nan * VECTORS}, "`weights` must be finite.*4 of the 4 pro"),
+            (
+                {"difficulty": [1, 2, np.inf, 3]},
+                "`difficulty` must be finite.*1 of the",
+            ),
+            ({"weights": 0 * VECTORS}, "`weights` must be other than zero.*4 of the 4"),
+            (
+                {"targets": np.array([[0, 2], [-1, 1], [1, 1], [9, 1]])},
+                "classes from 0 to 1, of .* Received: -1, 2, 9 in the group 'vectors'",
+            ),
         ],
     )
     def test_problems(self, changes, message):
@@ -194,7 +251,7 @@ def test_the_page_needs_nothing_else(tmp_path):
     found = _audit(contraction, [_group(), hard])
     write_page(tmp_path / "audit.html", found, "a & b")
     page = (tmp_path / "audit.html").read_text()
-    assert "Verdict: an equilibrium." in page and "<h1>a &amp; b</h1>" in page
+    assert "Verdict: an equilibrium, unique: " in page and "<h1>a &amp; b</h1>" in page
     assert "&lt;hard&gt;" in page and "<hard>" not in page
     assert "<script" not in page and not re.search(r'(src|href)="(?!data:)', page)
     images = re.findall(r'src="data:image/png;base64,([^"]+)"', page)

@@ -71,7 +71,8 @@ def test_parts_of_any_model(parts, tmp_path, capsys):
     data = ["--data", str(parts / "easy.npz"), str(parts / "hard.npz")]
     assert main([*arguments, *data]) == 0
     output = capsys.readouterr().out
-    assert "Verdict: an equilibrium." in output and output.count("passed: ") == 4
+    assert "Verdict: an equilibrium, unique: " in output
+    assert output.count("passed: ") == 4
     files = sorted(file.name for file in (tmp_path / "audit").iterdir())
     assert files == ["audit.html", "audit.json"]
     found = json.loads((tmp_path / "audit" / "audit.json").read_text())
@@ -87,7 +88,7 @@ def test_an_expansion_misses(parts, tmp_path, capsys):
     arguments = _arguments(parts, tmp_path / "audit", cell=parts / "expansion.keras")
     assert main(arguments) == 0
     output = capsys.readouterr().out
-    assert "Verdict: not an equilibrium: " in output
+    assert "Verdict: no equilibrium: " in output
     assert "missed: settled 0.0000 (at least 0.99; easy" in output
 
 
@@ -102,7 +103,7 @@ def test_thresholds_and_iteration_of_the_command(parts, tmp_path, capsys):
     damped = {**turning, "damping": 0.5, "tol": 1e-4, "settled": 1.0, "lost": 0}
     assert main(_arguments(parts, tmp_path / "two", **damped)) == 0
     output = capsys.readouterr().out
-    assert "Verdict: an equilibrium." in output and "(at least 1; " in output
+    assert "Verdict: an equilibrium, unique: " in output and "(at least 1; " in output
     found = json.loads((tmp_path / "two" / "audit.json").read_text())
     assert (found["tol"], found["damping"]) == (1e-4, 0.5)
 
@@ -173,6 +174,39 @@ def test_what_cannot_be_audited(parts, changes, words, tmp_path, capsys):
     assert not (tmp_path / "audit").exists()
 
 
+_HALVING = """
+import keras
+
+@keras.saving.register_keras_serializable("theirs")
+class Halving(keras.layers.Layer):
+    def call(self, inputs):
+        return 0.5 * inputs
+"""
+
+
+def test_a_class_that_is_not_known_is_named_and_can_be_imported(
+    parts, tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "their_layers.py").write_text(_HALVING)
+    state, injection = keras.Input((2,)), keras.Input((2,))
+    names = {}
+    exec(_HALVING, names)
+    halved = names["Halving"]()(state)
+    keras.Model([state, injection], halved + injection).save(tmp_path / "a.keras")
+    registered = keras.saving.get_custom_objects()
+    monkeypatch.delitem(registered, "theirs>Halving")
+    arguments = _arguments(parts, tmp_path / "audit", cell=tmp_path / "a.keras")
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert "a.keras has the class `Halving`, which is not registered" in error
+    assert "--import MODULE" in error and "damaged" not in error
+    monkeypatch.chdir(tmp_path)
+    assert main([*arguments, "--import", "their_layer"]) == 2
+    assert "--import their_layer failed: ModuleNotFound" in capsys.readouterr().err
+    assert main([*arguments, "--import", "their_layers"]) == 0
+    assert "Verdict: an equilibrium, unique" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -180,6 +214,7 @@ def test_what_cannot_be_audited(parts, changes, words, tmp_path, capsys):
         (["{run}", "--variant", "tide"], "Did you mean `tied`?"),
         (["{run}", "--data", "x.npz"], "--data belongs to a model that is no run"),
         (["{run}", "--cell", "x.keras"], "Name either a run or"),
+        (["{run}", "--import", "x"], "--import belongs to a model that is no run"),
         (["{run}", "--variant", "tied"], "`tol` must be a number"),
         (["nothing"], "nothing does not exist"),
         ([], "Received: neither"),

@@ -1,5 +1,6 @@
 """Every kind of damaged `.keras` file is named, with what to do."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -95,9 +96,6 @@ DAMAGE = {
     "config of another model": _of_other(CONFIG),
     "no json": _with(CONFIG, b"{"),
     "json of something else": _with(CONFIG, b"[3]"),
-    "an unknown class": _with(
-        CONFIG, b'{"module": "x", "class_name": "X", "config": {}}'
-    ),
     "a bit of the weights": _flip(WEIGHTS),
     "a bit of the config": _flip(CONFIG),
     "a folder": _folder,
@@ -115,6 +113,30 @@ def test_damage_is_named(whole, tmp_path, damage):
     message = str(error.value)
     assert str(path) in message and len(message) < 700
     assert "Train it again." in message or "remove the folder" in message
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"class_name": "X"}, "has the class `X`, which is not registered"),
+        (
+            {
+                "module": "keras.layers",
+                "class_name": "Lambda",
+                "config": {"function": {"class_name": "__lambda__", "config": {}}},
+            },
+            "a function that is saved as code",
+        ),
+    ],
+    ids=["an unknown class", "a lambda"],
+)
+def test_code_that_is_not_known_is_no_damage(whole, tmp_path, config, words):
+    path = shutil.copy(whole[0], tmp_path / "model.keras")
+    content = {"module": "x", "config": {}, "registered_name": None, **config}
+    _with(CONFIG, json.dumps(content).encode())(path, whole[2])
+    with pytest.raises(InputError, match=words) as error:
+        saved_model.load(path, "Train it again.")
+    assert "damaged" not in str(error.value) and len(str(error.value)) < 700
 
 
 def test_what_was_saved_is_loaded(whole):

@@ -50,6 +50,13 @@ def test_each_worker_writes_in_a_folder_of_its_own():
         (json.dumps(task("chief")), r"`type` is one of \['worker'\]"),
         (json.dumps(task(index=2)), "an `index` below 2"),
         (json.dumps(task(index="0")), "an `index` below 2"),
+        (json.dumps(task(["worker"])), r"`type` is one of \['worker'\]"),
+        (json.dumps(task({"worker": 0})), r"`type` is one of \['worker'\]"),
+        ("[" * 100_000, r"must be JSON.*Received: \[{200}\.$"),
+        (json.dumps(task(worker=["a:" + 5000 * "1"])), "a list of `host:port`"),
+        (json.dumps(task(worker=["a:1", "b:2", "a:1"])), "all addresses differ.*: a:1"),
+        (json.dumps(task(worker=["a:1", "A:01"])), "all addresses differ.*: a:1"),
+        (json.dumps(task(chief=["a:1"], worker=["a:1"])), "all addresses differ"),
     ],
 )
 def test_what_is_refused(monkeypatch, text, words):

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from deq_keras import solvers
@@ -20,6 +21,7 @@ class Audit(NamedTuple):
     """The result of `audit`, plain numbers, strings and lists.
 
     Attributes:
+        kind: str. See `Verdict`.
         verdict: str. One sentence.
         criteria: list of `Criterion`, which are all passed by an equilibrium.
         tol: float. The tolerance of the residual.
@@ -30,6 +32,7 @@ class Audit(NamedTuple):
         groups: list of `FoundOfGroup`.
     """
 
+    kind: str
     verdict: str
     criteria: list
     tol: float
@@ -39,7 +42,7 @@ class Audit(NamedTuple):
     groups: list
 
     @property
-    def is_equilibrium(self):
+    def is_passed(self):
         """Whether all criteria are passed."""
         return all(criterion.passed for criterion in self.criteria)
 
@@ -105,8 +108,10 @@ def audit(
     measure = GroupMeasurement(model, budgets, solver, batch_size, seed)
     found = [measure(group) for group in groups]
     judged = criteria(found, thresholds)
+    kind, text = verdict(found, judged, thresholds)
     return Audit(
-        verdict=verdict(judged),
+        kind=kind,
+        verdict=text,
         criteria=judged,
         tol=solver.tol,
         stop_mode=solver.stop_mode,
@@ -150,7 +155,7 @@ def _check_fit(model, group):
         injection = model.inject(group.inputs[:2])
         state = model.initial_state(injection)
         after = model.step(state, injection)
-        answer = model.answer(after)
+        scores = model.scores(after)
     except (ValueError, TypeError, tf.errors.InvalidArgumentError) as error:
         reason = " ".join(str(error).split())[:400]
         raise InputError(
@@ -165,11 +170,29 @@ def _check_fit(model, group):
             f"{shapes[0]} and returns {shapes[1]}, with the batch first."
         )
     expected = group.targets.shape[1:]
-    if tuple(answer.shape[1:]) != expected:
+    *positions, num_classes = scores.shape[1:]
+    if tuple(positions) != expected:
         raise InputError(
             "The head must return scores (batch, *positions, classes), with the "
             f"positions of the targets, {expected}. Received: scores whose positions "
-            f"are {tuple(answer.shape[1:])}."
+            f"are {tuple(positions)}."
+        )
+    _check_targets(group, num_classes)
+
+
+def _check_targets(group, num_classes):
+    """Raises `InputError` unless all targets that count are classes of the head."""
+    targets = np.asarray(group.targets)
+    if group.weights is not None:
+        targets = targets[np.asarray(group.weights) != 0]
+    impossible = np.unique(targets[(targets < 0) | (targets >= num_classes)])
+    if impossible.size:
+        raise InputError(
+            f"`targets` must be classes from 0 to {num_classes - 1}, of which the head "
+            f"has scores. Received: {', '.join(map(str, impossible[:5]))}"
+            f"{', ...' if impossible.size > 5 else ''} in the group {group.label!r}. "
+            "Number the classes from 0, and give positions that do not count the "
+            "weight zero."
         )
 
 

@@ -68,6 +68,8 @@ def _check(group):
             "There must be at least two problems: one starts where another ended. "
             f"Received: {count} in the group {group.label!r}."
         )
+    for name in ("inputs", "weights", "difficulty"):
+        _check_finite(group, name)
     for name in ("targets", "weights", "difficulty"):
         array = getattr(group, name)
         if array is not None and (not np.ndim(array) or len(array) != count):
@@ -85,8 +87,36 @@ def _check(group):
             f"`weights` must be like `targets`, of shape {np.shape(group.targets)}. "
             f"Received: shape {np.shape(group.weights)}."
         )
+    if group.weights is not None:
+        _check_counts(group)
     if group.difficulty is not None and np.ndim(group.difficulty) != 1:
         raise InputError(
             f"`difficulty` must have one number for each problem, shape ({count},). "
             f"Received: shape {np.shape(group.difficulty)}."
+        )
+
+
+def _check_finite(group, name):
+    array = getattr(group, name)
+    if array is None:
+        return
+    finite = np.isfinite(np.asarray(array, "float64"))
+    usable = finite.reshape(len(finite), -1).all(axis=1) if finite.ndim else finite
+    if not usable.all():
+        raise InputError(
+            f"`{name}` must be finite. Received: NaN or infinity in "
+            f"{np.sum(~usable)} of the {usable.size} problems of the group "
+            f"{group.label!r}. Repair these problems, or leave them out."
+        )
+
+
+def _check_counts(group):
+    """Raises `InputError` if all positions of a problem have the weight zero."""
+    counts = np.reshape(group.weights, (len(group.inputs), -1)).any(axis=1)
+    if not counts.all():
+        raise InputError(
+            "`weights` must be other than zero at one position of each problem or "
+            f"more: without one, any answer is right. Received: {np.sum(~counts)} of "
+            f"the {len(counts)} problems of the group {group.label!r} with weights "
+            "that are all zero. Leave these problems out, or leave out `weights`."
         )

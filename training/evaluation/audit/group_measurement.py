@@ -7,7 +7,13 @@ import tensorflow as tf
 
 from deq_keras import diagnostics, solvers
 
-from ..settling import correlation, evaluations_until, finite, overthinking
+from ..settling import (
+    correlation,
+    evaluations_until,
+    finite,
+    overthinking,
+    still_falls,
+)
 
 STARTS = ("other", "zeros", "normal")
 
@@ -21,12 +27,14 @@ class FoundFrom(NamedTuple):
             where one is not finite.
         agreement: float. The share of problems with the same answer.
         settled: float. The share that meets the tolerance.
+        falling: float. The share that does not, but whose residual still falls.
     """
 
     start: str
     alignment: float | None
     agreement: float
     settled: float
+    falling: float
 
 
 class FoundOfGroup(NamedTuple):
@@ -49,7 +57,11 @@ class FoundOfGroup(NamedTuple):
             it was measured.
         settled: float. The share of problems that meets the tolerance from the model's
             own start.
+        falling: float. The share of problems that does not, but whose residual still
+            falls at the largest budget.
         agreement: float. The share of pairs of starts that lead to the same answer.
+        has_varied_scores: bool. Whether the final scores of problems differ; true, too,
+            if their inputs do not, or no scores are known.
         starts: list of `FoundFrom`, the other starts.
     """
 
@@ -64,7 +76,9 @@ class FoundOfGroup(NamedTuple):
     correlation: float | None
     overthinking: float
     settled: float
+    falling: float
     agreement: float
+    has_varied_scores: bool
     starts: list
 
 
@@ -124,25 +138,36 @@ class GroupMeasurement:
         )
 
     def _from_starts(self, batches):
-        compared = [self._comparison(inputs) for inputs, *_ in batches]
-        alignment, same, settled = (
+        found = [self._comparison(inputs) for inputs, *_ in batches]
+        compared, scores = zip(*found, strict=True)
+        alignment, same, settled, falling = (
             np.concatenate(parts, axis=1)
             for parts in zip(*map(_of_each_start, compared), strict=True)
         )
         agreement = [diagnostics.answer_agreement(one.answers) for one in compared]
         return {
             "settled": float(settled[0].mean()),
+            "falling": float(falling[0].mean()),
             "agreement": float(np.concatenate(agreement).mean()),
+            "has_varied_scores": self._vary(batches, compared, scores),
             "starts": [
                 FoundFrom(
                     start,
                     finite(alignment[index].mean()),
                     float(same[index].mean()),
                     float(settled[1 + index].mean()),
+                    float(falling[1 + index].mean()),
                 )
                 for index, start in enumerate(STARTS)
             ],
         }
+
+    @staticmethod
+    def _vary(batches, compared, scores):
+        known = np.isfinite(np.concatenate([one.residual[0] for one in compared]))
+        rows = np.concatenate(scores)[known]
+        inputs = np.concatenate([inputs for inputs, *_ in batches])[known]
+        return bool(np.any(rows != rows[:1]) or np.all(inputs == inputs[:1]))
 
     def _curve_of(self, inputs):
         return diagnostics.answers_by_budget(
@@ -154,15 +179,18 @@ class GroupMeasurement:
         )
 
     def _comparison_of(self, inputs):
-        return diagnostics.compare_starts(
+        comparison = diagnostics.compare_starts(
             self._model, inputs, STARTS, self._solver, self._seed
         )
+        return comparison, self._model.scores(comparison.value)
 
 
 def _of_each_start(comparison):
-    """Returns alignment and same answers `(starts, batch)`, and what has settled
-    `(1 + starts, batch)`."""
+    """Returns alignment and same answers `(starts, batch)`, and what has settled and
+    what still falls `(1 + starts, batch)`."""
     answers = np.asarray(comparison.answers)
     is_same = answers[1:] == answers[0]
     is_same = is_same.reshape(*answers[1:].shape[:2], -1).all(axis=-1)
-    return comparison.alignment, is_same, comparison.converged
+    settled = np.asarray(comparison.converged)
+    falling = ~settled & still_falls(np.asarray(comparison.trace))
+    return comparison.alignment, is_same, settled, falling

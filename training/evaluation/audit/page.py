@@ -41,7 +41,7 @@ def write_page(path, result, title):
     """
     page = _PAGE.format(
         title=html.escape(title),
-        outcome=_outcome(result.is_equilibrium),
+        outcome=_outcome(result.is_passed),
         verdict=html.escape(result.verdict),
         sections="\n".join(_sections(result)),
     )

@@ -34,7 +34,9 @@ def draw_curves(groups):
     above.set(ylabel="exact answers [%]", ylim=(-3, 103))
     above.legend()
     below.set(xlabel="function evaluations (NFE)", ylabel="residual, median")
-    below.set(xscale="log", yscale="log")
+    below.set_xscale("log")
+    if np.isfinite(below.dataLim.ymax):  # A logarithmic axis without values raises.
+        below.set_yscale("log")
     return figure
 
 

@@ -1,0 +1,98 @@
+"""What the command line writes besides its own messages: nothing."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from training.cli import notices
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = str(Path(sys.executable).with_name("deq-keras"))
+EARLY = b"WARNING: All log messages before absl::InitializeLog() is called are written"
+INFO = b"I0000 00:00:1795557384.584200 6684 cudart_stub.cc:31] Could not find cuda"
+ERROR = b"E0000 00:00:1795557384.584200 6684 cuda_platform.cc:52] failed call to cuInit"
+NO_DRIVER = (
+    ERROR + b": INTERNAL: CUDA error: Failed call to cuInit: UNKNOWN ERROR (303)"
+)
+OLD_INFO = b"2025-11-24 21:00:00.151051: I tensorflow/core/util/port.cc:153] oneDNN"
+TEXT = b"Illegal instruction"
+
+
+def _environment(**variables):
+    own = ("CUDA_VISIBLE_DEVICES", "PYTHONPATH", notices._LEVEL)
+    kept = {name: value for name, value in os.environ.items() if name not in own}
+    return {**kept, **variables}
+
+
+def _run(command, **variables):
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=ROOT, env=_environment(**variables)
+    )
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        [SCRIPT],
+        [sys.executable, "-m", "deq_keras.training"],
+        [sys.executable, "-m", "training"],
+    ],
+    ids=["script", "installed", "checkout"],
+)
+def test_a_message_stands_alone(program):
+    process = _run([*program, "report", "nowhere"])
+    assert process.returncode == 2
+    assert process.stderr == (
+        "deq-keras: error: nowhere is not the work directory of a run: it holds no "
+        "config.yaml. `deq-keras train` makes one.\n"
+    )
+
+
+def test_operations_of_a_command_log_nothing():
+    """The first one looks for a driver. In the checkout, TensorFlow comes later."""
+    source = (
+        "from training.cli import notices; notices.hide()\n"
+        "import tensorflow as tf, sys\n"
+        "print(int(tf.constant(1)), 'own', file=sys.stderr)"
+    )
+    assert _run([sys.executable, "-c", source]).stderr == "1 own\n"
+
+
+def test_a_level_of_the_user_takes_precedence():
+    source = (
+        "import os; from training.cli import notices; notices.hide()\n"
+        f"print(os.environ[{notices._LEVEL!r}])"
+    )
+    command = [sys.executable, "-c", source]
+    assert _run(command).stdout == "2\n"
+    assert _run(command, TF_CPP_MIN_LOG_LEVEL="0").stdout == "0\n"
+
+
+def test_the_last_words_of_a_crash_are_written(tmp_path):
+    """As TensorFlow's on a processor without its instructions."""
+    (tmp_path / "tensorflow.py").write_text(
+        f"import os; os.write(2, {INFO + bytes([10]) + TEXT!r}); os.abort()"
+    )
+    source = (
+        "import sys; from training.cli import notices; notices.hide()\n"
+        f"sys.path.insert(0, {str(tmp_path)!r}); import tensorflow"
+    )
+    process = _run([sys.executable, "-c", source])
+    assert process.returncode < 0 and process.stderr.encode() == TEXT
+
+
+@pytest.mark.parametrize(
+    ("level", "shown"),
+    [
+        (0, {EARLY, INFO, ERROR, NO_DRIVER, OLD_INFO, TEXT}),
+        (1, {ERROR, NO_DRIVER, TEXT}),
+        (2, {ERROR, TEXT}),
+        (3, {TEXT}),
+    ],
+)
+def test_a_level_hides_what_is_below_it(level, shown):
+    lines = (EARLY, INFO, ERROR, NO_DRIVER, OLD_INFO, TEXT)
+    assert {line for line in lines if not notices.is_hidden(line, level)} == shown

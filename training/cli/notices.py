@@ -1,0 +1,104 @@
+"""Hides what TensorFlow logs while it starts. Run as a script, it is the filter.
+
+TensorFlow reads `TF_CPP_MIN_LOG_LEVEL` too late: while its libraries load, they write
+to file descriptor 2 at every level. The filter is a process of its own, so that the
+last words of a process that crashes while TensorFlow loads are still written.
+"""
+
+import contextlib
+import importlib.util
+import os
+import re
+import signal
+import subprocess
+import sys
+
+_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+_SEVERITIES = "IWEF"
+# "I0000 00:00:1732449600.0 1 a.cc:1] Text" or "2025-11-24 21:00:00.0: I a.cc:1] Text".
+_RECORD = re.compile(rb"(?:\d{4}-\d\d-\d\d [\d:.]+: )?([IWEF])(?:\d{4}|) ")
+_HEADING = b"WARNING: All log messages before absl::InitializeLog()"
+# TensorFlow found no driver. `cudart_stub.cc` logs the same fact as information.
+_NO_DRIVER = re.compile(rb"failed call to cuInit: .*UNKNOWN ERROR \(303\)")
+
+
+def hide():
+    """Hides notices of TensorFlow, but no errors, in this process and its children.
+
+    `TF_CPP_MIN_LOG_LEVEL` in the environment of the user takes precedence. Without
+    effect once TensorFlow has been imported.
+    """
+    os.environ.setdefault(_LEVEL, "2")
+    if "tensorflow" not in sys.modules:
+        sys.meta_path.insert(0, _Finder())
+
+
+class _Finder:
+    """Finds TensorFlow, once, with a loader that filters what the import writes."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name != "tensorflow":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None:
+            spec.loader.exec_module = _filtered(spec.loader.exec_module)
+        return spec
+
+
+def _filtered(execute):
+    def execute_filtered(module):
+        with _filter(os.environ[_LEVEL]):
+            execute(module)
+            # The first look for a driver logs, so do it while the filter runs.
+            module.config.list_physical_devices()
+
+    return execute_filtered
+
+
+@contextlib.contextmanager
+def _filter(level):
+    """Sends what is written to file descriptor 2 through a process that filters it."""
+    try:
+        own = os.dup(2)
+    except OSError:  # It is closed.
+        yield
+        return
+    command = [sys.executable, "-I", "-S", __file__, level]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        os.dup2(process.stdin.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(own, 2)
+            os.close(own)
+
+
+def is_hidden(line, level):
+    """Returns whether a line of TensorFlow's log is below a level.
+
+    Args:
+        line: bytes.
+        level: int. The least severity that is shown, of 0 (information) to 3 (fatal).
+    """
+    if level >= 1 and line.startswith(_HEADING):
+        return True
+    record = _RECORD.match(line)
+    if record is None:
+        return False
+    is_below = record[1].decode() in _SEVERITIES[:level]
+    return is_below or level >= 2 and _NO_DRIVER.search(line) is not None
+
+
+def main():
+    """Copies lines from stdin to stderr, without the hidden ones."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # It ends when its writers have.
+    level = int(sys.argv[1]) if sys.argv[1].isdecimal() else 0
+    for line in sys.stdin.buffer:
+        if not is_hidden(line, level):
+            sys.stderr.buffer.write(line)
+            sys.stderr.buffer.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -48,7 +48,7 @@ class JacobianRegularizer(EquilibriumRegularizer):
     Reference:
 
     - Bai et al. (2021), "Stabilizing Equilibrium Models by Jacobian Regularization",
-      equation 8.
+      equation 4.
     """
 
     def __init__(

@@ -51,6 +51,8 @@ class JacobianRegularizer(EquilibriumRegularizer):
       equation 4.
     """
 
+    differentiates_jacobian = True
+
     def __init__(
         self, weight: float = 1.0, num_probes: int = 1, probability: float = 1.0
     ) -> None:

@@ -14,7 +14,9 @@ from deq_keras.serialization import Config, Configured
 class EquilibriumRegularizer(Configured):
     """A penalty on f at its equilibrium, which is held constant.
 
-    Subclasses write `penalty`. `DEQ` adds the result to the losses in training.
+    Subclasses write `penalty`, and set `differentiates_jacobian` if its gradient
+    differentiates products with the Jacobian. `DEQ` adds the result to the losses in
+    training.
 
     Args:
         probability: Float in (0, 1]. The share of training steps that have the penalty;
@@ -27,6 +29,8 @@ class EquilibriumRegularizer(Configured):
     Returns:
         A scalar in float32 or, for a float64 state, float64.
     """
+
+    differentiates_jacobian = False
 
     def __init__(self, probability: float = 1.0) -> None:
         self.probability = check_fraction("probability", probability)

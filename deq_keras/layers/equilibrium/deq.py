@@ -18,6 +18,7 @@ from deq_keras.checks import (
 from deq_keras.draws import derived_seed
 from deq_keras.layers.equilibrium.carry_scope import CarryScope
 from deq_keras.layers.equilibrium.cell_check import (
+    apply_once,
     check_application,
     check_signature,
     is_functional,
@@ -161,7 +162,7 @@ class DEQ(keras.layers.Layer):
         self.start = start
         self.seed = check_seed("seed", seed)
         self.seed_generator = keras.random.SeedGenerator(self.seed)
-        self._checked_modes: set[bool] = set()
+        self._checked_modes: set[tuple[bool, bool]] = set()
         self._injection_rows = InjectionRows(
             lambda call, training: self.inject(**call, training=training)
         )
@@ -469,17 +470,20 @@ class DEQ(keras.layers.Layer):
 
     def _apply_once(self, inputs: Nest) -> Nest:
         injection = self.inject(inputs)
-        return self._apply(self._initial_state(injection), injection)
+        state = self._initial_state(injection)
+        return apply_once(self._apply, self.cell, state, injection)
 
     def _check_once(self, inputs: Nest) -> None:
         injection = self.inject(inputs)
         self._check_cell(self._initial_state(injection), injection, training=False)
 
     def _check_cell(self, state: Nest, injection: Nest, training: bool) -> None:
-        if training in self._checked_modes:
+        regularizer = self.regularizer if training else None
+        twice = regularizer is not None and regularizer.differentiates_jacobian
+        if (training, twice) in self._checked_modes:
             return
-        if check_application(self._apply, self.cell, state, injection):
-            self._checked_modes.add(training)
+        if check_application(self._apply, self.cell, state, injection, twice):
+            self._checked_modes.add((training, twice))
 
     def _start_once(self, inputs: Nest) -> Nest:
         return self._initial_state(self.inject(inputs))

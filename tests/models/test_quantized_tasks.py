@@ -35,6 +35,12 @@ def _vision():
     return model, _RANDOM.normal(size=(2, 8, 8, 3)).astype("float32")
 
 
+def _mixture():
+    backbone = models.DEQTrellisNetBackbone(20, 8, 16, solver=_SOLVER)
+    model = models.DEQTrellisNetCausalLM(backbone, num_experts=2)
+    return model, _RANDOM.integers(0, 20, (2, 5))
+
+
 def _language():
     backbone = models.DEQTransformerBackbone(
         20, 8, 2, 16, weight_normalization=False, solver=_SOLVER
@@ -44,7 +50,13 @@ def _language():
 
 @pytest.mark.parametrize(
     "make",
-    [_reasoner, _monotone, _language, pytest.param(_vision, marks=pytest.mark.slow)],
+    [
+        _reasoner,
+        _monotone,
+        _language,
+        _mixture,
+        pytest.param(_vision, marks=pytest.mark.slow),
+    ],
 )
 def test_a_quantized_task_is_near_and_loads(make, tmp_path):
     model, inputs = make()

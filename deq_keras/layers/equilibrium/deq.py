@@ -248,6 +248,21 @@ class DEQ(keras.layers.Layer):
             if self.start.initializer is not None:
                 self._add_learned_start(_trace(self._start_once, inputs))
 
+    def compute_output_shape(self, inputs_shape: Nest) -> Nest:
+        """Returns the shapes of the state, for layers such as `TimeDistributed`."""
+        if not self.built:
+            self.build(inputs_shape)
+        inputs = tree.map_shape_structure(
+            lambda shape: keras.KerasTensor(shape, self.compute_dtype), inputs_shape
+        )
+        outputs = self.compute_output_spec(inputs)
+        return tree.map_structure(lambda leaf: leaf.shape, outputs)
+
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Nest:
+        # Traces the call: the dtypes of a state need not be that of the layer, which
+        # Keras assumes of a layer with `compute_output_shape`.
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+
     def call(
         self,
         inputs: Nest,

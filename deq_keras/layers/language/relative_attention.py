@@ -312,6 +312,10 @@ class RelativeAttention(CompositeLayer):
         kernel = prepared.get("output_projection")
         return apply_dense(self.output_projection, mixed, kernel)
 
+    def compute_output_shape(self, inputs_shape, prepared_shape=None):
+        del prepared_shape
+        return inputs_shape
+
     def get_config(self):
         config = {
             "num_heads": self.num_heads,

@@ -238,6 +238,10 @@ class TransformerXLLayer(CompositeLayer):
             state = self.attention_norm(state)
         return self.attention.keys_and_values(state, prepared["attention"])
 
+    def compute_output_shape(self, state_shape, prepared_shape=None):
+        del prepared_shape
+        return state_shape
+
     def get_config(self):
         config = {
             "units": self.units,

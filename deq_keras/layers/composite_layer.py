@@ -43,8 +43,8 @@ class CompositeLayer(keras.layers.Layer):
         return dtype_policies.DTypePolicyMap(dtype, dict(policy))
 
     def _assign_quantized_policies(self) -> None:
-        # Of a quantized layer with a map, `save_own_variables` of Keras asks the map
-        # for its default, and writes the kernel without its scale.
+        # If the policy of a quantized layer is a map, Keras' `save_own_variables` reads
+        # the default of the map, and writes the kernel without its scale.
         for sublayer in self._built_sublayers():
             policy = _own_policy(sublayer)
             if policy.quantization_mode is not None:

@@ -29,7 +29,7 @@ def _transformer(**kwargs):
     return layers.TransformerCell(8, 2, 16, seed=0, **kwargs)
 
 
-# Name -> function that makes a cell, and inputs. Some have no layer to quantize.
+# Name -> function that makes a cell, and inputs. Keras quantizes no convolutions.
 CELLS = {
     "AttentionCell": (lambda: layers.AttentionCell(8, 2), BOARDS),
     "AutomatonCell": (lambda: layers.AutomatonCell(4), IMAGES),

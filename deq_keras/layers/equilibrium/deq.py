@@ -259,8 +259,8 @@ class DEQ(keras.layers.Layer):
         return tree.map_structure(lambda leaf: leaf.shape, outputs)
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Nest:
-        # Traces the call: the dtypes of a state need not be that of the layer, which
-        # Keras assumes of a layer with `compute_output_shape`.
+        # Traces the call, because a state may have other dtypes than the layer. Keras
+        # assumes the dtype of a layer that has `compute_output_shape`.
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def call(

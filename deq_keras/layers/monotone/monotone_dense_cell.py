@@ -115,7 +115,7 @@ class MonotoneDenseCell(MonotoneCell):
     def _projection_kernel(self):
         if self.projection.quantization_mode in (None, "float8"):
             return np.asarray(self.projection.kernel)
-        # The attribute holds integers, the layer applies what they stand for.
+        # The attribute holds integers; the layer applies the dequantized kernel.
         identity = np.eye(self.projection.input_spec.axes[-1], dtype=self.solver_dtype)
         return np.asarray(self.projection(identity) - self.projection.bias)
 

@@ -26,7 +26,7 @@ class MonotoneClassifier(keras.Model):
         start: See `DEQ`. Defaults to `"cell"`.
         preprocessing: Optional layer for the inputs, such as
             `keras.layers.Normalization`. Defaults to `None`.
-        dtype: Dtype or policy of the equilibrium. Defaults to `None`, that of the cell.
+        dtype: Dtype or policy of the equilibrium. Defaults to `None`, the cell's.
         head_dtype: Dtype or policy of the dense layer. Defaults to `None`, float32 or,
             for a float64 equilibrium, float64.
         **kwargs: Arguments of `keras.Model`.

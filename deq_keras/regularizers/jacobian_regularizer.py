@@ -51,14 +51,16 @@ class JacobianRegularizer(EquilibriumRegularizer):
       equation 4.
     """
 
-    differentiates_jacobian = True
-
     def __init__(
         self, weight: float = 1.0, num_probes: int = 1, probability: float = 1.0
     ) -> None:
         super().__init__(probability)
         self.weight = check_non_negative("weight", weight)
         self.num_probes = check_count("num_probes", num_probes)
+
+    @property
+    def differentiates_jacobian(self) -> bool:
+        return True
 
     def penalty(self, linearization: Linearization, seed: tf.Tensor) -> tf.Tensor:
         return self.weight * self.mean_squared_norm(linearization, seed)

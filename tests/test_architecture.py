@@ -38,6 +38,7 @@ LEVELS = {
 }
 # Within the layers, where a room sees only public names of rooms below it.
 LAYER_LEVELS = {
+    "composite_layer": 0,
     "kernel_initializer": 0,
     "variational_dropout": 0,
     "normalization": 0,

@@ -1,5 +1,7 @@
 """What the language models of TrellisNets have in common."""
 
+import keras
+
 from deq_keras.checks import check_boolean, check_count, check_rate
 from deq_keras.layers import AdaptiveEmbedding, AdaptiveSoftmax, MixtureSoftmax
 from deq_keras.models.language_causal_lm import LanguageCausalLM
@@ -20,6 +22,7 @@ class TrellisCausalLM(LanguageCausalLM):
         expert_dropout=0.0,
         compile=True,
         name=None,
+        head_dtype=None,
     ):
         tie_weights = check_boolean("tie_weights", tie_weights)
         num_experts = check_count("num_experts", num_experts)
@@ -30,7 +33,7 @@ class TrellisCausalLM(LanguageCausalLM):
                 "or the `output_dropout` of the backbone. Received: "
                 f"expert_dropout={expert_dropout}, num_experts=1."
             )
-        arguments = {"dtype": backbone.dtype_policy, "name": "softmax"}
+        arguments = {"dtype": head_dtype or backbone.dtype_policy, "name": "softmax"}
         if num_experts == 1:
             embedding = _softmax_embedding(backbone, tie_weights)
             softmax = AdaptiveSoftmax(embedding, tie_weights, **arguments)
@@ -45,10 +48,15 @@ class TrellisCausalLM(LanguageCausalLM):
         super().__init__(backbone, softmax, preprocessor, compile, name)
         self.num_experts = num_experts
         self.expert_dropout = expert_dropout
+        self.head_dtype = head_dtype and softmax.dtype_policy
 
     def get_config(self):
+        dtype = self.head_dtype and keras.dtype_policies.serialize(self.head_dtype)
+        if any(layer.quantization_mode for layer in self.softmax._flatten_layers()):
+            dtype = self.softmax.get_config()["dtype"]
         return {
             **super().get_config(),
+            "head_dtype": dtype,
             "tie_weights": self.softmax.tie_weights,
             "num_experts": self.num_experts,
             "expert_dropout": self.expert_dropout,

@@ -77,6 +77,10 @@ class ContractionRegularizer(EquilibriumRegularizer):
         self.residual_margin = check_non_negative("residual_margin", residual_margin)
         self.num_iterations = check_count("num_iterations", num_iterations)
 
+    @property
+    def differentiates_jacobian(self) -> bool:
+        return self.weight > 0
+
     def penalty(self, linearization: Linearization, seed: tf.Tensor) -> tf.Tensor:
         structure = StateStructure(linearization.value)
         terms = tf.zeros((), loss_dtype(linearization))

@@ -48,7 +48,7 @@ class JacobianRegularizer(EquilibriumRegularizer):
     Reference:
 
     - Bai et al. (2021), "Stabilizing Equilibrium Models by Jacobian Regularization",
-      equation 8.
+      equation 4.
     """
 
     def __init__(
@@ -57,6 +57,10 @@ class JacobianRegularizer(EquilibriumRegularizer):
         super().__init__(probability)
         self.weight = check_non_negative("weight", weight)
         self.num_probes = check_count("num_probes", num_probes)
+
+    @property
+    def differentiates_jacobian(self) -> bool:
+        return True
 
     def penalty(self, linearization: Linearization, seed: tf.Tensor) -> tf.Tensor:
         return self.weight * self.mean_squared_norm(linearization, seed)

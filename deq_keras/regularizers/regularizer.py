@@ -14,7 +14,9 @@ from deq_keras.serialization import Config, Configured
 class EquilibriumRegularizer(Configured):
     """A penalty on f at its equilibrium, which is held constant.
 
-    Subclasses write `penalty`. `DEQ` adds the result to the losses in training.
+    Subclasses write `penalty`, and override `differentiates_jacobian` if its
+    gradient differentiates products with the Jacobian. `DEQ` adds the result to the
+    losses in training.
 
     Args:
         probability: Float in (0, 1]. The share of training steps that have the penalty;
@@ -45,6 +47,11 @@ class EquilibriumRegularizer(Configured):
         return ops.cond(
             is_drawn, lambda: self.penalty(linearization, seed), lambda: none
         )
+
+    @property
+    def differentiates_jacobian(self) -> bool:
+        """Boolean. Whether the gradient differentiates products with the Jacobian."""
+        return False
 
     def penalty(self, linearization: Linearization, seed: tf.Tensor) -> tf.Tensor:
         """Returns the penalty, a scalar of `loss_dtype(linearization)`."""

@@ -136,11 +136,59 @@ def test_an_image_size_that_contradicts_the_weights():
         load_monotone_network(_tiers(), image_size=16)
 
 
-@pytest.mark.slow
+def _of_reference(state_dict, m, z):
+    """Returns W z of a single convolution, (batch, channels, height, width)."""
+    a, b = (
+        tf.constant(state_dict[f"mon.linear_module.{name}.weight"]) for name in "AB"
+    )
+    g, h = (state_dict[f"mon.linear_module.{name}"] for name in "gh")
+
+    def convolved(z, kernel):
+        z = tf.concat([z[:, -1:], z, z[:, :1]], 1)
+        z = tf.concat([z[:, :, -1:], z, z[:, :, :1]], 2)
+        kernel = tf.transpose(kernel / tf.norm(kernel), (2, 3, 1, 0))
+        return tf.nn.conv2d(z, kernel, 1, "VALID")
+
+    def transposed(z, kernel):
+        kernel = tf.reverse(tf.transpose(kernel, (1, 0, 2, 3)), (2, 3))
+        return convolved(z, kernel)
+
+    skew = h * (convolved(z, b) - transposed(z, b))
+    return (1 - m) * z - g * transposed(convolved(z, a), a) + skew
+
+
+def test_a_negative_g_that_leaves_the_operator_monotone(tmp_path):
+    name = "mon.linear_module.g"
+    state_dict = {**_sheet_single(), name: np.array(-0.003)}
+    arguments = {"image_size": 6, "solver": EXACT, "dtype": "float64"}
+    with pytest.warns(UserWarning, match="g=-0.003 is negative.*with 0.09.*m=0.1"):
+        model = load_monotone_network(state_dict, 0.1, **arguments)
+    cell = model.deq.cell
+    z = tf.constant(np.random.default_rng(0).normal(size=(1, 8, 8, 3)))
+    operator = cell.tier.kernels()
+    product = cell.linear(z, operator)
+    np.testing.assert_allclose(product, _of_reference(state_dict, 0.1, z), atol=1e-12)
+    inverse = cell.resolvent(operator, 0.5)
+    np.testing.assert_allclose(inverse(z + 0.5 * (z - product)), z, atol=1e-10)
+    bound = float(cell.strong_monotonicity())
+    form = np.eye(8 * 8 * 3).reshape(-1, 8, 8, 3)
+    form = (form - cell.linear(tf.constant(form), operator)).numpy().reshape(192, 192)
+    eigenvalues = np.linalg.eigvalsh((form + form.T) / 2)
+    np.testing.assert_allclose(eigenvalues.min(), bound, rtol=1e-6)
+    assert cell.lipschitz_bound() == pytest.approx(cell.input_norm() / bound)
+    model.save(tmp_path / "model.keras")
+    restored = keras.models.load_model(tmp_path / "model.keras").deq.cell
+    assert float(restored.strong_monotonicity()) == bound
+
+
 def test_a_network_that_is_not_monotone():
     name = "mon.linear_module.g"
-    negative = {**_arrays("conv", "param/"), name: np.array(-1.0)}
-    with pytest.raises(ValueError, match="not monotone.*module.g must be >= 0.*-1.0"):
+    negative = {**_sheet_single(), name: np.array(-1.0)}
+    message = r"strongly monotone.*g \|A\|\^2 = -.*Received: m=0.1, .*module.g=-1.0"
+    with pytest.raises(ValueError, match=message):
+        load_monotone_network(negative, 0.1, image_size=6)
+    negative = {**_tiers(), f"{name}.1": np.array(-0.01)}
+    with pytest.raises(ValueError, match="g.1 must be >= 0.*root.*-0.01"):
         load_monotone_network(negative)
 
 

@@ -1,6 +1,7 @@
 """The monotone operator networks of the reference (locuslab/monotone_op_net)."""
 
 import re
+import warnings
 
 import keras
 import numpy as np
@@ -16,6 +17,7 @@ from deq_keras.layers import (
 from deq_keras.models import MonotoneClassifier
 
 _MODULE = "mon.linear_module."
+_G = f"{_MODULE}g"
 # Convolutions in a list, or their weights.
 _LISTED = re.compile(r"(.*\.(A0|B0|A_n0)\.\d+)")
 _SQUARES = re.compile(r".*\.(g|g\.\d+|gn\.\d+)")
@@ -45,8 +47,13 @@ def load_monotone_network(
 
     Raises:
         ValueError: If an argument is of a wrong type or range or contradicts the
-            weights, W is not monotone, or entries of the checkpoint are no arrays,
-            missing, left over, of a wrong shape or not finite; all are named.
+            weights, I - W is not strongly monotone, or entries of the checkpoint are
+            no arrays, missing, left over, of a wrong shape or not finite; all are
+            named.
+
+    Warns of a single convolution whose g is negative, and of the strong monotonicity
+    that is left: W = (1 - m) I - g A^T A + B - B^T, with an A of norm 1, makes it
+    m + g |A|^2, where |A| is the largest singular value.
     """
     check_dtype(dtype)
     if image_size is not None:
@@ -62,6 +69,7 @@ def load_monotone_network(
         return _as_keras(name, array)
 
     assign(_variables(model), state_dict, as_keras, _as_reference)
+    _check_monotone(model.deq.cell, state_dict)
     return model
 
 
@@ -93,11 +101,33 @@ def _model(state_dict, image_size, m, solver, dtype):
         _check_image_size(image_size, range(side, side + 1))
         size = (side, side, channels)
     else:
-        cell = MonotoneConvCell(filters, m, dtype=dtype)
+        cell = MonotoneConvCell(filters, m, sign=_sign(state_dict), dtype=dtype)
         side = 4 * _side(num_features, filters)  # Of windows of 4 in the side + 2.
         _check_image_size(image_size, range(side - 2, side + 2))
         size = (image_size or side, image_size or side, channels)
     return MonotoneClassifier(cell, size, num_classes, solver)
+
+
+def _sign(state_dict):
+    return -1 if np.any(state_dict.get(_G, 0) < 0) else 1
+
+
+def _check_monotone(cell, state_dict):
+    """Raises `ValueError` if a negative g leaves nothing of the strong monotonicity."""
+    if getattr(cell, "sign", 1) == 1:
+        return
+    bound, g = float(cell.strong_monotonicity()), float(state_dict[_G])
+    if bound <= 0:
+        raise ValueError(
+            "I - W must be strongly monotone, but z^T (I - W) z >= (m + g |A|^2) |z|^2 "
+            f"with m + g |A|^2 = {bound:.3g}, which is not positive. Give the `m` that "
+            f"the network was made with. Received: m={cell.m}, {_G}={g}."
+        )
+    warnings.warn(
+        f"{_G}={g} is negative: I - W is strongly monotone with {bound:.3g} in place "
+        f"of m={cell.m}. Further training may lose that.",
+        stacklevel=3,
+    )
 
 
 def _side(num_features, filters):
@@ -166,10 +196,12 @@ def _as_keras(name, array):
 
 def _root(name, array):
     """The reference learns the square of a scale."""
+    if name == _G:  # The sign is an argument of the cell.
+        return np.sqrt(np.abs(array))
     if np.any(array < 0):
         raise ValueError(
-            f"The network is not monotone: {name} must be >= 0. Received: {name}="
-            f"{array}."
+            f"{name} must be >= 0: the reference takes its square root in networks of "
+            f"several tiers. Received: {name}={array}."
         )
     return np.sqrt(array)
 

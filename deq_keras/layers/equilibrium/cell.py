@@ -3,11 +3,12 @@
 import keras
 from keras import ops, tree
 
+from deq_keras.layers.composite_layer import CompositeLayer
 from deq_keras.structure import Nest
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class EquilibriumCell(keras.layers.Layer):
+class EquilibriumCell(CompositeLayer):
     """The function f of an equilibrium z* = f(z*, u): what `DEQ` iterates.
 
     A cell is to `DEQ` what an RNN cell is to `keras.layers.RNN`. Subclasses write

@@ -1,11 +1,14 @@
 """What `DEQ` requires of a cell, checked by tracing one application."""
 
 import inspect
+import re
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
 import tensorflow as tf
+from keras import tree
 
 from deq_keras.structure import Nest, StateStructure
 
@@ -32,6 +35,25 @@ def check_signature(cell: keras.layers.Layer) -> None:
             "EquilibriumCell around the layer, or give a functional model with the two "
             "inputs."
         )
+    _check_sublayers(cell)
+
+
+def _check_sublayers(cell: keras.layers.Layer) -> None:
+    """Raises `ValueError` if a cell contains an equilibrium layer.
+
+    Its metrics and its regularization loss would be updated at every evaluation. It has
+    the attributes of `DEQ`, which this module cannot import.
+    """
+    for layer in cell._flatten_layers(include_self=False):
+        if all(hasattr(layer, name) for name in ("cell", "solver", "gradient")):
+            raise ValueError(
+                "A cell must not contain a DEQ layer: the inner equilibrium would be "
+                "solved at every evaluation of the outer one, with metrics and losses "
+                "that a cell must not have. Write one cell whose state is a dict of "
+                "both states, which one solve finds together, or use two DEQ layers in "
+                f"sequence. Received: cell={type(cell).__name__} with the sublayer "
+                f"{layer.name!r} (of type {type(layer).__name__})."
+            )
 
 
 def is_functional(cell: keras.layers.Layer) -> bool:
@@ -54,11 +76,57 @@ def _takes_injection(cell: keras.layers.Layer) -> bool:
     return len(names) >= 2 and names[1] not in ("training", "mask")
 
 
+def apply_once(
+    apply: Callable[[Nest, Nest], Nest],
+    cell: keras.layers.Layer,
+    state: Nest,
+    injection: Nest,
+) -> Nest:
+    """Returns `apply(state, injection)`; says what to do if shapes do not fit.
+
+    Args:
+        apply: Function `(state, injection) -> state` that calls `cell`.
+        cell: Layer.
+        state: Nest of tensors.
+        injection: Nest of tensors.
+
+    Raises:
+        ValueError: If an operation in the cell fails because of a shape.
+    """
+    try:
+        return apply(state, injection)
+    except (ValueError, tf.errors.InvalidArgumentError) as error:
+        cause = _message(error)
+        if not re.search("shape|dimension", cause, re.IGNORECASE):
+            raise
+        raise ValueError(
+            f"`{type(cell).__name__}.call` failed at its first evaluation, because "
+            "shapes do not fit. It must return a state of the shapes that it is given. "
+            "They are the shapes of `initial_state(injection)`, by default those of "
+            "what `inject` returns, by default the inputs. If the state has another "
+            "width than the inputs, project the inputs in `inject`, for example with a "
+            "Dense layer. "
+            f"Received: state={_shapes(state)}, injection={_shapes(injection)}. "
+            f"Error: {cause}"
+        ) from error
+
+
+def _message(error: Exception) -> str:
+    """Returns the message of an error, without what Keras writes around it."""
+    emphasized = re.search(r"\x1b\[1m(.*?)\x1b\[0m", str(error), re.DOTALL)
+    return emphasized.group(1) if emphasized else str(error)
+
+
+def _shapes(nest: Nest) -> Any:
+    return tree.map_structure(lambda leaf: str(tuple(leaf.shape)), nest)
+
+
 def check_application(
     apply: Callable[[Nest, Nest], Nest],
     cell: keras.layers.Layer,
     state: Nest,
     injection: Nest,
+    differentiates_jacobian: bool = False,
 ) -> bool:
     """Traces `apply(state, injection)` once; raises `ValueError` if it is no cell.
 
@@ -67,16 +135,20 @@ def check_application(
         cell: Layer, for its losses and its name.
         state: Nest of tensors.
         injection: Nest of tensors.
+        differentiates_jacobian: Boolean. Whether a regularizer differentiates products
+            with the Jacobian of the cell.
 
     Returns:
         Whether all could be checked: randomness and updates not before the cell has
         its weights.
     """
+    _check_sublayers(cell)
     source = f"`{type(cell).__name__}.call`"
     structure = StateStructure(state)
 
     def once() -> None:
-        structure.check(apply(structure.template, injection), f"What {source} returns")
+        value = apply_once(apply, cell, structure.template, injection)
+        structure.check(value, f"What {source} returns")
         weights = cell.trainable_variables
         if len(cell.losses) > sum(weight.regularizer is not None for weight in weights):
             raise ValueError(
@@ -87,7 +159,10 @@ def check_application(
     graph = tf.function(once, autograph=False).get_concrete_function().graph
     if any(getattr(variable, "_value", 0) is None for variable in cell.variables):
         return False  # Symbolic weights are drawn wherever they are read.
-    types = {node.op for node in _nodes(graph.as_graph_def())}
+    nodes = list(_nodes(graph.as_graph_def()))
+    if differentiates_jacobian and any(map(_is_of_moments, nodes)):
+        _warn_of_moments(source)
+    types = {node.op for node in nodes}
     draws = sorted(name for name in types if _is_random(name))
     if draws:
         raise ValueError(
@@ -108,6 +183,21 @@ def _nodes(graph_def: Any) -> Iterator[Any]:
     yield from graph_def.node
     for function in graph_def.library.function:
         yield from function.node_def
+
+
+def _is_of_moments(node: Any) -> bool:
+    return node.op == "StopGradient" and "moments" in node.name
+
+
+def _warn_of_moments(source: str) -> None:
+    warnings.warn(
+        f"{source} normalizes with `tf.nn.moments`, as LayerNormalization and "
+        "GroupNormalization of Keras do. It stops the gradient of the mean within the "
+        "variance, so that the gradient of a Jacobian regularizer is inexact. Use "
+        "`deq_keras.layers.LayerNormalization` or "
+        "`deq_keras.layers.GroupNormalization` in their place.",
+        stacklevel=2,
+    )
 
 
 def _is_random(name: str) -> bool:

@@ -5,16 +5,19 @@ from keras import ops
 
 from deq_keras.checks import check_boolean, check_count, check_seed
 from deq_keras.layers.equilibrium.cell import EquilibriumCell
-from deq_keras.layers.normalization import GroupNormalization, WeightNormalizedDense
+from deq_keras.layers.normalization import LayerNormalization, WeightNormalizedDense
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class DenseCell(EquilibriumCell):
-    """Cell of one dense layer, for vectors: the smallest useful equilibrium model.
+    """Cell of one dense layer: the smallest useful equilibrium model.
 
     ```
     f(z, x) = norm(activation(z W + x U + b))
     ```
+
+    Inputs of rank 3 or more have one vector per position, as in `keras.layers.Dense`:
+    all positions share the weights, and none sees another.
 
     `x U + b` is computed once per solve. W starts uniform on `(-1, 1) /
     sqrt(units)`, which has a spectral radius of about 0.58: with an activation
@@ -35,14 +38,14 @@ class DenseCell(EquilibriumCell):
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
-        state: Tensor of shape `(batch, units)`.
+        state: Tensor of shape `(batch, ..., units)`.
         injection: What `inject` returned for this solve.
 
     Input shape:
-        Of `inject`: `(batch, features)`.
+        Of `inject`: `(batch, ..., features)`.
 
     Output shape:
-        `(batch, units)`.
+        `(batch, ..., units)`.
 
     Example:
 
@@ -99,20 +102,16 @@ class DenseCell(EquilibriumCell):
         )
         self.norm = None
         if self.layer_normalization:
-            # One group is the layer norm of a vector. The gradient of Keras'
-            # LayerNormalization cannot be differentiated again, because
-            # TensorFlow stops the gradient of the mean within the variance; a
-            # Jacobian regularizer would follow a wrong direction.
-            self.norm = GroupNormalization(1, name="norm", dtype=self.dtype_policy)
+            self.norm = LayerNormalization(name="norm", dtype=self.dtype_policy)
 
     def build(self, input_shape):
-        if len(input_shape) != 2 or input_shape[-1] is None:
+        if len(input_shape) < 2 or input_shape[-1] is None:
             raise ValueError(
-                f"Cell '{self.name}' expects inputs of shape (batch, features) with a "
-                "static number of features. Received: inputs of shape "
-                f"{tuple(input_shape)}"
+                f"Cell '{self.name}' expects inputs of shape (batch, ..., features) "
+                "with a static number of features. Received: inputs of shape "
+                f"{tuple(input_shape)}."
             )
-        state_shape = (input_shape[0], self.units)
+        state_shape = (*input_shape[:-1], self.units)
         self.projection.build(input_shape)
         self.recurrent.build(state_shape)
         if self.norm is not None:
@@ -122,11 +121,11 @@ class DenseCell(EquilibriumCell):
         """Projects the inputs, and fixes the kernel for a solve.
 
         Args:
-            inputs: Tensor of shape `(batch, features)`.
+            inputs: Tensor of shape `(batch, ..., features)`.
             training: Boolean. Without effect.
 
         Returns:
-            Dict of the tensors `"inputs"`, `(batch, units)`, and, with weight
+            Dict of the tensors `"inputs"`, `(batch, ..., units)`, and, with weight
             normalization, `"kernel"`, `(units, units)`.
         """
         del training

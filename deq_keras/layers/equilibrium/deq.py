@@ -20,7 +20,11 @@ from deq_keras.checks import (
 from deq_keras.draws import derived_seed
 from deq_keras.graphs import is_being_traced
 from deq_keras.layers.equilibrium.carry_scope import CarryScope
-from deq_keras.layers.equilibrium.cell_check import check_application, check_signature
+from deq_keras.layers.equilibrium.cell_check import (
+    apply_once,
+    check_application,
+    check_signature,
+)
 from deq_keras.layers.equilibrium.cell_function import CellFunction
 from deq_keras.layers.equilibrium.compiled_call import CompiledCalls
 from deq_keras.layers.equilibrium.injection_rows import InjectionRows
@@ -164,7 +168,7 @@ class DEQ(SavesRandomState, keras.layers.Layer):
         self.start = start
         self.seed = check_seed("seed", seed)
         self.seed_generator = keras.random.SeedGenerator(self.seed)
-        self._checked_modes: set[bool] = set()
+        self._checked_modes: set[tuple[bool, bool]] = set()
         self._last = threading.local()
         self._compiled_calls = CompiledCalls(self)
         self._weak_record_adjoint = _weak(self._record_adjoint)
@@ -280,21 +284,19 @@ class DEQ(SavesRandomState, keras.layers.Layer):
             if self.start.initializer is not None:
                 self._add_learned_start(_trace(self._start_once, inputs))
 
-    def compute_output_shape(
-        self, inputs_shape: Nest, initial_state_shape: Nest = None
-    ) -> Nest:
-        del initial_state_shape
+    def compute_output_shape(self, inputs_shape: Nest) -> Nest:
+        """Returns the shapes of the state, for layers such as `TimeDistributed`."""
         if not self.built:
             self.build(inputs_shape)
         inputs = tree.map_shape_structure(
-            lambda shape: tf.TensorSpec(shape, self.compute_dtype), inputs_shape
+            lambda shape: keras.KerasTensor(shape, self.compute_dtype), inputs_shape
         )
-        with tf.init_scope():
-            state = _trace(self._start_once, inputs)
-        return tree.map_structure(lambda leaf: tuple(leaf.shape), state)
+        outputs = self.compute_output_spec(inputs)
+        return tree.map_structure(lambda leaf: leaf.shape, outputs)
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Nest:
-        # By a trace of `call`: shapes alone say nothing about dtypes.
+        # Traces the call, because a state may have other dtypes than the layer. Keras
+        # assumes the dtype of a layer that has `compute_output_shape`.
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def call(
@@ -514,17 +516,21 @@ class DEQ(SavesRandomState, keras.layers.Layer):
 
     def _apply_once(self, inputs: Nest) -> Nest:
         injection = self.inject(inputs)
-        return self._function_of_cell(self._initial_state(injection), injection)
+        state = self._initial_state(injection)
+        return apply_once(self._function_of_cell, self.cell, state, injection)
 
     def _check_once(self, inputs: Nest) -> None:
         injection = self.inject(inputs)
         self._check_cell(self._initial_state(injection), injection, training=False)
 
     def _check_cell(self, state: Nest, injection: Nest, training: bool) -> None:
-        if training in self._checked_modes:
+        regularizer = self.regularizer if training else None
+        twice = regularizer is not None and regularizer.differentiates_jacobian
+        if (training, twice) in self._checked_modes:
             return
-        if check_application(self._function_of_cell, self.cell, state, injection):
-            self._checked_modes.add(training)
+        function = self._function_of_cell
+        if check_application(function, self.cell, state, injection, twice):
+            self._checked_modes.add((training, twice))
 
     def _start_once(self, inputs: Nest) -> Nest:
         return self._initial_state(self.inject(inputs))

@@ -12,6 +12,7 @@ from deq_keras.checks import (
     check_rate,
     check_seed,
 )
+from deq_keras.layers.composite_layer import CompositeLayer
 from deq_keras.layers.kernel_initializer import fresh
 from deq_keras.layers.language.adaptive_embedding import AdaptiveEmbedding
 from deq_keras.layers.language.token_check import check_token_ids
@@ -19,7 +20,7 @@ from deq_keras.layers.variational_dropout import VariationalDropout
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class MixtureSoftmax(keras.layers.Layer):
+class MixtureSoftmax(CompositeLayer):
     """Log-probabilities of the next token, from a mixture of softmaxes.
 
     One softmax of hidden states of d channels has logits of rank d at most. A mixture

@@ -10,14 +10,16 @@ from deq_keras.checks import (
     check_rate,
     check_seed,
 )
+from deq_keras.layers.composite_layer import CompositeLayer
 from deq_keras.layers.kernel_initializer import fresh
 from deq_keras.layers.language.attend import attend
+from deq_keras.layers.language.solve_kernels import apply_dense, solve_kernels
 from deq_keras.layers.normalization import WeightNormalizedDense
 from deq_keras.layers.variational_dropout import VariationalDropout
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class RelativeAttention(keras.layers.Layer):
+class RelativeAttention(CompositeLayer):
     """Causal multi-head self-attention with relative positions and a memory.
 
     The attention of Transformer-XL (Dai et al., 2019), split for use in an
@@ -163,9 +165,11 @@ class RelativeAttention(keras.layers.Layer):
             Dict of tensors.
         """
         return {
-            "query_key_value": self.query_key_value.kernel,
-            "output_projection": self.output_projection.kernel,
             "positions": self._positions(num_keys, training),
+            **solve_kernels(
+                query_key_value=self.query_key_value,
+                output_projection=self.output_projection,
+            ),
         }
 
     def prepare(
@@ -201,7 +205,7 @@ class RelativeAttention(keras.layers.Layer):
         prepared["mask"] = self._mask(length, memory_length, memory_mask, mask)
         if memory is not None:
             prepared["memory_keys"], prepared["memory_values"] = (
-                self._memory_keys_and_values(memory, prepared["query_key_value"])
+                self._memory_keys_and_values(memory, prepared.get("query_key_value"))
             )
         if training and self.dropout.rate > 0:
             prepared["dropout"] = self.dropout.sample_mask(
@@ -220,7 +224,7 @@ class RelativeAttention(keras.layers.Layer):
             Two tensors `(batch, num_heads, length, head_dim)`.
         """
         _, keys, values = self._project(
-            inputs, prepared["query_key_value"], prepared["injection"]
+            inputs, prepared.get("query_key_value"), prepared["injection"]
         )
         return keys, values
 
@@ -232,8 +236,9 @@ class RelativeAttention(keras.layers.Layer):
 
     def _project(self, states, kernel, injection):
         batch_size, length = ops.shape(states)[:2]
+        projected = apply_dense(self.query_key_value, states, kernel)
         heads = ops.reshape(
-            ops.matmul(states, kernel) + injection,
+            projected + injection,
             (batch_size, length, 3, self.num_heads, self.head_dim),
         )  # (B, L, 3, H, head_dim)
         heads = ops.transpose(heads, (2, 0, 3, 1, 4))  # (3, B, H, L, head_dim)
@@ -287,7 +292,7 @@ class RelativeAttention(keras.layers.Layer):
 
     def call(self, inputs, prepared):
         queries, keys, values = self._project(
-            inputs, prepared["query_key_value"], prepared["injection"]
+            inputs, prepared.get("query_key_value"), prepared["injection"]
         )
         if "memory_keys" in prepared:
             keys = ops.concatenate([prepared["memory_keys"], keys], axis=2)
@@ -304,8 +309,12 @@ class RelativeAttention(keras.layers.Layer):
         )
         mixed = ops.transpose(mixed, (0, 2, 1, 3))
         mixed = ops.reshape(mixed, ops.shape(inputs))  # (B, L, units)
-        outputs = ops.matmul(mixed, prepared["output_projection"])
-        return outputs + self.output_projection.bias
+        kernel = prepared.get("output_projection")
+        return apply_dense(self.output_projection, mixed, kernel)
+
+    def compute_output_shape(self, inputs_shape, prepared_shape=None):
+        del prepared_shape
+        return inputs_shape
 
     def get_config(self):
         config = {

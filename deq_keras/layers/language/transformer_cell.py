@@ -13,6 +13,7 @@ from deq_keras.checks import (
 from deq_keras.layers.kernel_initializer import FAN_IN_UNIFORM, fresh
 from deq_keras.layers.language.relative_attention import RelativeAttention
 from deq_keras.layers.language.segment_cell import SegmentCell
+from deq_keras.layers.language.solve_kernels import apply_dense, solve_kernels
 from deq_keras.layers.normalization import LayerNormalization, WeightNormalizedDense
 from deq_keras.layers.variational_dropout import VariationalDropout
 
@@ -192,10 +193,7 @@ class TransformerCell(SegmentCell):
         }
 
     def _branch_kernels(self):
-        return {
-            "expansion": self.expansion.kernel,
-            "contraction": self.contraction.kernel,
-        }
+        return solve_kernels(expansion=self.expansion, contraction=self.contraction)
 
     def inject(self, inputs, training=False, mask=None):
         """Projects inputs and positions, and fixes memory, kernels and masks.
@@ -255,13 +253,10 @@ class TransformerCell(SegmentCell):
         attended = self.norm(state) if self.normalize_first else state
         attended = self.attention(attended, injection["attention"])
         hidden = self.norm(state + _masked(attended, masks.get("attention")))
-        branch = ops.relu(
-            ops.matmul(hidden, injection["expansion"]) + self.expansion.bias
-        )
-        branch = ops.matmul(
-            _masked(branch, masks.get("expansion")), injection["contraction"]
-        )
-        branch = _masked(branch + self.contraction.bias, masks.get("contraction"))
+        branch = apply_dense(self.expansion, hidden, injection.get("expansion"))
+        branch = _masked(ops.relu(branch), masks.get("expansion"))
+        branch = apply_dense(self.contraction, branch, injection.get("contraction"))
+        branch = _masked(branch, masks.get("contraction"))
         outputs = hidden + branch
         return outputs if self.normalize_first else self.norm(outputs)
 

@@ -10,14 +10,16 @@ from deq_keras.checks import (
     check_rate,
     check_seed,
 )
+from deq_keras.layers.composite_layer import CompositeLayer
 from deq_keras.layers.kernel_initializer import fresh
 from deq_keras.layers.language.relative_attention import RelativeAttention
+from deq_keras.layers.language.solve_kernels import apply_dense, solve_kernels
 from deq_keras.layers.normalization import LayerNormalization, WeightNormalizedDense
 from deq_keras.layers.variational_dropout import VariationalDropout
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class TransformerXLLayer(keras.layers.Layer):
+class TransformerXLLayer(CompositeLayer):
     """The layer of Transformer-XL: relative attention with a memory, then a branch.
 
     ```
@@ -165,8 +167,7 @@ class TransformerXLLayer(keras.layers.Layer):
         """See `TransformerCell.constants`."""
         return {
             "attention": self.attention.constants(num_keys, training),
-            "expansion": self.expansion.kernel,
-            "contraction": self.contraction.kernel,
+            **solve_kernels(expansion=self.expansion, contraction=self.contraction),
         }
 
     def first_state(self, inputs):
@@ -224,13 +225,10 @@ class TransformerXLLayer(keras.layers.Layer):
         hidden = state + _masked(attended, masks.get("attention"))
         hidden = hidden if first else self.attention_norm(hidden)
         branch = self.branch_norm(hidden) if first else hidden
-        branch = ops.relu(
-            ops.matmul(branch, prepared["expansion"]) + self.expansion.bias
-        )
-        branch = ops.matmul(
-            _masked(branch, masks.get("expansion")), prepared["contraction"]
-        )
-        branch = _masked(branch + self.contraction.bias, masks.get("contraction"))
+        branch = apply_dense(self.expansion, branch, prepared.get("expansion"))
+        branch = _masked(ops.relu(branch), masks.get("expansion"))
+        branch = apply_dense(self.contraction, branch, prepared.get("contraction"))
+        branch = _masked(branch, masks.get("contraction"))
         outputs = hidden + branch
         return outputs if first else self.branch_norm(outputs)
 
@@ -239,6 +237,10 @@ class TransformerXLLayer(keras.layers.Layer):
         if self.normalize_first:
             state = self.attention_norm(state)
         return self.attention.keys_and_values(state, prepared["attention"])
+
+    def compute_output_shape(self, state_shape, prepared_shape=None):
+        del prepared_shape
+        return state_shape
 
     def get_config(self):
         config = {

@@ -73,6 +73,10 @@ class MonotoneCell(EquilibriumCell):
         """Returns the norm of U, a float."""
         raise NotImplementedError
 
+    def strong_monotonicity(self):
+        """Returns the largest m for which z^T (I - W) z >= m |z|^2 is known to hold."""
+        return self.m
+
     def constrained(self, leaf):
         """Returns a leaf of the state with zeros where the state has to be zero."""
         return leaf
@@ -125,7 +129,7 @@ class MonotoneCell(EquilibriumCell):
         state = self._in_solver_dtype(state)
         value = parts.proximal(parts.affine(state), 1.0)
         step = tree.map_structure(ops.subtract, value, state)
-        return _norm(step) + _norm(parts.linear(step)) / self.m
+        return _norm(step) + _norm(parts.linear(step)) / self.strong_monotonicity()
 
     def lipschitz_bound(self):
         """Returns how much faster the equilibrium may move than the inputs, |U| / m.
@@ -138,7 +142,7 @@ class MonotoneCell(EquilibriumCell):
         - Pabbaraju, Winston and Kolter (2021), "Estimating Lipschitz constants of
           monotone deep equilibrium models".
         """
-        return self.input_norm() / self.m
+        return self.input_norm() / float(self.strong_monotonicity())
 
     def tuned(self, solver, inputs):
         """Returns a splitting with the step size that is best for some inputs.

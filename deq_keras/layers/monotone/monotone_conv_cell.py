@@ -1,8 +1,10 @@
 """The monotone cell of one convolution."""
 
 import keras
+from keras import ops
 
-from deq_keras.checks import check_count
+from deq_keras.checks import check_count, check_integer
+from deq_keras.layers.monotone.circular_convolution import spectrum
 from deq_keras.layers.monotone.monotone_image_cell import MonotoneImageCell
 from deq_keras.layers.monotone.tier import Tier
 
@@ -24,6 +26,9 @@ class MonotoneConvCell(MonotoneImageCell):
         filters: Positive integer. Channels of the state.
         m: Float > 0. See `MonotoneCell`. Defaults to `1.0`.
         activation: See `MonotoneCell`. Defaults to `"relu"`.
+        sign: `1`, or `-1` for a network that was trained elsewhere with + A^T A in W.
+            Then I - W is monotone only while |A|^2 < m, which training does not ensure;
+            see `strong_monotonicity`. Defaults to `1`.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
@@ -51,11 +56,19 @@ class MonotoneConvCell(MonotoneImageCell):
     - Winston and Kolter (2020), "Monotone operator equilibrium networks", section 5.
     """
 
-    def __init__(self, filters, m=1.0, activation="relu", **kwargs):
+    def __init__(self, filters, m=1.0, activation="relu", sign=1, **kwargs):
         self.filters = check_count("filters", filters)
         super().__init__(self.filters, 0, m, activation, **kwargs)
+        self.sign = check_integer("sign", sign, -1, 1)
+        if self.sign == 0:
+            raise ValueError("`sign` must be 1 or -1. Received: sign=0.")
         self.tier = Tier(
-            self.filters, None, self.m, name="tier", dtype=self.dtype_policy
+            self.filters,
+            None,
+            self.m,
+            self.sign,
+            name="tier",
+            dtype=self.dtype_policy,
         )
 
     def inject(self, inputs, training=False):
@@ -74,5 +87,12 @@ class MonotoneConvCell(MonotoneImageCell):
     def resolvent(self, operator, alpha):
         return self.tier.resolvent(operator, alpha, *self.size_of_tier(0))
 
+    def strong_monotonicity(self):
+        """Returns m, or m - |A|^2 for a negative sign: a scalar tensor."""
+        if self.sign == 1:
+            return self.m
+        matrices = spectrum(self.tier.symmetric.kernel(), *self.size_of_tier(0))
+        return self.m - ops.max(ops.norm(matrices, 2, axis=(-2, -1))) ** 2
+
     def get_config(self):
-        return {**super().get_config(), "filters": self.filters}
+        return {**super().get_config(), "filters": self.filters, "sign": self.sign}

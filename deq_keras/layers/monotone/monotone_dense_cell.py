@@ -57,7 +57,7 @@ class MonotoneDenseCell(MonotoneCell):
             self.units,
             kernel_initializer=FAN_IN_UNIFORM,
             name="projection",
-            dtype=self.solver_dtype,
+            dtype=self.fixed_policy(self.solver_dtype),
         )
 
     def build(self, input_shape):
@@ -110,7 +110,14 @@ class MonotoneDenseCell(MonotoneCell):
         return lambda state: state @ inverse
 
     def input_norm(self):
-        return float(np.linalg.norm(self.projection.kernel.numpy(), 2))
+        return float(np.linalg.norm(self._projection_kernel(), 2))
+
+    def _projection_kernel(self):
+        if self.projection.quantization_mode in (None, "float8"):
+            return np.asarray(self.projection.kernel)
+        # The attribute holds integers; the layer applies the dequantized kernel.
+        identity = np.eye(self.projection.input_spec.axes[-1], dtype=self.solver_dtype)
+        return np.asarray(self.projection(identity) - self.projection.bias)
 
     def get_config(self):
         return {**super().get_config(), "units": self.units}

@@ -18,20 +18,23 @@ from deq_keras.layers.monotone.scaled_kernel import ScaledKernel
 
 
 class Tier(keras.layers.Layer):
-    """Makes the kernels of W = (1 - m) I - A^T A + B - B^T - C^T C on one tier of maps.
+    """Makes the kernels of W = (1 - m) I - s A^T A + B - B^T - C^T C on a tier of maps.
 
-    C, a convolution of stride 2, leads to the next tier; the last one has none.
+    C, a convolution of stride 2, leads to the next tier; the last one has none. The
+    sign s is 1, or -1 for a single tier.
 
     Args:
         filters: Positive integer. Channels of the tier.
         next_filters: Positive integer, those of the next tier, or `None`.
         m: Float > 0. See `MonotoneCell`.
+        sign: `1` or `-1`. Defaults to `1`.
         **kwargs: Arguments of `keras.layers.Layer`.
     """
 
-    def __init__(self, filters, next_filters, m, **kwargs):
+    def __init__(self, filters, next_filters, m, sign=1, **kwargs):
         super().__init__(**kwargs)
         self.m = m
+        self.sign = sign
         self.symmetric, self.skew = (
             ScaledKernel(filters, filters, name=name, dtype=self.dtype_policy)
             for name in ("symmetric", "skew")
@@ -66,7 +69,8 @@ class Tier(keras.layers.Layer):
         if from_above is not None:
             inner = inner + 2.0 * from_above
         product = (1.0 - self.m) * maps + convolve(maps, kernels["skew"])
-        product = product - convolve_transpose(inner, kernels["symmetric"])
+        symmetric = convolve_transpose(inner, kernels["symmetric"])
+        product = product - self.sign * symmetric
         if "down" in kernels:
             lower = convolve(maps, kernels["down"], strides=2)
             product = product - convolve_transpose(lower, kernels["down"], strides=2)
@@ -85,7 +89,7 @@ class Tier(keras.layers.Layer):
         a = spectrum(kernels["symmetric"], height, width)[:, :columns]
         skew = spectrum(kernels["skew"], height, width)[:, :columns]
         scaled = (1.0 + alpha * self.m) * identity_like(a)
-        inverted = inverse(scaled + alpha * (a @ adjoint(a) - skew))
+        inverted = inverse(scaled + alpha * (self.sign * a @ adjoint(a) - skew))
         if "down" in kernels:
             return _woodbury(inverted, kernels["down"], alpha, height, width)
         return lambda maps: filtered(maps, inverted)

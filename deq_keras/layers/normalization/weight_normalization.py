@@ -33,6 +33,8 @@ class WeightNormalization:
     """
 
     def build(self, input_shape):
+        if self.quantization_mode is not None:
+            raise self._quantization_error(f"dtype={self.dtype_policy.name!r}")
         super().build(input_shape)
         # `super().build` has marked the layer as built, which is too early.
         self.built = False
@@ -119,10 +121,13 @@ class WeightNormalization:
             "be added to the direction, not to the normalized kernel."
         )
 
-    def quantize(self, *args, **kwargs):
-        raise NotImplementedError(
+    def quantize(self, mode=None, *args, **kwargs):
+        raise self._quantization_error(f"mode={mode!r}")
+
+    def _quantization_error(self, received):
+        return NotImplementedError(
             f"Layer '{self.name}' cannot be quantized: copy `layer.kernel` into a "
-            "plain layer, and quantize that."
+            f"plain layer, and quantize that. Received: {received}."
         )
 
 

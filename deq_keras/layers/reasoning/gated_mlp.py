@@ -4,10 +4,11 @@ import keras
 from keras import ops
 
 from deq_keras.checks import check_count
+from deq_keras.layers.composite_layer import CompositeLayer
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class GatedMLP(keras.layers.Layer):
+class GatedMLP(CompositeLayer):
     """`(silu(x A) * x B) C`: a perceptron with a gate (SwiGLU), without biases.
 
     Args:

@@ -3,13 +3,14 @@
 import keras
 
 from deq_keras.checks import check_count, check_counts
+from deq_keras.layers.composite_layer import CompositeLayer
 from deq_keras.layers.vision.bottleneck_block import BottleneckBlock
 from deq_keras.layers.vision.convolution_unit import ConvolutionUnit
 from deq_keras.layers.vision.logits import logits_dtype
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class MultiscaleClassificationHead(keras.layers.Layer):
+class MultiscaleClassificationHead(CompositeLayer):
     """From the feature maps of a multiscale equilibrium to logits.
 
     Every map goes through a `BottleneckBlock`; from the finest scale on, the sum so far
@@ -82,7 +83,7 @@ class MultiscaleClassificationHead(keras.layers.Layer):
             self.num_classes,
             activation=self.activation,
             name="classifier",
-            dtype=logits_dtype(self.compute_dtype),
+            dtype=self.fixed_policy(logits_dtype(self.compute_dtype)),
         )
 
     def build(self, maps_shape):

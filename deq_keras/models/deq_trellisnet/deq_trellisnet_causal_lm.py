@@ -40,6 +40,7 @@ class DEQTrellisNetCausalLM(IncrementalGeneration, TrellisCausalLM):
         compile: Boolean. Whether to compile with KerasHub's defaults. Defaults to
             `True`.
         name: String. Name of the model. Defaults to `None`.
+        head_dtype: Dtype or policy of the softmax. Defaults to `None`, the backbone's.
 
     Call arguments:
         inputs: Integer tensor `(batch, length)`, or a dict of it as `"token_ids"`, with

@@ -93,12 +93,14 @@ class MDEQImageClassifier(MDEQTask, ImageClassifier):
 
     def get_config(self):
         config = Task.get_config(self)
+        head_dtype = self.head_dtype and keras.dtype_policies.serialize(self.head_dtype)
+        if self.head.classifier.quantization_mode is not None:
+            head_dtype = self.head.get_config()["dtype"]
         return {
             **config,
             "num_classes": self.num_classes,
             "head_filters": list(self.head_filters),
             "final_filters": self.final_filters,
             "activation": keras.activations.serialize(self.activation),
-            "head_dtype": self.head_dtype
-            and keras.dtype_policies.serialize(self.head_dtype),
+            "head_dtype": head_dtype,
         }

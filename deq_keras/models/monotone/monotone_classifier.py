@@ -26,8 +26,9 @@ class MonotoneClassifier(keras.Model):
         start: See `DEQ`. Defaults to `"cell"`.
         preprocessing: Optional layer for the inputs, such as
             `keras.layers.Normalization`. Defaults to `None`.
-        dtype: Dtype or policy of the equilibrium; logits are float32, or float64.
-            Defaults to `None`, the cell's.
+        dtype: Dtype or policy of the equilibrium. Defaults to `None`, the cell's.
+        head_dtype: Dtype or policy of the dense layer. Defaults to `None`, float32 or,
+            for a float64 equilibrium, float64.
         **kwargs: Arguments of `keras.Model`.
 
     Input shape:
@@ -59,6 +60,7 @@ class MonotoneClassifier(keras.Model):
         start: str | Config | starts.Start = "cell",
         preprocessing: keras.layers.Layer | None = None,
         dtype: str | keras.DTypePolicy | None = None,
+        head_dtype: str | Config | keras.DTypePolicy | None = None,
         **kwargs,
     ) -> None:
         policy = cell.dtype_policy if dtype is None else keras.dtype_policies.get(dtype)
@@ -69,7 +71,9 @@ class MonotoneClassifier(keras.Model):
         )
         is_double = policy.compute_dtype == "float64"
         classifier = keras.layers.Dense(
-            num_classes, dtype="float64" if is_double else "float32", name="logits"
+            num_classes,
+            dtype=head_dtype or ("float64" if is_double else "float32"),
+            name="logits",
         )
         inputs = keras.Input(input_size, name="inputs")
         features = inputs if preprocessing is None else preprocessing(inputs)
@@ -80,8 +84,11 @@ class MonotoneClassifier(keras.Model):
         self.input_size = input_size
         self.num_classes = num_classes
         self.preprocessing = preprocessing
+        self.head_dtype = head_dtype and classifier.dtype_policy
 
     def get_config(self):
+        is_quantized = self.classifier.quantization_mode is not None
+        head_dtype = self.classifier.dtype_policy if is_quantized else self.head_dtype
         return {
             "cell": keras.saving.serialize_keras_object(self.deq.cell),
             "input_size": self.input_size,
@@ -92,6 +99,7 @@ class MonotoneClassifier(keras.Model):
             "start": starts.serialize(self.deq.start),
             "preprocessing": keras.saving.serialize_keras_object(self.preprocessing),
             "dtype": keras.saving.serialize_keras_object(self.deq.dtype_policy),
+            "head_dtype": head_dtype and keras.dtype_policies.serialize(head_dtype),
             "name": self.name,
             "trainable": self.trainable,
         }

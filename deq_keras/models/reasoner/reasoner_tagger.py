@@ -23,6 +23,8 @@ class ReasonerTagger(RestoredCompilation, Task):
         backbone: `ReasonerBackbone`.
         num_classes: Positive integer.
         preprocessor: Optional layer for raw problems. Defaults to `None`.
+        head_dtype: Dtype or policy of the dense layer. Defaults to `None`, float32 or,
+            for a float64 backbone, float64.
         **kwargs: `name`, `trainable` and `compile`.
 
     Call arguments:
@@ -45,11 +47,13 @@ class ReasonerTagger(RestoredCompilation, Task):
     backbone_cls = ReasonerBackbone
     presets = PRESETS
 
-    def __init__(self, backbone, num_classes, preprocessor=None, **kwargs):
+    def __init__(
+        self, backbone, num_classes, preprocessor=None, head_dtype=None, **kwargs
+    ):
         is_double = backbone.deq.compute_dtype == "float64"
         head = keras.layers.Dense(
             check_count("num_classes", num_classes),
-            dtype="float64" if is_double else "float32",
+            dtype=head_dtype or ("float64" if is_double else "float32"),
             name="head",
         )
         self.backbone = backbone
@@ -59,6 +63,7 @@ class ReasonerTagger(RestoredCompilation, Task):
         )
         self.head = head
         self.num_classes = head.units
+        self.head_dtype = head_dtype and head.dtype_policy
 
     def call(self, inputs, training=None, mask=None):
         # Also what the functional model does not know: a padding mask.
@@ -90,4 +95,10 @@ class ReasonerTagger(RestoredCompilation, Task):
         return super().from_preset(preset, load_weights, **kwargs)
 
     def get_config(self):
-        return {**super().get_config(), "num_classes": self.num_classes}
+        is_quantized = self.head.quantization_mode is not None
+        dtype = self.head.dtype_policy if is_quantized else self.head_dtype
+        return {
+            **super().get_config(),
+            "num_classes": self.num_classes,
+            "head_dtype": dtype and keras.dtype_policies.serialize(dtype),
+        }

@@ -26,6 +26,7 @@ class TrellisNetCausalLM(TrellisCausalLM):
         compile: Boolean. Whether to compile with KerasHub's defaults. Defaults to
             `True`.
         name: String. Name of the model. Defaults to `None`.
+        head_dtype: See `DEQTrellisNetCausalLM`. Defaults to `None`.
 
     Call arguments:
         inputs: Integer tensor `(batch, length)`, or a dict of it as `"token_ids"`.
@@ -56,6 +57,7 @@ class TrellisNetCausalLM(TrellisCausalLM):
         auxiliary_weight=0.1,
         compile=True,
         name=None,
+        head_dtype=None,
     ):
         auxiliary_weight = check_non_negative("auxiliary_weight", auxiliary_weight)
         super().__init__(
@@ -66,6 +68,7 @@ class TrellisNetCausalLM(TrellisCausalLM):
             expert_dropout,
             compile=compile,
             name=name,
+            head_dtype=head_dtype,
         )
         self.auxiliary_weight = auxiliary_weight
 

@@ -50,6 +50,99 @@ def test_what_is_no_layer_is_refused(cell):
         layers.DEQ(cell)
 
 
+class NestedCell(layers.EquilibriumCell):
+    """Solves an inner equilibrium at each evaluation."""
+
+    def __init__(self, when, **kwargs):
+        super().__init__(**kwargs)
+        self.when = when
+        if when == "made":
+            self.inner = self._make_inner()
+
+    def _make_inner(self):
+        return layers.DEQ(TanhCell(3), name="inner")
+
+    def build(self, state_shape, injection_shape):
+        if self.when == "built":
+            self.inner = self._make_inner()
+
+    def call(self, state, injection):
+        return 0.5 * self.inner(state) + injection
+
+
+def test_an_equilibrium_within_a_cell_is_refused():
+    message = "must not contain a DEQ layer.*in sequence.*NestedCell.*'inner'"
+    with pytest.raises(ValueError, match=message):
+        layers.DEQ(NestedCell("made"))
+    layer = layers.DEQ(NestedCell("built"))
+    with pytest.raises(ValueError, match=message):
+        layer(INPUTS)
+    inputs = keras.Input((3,))
+    outputs = layers.DEQ(TanhCell(3), name="inner")(inputs)
+    with pytest.raises(ValueError, match="must not contain.*Functional.*'inner'"):
+        layers.DEQ(keras.Model([inputs, keras.Input((3,))], outputs))
+
+
+class WideCell(layers.EquilibriumCell):
+    """Adds inputs of one width to states of another."""
+
+    def __init__(self, has_start, **kwargs):
+        super().__init__(**kwargs)
+        self.has_start = has_start
+        self.recurrent = keras.layers.Dense(8, dtype=self.dtype_policy)
+
+    def initial_state(self, injection):
+        if not self.has_start:
+            return super().initial_state(injection)
+        return ops.zeros((ops.shape(injection)[0], 8), injection.dtype)
+
+    def call(self, state, injection):
+        return ops.tanh(self.recurrent(state) + injection)
+
+
+@pytest.mark.parametrize("has_start, width", [(False, 3), (True, 8)])
+def test_inputs_of_another_width_than_the_state_are_to_be_projected(has_start, width):
+    message = rf"project the inputs in `inject`.*state=\(4, {width}\), injection=\(4, 3"
+    with pytest.raises(ValueError, match=message) as caught:
+        layers.DEQ(WideCell(has_start))(INPUTS)
+    assert "must be equal" in str(caught.value)
+    symbolic = keras.Input((3,))
+    with pytest.raises(ValueError, match=r"`inject`.*injection=\(None, 3"):
+        layers.DEQ(WideCell(has_start))(symbolic)
+
+
+def test_errors_of_a_cell_that_are_not_about_shapes_stay_as_they_are():
+    def refuse(state, injection):
+        raise ValueError("Only on Sundays.")
+
+    with pytest.raises(ValueError, match="Only on Sundays") as caught:
+        layers.DEQ(FunctionCell(refuse))(INPUTS)
+    assert "project" not in str(caught.value)
+
+
+NORMS = {
+    "keras_layer": keras.layers.LayerNormalization,
+    "keras_group": lambda: keras.layers.GroupNormalization(3),
+    "layer": layers.LayerNormalization,
+    "group": lambda: layers.GroupNormalization(3),
+    "root_mean_square": keras.layers.RMSNormalization,
+}
+
+
+@pytest.mark.parametrize("regularizer", ["jacobian", "contraction", "residual", None])
+@pytest.mark.parametrize("name", NORMS)
+def test_norms_with_inexact_second_derivatives_are_named(name, regularizer):
+    norm = NORMS[name]()
+    cell = FunctionCell(lambda z, u: ops.tanh(norm(z) + u))
+    cell.norm = norm
+    layer = layers.DEQ(cell, "fixed_point_iteration", regularizer=regularizer)
+    layer(INPUTS)
+    if "keras" in name and regularizer in ("jacobian", "contraction"):
+        with pytest.warns(UserWarning, match="deq_keras.layers.LayerNormalization"):
+            layer(INPUTS, training=True)
+    layer(INPUTS, training=True)  # Once: warnings are errors.
+
+
 BROKEN = {
     "shape": (lambda z, u: z[:, :2], r"state.*\(4, 3\).*\(4, 2\)"),
     "dtype": (lambda z, u: ops.cast(z, "float16"), "float32.*float16"),

@@ -122,5 +122,32 @@ def test_config_round_trip():
 def test_errors():
     with pytest.raises(ValueError, match="`units` must be a positive integer"):
         DenseCell(0)
-    with pytest.raises(ValueError, match=r"shape \(batch, features\)"):
-        DenseCell(4).build((2, 3, 4))
+    for shape in ((4,), (2, 3, None)):
+        with pytest.raises(ValueError, match=r"shape \(batch, \.\.\., features\)"):
+            DenseCell(4).build(shape)
+
+
+@pytest.mark.parametrize("weight_normalization", [False, True])
+@pytest.mark.parametrize("shape", [(2, 3, 4), (2, 3, 2, 4)])
+def test_positions_share_the_weights(shape, weight_normalization):
+    cell = DenseCell(
+        6,
+        weight_normalization=weight_normalization,
+        layer_normalization=True,
+        dtype="float64",
+        seed=1,
+    )
+    inputs, state = _inputs(shape), _inputs((*shape[:-1], 6), seed=1)
+    outputs = cell(state, cell.inject(inputs))
+    assert outputs.shape == state.shape
+    rows = cell(state.reshape(-1, 6), cell.inject(inputs.reshape(-1, 4)))
+    np.testing.assert_allclose(tf.reshape(outputs, (-1, 6)), rows, atol=1e-12)
+
+
+def test_sequences_of_any_length_train():
+    inputs = keras.Input((None, 4))
+    model = keras.Model(inputs, DEQ(DenseCell(6, seed=1), seed=0)(inputs))
+    assert model.output_shape == (None, None, 6)
+    model.compile("adam", "mse")
+    model.fit(_inputs((4, 3, 4)), _inputs((4, 3, 6)), verbose=0)
+    assert model.predict(_inputs((4, 5, 4)), verbose=0).shape == (4, 5, 6)

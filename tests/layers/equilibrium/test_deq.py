@@ -332,6 +332,28 @@ def test_phases_keep_the_optimizer():
     assert second["loss"][-1] < first["loss"][0]
 
 
+@pytest.mark.parametrize("is_built", [False, True])
+def test_output_shapes(is_built):
+    deq = layers.DEQ(TwoScaleCell(2))
+    inputs = {"x": np.ones((3, 4), "float32"), "y": np.ones((3, 1), "float32")}
+    if is_built:
+        deq(inputs)
+    shapes = deq.compute_output_shape({"x": (None, 4), "y": (None, 1)})
+    assert shapes == {"vector": (None, 2), "map": (None, 2, 1)}
+    assert deq(inputs)["map"].shape == (3, 2, 1)
+
+
+def test_time_distributed_over_a_symbolic_sequence():
+    layer = keras.layers.TimeDistributed(layers.DEQ(TanhCell(5)))
+    symbolic = keras.Input((6, 3))
+    model = keras.Model(symbolic, layer(symbolic))
+    assert model.output_shape == (None, 6, 5)
+    x = np.random.default_rng(0).normal(size=(2, 6, 3)).astype("float32")
+    expected = layer.layer(x.reshape(12, 3))
+    np.testing.assert_allclose(np.reshape(model(x), (12, 5)), expected, atol=1e-3)
+    assert len(model.trainable_weights) == 3
+
+
 def test_summary_and_names():
     model = harness.functional_model(_tanh(name="equilibrium"), INPUTS)
     lines = []

@@ -235,3 +235,26 @@ def test_the_transpose_of_the_resolvent_is_differentiated_right(kind):
     resolvent = cell.resolvent(injection["operator"], 0.5)
     transposed = linearize(resolvent, one).vjp(other)
     assert _inner(transposed, one) == pytest.approx(_inner(resolvent(one), other))
+
+
+def test_the_bounds_of_a_cell_of_negative_sign_hold():
+    cell = MonotoneConvCell(2, m=0.5, sign=-1, dtype="float64")
+    inputs = np.random.default_rng(0).normal(size=(2, 4, 4, 1))
+    injection = cell.inject(inputs)
+    cell.tier.symmetric.scale.assign(0.2)
+    assert 0 < cell.strong_monotonicity() < 0.5
+    deq = DEQ(cell, solvers.PeacemanRachford(max_iter=100, tol=1e-10), dtype="float64")
+    solution = deq.solve(inputs)
+    np.testing.assert_array_equal(solution.status, solvers.CONVERGED)
+    start = cell.initial_state(injection)
+    distance = np.sqrt(np.sum(np.square(solution.value - start), axis=(1, 2, 3)))
+    assert np.all(distance <= cell.distance_bound(start, injection))
+    moved = deq.solve(inputs + 0.1).value
+    moved = np.linalg.norm(np.reshape(moved - solution.value, (2, -1)), axis=1)
+    assert np.all(moved <= cell.lipschitz_bound() * np.sqrt(16 * 0.1**2))
+
+
+@pytest.mark.parametrize("sign", [0, 2, "x"])
+def test_a_sign_that_is_none_is_refused(sign):
+    with pytest.raises(ValueError, match=f"`sign`.*Received: sign={sign}|{sign!r}"):
+        MonotoneConvCell(2, sign=sign)

@@ -222,5 +222,8 @@ def test_errors():
         layer(np.ones((2, 4), "float32"), kernel=np.ones((3, 4), "float32"))
     with pytest.raises(NotImplementedError, match="does not support LoRA"):
         layer.enable_lora(2)
-    with pytest.raises(NotImplementedError, match="cannot be quantized"):
+    with pytest.raises(NotImplementedError, match="cannot be quantized.*mode='int8'"):
         layer.quantize("int8")
+    quantized = WeightNormalizedDense(3, dtype="int8_from_float32")
+    with pytest.raises(NotImplementedError, match="cannot be quantized.*dtype='int8"):
+        quantized.build((None, 4))

@@ -1,0 +1,190 @@
+"""Quantized models: near the models of floats, and the same once they are loaded."""
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+from keras import tree
+from keras.quantizers import Int8QuantizationConfig
+
+from deq_keras import layers
+from tests.layers.cells import TanhCell
+
+_RANDOM = np.random.default_rng(0)
+# Two steps: quantization errors are small per step, and grow where f expands.
+_SOLVER = {"class_name": "FixedPointIteration", "max_iter": 2}
+
+
+def _draw(*shape):
+    return _RANDOM.normal(size=shape).astype("float32")
+
+
+VECTORS, TEXTS = _draw(4, 6), _draw(4, 5, 8)
+IMAGES, BOARDS = _draw(4, 8, 8, 4), _draw(4, 6, 6, 8)
+
+
+def _transformer(**kwargs):
+    kwargs = {"weight_normalization": False, **kwargs}
+    return layers.TransformerCell(8, 2, 16, seed=0, **kwargs)
+
+
+# Name -> function that makes a cell, and inputs. Keras quantizes no convolutions.
+CELLS = {
+    "AttentionCell": (lambda: layers.AttentionCell(8, 2), BOARDS),
+    "AutomatonCell": (lambda: layers.AutomatonCell(4), IMAGES),
+    "BoardCell": (lambda: layers.BoardCell(8, (2, 3)), BOARDS),
+    "DenseCell": (lambda: layers.DenseCell(8, seed=0), VECTORS),
+    "DenseCell_normalized": (
+        lambda: layers.DenseCell(8, weight_normalization=True, seed=0),
+        VECTORS,
+    ),
+    "MixerCell": (lambda: layers.MixerCell(8), BOARDS),
+    "MonotoneConvCell": (lambda: layers.MonotoneConvCell(4), IMAGES),
+    "MonotoneDenseCell": (lambda: layers.MonotoneDenseCell(8), VECTORS),
+    "MonotoneMultiscaleCell": (lambda: layers.MonotoneMultiscaleCell((4, 4)), IMAGES),
+    "MultiscaleCell": (lambda: layers.MultiscaleCell((4, 8), groups=2), IMAGES),
+    "RecallCell": (lambda: layers.RecallCell(4), IMAGES),
+    "ResidualBlockCell": (lambda: layers.ResidualBlockCell(4, groups=2), IMAGES),
+    "TanhCell": (lambda: TanhCell(8), VECTORS),
+    "TransformerCell": (_transformer, TEXTS),
+    "TransformerCell_normalized": (
+        lambda: _transformer(weight_normalization=True, normalize_first=True),
+        TEXTS,
+    ),
+    "TrellisCell": (lambda: layers.TrellisCell(8, weight_normalization=False), TEXTS),
+}
+
+
+def _model(name):
+    keras.utils.set_random_seed(0)
+    make, inputs = CELLS[name]
+    symbolic = keras.Input(inputs.shape[1:])
+    deq = layers.DEQ(make(), solver=_SOLVER, name="deq")
+    return keras.Model(symbolic, deq(symbolic)), inputs
+
+
+def _quantized(model, *arguments, **kwargs):
+    with warnings.catch_warnings():
+        # Keras warns of each layer that it leaves as it is.
+        warnings.simplefilter("ignore")
+        model.quantize(*arguments, **kwargs)
+    return any(layer.quantization_mode for layer in model._flatten_layers())
+
+
+def _outputs(model, inputs):
+    return np.concatenate([np.ravel(x) for x in tree.flatten(model(inputs))])
+
+
+def _reloaded(model, path):
+    model.save(path)
+    return keras.saving.load_model(path)
+
+
+def _relative_error(actual, expected):
+    return np.linalg.norm(actual - expected) / np.linalg.norm(expected)
+
+
+def test_every_cell_is_tried():
+    cells = {
+        name
+        for name in layers.__all__
+        if isinstance(getattr(layers, name), type)
+        and issubclass(getattr(layers, name), layers.EquilibriumCell)
+    }
+    assert cells - {"EquilibriumCell", "MonotoneCell"} <= set(CELLS)
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_an_int8_model_is_near_and_loads(name, tmp_path):
+    model, inputs = _model(name)
+    expected = _outputs(model, inputs)
+    is_quantized = _quantized(model, "int8")
+    outputs = _outputs(model, inputs)
+    if not is_quantized:
+        np.testing.assert_array_equal(outputs, expected)
+        return
+    assert 0 < _relative_error(outputs, expected) < 0.05
+    restored = _reloaded(model, tmp_path / "model.keras")
+    np.testing.assert_array_equal(_outputs(restored, inputs), outputs)
+
+
+def test_a_loaded_model_can_be_saved(tmp_path):
+    model, inputs = _model("MonotoneDenseCell")
+    assert _quantized(model, "int8")
+    restored = _reloaded(model, tmp_path / "model.keras")
+    again = _reloaded(restored, tmp_path / "again.keras")
+    np.testing.assert_array_equal(_outputs(again, inputs), _outputs(model, inputs))
+
+
+@pytest.mark.parametrize(("mode", "tolerance"), [("int4", 0.3), ("float8", 0.15)])
+@pytest.mark.parametrize("name", ["MonotoneDenseCell", "TransformerCell"])
+def test_other_modes_are_near_and_load(name, mode, tolerance, tmp_path):
+    model, inputs = _model(name)
+    expected = _outputs(model, inputs)
+    assert _quantized(model, mode)
+    outputs = _outputs(model, inputs)
+    assert 0 < _relative_error(outputs, expected) < tolerance
+    restored = _reloaded(model, tmp_path / "model.keras")
+    np.testing.assert_array_equal(_outputs(restored, inputs), outputs)
+
+
+@pytest.mark.parametrize("name", ["DenseCell", "RecallCell", "TransformerCell"])
+def test_low_rank_updates_reach_the_output(name, tmp_path):
+    model, inputs = _model(name)
+    before = _outputs(model, inputs)
+    for layer in list(model._flatten_layers()):
+        if hasattr(layer, "enable_lora"):
+            layer.enable_lora(2)
+    np.testing.assert_array_equal(_outputs(model, inputs), before)
+    for weight in model.trainable_weights:
+        if weight.name == "lora_kernel_b":
+            weight.assign(0.1 * np.ones(weight.shape))
+    outputs = _outputs(model, inputs)
+    assert _relative_error(outputs, before) > 0.01
+    restored = _reloaded(model, tmp_path / "model.keras")
+    np.testing.assert_allclose(_outputs(restored, inputs), outputs, atol=1e-5)
+
+
+def test_the_lipschitz_bound_is_that_of_the_weights_that_are_applied():
+    model, _ = _model("MonotoneDenseCell")
+    cell = model.get_layer("deq").cell
+    expected = cell.lipschitz_bound()
+    assert _quantized(model, "int8")
+    assert cell.lipschitz_bound() == pytest.approx(expected, rel=0.02)
+
+
+def test_a_stack_of_explicit_layers_is_near_and_loads(tmp_path):
+    cells = [layers.TransformerXLLayer(8, 2, intermediate_dim=16) for _ in range(2)]
+    symbolic = keras.Input(TEXTS.shape[1:])
+    stack = layers.TransformerStack(cells, num_layers=2)
+    model = keras.Model(symbolic, stack(symbolic))
+    expected = _outputs(model, TEXTS)
+    assert _quantized(model, "int8")
+    outputs = _outputs(model, TEXTS)
+    assert _relative_error(outputs, expected) < 0.05
+    restored = _reloaded(model, tmp_path / "model.keras")
+    np.testing.assert_array_equal(_outputs(restored, TEXTS), outputs)
+
+
+@pytest.mark.parametrize("filters", ["projection", "expansion|contraction"])
+def test_some_layers_may_stay_floats(filters, tmp_path):
+    model, inputs = _model("TransformerCell")
+    assert _quantized(model, "int8", filters=filters)
+    restored = _reloaded(model, tmp_path / "model.keras")
+    np.testing.assert_array_equal(_outputs(restored, inputs), _outputs(model, inputs))
+
+
+def test_a_file_that_could_not_tell_sublayers_apart_is_refused(tmp_path):
+    model, _ = _model("TanhCell")  # Two layers with automatic names.
+    recurrent = model.get_layer("deq").cell.recurrent
+    assert _quantized(model, "int8", filters=lambda layer: layer is recurrent)
+    with pytest.raises(ValueError, match="Give each sublayer a `name` of its own"):
+        model.save(tmp_path / "model.keras")
+
+
+def test_a_quantizer_that_no_file_would_hold_is_refused(tmp_path):
+    model, _ = _model("DenseCell")
+    assert _quantized(model, config=Int8QuantizationConfig(activation_quantizer=None))
+    with pytest.raises(ValueError, match="cannot hold. Quantize with a mode"):
+        model.save(tmp_path / "model.keras")

@@ -1,0 +1,76 @@
+"""Tasks whose head and cell are quantized load from their files and presets."""
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+
+from deq_keras import layers, models
+
+_RANDOM = np.random.default_rng(0)
+_SOLVER = {"class_name": "FixedPointIteration", "max_iter": 2}
+
+
+def _reasoner():
+    cell = layers.MixerCell(8, num_blocks=1, name="cell")
+    encoder = layers.BoardEmbedding(5, 8, (4, 4), name="encoder")
+    backbone = models.ReasonerBackbone(
+        cell, (4, 4), encoder=encoder, problem_dtype="int32", solver=_SOLVER
+    )
+    return models.ReasonerTagger(backbone, 5), _RANDOM.integers(0, 5, (3, 4, 4))
+
+
+def _monotone():
+    model = models.MonotoneClassifier(layers.MonotoneDenseCell(8), (6,), 3)
+    return model, _RANDOM.normal(size=(3, 6)).astype("float32")
+
+
+def _vision():
+    backbone = models.MDEQBackbone((4, 8), image_shape=(8, 8, 3), groups=2, expansion=1)
+    backbone.deq.solver = _SOLVER
+    model = models.MDEQImageClassifier(
+        backbone, num_classes=3, head_filters=(2, 4), final_filters=8
+    )
+    return model, _RANDOM.normal(size=(2, 8, 8, 3)).astype("float32")
+
+
+def _mixture():
+    backbone = models.DEQTrellisNetBackbone(20, 8, 16, solver=_SOLVER)
+    model = models.DEQTrellisNetCausalLM(backbone, num_experts=2)
+    return model, _RANDOM.integers(0, 20, (2, 5))
+
+
+def _language():
+    backbone = models.DEQTransformerBackbone(
+        20, 8, 2, 16, weight_normalization=False, solver=_SOLVER
+    )
+    return models.DEQTransformerCausalLM(backbone), _RANDOM.integers(0, 20, (2, 5))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        _reasoner,
+        _monotone,
+        _language,
+        _mixture,
+        pytest.param(_vision, marks=pytest.mark.slow),
+    ],
+)
+def test_a_quantized_task_is_near_and_loads(make, tmp_path):
+    model, inputs = make()
+    expected = np.asarray(model(inputs))
+    with warnings.catch_warnings():
+        # Keras warns of each layer that it leaves as it is.
+        warnings.simplefilter("ignore")
+        model.quantize("int8")
+    outputs = np.asarray(model(inputs))
+    assert 0 < np.linalg.norm(outputs - expected) < 0.05 * np.linalg.norm(expected)
+    model.save(tmp_path / "model.keras")
+    restored = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(restored(inputs), outputs)
+    if hasattr(model, "save_to_preset"):
+        restored.save_to_preset(tmp_path / "preset")
+        restored = type(model).from_preset(str(tmp_path / "preset"))
+        np.testing.assert_array_equal(restored(inputs), outputs)

@@ -1,5 +1,6 @@
 """Metrics of equilibrium layers, of language models and of reasoners."""
 
+from deq_keras.metrics.adjoint_residual import AdjointResidual
 from deq_keras.metrics.exact_match import ExactMatch
 from deq_keras.metrics.forward_residual import ForwardResidual
 from deq_keras.metrics.perplexity import Perplexity
@@ -7,6 +8,7 @@ from deq_keras.metrics.running_mean import RunningMean
 from deq_keras.metrics.training_mean import TrainingMean
 
 __all__ = [
+    "AdjointResidual",
     "ExactMatch",
     "ForwardResidual",
     "Perplexity",

@@ -19,6 +19,7 @@ from deq_keras.solvers.solution import (
     MAX_ITER,
     UNCHANGED,
     Solution,
+    estimated_error,
 )
 from deq_keras.solvers.solver import FixedPointSolver
 from deq_keras.solvers.unchanged_answer import UnchangedAnswer
@@ -45,6 +46,7 @@ __all__ = [
     "Splitting",
     "UnchangedAnswer",
     "deserialize",
+    "estimated_error",
     "get",
     "serialize",
 ]

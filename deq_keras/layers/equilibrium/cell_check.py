@@ -16,6 +16,8 @@ _ADVICE = (
     "A cell is evaluated until it stops changing, so its `call` must be a pure "
     "function of (state, injection)."
 )
+# What the messages of TensorFlow and Keras about operands of other shapes say.
+_MISFIT = r"dimension|incompatible|broadcast|shapes? (must|of|do|are|\()"
 
 
 def check_signature(cell: keras.layers.Layer) -> None:
@@ -54,6 +56,17 @@ def _check_sublayers(cell: keras.layers.Layer) -> None:
                 f"sequence. Received: cell={type(cell).__name__} with the sublayer "
                 f"{layer.name!r} (of type {type(layer).__name__})."
             )
+
+
+def check_dtype(cell: keras.layers.Layer, compute_dtype: str) -> None:
+    """Raises `ValueError` if a cell computes in another dtype than its layer."""
+    if cell.compute_dtype != compute_dtype:
+        raise ValueError(
+            "A DEQ layer and its cell must have the same compute dtype: the solve runs "
+            "in that of the cell. Make the cell with the same `dtype`, and let the "
+            f"layer take it over. Received: a layer that computes in {compute_dtype}, "
+            f"cell={type(cell).__name__} that computes in {cell.compute_dtype}."
+        )
 
 
 def is_functional(cell: keras.layers.Layer) -> bool:
@@ -97,7 +110,7 @@ def apply_once(
         return apply(state, injection)
     except (ValueError, tf.errors.InvalidArgumentError) as error:
         cause = _message(error)
-        if not re.search("shape|dimension", cause, re.IGNORECASE):
+        if not re.search(_MISFIT, cause, re.IGNORECASE):
             raise
         raise ValueError(
             f"`{type(cell).__name__}.call` failed at its first evaluation, because "

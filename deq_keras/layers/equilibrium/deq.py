@@ -2,6 +2,7 @@
 
 import inspect
 import threading
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from deq_keras.layers.equilibrium.carry_scope import CarryScope
 from deq_keras.layers.equilibrium.cell_check import (
     apply_once,
     check_application,
+    check_dtype,
     check_signature,
 )
 from deq_keras.layers.equilibrium.cell_function import CellFunction
@@ -31,7 +33,12 @@ from deq_keras.layers.equilibrium.injection_rows import InjectionRows
 from deq_keras.layers.equilibrium.padding import Masked, masked, single_mask
 from deq_keras.layers.equilibrium.solve_scope import SolveScope
 from deq_keras.linearization import Linearization, linearize
-from deq_keras.metrics import ForwardResidual, RunningMean, TrainingMean
+from deq_keras.metrics import (
+    AdjointResidual,
+    ForwardResidual,
+    RunningMean,
+    TrainingMean,
+)
 from deq_keras.restarts import (
     SelectedSolution,
     Selection,
@@ -58,6 +65,9 @@ _OF_SPLITTING = _Suited("peaceman_rachford", None)
 _OF_STEPS = _Suited("fixed_point_iteration", "residual")
 _OF_EQUILIBRIUM = _Suited("anderson", "contraction")
 
+# Machine epsilon of the dtypes in which rounding hides usual tolerances.
+_EPSILON = {"bfloat16": 2.0**-7, "float16": 2.0**-10}
+
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class DEQ(SavesRandomState, keras.layers.Layer):
@@ -78,7 +88,9 @@ class DEQ(SavesRandomState, keras.layers.Layer):
     Args:
         cell: Function f: an `EquilibriumCell`, or any layer whose call takes
             `(state, injection)`, or a functional model with those two inputs.
-        solver: How z* is found: a name, a config dict or a `FixedPointSolver`.
+        solver: How z* is found: a name, a config dict or a `FixedPointSolver`. A name
+            has a tolerance within reach of the compute dtype: `1e-3`, or the machine
+            epsilon where that is larger, as in bfloat16.
             Defaults to `"auto"`, which suits the gradient: `"fixed_point_iteration"`
             for one of the steps that were taken (`"truncated"`, `"unrolled"`), and for
             one of the equilibrium `"anderson"`, or `"peaceman_rachford"` if the cell is
@@ -102,7 +114,8 @@ class DEQ(SavesRandomState, keras.layers.Layer):
         start: Where a solve begins: a name, a config dict or a
             `deq_keras.starts.Start`. Random ones are drawn in training. Defaults to
             `"cell"`, the cell's own `initial_state`.
-        **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name`. `dtype` defaults to
+            that of the cell, and must have the same compute dtype.
 
     `solver`, `gradient`, `regularizer`, `max_iter_jitter` and `start` may be set later
     (a learned start only where the layer was built with one); compile the model again
@@ -153,15 +166,19 @@ class DEQ(SavesRandomState, keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         check_not_renamed(kwargs, jacobian_regularizer="regularizer")
-        super().__init__(**kwargs)
         check_signature(cell)
+        if kwargs.get("dtype") is None:
+            kwargs["dtype"] = _unquantized_policy(cell)
+        super().__init__(**kwargs)
+        check_dtype(cell, self.compute_dtype)
         self.cell = cell
         is_monotone = hasattr(cell, "operator_splitting")
         of_cell = "implicit" if is_monotone else "truncated"
         self.gradient = of_cell if gradient == "auto" else gradient
         own = _OF_SPLITTING if is_monotone else _OF_EQUILIBRIUM
         own = _OF_STEPS if self.gradient.is_of_steps else own
-        self.solver = own.solver if solver == "auto" else solver
+        solver = own.solver if solver == "auto" else solver
+        self.solver = _in_reach(solver, self.compute_dtype)
         self.regularizer = own.regularizer if regularizer == "auto" else regularizer
         self.max_iter_jitter = max_iter_jitter
         self._learned_start: list[keras.Variable] | None = None
@@ -180,7 +197,7 @@ class DEQ(SavesRandomState, keras.layers.Layer):
         self._residual = ForwardResidual(name=f"{self.name}_residual")
         self._converged = RunningMean(f"{self.name}_converged")
         self._adjoint_evaluations = TrainingMean(f"{self.name}_adjoint_evaluations")
-        self._adjoint_residual = TrainingMean(f"{self.name}_adjoint_residual")
+        self._adjoint_residual = AdjointResidual(name=f"{self.name}_adjoint_residual")
         self._jacobian = TrainingMean(f"{self.name}_jacobian")
 
     @property
@@ -677,7 +694,9 @@ class DEQ(SavesRandomState, keras.layers.Layer):
 
     def _record_adjoint(self, solution: solvers.Solution) -> None:
         self._adjoint_evaluations.update_state(solution.num_evaluations)
-        self._adjoint_residual.update_state(solution.residual)
+        is_exact = self.gradient.needs_equilibrium
+        error = solvers.estimated_error(solution) if is_exact else None
+        self._adjoint_residual.update_state(solution.residual, error)
 
     def _add_regularization_loss(
         self,
@@ -691,6 +710,32 @@ class DEQ(SavesRandomState, keras.layers.Layer):
         # Keras adds up losses in its own precision, whatever that of the layer is.
         self.add_loss(tf.cast(loss, keras.config.floatx()))
         self._jacobian.update_state(loss)
+
+
+def _in_reach(
+    solver: str | Config | solvers.FixedPointSolver, dtype: str
+) -> solvers.FixedPointSolver:
+    """Returns a solver; that of a name has a tolerance that rounding allows."""
+    found = solvers.get(solver)
+    epsilon = _EPSILON.get(dtype, 0.0)
+    if found.tol is None or found.tol >= epsilon / 4:
+        return found
+    if isinstance(solver, str):
+        return found.from_config({**found.get_config(), "tol": epsilon})
+    warnings.warn(
+        f"The tolerance is out of reach in {dtype}, so samples spend the whole budget: "
+        f"rounding alone leaves a relative residual of about {epsilon / 4:.0e}. "
+        f"Use tol={epsilon:.0e} or more, or tol=None. Received: solver={found!r}.",
+        stacklevel=3,
+    )
+    return found
+
+
+def _unquantized_policy(cell: keras.layers.Layer) -> keras.DTypePolicy:
+    policy = cell.dtype_policy
+    name = f"mixed_{policy.compute_dtype}"
+    is_mixed = policy.compute_dtype != policy.variable_dtype
+    return keras.DTypePolicy(name if is_mixed else policy.compute_dtype)
 
 
 def _with_mask(injection: Nest, mask: tf.Tensor | None) -> Nest:

@@ -6,6 +6,7 @@ import weakref
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.framework import func_graph
 
 from deq_keras.graphs import CallTimeValue, innermost_function, is_compiled_by_xla
 from deq_keras.layers.equilibrium.carry_scope import CarryScope
@@ -27,6 +28,8 @@ class CompiledCalls:
     def __init__(self, layer: Any) -> None:
         self._layer = weakref.ref(layer)
         self._values: dict[tuple, tuple[CallTimeValue, CallTimeValue]] = {}
+        self._training_graphs: list[weakref.ref] = []
+        weakref.finalize(layer.cell, _dismantle, self._training_graphs).atexit = False
 
     def inference_options(self) -> dict[str, Any]:
         """Returns the `SolveRequest` fields of a call that is being traced, as a dict.
@@ -49,8 +52,10 @@ class CompiledCalls:
 
     def check_training(self) -> None:
         """Makes the traced training call raise an error once its layer changes."""
-        if innermost_function() is None:
+        graph = innermost_function()
+        if graph is None:
             return
+        self._training_graphs.append(weakref.ref(graph))
         signature = _training_signature(self._layer())
         if signature not in self._values:
 
@@ -109,6 +114,18 @@ class CompiledCalls:
                 f"Received: {current(layer)}."
             )
         return layer
+
+
+def _dismantle(references: list[weakref.ref]) -> None:
+    """Empties graphs of training steps, which cannot run once their weights are gone.
+
+    TensorFlow keeps such a graph for good: Keras' optimizers sum gradients of replicas
+    by a `tf.custom_gradient`, whose functions are never removed from a registry.
+    """
+    for reference in references:
+        graph = reference()
+        if graph is not None:
+            func_graph.dismantle_func_graph(graph)
 
 
 def _known(layer: Any, setting: Any) -> Any:

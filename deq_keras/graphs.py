@@ -12,11 +12,11 @@ class CallTimeValue:
 
     In a graph, the tensor is an input of the innermost function that is being traced.
     TensorFlow asks for its value on each call, in the thread of the caller, even if the
-    function is called from another one. A saved function keeps the value that was
-    current when it was traced.
+    function is called from another one. A saved function has the default.
 
     Args:
         read: Function that returns the value, called in eager mode.
+        default: Function that returns the value of a saved function.
         dtype: Dtype of the tensor.
         known: Optional function that returns the value if it is known while the caller
             is traced, else `None`.
@@ -24,7 +24,7 @@ class CallTimeValue:
     Example:
 
     >>> budget = 3
-    >>> value = CallTimeValue(lambda: budget, tf.int32)
+    >>> value = CallTimeValue(lambda: budget, lambda: 30, tf.int32)
     >>> function = tf.function(lambda x: x * value(), autograph=False)
     >>> int(function(tf.constant(2)))
     6
@@ -36,10 +36,12 @@ class CallTimeValue:
     def __init__(
         self,
         read: Callable[[], float | tf.Tensor],
+        default: Callable[[], float],
         dtype: tf.DType,
         known: Callable[[], float | tf.Tensor | None] = lambda: None,
     ) -> None:
         self._read = read
+        self._default = default
         self._known = known
         self._spec = tf.TensorSpec([], dtype)
 
@@ -55,7 +57,7 @@ class CallTimeValue:
 
     def _capture(self, graph: tf.Graph) -> None:
         with tf.init_scope():
-            saved = tf.cast(self._read(), self._spec.dtype)
+            saved = tf.cast(self._default(), self._spec.dtype)
         with graph.as_default():
             placeholder = tf.compat.v1.placeholder(self._spec.dtype, self._spec.shape)
 

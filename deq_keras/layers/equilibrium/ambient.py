@@ -37,17 +37,15 @@ class AmbientScopes(Generic[Scope]):
         """Leaves the innermost scope."""
         self._entered.set(self._entered.get()[:-1])
 
-    def innermost(self) -> Scope | None:
-        """Returns the innermost scope, wherever it was entered, or `None`."""
-        entered = self._entered.get()
-        return entered[-1][0] if entered else None
+    def entered(self) -> list[Scope]:
+        """Returns all scopes, the innermost first."""
+        return [scope for scope, _ in reversed(self._entered.get())]
 
-    def here(self) -> Scope | None:
-        """Returns the innermost scope if it is valid for a call made now."""
-        entered = self._entered.get()
-        if not entered:
-            return None
-        scope, function = entered[-1]
-        if function is None:
-            return scope if tf.executing_eagerly() else None
-        return scope if is_being_traced(function) else None
+    def valid(self) -> list[Scope]:
+        """Returns the scopes that are valid for a call now, the innermost first."""
+        is_eager = tf.executing_eagerly()
+        return [
+            scope
+            for scope, function in reversed(self._entered.get())
+            if (is_eager if function is None else is_being_traced(function))
+        ]

@@ -9,7 +9,7 @@ from keras import tree
 
 from deq_keras import faults, solvers
 from deq_keras.layers.equilibrium.ambient import AmbientScopes
-from deq_keras.structure import Nest, StateStructure, where_rows
+from deq_keras.structure import Nest, StateStructure, where_rows, with_rows_of
 
 _ENTERED: AmbientScopes[CarryScope] = AmbientScopes("deq_keras_carry_scope")
 
@@ -55,12 +55,12 @@ class CarryScope:
     @staticmethod
     def entered() -> CarryScope | None:
         """Returns the innermost scope that is valid for a call made now, or `None`."""
-        return _ENTERED.here()
+        return next(iter(_ENTERED.valid()), None)
 
     @staticmethod
     def check_compiled_call() -> None:
         """Raises `ValueError` if a compiled training step is called within a scope."""
-        if _ENTERED.innermost() is not None:
+        if _ENTERED.entered():
             raise ValueError(
                 "A CarryScope does not reach a training step that was compiled outside "
                 "of it. Enter the scope within the compiled function."
@@ -88,7 +88,9 @@ class CarryScope:
             lambda leaf, like: tf.cast(leaf, like.dtype), self._carried, start
         )
         carried = StateStructure(start).like(carried, "The carried state")
-        return where_rows(self._goes_on, faults.usable_start(carried, start), start)
+        first, *_ = tree.flatten(start)
+        goes_on = with_rows_of(first, tf.convert_to_tensor(self._goes_on))
+        return where_rows(goes_on, faults.usable_start(carried, start), start)
 
     def keep(self, value: Nest, solution: solvers.Solution) -> None:
         """Keeps what the layer found.

@@ -10,7 +10,7 @@ from tensorflow.python.framework import func_graph
 
 from deq_keras.graphs import CallTimeValue, innermost_function, is_compiled_by_xla
 from deq_keras.layers.equilibrium.carry_scope import CarryScope
-from deq_keras.layers.equilibrium.solve_scope import SolveScope
+from deq_keras.layers.equilibrium.solve_scope import Settings, SolveScope
 
 
 class CompiledCalls:
@@ -27,7 +27,7 @@ class CompiledCalls:
 
     def __init__(self, layer: Any) -> None:
         self._layer = weakref.ref(layer)
-        self._values: dict[tuple, tuple[CallTimeValue, CallTimeValue]] = {}
+        self._values: dict[tuple, CallTimeValue] = {}
         self._training_graphs: list[weakref.ref] = []
         weakref.finalize(layer.cell, _dismantle, self._training_graphs).atexit = False
 
@@ -39,16 +39,24 @@ class CompiledCalls:
         """
         if innermost_function() is None:
             return {}
-        solver = self._layer().solver
-        limit = solver.max_iter if is_compiled_by_xla() else None
+        limit = self._layer().solver.max_iter if is_compiled_by_xla() else None
         signature = _inference_signature(self._layer())
-        max_iter, tol = self._cached(signature, limit)
-        options = {"tol": tol()}
-        if solver.tol is not None:
-            options["takes_last"] = False
-        if limit is None:
-            return {"max_iter": max_iter(), **options}
-        return {"budget": max_iter(), **options}
+        max_iter, tol = (signature, limit, "max_iter"), (signature, limit, "tol")
+        if max_iter not in self._values:
+            self._values[max_iter] = CallTimeValue(
+                lambda: self._max_iter(signature, limit),
+                lambda: self._layer().solver.max_iter,
+                tf.int32,
+                lambda: self._known("max_iter"),
+            )
+            self._values[tol] = CallTimeValue(
+                lambda: self._tol(SolveScope.settings_of_compiled_call()),
+                lambda: self._tol(Settings(None, None)),
+                tf.float64,
+                lambda: self._known("tol"),
+            )
+        name = "max_iter" if limit is None else "budget"
+        return {name: self._values[max_iter](), "tol": self._values[tol]()}
 
     def check_training(self) -> None:
         """Makes the traced training call raise an error once its layer changes."""
@@ -57,40 +65,20 @@ class CompiledCalls:
             return
         self._training_graphs.append(weakref.ref(graph))
         signature = _training_signature(self._layer())
+
+        def read() -> int:
+            CarryScope.check_compiled_call()
+            self._check(signature, _training_signature)
+            return 0
+
         if signature not in self._values:
-
-            def read() -> int:
-                CarryScope.check_compiled_call()
-                self._check(signature, _training_signature)
-                return 0
-
-            value = CallTimeValue(read, tf.int32)
-            self._values[signature] = (value, value)
-        self._values[signature][0]()
-
-    def _cached(
-        self, signature: tuple, limit: int | None
-    ) -> tuple[CallTimeValue, CallTimeValue]:
-        key = (signature, limit)
-        if key not in self._values:
-            self._values[key] = (
-                CallTimeValue(
-                    lambda: self._max_iter(signature, limit),
-                    tf.int32,
-                    lambda: _known(self._layer(), SolveScope.max_iter_of),
-                ),
-                CallTimeValue(
-                    self._tol, tf.float64, lambda: _known(self._layer(), _tol)
-                ),
-            )
-        return self._values[key]
+            self._values[signature] = CallTimeValue(read, lambda: 0, tf.int32)
+        self._values[signature]()
 
     def _max_iter(self, signature: tuple, limit: int | None) -> int:
         layer = self._check(signature, _inference_signature)
-        scope = SolveScope.of_compiled_call()
-        max_iter = layer.solver.max_iter
-        if scope is not None:
-            max_iter = int(scope.max_iter_of(layer.solver))
+        settings = SolveScope.settings_of_compiled_call()
+        max_iter = int(settings.max_iter_of(layer.solver))
         if limit is not None and max_iter > limit:
             raise ValueError(
                 "A function that XLA compiled cannot spend more evaluations than the "
@@ -100,8 +88,18 @@ class CompiledCalls:
             )
         return max_iter
 
-    def _tol(self) -> float:
-        return _tol(SolveScope.of_compiled_call(), self._layer().solver)
+    def _tol(self, settings: Settings) -> float | tf.Tensor:
+        tol = settings.tol_of(self._layer().solver)
+        return -1.0 if tol is None else tol
+
+    def _known(self, name: str) -> int | float | tf.Tensor | None:
+        """Returns what a scope in the function being traced sets, or `None`."""
+        settings = SolveScope.settings()
+        if getattr(settings, name) is None:
+            return None
+        if name == "tol":
+            return self._tol(settings)
+        return settings.max_iter_of(self._layer().solver)
 
     def _check(self, signature: tuple, current: Any) -> Any:
         layer = self._layer()
@@ -126,17 +124,6 @@ def _dismantle(references: list[weakref.ref]) -> None:
         graph = reference()
         if graph is not None:
             func_graph.dismantle_func_graph(graph)
-
-
-def _known(layer: Any, setting: Any) -> Any:
-    """Returns the setting of a scope in the function being traced, or `None`."""
-    scope = SolveScope.entered()
-    return None if scope is None else setting(scope, layer.solver)
-
-
-def _tol(scope: SolveScope | None, solver: Any) -> Any:
-    tol = solver.tol if scope is None else scope.tol_of(solver)
-    return -1.0 if tol is None else tol
 
 
 def _inference_signature(layer: Any) -> tuple:

@@ -223,6 +223,15 @@ class DEQ(SavesRandomState, keras.layers.Layer):
             )
         return status
 
+    def call_time_options(self) -> Config:
+        """Returns the budget and the tolerance of a call outside of training.
+
+        Returns:
+            Dict of `SolveRequest` fields: in a graph, tensors that a compiled function
+            reads each time it is called; in eager mode, empty.
+        """
+        return self._compiled_calls.inference_options()
+
     @property
     def _function_of_cell(self) -> CellFunction:
         return CellFunction(self.cell)
@@ -341,8 +350,13 @@ class DEQ(SavesRandomState, keras.layers.Layer):
         function = self._function(inputs, mask, bool(training))
         constant = _with_mask(injection, mask)
         if not training:
-            options = self._compiled_calls.inference_options()
-            request = SolveRequest(state, is_usable=is_usable, **options)
+            takes_last = None if self.solver.tol is None else False
+            request = SolveRequest(
+                state,
+                is_usable=is_usable,
+                takes_last=takes_last,
+                **self.call_time_options(),
+            )
             equilibrium = self.gradient.infer(function, request, constant, self.solver)
             self._record(equilibrium.solution, training)
             return faults.output(equilibrium.value, equilibrium.solution)
@@ -718,7 +732,7 @@ def _in_reach(
     """Returns a solver; that of a name has a tolerance that rounding allows."""
     found = solvers.get(solver)
     epsilon = _EPSILON.get(dtype, 0.0)
-    if found.tol is None or found.tol >= epsilon / 4:
+    if not found.tol or found.tol >= epsilon / 4:  # Zero spends the budget, too.
         return found
     if isinstance(solver, str):
         return found.from_config({**found.get_config(), "tol": epsilon})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -23,7 +23,7 @@ class SolveScope:
     The budget and the tolerance apply to every call in this thread until the scope
     ends: to a model, and to `predict`, `evaluate` and other compiled functions, whether
     they were traced before or within the scope. Training calls and other threads ignore
-    it. Several scopes may be nested; the innermost counts.
+    it. Of nested scopes, the innermost one that sets a value counts.
 
     A scope also replaces initial states, repeats samples and records solutions, but
     only for calls made directly within it: eager calls of a model, or, in a
@@ -33,9 +33,10 @@ class SolveScope:
 
     Args:
         max_iter: Budget of evaluations of each layer, an integer or an integer scalar
-            tensor. Below 1: that of the layer's solver, as `None`, the default.
-        tol: Tolerance, a float or a scalar tensor. Below 0: that of the layer's solver,
-            as `None`, the default.
+            tensor. Below 1: the budget of the layer's solver. Defaults to `None`, the
+            budget outside of the scope.
+        tol: Tolerance, a float or a scalar tensor. Below 0: the tolerance of the
+            layer's solver. Defaults to `None`, the tolerance outside of the scope.
         initial_states: Optional dict of names, as `solutions` has them, to the states
             that the solves start from, in place of the layer's `start`; see `DEQ`.
         max_iter_limit: Positive integer. The largest budget: larger ones count as it,
@@ -88,25 +89,31 @@ class SolveScope:
     @staticmethod
     def entered() -> SolveScope | None:
         """Returns the innermost scope that is valid for a call made now, or `None`."""
-        return _ENTERED.here()
+        return next(iter(_ENTERED.valid()), None)
 
     @staticmethod
-    def of_compiled_call() -> SolveScope | None:
-        """Returns the scope whose budget a compiled function uses that is called now.
+    def settings_of_compiled_call() -> Settings:
+        """Returns the `Settings` of the compiled function that is called now.
 
         Raises:
-            ValueError: If the scope sets what a compiled function cannot use.
+            ValueError: If a scope sets what a compiled function cannot use.
         """
-        scope = _ENTERED.innermost()
-        if scope is not None and (scope.initial_states or scope.restarts > 1):
-            raise ValueError(
-                "A compiled function, such as that of `model.predict`, cannot use the "
-                "`initial_states` or `restarts` of a SolveScope around it. Call the "
-                "model itself within the scope, `model(inputs)`, or enter the scope "
-                "within the compiled function. Received: initial_states of "
-                f"{list(scope.initial_states)}, restarts={scope.restarts}."
-            )
-        return scope
+        scopes = _ENTERED.entered()
+        for scope in scopes:
+            if scope.initial_states or scope.restarts > 1:
+                raise ValueError(
+                    "A compiled function, such as that of `model.predict`, cannot use "
+                    "the `initial_states` or `restarts` of a SolveScope around it. "
+                    "Call the model itself within the scope, `model(inputs)`, or enter "
+                    "the scope within the compiled function. Received: initial_states "
+                    f"of {list(scope.initial_states)}, restarts={scope.restarts}."
+                )
+        return Settings.of(scopes)
+
+    @staticmethod
+    def settings() -> Settings:
+        """Returns the `Settings` of the scopes that are valid for a call made now."""
+        return Settings.of(_ENTERED.valid())
 
     def __enter__(self) -> SolveScope:
         _ENTERED.enter(self)
@@ -137,16 +144,8 @@ class SolveScope:
             initial_state = self.initial_states.get(name)
         if self.restarts > 1:
             initial_state = self._restarted(layer, inputs, initial_state, mask)
-        max_iter = budget = self.max_iter_of(layer.solver)
-        if self.max_iter_limit is not None:
-            max_iter = self.max_iter_limit
         solution = layer.solve(
-            inputs,
-            initial_state,
-            max_iter,
-            self.tol_of(layer.solver),
-            mask=mask,
-            budget=budget,
+            inputs, initial_state, mask=mask, **self._arguments(layer)
         )
         self.solutions[name] = solution
         return solution
@@ -167,25 +166,59 @@ class SolveScope:
             self._names.append(name)
         return name
 
+    def _arguments(self, layer: Any) -> dict[str, Any]:
+        """Returns the budget and the tolerance, as arguments of `DEQ.solve`."""
+        settings, solver, limit = self.settings(), layer.solver, self.max_iter_limit
+        max_iter, tol = settings.max_iter_of(solver), settings.tol_of(solver)
+        if limit is not None:
+            return {"max_iter": limit, "budget": _at_most(max_iter, limit), "tol": tol}
+        # In a graph, what no scope sets here may be set where the function is called.
+        arguments = layer.call_time_options()
+        if settings.max_iter is not None or not arguments:
+            arguments = {"max_iter": max_iter, "tol": arguments.get("tol", tol)}
+        return arguments if settings.tol is None else {**arguments, "tol": tol}
+
+
+class Settings(NamedTuple):
+    """What scopes set. `None` stands for the setting of a layer's solver.
+
+    Attributes:
+        max_iter: See `SolveScope`.
+        tol: See `SolveScope`.
+    """
+
+    max_iter: int | tf.Tensor | None
+    tol: float | tf.Tensor | None
+
+    @classmethod
+    def of(cls, scopes: list[SolveScope]) -> Settings:
+        """Returns the settings of scopes, the innermost first."""
+        return cls(
+            *(
+                next((v for s in scopes if (v := getattr(s, name)) is not None), None)
+                for name in cls._fields
+            )
+        )
+
     def max_iter_of(self, solver: solvers.FixedPointSolver) -> int | tf.Tensor:
-        """Returns the budget that the scope sets for a solver."""
-        own, limit = solver.max_iter, self.max_iter_limit
-        budget: Any = own if self.max_iter is None else self.max_iter
-        if tf.is_tensor(budget):
-            budget = tf.where(budget < 1, tf.cast(own, budget.dtype), budget)
-            return budget if limit is None else _at_most(budget, limit)
-        budget = own if budget < 1 else budget
-        return budget if limit is None else min(budget, limit)
+        """Returns the budget of a layer with this solver."""
+        max_iter: Any = self.max_iter
+        if tf.is_tensor(max_iter):
+            own = tf.cast(solver.max_iter, max_iter.dtype)
+            return tf.where(max_iter < 1, own, max_iter)
+        return solver.max_iter if max_iter is None or max_iter < 1 else max_iter
 
     def tol_of(self, solver: solvers.FixedPointSolver) -> float | tf.Tensor | None:
-        """Returns the tolerance that the scope sets for a solver."""
+        """Returns the tolerance of a layer with this solver."""
         tol: Any = self.tol
         if not tf.is_tensor(tol):
             return solver.tol if tol is None or not tol >= 0 else tol
         own = -1.0 if solver.tol is None else solver.tol
-        # What is not a number is no tolerance either.
+        # A tolerance that is NaN counts as none.
         return tf.where(tol >= 0, tol, tf.constant(own, tol.dtype))
 
 
-def _at_most(budget: tf.Tensor, limit: int) -> tf.Tensor:
+def _at_most(budget: int | tf.Tensor, limit: int) -> int | tf.Tensor:
+    if not tf.is_tensor(budget):
+        return min(budget, limit)
     return tf.cast(tf.minimum(budget, tf.constant(limit, budget.dtype)), tf.int32)

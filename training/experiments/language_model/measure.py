@@ -5,6 +5,8 @@ import math
 import keras
 import numpy as np
 
+from deq_keras.layers import SolveScope
+
 from ...evaluation.answers import means_of_solves
 
 
@@ -23,13 +25,11 @@ def losses_at_budgets(model, layer, segments, budgets):
         List of dicts of `budget`, `loss` (nats a token), `perplexity`, and means over
         the samples of `residual`, `evaluations` and the share `converged`.
     """
-    trained = layer.solver
+    model.compile(keras.optimizers.SGD())
     rows = []
     for budget in budgets:
-        layer.solver = type(trained).from_config(
-            {**trained.get_config(), "max_iter": budget}
-        )
-        logs = _evaluate(model, segments)
+        with SolveScope(max_iter=budget):
+            logs = model.evaluate(segments, verbose=0, return_dict=True)
         statistics = ("residual", "evaluations", "converged")
         rows.append(
             {
@@ -38,7 +38,6 @@ def losses_at_budgets(model, layer, segments, budgets):
                 **{name: logs[f"{layer.name}_{name}"] for name in statistics},
             }
         )
-    layer.solver = trained
     return rows
 
 
@@ -62,14 +61,10 @@ def exported_losses_at_budgets(exported, segments, budgets):
 
 def loss_of_layers(model, num_layers, segments):
     """Measures the loss of a text under explicit layers, as a row of that budget."""
-    logs = _evaluate(model, segments)
+    model.compile(keras.optimizers.SGD())
+    logs = model.evaluate(segments, verbose=0, return_dict=True)
     statistics = {"residual": None, "evaluations": num_layers, "converged": None}
     return {"budget": num_layers, **_loss(logs), **statistics}
-
-
-def _evaluate(model, segments):
-    model.compile(keras.optimizers.SGD())  # A new solver needs a new trace.
-    return model.evaluate(segments, verbose=0, return_dict=True)
 
 
 def _loss(logs):

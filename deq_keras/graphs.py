@@ -1,6 +1,7 @@
 """What can be known while a function is traced, and what only when it is called."""
 
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
@@ -46,7 +47,7 @@ class CallTimeValue:
         self._spec = tf.TensorSpec([], dtype)
 
     def __call__(self) -> tf.Tensor:
-        graph = innermost_function()
+        graph: Any = innermost_function()
         value = self._read() if graph is None else self._known()
         if value is not None:
             return tf.cast(value, self._spec.dtype)
@@ -64,7 +65,7 @@ class CallTimeValue:
         def value_at_call() -> list[tf.Tensor]:
             return [saved if save_context.in_save_context() else self()]
 
-        value_at_call.output_spec = self._spec
+        value_at_call.output_spec = self._spec  # type: ignore[attr-defined]
         # `FuncGraph.capture_call_time_value` does the same, but loses the value where
         # the caller is in turn a branch or a loop of a graph.
         graph.function_captures.add_or_replace(

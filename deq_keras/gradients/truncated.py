@@ -173,9 +173,10 @@ class TruncatedGradient(EquilibriumGradient):
         # Any budget will do here: a trained model is tried at several.
         _, steps = self._counts(self.max_steps)
         num_terms = steps.largest(self.max_steps or _NUM_BUDGETS * solver.max_iter) - 1
-        gradient = (
-            NeumannGradient(num_terms) if num_terms else PhantomGradient(1, damping=1.0)
-        )
+        if num_terms == 0:
+            one_step = PhantomGradient(1, damping=1.0)
+            return one_step.infer(fn, request, injection, solver)
+        gradient = NeumannGradient(num_terms)
         gradient.described = "TruncatedGradient, outside of training,"
         return gradient.infer(fn, request, injection, solver)
 

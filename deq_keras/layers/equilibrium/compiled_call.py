@@ -26,10 +26,18 @@ class CompiledCalls:
     """
 
     def __init__(self, layer: Any) -> None:
-        self._layer = weakref.ref(layer)
+        # Graphs hold this object, and must not keep the layer alive.
+        self._reference = weakref.ref(layer)
         self._values: dict[tuple, CallTimeValue] = {}
         self._training_graphs: list[weakref.ref] = []
         weakref.finalize(layer.cell, _dismantle, self._training_graphs).atexit = False
+
+    @property
+    def _layer(self) -> Any:
+        layer = self._reference()
+        if layer is None:
+            raise ValueError("The DEQ layer of this compiled function was deleted.")
+        return layer
 
     def inference_options(self) -> dict[str, Any]:
         """Returns the `SolveRequest` fields of a call that is being traced, as a dict.
@@ -39,13 +47,13 @@ class CompiledCalls:
         """
         if innermost_function() is None:
             return {}
-        limit = self._layer().solver.max_iter if is_compiled_by_xla() else None
-        signature = _inference_signature(self._layer())
+        limit = self._layer.solver.max_iter if is_compiled_by_xla() else None
+        signature = _inference_signature(self._layer)
         max_iter, tol = (signature, limit, "max_iter"), (signature, limit, "tol")
         if max_iter not in self._values:
             self._values[max_iter] = CallTimeValue(
                 lambda: self._max_iter(signature, limit),
-                lambda: self._layer().solver.max_iter,
+                lambda: self._layer.solver.max_iter,
                 tf.int32,
                 lambda: self._known("max_iter"),
             )
@@ -64,7 +72,7 @@ class CompiledCalls:
         if graph is None:
             return
         self._training_graphs.append(weakref.ref(graph))
-        signature = _training_signature(self._layer())
+        signature = _training_signature(self._layer)
 
         def read() -> int:
             CarryScope.check_compiled_call()
@@ -89,7 +97,7 @@ class CompiledCalls:
         return max_iter
 
     def _tol(self, settings: Settings) -> float | tf.Tensor:
-        tol = settings.tol_of(self._layer().solver)
+        tol = settings.tol_of(self._layer.solver)
         return -1.0 if tol is None else tol
 
     def _known(self, name: str) -> int | float | tf.Tensor | None:
@@ -99,10 +107,10 @@ class CompiledCalls:
             return None
         if name == "tol":
             return self._tol(settings)
-        return settings.max_iter_of(self._layer().solver)
+        return settings.max_iter_of(self._layer.solver)
 
     def _check(self, signature: tuple, current: Any) -> Any:
-        layer = self._layer()
+        layer = self._layer
         if current(layer) != signature:
             raise ValueError(
                 f"A component of the layer {layer.name!r} was replaced after this "

@@ -218,7 +218,7 @@ class Settings(NamedTuple):
         return tf.where(tol >= 0, tol, tf.constant(own, tol.dtype))
 
 
-def _at_most(budget: int | tf.Tensor, limit: int) -> int | tf.Tensor:
+def _at_most(budget: Any, limit: int) -> int | tf.Tensor:
     if not tf.is_tensor(budget):
         return min(budget, limit)
     return tf.cast(tf.minimum(budget, tf.constant(limit, budget.dtype)), tf.int32)

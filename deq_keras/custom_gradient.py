@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.eager import forwardprop_util, record
 
-# Returns the outputs, and the function from their cotangents to those of the inputs.
+# Returns the outputs, and the function that maps their cotangents to the inputs'.
 Forward = Callable[..., tuple[Any, Callable[..., Any]]]
 
 

@@ -1,4 +1,4 @@
-"""Random states that are saved with the weights, which Keras leaves out."""
+"""Saves and restores random states with the weights, as Keras does not."""
 
 from collections.abc import Mapping, MutableMapping
 from typing import Any
@@ -23,7 +23,7 @@ class SavesRandomState:
             store[_KEY] = keras.ops.convert_to_numpy(generator.state)
 
     def load_own_variables(self, store: Mapping[str, Any]) -> None:
-        # Files of earlier versions have no state.
+        # Files of earlier versions lack the state.
         super().load_own_variables({k: store[k] for k in store.keys() if k != _KEY})
         generator = getattr(self, "seed_generator", None)
         if generator is None or _KEY not in store.keys():

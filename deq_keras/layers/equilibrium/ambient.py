@@ -29,7 +29,7 @@ class AmbientScopes(Generic[Scope]):
         )
 
     def enter(self, scope: Scope) -> None:
-        """Makes a scope the innermost one."""
+        """Enters a scope, which becomes the innermost one."""
         entry = (scope, innermost_function())
         self._entered.set((*self._entered.get(), entry))
 

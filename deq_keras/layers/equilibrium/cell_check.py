@@ -16,7 +16,7 @@ _ADVICE = (
     "A cell is evaluated until it stops changing, so its `call` must be a pure "
     "function of (state, injection)."
 )
-# What the messages of TensorFlow and Keras about operands of other shapes say.
+# Matches messages of TensorFlow and Keras about operands whose shapes do not fit.
 _MISFIT = r"dimension|incompatible|broadcast|shapes? (must|of|do|are|\()"
 
 

@@ -52,7 +52,7 @@ class CellFunction:
         return masked(self.cell(state, injection), mask)
 
     def splitting(self, constant: Nest) -> Splitting | None:
-        """Returns the operator splitting of the function, or `None` if it has none."""
+        """Returns the operator splitting of the function, or `None`."""
         split = getattr(self.cell, "operator_splitting", None)
         if split is None or isinstance(constant, Masked):
             return None

@@ -67,7 +67,7 @@ class CompiledCalls:
         return {name: self._values[max_iter](), "tol": self._values[tol]()}
 
     def check_training(self) -> None:
-        """Makes the traced training call raise an error once its layer changes."""
+        """Checks, at each call of the traced function, that the layer is unchanged."""
         graph = innermost_function()
         if graph is None:
             return

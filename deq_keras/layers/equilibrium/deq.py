@@ -115,7 +115,7 @@ class DEQ(SavesRandomState, keras.layers.Layer):
             `deq_keras.starts.Start`. Random ones are drawn in training. Defaults to
             `"cell"`, the cell's own `initial_state`.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name`. `dtype` defaults to
-            that of the cell, and must have the same compute dtype.
+            the dtype of the cell, and must have the same compute dtype.
 
     `solver`, `gradient`, `regularizer`, `max_iter_jitter` and `start` may be set later
     (a learned start only where the layer was built with one); compile the model again
@@ -729,7 +729,7 @@ class DEQ(SavesRandomState, keras.layers.Layer):
 def _in_reach(
     solver: str | Config | solvers.FixedPointSolver, dtype: str
 ) -> solvers.FixedPointSolver:
-    """Returns a solver; that of a name has a tolerance that rounding allows."""
+    """Returns a solver. If it is given by name, rounding allows its tolerance."""
     found = solvers.get(solver)
     epsilon = _EPSILON.get(dtype, 0.0)
     if not found.tol or found.tol >= epsilon / 4:  # Zero spends the budget, too.

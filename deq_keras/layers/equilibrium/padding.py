@@ -52,7 +52,7 @@ def masked(state: Nest, mask: tf.Tensor | None) -> Nest:
                 "A mask must have one entry for each position of the state. Expected: "
                 f"shape={leaf.shape[:rank]}. Received: shape={mask.shape}."
             )
-        # Not the shape of the mask: a mask with another one fails when it runs.
+        # The shape comes from the state, so that another mask fails when it runs.
         shape = tf.concat([tf.shape(leaf)[:rank], [1] * missing], axis=0)
         return tf.where(tf.reshape(mask, shape), leaf, tf.zeros((), leaf.dtype))
 

@@ -180,7 +180,7 @@ class SolveScope:
 
 
 class Settings(NamedTuple):
-    """What scopes set. `None` stands for the setting of a layer's solver.
+    """The budget and the tolerance of scopes. `None` means the solver decides.
 
     Attributes:
         max_iter: See `SolveScope`.

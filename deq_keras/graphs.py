@@ -57,6 +57,8 @@ class CallTimeValue:
         with tf.init_scope():
             saved = tf.cast(self._read(), self._spec.dtype)
         with graph.as_default():
+            # A SavedModel only finds constants that are also captured by value.
+            graph.capture(saved)
             placeholder = tf.compat.v1.placeholder(self._spec.dtype, self._spec.shape)
 
         def value_at_call() -> list[tf.Tensor]:

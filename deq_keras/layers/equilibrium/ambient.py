@@ -42,6 +42,11 @@ class AmbientScopes(Generic[Scope]):
         entered = self._entered.get()
         return entered[-1][0] if entered else None
 
+    def entered_eagerly(self) -> Scope | None:
+        """Returns the innermost scope if it was entered in eager mode, or `None`."""
+        scope, function = (self._entered.get() or ((None, None),))[-1]
+        return scope if function is None else None
+
     def here(self) -> Scope | None:
         """Returns the innermost scope if it is valid for a call made now."""
         entered = self._entered.get()

@@ -60,7 +60,7 @@ class CarryScope:
     @staticmethod
     def check_compiled_call() -> None:
         """Raises `ValueError` if a compiled training step is called within a scope."""
-        if _ENTERED.innermost() is not None:
+        if _ENTERED.entered_eagerly() is not None:
             raise ValueError(
                 "A CarryScope does not reach a training step that was compiled outside "
                 "of it. Enter the scope within the compiled function."

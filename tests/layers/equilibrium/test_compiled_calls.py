@@ -193,7 +193,7 @@ def test_threads_have_scopes_of_their_own(shared, is_one_scope):
     for i, outputs in enumerate(_in_threads(run)):
         for output in outputs:
             _assert_equal(output, expected[1 if is_one_scope else i % 3])
-    # Another thread than that of the scope.
+    # Other threads ignore a scope.
     with layers.SolveScope(max_iter=1, tol=0.0):
         for output in _in_threads(lambda i: call(INPUTS)):
             _assert_equal(output, own)
@@ -207,7 +207,7 @@ def test_scopes_that_compiled_functions_cannot_use(shared, arguments):
     match = "cannot use the `initial_states` or `restarts`"
     with pytest.raises(ValueError, match=match), layers.SolveScope(**arguments):
         shared.predict(INPUTS, verbose=0)
-    # Also one that is traced there.
+    # A function that is traced within the scope is refused, too.
     with pytest.raises(ValueError, match=match), layers.SolveScope(**arguments):
         tf.function(lambda x: shared(x, training=False))(INPUTS)
 

@@ -1,9 +1,11 @@
 """What can be known while a function is traced, and what only when it is called."""
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.core.function.capture.capture_container import FunctionCaptures
 from tensorflow.python.ops import control_flow_util
 from tensorflow.python.saved_model import save_context
 
@@ -52,29 +54,51 @@ class CallTimeValue:
         if value is not None:
             return tf.cast(value, self._spec.dtype)
         captures = graph.function_captures
-        if self not in captures.by_ref_internal:
+        if self not in captures.by_val_internal:
             self._capture(graph)
-        return captures.by_ref_internal[self]
+        return captures.by_val_internal[self]
 
     def _capture(self, graph: tf.Graph) -> None:
         with tf.init_scope():
             saved = tf.cast(self._default(), self._spec.dtype)
         with graph.as_default():
             placeholder = tf.compat.v1.placeholder(self._spec.dtype, self._spec.shape)
-
-        def value_at_call() -> list[tf.Tensor]:
-            return [saved if save_context.in_save_context() else self()]
-
-        value_at_call.output_spec = self._spec  # type: ignore[attr-defined]
-        # `FuncGraph.capture_call_time_value` does the same, but loses the value where
-        # the caller is in turn a branch or a loop of a graph.
-        graph.function_captures.add_or_replace(
+        graph.inputs.append(placeholder)
+        _CallTimeCaptures.of(graph).add_or_replace(
             key=self,
-            external=value_at_call,
+            external=saved,
             internal=placeholder,
             tracetype=self._spec,
-            is_by_ref=True,
         )
+
+    def value_at_call(self, saved: tf.Tensor) -> tf.Tensor:
+        """Returns the value for a call that is made now, or the one to be saved."""
+        return saved if save_context.in_save_context() else self()
+
+
+class _CallTimeCaptures(FunctionCaptures):
+    """The captures of a function, some of which are read when the function is called.
+
+    `FuncGraph.capture_call_time_value` makes captures of a separate kind, which a
+    SavedModel cannot hold and which the LiteRT converter turns into inputs. Both treat
+    the captures of this class as constants.
+    """
+
+    @classmethod
+    def of(cls, graph: tf.Graph) -> FunctionCaptures:
+        """Makes the captures of a graph an instance of this class; returns them."""
+        graph.function_captures.__class__ = cls
+        return graph.function_captures
+
+    @property
+    def by_val_external(self) -> dict[Hashable, Any]:
+        """The values that a function passes to its graph; callables are called."""
+        return {
+            key: functools.partial(key.value_at_call, tensor)
+            if isinstance(key, CallTimeValue)
+            else tensor
+            for key, tensor in super().by_val_external.items()
+        }
 
 
 def innermost_function() -> tf.Graph | None:

@@ -56,7 +56,7 @@ _LARGEST_RATE = 0.999
 
 
 def estimated_error(solution: Solution) -> tf.Tensor:
-    """Returns an estimate of |z - z*| / |z| for each sample, `(batch,)`, at most 1.
+    """Returns an estimate of |z - z*| / |z*| for each sample, `(batch,)`, at most 1.
 
     If residuals shrink by a factor rho per evaluation, the missing steps add up to
     rho / (1 - rho) times the last one. rho is measured over the last evaluations, so

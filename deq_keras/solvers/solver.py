@@ -294,8 +294,8 @@ class FixedPointSolver(Configured):
         return remaining.results.entered(remaining.search)
 
     def _stopping_rule(self, request: SolveRequest) -> StoppingRule:
-        structure = StateStructure(request.initial_state)
         tol = self.tol if request.tol is None else _checked_tol(request.tol)
+        structure = StateStructure(request.initial_state)
         takes_last = request.takes_last
         if takes_last is None:
             takes_last = True if request.halting is not None else _is_none(tol)
@@ -413,7 +413,8 @@ def _specs(step: Any) -> Any:
     def spec(leaf: Any) -> Any:
         if tf.is_tensor(leaf):
             return tf.TensorSpec(leaf.shape, leaf.dtype)
-        return type(leaf)
+        # In eager mode, TensorFlow wraps arrays in a class of its own.
+        return tf.TensorArray if isinstance(leaf, tf.TensorArray) else type(leaf)
 
     return tree.map_structure(spec, step)
 

@@ -39,7 +39,8 @@ def test_an_overflow_in_the_adjoint_is_not_finite(exact_regime, gradient, dtype)
         injection = {"x": x, "up": 300.0 * ones, "down": ones / 600.0}
         with tf.GradientTape() as tape:
             tape.watch(x)
-            found = gradients.get(gradient).solve(steep, ones, injection, solver)
+            request = solvers.SolveRequest(ones)
+            found = gradients.get(gradient).solve(steep, request, injection, solver)
             loss = tf.reduce_sum(found.value * weights)
         return tape.gradient(loss, x)
 

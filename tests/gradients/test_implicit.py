@@ -145,7 +145,7 @@ def test_nested_states_and_injections():
         tape.watch(case.sources)
         equilibrium = gradients.ImplicitGradient().solve(
             nested,
-            start,
+            SolveRequest(start),
             {"u": tf.matmul(inputs, projection), "bias": bias},
             solvers.Broyden(80, 1e-13),
         )
@@ -162,7 +162,7 @@ def test_two_backward_passes_are_equal():
         tape.watch(case.sources)
         equilibrium = gradients.ImplicitGradient().solve(
             lambda z, u: case.apply(z, u, case.kernel, case.bias),
-            tf.zeros((BATCH, FEATURES), tf.float64),
+            SolveRequest(tf.zeros((BATCH, FEATURES), tf.float64)),
             tf.matmul(case.inputs, case.projection),
             solvers.Anderson(60, 1e-10),
         )
@@ -180,7 +180,7 @@ def test_the_start_gets_no_gradient():
         tape.watch(start)
         equilibrium = gradients.ImplicitGradient().solve(
             lambda z, u: case.apply(z, u, case.kernel, case.bias),
-            start,
+            SolveRequest(start),
             tf.matmul(case.inputs, case.projection),
             solvers.FixedPointIteration(3, tol=None),
         )
@@ -199,7 +199,7 @@ def test_a_second_derivative_is_a_clear_error(regime_name):
                     gradients.ImplicitGradient()
                     .solve(
                         lambda z, u: tf.tanh(0.5 * z + u),
-                        tf.zeros_like(u),
+                        SolveRequest(tf.zeros_like(u)),
                         u,
                         solvers.Anderson(20, 1e-6),
                     )
@@ -268,7 +268,7 @@ def test_the_value_and_solution_of_every_gradient_are_the_same():
     values = [
         gradients.get(name).solve(
             lambda z, u: case.apply(z, u, case.kernel, case.bias),
-            tf.zeros((BATCH, FEATURES), tf.float64),
+            SolveRequest(tf.zeros((BATCH, FEATURES), tf.float64)),
             tf.matmul(case.inputs, case.projection),
             solvers.Anderson(4, tol=1e-9),
         )
@@ -297,7 +297,7 @@ def test_a_failed_sample_leaves_the_gradients_of_the_others_alone(name):
             tape.watch([kernel, projection])
             equilibrium = gradients.get(name).solve(
                 lambda z, u: tf.tanh(tf.matmul(z, u["kernel"]) + u["inputs"]),
-                tf.zeros((BATCH, BATCH), tf.float64),
+                SolveRequest(tf.zeros((BATCH, BATCH), tf.float64)),
                 {"kernel": kernel, "inputs": tf.matmul(inputs, projection)},
                 solvers.Anderson(30, 1e-9),
             )
@@ -330,7 +330,7 @@ def test_a_growing_neumann_series_ends_before_the_first_large_term(jit_compile):
             tape.watch(sources)
             equilibrium = gradients.NeumannGradient(12).solve(
                 lambda z, u: slopes * z + u,
-                tf.zeros((6, 1), tf.float64),
+                SolveRequest(tf.zeros((6, 1), tf.float64)),
                 sources,
                 solvers.Anderson(),
             )

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from deq_keras import gradients, solvers
+from deq_keras.solvers import SolveRequest
 from tests.gradients.test_implicit import BATCH, FEATURES, Case
 from tests.oracles import relative_error
 
@@ -78,7 +79,12 @@ def test_second_derivatives_are_those_of_the_steps():
             inner.watch(u)
             value = (
                 gradients.PhantomGradient(1, 1.0)
-                .solve(lambda z, u: u**3 + 0.0 * z, tf.zeros_like(u), u, SOLVER)
+                .solve(
+                    lambda z, u: u**3 + 0.0 * z,
+                    SolveRequest(tf.zeros_like(u)),
+                    u,
+                    SOLVER,
+                )
                 .value
             )
         first = inner.gradient(value, u)

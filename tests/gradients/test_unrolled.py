@@ -81,7 +81,7 @@ def test_the_start_gets_its_gradient():
             gradients.UnrolledGradient()
             .solve(
                 lambda z, u: 0.5 * z + u,
-                start,
+                SolveRequest(start),
                 tf.ones((1, 1)),
                 solvers.FixedPointIteration(max_iter=3, tol=None),
             )
@@ -103,7 +103,7 @@ def test_second_derivatives():
                     gradients.UnrolledGradient()
                     .solve(
                         lambda z, u: u * z + 1.0,
-                        tf.zeros_like(u),
+                        SolveRequest(tf.zeros_like(u)),
                         u,
                         solvers.FixedPointIteration(max_iter=3, tol=None),
                     )
@@ -128,7 +128,7 @@ def test_a_sample_that_starts_at_its_solution(regime):
                 gradients.UnrolledGradient()
                 .solve(
                     lambda z, u: tf.tanh(0.5 * z + u),
-                    tf.zeros_like(u),
+                    SolveRequest(tf.zeros_like(u)),
                     u,
                     solvers.FixedPointIteration(max_iter=4, tol=1e-6),
                 )

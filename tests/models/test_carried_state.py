@@ -214,6 +214,37 @@ def test_a_resumed_training_is_the_same_bit_for_bit(gradient, run_eagerly, tmp_p
         np.testing.assert_array_equal(one, two)
 
 
+def test_an_interrupted_training_that_inherits_states_ends_alike(tmp_path):
+    """Keras' own callback restores which samples inherit a state."""
+
+    def fit(model, *callbacks):
+        data = {"epochs": 4, "shuffle": False, "verbose": 0}
+        model.fit(DATA.take(2), callbacks=list(callbacks), **data)
+
+    def make():
+        keras.utils.clear_session(free_memory=False)
+        model = _compiled(_reasoner(), run_eagerly=True)
+        model.inherited = 0.5
+        return model
+
+    def interrupt(epoch, logs):
+        if epoch == 2:
+            raise KeyboardInterrupt
+
+    whole, first, resumed = make(), make(), make()
+    states = (first.seed_generator.state, whole.seed_generator.state)
+    states[0].assign(states[1])
+    fit(whole)
+    backup = tmp_path / "backup"
+    stop = keras.callbacks.LambdaCallback(on_epoch_begin=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        fit(first, keras.callbacks.BackupAndRestore(backup), stop)
+    fit(resumed, keras.callbacks.BackupAndRestore(backup))
+    for one, two in zip(whole.weights, resumed.weights, strict=True):
+        np.testing.assert_array_equal(one, two, err_msg=one.path)
+    np.testing.assert_array_equal(states[1], resumed.seed_generator.state)
+
+
 @pytest.mark.slow
 def test_a_model_comes_back_from_its_file(tmp_path):
     model = _compiled(_reasoner())

@@ -158,3 +158,36 @@ def test_a_function_that_changes_the_state_is_refused(solver_class, function, le
 def test_a_state_that_is_none_is_refused(solver_class, state, message):
     with pytest.raises(ValueError, match=message):
         solver_class().solve(lambda z: z, state)
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.9, 0.99])
+@pytest.mark.parametrize("stop_mode", ["rel", "abs"])
+def test_the_estimated_error_of_a_linear_iteration(rate, stop_mode, regime):
+    """After n evaluations from zero, z* rate^n is missing, at every rate."""
+    max_iter = {0.5: 10, 0.9: 30, 0.99: 400}[rate]
+    solver = solvers.FixedPointIteration(max_iter, 0.0, stop_mode)
+
+    @regime
+    def estimate(bias):
+        solution = solver.solve(lambda z: rate * z + bias, tf.zeros_like(bias))
+        return solvers.estimated_error(solution), solution.residual
+
+    error, residual = estimate(tf.constant([[1.0, 2.0], [-3.0, 0.1]], tf.float64))
+    np.testing.assert_allclose(error, [rate**max_iter] * 2, rtol=0.06)
+    if rate == 0.99 and stop_mode == "rel":
+        assert np.all(residual < 0.02 * error)
+
+
+def test_the_estimated_error_at_the_ends():
+    """Of a solve that has only begun, that is done, and that grows."""
+    slopes = tf.constant([[0.0], [0.5], [2.0]])
+
+    def function(state):
+        return slopes * state + 1.0
+
+    short = solvers.FixedPointIteration(1, None).solve(function, tf.zeros((3, 1)))
+    np.testing.assert_allclose(solvers.estimated_error(short), 1.0)
+    solution = solvers.FixedPointIteration(60, 0.0).solve(function, tf.zeros((3, 1)))
+    error = solvers.estimated_error(solution).numpy()
+    assert error[2] == 1.0
+    assert error[1] == pytest.approx(0.0, abs=1e-6)

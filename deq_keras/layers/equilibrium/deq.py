@@ -178,7 +178,9 @@ class DEQ(SavesRandomState, keras.layers.Layer):
         own = _OF_SPLITTING if is_monotone else _OF_EQUILIBRIUM
         own = _OF_STEPS if self.gradient.is_of_steps else own
         solver = own.solver if solver == "auto" else solver
-        self.solver = _in_reach(solver, self.compute_dtype)
+        # Monotone cells are solved in float32 or better, whatever their dtype.
+        dtype = "float32" if is_monotone else self.compute_dtype
+        self.solver = _in_reach(solver, dtype)
         self.regularizer = own.regularizer if regularizer == "auto" else regularizer
         self.max_iter_jitter = max_iter_jitter
         self._learned_start: list[keras.Variable] | None = None

@@ -1,5 +1,6 @@
 """Training calls that go on from given states."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -73,3 +74,15 @@ def test_what_is_refused():
         deq(INPUTS, training=True)
         with pytest.raises(ValueError, match="called once in a training step"):
             deq(INPUTS, training=True)
+
+
+def test_a_step_that_was_compiled_outside_is_refused():
+    model = keras.Sequential([keras.Input((3,)), _layer()])
+    model.compile("sgd", "mse")
+    targets = np.zeros((4, 5), "float32")
+    for _ in range(2):  # Traced within the scope, and before it.
+        with layers.CarryScope(tf.zeros((4, 5)), [True] * 4):
+            with pytest.raises(ValueError, match="CarryScope does not reach"):
+                model.train_on_batch(INPUTS, targets)
+            model.predict(INPUTS, verbose=0)
+        model.train_on_batch(INPUTS, targets)

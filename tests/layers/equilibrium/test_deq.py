@@ -234,6 +234,30 @@ def test_a_warm_start_that_is_no_state_is_refused(start):
         deq.solve(INPUTS, initial_state=start)
 
 
+def test_a_warm_start_of_other_rows_is_refused_when_it_runs(tmp_path):
+    """A graph of an open batch would broadcast a single row."""
+    inputs, start = keras.Input((4,)), keras.Input((5,))
+    deq = _tanh()
+    model = keras.Model([inputs, start], deq(inputs, initial_state=start))
+    specs = [tf.TensorSpec((None, 4)), tf.TensorSpec((None, 5))]
+    model.export(tmp_path / "model", verbose=False)
+    loaded = tf.saved_model.load(tmp_path / "model")
+    train = tf.function(
+        lambda x, z: deq(x, initial_state=z, training=True), input_signature=specs
+    )
+    calls = [
+        tf.function(lambda x, z: model([x, z]), input_signature=specs),
+        lambda x, z: loaded.serve([x, z]),
+        train,
+    ]
+    state = np.zeros((7, 5), "float32")
+    for call in calls:
+        assert call(INPUTS, state).shape == (7, 5)
+        for rows, others in ((7, 1), (1, 7), (7, 0), (7, 6)):
+            with pytest.raises(tf.errors.InvalidArgumentError, match="reshape"):
+                call(INPUTS[:rows], state[:others])
+
+
 def test_solve_takes_budgets():
     deq = _tanh()
     short = deq.solve(INPUTS, max_iter=3, tol=0.0)
@@ -354,6 +378,21 @@ def test_time_distributed_over_a_symbolic_sequence():
     assert len(model.trainable_weights) == 3
 
 
+def test_time_distributed_trains_and_is_saved(tmp_path):
+    symbolic = keras.Input((6, 3))
+    deq = layers.DEQ(TanhCell(5), gradient="phantom", regularizer=None)
+    layer = keras.layers.TimeDistributed(deq)
+    model = keras.Model(symbolic, keras.layers.Dense(1)(layer(symbolic)))
+    model.compile(keras.optimizers.Adam(0.05), "mse")
+    x = np.random.default_rng(0).normal(size=(4, 6, 3)).astype("float32")
+    history = model.fit(x, x[..., :1], epochs=5, verbose=0).history
+    assert history["loss"][-1] < history["loss"][0]
+    expected = model.predict(x, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(loaded.predict(x, verbose=0), expected, atol=1e-6)
+
+
 def test_summary_and_names():
     model = harness.functional_model(_tanh(name="equilibrium"), INPUTS)
     lines = []
@@ -385,3 +424,50 @@ def test_a_batch_of_one_and_a_last_partial_batch():
     parts = model.predict(INPUTS, batch_size=3, verbose=0)
     np.testing.assert_allclose(parts, whole, atol=1e-5)
     assert np.isfinite(model.predict(INPUTS[:1], verbose=0)).all()
+
+
+class TestPrecision:
+    """A layer computes in the dtype of its cell."""
+
+    def test_the_dtype_of_the_cell_is_taken_over(self):
+        inputs = INPUTS.astype("float64")
+        deq = layers.DEQ(
+            TanhCell(5, dtype="float64"), solvers.Anderson(max_iter=60, tol=1e-12)
+        )
+        assert deq.compute_dtype == "float64"
+        value = deq(inputs)
+        assert value.dtype == "float64"
+        injection = deq.cell.inject(tf.constant(inputs))
+        np.testing.assert_allclose(value, deq.cell(value, injection), atol=1e-11)
+        copy = layers.DEQ.from_config(deq.get_config())
+        assert copy.compute_dtype == copy.cell.compute_dtype == "float64"
+
+    @pytest.mark.parametrize(
+        ("of_cell", "of_layer"),
+        [("float32", "float64"), ("float64", "float32"), ("float32", "mixed_bfloat16")],
+    )
+    def test_another_dtype_is_refused(self, of_cell, of_layer):
+        cell = TanhCell(5, dtype=of_cell)
+        with pytest.raises(ValueError, match="must have the same compute dtype"):
+            layers.DEQ(cell, dtype=of_layer)
+
+    @pytest.mark.parametrize("solver", ["auto", "anderson", "broyden"])
+    def test_a_solver_of_a_name_converges_in_half_precision(self, solver):
+        deq = layers.DEQ(TanhCell(5, dtype="mixed_bfloat16"), solver, name="deq")
+        assert deq.dtype_policy.name == "mixed_bfloat16"
+        model = keras.Sequential([keras.Input((4,)), deq])
+        model.compile("sgd", "mse")
+        logs = model.evaluate(INPUTS, np.zeros((7, 5)), verbose=0, return_dict=True)
+        assert logs["deq_converged"] > 0.9
+        np.testing.assert_array_equal(deq.solve(INPUTS).status, solvers.CONVERGED)
+
+    @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+    def test_a_tolerance_out_of_reach_warns(self, dtype):
+        cell = TanhCell(5, dtype=dtype)
+        with pytest.warns(UserWarning, match="out of reach in b?float16.*tol=1e-05"):
+            layers.DEQ(cell, solvers.Anderson(tol=1e-5))
+        for tol in (None, 1e-2):
+            layers.DEQ(cell, solvers.Anderson(tol=tol))
+
+    def test_the_tolerance_of_full_precision_is_that_of_the_solver(self):
+        assert layers.DEQ(TanhCell(5)).solver.tol == 1e-3

@@ -60,7 +60,12 @@ def train(folder):
     weights = [w.numpy().tolist() for w in model.trainable_weights]
     written = events(pathlib.Path(folder, "equilibrium"))
     tags = {tag: sorted(steps) for tag, steps in written.items()}
-    return deq, {"history": history, "weights": weights, "tags": tags}
+    predicted = {}
+    for budget in (2, 40):
+        with layers.SolveScope(max_iter=budget, tol=0.0):
+            predicted[budget] = model.predict(inputs, batch_size=8, verbose=0).tolist()
+    results = {"history": history, "weights": weights, "tags": tags}
+    return deq, {**results, "predicted": predicted}
 
 
 deq, single = train("single")
@@ -116,3 +121,10 @@ def test_each_replica_runs_the_loop_that_its_samples_need(results):
     assert [first, second] == results["single"]["evaluations"]
     assert first != second
     assert max(first, second) < 40
+
+
+def test_a_scope_sets_the_budget_of_each_replica(results):
+    single, mirrored = (results[name]["predicted"] for name in ("single", "mirrored"))
+    for budget in ("2", "40"):
+        np.testing.assert_allclose(mirrored[budget], single[budget], atol=1e-4)
+    assert np.abs(np.subtract(single["2"], single["40"])).max() > 1e-2

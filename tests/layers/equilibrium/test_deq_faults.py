@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from deq_keras import layers, regularizers, solvers
+from deq_keras import layers, regularizers, serving, solvers
 from deq_keras.gradients import TruncatedGradient
 from tests.layers.cells import FunctionCell, TanhCell
 
@@ -71,6 +71,119 @@ def test_solve_reports_a_non_finite_input():
     for i in (0, 1, 3, 4, 5):
         np.testing.assert_array_equal(solution.value[i], clean.value[i])
         np.testing.assert_array_equal(solution.status[i], clean.status[i])
+
+
+@pytest.mark.parametrize(
+    "solver",
+    [
+        "fixed_point_iteration",
+        solvers.FixedPointIteration(compact=True),
+        "anderson",
+        "broyden",
+        "peaceman_rachford",
+    ],
+    ids=lambda solver: str(solver)[:20],
+)
+def test_inference_with_a_non_finite_input(solver):
+    """The output of that sample is NaN; all others are as without it, bit for bit."""
+    is_monotone = solver == "peaceman_rachford"
+    cell = layers.MonotoneDenseCell(5) if is_monotone else TanhCell(5)
+    deq = layers.DEQ(cell, solver, regularizer=None, name="deq")
+    # A compact solver multiplies matrices of fewer rows.
+    tolerance = 1e-6 if deq.solver.compact else 0.0
+    others = [0, 1, 3, 4, 5]
+    graph = tf.function(deq, input_signature=[tf.TensorSpec((None, 4))])
+    for call in (deq, graph):
+        clean, value = np.array(call(INPUTS)), np.array(call(_poisoned()))
+        np.testing.assert_allclose(value[others], clean[others], 0, tolerance)
+        assert np.isfinite(clean).all() and np.isnan(value[2]).all()
+        assert np.isnan(call(_poisoned()[2:3])).all()
+    clean, solution = deq.solve(INPUTS), deq.solve(_poisoned())
+    for rows, row in ((solution, 2), (deq.solve(_poisoned()[2:3]), 0)):
+        assert rows.num_evaluations[row] == 1
+        assert rows.status[row] == solvers.DIVERGED
+        assert np.isnan(rows.trace.numpy()[:, row]).all()
+    np.testing.assert_array_equal(
+        solution.num_evaluations.numpy()[others], clean.num_evaluations.numpy()[others]
+    )
+
+
+@pytest.mark.slow
+def test_a_served_model_with_a_non_finite_input(tmp_path):
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, layers.DEQ(TanhCell(5), name="deq")(inputs))
+    serving.export_saved_model(model, tmp_path / "model")
+    served = serving.load(tmp_path / "model")
+    others = [0, 1, 3, 4, 5]
+    clean, poisoned = (served({"inputs": x}) for x in (INPUTS, _poisoned()))
+    (name,) = set(clean) - {"status"}
+    np.testing.assert_array_equal(poisoned[name][others], clean[name][others])
+    assert np.isnan(poisoned[name][2]).all()
+    assert poisoned["status"].tolist() == [0, 0, solvers.DIVERGED, 0, 0, 0]
+
+
+class WeighedModel(keras.Model):
+    """Failed samples have a weight of zero."""
+
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ):
+        usable = self.get_layer("deq").last_status != solvers.DIVERGED
+        y_pred = ops.where(usable[:, None], y_pred, 0.0)
+        weight = ops.cast(usable, "float32")
+        return super().compute_loss(x, y, y_pred, weight, training)
+
+
+def _weighed_model(**arguments):
+    inputs = keras.Input((4,))
+    deq = layers.DEQ(TanhCell(5), gradient="neumann", regularizer=None, name="deq")
+    head = keras.layers.Dense(1, kernel_initializer="ones")
+    model = WeighedModel(inputs, head(deq(inputs)))
+    loss = keras.losses.MeanSquaredError(reduction="mean_with_sample_weight")
+    model.compile(keras.optimizers.SGD(1.0), loss, **arguments)
+    return model
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_a_loss_may_leave_out_samples_that_failed(run_eagerly):
+    """Then one step of training is the one without them."""
+    others = [0, 1, 3, 4, 5]
+    targets = 1.0 + INPUTS[:, :1]
+    results = []
+    for inputs, labels in ((_poisoned(), targets), (INPUTS[others], targets[others])):
+        model = _weighed_model(run_eagerly=run_eagerly)
+        before = model.evaluate(inputs, labels, verbose=0, return_dict=True)["loss"]
+        model.train_on_batch(inputs, labels)
+        results.append([before, *model.get_weights()])
+    for one, two in zip(*results, strict=True):
+        if np.asarray(one).dtype.kind == "f":
+            np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-6)
+
+
+def test_the_last_status_is_that_of_the_function_that_asks():
+    deq = layers.DEQ(TanhCell(5))
+    with pytest.raises(ValueError, match="`last_status` needs a call"):
+        _ = deq.last_status
+    statuses = {}
+    for training in (False, True):
+        deq(_poisoned(), training=training)
+        statuses[training] = deq.last_status.numpy()
+        assert statuses[training][2] == solvers.DIVERGED
+        assert (statuses[training][[0, 1, 3, 4, 5]] != solvers.DIVERGED).all()
+
+    @tf.function
+    def call(inputs):
+        deq(inputs)
+        return deq.last_status
+
+    np.testing.assert_array_equal(call(_poisoned()), statuses[False])
+    with pytest.raises(ValueError, match="in the same function"):
+        _ = deq.last_status
+    with layers.SolveScope(max_iter=1, tol=0.0):
+        deq(_poisoned())
+    expected = np.full(6, solvers.MAX_ITER)
+    expected[2] = solvers.DIVERGED
+    np.testing.assert_array_equal(deq.last_status, expected)
 
 
 class LogCell(TanhCell):
@@ -283,7 +396,8 @@ def test_training_goes_on(gradient, jit_compile):
     if isinstance(gradient, str):  # The others take a few steps, and no more.
         np.testing.assert_allclose(history["deq_converged"], 5 / 6, rtol=1e-5)
     assert np.all(np.array(history["deq_converged"]) < 5.5 / 6)
-    assert np.all(np.isfinite(model.predict(_poisoned(), verbose=0)))
+    is_finite = np.isfinite(model.predict(_poisoned(), verbose=0))[:, 0]
+    np.testing.assert_array_equal(is_finite, np.arange(6) != 2)
 
 
 def test_a_weight_in_the_injection_as_square_as_the_batch():

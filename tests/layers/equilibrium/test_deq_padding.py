@@ -130,6 +130,21 @@ def test_a_start_is_masked_too():
     np.testing.assert_allclose(value[0][mask[0]], expected[0], atol=1e-4)
 
 
+def test_masks_of_another_shape_are_refused():
+    """A graph of open shapes would broadcast a single row or position."""
+    deq = layers.DEQ(TanhCell(4))
+    inputs = np.ones((2, 5, 3), "float32")
+    specs = [tf.TensorSpec((None, None, 3)), tf.TensorSpec((None, None), tf.bool)]
+    call = tf.function(lambda x, mask: deq(x, mask=mask), input_signature=specs)
+    assert call(inputs, np.ones((2, 5), bool)).shape == (2, 5, 4)
+    for shape in ((1, 5), (2, 1), (1, 1), (2, 4)):
+        mask = np.ones(shape, bool)
+        with pytest.raises(ValueError, match="one entry for each position"):
+            deq(inputs, mask=mask)
+        with pytest.raises(tf.errors.InvalidArgumentError, match="reshape"):
+            call(inputs, mask)
+
+
 def test_noise_and_padding_are_refused():
     solver = solvers.FixedPointIteration(max_iter=3, tol=None, noise=0.1)
     deq = layers.DEQ(TanhCell(4), solver)

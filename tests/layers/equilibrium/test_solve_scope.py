@@ -116,7 +116,7 @@ def test_samples_that_fail():
 def test_half_precision_and_nests():
     inputs = {name: keras.Input((3,), name=name) for name in ("x", "y")}
     half = "mixed_bfloat16"
-    solver = solvers.FixedPointIteration(max_iter=5)
+    solver = solvers.FixedPointIteration(max_iter=5, tol=1e-2)
     deq = layers.DEQ(TwoScaleCell(3, dtype=half), solver, dtype=half)
     model = keras.Model(inputs, deq(inputs))
     batch = {"x": INPUTS, "y": INPUTS}
@@ -127,3 +127,16 @@ def test_half_precision_and_nests():
             tf.cast(one, tf.float32), tf.cast(two, tf.float32)
         )
     assert len(scope.solutions) == 1
+
+
+def test_a_misspelled_name_of_an_initial_state_is_refused():
+    model = _model()
+    start = np.zeros((4, 5), "float32")
+    match = r"Expected: names among \['deq'\].*Received: \['dqe'\]"
+    with pytest.raises(ValueError, match=match):
+        with layers.SolveScope(initial_states={"dqe": start}):
+            model(INPUTS)
+    # An exception within the scope is more important.
+    with pytest.raises(KeyError), layers.SolveScope(initial_states={"dqe": start}):
+        raise KeyError
+    assert layers.SolveScope.entered() is None

@@ -1,0 +1,78 @@
+"""Second derivatives and forward mode of the layer, and what is refused."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras import gradients, layers, solvers
+from tests.layers.cells import FunctionCell
+
+SLOPE = 0.4
+INPUTS = np.array([[0.3], [-0.7], [1.2]])
+
+
+def _layer(gradient, solver=None):
+    cell = FunctionCell(lambda z, u: tf.tanh(SLOPE * z + u), dtype="float64")
+    solver = solver or solvers.FixedPointIteration(max_iter=60, tol=1e-13)
+    return layers.DEQ(cell, solver, gradient, regularizer=None)
+
+
+def _derivatives(deq, training):
+    inputs = tf.constant(INPUTS)
+    with tf.GradientTape() as outer:
+        outer.watch(inputs)
+        with tf.GradientTape() as inner:
+            inner.watch(inputs)
+            value = deq(inputs, training=training)
+        first = inner.gradient(value, inputs)
+    return value, first, outer.gradient(first, inputs)
+
+
+def _exact(value):
+    """dz/du = s / (1 - a s) with s = 1 - z^2, and its derivative."""
+    s = 1 - value**2
+    first = s / (1 - SLOPE * s)
+    return first, -2 * value * first / (1 - SLOPE * s) ** 2
+
+
+@pytest.mark.parametrize(
+    "gradient", ["unrolled", gradients.TruncatedGradient(60, 0)], ids=str
+)
+def test_second_derivatives_in_training(gradient, exact_regime):
+    deq = _layer(gradient)
+    compute = exact_regime(lambda: _derivatives(deq, training=True))
+    value, first, second = (tensor.numpy() for tensor in compute())
+    np.testing.assert_allclose(value, np.tanh(SLOPE * value + INPUTS), atol=1e-12)
+    for actual, expected in zip((first, second), _exact(value), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("gradient", "training", "name"),
+    [
+        ("truncated", False, "TruncatedGradient, outside of training, has no second"),
+        ("implicit", False, "ImplicitGradient has no second"),
+        ("implicit", True, "ImplicitGradient has no second"),
+        ("neumann", True, "NeumannGradient has no second"),
+    ],
+)
+def test_what_has_no_second_derivative_says_so(gradient, training, name, exact_regime):
+    """By the name that the user chose, and with what has one."""
+    compute = exact_regime(lambda: _derivatives(_layer(gradient), training))
+    match = name + ".*UnrolledGradient or TruncatedGradient.*`training=True`"
+    with pytest.raises(NotImplementedError, match=match):
+        compute()
+
+
+@pytest.mark.parametrize("gradient", ["truncated", "implicit", "neumann"])
+@pytest.mark.parametrize("training", [False, True])
+def test_forward_mode_is_refused(gradient, training, exact_regime):
+    deq = _layer(gradient)
+
+    def compute(inputs):
+        with tf.autodiff.ForwardAccumulator(inputs, tf.ones_like(inputs)) as forward:
+            value = deq(inputs, training=training)
+        return forward.jvp(value)
+
+    with pytest.raises(NotImplementedError, match="no forward-mode.*GradientTape"):
+        exact_regime(compute)(tf.constant(INPUTS))

@@ -76,7 +76,6 @@ def test_presets(preset):
             cls.from_preset(preset)
 
 
-@pytest.mark.filterwarnings("ignore:The tolerance is out of reach in bfloat16")
 def test_arguments_of_a_preset_may_be_others():
     backbone = models.ReasonerBackbone.from_preset(
         "reasoner_mixer_sudoku_4x4", load_weights=False, dtype="bfloat16", start="zeros"
@@ -86,7 +85,6 @@ def test_arguments_of_a_preset_may_be_others():
     assert isinstance(backbone.deq.start, starts.ZeroStart)
 
 
-@pytest.mark.filterwarnings("ignore:The tolerance is out of reach in bfloat16")
 @FAMILIES
 def test_config_round_trip(make, problems):
     backbone = make(
@@ -146,7 +144,6 @@ def test_learns_the_parities_of_prefixes():
     assert model.evaluate(*longer, verbose=0, return_dict=True)["exact_match"] > 0.9
 
 
-@pytest.mark.filterwarnings("ignore:The tolerance is out of reach in bfloat16")
 @pytest.mark.slow
 @pytest.mark.parametrize("make, problems", [(_strings, STRINGS), (_boards, BOARDS)])
 def test_preset_folders(make, problems, tmp_path):
@@ -162,7 +159,6 @@ def test_preset_folders(make, problems, tmp_path):
     np.testing.assert_allclose(half(problems), model(problems), atol=0.1)
 
 
-@pytest.mark.filterwarnings("ignore:The tolerance is out of reach in bfloat16")
 @pytest.mark.slow
 @pytest.mark.parametrize("cell_class", [layers.MixerCell, layers.AttentionCell])
 @pytest.mark.parametrize("jit_compile", [False, True])

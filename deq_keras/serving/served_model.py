@@ -121,7 +121,8 @@ class ServedModel:
         request = {name: tf.constant(samples[name]) for name in self.inputs}
         return NamedSolutions(self._solved(request, max_iter=2)).initial_states()
 
-    def _solved(self, request, max_iter=None):
+    def _solved(self, request, max_iter=0):
+        # A budget of 0 is that of each solver, and static, unlike `None`.
         with SolveScope(max_iter) as scope:
             self.model(self._model_inputs(request), training=False)
         return scope.solutions

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from deq_keras import layers, serving
+from deq_keras import layers, serving, solvers
 from tests.layers.cells import TanhCell
 
 RANDOM = np.random.RandomState(0)
@@ -163,6 +163,15 @@ def test_served_outputs_and_what_is_known_of_a_sample(files):
     ).serve()
     names = list(served.get_concrete_function().structured_outputs)
     assert names == ["outputs", "one_status", "two_status"]
+
+
+def test_the_largest_budget_of_a_file_is_that_of_its_solvers():
+    inputs = keras.Input((4,))
+    first = layers.DEQ(TanhCell(4), solvers.FixedPointIteration(7), name="one")
+    second = layers.DEQ(TanhCell(4), solvers.FixedPointIteration(9), name="two")
+    for outputs, limit in ((first(inputs), 7), (second(first(inputs)), 9)):
+        served = serving.served_model.ServedModel(keras.Model(inputs, outputs))
+        assert served.solutions.max_iter == limit
 
 
 def test_the_order_of_outputs_in_onnx(files):

@@ -59,7 +59,7 @@ class CompiledCalls:
             )
             self._values[tol] = CallTimeValue(
                 lambda: self._tol(SolveScope.settings_of_compiled_call()),
-                lambda: self._tol(Settings(None, None)),
+                lambda: self._tol(Settings()),
                 tf.float64,
                 lambda: self._known("tol"),
             )
@@ -87,6 +87,7 @@ class CompiledCalls:
         layer = self._check(signature, _inference_signature)
         settings = SolveScope.settings_of_compiled_call()
         max_iter = int(settings.max_iter_of(layer.solver))
+        max_iter = min(max_iter, settings.max_iter_limit or max_iter)
         if limit is not None and max_iter > limit:
             raise ValueError(
                 "A function that XLA compiled cannot spend more evaluations than the "

@@ -168,7 +168,8 @@ class SolveScope:
 
     def _arguments(self, layer: Any) -> dict[str, Any]:
         """Returns the budget and the tolerance, as arguments of `DEQ.solve`."""
-        settings, solver, limit = self.settings(), layer.solver, self.max_iter_limit
+        settings, solver = self.settings(), layer.solver
+        limit = settings.max_iter_limit
         max_iter, tol = settings.max_iter_of(solver), settings.tol_of(solver)
         if limit is not None:
             return {"max_iter": limit, "budget": _at_most(max_iter, limit), "tol": tol}
@@ -185,10 +186,12 @@ class Settings(NamedTuple):
     Attributes:
         max_iter: See `SolveScope`.
         tol: See `SolveScope`.
+        max_iter_limit: See `SolveScope`.
     """
 
-    max_iter: int | tf.Tensor | None
-    tol: float | tf.Tensor | None
+    max_iter: int | tf.Tensor | None = None
+    tol: float | tf.Tensor | None = None
+    max_iter_limit: int | None = None
 
     @classmethod
     def of(cls, scopes: list[SolveScope]) -> Settings:

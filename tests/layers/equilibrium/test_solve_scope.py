@@ -140,3 +140,15 @@ def test_a_misspelled_name_of_an_initial_state_is_refused():
     with pytest.raises(KeyError), layers.SolveScope(initial_states={"dqe": start}):
         raise KeyError
     assert layers.SolveScope.entered() is None
+
+
+def test_the_limit_of_an_outer_scope_holds_within():
+    solver = solvers.FixedPointIteration(7, tol=None)
+    model = keras.Sequential([keras.Input((3,)), layers.DEQ(TanhCell(4), solver)])
+    for asked, spent in ((3, 3), (100, 5)):
+        with layers.SolveScope(max_iter=asked, max_iter_limit=5):
+            with layers.SolveScope() as scope:
+                model(INPUTS)
+        (solution,) = scope.solutions.values()
+        assert set(solution.num_evaluations.numpy()) == {spent}
+        assert solution.trace.shape[0] == 5

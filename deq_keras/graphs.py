@@ -86,7 +86,7 @@ class _CallTimeCaptures(FunctionCaptures):
 
     @classmethod
     def of(cls, graph: tf.Graph) -> FunctionCaptures:
-        """Makes the captures of a graph an instance of this class; returns them."""
+        """Converts the captures of a graph to this class and returns them."""
         graph.function_captures.__class__ = cls
         return graph.function_captures
 

@@ -122,7 +122,7 @@ class ServedModel:
         return NamedSolutions(self._solved(request, max_iter=2)).initial_states()
 
     def _solved(self, request, max_iter=0):
-        # A budget of 0 is that of each solver, and static, unlike `None`.
+        # With 0, each solver keeps its own budget as a static number; see `max_iter`.
         with SolveScope(max_iter) as scope:
             self.model(self._model_inputs(request), training=False)
         return scope.solutions

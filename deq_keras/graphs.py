@@ -52,7 +52,7 @@ class CallTimeValue:
         graph: Any = innermost_function()
         value = self._read() if graph is None else self._known()
         if value is not None:
-            return tf.cast(value, self._spec.dtype)
+            return _as_tensor(value, self._spec.dtype)
         captures = graph.function_captures
         if self not in captures.by_val_internal:
             self._capture(graph)
@@ -74,6 +74,12 @@ class CallTimeValue:
     def value_at_call(self, saved: tf.Tensor) -> tf.Tensor:
         """Returns the value for a call that is made now, or the one to be saved."""
         return saved if save_context.in_save_context() else self()
+
+
+def _as_tensor(value: float | tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    # `tf.is_tensor` and `tf.cast` of a Python number cost several times as much.
+    is_number = isinstance(value, int | float)
+    return tf.constant(value, dtype) if is_number else tf.cast(value, dtype)
 
 
 class _CallTimeCaptures(FunctionCaptures):

@@ -239,4 +239,6 @@ def _assessed(
 ) -> Solution:
     """Returns the `Solution` of who stops at `state`: the residual there."""
     look = FixedPointIteration(max_iter=1, tol=solver.tol, stop_mode=solver.stop_mode)
-    return solve_without_gradient(fn, SolveRequest(state), injection, look)
+    return solve_without_gradient(
+        fn, SolveRequest(state, records_trace=False), injection, look
+    )

@@ -78,12 +78,13 @@ class Results(NamedTuple):
     best_error: tf.Tensor
     status: tf.Tensor
     sample_evaluations: tf.Tensor
-    trace: tf.Tensor
+    trace: tf.Tensor | tuple[()]
 
     @classmethod
     def of(cls, search: Search) -> Results:
         found = {name: getattr(search, name) for name in cls._fields}
-        return cls(**{**found, "trace": tf.transpose(search.trace)})
+        trace = tree.map_structure(tf.transpose, search.trace)
+        return cls(**{**found, "trace": trace})
 
     def with_rows(self, indices: tf.Tensor, rows: Results) -> Results:
         """Returns these, with those of some samples."""
@@ -96,7 +97,8 @@ class Results(NamedTuple):
     def entered(self, search: Search) -> Search:
         """Returns a search with these results."""
         found = self._asdict()
-        return search._replace(**{**found, "trace": tf.transpose(self.trace)})
+        trace = tree.map_structure(tf.transpose, self.trace)
+        return search._replace(**{**found, "trace": trace})
 
 
 Take = Callable[[Search, tf.Tensor], Search]

@@ -17,5 +17,5 @@ class Search(NamedTuple):
     best_error: tf.Tensor  # (B,)
     status: tf.Tensor  # (B,) int32, MAX_ITER while the sample is searched
     sample_evaluations: tf.Tensor  # (B,) int32
-    trace: tf.Tensor  # (max_iter, B)
+    trace: tf.Tensor | tuple[()]  # (max_iter, B), empty if it is not recorded
     answers: Any  # what the stopping rule remembers

@@ -38,7 +38,7 @@ class Solution(NamedTuple):
         num_evaluations: Int32 tensor `(batch,)`. Evaluations that each sample needed.
         batch_evaluations: Int32 scalar. Evaluations that the loop ran.
         trace: Float tensor `(max_iter, batch)`. The residual of every evaluation,
-            NaN after a sample's last.
+            NaN after a sample's last. `(0, batch)` if the request asked for no trace.
     """
 
     value: Nest

@@ -131,7 +131,7 @@ class FixedPointSolver(Configured):
             max_iter = _checked_max_iter(request.max_iter)
         budget = max_iter if request.budget is None else request.budget
         rule = self._stopping_rule(request)
-        search = self._start(rule, max_iter, request.is_usable)
+        search = self._start(rule, max_iter, request)
         bound = None if tf.is_tensor(max_iter) else max_iter
         # Noise belongs to a place in the batch.
         if self.compact and isinstance(fn, RowFunction) and request.seed is None:
@@ -146,7 +146,9 @@ class FixedPointSolver(Configured):
             status=search.status,
             num_evaluations=search.sample_evaluations,
             batch_evaluations=search.num_evaluations,
-            trace=search.trace,
+            trace=search.trace
+            if request.records_trace
+            else search.best_error[None, :0],
         )
 
     @classmethod
@@ -180,7 +182,9 @@ class FixedPointSolver(Configured):
                 # The last evaluation is followed by no step.
                 tf.where(search.is_running, search.num_evaluations, 0),
             ),
-            trace=tf.gather(search.trace, rows, axis=1),
+            trace=tree.map_structure(
+                lambda trace: tf.gather(trace, rows, axis=1), search.trace
+            ),
         )
 
     def take_memory(self, memory: Any, rows: tf.Tensor, num_steps: tf.Tensor) -> Any:
@@ -303,18 +307,14 @@ class FixedPointSolver(Configured):
         return StoppingRule(structure, self.stop_mode, tol, request.halting, takes_last)
 
     def _start(
-        self, rule: StoppingRule, max_iter: int | tf.Tensor, is_usable: tf.Tensor | None
+        self, rule: StoppingRule, max_iter: int | tf.Tensor, request: SolveRequest
     ) -> Search:
         point = rule.structure.to_matrix(rule.structure.template)
-        batch_size = tf.shape(point)[0]
-        trace_shape = tf.stack([tf.maximum(max_iter, 1), batch_size])
-        trace = tf.fill(trace_shape, tf.constant(float("nan"), point.dtype))
-        static_rows = None if tf.is_tensor(max_iter) else max_iter
         status = _filled(point, MAX_ITER, tf.int32)
         sample_evaluations = _filled(point, 0, tf.int32)
-        if is_usable is not None:
+        if request.is_usable is not None:
             status, sample_evaluations = faults.without_unusable(
-                status, sample_evaluations, is_usable
+                status, sample_evaluations, request.is_usable
             )
         return Search(
             num_evaluations=tf.constant(0),
@@ -326,7 +326,7 @@ class FixedPointSolver(Configured):
             best_error=_filled(point, float("inf"), point.dtype),
             status=status,
             sample_evaluations=sample_evaluations,
-            trace=tf.ensure_shape(trace, [static_rows, point.shape[0]]),
+            trace=_empty_trace(point, max_iter) if request.records_trace else (),
             answers=rule.start(),
         )
 
@@ -354,7 +354,10 @@ class FixedPointSolver(Configured):
             lambda: self._next(evaluation, search.memory, num_evaluations, seed),
             lambda: (search.next_point, search.memory),
         )
-        is_row = tf.range(tf.shape(search.trace)[0])[:, None] == search.num_evaluations
+        trace = search.trace
+        if tf.is_tensor(trace):
+            is_row = tf.range(tf.shape(trace)[0])[:, None] == search.num_evaluations
+            trace = tf.where(is_row & is_searched[None], error[None], trace)
         return Search(
             num_evaluations=num_evaluations,
             is_running=is_running,
@@ -366,7 +369,7 @@ class FixedPointSolver(Configured):
             status=status,
             sample_evaluations=search.sample_evaluations
             + tf.cast(is_searched, tf.int32),
-            trace=tf.where(is_row & is_searched[None], error[None], search.trace),
+            trace=trace,
             answers=answers,
         )
 
@@ -440,6 +443,13 @@ def _is_none(tol: Any) -> bool | tf.Tensor:
 def _as_scalar(number: float | tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     is_tensor = tf.is_tensor(number)
     return tf.cast(number, dtype) if is_tensor else tf.constant(number, dtype)
+
+
+def _empty_trace(point: tf.Tensor, max_iter: int | tf.Tensor) -> tf.Tensor:
+    shape = tf.stack([tf.maximum(max_iter, 1), tf.shape(point)[0]])
+    trace = tf.fill(shape, tf.constant(float("nan"), point.dtype))
+    static_rows = None if tf.is_tensor(max_iter) else max_iter
+    return tf.ensure_shape(trace, [static_rows, point.shape[0]])
 
 
 def _filled(matrix: tf.Tensor, value: float, dtype: tf.DType) -> tf.Tensor:

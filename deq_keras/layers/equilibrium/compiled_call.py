@@ -11,6 +11,7 @@ from tensorflow.python.framework import func_graph
 from deq_keras.graphs import CallTimeValue, innermost_function, is_compiled_by_xla
 from deq_keras.layers.equilibrium.carry_scope import CarryScope
 from deq_keras.layers.equilibrium.solve_scope import Settings, SolveScope
+from deq_keras.serialization import Configured
 
 
 class CompiledCalls:
@@ -49,7 +50,8 @@ class CompiledCalls:
             return {}
         limit = self._layer.solver.max_iter if is_compiled_by_xla() else None
         signature = _inference_signature(self._layer)
-        max_iter, tol = (signature, limit, "max_iter"), (signature, limit, "tol")
+        key = (str(signature), limit)
+        max_iter, tol = (*key, "max_iter"), (*key, "tol")
         if max_iter not in self._values:
             self._values[max_iter] = CallTimeValue(
                 lambda: self._max_iter(signature, limit),
@@ -79,9 +81,10 @@ class CompiledCalls:
             self._check(signature, _training_signature)
             return 0
 
-        if signature not in self._values:
-            self._values[signature] = CallTimeValue(read, lambda: 0, tf.int32)
-        self._values[signature]()
+        key = (str(signature),)
+        if key not in self._values:
+            self._values[key] = CallTimeValue(read, lambda: 0, tf.int32)
+        self._values[key]()
 
     def _max_iter(self, signature: tuple, limit: int | None) -> int:
         layer = self._check(signature, _inference_signature)
@@ -136,12 +139,20 @@ def _dismantle(references: list[weakref.ref]) -> None:
 
 
 def _inference_signature(layer: Any) -> tuple:
-    solver = {"class_name": type(layer.solver).__name__, **layer.solver.get_config()}
+    solver = layer.solver
     # A new budget or tolerance needs no new function.
-    solver.update(max_iter=None, tol=solver["tol"] is not None)
-    return str(solver), repr(layer.start)
+    options = {**vars(solver), "max_iter": None, "tol": solver.tol is not None}
+    return type(solver).__name__, options, _signature(layer.start)
 
 
 def _training_signature(layer: Any) -> tuple:
     components = (layer.solver, layer.gradient, layer.regularizer, layer.start)
-    return (*map(repr, components), layer.max_iter_jitter)
+    return (*map(_signature, components), layer.max_iter_jitter)
+
+
+def _signature(value: Any) -> Any:
+    """Returns what tells two components apart; `repr` would cost tiny models more."""
+    if not isinstance(value, Configured):
+        return value
+    options = {name: _signature(option) for name, option in vars(value).items()}
+    return type(value).__name__, options

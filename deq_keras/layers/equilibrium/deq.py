@@ -357,6 +357,7 @@ class DEQ(SavesRandomState, keras.layers.Layer):
                 state,
                 is_usable=is_usable,
                 takes_last=takes_last,
+                records_trace=False,
                 **self.call_time_options(),
             )
             equilibrium = self.gradient.infer(function, request, constant, self.solver)
@@ -364,7 +365,10 @@ class DEQ(SavesRandomState, keras.layers.Layer):
             return faults.output(equilibrium.value, equilibrium.solution)
         self._compiled_calls.check_training()
         request = SolveRequest(
-            state, budget=self._drawn_budget(), seed=self._solve_seed()
+            state,
+            budget=self._drawn_budget(),
+            seed=self._solve_seed(),
+            records_trace=False,
         )
         equilibrium = self.gradient.solve(
             function, request, constant, self.solver, self._weak_record_adjoint

@@ -99,6 +99,8 @@ class SolveScope:
             ValueError: If a scope sets what a compiled function cannot use.
         """
         scopes = _ENTERED.entered()
+        if not scopes:
+            return _NO_SETTINGS
         for scope in scopes:
             if scope.initial_states or scope.restarts > 1:
                 raise ValueError(
@@ -206,19 +208,26 @@ class Settings(NamedTuple):
     def max_iter_of(self, solver: solvers.FixedPointSolver) -> int | tf.Tensor:
         """Returns the budget of a layer with this solver."""
         max_iter: Any = self.max_iter
+        if max_iter is None:
+            return solver.max_iter
         if tf.is_tensor(max_iter):
             own = tf.cast(solver.max_iter, max_iter.dtype)
             return tf.where(max_iter < 1, own, max_iter)
-        return solver.max_iter if max_iter is None or max_iter < 1 else max_iter
+        return solver.max_iter if max_iter < 1 else max_iter
 
     def tol_of(self, solver: solvers.FixedPointSolver) -> float | tf.Tensor | None:
         """Returns the tolerance of a layer with this solver."""
         tol: Any = self.tol
+        if tol is None:
+            return solver.tol
         if not tf.is_tensor(tol):
-            return solver.tol if tol is None or not tol >= 0 else tol
+            return tol if tol >= 0 else solver.tol
         own = -1.0 if solver.tol is None else solver.tol
         # A tolerance that is NaN counts as none.
         return tf.where(tol >= 0, tol, tf.constant(own, tol.dtype))
+
+
+_NO_SETTINGS = Settings()
 
 
 def _at_most(budget: Any, limit: int) -> int | tf.Tensor:

@@ -346,7 +346,8 @@ def test_loss_model_trains_and_reports_perplexity(tmp_path):
     with model.reading_segments():
         losses = [np.mean(model(x)) for x, _ in segments]
     np.testing.assert_allclose(before["loss"], np.mean(losses), rtol=1e-3)
-    np.testing.assert_allclose(before["perplexity"], np.exp(np.mean(losses)), rtol=1e-3)
+    # The exponential multiplies the relative error of the loss by the loss, here 6.
+    np.testing.assert_allclose(before["perplexity"], np.exp(np.mean(losses)), rtol=6e-3)
     history = model.fit(data, epochs=3, shuffle=False, verbose=0).history
     assert history["perplexity"][-1] < before["perplexity"]
     model.save(tmp_path / "model.keras")

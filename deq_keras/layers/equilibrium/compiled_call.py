@@ -151,8 +151,12 @@ def _training_signature(layer: Any) -> tuple:
 
 
 def _signature(value: Any) -> Any:
-    """Returns what tells two components apart; `repr` would cost tiny models more."""
-    if not isinstance(value, Configured):
-        return value
-    options = {name: _signature(option) for name, option in vars(value).items()}
-    return type(value).__name__, options
+    """Returns what tells two components apart. `repr` would slow tiny models down."""
+    if isinstance(value, Configured):
+        return type(value).__name__, _signature(vars(value))
+    if isinstance(value, dict):
+        return {name: _signature(option) for name, option in value.items()}
+    if isinstance(value, list | tuple):
+        return [_signature(option) for option in value]
+    is_serializable = hasattr(value, "get_config")  # For example, an initializer.
+    return str(value.get_config()) if is_serializable else value

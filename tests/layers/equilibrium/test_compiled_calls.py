@@ -280,6 +280,32 @@ def test_fit_refuses_replaced_components():
     assert np.isfinite(fit()).all()
 
 
+@pytest.mark.parametrize(
+    "name, component",
+    [
+        ("start", {"class_name": "MixedStart", "starts": ["cell", "normal"]}),
+        ("start", "learned"),
+        ("gradient", {"class_name": "ImplicitGradient", "solver": "anderson"}),
+        ("gradient", {"class_name": "TruncatedGradient", "num_steps": [1, 1]}),
+    ],
+)
+def test_an_equal_component_is_not_a_replacement(name, component):
+    """A phase of training sets all components, also those that stay."""
+    deq = layers.DEQ(
+        TanhCell(4), "fixed_point_iteration", name="deq", **{name: component}
+    )
+    model = keras.Sequential([keras.Input((3,)), deq])
+    model.compile("sgd", "mse")
+    targets = np.zeros((len(INPUTS), 4), "float32")
+    same = keras.callbacks.LambdaCallback(
+        on_epoch_begin=lambda *_: setattr(deq, name, component)
+    )
+    model.fit(INPUTS, targets, epochs=2, verbose=0, callbacks=[same])
+    model.predict(INPUTS, verbose=0)
+    setattr(deq, name, component)
+    model.predict(INPUTS, verbose=0)
+
+
 def test_an_export_of_keras_has_the_budget_of_the_layer(shared, tmp_path):
     with layers.SolveScope(max_iter=1, tol=0.0):
         shared.predict(INPUTS, verbose=0)

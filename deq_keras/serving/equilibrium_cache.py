@@ -1,4 +1,4 @@
-"""Equilibria of earlier requests, to start the next ones from."""
+"""A cache of equilibria of earlier requests."""
 
 import collections
 import hashlib
@@ -13,35 +13,35 @@ from deq_keras.solvers import CONVERGED
 class EquilibriumCache:
     """Starts requests from the equilibria of earlier ones.
 
-    Each sample of a request has a key: of a stream, such as a camera, or of its
-    content, so that the same question asked again takes one evaluation. What was used
-    last stays, what was used longest ago leaves. Threads may share a cache.
+    Each sample of a request has a key: the name of a stream, such as a camera, or a
+    hash of its content, so that a repeated sample takes one evaluation. The cache
+    evicts the least recently used sample first. Threads may share a cache.
 
-    An answer is that of the solver from another start: within its tolerance, but not
-    bit for bit. Where that must not depend on what was asked before, do without.
+    A response depends on earlier requests: it agrees with a cold solve to the tolerance
+    of the solver, but not bit for bit.
 
-    A stored state never costs a sample its convergence. The cache stores the states of
-    converged samples alone: their residuals are within the tolerance of their request.
-    If a sample does not converge from a stored state, the cache drops the state and
-    asks once more, with the model's own initial state for that sample; the answer has
-    the evaluations of both solves. So nothing is stored where no sample reaches the
-    tolerance within its budget: a request with a small `max_iter` needs a larger `tol`.
+    A stored state never costs a sample its convergence. The cache stores only states of
+    converged samples: their residuals are within the tolerance of their request. If a
+    sample does not converge from a stored state, the cache drops the state and repeats
+    the solve from the model's own initial state; `evaluations` then counts both solves.
+    A request with a small `max_iter` may need a larger `tol`: if no sample reaches the
+    tolerance within the budget, nothing is stored.
 
     Args:
-        ask: Function from requests to answers, dicts of arrays: an export with warm
-            starts as `deq_keras.serving.load` returns it, or the `predict_on_batch` of
-            a `WarmStartModel`.
-        state_shapes: Dict of the names of the states to the shape of that of one
+        ask: Function from a request to a response, both dicts of arrays: an export with
+            warm starts, loaded by `deq_keras.serving.load`, or the `predict_on_batch`
+            of a `WarmStartModel`.
+        state_shapes: Dict from the names of the initial states to their shapes for one
             sample, such as `{"initial_state": (8, 8, 24)}`.
-        capacity: Positive integer. How many samples are remembered. Defaults to `256`.
+        capacity: Positive integer. Maximum number of stored samples. Defaults to `256`.
 
     Call arguments:
-        request: Dict of arrays; those with axes are `(batch, ...)`. Without states.
-        keys: Sequence of hashable objects, one for each sample. Defaults to `None`:
-            what is computed of the content of the sample.
+        request: Dict of arrays `(batch, ...)` and scalars, without initial states.
+        keys: Sequence of hashable objects, one for each sample. Defaults to `None`, a
+            hash of the content of each sample.
 
     Returns:
-        The answer, a dict of arrays.
+        The response, a dict of arrays.
 
     Example:
 
@@ -66,54 +66,56 @@ class EquilibriumCache:
 
     def __call__(self, request, keys=None):
         batch_size = _batch_size(request)
-        keys = _digests(request, batch_size) if keys is None else list(keys)
+        keys = _content_hashes(request, batch_size) if keys is None else list(keys)
         if len(keys) != batch_size:
             raise ValueError(
                 "`keys` must have one for each sample of the request. Received: "
                 f"{len(keys)} keys, {batch_size} samples."
             )
-        states, is_warm = self._starts(keys)
-        answer = self.ask({**request, **states})
-        is_lost = is_warm & ~_has_converged(answer)
+        states, is_warm = self._initial_states(keys)
+        response = self.ask({**request, **states})
+        is_lost = is_warm & ~_has_converged(response)
         if is_lost.any():
-            answer = self._asked_cold(request, answer, is_lost)
-        self._remember(keys, answer)
-        return answer
+            response = self._with_cold_solves(request, response, is_lost)
+        self._store(keys, response)
+        return response
 
-    def _starts(self, keys):
-        """Returns the states to start from, and which samples have a stored one."""
+    def _initial_states(self, keys):
+        """Returns the initial states, and a mask of samples with a stored one."""
         with self._lock:
-            known = [self._states.get(key) for key in keys]
-        states = {
-            name: np.reshape(
-                [_start(one, name, shape) for one in known], (len(known), *shape)
-            )
-            for name, shape in self.state_shapes.items()
-        }
-        return states, np.array([one is not None for one in known], bool)
+            stored = [self._states.get(key) for key in keys]
+        states = {}
+        for name, shape in self.state_shapes.items():
+            # A non-finite state selects the model's own initial state.
+            cold = np.full(shape, np.nan, "float32")
+            rows = [cold if state is None else state[name] for state in stored]
+            states[name] = np.reshape(rows, (len(rows), *shape))
+        return states, np.array([state is not None for state in stored], bool)
 
-    def _asked_cold(self, request, answer, is_lost):
-        """Returns an answer in which the lost samples start as the model does."""
-        states = {
-            name: np.where(_column(is_lost, x), np.float32(np.nan), x)
-            for name in self.state_shapes
-            for x in [answer[_equilibrium(name)]]
-        }
-        cold = self.ask({**request, **states})
-        # The others stay as they were answered, and are not charged for it.
+    def _with_cold_solves(self, request, warm, is_lost):
+        """Returns a response in which lost samples start as in the model."""
+        states = {}
+        for name in self.state_shapes:
+            state = warm[_equilibrium(name)]
+            states[name] = np.where(_column(is_lost, state), np.float32(np.nan), state)
+        cold = dict(self.ask({**request, **states}))
+        # Converged samples keep their warm response, and count one solve.
+        for name in warm:
+            if _is("evaluations", name):
+                cold[name] = cold[name] + warm[name]
         return {
-            name: np.where(_column(is_lost, x), _charged(name, cold[name], x), x)
-            for name, x in answer.items()
+            name: np.where(_column(is_lost, array), cold[name], array)
+            for name, array in warm.items()
         }
 
-    def _remember(self, keys, answer):
-        has_converged = _has_converged(answer)
+    def _store(self, keys, response):
+        has_converged = _has_converged(response)
         with self._lock:
             for row, key in enumerate(keys):
                 self._states.pop(key, None)
                 if has_converged[row]:
                     self._states[key] = {
-                        name: np.array(answer[_equilibrium(name)][row])
+                        name: np.array(response[_equilibrium(name)][row])
                         for name in self.state_shapes
                     }
             while len(self._states) > self.capacity:
@@ -130,13 +132,9 @@ def _batch_size(request):
     return next(iter(sizes.values()))
 
 
-def _has_converged(answer):
-    statuses = [array for name, array in answer.items() if _is("status", name)]
+def _has_converged(response):
+    statuses = [array for name, array in response.items() if _is("status", name)]
     return np.all(np.equal(statuses, CONVERGED), axis=0)
-
-
-def _charged(name, cold, warm):
-    return cold + warm if _is("evaluations", name) else cold
 
 
 def _is(statistic, name):
@@ -147,16 +145,11 @@ def _column(mask, array):
     return mask.reshape(-1, *[1] * (np.ndim(array) - 1))
 
 
-def _start(states, name, shape):
-    """What is not finite stands for the model's own start."""
-    return np.full(shape, np.nan, "float32") if states is None else states[name]
-
-
 def _equilibrium(name):
     return name.replace("initial_state", "equilibrium")
 
 
-def _digests(request, batch_size):
+def _content_hashes(request, batch_size):
     arrays = [np.asarray(x) for _, x in sorted(request.items()) if np.ndim(x)]
     return [
         hashlib.sha256(b"".join(_content(array[row]) for array in arrays)).digest()
@@ -165,9 +158,7 @@ def _digests(request, batch_size):
 
 
 def _content(array):
-    return f"{array.dtype}{array.shape}".encode() + _bytes(array)
-
-
-def _bytes(array):
-    # The content of strings, and not where they lie.
-    return repr(array.tolist()).encode() if array.dtype.kind == "O" else array.tobytes()
+    header = f"{array.dtype}{array.shape}".encode()
+    # The bytes of an object array are pointers; `repr` has the strings themselves.
+    is_object = array.dtype.kind == "O"
+    return header + (repr(array.tolist()).encode() if is_object else array.tobytes())

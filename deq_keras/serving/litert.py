@@ -1,23 +1,22 @@
-"""Exports to LiteRT, with its built-in operators alone."""
+"""Export models to LiteRT with built-in operators only."""
 
 import contextlib
-import pathlib
 import re
 import tempfile
 
 import tensorflow as tf
 
 from deq_keras.checks import check_optional_count, check_positive
-from deq_keras.serving import litert_runtime
-from deq_keras.serving.check import check_export
-from deq_keras.serving.errors import ExportError
-from deq_keras.serving.extras import imported
-from deq_keras.serving.freezing import frozen, output_names
-from deq_keras.serving.new_path import writing
-from deq_keras.serving.samples import checked_samples
-from deq_keras.serving.served_model import ServedModel
+from deq_keras.serving.check import (
+    ExportError,
+    check_export,
+    checked_samples,
+    new_path,
+)
+from deq_keras.serving.runtimes import LiteRTRuntime, import_extra
+from deq_keras.serving.served_model import ServedModel, frozen
 
-# How its converter names what it cannot convert: the operation, and where it is.
+# Matches the converter's error for an unsupported operation: its name and location.
 _LACKING = re.compile(r'\["(\w+):", "([^"@]+)[^\n]*?op is neither a custom op')
 
 
@@ -33,33 +32,33 @@ def export_litert(
 ):
     """Exports a model as a LiteRT file, and checks it in a fresh process.
 
-    The file has one signature, which asks for a budget (int64 scalar `max_iter`) and a
-    tolerance (float32 scalar `tol`); see `export_saved_model` for their meaning, for
-    the names, and for the statistics beside the outputs. A model without an equilibrium
-    layer takes its inputs alone. Needs the package `ai-edge-litert`, with which the
-    file is checked.
+    The file has one signature. Besides the inputs it takes a budget (int64 scalar
+    `max_iter`) and a tolerance (float32 scalar `tol`), and returns statistics besides
+    the outputs; `export_saved_model` explains the names. The signature of a model
+    without an equilibrium layer has only its inputs and outputs. The check requires the
+    package `ai-edge-litert`.
 
     Args:
         model: A built `keras.Model` that computes in float32.
-        path: Where to write: a file that is not there yet.
+        path: Where to write: a file that does not exist yet.
         input_signature: See `export_saved_model`.
         samples: See `export_saved_model`.
         max_iter_limit: See `export_saved_model`.
-        batch_size: Positive integer. The number of samples of each request, since some
-            delegates of accelerators want that fixed. Defaults to `None`, any number.
-        warm_start: Boolean. Whether the signature also takes `initial_state`, and gives
-            the `equilibrium`. Defaults to `False`.
+        batch_size: Positive integer. Fixed number of samples per request, which some
+            accelerator delegates require. Defaults to `None`, any number.
+        warm_start: Boolean. Whether the signature also takes `initial_state` and
+            returns `equilibrium`. Defaults to `False`.
         tolerance: See `export_saved_model`.
 
     Returns:
-        The largest difference of an output between model and file.
+        The largest difference between outputs of the model and of the file.
 
     Raises:
-        FileExistsError: If there is something at `path`.
+        FileExistsError: If `path` exists.
         ImportError: If a package is missing.
-        ValueError: If the inputs are not known, or samples do not fit them.
-        ExportError: If LiteRT lacks an operation, which is named, or the file gives
-            other answers.
+        ValueError: If the inputs are unknown, or samples do not fit them.
+        ExportError: If LiteRT lacks an operation of the model, or the file computes
+            other results. The message names the operation.
 
     Example:
 
@@ -74,21 +73,21 @@ def export_litert(
     >>> answer["evaluations"]
     array([2, 2], dtype=int32)
     """
-    imported("ai_edge_litert")
+    import_extra("ai_edge_litert")
     batch_size = check_optional_count("batch_size", batch_size)
     tolerance = check_positive("tolerance", tolerance)
-    with writing(path) as temporary:
+    with new_path(path) as temporary:
         served = ServedModel(
             model, input_signature, max_iter_limit, batch_size=batch_size
         )
         samples = checked_samples(served.signature, samples)
-        function = served.whole(warm_start)
+        function = served.single_function(warm_start)
         temporary.write_bytes(_converted(function))
         return check_export(
             temporary,
-            litert_runtime,
+            LiteRTRuntime,
             [function],
-            {**samples, **served.states(samples)},
+            {**samples, **served.initial_states(samples)},
             tolerance,
             batch_size,
         )
@@ -96,25 +95,25 @@ def export_litert(
 
 def _converted(function):
     """Returns the bytes of the file."""
-    concrete, names = frozen(function, "LiteRT"), output_names(function)
+    concrete, outputs = frozen(function, "LiteRT")
 
     @tf.function(input_signature=function.input_signature, autograph=False)
     def serve(*tensors):
-        return dict(zip(names, concrete(*tensors), strict=True))
+        return dict(zip(outputs, concrete(*tensors), strict=True))
 
     module = tf.Module()
     module.serve = serve
-    # A frozen function that is converted as it is loses its names; unfrozen weights
-    # cannot be read within its loops.
+    # Save and reload: converting the frozen function directly loses its names, and
+    # LiteRT loops cannot read weights that are not frozen.
     with tempfile.TemporaryDirectory() as folder:
         options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
         with _quiet():
             tf.saved_model.save(module, folder, {"serve": serve}, options)
-            return _convert(pathlib.Path(folder))
+            return _convert(folder)
 
 
 def _convert(folder):
-    converter = tf.lite.TFLiteConverter.from_saved_model(str(folder))
+    converter = tf.lite.TFLiteConverter.from_saved_model(folder)
     converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
     try:
         return converter.convert()
@@ -125,14 +124,14 @@ def _convert(folder):
         places = ", ".join(f"{kind} in {place!r}" for kind, place in lacking)
         raise ExportError(
             "LiteRT has no built-in operator for some operations of the model. Replace "
-            "them in their layers, or give an `input_signature` of which only the "
+            "them in their layers, or give an `input_signature` in which only the "
             f"batch axis is open. Received: {places[:1000]}."
         ) from error
 
 
 @contextlib.contextmanager
 def _quiet():
-    """Without the warnings about gradients, which nobody asks a file for."""
+    """Hides warnings about gradients, which a served file does not need."""
     logger = tf.get_logger()
     level = logger.level
     logger.setLevel("ERROR")

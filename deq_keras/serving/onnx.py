@@ -1,4 +1,4 @@
-"""Exports to ONNX, where the solver is one Loop."""
+"""Export models to ONNX with each solver as one Loop."""
 
 import logging
 
@@ -6,14 +6,14 @@ import numpy as np
 import tensorflow as tf
 
 from deq_keras.checks import check_positive
-from deq_keras.serving import onnx_runtime
-from deq_keras.serving.check import check_export
-from deq_keras.serving.errors import ExportError
-from deq_keras.serving.extras import imported
-from deq_keras.serving.freezing import frozen, output_names
-from deq_keras.serving.new_path import writing
-from deq_keras.serving.samples import checked_samples
-from deq_keras.serving.served_model import ServedModel
+from deq_keras.serving.check import (
+    ExportError,
+    check_export,
+    checked_samples,
+    new_path,
+)
+from deq_keras.serving.runtimes import ONNXRuntime, import_extra
+from deq_keras.serving.served_model import ServedModel, frozen
 
 _OPSET = 18
 
@@ -29,13 +29,13 @@ def export_onnx(
 ):
     """Exports a model as an ONNX file, and checks it in a fresh process.
 
-    The inputs and outputs are those of `export_litert`; a batch of any size is served.
-    Needs the packages `tf2onnx` and `onnx`, and `onnxruntime`, with which the file is
-    checked.
+    The file has the inputs and outputs of `export_litert`, and accepts batches of any
+    size. The conversion requires the packages `tf2onnx` and `onnx`, the check
+    `onnxruntime`.
 
     Args:
         model: A built `keras.Model` that computes in float32.
-        path: Where to write: a file that is not there yet.
+        path: Where to write: a file that does not exist yet.
         input_signature: See `export_saved_model`.
         samples: See `export_saved_model`.
         max_iter_limit: See `export_saved_model`.
@@ -43,14 +43,14 @@ def export_onnx(
         tolerance: See `export_saved_model`.
 
     Returns:
-        The largest difference of an output between model and file.
+        The largest difference between outputs of the model and of the file.
 
     Raises:
-        FileExistsError: If there is something at `path`.
+        FileExistsError: If `path` exists.
         ImportError: If a package is missing.
-        ValueError: If the inputs are not known, or samples do not fit them.
-        ExportError: If ONNX lacks an operation, which is named, or the file gives other
-            answers.
+        ValueError: If the inputs are unknown, or samples do not fit them.
+        ExportError: If ONNX lacks an operation of the model, or the file computes other
+            results. The message names the operation.
 
     Example:
 
@@ -67,18 +67,18 @@ def export_onnx(
     ['equilibrium', 'evaluations', 'outputs', 'residual', 'status']
     """
     for name in ("onnx", "onnxruntime", "tf2onnx"):
-        imported(name)
+        import_extra(name)
     tolerance = check_positive("tolerance", tolerance)
-    with writing(path) as temporary:
+    with new_path(path) as temporary:
         served = ServedModel(model, input_signature, max_iter_limit)
         samples = checked_samples(served.signature, samples)
-        function = served.whole(warm_start)
+        function = served.single_function(warm_start)
         temporary.write_bytes(_converted(function).SerializeToString())
         return check_export(
             temporary,
-            onnx_runtime,
+            ONNXRuntime,
             [function],
-            {**samples, **served.states(samples)},
+            {**samples, **served.initial_states(samples)},
             tolerance,
         )
 
@@ -88,15 +88,13 @@ def _converted(function):
     import onnx
     from tf2onnx import tfonnx
 
-    # It reports each shape that it does not know.
+    # It warns about each unknown shape.
     logging.getLogger("tf2onnx").setLevel(logging.ERROR)
-    concrete = frozen(function, "ONNX")
+    concrete, tensors = frozen(function, "ONNX")
     inputs = [tensor.name for tensor in concrete.inputs]
-    sorted_outputs = [tensor.name for tensor in concrete.outputs]
-    tensors = dict(zip(output_names(function), sorted_outputs, strict=True))
-    # The file lists outputs first, then what the solves found.
+    # The file lists outputs first, then statistics and equilibria.
     output_keys = list(function.get_concrete_function().structured_outputs)
-    outputs = [tensors[key] for key in output_keys]
+    outputs = [tensors[key].name for key in output_keys]
     names = [spec.name for spec in function.input_signature] + output_keys
     with tf.Graph().as_default() as graph:
         tf.graph_util.import_graph_def(_prepared(concrete), name="")
@@ -108,7 +106,7 @@ def _converted(function):
             output_names=outputs,
             tensors_to_rename=dict(zip(inputs + outputs, names, strict=True)),
         )
-    # Its optimizer takes most of the time, and runtimes have better ones.
+    # Skip tf2onnx' optimizer: it takes most of the time, and runtimes have better ones.
     model = converted.make_model("deq_keras")
     _check_operators(model.graph)
     onnx.checker.check_model(model)
@@ -116,24 +114,19 @@ def _converted(function):
 
 
 def _prepared(concrete):
-    """Returns the graph of a function in which tf2onnx knows shapes and names."""
+    """Returns the graph of a function with the shapes and names that tf2onnx needs."""
     graph = concrete.graph.as_graph_def()
     for index, function in enumerate(graph.library.function):
-        _forget_shapes(function)
+        # Without these incomplete shapes, tf2onnx infers shapes from the caller.
+        for argument in function.arg_attr.values():
+            argument.attr.pop("_output_shapes", None)
         _rename(function, f"f{index}_")
     return graph
 
 
-def _forget_shapes(function):
-    """Lets an inner function have the shapes of what it is called with: those that it
-    notes of its arguments forget most."""
-    for argument in function.arg_attr.values():
-        argument.attr.pop("_output_shapes", None)
-
-
 def _rename(function, prefix):
-    """Gives the tensors of an inner function names that no other one has. tf2onnx takes
-    an argument for what its caller calls by the same name."""
+    """Renames the tensors of an inner function so that their names are unique. tf2onnx
+    confuses an argument with a tensor of the same name in the caller."""
 
     def renamed(reference):  # argument, operation:output:index or ^operation
         mark = "^" if reference.startswith("^") else ""
@@ -150,8 +143,8 @@ def _rename(function, prefix):
 
 
 def _where(context, node, name, arguments):
-    """Keeps a choice a choice. tf2onnx makes `c * x + (1 - c) * y` of it, and 0 times
-    the residual of a sample without one, which is infinite, is not a number."""
+    """Converts `Select` to `Where`. tf2onnx computes `c * x + (1 - c) * y` instead,
+    which is NaN where an unselected residual is infinite."""
     del context, name, arguments
     node.type = "Where"
 
@@ -177,7 +170,7 @@ def _erfc(context, node, name, arguments):
     )
 
 
-# By operation of TensorFlow, with the arguments of the handler.
+# By TensorFlow operation: the handler and its arguments.
 _HANDLERS = {"Select": (_where, []), "SelectV2": (_where, []), "Erfc": (_erfc, [])}
 
 

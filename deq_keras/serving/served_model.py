@@ -1,26 +1,33 @@
-"""A model as functions of named tensors, which is what an exported file holds."""
+"""A model as functions of named tensors, traced or frozen for an exported file."""
 
 import functools
+import re
 
 import tensorflow as tf
 from keras import tree
+from tensorflow.python.eager import context
+from tensorflow.python.framework.convert_to_constants import (
+    convert_variables_to_constants_v2,
+)
 
 from deq_keras.checks import check_optional_count
 from deq_keras.layers import SolveScope
+from deq_keras.serving.check import ExportError
 from deq_keras.serving.signature import (
+    SolveOutputs,
     named,
     named_outputs,
-    sent_signature,
-    with_batch_size,
+    request_signature,
 )
-from deq_keras.serving.solutions import NamedSolutions
-from deq_keras.serving.variables import check_unchanged
 from deq_keras.structure import with_rows_of
 
-BUDGET = {
+_BUDGET = {
     "max_iter": tf.TensorSpec((), tf.int64, name="max_iter"),
     "tol": tf.TensorSpec((), tf.float32, name="tol"),
 }
+# Names that TensorFlow's optimizer gives to loop conditions and branches of all graphs.
+_OPTIMIZED = re.compile(r"(while|cond)\w*_function(_\d+)?")
+_HALF = {tf.bfloat16.as_datatype_enum, tf.float16.as_datatype_enum}
 
 
 class ServedModel:
@@ -28,18 +35,19 @@ class ServedModel:
 
     Args:
         model: A built `keras.Model`.
-        input_signature: Nest of `tf.TensorSpec`s: what is sent. `None`: that of the
-            preprocessor, or of the model.
-        max_iter_limit: Positive integer, the largest budget that is served. `None`: the
-            largest `max_iter` of the model's solvers.
-        preprocessor: Optional function from what is sent to the inputs of the model.
+        input_signature: Nest of `tf.TensorSpec`s of a request. `None` takes the
+            preprocessor's signature, or the model's.
+        max_iter_limit: Positive integer, the largest budget of a request. `None` takes
+            the largest `max_iter` of the model's solvers.
+        preprocessor: Optional function from the inputs of a request to the inputs of
+            the model.
         postprocessor: Optional function of the model's outputs, of its inputs, and of a
-            Boolean tensor `(batch,)`, which samples failed.
+            Boolean tensor `(batch,)`, the mask of failed samples.
         batch_size: Positive integer, or `None` for any.
 
     Attributes:
-        signature: Nest of `tf.TensorSpec`s of what is sent.
-        inputs: Dict of the names of what is sent to their `tf.TensorSpec`s.
+        signature: Nest of `tf.TensorSpec`s of a request.
+        inputs: Dict from the names of the inputs to their `tf.TensorSpec`s.
     """
 
     def __init__(
@@ -54,72 +62,81 @@ class ServedModel:
         self.model = model
         self.preprocessor = preprocessor
         self.postprocessor = postprocessor
-        signature = sent_signature(model, preprocessor, input_signature)
-        self.signature = with_batch_size(signature, batch_size)
+        self.signature = request_signature(
+            model, preprocessor, input_signature, batch_size
+        )
         self.inputs = named(self.signature)
         self._limit = check_optional_count("max_iter_limit", max_iter_limit)
 
     @functools.cached_property
-    def solutions(self):
-        """The `NamedSolutions` of a call; empty without an equilibrium."""
+    def solve_outputs(self):
+        """The symbolic `SolveOutputs` of a call; empty without an equilibrium layer."""
         traced = tf.function(self._solved, autograph=False)
         concrete = traced.get_concrete_function(self.inputs)
-        return NamedSolutions(concrete.structured_outputs)
+        return SolveOutputs(concrete.structured_outputs)
 
     def serve(self):
-        """Returns the `tf.function` of the inputs, with the solvers as configured, to
-        the outputs and the status of each solve."""
-
-        def answer(request):
-            outputs, solutions = self._answer(request)
-            return {**outputs, **solutions.statuses()}
-
-        return self._function(self.inputs, answer)
+        """Returns a `tf.function` of the inputs. It runs the solvers as configured, and
+        returns the outputs and the status of each solve."""
+        return self._function(self.inputs, SolveOutputs.statuses)
 
     def serve_with_statistics(self):
-        """Returns the `tf.function` of the inputs, a budget and a tolerance, to the
-        outputs and what the solves found."""
-
-        def answer(request):
-            outputs, solutions = self._answer(request)
-            return {**outputs, **solutions.statistics()}
-
-        return self._function({**self.inputs, **BUDGET}, answer)
+        """Returns a `tf.function` of the inputs, a budget and a tolerance. It returns
+        the outputs and the statistics of each solve."""
+        return self._function({**self.inputs, **_BUDGET}, SolveOutputs.statistics)
 
     def serve_warm(self):
-        """Returns that function of states to start from, too, and to equilibria."""
-        specs = {**self.inputs, **BUDGET, **self.solutions.specs()}
-        return self._function(specs, self.answer)
+        """Returns `serve_with_statistics` with initial states as further inputs, and
+        equilibria as further outputs."""
+        specs = {**self.inputs, **_BUDGET, **self.solve_outputs.specs()}
+        return self._function(specs, SolveOutputs.statistics_and_equilibria)
 
-    def answer(self, request):
-        """Returns outputs, what the solves found, and equilibria.
-
-        Args:
-            request: Dict of tensors: the inputs; optional a budget and a tolerance, and
-                states to start from.
-        """
-        outputs, solutions = self._answer(request)
-        return {**outputs, **solutions.statistics(), **solutions.equilibria()}
-
-    def whole(self, warm_start):
-        """Returns the one function of a file that has no other.
+    def single_function(self, warm_start):
+        """Returns the function of a format with one signature.
 
         Args:
-            warm_start: Boolean. Whether it takes states to start from.
+            warm_start: Boolean. Whether it takes initial states.
         """
-        if not len(self.solutions):
+        if not len(self.solve_outputs):
             return self.serve()
         return self.serve_warm() if warm_start else self.serve_with_statistics()
 
-    def states(self, samples):
-        """Returns the states that a short solve of samples ends in, a dict of arrays by
-        the names of states to start from.
+    def respond(self, request, report=SolveOutputs.statistics_and_equilibria):
+        """Returns the named outputs of the model and a report on its solves.
+
+        Args:
+            request: Dict of tensors: the inputs, and optionally a budget, a tolerance
+                and initial states.
+            report: Function from `SolveOutputs` to a dict of tensors.
+        """
+        first = request[next(iter(self.inputs))]
+        if first.shape.rank:
+            request = {
+                name: with_rows_of(first, tensor) if tensor.shape.rank else tensor
+                for name, tensor in request.items()
+            }
+        inputs = self._model_inputs(request)
+        states = self.solve_outputs.states(request)
+        limit = self._limit or self.solve_outputs.max_iter
+        with SolveScope(
+            request.get("max_iter"), request.get("tol"), states, limit
+        ) as scope:
+            outputs = self.model(inputs, training=False)
+        solve_outputs = SolveOutputs(scope.solutions)
+        if self.postprocessor is not None:
+            outputs = self.postprocessor(outputs, inputs, solve_outputs.failed())
+        return {**named_outputs(outputs), **report(solve_outputs)}
+
+    def initial_states(self, samples):
+        """Returns the states after a short solve of samples, as a dict of arrays by the
+        names of initial states.
 
         Args:
             samples: Dict of arrays.
         """
         request = {name: tf.constant(samples[name]) for name in self.inputs}
-        return NamedSolutions(self._solved(request, max_iter=2)).initial_states()
+        states = SolveOutputs(self._solved(request, max_iter=2))
+        return {n: x.numpy() for n, x in states.equilibria("initial_state").items()}
 
     def _solved(self, request, max_iter=0):
         # With 0, each solver keeps its own budget as a static number; see `max_iter`.
@@ -127,43 +144,84 @@ class ServedModel:
             self.model(self._model_inputs(request), training=False)
         return scope.solutions
 
-    def _answer(self, request):
-        """Returns the outputs by name, and the `NamedSolutions`."""
-        request = _with_equal_rows(request, request[next(iter(self.inputs))])
-        inputs = self._model_inputs(request)
-        with self._scope(request) as scope:
-            outputs = self.model(inputs, training=False)
-        solutions = NamedSolutions(scope.solutions)
-        if self.postprocessor is not None:
-            outputs = self.postprocessor(outputs, inputs, solutions.failed())
-        return named_outputs(outputs), solutions
+    def _function(self, specs, report):
+        @tf.function(input_signature=list(specs.values()), autograph=False)
+        def function(*tensors):
+            return self.respond(dict(zip(specs, tensors, strict=True)), report)
+
+        for node in _nodes(function.get_concrete_function()):
+            if node.op.startswith("Assign"):
+                raise ExportError(
+                    "A served model must process each request independently, but a "
+                    "call of this one changes variables, such as a memory or a random "
+                    f"seed. Received: {node.op} in {node.name!r}."
+                )
+        return function
 
     def _model_inputs(self, request):
         leaves = [request[name] for name in self.inputs]
         inputs = tree.pack_sequence_as(self.signature, leaves)
         return inputs if self.preprocessor is None else self.preprocessor(inputs)
 
-    def _scope(self, request):
-        return SolveScope(
-            request.get("max_iter"),
-            request.get("tol"),
-            self.solutions.states(request),
-            self._limit or self.solutions.max_iter,
-        )
 
-    def _function(self, specs, answer):
-        @tf.function(input_signature=list(specs.values()), autograph=False)
-        def function(*tensors):
-            return answer(dict(zip(specs, tensors, strict=True)))
-
-        check_unchanged(function.get_concrete_function())
-        return function
+def _nodes(function):
+    """Yields the nodes of a `tf.ConcreteFunction` and of the functions it calls."""
+    graph = function.graph.as_graph_def()
+    yield from graph.node
+    for inner in graph.library.function:
+        yield from inner.node_def
 
 
-def _with_equal_rows(request, first):
-    if not first.shape.rank:
-        return request
-    return {
-        name: with_rows_of(first, tensor) if tensor.shape.rank else tensor
-        for name, tensor in request.items()
-    }
+def frozen(function, target):
+    """Returns a `tf.function` with constants for weights, and its outputs by name.
+
+    Args:
+        function: `tf.function` with an input signature.
+        target: String. The format it is converted to, for the error message.
+
+    Returns:
+        Tuple `(concrete, outputs)`: a `tf.ConcreteFunction` that keeps its loops, and a
+        dict of its output tensors, in order.
+
+    Raises:
+        ExportError: If an operation computes in half precision.
+    """
+    # An earlier export may have registered other functions under the names that the
+    # optimizer uses for this one. Each removal drops only one reference.
+    known = context.context()
+    for name in filter(_OPTIMIZED.fullmatch, known.list_function_names()):
+        while known.has_function(name):
+            known.remove_function(name)
+    traced = function.get_concrete_function()
+    concrete = convert_variables_to_constants_v2(traced, lower_control_flow=False)
+    for node in _nodes(concrete):
+        if any(value.type in _HALF for value in node.attr.values()):
+            raise ExportError(
+                f"{target} gets models that compute in float32: build this one again "
+                "with that dtype policy, and set its weights. Received: half precision "
+                f"in {node.op} of {node.name!r}."
+            )
+    concrete = _without_placeholders(concrete)
+    names = sorted(traced.structured_outputs)
+    return concrete, dict(zip(names, concrete.outputs, strict=True))
+
+
+def _without_placeholders(concrete):
+    """Replaces `PlaceholderWithDefault` with `Identity`: converters mistake it for an
+    input. A compact solve hides its batch size from Grappler with one."""
+    graph = concrete.graph.as_graph_def()
+    hiding = [node for node in graph.node if node.op == "PlaceholderWithDefault"]
+    if not hiding:
+        return concrete
+    for node in hiding:
+        node.op = "Identity"
+        node.attr["T"].CopyFrom(node.attr["dtype"])
+        for name in ("dtype", "shape"):
+            node.attr.pop(name)
+    wrapped = tf.compat.v1.wrap_function(
+        lambda: tf.graph_util.import_graph_def(graph, name=""), []
+    )
+    return wrapped.prune(
+        [tensor.name for tensor in concrete.inputs],
+        [tensor.name for tensor in concrete.outputs],
+    )

@@ -1,4 +1,4 @@
-"""The names, shapes and dtypes of what is sent to a model, and of what it answers."""
+"""Names, shapes and dtypes of requests and responses."""
 
 import re
 
@@ -6,49 +6,51 @@ import keras
 import tensorflow as tf
 from keras import tree
 
-# What a request may say besides its inputs, and an answer besides its outputs.
-_TAKEN = re.compile(
+from deq_keras.solvers import DIVERGED
+
+# Reserved for budgets, states and statistics of solves.
+_RESERVED = re.compile(
     r"max_iter|tol|(.*_)?(initial_state|equilibrium)(_\d+)?"
     r"|(.*_)?(evaluations|residual|status)"
 )
 
 
-def sent_signature(model, preprocessor=None, input_signature=None):
-    """Returns the nest of `tf.TensorSpec`s of what is sent.
+def request_signature(model, preprocessor=None, input_signature=None, batch_size=None):
+    """Returns the nest of `tf.TensorSpec`s of the inputs of a request.
 
     Args:
         model: A built `keras.Model`.
-        preprocessor: Optional; with an attribute `input_signature` it tells its own.
-        input_signature: Optional nest of `tf.TensorSpec`s, the answer if there is one.
+        preprocessor: Optional function whose attribute `input_signature`, if it has
+            one, replaces the inputs of the model.
+        input_signature: Optional nest of `tf.TensorSpec`s; overrides both.
+        batch_size: Positive integer, or `None` for any.
     """
     if input_signature is None and preprocessor is not None:
         input_signature = getattr(preprocessor, "input_signature", None)
     elif input_signature is None:
-        input_signature = _inputs(model)
+        inputs = getattr(model, "input", None)
+        if inputs is None:  # A sequential model has only a list of its one input.
+            inputs = getattr(model, "inputs", None)
+        is_single = isinstance(inputs, list) and len(inputs) == 1
+        input_signature = inputs[0] if is_single else inputs
     if input_signature is None:
         raise ValueError(
             "Give `input_signature`, a nest of `tf.TensorSpec`s with an open batch "
-            "axis: neither this model nor its preprocessor tells what it takes. "
+            "axis: neither this model nor its preprocessor defines its inputs. "
             f"Received: {type(model).__name__} {model.name!r}, input_signature=None."
         )
-    return tree.map_structure(_spec, input_signature)
 
+    def spec(leaf):
+        shape = leaf.shape if batch_size is None else (batch_size, *leaf.shape[1:])
+        dtype = keras.backend.standardize_dtype(leaf.dtype)
+        return tf.TensorSpec(shape, dtype, name=getattr(leaf, "name", None))
 
-def with_batch_size(signature, batch_size):
-    """Returns a signature of batches of one size only, unless that is `None`."""
-    if batch_size is None:
-        return signature
-    return tree.map_structure(
-        lambda spec: tf.TensorSpec(
-            (batch_size, *spec.shape[1:]), spec.dtype, spec.name
-        ),
-        signature,
-    )
+    return tree.map_structure(spec, input_signature)
 
 
 def named(signature):
     """Returns the `tf.TensorSpec`s of a signature by name: `inputs` for a single one,
-    the keys of a dict, or the names that the specs have."""
+    the keys of a dict, or the names of the specs."""
     leaves = tree.flatten(signature)
     if not tree.is_nested(signature):
         names = ["inputs"]
@@ -73,34 +75,122 @@ def named_outputs(outputs):
     else:
         result = {"outputs": outputs}
     _check_names("outputs", result, len(tree.flatten(result)))
-    return {name: as_sent(leaf) for name, leaf in result.items()}
+    return {name: _served(leaf) for name, leaf in result.items()}
 
 
-def as_sent(tensor):
-    """Returns a tensor in the dtype that is sent."""
-    return tf.cast(tensor, sent_dtype(tensor.dtype))
+class SolveOutputs:
+    """Names what the equilibrium layers of a model add to requests and responses.
+
+    One layer adds `evaluations`, `residual`, `status`, `equilibrium` and the input
+    `initial_state`. With several layers, each name starts with its layer:
+    `LAYER_evaluations`. The tensors of a nested state are `equilibrium_0`,
+    `equilibrium_1`, ...
+
+    Args:
+        solutions: Dict of names to `deq_keras.solvers.Solution`s, as collected by a
+            `deq_keras.layers.SolveScope`; may be empty.
+    """
+
+    def __init__(self, solutions):
+        self.solutions = solutions
+
+    def __len__(self):
+        return len(self.solutions)
+
+    @property
+    def max_iter(self):
+        """The largest budget of these solves, or `None`."""
+        budgets = [solution.trace.shape[0] for solution in self.solutions.values()]
+        return max(budgets, default=None)
+
+    def statuses(self):
+        """Returns the status of each solve, `(batch,)`."""
+        statistics = self.statistics().items()
+        return {name: x for name, x in statistics if name.endswith("status")}
+
+    def statistics(self):
+        """Returns evaluations, residual and status of each solve, `(batch,)` each."""
+        return {
+            self._prefix(name) + key: tensor
+            for name, solution in self.solutions.items()
+            for key, tensor in (
+                ("evaluations", solution.num_evaluations),
+                ("residual", solution.residual),
+                ("status", solution.status),
+            )
+        }
+
+    def failed(self):
+        """Returns a mask `(batch,)` of samples with a diverged solve, or `None` without
+        an equilibrium layer."""
+        failed = [
+            tf.equal(solution.status, DIVERGED) for solution in self.solutions.values()
+        ]
+        return tf.reduce_any(tf.stack(failed), axis=0) if failed else None
+
+    def equilibria(self, kind="equilibrium"):
+        """Returns the equilibria by name.
+
+        Args:
+            kind: `"equilibrium"`, the name in responses, or `"initial_state"`, the name
+                in the next request.
+        """
+        return {name: _served(leaf) for name, leaf in self._leaves(kind).items()}
+
+    def statistics_and_equilibria(self):
+        """Returns both in one dict."""
+        return {**self.statistics(), **self.equilibria()}
+
+    def specs(self):
+        """Returns the `tf.TensorSpec`s of the initial states in a request."""
+        return {
+            name: tf.TensorSpec(leaf.shape, _served_dtype(leaf.dtype), name=name)
+            for name, leaf in self._leaves("initial_state").items()
+        }
+
+    def states(self, request):
+        """Returns the initial states of a request by layer.
+
+        Args:
+            request: Dict of tensors, with all initial states or without any.
+        """
+        states = {}
+        for name, solution in self.solutions.items():
+            leaves = [request.get(leaf) for leaf in self._names("initial_state", name)]
+            if leaves[0] is not None:
+                states[name] = tree.pack_sequence_as(solution.value, leaves)
+        return states
+
+    def _leaves(self, kind):
+        return {
+            name: leaf
+            for layer, solution in self.solutions.items()
+            for name, leaf in zip(
+                self._names(kind, layer), tree.flatten(solution.value), strict=True
+            )
+        }
+
+    def _names(self, kind, layer):
+        count = len(tree.flatten(self.solutions[layer].value))
+        name = self._prefix(layer) + kind
+        return [name] if count == 1 else [f"{name}_{i}" for i in range(count)]
+
+    def _prefix(self, layer):
+        return "" if len(self.solutions) == 1 else f"{layer}_"
 
 
-def sent_dtype(dtype):
-    """Returns float32 in place of half precision, which few clients know."""
+def _served(tensor):
+    return tf.cast(tensor, _served_dtype(tensor.dtype))
+
+
+def _served_dtype(dtype):
+    # Few clients support half precision.
     return tf.float32 if dtype in (tf.bfloat16, tf.float16) else dtype
 
 
-def _inputs(model):
-    inputs = getattr(model, "input", None)
-    if inputs is None:  # A sequential model has only a list of its one input.
-        inputs = getattr(model, "inputs", None)
-    return inputs[0] if isinstance(inputs, list) and len(inputs) == 1 else inputs
-
-
-def _spec(leaf):
-    dtype = keras.backend.standardize_dtype(leaf.dtype)
-    return tf.TensorSpec(leaf.shape, dtype, name=getattr(leaf, "name", None))
-
-
 def _check_names(kind, names, count):
-    taken = [name for name in names if _TAKEN.fullmatch(name)]
-    if taken or len(set(names)) != count:
+    reserved = [name for name in names if _RESERVED.fullmatch(name)]
+    if reserved or len(set(names)) != count:
         raise ValueError(
             f"The {kind} of an exported model must be a tensor, a list or a flat dict "
             "of tensors, each with a name that says nothing of a solve. "

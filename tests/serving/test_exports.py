@@ -232,7 +232,7 @@ def test_another_answer_is_an_error_and_no_file(tmp_path, monkeypatch):
         return content
 
     monkeypatch.setattr(serving.litert, "_converted", spoilt)
-    with pytest.raises(serving.ExportError, match="gives other answers.*`outputs`"):
+    with pytest.raises(serving.ExportError, match="other results.*`outputs`"):
         _exported("litert", tmp_path, model)
     assert not list(tmp_path.iterdir())
 
@@ -275,7 +275,7 @@ class _Counter(keras.layers.Layer):
 def test_a_memory_of_requests_is_refused(tmp_path):
     model = keras.Sequential([keras.Input((4,)), _Counter(name="counter")])
     with pytest.raises(
-        serving.ExportError, match="answers each request alone.*counter"
+        serving.ExportError, match="each request independently.*counter"
     ):
         serving.export_litert(model, tmp_path / "model.tflite")
 

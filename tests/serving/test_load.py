@@ -16,9 +16,9 @@ STATES = RANDOM.normal(size=(6, 5)).astype("float32")
 BUDGET = {"max_iter": np.array(0), "tol": np.array(-1, "float32")}
 REQUEST = {"inputs": INPUTS, "initial_state": STATES, **BUDGET}
 RUNTIMES = {
-    "saved_model": (serving.saved_model_runtime, ""),
-    "litert": (serving.litert_runtime, ".tflite"),
-    "onnx": (serving.onnx_runtime, ".onnx"),
+    "saved_model": (serving.runtimes.SavedModelRuntime, ""),
+    "litert": (serving.runtimes.LiteRTRuntime, ".tflite"),
+    "onnx": (serving.runtimes.ONNXRuntime, ".onnx"),
 }
 
 
@@ -117,7 +117,7 @@ def test_eight_threads_share_a_file(ask):
 @pytest.mark.parametrize("target", RUNTIMES)
 def test_the_file_itself_broadcasts_no_rows(files, target):
     """As a server sees it, without the checks of `load`."""
-    answer = RUNTIMES[target][0].load(files[target])
+    answer = RUNTIMES[target][0](files[target])
     budget = {"max_iter": np.array(0, "int64"), "tol": np.array(-1, "float32")}
     for samples, states in ((6, 1), (1, 6), (6, 0), (1, 0)):
         sent = {"inputs": INPUTS[:samples], "initial_state": STATES[:states]}
@@ -171,7 +171,7 @@ def test_the_largest_budget_of_a_file_is_that_of_its_solvers():
     second = layers.DEQ(TanhCell(4), solvers.FixedPointIteration(9), name="two")
     for outputs, limit in ((first(inputs), 7), (second(first(inputs)), 9)):
         served = serving.served_model.ServedModel(keras.Model(inputs, outputs))
-        assert served.solutions.max_iter == limit
+        assert served.solve_outputs.max_iter == limit
 
 
 def test_the_order_of_outputs_in_onnx(files):

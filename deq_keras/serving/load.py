@@ -40,7 +40,7 @@ def load(path):
         `ValueError` for a request that the file does not accept.
 
     Raises:
-        ValueError: If there is no such file.
+        ValueError: If `path` does not exist or has another suffix.
         ImportError: If the package of its runtime is missing.
     """
     path = pathlib.Path(path)

@@ -4,7 +4,10 @@ import ast
 import importlib
 import pathlib
 
+import keras
 import pytest
+
+import deq_keras
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -226,6 +229,27 @@ def _isort_key(name):
     """Constants, then classes, then functions, as ruff sorts `__all__`."""
     is_class = name[0].isupper()
     return (0 if name.isupper() and len(name) > 3 else 1 if is_class else 2, name)
+
+
+def test_models_are_folders():
+    entries = set((ROOT / "deq_keras" / "models").glob("[!_]*"))
+    assert len(entries) < 10
+    assert all(entry.is_dir() for entry in entries)
+
+
+def _num_own_classes(model):
+    """Returns how many classes of the library are between a model and Keras' own."""
+    if not model.__module__.startswith("deq_keras"):
+        return 0
+    bases = [base for base in model.__bases__ if issubclass(base, keras.Model)]
+    return 1 + max(map(_num_own_classes, bases))
+
+
+def test_models_have_one_base_of_our_own_at_most():
+    for name in deq_keras.models.__all__:
+        model = getattr(deq_keras.models, name)
+        if issubclass(model, keras.Model):
+            assert _num_own_classes(model) <= 2, name
 
 
 def test_source_has_no_assert():

@@ -1,20 +1,29 @@
 """Models of the papers, in the style of KerasHub."""
 
-import deq_keras.tokenizers  # noqa: F401  Saved models have them: they must be known.
-from deq_keras.models.carried_state import CarriedStateModel, SearchSegment
+import deq_keras.tokenizers  # noqa: F401  Registers the tokenizers of saved models.
+from deq_keras.models.continuous_batching import (
+    ContinuousBatchingModel,
+    SearchSegment,
+)
 from deq_keras.models.deq_transformer import (
     DEQTransformerBackbone,
     DEQTransformerCausalLM,
     DEQTransformerCausalLMPreprocessor,
+    ExplicitTransformerBackbone,
+    ExplicitTransformerCausalLM,
 )
 from deq_keras.models.deq_trellisnet import (
     DEQTrellisNetBackbone,
     DEQTrellisNetCausalLM,
     DEQTrellisNetCausalLMPreprocessor,
+    TrellisNetBackbone,
+    TrellisNetCausalLM,
 )
-from deq_keras.models.explicit_transformer import (
-    ExplicitTransformerBackbone,
-    ExplicitTransformerCausalLM,
+from deq_keras.models.language import (
+    LanguageBackbone,
+    LanguageCausalLM,
+    NextTokenLossModel,
+    SegmentReading,
 )
 from deq_keras.models.mdeq import (
     MDEQBackbone,
@@ -25,17 +34,14 @@ from deq_keras.models.mdeq import (
     MDEQImageSegmenterPreprocessor,
 )
 from deq_keras.models.monotone import MonotoneClassifier
-from deq_keras.models.next_token_loss_model import NextTokenLossModel
 from deq_keras.models.reasoner import ReasonerBackbone, ReasonerTagger
-from deq_keras.models.segment_reading import SegmentReading
 from deq_keras.models.transformer_xl import (
     TransformerXLBackbone,
     TransformerXLCausalLM,
 )
-from deq_keras.models.trellisnet import TrellisNetBackbone, TrellisNetCausalLM
 
 __all__ = [
-    "CarriedStateModel",
+    "ContinuousBatchingModel",
     "DEQTransformerBackbone",
     "DEQTransformerCausalLM",
     "DEQTransformerCausalLMPreprocessor",
@@ -44,6 +50,8 @@ __all__ = [
     "DEQTrellisNetCausalLMPreprocessor",
     "ExplicitTransformerBackbone",
     "ExplicitTransformerCausalLM",
+    "LanguageBackbone",
+    "LanguageCausalLM",
     "MDEQBackbone",
     "MDEQImageClassifier",
     "MDEQImageClassifierPreprocessor",

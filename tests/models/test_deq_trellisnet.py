@@ -229,7 +229,12 @@ def test_a_tie_of_different_widths_is_refused():
         ({}, {"num_experts": 2}, "without cutoffs"),
         ({"cutoffs": ()}, {"num_experts": 0}, "`num_experts` must be a positive"),
         ({}, {"tie_weights": 1}, "`tie_weights` must be True or False"),
-        ({}, {"expert_dropout": 0.5}, "`expert_dropout` is that of several"),
+        ({}, {"expert_dropout": 0.5}, "`expert_dropout` applies to several"),
+        (
+            {"cutoffs": ()},
+            {"num_experts": 2, "tie_projections": (True,)},
+            "`tie_projections` applies to a single softmax",
+        ),
     ],
 )
 def test_softmaxes_that_do_not_fit_are_refused(backbone, task, message):

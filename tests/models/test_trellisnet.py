@@ -62,3 +62,9 @@ def test_trains_and_is_restored(task, backbone, tmp_path):
 def test_bad_arguments_are_refused(task, message):
     with pytest.raises(ValueError, match=message):
         _model(task)
+
+
+def test_does_not_generate():
+    inputs = {"token_ids": np.zeros((1, 4), int), "padding_mask": np.eye(1, 4)}
+    with pytest.raises(NotImplementedError, match="Use a DEQTrellisNetCausalLM"):
+        _model().generate(inputs)

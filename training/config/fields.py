@@ -101,7 +101,7 @@ class PhaseConfig:
 
 @dataclass(frozen=True)
 class SegmentsConfig:
-    """Training in segments of searches; see `deq_keras.models.CarriedStateModel`.
+    """Training in segments of solves; see `deq_keras.models.ContinuousBatchingModel`.
 
     A training step is a segment of all samples in search, and admits one batch of fresh
     ones.

@@ -7,7 +7,7 @@ from .refusals import refusals
 
 
 def in_segments(model, examples, batch_size, config):
-    """Returns the `CarriedStateModel` that trains a model in segments.
+    """Returns the `ContinuousBatchingModel` that trains a model in segments.
 
     Args:
         model: a built `keras.Model` that calls one equilibrium layer.
@@ -25,7 +25,7 @@ def in_segments(model, examples, batch_size, config):
             f"batch_size={batch_size}."
         )
     with refusals("segments"):
-        return deq_keras.models.CarriedStateModel(
+        return deq_keras.models.ContinuousBatchingModel(
             model,
             examples,
             config.in_search,

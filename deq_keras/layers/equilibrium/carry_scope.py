@@ -18,7 +18,7 @@ class CarryScope:
     """Within it, the `DEQ` layer of a model that is trained goes on from given states.
 
     It is for training steps of which each continues the search of the one before, as
-    `deq_keras.models.CarriedStateModel` does. A call outside of training takes no
+    `deq_keras.models.ContinuousBatchingModel` does. A call outside of training takes no
     notice of it, nor does another thread.
 
     Args:

@@ -2,18 +2,17 @@
 
 import keras
 
-from deq_keras import gradients, regularizers, solvers, starts
-from deq_keras.checks import check_not_renamed
 from deq_keras.layers import DEQ, SegmentMemory, TransformerCell
-from deq_keras.models.transformer_backbone import TransformerBackbone
+from deq_keras.models.kerashub import equilibrium_config
+from deq_keras.models.language import LanguageBackbone, TransformerArguments
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class DEQTransformerBackbone(TransformerBackbone):
+class DEQTransformerBackbone(LanguageBackbone):
     """Transformer whose depth is an equilibrium, up to its hidden states.
 
     Token ids are embedded, injected into one Transformer layer, and that layer is
-    driven to its fixed point: `AdaptiveEmbedding`, `VariationalDropout`,
+    applied until its fixed point: `AdaptiveEmbedding`, `VariationalDropout`,
     `SegmentMemory` around `DEQ` of a `TransformerCell`, `VariationalDropout`. Positions
     are relative, so sequences may have any length.
 
@@ -52,7 +51,8 @@ class DEQTransformerBackbone(TransformerBackbone):
         dtype: Dtype or policy of all layers. Defaults to `None`, Keras' own.
         max_iter_jitter: See `DEQ`. Defaults to `0`.
         start: See `DEQ`. Defaults to `"cell"`.
-        **kwargs: `name` and `trainable` of `keras.Model`.
+        name: String. Name of the model. Defaults to `None`.
+        trainable: Boolean. Defaults to `True`.
 
     Call arguments:
         inputs: Integer tensor `(batch, length)`, or a dict of it as `"token_ids"`.
@@ -82,64 +82,45 @@ class DEQTransformerBackbone(TransformerBackbone):
         hidden_dim,
         num_heads,
         intermediate_dim,
-        embedding_dim=None,
-        cutoffs=(),
-        div_val=1,
-        normalize_first=False,
-        memory_length=0,
-        local_size=None,
-        dropout=0.0,
-        attention_dropout=0.0,
-        weight_normalization=True,
+        *,
         solver="anderson",
         gradient="neumann",
         regularizer="contraction",
-        dtype=None,
         max_iter_jitter=0,
         start="cell",
-        **kwargs,
+        **arguments,
     ):
-        check_not_renamed(kwargs, jacobian_regularizer="regularizer")
-        super().__init__(
-            vocabulary_size,
-            hidden_dim,
-            num_heads,
-            intermediate_dim,
-            embedding_dim=embedding_dim,
-            cutoffs=cutoffs,
-            div_val=div_val,
-            normalize_first=normalize_first,
-            memory_length=memory_length,
-            local_size=local_size,
-            dropout=dropout,
-            attention_dropout=attention_dropout,
-            weight_normalization=weight_normalization,
-            dtype=dtype,
-            solver=solver,
-            gradient=gradient,
-            regularizer=regularizer,
+        # === Layers ===
+        arguments = TransformerArguments(
+            vocabulary_size=vocabulary_size,
+            hidden_dim=hidden_dim,
+            num_heads=num_heads,
+            intermediate_dim=intermediate_dim,
+            **arguments,
+        )
+        token_embedding = arguments.embedding()
+        deq = DEQ(
+            arguments.cell(TransformerCell, "cell"),
+            solver,
+            gradient,
+            regularizer,
             max_iter_jitter=max_iter_jitter,
             start=start,
-            **kwargs,
+            dtype=arguments.dtype,
+            name="deq",
+        )
+        memory = SegmentMemory(
+            deq, arguments.memory_length, dtype=arguments.dtype, name="segment_memory"
         )
 
-    @staticmethod
-    def make_segment_layer(cell_arguments, length, dtype, **layer_arguments):
-        cell = TransformerCell(**cell_arguments, name="cell")
-        deq = DEQ(cell, **layer_arguments, dtype=dtype, name="deq")
-        return SegmentMemory(deq, length, dtype=dtype, name="segment_memory")
+        # === Functional Model ===
+        super().__init__(arguments, token_embedding, memory)
+
+    # === Config ===
+    def get_config(self):
+        return {**super().get_config(), **equilibrium_config(self.deq)}
 
     @property
     def deq(self):
         """The equilibrium layer, whose solver, gradient and regularizer may be set."""
         return self.segment_layer.deq
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "solver": solvers.serialize(self.deq.solver),
-            "gradient": gradients.serialize(self.deq.gradient),
-            "regularizer": regularizers.serialize(self.deq.regularizer),
-            "max_iter_jitter": self.deq.max_iter_jitter,
-            "start": starts.serialize(self.deq.start),
-        }

@@ -1,4 +1,4 @@
-"""The language model on a DEQ-Transformer."""
+"""The language model on a DEQ-Transformer, and its preprocessor."""
 
 import keras
 from keras import ops
@@ -6,42 +6,73 @@ from keras import ops
 from deq_keras.models.deq_transformer.deq_transformer_backbone import (
     DEQTransformerBackbone,
 )
-from deq_keras.models.deq_transformer.deq_transformer_causal_lm_preprocessor import (
-    DEQTransformerCausalLMPreprocessor,
-)
-from deq_keras.models.key_value_generation import KeyValueGeneration
-from deq_keras.models.transformer_causal_lm import TransformerCausalLM
+from deq_keras.models.language import LanguageCausalLM, TextPreprocessor
+from deq_keras.models.language.generation import filled_positions
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class DEQTransformerCausalLM(KeyValueGeneration, TransformerCausalLM):
+class DEQTransformerCausalLMPreprocessor(TextPreprocessor):
+    """Text to the token ids of a `DEQTransformerCausalLM`, and back.
+
+    Takes any tokenizer of KerasHub or `deq_keras.tokenizers`, with or without ids of
+    the start and the end of a text, or of padding.
+
+    The positions of a `DEQTransformerBackbone` are relative and unlimited.
+    `sequence_length` limits the computation: training cuts texts to it, and generation
+    fills it. A prompt that fills all positions raises a `ValueError`.
+
+    Args:
+        tokenizer: `keras_hub.tokenizers.Tokenizer` without a `sequence_length` of its
+            own.
+        sequence_length: Positive integer. Number of tokens of a training example, and
+            the most of a prompt and what is generated. Defaults to `1024`.
+        add_start_token: Boolean. Whether texts begin with the tokenizer's start token,
+            if it has one. Defaults to `True`.
+        add_end_token: Boolean. Whether texts to train on end with the tokenizer's end
+            token, if it has one. Defaults to `True`.
+        **kwargs: Arguments of `keras_hub.models.CausalLMPreprocessor`, such as `name`.
+
+    Call arguments:
+        x: String, list of strings or string tensor.
+
+    Returns:
+        Tuple of the inputs, a dict of `"token_ids"` and `"padding_mask"`, the targets
+        and the sample weights, all `(batch, sequence_length)`.
+
+    Example:
+
+    >>> preprocessor = DEQTransformerCausalLMPreprocessor(
+    ...     deq_keras.tokenizers.CharacterTokenizer(["a", "b", "n"]))
+    >>> inputs = preprocessor.generate_preprocess(["nab"], sequence_length=5)
+    >>> inputs["token_ids"].numpy(), inputs["padding_mask"].numpy()
+    (array([[2, 0, 1, 0, 0]], dtype=int32), array([[ True, True, True, False, False]]))
+    >>> preprocessor.generate_postprocess(inputs)
+    ['nab']
+    """
+
+    backbone_cls = DEQTransformerBackbone
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class DEQTransformerCausalLM(LanguageCausalLM):
     """Language model that predicts the next token from an equilibrium.
 
-    A `DEQTransformerBackbone` with an `AdaptiveSoftmax` on its hidden states. Outputs
-    are log-probabilities, which are logits whose softmax is the distribution itself.
+    A `DEQTransformerBackbone` with an `AdaptiveSoftmax` on its hidden states; see
+    `LanguageCausalLM`.
 
-    `generate()` is incremental. An equilibrium is causal: that of a prefix does not
-    depend on what follows, so each new token is solved alone, against the keys and
-    values of the tokens before it.
+    `generate()` is incremental. The equilibrium of a prefix does not depend on later
+    tokens, so each new token is solved alone, against the keys and values of the
+    tokens before it.
 
     With a `memory_length`, consecutive batches of `fit` and `evaluate` are consecutive
     segments of the same texts, and every epoch and evaluation begins with an empty
     memory. The segments must therefore come in order: pass `shuffle=False`. Other
-    calls, and exports, stand alone; those within `reading_segments()` continue each
-    other.
+    calls, and exports, use no memory, except for calls within `reading_segments()`,
+    which continue each other.
 
     Args:
         backbone: `DEQTransformerBackbone`.
-        preprocessor: `keras_hub.models.CausalLMPreprocessor`, or `None` for inputs
-            that are token ids already. Defaults to `None`.
-        tie_weights: Boolean. Whether the tables of the softmax are those of the
-            embedding. Defaults to `True`.
-        tie_projections: Tuple of Booleans, one for each bucket. Whether its projection
-            is that of the embedding. Defaults to `None`: with `tie_weights` all but
-            the first, otherwise none.
-        compile: Boolean. Whether to compile with KerasHub's defaults. Defaults to
-            `True`.
-        name: String. Name of the model. Defaults to `None`.
+        **kwargs: See `LanguageCausalLM`.
 
     Call arguments:
         inputs: Integer tensor `(batch, length)`, or a dict of it as `"token_ids"`, with
@@ -76,15 +107,18 @@ class DEQTransformerCausalLM(KeyValueGeneration, TransformerCausalLM):
         return self.backbone.deq.cell.constants(max_length + 1)
 
     def read_after(
-        self, embedded, cache=None, cache_mask=None, constants=None, mask=None
+        self, embedded, cache=None, num_cached=None, constants=None, mask=None
     ):
         deq, inputs = self.backbone.deq, {"inputs": embedded}
         if cache is not None:
-            keys, values = cache[:, 0], cache[:, 1]
-            inputs["memory"] = {"keys": keys, "values": values, "mask": cache_mask}
+            inputs["memory"] = {
+                "keys": cache[:, 0],
+                "values": cache[:, 1],
+                "mask": filled_positions(cache, num_cached),
+            }
         if constants is not None:
             inputs["constants"] = constants
-        # What `deq.solve` does, whose injection the keys and values need again.
+        # The keys and values need the injection of the solve.
         injection = deq.inject(inputs, mask)
         hidden = deq.solve_injection(injection, mask=mask).value
         keys_and_values = deq.cell.keys_and_values(hidden, injection)

@@ -1,17 +1,21 @@
-"""Language models whose TrellisNet is an equilibrium."""
+"""DEQ-TrellisNet, and the explicit TrellisNet that it is compared with."""
 
 from deq_keras.models.deq_trellisnet.deq_trellisnet_backbone import (
     DEQTrellisNetBackbone,
 )
 from deq_keras.models.deq_trellisnet.deq_trellisnet_causal_lm import (
     DEQTrellisNetCausalLM,
-)
-from deq_keras.models.deq_trellisnet.deq_trellisnet_causal_lm_preprocessor import (
     DEQTrellisNetCausalLMPreprocessor,
+)
+from deq_keras.models.deq_trellisnet.trellisnet import (
+    TrellisNetBackbone,
+    TrellisNetCausalLM,
 )
 
 __all__ = [
     "DEQTrellisNetBackbone",
     "DEQTrellisNetCausalLM",
     "DEQTrellisNetCausalLMPreprocessor",
+    "TrellisNetBackbone",
+    "TrellisNetCausalLM",
 ]

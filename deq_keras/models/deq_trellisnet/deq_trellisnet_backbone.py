@@ -2,17 +2,14 @@
 
 import keras
 
-from deq_keras import gradients, regularizers, solvers, starts
-from deq_keras.layers import DEQ, SegmentMemory, TrellisCell
-from deq_keras.models.deq_trellisnet.deq_trellisnet_presets import (
-    PRESETS,
-    backbone_arguments,
-)
-from deq_keras.models.trellis_backbone import TrellisBackbone
+from deq_keras.layers import DEQ, SegmentMemory
+from deq_keras.models.deq_trellisnet.deq_trellisnet_presets import PRESETS
+from deq_keras.models.kerashub import ArchitecturePresets, equilibrium_config
+from deq_keras.models.language import LanguageBackbone, TrellisArguments
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class DEQTrellisNetBackbone(TrellisBackbone):
+class DEQTrellisNetBackbone(ArchitecturePresets, LanguageBackbone):
     """TrellisNet whose depth is an equilibrium, up to its hidden states.
 
     Token ids are embedded, injected into a causal convolution with the gates of an
@@ -22,8 +19,12 @@ class DEQTrellisNetBackbone(TrellisBackbone):
 
     With a `memory_length` of 1, consecutive calls are consecutive segments of the same
     texts, as in the reference, the authors' PyTorch code (locuslab/deq): the last
-    hidden and cell state stand before the first position of the next segment. See
+    hidden and cell state come before the first position of the next segment. See
     `SegmentMemory`.
+
+    The presets are architectures of published models, without weights: pass
+    `load_weights=False` to `from_preset`. The function
+    `deq_keras.converters.locuslab.load_deq_trellisnet` loads the authors' checkpoints.
 
     Args:
         vocabulary_size: Positive integer. Number of tokens.
@@ -58,7 +59,8 @@ class DEQTrellisNetBackbone(TrellisBackbone):
         max_iter_jitter: See `DEQ`. Defaults to `0`.
         start: See `DEQ`. Defaults to `"cell"`.
         dtype: Dtype or policy of all layers. Defaults to `None`, Keras' own.
-        **kwargs: `name` and `trainable` of `keras.Model`.
+        name: String. Name of the model. Defaults to `None`.
+        trainable: Boolean. Defaults to `True`.
 
     Call arguments:
         inputs: Integer tensor `(batch, length)`, or a dict of it as `"token_ids"`, with
@@ -82,12 +84,14 @@ class DEQTrellisNetBackbone(TrellisBackbone):
     """
 
     presets = PRESETS
+    converter = "deq_keras.converters.locuslab.load_deq_trellisnet"
 
     def __init__(
         self,
         vocabulary_size,
         hidden_dim,
         intermediate_dim,
+        *,
         dilation_rate=1,
         cell_shift=1,
         solver="anderson",
@@ -95,60 +99,43 @@ class DEQTrellisNetBackbone(TrellisBackbone):
         regularizer="contraction",
         max_iter_jitter=0,
         start="cell",
-        **kwargs,
+        **arguments,
     ):
-        super().__init__(
-            vocabulary_size,
-            hidden_dim,
-            intermediate_dim,
-            dilation_rate=dilation_rate,
-            cell_shift=cell_shift,
-            solver=solver,
-            gradient=gradient,
-            regularizer=regularizer,
+        # === Layers ===
+        arguments = TrellisArguments(
+            vocabulary_size=vocabulary_size,
+            hidden_dim=hidden_dim,
+            intermediate_dim=intermediate_dim,
+            **arguments,
+        )
+        token_embedding = arguments.embedding()
+        deq = DEQ(
+            arguments.cell(dilation_rate=dilation_rate, cell_shift=cell_shift),
+            solver,
+            gradient,
+            regularizer,
             max_iter_jitter=max_iter_jitter,
             start=start,
-            **kwargs,
+            dtype=arguments.dtype,
+            name="deq",
+        )
+        memory = SegmentMemory(
+            deq, arguments.memory_length, dtype=arguments.dtype, name="segment_memory"
         )
 
-    @staticmethod
-    def make_segment_layer(
-        cell_arguments, length, dtype, dilation_rate, cell_shift, **layer_arguments
-    ):
-        cell = TrellisCell(
-            **cell_arguments,
-            dilation_rate=dilation_rate,
-            cell_shift=cell_shift,
-            name="cell",
-        )
-        deq = DEQ(cell, **layer_arguments, dtype=dtype, name="deq")
-        return SegmentMemory(deq, length, dtype=dtype, name="segment_memory")
+        # === Functional Model ===
+        super().__init__(arguments, token_embedding, memory)
 
-    @property
-    def deq(self):
-        """The equilibrium layer, whose solver, gradient and regularizer may be set."""
-        return self.segment_layer.deq
-
-    @classmethod
-    def from_preset(cls, preset, load_weights=True, **kwargs):
-        """See `keras_hub.models.Backbone.from_preset`.
-
-        The presets of this class are architectures of published models, without
-        weights: they need `load_weights=False`. Weights of the authors' checkpoints
-        come through `deq_keras.converters.locuslab.load_deq_trellisnet`.
-        """
-        if preset in cls.presets:
-            return cls(**{**backbone_arguments(preset, load_weights), **kwargs})
-        return super().from_preset(preset, load_weights, **kwargs)
-
+    # === Config ===
     def get_config(self):
         return {
             **super().get_config(),
             "dilation_rate": self.deq.cell.dilation_rate,
             "cell_shift": self.deq.cell.cell_shift,
-            "solver": solvers.serialize(self.deq.solver),
-            "gradient": gradients.serialize(self.deq.gradient),
-            "regularizer": regularizers.serialize(self.deq.regularizer),
-            "max_iter_jitter": self.deq.max_iter_jitter,
-            "start": starts.serialize(self.deq.start),
+            **equilibrium_config(self.deq),
         }
+
+    @property
+    def deq(self):
+        """The equilibrium layer, whose solver, gradient and regularizer may be set."""
+        return self.segment_layer.deq

@@ -1,46 +1,48 @@
-"""The language model on a DEQ-TrellisNet."""
+"""The language model on a DEQ-TrellisNet, and its preprocessor."""
 
 import keras
-from keras import ops
 
 from deq_keras.models.deq_trellisnet.deq_trellisnet_backbone import (
     DEQTrellisNetBackbone,
 )
-from deq_keras.models.deq_trellisnet.deq_trellisnet_causal_lm_preprocessor import (
-    DEQTrellisNetCausalLMPreprocessor,
-)
-from deq_keras.models.incremental_generation import IncrementalGeneration
-from deq_keras.models.trellis_causal_lm import TrellisCausalLM
+from deq_keras.models.deq_trellisnet.deq_trellisnet_presets import PRESETS
+from deq_keras.models.language import LanguageCausalLM, TextPreprocessor
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class DEQTrellisNetCausalLM(IncrementalGeneration, TrellisCausalLM):
+class DEQTrellisNetCausalLMPreprocessor(TextPreprocessor):
+    """Text to the token ids of a `DEQTrellisNetCausalLM`, and back.
+
+    See `DEQTransformerCausalLMPreprocessor` for the arguments.
+
+    Example:
+
+    >>> preprocessor = DEQTrellisNetCausalLMPreprocessor(
+    ...     deq_keras.tokenizers.CharacterTokenizer(["a", "b", "n"]))
+    >>> inputs = preprocessor.generate_preprocess(["nab"], sequence_length=5)
+    >>> preprocessor.generate_postprocess(inputs)
+    ['nab']
+    """
+
+    backbone_cls = DEQTrellisNetBackbone
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class DEQTrellisNetCausalLM(LanguageCausalLM):
     """Language model that predicts the next token from a TrellisNet's equilibrium.
 
     A `DEQTrellisNetBackbone` with an `AdaptiveSoftmax` on its hidden states, or a
-    `MixtureSoftmax`. Outputs are log-probabilities, which are logits whose softmax is
-    the distribution itself.
+    `MixtureSoftmax`; see `LanguageCausalLM`.
 
     `generate()` is incremental: each new token is solved alone, against the few
     positions before it that the taps of the cell reach.
 
     With a `memory_length`, consecutive batches of `fit` and `evaluate` are consecutive
-    segments of the same texts, as those of a `DEQTransformerCausalLM`.
+    segments of the same texts; see `DEQTransformerCausalLM`.
 
     Args:
         backbone: `DEQTrellisNetBackbone`.
-        preprocessor: `keras_hub.models.CausalLMPreprocessor`, or `None` for inputs
-            that are token ids already. Defaults to `None`.
-        tie_weights: Boolean. Whether the table of the softmax is that of the
-            embedding. Defaults to `True`.
-        num_experts: Positive integer. Number of softmaxes that are mixed. Defaults to
-            `1`, a single one.
-        expert_dropout: Float in `[0, 1)`. See `dropout_rate` of `MixtureSoftmax`.
-            Defaults to `0.0`.
-        compile: Boolean. Whether to compile with KerasHub's defaults. Defaults to
-            `True`.
-        name: String. Name of the model. Defaults to `None`.
-        head_dtype: Dtype or policy of the softmax. Defaults to `None`, the backbone's.
+        **kwargs: See `LanguageCausalLM`.
 
     Call arguments:
         inputs: Integer tensor `(batch, length)`, or a dict of it as `"token_ids"`, with
@@ -70,80 +72,29 @@ class DEQTrellisNetCausalLM(IncrementalGeneration, TrellisCausalLM):
     backbone_cls = DEQTrellisNetBackbone
     preprocessor_cls = DEQTrellisNetCausalLMPreprocessor
 
-    def call_with_cache(self, token_ids, cache, cache_update_index, constants=None):
-        """Solves one new token against the tokens before it.
+    presets = PRESETS
+    # A cache holds the hidden and cell states and the inputs that the taps reach.
+    cache_axis = 1
 
-        Args:
-            token_ids: Integer tensor `(batch, 1)`.
-            cache: Dict of `"hidden"`, `"cell"` and `"inputs"`, tensors
-                `(batch, positions, channels)` of the positions before that the cell's
-                taps reach.
-            cache_update_index: Without effect.
-            constants: Optional. `TrellisCell.constants()`.
-
-        Returns:
-            Tuple of the log-probabilities `(batch, 1, vocabulary_size)`, the hidden
-            states `(batch, 1, hidden_dim)` and the cache with the token as its last
-            position.
-        """
-        del cache_update_index
-        embedded = self.backbone.token_embedding(token_ids)
-        hidden, new = self._solve(embedded, cache, constants)
-        cache = {
-            name: ops.concatenate([cache[name][:, 1:], new[name]], axis=1)
-            for name in cache
-        }
-        return self.softmax(hidden), hidden, cache
-
-    def build_cache(self, token_ids, length):
-        """See `IncrementalGeneration`; the cache is that of `call_with_cache`."""
-        batch, max_length = ops.shape(token_ids)
-        # XLA must know all shapes; elsewhere a short prompt costs less.
-        width = max_length if getattr(self, "jit_compile", False) else length + 1
-        is_prompt = ops.broadcast_to(ops.arange(width) <= length, (batch, width))
-        embedded = self.backbone.token_embedding(token_ids[:, :width])
-        empty = self._empty_cache(batch, embedded)
-        hidden, new = self._solve(embedded, empty, mask=is_prompt)
-        cache = {
-            name: ops.take(
-                ops.concatenate([empty[name], new[name]], axis=1),
-                ops.arange(empty[name].shape[1]) + length,
-                axis=1,
-            )
-            for name in empty
-        }
-        hidden = ops.pad(hidden, ((0, 0), (0, max_length - width), (0, 0)))
-        return hidden, cache
-
-    def generation_constants(self, max_length):
-        del max_length
-        return self.backbone.deq.cell.constants()
-
-    def _empty_cache(self, batch, embedded):
+    def cache_lengths(self, max_length):
         cell = self.backbone.deq.cell
         reach = cell.kernel_size - 1
-        shapes = {
-            "hidden": (batch, reach * cell.dilation_rate, cell.units),
-            "cell": (batch, cell.cell_shift, cell.units),
-            "inputs": (batch, reach, embedded.shape[-1]),
-        }
         return {
-            name: ops.zeros(shape, embedded.dtype) for name, shape in shapes.items()
+            "hidden": reach * cell.dilation_rate,
+            "cell": cell.cell_shift,
+            "inputs": reach,
         }
 
-    def _solve(self, embedded, cache, constants=None, mask=None):
-        """Returns the hidden states, and what later positions see of these."""
+    def generation_constants(self, max_length):
+        return self.backbone.deq.cell.constants()
+
+    def read_after(
+        self, embedded, cache=None, num_cached=None, constants=None, mask=None
+    ):
         deq = self.backbone.deq
-        inputs = {"inputs": embedded, "memory": cache}
+        # An empty memory lets a text be shorter than the reach of the taps.
+        inputs = {"inputs": embedded, "memory": cache or {}}
         if constants is not None:
             inputs["constants"] = constants
-        # What `deq.solve` does, but for its checks of inputs from outside.
         state = deq.solve_injection(deq.inject(inputs), mask=mask).value
         return deq.cell.features(state), {**state, "inputs": embedded}
-
-    @classmethod
-    def from_preset(cls, preset, load_weights=True, **kwargs):
-        """See `keras_hub.models.Task.from_preset`, and that of the backbone."""
-        if preset in cls.backbone_cls.presets:
-            return cls(cls.backbone_cls.from_preset(preset, load_weights), **kwargs)
-        return super().from_preset(preset, load_weights, **kwargs)

@@ -2,12 +2,13 @@
 
 Sizes: Bai et al. (2019), tables 2 and 3, and the TrellisNets that they name
 (`locuslab/trellisnet`), whose dropout rates are taken too: the DEQ's are not published.
-None has weights in Keras' format.
+Weights in Keras' format do not exist.
 """
 
-# Name -> description, arguments of the backbone.
-_PRESETS = {
-    "deq_trellisnet_ptb": (
+from deq_keras.models.kerashub import architecture
+
+PRESETS = {
+    "deq_trellisnet_ptb": architecture(
         "24 million parameters, for Penn Treebank by words.",
         {
             "vocabulary_size": 10_000,
@@ -21,7 +22,7 @@ _PRESETS = {
             "weight_dropout": 0.5,
         },
     ),
-    "deq_trellisnet_wikitext103": (
+    "deq_trellisnet_wikitext103": architecture(
         "180 million parameters, for WikiText-103.",
         {
             "vocabulary_size": 267_735,
@@ -35,25 +36,3 @@ _PRESETS = {
         },
     ),
 }
-
-# As KerasHub lists them.
-PRESETS = {
-    name: {"metadata": {"description": description}}
-    for name, (description, _) in _PRESETS.items()
-}
-
-
-def backbone_arguments(preset, load_weights):
-    """Returns the arguments of the backbone of a preset.
-
-    Raises:
-        ValueError: If weights are asked for.
-    """
-    if load_weights:
-        raise ValueError(
-            f"The preset '{preset}' is an architecture without weights. Pass "
-            "load_weights=False, or load a checkpoint of the authors with "
-            "deq_keras.converters.locuslab.load_deq_trellisnet. Received: "
-            "load_weights=True."
-        )
-    return dict(_PRESETS[preset][1])

@@ -2,12 +2,10 @@
 
 from deq_keras.models.mdeq.mdeq_backbone import MDEQBackbone
 from deq_keras.models.mdeq.mdeq_image_classifier import MDEQImageClassifier
-from deq_keras.models.mdeq.mdeq_image_classifier_preprocessor import (
-    MDEQImageClassifierPreprocessor,
-)
-from deq_keras.models.mdeq.mdeq_image_converter import MDEQImageConverter
 from deq_keras.models.mdeq.mdeq_image_segmenter import MDEQImageSegmenter
-from deq_keras.models.mdeq.mdeq_image_segmenter_preprocessor import (
+from deq_keras.models.mdeq.mdeq_preprocessor import (
+    MDEQImageClassifierPreprocessor,
+    MDEQImageConverter,
     MDEQImageSegmenterPreprocessor,
 )
 

@@ -3,23 +3,35 @@
 import keras
 from keras_hub.models import Backbone
 
-from deq_keras import gradients, regularizers, solvers, starts
-from deq_keras.checks import check_not_renamed, check_optional_count, check_rate
+from deq_keras.checks import check_optional_count, check_rate
 from deq_keras.layers import DEQ, MultiscaleCell, MultiscaleStem
-from deq_keras.models.mdeq.mdeq_presets import (
-    CLASSIFIERS,
-    SEGMENTERS,
-    backbone_arguments,
+from deq_keras.models.kerashub import ArchitecturePresets, equilibrium_config
+from deq_keras.models.mdeq.mdeq_presets import CLASSIFIERS, SEGMENTERS
+
+# Arguments of the backbone that its `MultiscaleCell` holds under the same name.
+_CELL_ARGUMENTS = (
+    "expansion",
+    "groups",
+    "kernel_size",
+    "num_blocks",
+    "weight_normalization",
+    "block_affine",
+    "fuse_affine",
+    "post_affine",
 )
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class MDEQBackbone(Backbone):
+class MDEQBackbone(ArchitecturePresets, Backbone):
     """Multiscale deep equilibrium model, up to its feature maps.
 
     Images go through `MultiscaleStem`; its output is injected into the finest scale of
     a `MultiscaleCell`, and feature maps of all scales are driven to equilibrium
     together by `DEQ`. Each scale has half the height and width of the one before.
+
+    The presets are architectures of published models, without weights: pass
+    `load_weights=False` to `from_preset`. The function
+    `deq_keras.converters.locuslab.load_mdeq` loads the authors' checkpoints.
 
     Args:
         filters: Tuple of positive integers, multiples of `groups`. Number of channels
@@ -55,7 +67,7 @@ class MDEQBackbone(Backbone):
         **kwargs: `name` and `trainable`.
 
     Call arguments:
-        inputs: Floating-point tensor of normalised images.
+        inputs: Floating-point tensor of normalized images.
 
     Input shape:
         `(batch, height, width, channels)`, sizes divisible by
@@ -80,6 +92,7 @@ class MDEQBackbone(Backbone):
     """
 
     presets = CLASSIFIERS | SEGMENTERS
+    converter = "deq_keras.converters.locuslab.load_mdeq"
 
     def __init__(
         self,
@@ -104,7 +117,7 @@ class MDEQBackbone(Backbone):
         start="cell",
         **kwargs,
     ):
-        check_not_renamed(kwargs, jacobian_regularizer="regularizer")
+        # === Layers ===
         image_shape = _checked_image_shape(image_shape)
         dropout = check_rate("dropout", dropout)
         cell = MultiscaleCell(
@@ -141,25 +154,35 @@ class MDEQBackbone(Backbone):
             dtype=dtype,
             name="deq",
         )
+
+        # === Functional Model ===
         images = keras.Input(image_shape, name="images")
         super().__init__(
             inputs=images, outputs=deq(stem(images)), dtype=dtype, **kwargs
         )
+
+        # === Config ===
         self.stem = stem
         self.deq = deq
         self.filters = cell.filters
-        self.expansion = cell.expansion
-        self.groups = cell.groups
+        for argument in _CELL_ARGUMENTS:
+            setattr(self, argument, getattr(cell, argument))
         self.num_downsamplings = stem.num_downsamplings
-        self.kernel_size = cell.kernel_size
-        self.num_blocks = cell.num_blocks
         self.dropout = dropout
-        self.weight_normalization = cell.weight_normalization
-        self.block_affine = cell.block_affine
-        self.fuse_affine = cell.fuse_affine
-        self.post_affine = cell.post_affine
         self.batch_norm_momentum = stem.momentum
         self.image_shape = image_shape
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "filters": list(self.filters),
+            **{argument: getattr(self, argument) for argument in _CELL_ARGUMENTS},
+            "num_downsamplings": self.num_downsamplings,
+            "dropout": self.dropout,
+            "batch_norm_momentum": self.batch_norm_momentum,
+            **equilibrium_config(self.deq),
+            "image_shape": list(self.image_shape),
+        }
 
     def call(self, inputs, training=None, mask=None):
         self.check_images(inputs)
@@ -183,44 +206,9 @@ class MDEQBackbone(Backbone):
             raise ValueError(
                 f"'{self.name}' expects images of shape (batch, height, width, "
                 f"{channels}), with height and width divisible by {self.size_divisor}, "
-                "normalised as its preprocessor does, in floating-point. Received: "
+                "normalized as its preprocessor does, in floating-point. Received: "
                 f"images of shape {shape} and dtype {dtype}."
             )
-
-    @classmethod
-    def from_preset(cls, preset, load_weights=True, **kwargs):
-        """See `keras_hub.models.Backbone.from_preset`.
-
-        The presets of this class are architectures of published models, without
-        weights: they need `load_weights=False`. Weights of the authors' checkpoints
-        come through `deq_keras.converters.locuslab.load_mdeq`.
-        """
-        if preset in cls.presets:
-            return cls(**{**backbone_arguments(preset, load_weights), **kwargs})
-        return super().from_preset(preset, load_weights, **kwargs)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "filters": list(self.filters),
-            "expansion": self.expansion,
-            "groups": self.groups,
-            "num_downsamplings": self.num_downsamplings,
-            "kernel_size": self.kernel_size,
-            "num_blocks": self.num_blocks,
-            "dropout": self.dropout,
-            "weight_normalization": self.weight_normalization,
-            "block_affine": self.block_affine,
-            "fuse_affine": self.fuse_affine,
-            "post_affine": self.post_affine,
-            "batch_norm_momentum": self.batch_norm_momentum,
-            "solver": solvers.serialize(self.deq.solver),
-            "gradient": gradients.serialize(self.deq.gradient),
-            "regularizer": regularizers.serialize(self.deq.regularizer),
-            "max_iter_jitter": self.deq.max_iter_jitter,
-            "start": starts.serialize(self.deq.start),
-            "image_shape": list(self.image_shape),
-        }
 
 
 def _checked_image_shape(shape):

@@ -4,16 +4,16 @@ import keras
 from keras_hub.models import ImageClassifier, Task
 
 from deq_keras.layers import MultiscaleClassificationHead
+from deq_keras.models.kerashub import RestorableTask
 from deq_keras.models.mdeq.mdeq_backbone import MDEQBackbone
-from deq_keras.models.mdeq.mdeq_image_classifier_preprocessor import (
+from deq_keras.models.mdeq.mdeq_preprocessor import (
     MDEQImageClassifierPreprocessor,
 )
 from deq_keras.models.mdeq.mdeq_presets import CLASSIFIERS
-from deq_keras.models.mdeq.mdeq_task import MDEQTask
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class MDEQImageClassifier(MDEQTask, ImageClassifier):
+class MDEQImageClassifier(RestorableTask, ImageClassifier):
     """Image classifier on a multiscale equilibrium.
 
     An `MDEQBackbone` with a `MultiscaleClassificationHead` on its feature maps. Outputs
@@ -26,13 +26,13 @@ class MDEQImageClassifier(MDEQTask, ImageClassifier):
             `MultiscaleClassificationHead`.
         final_filters: Positive integer. Number of channels that are pooled.
         preprocessor: `MDEQImageClassifierPreprocessor`, or `None` for images that are
-            normalised already. Defaults to `None`.
+            normalized already. Defaults to `None`.
         activation: Activation of the outputs. Defaults to `None`.
         head_dtype: Dtype or policy of the head. Defaults to `None`, the backbone's.
         **kwargs: `name` and `trainable`.
 
     Call arguments:
-        inputs: Floating-point tensor of normalised images.
+        inputs: Floating-point tensor of normalized images.
 
     Input shape:
         `(batch, height, width, channels)`; see `MDEQBackbone`.
@@ -67,6 +67,7 @@ class MDEQImageClassifier(MDEQTask, ImageClassifier):
         head_dtype=None,
         **kwargs,
     ):
+        # === Layers ===
         head = MultiscaleClassificationHead(
             num_classes,
             head_filters,
@@ -75,6 +76,8 @@ class MDEQImageClassifier(MDEQTask, ImageClassifier):
             dtype=head_dtype or backbone.dtype_policy,
             name="head",
         )
+
+        # === Functional Model ===
         # The functional model of the parent class would pool and classify one map.
         Task.__init__(
             self,
@@ -82,6 +85,8 @@ class MDEQImageClassifier(MDEQTask, ImageClassifier):
             outputs=head(backbone(backbone.input)),
             **kwargs,
         )
+
+        # === Config ===
         self.backbone = backbone
         self.preprocessor = preprocessor
         self.head = head
@@ -90,6 +95,11 @@ class MDEQImageClassifier(MDEQTask, ImageClassifier):
         self.final_filters = head.final_filters
         self.activation = head.activation
         self.head_dtype = head_dtype and head.dtype_policy
+
+    def call(self, inputs, training=None, mask=None):
+        # Keras casts integers to floating-point later, which would hide the mistake.
+        self.backbone.check_images(inputs)
+        return super().call(inputs, training=training, mask=mask)
 
     def get_config(self):
         config = Task.get_config(self)

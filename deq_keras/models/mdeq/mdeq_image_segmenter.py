@@ -4,16 +4,16 @@ import keras
 from keras_hub.models import ImageSegmenter
 
 from deq_keras.layers import MultiscaleSegmentationHead
+from deq_keras.models.kerashub import RestorableTask
 from deq_keras.models.mdeq.mdeq_backbone import MDEQBackbone
-from deq_keras.models.mdeq.mdeq_image_segmenter_preprocessor import (
+from deq_keras.models.mdeq.mdeq_preprocessor import (
     MDEQImageSegmenterPreprocessor,
 )
 from deq_keras.models.mdeq.mdeq_presets import SEGMENTERS
-from deq_keras.models.mdeq.mdeq_task import MDEQTask
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class MDEQImageSegmenter(MDEQTask, ImageSegmenter):
+class MDEQImageSegmenter(RestorableTask, ImageSegmenter):
     """Semantic segmentation on a multiscale equilibrium.
 
     An `MDEQBackbone` with a `MultiscaleSegmentationHead` on its feature maps. Outputs
@@ -25,13 +25,13 @@ class MDEQImageSegmenter(MDEQTask, ImageSegmenter):
         kernel_size: Positive odd integer. Side of the window of the last convolution.
             Defaults to `1`.
         preprocessor: `MDEQImageSegmenterPreprocessor`, or `None` for images that are
-            normalised already. Defaults to `None`.
+            normalized already. Defaults to `None`.
         activation: Activation of the outputs. Defaults to `None`.
         head_dtype: Dtype or policy of the head. Defaults to `None`, the backbone's.
         **kwargs: `name` and `trainable`.
 
     Call arguments:
-        inputs: Floating-point tensor of normalised images.
+        inputs: Floating-point tensor of normalized images.
 
     Input shape:
         `(batch, height, width, channels)`; see `MDEQBackbone`.
@@ -65,6 +65,7 @@ class MDEQImageSegmenter(MDEQTask, ImageSegmenter):
         head_dtype=None,
         **kwargs,
     ):
+        # === Layers ===
         head = MultiscaleSegmentationHead(
             num_classes,
             scale=2**backbone.num_downsamplings,
@@ -74,9 +75,13 @@ class MDEQImageSegmenter(MDEQTask, ImageSegmenter):
             dtype=head_dtype or backbone.dtype_policy,
             name="head",
         )
+
+        # === Functional Model ===
         super().__init__(
             inputs=backbone.input, outputs=head(backbone(backbone.input)), **kwargs
         )
+
+        # === Config ===
         self.backbone = backbone
         self.preprocessor = preprocessor
         self.head = head
@@ -102,12 +107,17 @@ class MDEQImageSegmenter(MDEQTask, ImageSegmenter):
             metrics = [
                 keras.metrics.MeanIoU(
                     num_classes,
-                    name="mean_io_u",  # Also in a second compilation.
+                    name="mean_io_u",  # Keras would number a second compilation.
                     ignore_class=255,
                     sparse_y_pred=False,
                 )
             ]
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
+
+    def call(self, inputs, training=None, mask=None):
+        # Keras casts integers to floating-point later, which would hide the mistake.
+        self.backbone.check_images(inputs)
+        return super().call(inputs, training=training, mask=mask)
 
     def get_config(self):
         return {

@@ -1,8 +1,10 @@
 """The published architectures.
 
-Source: the configurations of `locuslab/deq`, MDEQ-Vision, and for Cityscapes those of
-`locuslab/mdeq`. None has weights in Keras' format.
+Source: the configurations of `locuslab/deq`, MDEQ-Vision, and, for Cityscapes,
+`locuslab/mdeq`. Weights in Keras' format do not exist.
 """
+
+from deq_keras.models.kerashub import architecture
 
 _CIFAR_LARGE = {
     "filters": (32, 64, 128, 256),
@@ -14,9 +16,8 @@ _LARGE = {"filters": (80, 160, 320, 640)}
 _XL = {"filters": (88, 176, 352, 704), "expansion": 6}
 _CITYSCAPES = {"num_classes": 19}
 
-# Name -> description, arguments of the backbone, arguments of the task.
-_CLASSIFIERS = {
-    "mdeq_tiny_cifar10": (
+CLASSIFIERS = {
+    "mdeq_tiny_cifar10": architecture(
         "Two scales of 24 channels, 159 thousand parameters, for CIFAR-10.",
         {
             "filters": (24, 24),
@@ -26,24 +27,24 @@ _CLASSIFIERS = {
         },
         {"num_classes": 10, "head_filters": (8, 16), "final_filters": 200},
     ),
-    "mdeq_large_cifar10": (
+    "mdeq_large_cifar10": architecture(
         "Four scales, 11.1 million parameters, for CIFAR-10.",
         {**_CIFAR_LARGE, "dropout": 0.3},
         {"num_classes": 10, "head_filters": (14, 28, 56, 112), "final_filters": 1680},
     ),
-    "mdeq_large_regularized_cifar10": (
-        "The large model for CIFAR-10 as trained with Jacobian regularisation.",
+    "mdeq_large_regularized_cifar10": architecture(
+        "The large model for CIFAR-10 as trained with Jacobian regularization.",
         {**_CIFAR_LARGE, "dropout": 0.22},
         {"num_classes": 10, "head_filters": (14, 28, 56, 112), "final_filters": 1680},
     ),
-    "mdeq_small_imagenet": (
+    "mdeq_small_imagenet": architecture(
         "Four scales, 16.8 million parameters, for ImageNet.",
         _SMALL,
         {"num_classes": 1000, "head_filters": (24, 48, 96, 192), "final_filters": 2048},
     ),
-    "mdeq_small_regularized_imagenet": (
+    "mdeq_small_regularized_imagenet": architecture(
         "18.6 million parameters, for ImageNet, as trained with Jacobian "
-        "regularisation.",
+        "regularization.",
         {**_SMALL, "post_affine": False, "dropout": 0.02},
         {
             "num_classes": 1000,
@@ -51,7 +52,7 @@ _CLASSIFIERS = {
             "final_filters": 2048,
         },
     ),
-    "mdeq_large_imagenet": (
+    "mdeq_large_imagenet": architecture(
         "Four scales, 67.1 million parameters, for ImageNet.",
         _LARGE,
         {
@@ -60,9 +61,9 @@ _CLASSIFIERS = {
             "final_filters": 2048,
         },
     ),
-    "mdeq_large_regularized_imagenet": (
+    "mdeq_large_regularized_imagenet": architecture(
         "67.1 million parameters, for ImageNet, as trained with Jacobian "
-        "regularisation.",
+        "regularization.",
         {**_LARGE, "post_affine": False},
         {
             "num_classes": 1000,
@@ -70,7 +71,7 @@ _CLASSIFIERS = {
             "final_filters": 2048,
         },
     ),
-    "mdeq_xl_imagenet": (
+    "mdeq_xl_imagenet": architecture(
         "Four scales, 90.5 million parameters, for ImageNet.",
         _XL,
         {
@@ -80,53 +81,20 @@ _CLASSIFIERS = {
         },
     ),
 }
-_SEGMENTERS = {
-    "mdeq_small_cityscapes": (
+SEGMENTERS = {
+    "mdeq_small_cityscapes": architecture(
         "Four scales of 32 to 256 channels, for the segmentation of Cityscapes.",
         {**_SMALL, "dropout": 0.05, "batch_norm_momentum": 0.99},
         _CITYSCAPES,
     ),
-    "mdeq_large_cityscapes": (
+    "mdeq_large_cityscapes": architecture(
         "Four scales of 80 to 640 channels, for the segmentation of Cityscapes.",
         {**_LARGE, "dropout": 0.03, "batch_norm_momentum": 0.99},
         _CITYSCAPES,
     ),
-    "mdeq_xl_cityscapes": (
+    "mdeq_xl_cityscapes": architecture(
         "Four scales of 88 to 704 channels, for the segmentation of Cityscapes.",
         {**_XL, "dropout": 0.04, "batch_norm_momentum": 0.99},
         _CITYSCAPES,
     ),
 }
-_PRESETS = _CLASSIFIERS | _SEGMENTERS
-
-
-def _listed(presets):
-    """Returns presets as KerasHub lists them."""
-    return {
-        name: {"metadata": {"description": description}}
-        for name, (description, _, _) in presets.items()
-    }
-
-
-CLASSIFIERS = _listed(_CLASSIFIERS)
-SEGMENTERS = _listed(_SEGMENTERS)
-
-
-def backbone_arguments(preset, load_weights):
-    """Returns the arguments of the backbone of a preset.
-
-    Raises:
-        ValueError: If weights are asked for.
-    """
-    if load_weights:
-        raise ValueError(
-            f"The preset '{preset}' is an architecture without weights. Pass "
-            "load_weights=False, or load a checkpoint of the authors with "
-            "deq_keras.converters.locuslab.load_mdeq. Received: load_weights=True."
-        )
-    return dict(_PRESETS[preset][1])
-
-
-def task_arguments(preset):
-    """Returns the arguments of the task of a preset."""
-    return dict(_PRESETS[preset][2])

@@ -63,6 +63,7 @@ class MonotoneClassifier(keras.Model):
         head_dtype: str | Config | keras.DTypePolicy | None = None,
         **kwargs,
     ) -> None:
+        # === Layers ===
         policy = cell.dtype_policy if dtype is None else keras.dtype_policies.get(dtype)
         input_size = check_counts("input_size", input_size)
         num_classes = check_count("num_classes", num_classes)
@@ -75,10 +76,14 @@ class MonotoneClassifier(keras.Model):
             dtype=head_dtype or ("float64" if is_double else "float32"),
             name="logits",
         )
+
+        # === Functional Model ===
         inputs = keras.Input(input_size, name="inputs")
         features = inputs if preprocessing is None else preprocessing(inputs)
         logits = classifier(_read(deq(features), policy))
         super().__init__(inputs=inputs, outputs=logits, **kwargs)
+
+        # === Config ===
         self.deq = deq
         self.classifier = classifier
         self.input_size = input_size

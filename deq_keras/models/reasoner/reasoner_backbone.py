@@ -6,29 +6,33 @@ import keras
 from keras import ops
 from keras_hub.models import Backbone
 
-from deq_keras import gradients, regularizers, solvers, starts
+from deq_keras import gradients, solvers
 from deq_keras.checks import check_optional_count
 from deq_keras.layers import DEQ
-from deq_keras.models.reasoner.reasoner_presets import PRESETS, backbone_arguments
+from deq_keras.models.kerashub import ArchitecturePresets, equilibrium_config
+from deq_keras.models.reasoner.reasoner_presets import PRESETS
 
-# Steps as they are learnt: neither history nor damping, and no position may move.
+# The plain steps of training: neither history nor damping. Every position converges.
 _SOLVER = solvers.FixedPointIteration(max_iter=160, tol=1e-4, stop_mode="rel_max")
 # A random number of steps with gradient after a random number without (Bansal et al.,
-# 2022), and noise between them, without which states of problems larger than those of
-# the training go on moving.
+# 2022), and noise between them. Without the noise, states of problems larger than the
+# training problems keep changing.
 _GRADIENT = gradients.TruncatedGradient(
     "uniform", "uniform", max_steps=16, free_share=1.0
 )
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class ReasonerBackbone(Backbone):
+class ReasonerBackbone(ArchitecturePresets, Backbone):
     """Drives a state for every position of a problem to equilibrium.
 
     `DEQ` of a cell that sees the problem in every evaluation: a `RecallCell` for
     problems of any size, a `MixerCell` or an `AttentionCell` for boards. It is trained
     on a few steps, so that it can take many: larger problems, and harder ones, need
-    more evaluations than those of the training had.
+    more evaluations than the training problems had.
+
+    The presets are architectures without weights, of a size that two processor cores
+    train: pass `load_weights=False` to `from_preset`.
 
     Args:
         cell: `EquilibriumCell` whose state is a tensor `(batch, *positions, units)`.
@@ -45,7 +49,7 @@ class ReasonerBackbone(Backbone):
         regularizer: See `DEQ`. Defaults to `None`.
         max_iter_jitter: See `DEQ`. Defaults to `0`.
         start: See `DEQ`. Defaults to `"mixed"`.
-        **kwargs: `name` and `trainable`. The dtype policy is that of the cell.
+        **kwargs: `name` and `trainable`. The dtype policy is the cell's.
 
     Call arguments:
         inputs: Tensor of problems, or a dict of it as `"inputs"`, with or without a
@@ -92,6 +96,7 @@ class ReasonerBackbone(Backbone):
         start="mixed",
         **kwargs,
     ):
+        # === Layers ===
         input_size = _checked_size(input_size)
         problem_dtype = keras.backend.standardize_dtype(problem_dtype)
         deq = DEQ(
@@ -104,11 +109,15 @@ class ReasonerBackbone(Backbone):
             dtype=cell.dtype_policy,
             name="deq",
         )
+
+        # === Functional Model ===
         problems = keras.Input(input_size, dtype=problem_dtype, name="inputs")
         encoded = problems if encoder is None else encoder(problems)
         super().__init__(
             inputs=problems, outputs=deq(encoded), dtype=cell.dtype_policy, **kwargs
         )
+
+        # === Config ===
         self.encoder = encoder
         self.deq = deq
         self.input_size = input_size
@@ -130,20 +139,6 @@ class ReasonerBackbone(Backbone):
         """
         return inputs if self.encoder is None else self.encoder(inputs)
 
-    @classmethod
-    def from_preset(cls, preset, load_weights=True, dtype=None, **kwargs):
-        """See `keras_hub.models.Backbone.from_preset`.
-
-        The presets of this class are architectures without weights, of a size that two
-        processor cores train: they need `load_weights=False`.
-        """
-        if preset in cls.presets:
-            arguments = backbone_arguments(preset, load_weights, dtype)
-            return cls(**{**arguments, **kwargs})
-        if dtype is not None:
-            kwargs["dtype"] = dtype
-        return super().from_preset(preset, load_weights, **kwargs)
-
     def get_config(self):
         return {
             **super().get_config(),
@@ -151,11 +146,7 @@ class ReasonerBackbone(Backbone):
             "input_size": list(self.input_size),
             "encoder": keras.saving.serialize_keras_object(self.encoder),
             "problem_dtype": self.problem_dtype,
-            "solver": solvers.serialize(self.deq.solver),
-            "gradient": gradients.serialize(self.deq.gradient),
-            "regularizer": regularizers.serialize(self.deq.regularizer),
-            "max_iter_jitter": self.deq.max_iter_jitter,
-            "start": starts.serialize(self.deq.start),
+            **equilibrium_config(self.deq),
         }
 
     @classmethod
@@ -195,7 +186,7 @@ class ReasonerBackbone(Backbone):
 
 
 def _split(inputs):
-    """Returns problems, and which of their positions are no padding, or `None`."""
+    """Returns problems, and a mask that is false at padding, or `None`."""
     if not isinstance(inputs, dict):
         return inputs, None
     unknown = set(inputs) - {"inputs", "padding_mask"}

@@ -11,6 +11,7 @@ from deq_keras.layers import (
     MixerCell,
     RecallCell,
 )
+from deq_keras.models.kerashub import architecture
 from deq_keras.solvers import FixedPointIteration
 
 
@@ -35,8 +36,8 @@ def _large_mazes(dtype):
     return {
         "cell": AutomatonCell(48, dtype=dtype, name="cell"),
         "input_size": (None, None, 3),
-        # Trained in whole steps, solved in half ones: those settle where whole ones
-        # swing.
+        # Trained with whole steps, solved with half steps, which converge where whole
+        # steps oscillate.
         "solver": FixedPointIteration(
             max_iter=640, tol=1e-3, stop_mode="rel_max", damping=0.5
         ),
@@ -61,74 +62,48 @@ def _sudoku(cell_class, units, side, box_shape):
     return arguments
 
 
-# Name -> description, function of a dtype to the arguments of the backbone, classes.
-_PRESETS = {
-    "reasoner_recall_prefix_sums": (
+PRESETS = {
+    "reasoner_recall_prefix_sums": architecture(
         "Convolutions of 48 channels over strings, 35 thousand parameters, for the "
         "parities of all prefixes.",
         _strings,
-        2,
+        {"num_classes": 2},
     ),
-    "reasoner_recall_mazes": (
+    "reasoner_recall_mazes": architecture(
         "Convolutions of 32 channels over images, 47 thousand parameters, for the "
         "paths through mazes.",
         _mazes,
-        2,
+        {"num_classes": 2},
     ),
-    "reasoner_automaton_mazes": (
+    "reasoner_automaton_mazes": architecture(
         "An automaton of 48 channels over images, 31 thousand parameters, for the "
         "paths through large mazes.",
         _large_mazes,
-        2,
+        {"num_classes": 2},
     ),
-    "reasoner_board_sudoku_6x6": (
+    "reasoner_board_sudoku_6x6": architecture(
         "64 features of each square, that hears of its row, its column and its box.",
         _sudoku(functools.partial(BoardCell, box_shape=(2, 3)), 64, 6, (2, 3)),
-        6,
+        {"num_classes": 6},
     ),
-    "reasoner_mixer_sudoku_4x4": (
+    "reasoner_mixer_sudoku_4x4": architecture(
         "Two blocks of 64 features that mix the 16 squares.",
         _sudoku(MixerCell, 64, 4, (2, 2)),
-        4,
+        {"num_classes": 4},
     ),
-    "reasoner_mixer_sudoku_6x6": (
+    "reasoner_mixer_sudoku_6x6": architecture(
         "Two blocks of 96 features that mix the 36 squares.",
         _sudoku(MixerCell, 96, 6, (2, 3)),
-        6,
+        {"num_classes": 6},
     ),
-    "reasoner_attention_sudoku_4x4": (
+    "reasoner_attention_sudoku_4x4": architecture(
         "Two blocks of 64 features and four heads that attend to the 16 squares.",
         _sudoku(AttentionCell, 64, 4, (2, 2)),
-        4,
+        {"num_classes": 4},
     ),
-    "reasoner_attention_sudoku_6x6": (
+    "reasoner_attention_sudoku_6x6": architecture(
         "Two blocks of 64 features and four heads that attend to the 36 squares.",
         _sudoku(AttentionCell, 64, 6, (2, 3)),
-        6,
+        {"num_classes": 6},
     ),
 }
-
-# As KerasHub lists them.
-PRESETS = {
-    name: {"metadata": {"description": description}}
-    for name, (description, _, _) in _PRESETS.items()
-}
-
-
-def backbone_arguments(preset, load_weights, dtype):
-    """Returns the arguments of the backbone of a preset.
-
-    Raises:
-        ValueError: If weights are asked for.
-    """
-    if load_weights:
-        raise ValueError(
-            f"The preset '{preset}' is an architecture without weights. Pass "
-            "load_weights=False. Received: load_weights=True."
-        )
-    return _PRESETS[preset][1](dtype)
-
-
-def task_arguments(preset):
-    """Returns the arguments of the task of a preset."""
-    return {"num_classes": _PRESETS[preset][2]}

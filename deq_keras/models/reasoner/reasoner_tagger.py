@@ -5,13 +5,13 @@ from keras_hub.models import Task
 
 from deq_keras.checks import check_count
 from deq_keras.metrics import ExactMatch
+from deq_keras.models.kerashub import RestorableTask
 from deq_keras.models.reasoner.reasoner_backbone import ReasonerBackbone
-from deq_keras.models.reasoner.reasoner_presets import PRESETS, task_arguments
-from deq_keras.models.restored_compilation import RestoredCompilation
+from deq_keras.models.reasoner.reasoner_presets import PRESETS
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class ReasonerTagger(RestoredCompilation, Task):
+class ReasonerTagger(RestorableTask, Task):
     """Classifies every position of a problem.
 
     A `ReasonerBackbone` with a dense layer on the state of each position. Outputs are
@@ -50,23 +50,28 @@ class ReasonerTagger(RestoredCompilation, Task):
     def __init__(
         self, backbone, num_classes, preprocessor=None, head_dtype=None, **kwargs
     ):
+        # === Layers ===
         is_double = backbone.deq.compute_dtype == "float64"
         head = keras.layers.Dense(
             check_count("num_classes", num_classes),
             dtype=head_dtype or ("float64" if is_double else "float32"),
             name="head",
         )
+
+        # === Functional Model ===
         self.backbone = backbone
         self.preprocessor = preprocessor
         super().__init__(
             inputs=backbone.input, outputs=head(backbone(backbone.input)), **kwargs
         )
+
+        # === Config ===
         self.head = head
         self.num_classes = head.units
         self.head_dtype = head_dtype and head.dtype_policy
 
     def call(self, inputs, training=None, mask=None):
-        # Also what the functional model does not know: a padding mask.
+        # The functional model does not take a padding mask.
         return self.head(self.backbone(inputs, training=training, mask=mask))
 
     def compile(
@@ -82,17 +87,6 @@ class ReasonerTagger(RestoredCompilation, Task):
         super().compile(
             optimizer=optimizer, loss=loss, weighted_metrics=weighted_metrics, **kwargs
         )
-
-    @classmethod
-    def from_preset(cls, preset, load_weights=True, dtype=None, **kwargs):
-        """See `keras_hub.models.Task.from_preset`, and that of `ReasonerBackbone`."""
-        if preset in cls.presets:
-            backbone = cls.backbone_cls.from_preset(preset, load_weights, dtype)
-            arguments = {"backbone": backbone, **task_arguments(preset), **kwargs}
-            return cls(**arguments)
-        if dtype is not None:
-            kwargs["dtype"] = dtype
-        return super().from_preset(preset, load_weights, **kwargs)
 
     def get_config(self):
         is_quantized = self.head.quantization_mode is not None

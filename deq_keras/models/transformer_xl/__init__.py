@@ -1,9 +1,7 @@
 """Transformer-XL, the explicit network that the DEQ-Transformer is compared with."""
 
-from deq_keras.models.transformer_xl.transformer_xl_backbone import (
+from deq_keras.models.transformer_xl.transformer_xl import (
     TransformerXLBackbone,
-)
-from deq_keras.models.transformer_xl.transformer_xl_causal_lm import (
     TransformerXLCausalLM,
 )
 

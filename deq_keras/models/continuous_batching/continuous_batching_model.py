@@ -1,4 +1,6 @@
-"""A model that is trained one segment of a search after the other."""
+"""Training of long solves in segments, with a batch whose samples come and go."""
+
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -11,49 +13,68 @@ from deq_keras.checks import (
 )
 from deq_keras.layers import CarryScope
 from deq_keras.metrics import TrainingMean
-from deq_keras.models.carried_state.carry import Carry
-from deq_keras.models.carried_state.search_segment import SearchSegment
-from deq_keras.models.carried_state.specs import ExampleSpecs, state_specs
+from deq_keras.models.continuous_batching.carry import (
+    Carry,
+    ExampleSpecs,
+    state_specs,
+)
 from deq_keras.seeds import SavesRandomState
-from deq_keras.solvers import CONVERGED
+from deq_keras.solvers import CONVERGED, Solution
 
 _CONVERGED = "converged"
 
 
-@keras.saving.register_keras_serializable(package="deq_keras")
-class CarriedStateModel(SavesRandomState, keras.Model):
-    """Trains a model segment by segment: every update goes on where the last one came.
+class SearchSegment(NamedTuple):
+    """Inputs and results of one training step of a `ContinuousBatchingModel`.
 
-    A long search is trained in segments: what the layer's gradient solves in one
-    training step, with a loss, and an update of the weights, at its end. The state that
-    a segment reaches is where the next one begins, as a constant. The model holds a
-    batch of samples in search and their states, and with each step fresh samples take
-    the places of as many others (continuous batching).
+    Attributes:
+        examples: Nest of tensors `(batch, ...)`: `(x, y)` or `(x, y, sample_weight)`.
+        outputs: Nest of tensors `(batch, ...)`. Outputs of the model.
+        solution: The `deq_keras.solvers.Solution` of the layer.
+        num_segments: Int32 tensor `(batch,)`. Number of segments of each sample, this
+            one included.
+    """
+
+    examples: Any
+    outputs: Any
+    solution: Solution
+    num_segments: tf.Tensor
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class ContinuousBatchingModel(SavesRandomState, keras.Model):
+    """Trains a model in segments: every update continues from the last states.
+
+    A long solve is trained in segments: one training step runs the solve of the layer's
+    gradient, computes a loss at its end, and updates the weights. The next segment
+    starts at the state of the last one, as a constant. The model holds a batch of
+    samples and their states, and in each step fresh samples replace as many others
+    (continuous batching).
 
     * A **step** of `fit` is one segment of `batch_size` samples, and one update.
-    * It takes one batch of the dataset, which must be smaller than `batch_size`; its
-      samples begin where the layer's `start` says, or, a share of them, where those
-      ended whose places they take. They take the places of samples that
-      have finished, and if those do not suffice, of those that have had the most
-      segments. Samples that have finished and find no successor go on.
-    * So an **epoch** is one pass over the dataset: every sample of it is admitted once,
-      and none is left out. A sample has on average `batch_size` / (size of the
-      dataset's batches) segments: the more hard ones get, the fewer easy ones do.
+    * It takes one batch of the dataset, which must be smaller than `batch_size`. The
+      fresh samples start where the layer's `start` says; a fraction `inherited` of them
+      starts at the state of the sample that it replaces. Fresh samples replace samples
+      that have finished first, and then the samples with the most segments. A finished
+      sample without a successor continues.
+    * An **epoch** is one pass over the dataset: it admits every sample once. A sample
+      has on average `batch_size` / (size of the dataset's batches) segments; the more
+      segments hard samples get, the fewer remain for easy ones.
     * The first step fills the batch with repetitions of its samples.
 
-    Epochs and calls of `fit` follow one another without a break; `reset_carry` begins
-    anew. Samples, states and counts are weights that are not trained: they are saved
-    and restored with all others, and training that is then given the batches that come
-    next goes on as if it had not stopped.
-    `evaluate` and `predict` are those of `model`, with whole solves from the start.
+    Epochs and calls of `fit` continue each other; `reset_carry` starts afresh. Samples,
+    states and counts are non-trainable weights, which are saved and restored with all
+    others: a restored model that receives the next batches trains as if it had not
+    been interrupted. `evaluate` and `predict` are `model`'s own, with whole solves from
+    the initial state.
 
-    (A stateful layer of Keras also keeps its states, but of places in the batch, until
-    a user resets them all: its next batch must continue the samples of the last one.)
+    (A stateful layer of Keras also keeps its states, but for each place in the batch,
+    and until a user resets them all: its next batch must continue the same samples.)
 
-    `History` and the progress bar have, besides what `model` would show, `segments`,
-    the mean number that samples which left had had, and `finished`, the share of them
-    that had finished. Losses and metrics of training are means over all samples in
-    search, also those that have just begun.
+    `History` and the progress bar show, in addition to the logs of `model`, `segments`,
+    the mean number of segments of the replaced samples, and `finished`, the fraction of
+    them that had finished. Losses and metrics of training are means over all samples
+    in the batch, including those that have just started.
 
     Args:
         model: A built `keras.Model` that calls one equilibrium layer, once; trained in
@@ -61,35 +82,35 @@ class CarriedStateModel(SavesRandomState, keras.Model):
         examples: Nest of tensors, arrays or `tf.TensorSpec`s `(batch, ...)` of the
             shapes and dtypes that `fit` gets: `(x, y)` or `(x, y, sample_weight)`, such
             as `dataset.element_spec`. All axes but the first must be static.
-        batch_size: Integer > 1. How many samples are in search.
+        batch_size: Integer > 1. Number of samples in the batch.
         max_segments: Positive integer, or `None` for no limit. A sample has finished
-            after so many segments. Defaults to `16`.
-        finished: Which samples have finished after a segment: `"converged"`, those that
-            the solver's `tol` says; a function from a `SearchSegment` to a Boolean
-            tensor `(batch,)`; or `None`, none before `max_segments`. Defaults to
+            after this number of segments. Defaults to `16`.
+        finished: Rule for samples that have finished after a segment: `"converged"`
+            (the solver's `tol` is met), a function from a `SearchSegment` to a Boolean
+            tensor `(batch,)`, or `None` (only `max_segments` counts). Defaults to
             `"converged"`.
-        inherited: Float in [0, 1]. The share of the fresh samples, drawn anew in each
-            step, that begin at the state of the sample in whose place they come, most
-            often the answer to another problem, so that f sees states that are wrong.
-            Defaults to `0.0`.
-        seed: Integer, or `None`. Of that draw. Defaults to `None`.
+        inherited: Float in [0, 1]. Fraction of the fresh samples, drawn in each step,
+            that start at the state of the sample that they replace. That state is
+            most often the solution of another problem, so f is trained on wrong states
+            too. Defaults to `0.0`.
+        seed: Integer, or `None`. Seed of that draw. Defaults to `None`.
         **kwargs: `name` of the model.
 
     Call arguments:
-        inputs: As `model` takes them.
+        inputs: Inputs of `model`.
         training: Boolean.
 
     Raises:
-        ValueError: If `model` does not call one equilibrium layer once, if what `fit`
-            gets is not like `examples`, or comes in batches that are not smaller than
-            `batch_size`; under a `tf.distribute` strategy of several replicas.
+        ValueError: If `model` does not call one equilibrium layer once, if the data of
+            `fit` differ from `examples` or come in batches that are not smaller than
+            `batch_size`, or under a `tf.distribute` strategy of several replicas.
 
     Example:
 
     >>> deq = deq_keras.layers.DEQ(deq_keras.layers.DenseCell(8))
     >>> model = keras.Sequential([keras.Input((3,)), deq, keras.layers.Dense(1)])
     >>> x, y = np.ones((12, 3), "float32"), np.ones((12, 1), "float32")
-    >>> trained = CarriedStateModel(model, (x, y), batch_size=8)
+    >>> trained = ContinuousBatchingModel(model, (x, y), batch_size=8)
     >>> trained.compile("adam", "mse")
     >>> history = trained.fit(x, y, batch_size=2, epochs=2, verbose=0)
     >>> int(trained.optimizer.iterations)  # 12 / 2 updates an epoch.
@@ -98,7 +119,7 @@ class CarriedStateModel(SavesRandomState, keras.Model):
     Reference:
 
     - Jolicoeur-Martineau (2025), "Less is More: Recursive Reasoning with Tiny Networks"
-      (segments of which only the state is carried, an update each, and at most 16).
+      (at most 16 segments, one update each, of which only the state is carried).
     """
 
     def __init__(
@@ -129,7 +150,7 @@ class CarriedStateModel(SavesRandomState, keras.Model):
         self.built = True
 
     def reset_carry(self):
-        """Forgets the samples in search: the next step begins with fresh ones."""
+        """Forgets all samples: the next step starts with fresh ones."""
         self.carry.reset()
 
     def call(self, inputs, training=None):
@@ -157,7 +178,7 @@ class CarriedStateModel(SavesRandomState, keras.Model):
 
     def get_config(self):
         model = keras.saving.serialize_keras_object(self.model)
-        model.pop("compile_config", None)  # It is this model that is trained.
+        model.pop("compile_config", None)  # Only this model is trained.
         return {
             "name": self.name,
             "model": model,
@@ -179,7 +200,7 @@ class CarriedStateModel(SavesRandomState, keras.Model):
         return cls(**{**config, **found})
 
     def _has_finished(self, segment):
-        """Returns which samples have finished, a Boolean tensor `(batch,)`."""
+        """Returns a Boolean tensor `(batch,)`: which samples have finished."""
         has_finished = tf.zeros([self.batch_size], tf.bool)
         if self.finished == _CONVERGED:
             has_finished = tf.equal(segment.solution.status, CONVERGED)
@@ -191,13 +212,13 @@ class CarriedStateModel(SavesRandomState, keras.Model):
 
 
 class _Step(CarryScope):
-    """A training step, which also keeps what the model returned."""
+    """A training step that also keeps the outputs of the model."""
 
     outputs = None
 
 
 def _without_none(data):
-    """`train_on_batch` gives `None` for weights of samples that it has not."""
+    """Drops the `None` that `train_on_batch` passes in place of sample weights."""
     return keras.utils.pack_x_y_sample_weight(
         *keras.utils.unpack_x_y_sample_weight(data)
     )
@@ -228,6 +249,6 @@ def _check_replicas():
     num_replicas = tf.distribute.get_strategy().num_replicas_in_sync
     if num_replicas > 1:
         raise ValueError(
-            "The samples in search are those of one device. Make the model outside of "
+            "The samples in search are on one device. Create the model outside of "
             f"the strategy. Received: a strategy of {num_replicas} replicas."
         )

@@ -3,7 +3,7 @@
 import keras
 
 from deq_keras.metrics import Perplexity
-from deq_keras.models.segment_reading import SegmentReading
+from deq_keras.models.language.segments import SegmentReading
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -76,7 +76,7 @@ class NextTokenLossModel(SegmentReading, keras.Model):
 
     @property
     def segment_layer(self):
-        """The layer that remembers the segments before."""
+        """The layer that remembers earlier segments."""
         return self.causal_lm.segment_layer
 
     def get_config(self):

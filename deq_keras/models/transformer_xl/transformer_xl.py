@@ -1,19 +1,23 @@
-"""Transformer-XL up to its hidden states."""
+"""Transformer-XL, the published explicit network: backbone and language model."""
 
 import keras
 
 from deq_keras.layers import TransformerXLLayer
-from deq_keras.models.transformer_stack_backbone import TransformerStackBackbone
+from deq_keras.models.language import (
+    LanguageBackbone,
+    LanguageCausalLM,
+    StackArguments,
+)
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class TransformerXLBackbone(TransformerStackBackbone):
+class TransformerXLBackbone(LanguageBackbone):
     """Transformer-XL: layers of their own weights, and a memory at each of them.
 
     The published network (Dai et al., 2019): `AdaptiveEmbedding`, dropout, a
-    `TransformerStack` of `TransformerXLLayer`s, the first of which alone sees the
-    embedding, dropout. `ExplicitTransformerBackbone` is something else, the cell of the
-    DEQ-Transformer unrolled.
+    `TransformerStack` of `TransformerXLLayer`s, of which only the first sees the
+    embedding, and dropout. `ExplicitTransformerBackbone`, in contrast, unrolls the
+    cell of the DEQ-Transformer.
 
     Args:
         vocabulary_size: Positive integer. Number of tokens.
@@ -28,8 +32,8 @@ class TransformerXLBackbone(TransformerStackBackbone):
             a layer again instead of keeping them. Defaults to `False`.
         weight_normalization: Boolean. Whether kernels are weight normalized. Defaults
             to `False`.
-        **kwargs: Other arguments of `DEQTransformerBackbone`, but for those of the
-            equilibrium. Dropout is drawn for each position.
+        **arguments: Other arguments of `DEQTransformerBackbone`, except its components
+            of the equilibrium. Dropout is drawn for each position.
 
     Call arguments:
         inputs: Integer tensor `(batch, length)`, or a dict of it as `"token_ids"`.
@@ -51,8 +55,6 @@ class TransformerXLBackbone(TransformerStackBackbone):
         [Dai et al., 2019](https://arxiv.org/abs/1901.02860).
     """
 
-    layer_cls = TransformerXLLayer
-    layer_name = "layer"
     noise_shape = None
 
     def __init__(
@@ -64,14 +66,51 @@ class TransformerXLBackbone(TransformerStackBackbone):
         num_layers,
         *,
         weight_normalization=False,
-        **kwargs,
+        **arguments,
     ):
-        super().__init__(
-            vocabulary_size,
-            num_layers,
+        # === Layers ===
+        arguments = StackArguments(
+            vocabulary_size=vocabulary_size,
             hidden_dim=hidden_dim,
             num_heads=num_heads,
             intermediate_dim=intermediate_dim,
+            num_layers=num_layers,
             weight_normalization=weight_normalization,
-            **kwargs,
+            **arguments,
         )
+        token_embedding = arguments.embedding()
+        stack = arguments.stack(TransformerXLLayer, "layer")
+
+        # === Functional Model ===
+        super().__init__(arguments, token_embedding, stack)
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class TransformerXLCausalLM(LanguageCausalLM):
+    """Language model of Transformer-XL.
+
+    Train it as it is or in a `NextTokenLossModel`. `generate()` is incremental: each
+    new token passes the layers alone, against the keys and values before it.
+
+    Args:
+        backbone: `TransformerXLBackbone`.
+        **kwargs: See `LanguageCausalLM`.
+
+    Call arguments:
+        inputs: Integer tensor `(batch, length)`, or a dict of it as `"token_ids"`.
+
+    Input shape:
+        `(batch, length)`.
+
+    Output shape:
+        `(batch, length, vocabulary_size)`.
+
+    Example:
+
+    >>> model = TransformerXLCausalLM(TransformerXLBackbone(
+    ...     100, hidden_dim=16, num_heads=2, intermediate_dim=32, num_layers=4))
+    >>> tuple(model(np.array([[1, 5, 3], [7, 0, 2]])).shape)
+    (2, 3, 100)
+    """
+
+    backbone_cls = TransformerXLBackbone

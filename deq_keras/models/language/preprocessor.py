@@ -15,8 +15,8 @@ from deq_keras.checks import check_boolean, check_count
 class TextPreprocessor(CausalLMPreprocessor):
     """Text to the token ids of a language model, and back.
 
-    A subclass says of which backbone; `DEQTransformerCausalLMPreprocessor` describes
-    the arguments.
+    A subclass sets `backbone_cls`. `DEQTransformerCausalLMPreprocessor` describes the
+    arguments.
     """
 
     tokenizer_cls = Tokenizer
@@ -61,14 +61,14 @@ class TextPreprocessor(CausalLMPreprocessor):
         Args:
             x: String, list of strings or string tensor.
             sequence_length: Positive integer. Number of tokens of the prompt and what
-                is generated. Defaults to `None`, that of the preprocessor.
+                is generated. Defaults to `None`, the preprocessor's.
 
         Returns:
             Dict of `"token_ids"` and `"padding_mask"`, `(batch, sequence_length)`, or
             `(sequence_length,)` for one string.
 
         Raises:
-            ValueError: If a prompt has no tokens, or no position is left after it.
+            ValueError: If a prompt is empty, or fills all positions.
         """
         if not self.built:
             self.build(None)
@@ -103,7 +103,7 @@ class TextPreprocessor(CausalLMPreprocessor):
             mask &= token_ids != special_id
         return self.tokenizer.detokenize(tf.ragged.boolean_mask(token_ids, mask))
 
-    # KerasHub's own two fail where a tokenizer has no files, such as one of bytes.
+    # KerasHub's two methods fail for tokenizers without files, such as one of bytes.
     def save_to_preset(self, preset_dir):
         """See `keras_hub.models.Preprocessor.save_to_preset`."""
         if self.tokenizer.file_assets is not None:

@@ -19,7 +19,7 @@ class SegmentReading:
     texts: row b of a batch continues row b of the batch before, so all batches must
     have the same number of rows. Every epoch and evaluation begins with an empty
     memory. For texts that are independent, set the length of the memory to 0. All other
-    calls stand alone, unless they are made within `reading_segments`.
+    calls use no memory, unless they are made within `reading_segments`.
 
     With a memory, `fit` and `evaluate` raise a ValueError where arrays leave an
     incomplete last batch, or `fit` would shuffle their rows, and warn where every row

@@ -24,7 +24,7 @@ def _counting(batch_size=6, run_eagerly=True, **arguments):
     scale = keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")
     model = keras.Model(inputs, scale(_counting_layer()(inputs)))
     specs = (tf.TensorSpec((None, 1)), tf.TensorSpec((None, 1)))
-    carried = models.CarriedStateModel(model, specs, batch_size, **arguments)
+    carried = models.ContinuousBatchingModel(model, specs, batch_size, **arguments)
     carried.compile(keras.optimizers.SGD(0.0), "mse", run_eagerly=run_eagerly)
     return carried
 
@@ -131,7 +131,7 @@ def test_a_step_is_an_update_at_every_segment():
     x = np.random.RandomState(0).normal(size=(6, 3)).astype("float32")
     y = x[:, :1]
     weights = model.get_weights()
-    carried = models.CarriedStateModel(model, (x, y), batch_size=3)
+    carried = models.ContinuousBatchingModel(model, (x, y), batch_size=3)
     carried.compile(keras.optimizers.SGD(0.1), "mse", run_eagerly=True)
     carried.fit(x, y, batch_size=2, shuffle=False, verbose=0)
     trained = model.get_weights()
@@ -170,7 +170,7 @@ def _reasoner(gradient="unrolled", dtype=None):
     head = keras.layers.Dense(2, dtype="float32")
     model = keras.Sequential([keras.Input((3,)), deq, head])
     specs = (tf.TensorSpec((None, 3)), tf.TensorSpec((None,), tf.int32))
-    return models.CarriedStateModel(model, specs, batch_size=8, name="carried")
+    return models.ContinuousBatchingModel(model, specs, batch_size=8, name="carried")
 
 
 DATA = tf.data.Dataset.from_tensor_slices(
@@ -310,7 +310,7 @@ def test_nests_weights_of_samples_and_a_nested_model():
     outer = keras.Model(inputs, keras.layers.Dense(1)(inner(inputs)["vector"]))
     x = {name: np.random.rand(9, 3).astype("float32") for name in ("x", "y")}
     data = (x, np.ones((9, 1)), np.array([0.0] * 8 + [1.0]))
-    model = models.CarriedStateModel(outer, data, batch_size=4, finished=None)
+    model = models.ContinuousBatchingModel(outer, data, batch_size=4, finished=None)
     model.compile("sgd", "mse")
     history = model.fit(
         x, data[1], sample_weight=data[2], batch_size=3, shuffle=False, verbose=0
@@ -363,9 +363,9 @@ def test_models_that_carry_no_state_are_refused():
     specs = (tf.TensorSpec((None, 1)),) * 2
     for model, found in ((none, r"\[\]"), (twice, r"\['deq', 'deq_2'\]")):
         with pytest.raises(ValueError, match="one equilibrium layer.*" + found):
-            models.CarriedStateModel(model, specs, 4)
+            models.ContinuousBatchingModel(model, specs, 4)
     with pytest.raises(ValueError, match="call it on a batch"):
-        models.CarriedStateModel(keras.Sequential([deq]), specs, 4)
+        models.ContinuousBatchingModel(keras.Sequential([deq]), specs, 4)
 
 
 def test_what_is_refused():
@@ -383,7 +383,7 @@ def test_what_is_refused():
     ):
         arguments = {"examples": (np.zeros((4, 1)),) * 2, "batch_size": 4, **change}
         with pytest.raises(ValueError, match=message):
-            models.CarriedStateModel(model, **arguments)
+            models.ContinuousBatchingModel(model, **arguments)
 
 
 def test_a_rule_that_says_nothing_is_refused(carried):

@@ -1,0 +1,8 @@
+"""Training that continues from the states of the update before."""
+
+from deq_keras.models.continuous_batching.continuous_batching_model import (
+    ContinuousBatchingModel,
+    SearchSegment,
+)
+
+__all__ = ["ContinuousBatchingModel", "SearchSegment"]

@@ -1,0 +1,276 @@
+"""The samples of a continuous batch, their states, and their shapes and dtypes."""
+
+import functools
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+from keras import tree
+
+from deq_keras.layers import SolveScope
+from deq_keras.structure import where_rows
+
+# Larger than any number of segments.
+_FIRST = 2**30
+
+
+class Admitted(NamedTuple):
+    """The samples of an update.
+
+    Attributes:
+        examples: Nest of tensors `(batch, ...)`.
+        state: Nest of tensors `(batch, ...)`. Last states of the places in the batch.
+        goes_on: Boolean tensor `(batch,)`. Which samples start at that state: the
+            samples that remain, and fresh ones that inherit it.
+        left_after: Float tensor `(fresh,)`. Number of segments of each replaced sample;
+            NaN if the batch was empty.
+        left_finished: Float tensor `(fresh,)`. One for each replaced sample that had
+            finished, zero for others; NaN if the batch was empty.
+    """
+
+    examples: tuple
+    state: object
+    goes_on: tf.Tensor
+    left_after: tf.Tensor
+    left_finished: tf.Tensor
+
+
+class Carry(keras.layers.Layer):
+    """Holds a batch of samples, their states and their numbers of segments.
+
+    All of them are non-trainable weights, which are saved and restored with the model.
+    States are kept in float32 or better, which represents half precision exactly.
+
+    Args:
+        examples: Nest of `tf.TensorSpec`s `(batch, ...)` with static shapes.
+        state: Nest of `tf.TensorSpec`s `(batch, ...)` with static shapes.
+        **kwargs: `name` of the layer.
+    """
+
+    def __init__(self, examples, state, **kwargs):
+        super().__init__(trainable=False, **kwargs)
+        self.batch_size = tree.flatten(state)[0].shape[0]
+        # A nest would become Keras' own containers.
+        self._as_state = functools.partial(tree.pack_sequence_as, state)
+        self._examples = self._weights_like(examples, "example")
+        self._state = self._weights_like(tree.map_structure(_kept, state), "state")
+        counts = tf.TensorSpec([self.batch_size], tf.int32)
+        self._num_segments = self._weight_like(counts, "num_segments")
+        self._is_finished = self._weight_like(counts, "is_finished")
+        self.built = True
+
+    @property
+    def num_segments(self):
+        """Int32 tensor `(batch,)`. 0 before the first update."""
+        return _value(self._num_segments)
+
+    def reset(self):
+        """Removes all samples."""
+        self._num_segments.assign(tf.zeros_like(self.num_segments))
+
+    def admit(self, fresh, inherits):
+        """Replaces samples by as many fresh ones.
+
+        Finished samples are replaced first, then others, each in the order of their
+        number of segments, largest first. An empty carry is filled by repetition.
+
+        Args:
+            fresh: Nest of tensors `(fresh, ...)`, fewer than the batch.
+            inherits: Boolean tensor `(batch,)`. In which places a fresh sample starts
+                at the state of the sample that it replaces.
+
+        Returns:
+            The `Admitted` samples.
+        """
+        num_fresh = self._checked_size(fresh)
+        segments, is_finished = self.num_segments, _value(self._is_finished)
+        # `top_k` takes the first of equal values.
+        _, leaving = tf.math.top_k(segments + _FIRST * is_finished, num_fresh)
+        is_empty = tf.equal(tf.reduce_max(segments), 0)
+        source = self._sources(leaving, num_fresh, is_empty)
+        is_fresh = source >= 0
+        examples = [
+            where_rows(is_fresh, tf.gather(new, tf.maximum(source, 0)), _value(old))
+            for new, old in zip(tree.flatten(fresh), self._examples, strict=True)
+        ]
+        for weight, leaf in zip(self._examples, examples, strict=True):
+            weight.assign(leaf)
+        self._num_segments.assign(tf.where(is_fresh, 0, segments))
+
+        def left(values):
+            values = tf.cast(tf.gather(values, leaving), tf.float32)
+            return tf.where(is_empty, tf.constant(float("nan")), values)
+
+        return Admitted(
+            tree.pack_sequence_as(fresh, examples),
+            self._as_state([_value(weight) for weight in self._state]),
+            ~is_fresh | (inherits & ~is_empty),
+            left(segments),
+            left(is_finished),
+        )
+
+    def store(self, state, is_finished):
+        """Keeps the results of an update.
+
+        Args:
+            state: Nest of tensors `(batch, ...)`.
+            is_finished: Boolean tensor `(batch,)`.
+        """
+        for weight, leaf in zip(self._state, tree.flatten(state), strict=True):
+            weight.assign(tf.cast(leaf, weight.dtype))
+        self._num_segments.assign(self.num_segments + 1)
+        self._is_finished.assign(tf.cast(is_finished, tf.int32))
+
+    def load_own_variables(self, store):
+        # Keras tries several locations, and shows the error of the last one.
+        if "0" not in store.keys() or store["0"].shape[0] != self.batch_size:
+            raise ValueError(
+                "The samples in search cannot be restored: the file has none, or as "
+                "many as another `batch_size`. Make the model with that of the one "
+                f"that was saved. Received: batch_size={self.batch_size}."
+            )
+        super().load_own_variables(store)
+
+    def _checked_size(self, fresh):
+        """Returns the number of fresh samples, which must be less than `batch_size`."""
+        first = tree.flatten(fresh)[0]
+        message = (
+            "The batches that `fit` gets hold fresh samples, which take the places of "
+            "as many others; they must be smaller than the batch in search. Expected: "
+            f"less than batch_size={self.batch_size}. Received: batches of "
+        )
+        if first.shape[0] is not None and first.shape[0] >= self.batch_size:
+            raise ValueError(f"{message}{first.shape[0]}.")
+        num_fresh = tf.shape(first)[0]
+        check = tf.debugging.Assert(num_fresh < self.batch_size, [message, num_fresh])
+        with tf.control_dependencies([check] if check is not None else []):
+            return tf.identity(num_fresh)
+
+    def _sources(self, leaving, num_fresh, is_empty):
+        """Returns the index of the fresh sample of each place, int32 `(batch,)`; -1 for
+        places whose sample remains."""
+        places = tf.fill([self.batch_size], -1)
+        arrived = tf.tensor_scatter_nd_update(
+            places, leaving[:, None], tf.range(num_fresh)
+        )
+        return tf.where(is_empty, tf.range(self.batch_size) % num_fresh, arrived)
+
+    def _weights_like(self, specs, name):
+        return [
+            self._weight_like(spec, f"{name}_{i}")
+            for i, spec in enumerate(tree.flatten(specs))
+        ]
+
+    def _weight_like(self, spec, name):
+        dtype = keras.backend.standardize_dtype(spec.dtype)
+        return self.add_weight(spec.shape, "zeros", dtype, trainable=False, name=name)
+
+
+def _kept(spec):
+    """Returns the spec in which a state is kept."""
+    dtype = tf.float64 if spec.dtype == tf.float64 else tf.float32
+    return tf.TensorSpec(spec.shape, dtype)
+
+
+def _value(weight):
+    return tf.convert_to_tensor(weight)
+
+
+class ExampleSpecs:
+    """Shapes and dtypes of the training samples.
+
+    Args:
+        examples: Nest of tensors, arrays or `tf.TensorSpec`s `(batch, ...)`: `(x, y)`
+            or `(x, y, sample_weight)`.
+
+    Attributes:
+        specs: Tuple of nests of `tf.TensorSpec`s `(None, ...)`.
+    """
+
+    def __init__(self, examples):
+        if not isinstance(examples, list | tuple) or len(examples) not in (2, 3):
+            raise ValueError(
+                "`examples` must be what `fit` gets, (x, y) or (x, y, sample_weight): "
+                "arrays, tensors or `tf.TensorSpec`s, such as `dataset.element_spec`. "
+                f"Received: examples={examples!r}."
+            )
+        self.specs = tuple(tree.map_structure(_given_spec, part) for part in examples)
+
+    def with_batch_size(self, batch_size):
+        """Returns the specs of a batch of one size."""
+        return tree.map_structure(
+            lambda spec: tf.TensorSpec([batch_size, *spec.shape[1:]], spec.dtype),
+            self.specs,
+        )
+
+    def check(self, data):
+        """Raises `ValueError` if the data of a step have other shapes or dtypes.
+
+        Args:
+            data: Nest of tensors `(batch, ...)`.
+        """
+        received = tree.map_structure(_spec, data)
+        # By paths: a tuple comes back from a file as a list.
+        if tree.flatten_with_path(received) != tree.flatten_with_path(self.specs):
+            raise ValueError(
+                "What `fit` gets must be like `examples`. "
+                f"Expected: {self.specs}. Received: {received}."
+            )
+
+    def get_config(self):
+        """Returns the specs in a form that Keras can save and load."""
+        tensors = tree.map_structure(
+            lambda spec: keras.KerasTensor(spec.shape, spec.dtype.name), self.specs
+        )
+        return keras.saving.serialize_keras_object(tensors)
+
+
+def state_specs(model, inputs):
+    """Returns the nest of `tf.TensorSpec`s of the state of a model's equilibrium.
+
+    Args:
+        model: A built `keras.Model` that calls one equilibrium layer, once.
+        inputs: Nest of `tf.TensorSpec`s `(batch, ...)` with static shapes.
+    """
+    if not getattr(model, "built", False):
+        raise ValueError(
+            "A state can be carried once the model is built: call it on a batch. "
+            f"Received: model={model!r}."
+        )
+
+    def solve(inputs):
+        with SolveScope() as scope:
+            model(inputs, training=False)
+        return {name: found.value for name, found in scope.solutions.items()}
+
+    with tf.init_scope():
+        traced = tf.function(solve, autograph=False).get_concrete_function(inputs)
+    states = traced.structured_outputs
+    if len(states) != 1:
+        raise ValueError(
+            "A state is carried by one equilibrium layer. Expected: a model that calls "
+            f"one, once. Received: the model {model.name!r}, which solves "
+            f"{list(states)}."
+        )
+    (state,) = states.values()
+    return tree.map_structure(lambda leaf: tf.TensorSpec(leaf.shape, leaf.dtype), state)
+
+
+def _given_spec(leaf):
+    spec = _spec(leaf)
+    # Keras casts floats of arrays to its own precision, but not floats of datasets.
+    if spec.dtype.is_floating and hasattr(leaf, "__array__"):
+        return tf.TensorSpec(spec.shape, keras.config.floatx())
+    return spec
+
+
+def _spec(leaf):
+    shape, dtype = tf.TensorShape(leaf.shape), tf.as_dtype(leaf.dtype)
+    is_number = dtype.is_floating or dtype.is_integer or dtype.is_bool
+    if not is_number or not shape.rank or not shape[1:].is_fully_defined():
+        raise ValueError(
+            "Samples that are carried must be numbers, and have static shapes: all "
+            "axes but the first, the batch. Received: "
+            f"shape={shape}, dtype={dtype.name}."
+        )
+    return tf.TensorSpec([None, *shape[1:]], dtype)

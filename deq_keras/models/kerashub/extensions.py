@@ -1,0 +1,98 @@
+"""Presets without weights, tasks that load as they were saved, and their configs."""
+
+import keras
+
+from deq_keras import gradients, regularizers, solvers, starts
+
+
+def architecture(description, backbone, task=None):
+    """Returns an entry of the `presets` of `ArchitecturePresets`.
+
+    Args:
+        description: String. A sentence for KerasHub's listing.
+        backbone: Dict of the arguments of the backbone, or a function from a dtype to
+            such a dict.
+        task: Optional dict of the arguments of the task. Defaults to `None`, no
+            arguments.
+    """
+    metadata = {"description": description}
+    return {"metadata": metadata, "backbone": backbone, "task": task or {}}
+
+
+class ArchitecturePresets:
+    """Mixin of backbones whose presets are architectures without weights.
+
+    List it before `keras_hub.models.Backbone`. The presets of such a class need
+    `load_weights=False`. The function `architecture` returns an entry of `presets`.
+    """
+
+    presets = {}
+    # Name of the function that loads the authors' checkpoints, for the error message.
+    converter = None
+
+    @classmethod
+    def from_preset(cls, preset, load_weights=True, **kwargs):
+        """See `keras_hub.models.Backbone.from_preset`."""
+        if preset not in cls.presets:
+            return super().from_preset(preset, load_weights, **kwargs)
+        if load_weights:
+            remedy = "load_weights=False"
+            if cls.converter is not None:
+                remedy += f", or load a checkpoint of the authors with {cls.converter}"
+            raise ValueError(
+                f"The preset '{preset}' is an architecture without weights. Pass "
+                f"{remedy}. Received: load_weights=True."
+            )
+        arguments = cls.presets[preset]["backbone"]
+        if callable(arguments):
+            arguments = arguments(kwargs.pop("dtype", None))
+        return cls(**{**arguments, **kwargs})
+
+
+class RestorableTask:
+    """Mixin of tasks that load as they were saved, and take presets without weights.
+
+    List it before KerasHub's classes. A loaded task is compiled as it was when it was
+    saved, or, with Keras' `compile=False`, not at all. See `ArchitecturePresets` for
+    the presets.
+    """
+
+    def get_compile_config(self):
+        config = super().get_compile_config()
+        return config and {**config, "has_trained": self.optimizer.built}
+
+    def compile_from_config(self, config):
+        # Keras skips models that override `compile`.
+        config = dict(config)
+        has_trained = config.pop("has_trained")
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if has_trained:  # Only then the file holds the state of the optimizer.
+            self.optimizer.build(self.trainable_variables)
+
+    @classmethod
+    def from_config(cls, config):
+        return super().from_config({"compile": False, **config})
+
+    @classmethod
+    def from_preset(cls, preset, load_weights=True, **kwargs):
+        """See `keras_hub.models.Task.from_preset`."""
+        if preset in cls.presets:
+            policy = {"dtype": kwargs.pop("dtype")} if "dtype" in kwargs else {}
+            backbone = cls.backbone_cls.from_preset(preset, load_weights, **policy)
+            arguments = cls.presets[preset]["task"]
+            return cls(**{"backbone": backbone, **arguments, **kwargs})
+        task = super().from_preset(preset, load_weights, **kwargs)
+        if not task.compiled:
+            task.compile()
+        return task
+
+
+def equilibrium_config(deq):
+    """Returns the arguments of a backbone that its `DEQ` layer holds."""
+    return {
+        "solver": solvers.serialize(deq.solver),
+        "gradient": gradients.serialize(deq.gradient),
+        "regularizer": regularizers.serialize(deq.regularizer),
+        "max_iter_jitter": deq.max_iter_jitter,
+        "start": starts.serialize(deq.start),
+    }

@@ -1,0 +1,23 @@
+"""What language models share: backbone, task, generation, segments, preprocessing."""
+
+from deq_keras.models.language.arguments import (
+    StackArguments,
+    TransformerArguments,
+    TrellisArguments,
+)
+from deq_keras.models.language.backbone import LanguageBackbone
+from deq_keras.models.language.causal_lm import LanguageCausalLM
+from deq_keras.models.language.next_token_loss import NextTokenLossModel
+from deq_keras.models.language.preprocessor import TextPreprocessor
+from deq_keras.models.language.segments import SegmentReading
+
+__all__ = [
+    "LanguageBackbone",
+    "LanguageCausalLM",
+    "NextTokenLossModel",
+    "SegmentReading",
+    "StackArguments",
+    "TextPreprocessor",
+    "TransformerArguments",
+    "TrellisArguments",
+]

@@ -15,15 +15,12 @@ import deq_keras
 
 from ..evaluation.peak_memory import peak_growth
 from . import workloads
-from .measuring import compare
+from .measuring import compare, does_grow
 
 PLAIN_LOOP = "plain_loop"
 SOLVERS = ("fixed_point_iteration", "anderson", "broyden")
 UNROLLED = "unrolled"
 NOT_MEASURABLE = "not measurable here"
-
-# Least growth of the control, in states per evaluation.
-_CONTROL_GROWTH = 1.0
 
 
 def exact_solver(name, num_evaluations):
@@ -251,33 +248,42 @@ def _mean_square(state, target):
     return tf.reduce_mean(tf.square(tf.cast(state, target.dtype) - target))
 
 
-def step_cost(workload, cell, name, num_evaluations, effort):
+def step_cost(workload, name, num_evaluations, effort, cell=None):
     """Returns the ratio of a training step to its ideal, as a dict.
 
     Its `statistics` are the layer's.
 
     Args:
         workload: `workloads.Workload`.
-        cell: Its `CompiledCell`, whose `ideal_step` is the denominator.
         name: Argument of `TrainingStep`.
         num_evaluations: Positive integer. The exact budget of each of the two solves.
         effort: `measuring.Effort`.
+        cell: The workload's `CompiledCell`, whose `ideal_step` is the denominator.
+            `None`: a new one.
     """
     step = TrainingStep(workload, name, num_evaluations)
+    cell = cell or CompiledCell(workload)
     ratio = compare(step, cell.ideal_step(num_evaluations), effort)
     return {**ratio._asdict(), "statistics": step.statistics()}
 
 
-def peaks(makers):
-    """Returns the peak growth of each of several calls in MiB, or `NOT_MEASURABLE`.
+def peaks(make, models, **shared):
+    """Returns the peak growth of training steps in MiB, or `NOT_MEASURABLE`.
+
+    Excludes weights, accumulated gradients and buffers that the compiled step keeps.
 
     Args:
-        makers: Dict of names to functions that make the call. Each call is made,
-            measured and dropped before the next.
+        make: Function that returns the step of a model. Each step is made, measured
+            and dropped before the next.
+        models: Dict of names to dicts of keyword arguments of `make`.
+        **shared: Keyword arguments of `make` that all models share.
     """
     if not is_memory_measurable():
         return NOT_MEASURABLE
-    return {name: peak_growth(make()) for name, make in makers.items()}
+    return {
+        name: peak_growth(make(**shared, **arguments))
+        for name, arguments in models.items()
+    }
 
 
 def is_memory_measurable():
@@ -295,25 +301,3 @@ def is_memory_measurable():
 def state_size(workload):
     """Returns the size of one state in MiB."""
     return workload.target.numpy().nbytes / 2**20
-
-
-def states_per_evaluation(peaks, state_mib):
-    """Returns the growth of peak memory with the budget, in states per evaluation.
-
-    Args:
-        peaks: Dict of budgets to MiB, in ascending order; `None` for an unknown peak.
-        state_mib: Float. The size of one state.
-
-    Returns:
-        A float, or `None` if a peak is unknown.
-    """
-    (fewest, low), *_, (most, high) = peaks.items()
-    if low is None or high is None:
-        return None
-    return (high - low) / state_mib / (int(most) - int(fewest))
-
-
-def does_grow(control_peaks, state_mib):
-    """Returns whether the measured memory of the control grows as it must."""
-    growth = states_per_evaluation(control_peaks, state_mib)
-    return growth is not None and growth >= _CONTROL_GROWTH

@@ -13,14 +13,8 @@ import deq_keras
 
 from ..evaluation.peak_memory import peak_growth
 from . import workloads
-from .costs import (
-    NOT_MEASURABLE,
-    is_memory_measurable,
-    layer,
-    state_size,
-    states_per_evaluation,
-)
-from .measuring import compare
+from .costs import NOT_MEASURABLE, is_memory_measurable, layer, state_size
+from .measuring import compare, states_per_evaluation
 from .runner import Benchmark
 
 _WORKLOADS = ("transformer_layer", "conv_block")

@@ -18,7 +18,7 @@ from ..config import reading as configs
 from ..config import shipped
 from ..data.images import load, training_batches
 from ..runs.train import enter_phase
-from .measuring import quartiles
+from .measuring import spread
 from .runner import Benchmark
 from .training_runs import job_of
 
@@ -102,18 +102,13 @@ def train(name, effort, steps=30, regimes=tuple(REGIMES)):
     reference = losses[last, 0]
     results = {}
     for index, (regime, family) in enumerate(zip(regimes, families, strict=True)):
-        median, lower, upper = quartiles(seconds[:, 0] / seconds[:, index])
         loss = losses[last, index]
         timer = deq_keras.diagnostics.StepTimer(family.layer, REGIMES[regime][1])
         timer.measure(family.inputs)  # Compiles.
         parts = timer.measure(family.inputs)._asdict()
         results[regime] = {
             "step_ms": float(1e3 * np.median(seconds[:, index])),
-            "speedup": {
-                "median": median,
-                "lower_quartile": lower,
-                "upper_quartile": upper,
-            },
+            "speedup": spread(seconds[:, 0] / seconds[:, index]),
             "loss": float(loss.mean()),
             "loss_difference": float(
                 np.abs(loss - reference).mean() / abs(reference.mean())

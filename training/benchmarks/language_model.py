@@ -54,13 +54,10 @@ _MODELS = {
 
 def step_costs(effort, cells=_CELLS, num_evaluations=12, solver="anderson"):
     """Returns training steps over their ideal, by cell; see `costs.step_cost`."""
-    results = {}
-    for name, sizes in cells.items():
-        work = _workload(name, **sizes)
-        results[name] = costs.step_cost(
-            work, costs.CompiledCell(work), solver, num_evaluations, effort
-        )
-    return results
+    return {
+        name: costs.step_cost(_workload(name, **sizes), solver, num_evaluations, effort)
+        for name, sizes in cells.items()
+    }
 
 
 class RepeatedInjectionCell(layers.EquilibriumCell):
@@ -154,16 +151,13 @@ def _generator(causal_lm, ids, num_new):
 def training_peaks(
     effort, chosen=_MODELS, batch=15, length=150, architecture=_ARCHITECTURE
 ):
-    """Returns by how many MiB memory grows in a training step, by model.
+    """Returns the peak memory of a training step, by model; see `costs.peaks`.
 
-    Excludes weights, accumulated gradients and buffers that the compiled step keeps;
-    see `costs.peaks`. The papers compare memory at this batch and length.
+    The papers compare memory at this batch and length.
     """
     del effort
-    step = functools.partial(_training_step, batch, length, architecture)
-    return costs.peaks(
-        {name: functools.partial(step, **model) for name, model in chosen.items()}
-    )
+    shared = {"batch": batch, "length": length, "architecture": architecture}
+    return costs.peaks(_training_step, chosen, **shared)
 
 
 def evaluation_peak(effort, batch=16, length=150, architecture=_WIKITEXT103):

@@ -4,8 +4,6 @@ Training steps over their ideal, and the wall time and peak memory of training s
 whole models beside explicit networks.
 """
 
-import functools
-
 import keras
 import numpy as np
 import tensorflow as tf
@@ -51,13 +49,12 @@ _MODELS = {
 
 def step_costs(effort, cells=_CELLS, num_evaluations=6, **sizes):
     """Returns training steps over their ideal, by cell; see `costs.step_cost`."""
-    results = {}
-    for name, arguments in cells.items():
-        work = _workload(name, arguments, **sizes)
-        results[name] = costs.step_cost(
-            work, costs.CompiledCell(work), "anderson", num_evaluations, effort
+    return {
+        name: costs.step_cost(
+            _workload(name, arguments, **sizes), "anderson", num_evaluations, effort
         )
-    return results
+        for name, arguments in cells.items()
+    }
 
 
 def _workload(name, arguments, batch=_BATCH, side=_SIDE):
@@ -92,16 +89,9 @@ def step_time(effort, **arguments):
 
 
 def training_peaks(effort, chosen=_MODELS, batch=_BATCH, side=_SIDE):
-    """Returns by how many MiB memory grows in a training step, by model.
-
-    Excludes weights, accumulated gradients and buffers that the compiled step keeps;
-    see `costs.peaks`.
-    """
+    """Returns the peak memory of a training step, by model; see `costs.peaks`."""
     del effort
-    step = functools.partial(training_step, batch=batch, side=side)
-    return costs.peaks(
-        {name: functools.partial(step, **model) for name, model in chosen.items()}
-    )
+    return costs.peaks(training_step, chosen, batch=batch, side=side)
 
 
 def training_step(batch, side, preset=None, budget=None, network=None, **arguments):

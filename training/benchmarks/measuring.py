@@ -72,15 +72,14 @@ def measure(call, effort):
 def compare(numerator, denominator, effort):
     """Returns the `Ratio` of the wall times of two calls, which alternate."""
     (bottom, top), others = _quietest((denominator, numerator), effort)
-    return Ratio(
-        *quartiles(top / bottom), _duration(top, others), _duration(bottom, others)
-    )
+    sides = _duration(top, others), _duration(bottom, others)
+    return Ratio(*spread(top / bottom).values(), *sides)
 
 
-def quartiles(values):
-    """Returns median, lower and upper quartile as floats."""
-    lower, median, upper = np.quantile(values, [0.25, 0.5, 0.75])
-    return float(median), float(lower), float(upper)
+def spread(values):
+    """Returns a dict of the median and the quartiles of values."""
+    lower, median, upper = map(float, np.quantile(values, [0.25, 0.5, 0.75]))
+    return {"median": median, "lower_quartile": lower, "upper_quartile": upper}
 
 
 def _quietest(calls, effort):
@@ -119,7 +118,7 @@ def _seconds(call):
 
 
 def _duration(seconds, others):
-    return Duration(*quartiles(1e3 * seconds), len(seconds), others)
+    return Duration(*spread(1e3 * seconds).values(), len(seconds), others)
 
 
 class ProcessorUsage:
@@ -181,6 +180,28 @@ def resident_memory(key="VmHWM"):
         if line.startswith(key + ":"):
             return int(line.split()[1]) / 1024
     return None
+
+
+def states_per_evaluation(peaks, state_mib):
+    """Returns the growth of peak memory with the budget, in states per evaluation.
+
+    Args:
+        peaks: Dict of budgets to MiB, in ascending order; `None` for an unknown peak.
+        state_mib: Float. The size of one state.
+
+    Returns:
+        A float, or `None` if a peak is unknown.
+    """
+    (fewest, low), *_, (most, high) = peaks.items()
+    if low is None or high is None:
+        return None
+    return (high - low) / state_mib / (int(most) - int(fewest))
+
+
+def does_grow(control_peaks, state_mib):
+    """Returns whether the memory of the control is seen to grow: by a state each."""
+    growth = states_per_evaluation(control_peaks, state_mib)
+    return growth is not None and growth >= 1.0
 
 
 def in_fresh_process(name, request, python=None):

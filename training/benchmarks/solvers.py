@@ -7,8 +7,7 @@ is measured beside a control that must grow. torchdeq takes the same measurement
 other processes, where it is installed.
 """
 
-import json
-import subprocess
+import functools
 import sys
 import tempfile
 from pathlib import Path
@@ -23,13 +22,17 @@ from .costs import (
     UNROLLED,
     CompiledCell,
     TrainingStep,
-    does_grow,
     solve_cost,
     state_size,
-    states_per_evaluation,
     step_cost,
 )
-from .measuring import compare, in_fresh_process, measure, resident_memory
+from .measuring import (
+    compare,
+    does_grow,
+    in_fresh_process,
+    measure,
+    states_per_evaluation,
+)
 from .runner import Benchmark, processor
 
 _TRANSFORMER, _CONV, _TINY = workloads.NAMES
@@ -90,7 +93,7 @@ def times(
         workload = workloads.build(name, **build_arguments)
         cell = CompiledCell(workload)
         steps = {
-            solver: step_cost(workload, cell, solver, step_budget, effort)
+            solver: step_cost(workload, solver, step_budget, effort, cell)
             for solver in (*SOLVERS, UNROLLED)
         }
         for solver, cost in steps.items():
@@ -249,57 +252,34 @@ def torchdeq(
         peer_python: Path of an interpreter that can import torchdeq.
         sizes: Dict of sizes of a workload. `None`: the benchmark's.
     """
-    versions = _torchdeq_versions(peer_python)
-    if versions is None:
+    ask = functools.partial(in_fresh_process, python=peer_python)
+    try:
+        results = {"versions": ask("torchdeq_peer.versions", {})}
+    except (OSError, RuntimeError):
         return (
             f"{peer_python} cannot import torch and torchdeq; install the extra "
             "`benchmark`, or name another interpreter with --peer-python."
         )
-    results = {"versions": versions}
-    for name in names:
-        with tempfile.TemporaryDirectory() as folder:
-            path = str(Path(folder) / "arrays.npz")
+    budgets = {"budgets": budgets, "step_budget": step_budget}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in names:
+            work = {"name": name, "path": str(Path(folder) / f"{name}.npz")}
             values = workloads.arrays(name, **(sizes or {}))
-            drawn = {"injection": values.injection, "target": values.target}
-            np.savez(path, **values.weights, **drawn)
-            request = {"name": name, "path": path, "effort": effort}
-            results[name] = in_fresh_process(
-                "torchdeq_peer.times",
-                {**request, "budgets": budgets, "step_budget": step_budget},
-                peer_python,
-            )
-            if resident_memory() is not None:
-                results[name]["peak_memory_mib"] = {
-                    solver: {
-                        budget: in_fresh_process(
-                            "torchdeq_peer.peak_memory",
-                            {
-                                "name": name,
-                                "path": path,
-                                "solver": solver,
-                                "budget": budget,
-                            },
-                            peer_python,
-                        )
-                        for budget in memory_budgets
-                    }
-                    for solver in (*SOLVERS, UNROLLED)
+            inputs = {"injection": values.injection, "target": values.target}
+            np.savez(work["path"], **values.weights, **inputs)
+            measured = ask("torchdeq_peer.times", {**work, **budgets, "effort": effort})
+            peaks = {
+                solver: {
+                    budget: ask(
+                        "torchdeq_peer.peak_memory",
+                        {**work, "solver": solver, "budget": budget},
+                    )
+                    for budget in memory_budgets
                 }
+                for solver in (*SOLVERS, UNROLLED)
+            }
+            results[name] = {**measured, "peak_memory_mib": peaks}
     return results
-
-
-def _torchdeq_versions(python):
-    """Versions of torch and torchdeq, or `None` if they cannot be imported."""
-    source = (
-        "import importlib.metadata, json, torch, torchdeq\n"
-        "names = 'torch', 'torchdeq'\n"
-        "print(json.dumps({n: importlib.metadata.version(n) for n in names}))"
-    )
-    try:
-        process = subprocess.run([python, "-c", source], capture_output=True, text=True)
-    except OSError:
-        return None
-    return json.loads(process.stdout) if process.returncode == 0 else None
 
 
 def _add_arguments(parser):

@@ -1,8 +1,10 @@
 """The measurements of `solvers` for torchdeq, in a process without TensorFlow.
 
-`solvers.torchdeq` calls `times` and `peak_memory`; weights and inputs come in a file.
+`solvers.torchdeq` calls `versions`, `times` and `peak_memory`; weights and inputs come
+in a file.
 """
 
+import importlib.metadata
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -151,16 +153,21 @@ def times(name, path, budgets, step_budget, effort):
     }
 
 
+def versions():
+    """Returns the versions of torch and torchdeq."""
+    return {name: importlib.metadata.version(name) for name in ("torch", "torchdeq")}
+
+
 def peak_memory(name, path, solver, budget):
     """Returns the growth of resident memory in the first training step, in MiB.
 
-    Only the first step of a process is measured: freed memory stays with the process
-    and hides later steps.
+    The growth is `None` where resident memory is unknown. Only the first step of a
+    process is measured: freed memory stays with the process and hides later steps.
     """
     work = build(name, np.load(path))
     start = resident_memory("VmRSS")
     training_step(work, solver, budget)
-    return max(0.0, resident_memory() - start)
+    return None if start is None else max(0.0, resident_memory() - start)
 
 
 def forward_solve(work, name, num_evaluations):

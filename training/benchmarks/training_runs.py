@@ -18,13 +18,7 @@ from ..config import shipped
 from ..config.fields import DistributionConfig
 from ..errors import InputError
 from ..experiments.classification.schema import DataConfig
-from .measuring import (
-    Effort,
-    ProcessorUsage,
-    compare,
-    in_fresh_process,
-    quartiles,
-)
+from .measuring import Effort, ProcessorUsage, compare, in_fresh_process, spread
 from .runner import Benchmark, positive
 
 # Replicas leave out smaller batches, and one device would have them to itself.
@@ -140,11 +134,8 @@ def event_files(effort, config="digits/main", variant="regularized", steps=100):
             verbose=0,
         )
     without, watched = np.array(turns.seconds).T
-    median, lower, upper = quartiles(watched / without)
     return {
-        "median": median,
-        "lower_quartile": lower,
-        "upper_quartile": upper,
+        **spread(watched / without),
         "mean": float(watched.sum() / without.sum()),
         "step_ms": float(1e3 * np.median(without) / steps),
         "steps": steps,
@@ -166,52 +157,39 @@ class _Turns(keras.callbacks.Callback):
         self._effort = effort
         self._epochs = []
 
-    def set_model(self, model):
-        super().set_model(model)
-        self._forward("set_model", model)
-
-    def set_params(self, params):
-        super().set_params(params)
-        self._forward("set_params", params)
-
     def on_train_begin(self, logs=None):
-        self._forward("on_train_begin", logs)
+        self._watchers = keras.callbacks.CallbackList(
+            self._callbacks, model=self.model, **self.params
+        )
+        self._watchers.on_train_begin(logs)
         self._begin = time.perf_counter()
 
     def on_train_end(self, logs=None):
-        self._forward("on_train_end", logs)
+        self._watchers.on_train_end(logs)
 
     def on_epoch_begin(self, epoch, logs=None):
         self._is_watched = epoch % 2 == 1
         self._start = time.perf_counter()
         if self._is_watched:
-            self._forward("on_epoch_begin", epoch // 2, logs)
+            self._watchers.on_epoch_begin(epoch // 2, logs)
 
     def on_train_batch_begin(self, batch, logs=None):
         if self._is_watched:
-            self._forward("on_train_batch_begin", batch, logs)
+            self._watchers.on_train_batch_begin(batch, logs)
 
     def on_train_batch_end(self, batch, logs=None):
         if self._is_watched:
-            self._forward("on_train_batch_end", batch, logs)
+            self._watchers.on_train_batch_end(batch, logs)
 
     def on_epoch_end(self, epoch, logs=None):
         if self._is_watched:
-            self._forward("on_epoch_end", epoch // 2, dict(logs))
+            self._watchers.on_epoch_end(epoch // 2, dict(logs))
         self._epochs.append(time.perf_counter() - self._start)
-        if self._is_watched:
-            self._end_pair()
-
-    def _end_pair(self):
         # Both epochs of the first pair compile.
-        self.seconds = [*zip(self._epochs[2::2], self._epochs[3::2], strict=True)]
+        self.seconds = [*zip(self._epochs[2::2], self._epochs[3::2], strict=False)]
         is_long = time.perf_counter() - self._begin >= self._effort.seconds
         if is_long and len(self.seconds) >= self._effort.min_rounds:
             self.model.stop_training = True
-
-    def _forward(self, hook, *arguments):
-        for callback in self._callbacks:
-            getattr(callback, hook)(*arguments)
 
 
 def input_rate(effort, config="digits/main", overrides=(), batches=100):
@@ -270,13 +248,8 @@ def _input_rate(datasets, config, per_round):
     for _ in range(_INPUT_ROUNDS):
         start = time.perf_counter()
         rates.append(images_in(per_round) / (time.perf_counter() - start))
-    median, lower, upper = quartiles(rates)
     return {
-        "images_per_second": {
-            "median": median,
-            "lower_quartile": lower,
-            "upper_quartile": upper,
-        },
+        "images_per_second": spread(rates),
         "rounds": _INPUT_ROUNDS,
         "batches_per_round": per_round,
         "image_shape": list(images.image_shape),

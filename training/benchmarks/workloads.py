@@ -3,6 +3,7 @@
 Weights and inputs are drawn in NumPy, for every library alike.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import keras
@@ -123,12 +124,17 @@ class TransformerLayerCell(layers.EquilibriumCell):
 
     def build(self, state_shape, injection_shape=None):
         width = state_shape[-1]
-        self.query_key_value = self._dense(3 * width)
-        self.attention_output = self._dense(width)
-        self.attention_norm = self._norm()
-        self.inner_dense = self._dense(self.inner, activation="relu")
-        self.outer_dense = self._dense(width)
-        self.feed_forward_norm = self._norm()
+        dtype = self.dtype_policy
+        dense = functools.partial(keras.layers.Dense, dtype=dtype)
+        norm = functools.partial(
+            keras.layers.LayerNormalization, epsilon=1e-5, dtype=dtype
+        )
+        self.query_key_value = dense(3 * width)
+        self.attention_output = dense(width)
+        self.attention_norm = norm()
+        self.inner_dense = dense(self.inner, activation="relu")
+        self.outer_dense = dense(width)
+        self.feed_forward_norm = norm()
         for layer in (
             self.query_key_value,
             self.attention_output,
@@ -158,12 +164,6 @@ class TransformerLayerCell(layers.EquilibriumCell):
         mixed = ops.transpose(mixed, (0, 2, 1, 3))
         mixed = ops.reshape(mixed, (-1, length, width))  # (B, L, H*K)
         return self.attention_output(mixed)
-
-    def _dense(self, units, activation=None):
-        return keras.layers.Dense(units, activation, dtype=self.dtype_policy)
-
-    def _norm(self):
-        return keras.layers.LayerNormalization(epsilon=1e-5, dtype=self.dtype_policy)
 
 
 class ConvBlockCell(layers.EquilibriumCell):

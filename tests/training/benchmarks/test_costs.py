@@ -82,13 +82,13 @@ def test_memory_is_met_only_where_the_control_grows(solver, peaks, control, boun
 
 @pytest.mark.slow
 def test_the_control_grows_or_memory_is_not_measurable():
-    peaks = costs.peaks({"nothing": lambda: lambda: None})
+    peaks = costs.peaks(lambda: lambda: None, {"nothing": {}})
     assert peaks in ({"nothing": 0.0}, costs.NOT_MEASURABLE)
 
 
 def test_memory_is_not_measurable_where_the_control_does_not_grow(monkeypatch):
     monkeypatch.setattr(costs, "peak_growth", lambda call: 3.0)
-    assert costs.peaks({}) == costs.NOT_MEASURABLE
+    assert costs.peaks(lambda: None, {}) == costs.NOT_MEASURABLE
 
 
 def test_peak_growth_is_what_a_call_allocates():

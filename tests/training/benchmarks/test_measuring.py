@@ -1,3 +1,4 @@
+import sys
 import time
 
 import numpy as np
@@ -16,28 +17,26 @@ def test_ratio_is_numerator_over_denominator():
     assert ratio.difference > 0
 
 
-def test_quartiles():
-    assert measuring.quartiles(np.arange(5.0)) == (2.0, 1.0, 3.0)
+def test_spread():
+    spread = measuring.spread(np.arange(5.0))
+    assert spread == {"median": 2.0, "lower_quartile": 1.0, "upper_quartile": 3.0}
 
 
 def test_fresh_process_returns_json():
     values = {"values": [1.0, 2.0, 3.0]}
-    result = measuring.in_fresh_process("measuring.quartiles", values)
-    assert result == [2.0, 1.5, 2.5]
+    result = measuring.in_fresh_process("measuring.spread", values)
+    assert result == measuring.spread(values["values"])
 
 
 def test_failure_of_a_fresh_process_is_shown():
-    with pytest.raises(RuntimeError, match="exit status 1: (?s:.*)quartiles"):
-        measuring.in_fresh_process("measuring.quartiles", {})
+    with pytest.raises(RuntimeError, match="exit status 1: (?s:.*)spread"):
+        measuring.in_fresh_process("measuring.spread", {})
 
 
 def test_another_interpreter_needs_no_library():
-    import sys
-
-    result = measuring.in_fresh_process(
-        "measuring.quartiles", {"values": [1.0]}, python=sys.executable
-    )
-    assert result == [1.0, 1.0, 1.0]
+    request = {"values": [1.0]}
+    result = measuring.in_fresh_process("measuring.spread", request, sys.executable)
+    assert result == measuring.spread([1.0])
 
 
 def test_peak_of_resident_memory_is_above_its_present_size():

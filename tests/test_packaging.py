@@ -197,7 +197,7 @@ def test_a_wheel_trains_a_shipped_config_and_runs_a_benchmark(tmp_path):
     assert (tmp_path / "runs" / "digits-main" / "report.txt").is_file()
     source = (
         "import sys\n"
-        "from deq_keras.training.benchmarks.mdeq.duration import training_times\n"
+        "from deq_keras.training.benchmarks.mdeq import training_times\n"
         "model = {'preset': 'mdeq_tiny_cifar10', 'budget': 1}\n"
         "times = training_times((0.0, 1, 1, 1.0), {'tiny': model}, 1, 16)\n"
         "assert times['tiny']['median'] > 0\n"

@@ -1,167 +1,316 @@
-"""`deq-keras benchmark solvers`: what solving and differentiating costs over f itself.
+"""`deq-keras benchmark solvers`: solving and differentiating over f itself.
 
 Every number is a ratio of two times of one run, because times drift between machines
 and hours: a forward solve over as many compiled calls of f, a training step over the
 calls that it cannot avoid, float32 over mixed_bfloat16. The memory of a training step
-is what TensorFlow allocates at its peak, beside a control that must grow. torchdeq goes
-through the same where it is installed; its memory is that of fresh processes.
+is measured beside a control that must grow. torchdeq takes the same measurements in
+other processes, where it is installed.
 """
 
-import argparse
-import json
+import functools
 import sys
+import tempfile
 from pathlib import Path
 
-from . import (
-    arrays,
-    environment,
-    fresh_process,
-    peer,
-    report,
-    resident_memory,
+import numpy as np
+
+from ..evaluation.peak_memory import peak_growth
+from . import workloads
+from .costs import (
+    PLAIN_LOOP,
+    SOLVERS,
+    UNROLLED,
+    CompiledCell,
+    TrainingStep,
+    solve_cost,
+    state_size,
+    step_cost,
 )
-from . import plan as plans
+from .measuring import (
+    compare,
+    does_grow,
+    in_fresh_process,
+    measure,
+    states_per_evaluation,
+)
+from .runner import Benchmark, processor
+
+_TRANSFORMER, _CONV, _TINY = workloads.NAMES
+_BUDGETS = 6, 12, 30
+_MEMORY_BUDGETS = 6, 12, 30, 60
+_STEP_BUDGET = 12
+# Products with the Jacobian over which the time of one is averaged.
+_PRODUCTS = 12
+
+# The library promises these bounds on two processors in float32. A change that makes
+# something slower breaks them first.
+# Largest cost of a solve over its evaluations, by workload, solver and budget.
+SOLVE_BOUNDS = {
+    (_TRANSFORMER, "anderson"): {6: 1.10, 12: 1.10, 30: 1.10},
+    (_TRANSFORMER, "broyden"): {6: 1.20, 12: 1.25, 30: 1.40},
+    (_CONV, "anderson"): {6: 1.20, 12: 1.20, 30: 1.20},
+    (_CONV, "broyden"): {6: 1.30, 12: 1.50, 30: 1.80},
+    (_TINY, "fixed_point_iteration"): {12: 1.2},
+    (_TINY, "anderson"): {12: 3.0},
+    (_TINY, "broyden"): {12: 3.0},
+}
+# Largest cost of a training step over its ideal, by workload and solver.
+STEP_BOUNDS = {
+    (_TRANSFORMER, "anderson"): 1.10,
+    (_TRANSFORMER, "broyden"): 1.25,
+    (_CONV, "anderson"): 1.20,
+    (_CONV, "broyden"): 1.50,
+}
+# Largest growth of peak memory with the budget, in states per evaluation. Solvers with
+# a bounded history keep nothing; Broyden's method keeps one state.
+MEMORY_BOUNDS = {"fixed_point_iteration": 0.1, "anderson": 0.1, "broyden": 1.0}
+# Least speedup of mixed_bfloat16, and largest angle of its gradient in degrees.
+_PRECISION_SPEEDUP, _PRECISION_ANGLE = 1.8, 5.0
+# The state of the tiny MLP is smaller than what else is kept, and too small to gain
+# from half the bytes.
+_LARGE_WORKLOADS = (_TRANSFORMER, _CONV)
 
 
-def main(argv=None):
-    """Runs the benchmark; prints tables and writes JSON.
+def times(
+    effort,
+    names=workloads.NAMES,
+    budgets=_BUDGETS,
+    step_budget=_STEP_BUDGET,
+    **build_arguments,
+):
+    """Returns the times of f and of its derivatives, and costs over them.
 
     Args:
-        argv: list of command-line arguments. `None`: those of the process.
-
-    Returns:
-        The exit status, an int.
+        effort: `measuring.Effort`.
+        names: Workloads.
+        budgets: Evaluations of the forward solves.
+        step_budget: Positive integer. Evaluations of the forward and of the adjoint
+            solve in a training step.
+        **build_arguments: Arguments of `workloads.build` that replace the benchmark's.
     """
-    arguments = _parser().parse_args(argv)
-    plan = plans.quick() if arguments.quick else plans.Plan()
-    plan = plan._replace(with_xla=arguments.xla)
-    if arguments.no_memory:
-        plan = plan._replace(memory_budgets=())
-    results = run(
-        plan,
-        arguments.workloads,
-        peer_python=None if arguments.peer == "none" else arguments.peer_python,
-    )
-    if arguments.out is not None:
-        arguments.out.write_text(json.dumps(results, indent=1) + "\n")
-    print(report.table(results))
-    return 0
+    results = {}
+    for name in names:
+        workload = workloads.build(name, **build_arguments)
+        cell = CompiledCell(workload)
+        steps = {
+            solver: step_cost(workload, solver, step_budget, effort, cell)
+            for solver in (*SOLVERS, UNROLLED)
+        }
+        for solver, cost in steps.items():
+            cost |= at_most(STEP_BOUNDS.get((name, solver)), cost)
+        results[name] = {
+            "calls_ms": _call_times(cell, effort),
+            "solve": _solve_costs(workload, cell, budgets, effort, SOLVE_BOUNDS),
+            "train": steps,
+        }
+    return results
 
 
-def run(plan, workloads, peer_python=None, log=None):
-    """Measures and returns the results as a JSON-serialisable dict.
+def xla(effort, names=workloads.NAMES, budgets=_BUDGETS, **build_arguments):
+    """Returns costs of solves over f, both compiled by XLA; see `times`."""
+    results = {}
+    for name in names:
+        workload = workloads.build(name, **build_arguments)
+        cell = CompiledCell(workload, jit_compile=True)
+        results[name] = _solve_costs(workload, cell, budgets, effort, {})
+    return results
 
-    Args:
-        plan: a `plan.Plan`.
-        workloads: list of names from `arrays.NAMES`.
-        peer_python: path of an interpreter for torchdeq, or `None` to leave it out.
-        log: function that is told what is measured. Defaults to printing on stderr.
-    """
-    log = log or _log
-    peer_versions = None if peer_python is None else peer.versions(peer_python)
-    left_out = _left_out(plan, peer_python, peer_versions)
-    facts = environment.describe()
-    facts["versions"].update(peer_versions or {})
-    results = {
-        "environment": facts,
-        "plan": plan,
-        "workloads": list(workloads),
-        "left_out": left_out,
-        "deq_keras": _measure_library(plan, workloads, left_out, log),
+
+def _call_times(cell, effort):
+    """Milliseconds of f, of a product with its Jacobian, and of a back-propagation to
+    all weights. The latter two are differences of calls that evaluate f as well."""
+    product = cell.differentiate(0, with_weights=False)
+    products = cell.differentiate(_PRODUCTS, with_weights=False)
+    to_weights = cell.differentiate(0)
+    vjp = compare(products, product, effort).difference / _PRODUCTS
+    return {
+        "evaluate": measure(cell.evaluate, effort).median,
+        "vjp": vjp,
+        "backpropagate": vjp + compare(to_weights, product, effort).difference,
     }
-    if peer.NAME not in left_out:
-        results[peer.NAME] = _measure_peer(plan, workloads, left_out, peer_python, log)
-    return fresh_process.plain(results)
 
 
-def _measure_library(plan, workloads, left_out, log):
-    from . import library  # imports TensorFlow
+def _solve_costs(workload, cell, budgets, effort, bounds):
+    costs = {}
+    for solver in (PLAIN_LOOP, *SOLVERS):
+        limits = bounds.get((workload.name, solver), {})
+        costs[solver] = {}
+        for budget in budgets:
+            cost = solve_cost(workload, cell, solver, budget, effort)
+            costs[solver][f"NFE {budget}"] = cost | at_most(limits.get(budget), cost)
+    return costs
 
+
+def at_most(limit, cost):
+    """Returns the entries `bound` and `met` of a cost that has a limit."""
+    if limit is None:
+        return {}
+    return {"bound": f"<= {limit:.2f}", "met": cost["median"] <= limit}
+
+
+def precision(
+    effort, names=_LARGE_WORKLOADS, step_budget=_STEP_BUDGET, **build_arguments
+):
+    """Returns the speedup of the training step in mixed_bfloat16 over float32, and the
+    angle between the two steps' gradients in degrees; see `times`."""
+    if processor("flags") is not None and "bf16" not in processor("flags"):
+        return "This processor has no bfloat16 instructions."
     results = {}
-    for name in workloads:
-        results[name] = library.measure_times(name, plan, left_out, log)
-        if "memory" not in left_out:
-            results[name] |= library.measure_memory(name, plan, log)
+    for name in (name for name in names if name in _LARGE_WORKLOADS):
+        results[name] = {}
+        for solver in SOLVERS:
+            full, mixed = (
+                TrainingStep(
+                    workloads.build(name, dtype, **build_arguments), solver, step_budget
+                )
+                for dtype in ("float32", "mixed_bfloat16")
+            )
+            speedup = compare(full, mixed, effort)
+            angle = degrees_between(full.gradient(), mixed.gradient())
+            results[name][solver] = {
+                "speedup": {
+                    **speedup._asdict(),
+                    "bound": f">= {_PRECISION_SPEEDUP}",
+                    "met": speedup.median >= _PRECISION_SPEEDUP,
+                },
+                "angle": {
+                    "degrees": angle,
+                    "bound": f"<= {_PRECISION_ANGLE}",
+                    "met": angle <= _PRECISION_ANGLE,
+                },
+            }
     return results
 
 
-def _measure_peer(plan, workloads, left_out, python, log):
+def degrees_between(first, second):
+    """Returns the angle between two vectors, in degrees."""
+    first, second = (vector / np.linalg.norm(vector) for vector in (first, second))
+    # Unlike the arc cosine of the product this is accurate for small angles.
+    half = np.arctan2(np.linalg.norm(first - second), np.linalg.norm(first + second))
+    return float(np.degrees(2 * half))
+
+
+def memory(
+    effort, names=workloads.NAMES, memory_budgets=_MEMORY_BUDGETS, **build_arguments
+):
+    """Returns the peak memory of training steps in MiB, by solver and budget."""
+    del effort
     results = {}
-    for name in workloads:
-        log(f"{name}: {peer.NAME}")
-        results[name] = peer.measure_times(name, plan, python)
-        if "memory" not in left_out and resident_memory.is_available():
-            log(f"{name}: memory of {peer.NAME}'s training steps")
-            results[name]["memory"] = peer.measure_memory(name, plan, python)
+    for name in names:
+        workload = workloads.build(name, **build_arguments)
+        peaks = {
+            solver: {
+                budget: peak_growth(TrainingStep(workload, solver, budget))
+                for budget in memory_budgets
+            }
+            for solver in (*SOLVERS, UNROLLED)
+        }
+        results[name] = bounded_peaks(name, peaks, state_size(workload))
     return results
 
 
-def _left_out(plan, peer_python, peer_versions):
-    """What is not measured, and why."""
-    reasons = {}
-    if not plan.memory_budgets:
-        reasons["memory"] = "not asked for."
-    if environment.has_bfloat16() is False:
-        reasons["mixed_bfloat16"] = "this processor has no bfloat16 instructions."
-    if peer_python is None:
-        reasons[peer.NAME] = "not asked for."
-    elif peer_versions is None:
-        reasons[peer.NAME] = (
+def bounded_peaks(name, peaks, state_mib):
+    """Returns peaks in MiB by solver and budget beside the promised growth.
+
+    A bound is met only if the control, which must grow, does.
+
+    Args:
+        name: A workload. Only large workloads have a bound.
+        peaks: Dict of solvers to dicts of budgets to MiB.
+        state_mib: Float. The size of one state.
+    """
+    if name not in _LARGE_WORKLOADS:
+        return peaks
+    is_seen = does_grow(peaks[UNROLLED], state_mib)
+    results = {UNROLLED: peaks[UNROLLED]}
+    for solver, limit in MEMORY_BOUNDS.items():
+        bound, met = f"<= {limit:g} states per NFE", None
+        if is_seen:
+            # One decimal: the order of parallel operations moves a peak by a state.
+            growth = round(states_per_evaluation(peaks[solver], state_mib), 1)
+            bound, met = f"{bound} ({growth:.1f})", growth <= limit
+        results[solver] = {**peaks[solver], "bound": bound, "met": met}
+    return results
+
+
+def torchdeq(
+    effort,
+    names=workloads.NAMES,
+    budgets=_BUDGETS,
+    step_budget=_STEP_BUDGET,
+    memory_budgets=_MEMORY_BUDGETS,
+    peer_python=sys.executable,
+    sizes=None,
+):
+    """Returns the times and the peak memory of torchdeq, where it is installed.
+
+    Its peaks are resident memory of fresh processes.
+
+    Args:
+        effort: See `times`, like `names`, `budgets` and `step_budget`.
+        memory_budgets: Evaluations of the steps whose memory is measured.
+        peer_python: Path of an interpreter that can import torchdeq.
+        sizes: Dict of sizes of a workload. `None`: the benchmark's.
+    """
+    ask = functools.partial(in_fresh_process, python=peer_python)
+    try:
+        results = {"versions": ask("torchdeq_peer.versions", {})}
+    except (OSError, RuntimeError):
+        return (
             f"{peer_python} cannot import torch and torchdeq; install the extra "
             "`benchmark`, or name another interpreter with --peer-python."
         )
-    return reasons
+    budgets = {"budgets": budgets, "step_budget": step_budget}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in names:
+            work = {"name": name, "path": str(Path(folder) / f"{name}.npz")}
+            values = workloads.arrays(name, **(sizes or {}))
+            inputs = {"injection": values.injection, "target": values.target}
+            np.savez(work["path"], **values.weights, **inputs)
+            measured = ask("torchdeq_peer.times", {**work, **budgets, "effort": effort})
+            peaks = {
+                solver: {
+                    budget: ask(
+                        "torchdeq_peer.peak_memory",
+                        {**work, "solver": solver, "budget": budget},
+                    )
+                    for budget in memory_budgets
+                }
+                for solver in (*SOLVERS, UNROLLED)
+            }
+            results[name] = {**measured, "peak_memory_mib": peaks}
+    return results
 
 
-def _parser():
-    parser = argparse.ArgumentParser(
-        prog="deq-keras benchmark solvers",
-        description="Measures solvers and training steps against the cost of f itself, "
-        "on a quiet machine.",
-    )
+def _add_arguments(parser):
     parser.add_argument(
         "--workloads",
+        dest="names",
         nargs="+",
-        choices=arrays.NAMES,
-        default=arrays.NAMES,
+        choices=workloads.NAMES,
+        default=workloads.NAMES,
         metavar="NAME",
-        help=f"which of {', '.join(arrays.NAMES)}; default: all",
-    )
-    parser.add_argument("--out", type=_output_file, help="JSON file to write")
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="two rounds a measurement: shows that it runs, not how fast",
-    )
-    parser.add_argument("--no-memory", action="store_true", help="leave memory out")
-    parser.add_argument("--xla", action="store_true", help="measure XLA as well")
-    parser.add_argument(
-        "--peer",
-        choices=(peer.NAME, "none"),
-        default=peer.NAME,
-        help="library to measure in the same run, where it is installed",
+        help=f"which of {', '.join(workloads.NAMES)}; default: all",
     )
     parser.add_argument(
         "--peer-python",
         default=sys.executable,
         metavar="PATH",
-        help="interpreter that can import the peer; default: this one",
+        help="interpreter that can import torchdeq; default: this one",
     )
-    return parser
 
 
-def _output_file(text):
-    path = Path(text)
-    if not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(
-            f"the directory of {text!r} does not exist; create it first"
-        )
-    return path
-
-
-def _log(message):
-    print(message, file=sys.stderr, flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+BENCHMARKS = {
+    "solvers": Benchmark(
+        "Measures solvers and training steps over the cost of f itself.",
+        {
+            "times": times,
+            "xla": xla,
+            "precision": precision,
+            "memory": memory,
+            "torchdeq": torchdeq,
+        },
+        optional=("xla",),
+        add_arguments=_add_arguments,
+    )
+}

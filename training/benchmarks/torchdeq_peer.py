@@ -1,64 +1,173 @@
-"""The same measurements of torchdeq, in a process without TensorFlow."""
+"""The measurements of `solvers` for torchdeq, in a process without TensorFlow.
+
+`solvers.torchdeq` calls `versions`, `times` and `peak_memory`; weights and inputs come
+in a file.
+"""
+
+import importlib.metadata
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import torchdeq
+from torch.nn import functional
 
-from . import fresh_process, resident_memory, torchdeq_workloads
-from .timing import Effort, compare, measure
+from .measuring import Effort, compare, measure, resident_memory
 
-PLAIN_LOOP = "plain_loop"
-UNROLLED = "unrolled"
+_PLAIN_LOOP = "plain_loop"
+_UNROLLED = "unrolled"
 _SOLVERS = {
     "fixed_point_iteration": "fixed_point_iter",
     "anderson": "anderson",
     "broyden": "broyden",
 }
+_NUM_HEADS = 8
+_GROUPS = 8
+_EPSILON = 1e-5
 
 
-def measure_peer(workload, budgets, step_budget, effort, sizes=None):
-    """Measures torchdeq on one workload; see `solvers.py` for what is measured.
+class TorchWorkload(NamedTuple):
+    """What is solved.
+
+    Attributes:
+        function: f, from a state to a state.
+        parameters: Dict from name to leaf tensor that requires a gradient.
+        start: State of zeros; images have their channels first.
+        target: Tensor like the state.
+    """
+
+    function: Callable
+    parameters: dict
+    start: Any
+    target: Any
+
+
+def build(name, arrays, dtype=torch.float32):
+    """Returns the `TorchWorkload` of a name.
 
     Args:
-        workload: one of `arrays.NAMES`.
-        budgets: list of int. Evaluations of the solves.
-        step_budget: int. Evaluations of the training step's two solves.
-        effort: the fields of a `timing.Effort`.
-        sizes: dict of workload sizes. `None`: the benchmark's.
+        name: A workload of `workloads`.
+        arrays: Mapping of the names of all weights, `injection` and `target` to arrays
+            in the layouts of `workloads.Arrays`.
+        dtype: Torch dtype. Defaults to `torch.float32`.
+    """
 
-    Returns:
-        A dict of the shape that `library.measure_times` gives.
+    def tensor(array, axes):
+        array = array.transpose(axes) if array.ndim == 4 else array
+        return torch.as_tensor(array).to(dtype).contiguous()
+
+    parameters = {
+        key: tensor(arrays[key], (3, 2, 0, 1)).requires_grad_()  # (out, in, H, W)
+        for key in arrays
+        if key not in ("injection", "target")
+    }
+    injection, target = (
+        tensor(arrays[key], (0, 3, 1, 2)) for key in ("injection", "target")
+    )  # (B, C, H, W)
+
+    def function(state):
+        return _FUNCTIONS[name](state, injection, parameters)
+
+    return TorchWorkload(function, parameters, torch.zeros_like(injection), target)
+
+
+def _transformer_layer(state, injection, p):
+    attended = state + injection
+    packed = attended @ p["qkv_kernel"] + p["qkv_bias"]
+    heads = packed.unflatten(-1, (3, _NUM_HEADS, -1)).permute(2, 0, 3, 1, 4)
+    query, key, value = heads.unbind(0)  # (B, H, L, K) each
+    scores = query @ key.mT * query.shape[-1] ** -0.5  # (B, H, L, L)
+    mixed = (scores.softmax(-1) @ value).transpose(1, 2).flatten(2)  # (B, L, H*K)
+    mixed = mixed @ p["output_kernel"] + p["output_bias"]
+    hidden = _layer_norm(attended + mixed, p, "attention")
+    inner = hidden @ p["inner_kernel"] + p["inner_bias"]
+    update = inner.relu() @ p["outer_kernel"] + p["outer_bias"]
+    return _layer_norm(hidden + update, p, "feed_forward")
+
+
+def _conv_block(state, injection, p):
+    hidden = functional.conv2d(state, p["first_kernel"], padding=1)
+    hidden = _group_norm(hidden, p, "first").relu()
+    hidden = injection + functional.conv2d(hidden, p["second_kernel"], padding=1)
+    hidden = (state + _group_norm(hidden, p, "second")).relu()
+    return _group_norm(hidden, p, "third")
+
+
+def _tiny_mlp(state, injection, p):
+    joined = torch.cat([state, injection], dim=-1)
+    hidden = torch.tanh(joined @ p["hidden_kernel"] + p["hidden_bias"])
+    return hidden @ p["output_kernel"] + p["output_bias"]
+
+
+def _layer_norm(inputs, p, name):
+    scale, shift = p[f"{name}_scale"], p[f"{name}_shift"]
+    return functional.layer_norm(inputs, scale.shape, scale, shift, _EPSILON)
+
+
+def _group_norm(inputs, p, name):
+    scale, shift = p[f"{name}_scale"], p[f"{name}_shift"]
+    return functional.group_norm(inputs, _GROUPS, scale, shift, _EPSILON)
+
+
+_FUNCTIONS = {
+    "transformer_layer": _transformer_layer,
+    "conv_block": _conv_block,
+    "tiny_mlp": _tiny_mlp,
+}
+
+
+def times(name, path, budgets, step_budget, effort):
+    """Returns the times and costs of torchdeq on one workload, like `solvers.times`.
+
+    Args:
+        name: A workload of `workloads`.
+        path: File of its arrays, written by `numpy.savez`.
+        budgets: List of integers. Evaluations of the solves.
+        step_budget: Positive integer. Evaluations of the training step's two solves.
+        effort: The fields of a `measuring.Effort`.
     """
     effort = Effort(*effort)
-    work = torchdeq_workloads.build(workload, sizes)
+    work = build(name, np.load(path))
     calls = _Calls(work)
-    names = (PLAIN_LOOP, *_SOLVERS)
     return {
         "threads": torch.get_num_threads(),
-        "calls": {
-            name: measure(call, effort).median for name, call in calls.all().items()
+        "calls_ms": {
+            key: measure(call, effort).median for key, call in calls.all().items()
         },
         "solve": {
-            name: {
-                budget: _solve_cost(work, calls, name, budget, effort)
+            solver: {
+                f"NFE {budget}": _solve_cost(work, calls, solver, budget, effort)
                 for budget in budgets
             }
-            for name in names
+            for solver in (_PLAIN_LOOP, *_SOLVERS)
         },
         "train": {
-            name: _step_cost(work, calls, name, step_budget, effort)
-            for name in (*_SOLVERS, UNROLLED)
+            solver: compare(
+                lambda solver=solver: training_step(work, solver, step_budget),
+                lambda: calls.ideal_step(step_budget),
+                effort,
+            )
+            for solver in (*_SOLVERS, _UNROLLED)
         },
     }
 
 
-def measure_peak_memory(workload, name, num_evaluations, sizes=None):
-    """Returns the peak growth of memory in the first training step, in MiB."""
-    work = torchdeq_workloads.build(workload, sizes)
+def versions():
+    """Returns the versions of torch and torchdeq."""
+    return {name: importlib.metadata.version(name) for name in ("torch", "torchdeq")}
 
-    return resident_memory.peak_growth(
-        lambda: training_step(work, name, num_evaluations)
-    )
+
+def peak_memory(name, path, solver, budget):
+    """Returns the growth of resident memory in the first training step, in MiB.
+
+    The growth is `None` where resident memory is unknown. Only the first step of a
+    process is measured: freed memory stays with the process and hides later steps.
+    """
+    work = build(name, np.load(path))
+    start = resident_memory("VmRSS")
+    training_step(work, solver, budget)
+    return None if start is None else max(0.0, resident_memory() - start)
 
 
 def forward_solve(work, name, num_evaluations):
@@ -71,7 +180,7 @@ def forward_solve(work, name, num_evaluations):
         return work.function(state)
 
     with torch.no_grad():
-        if name == PLAIN_LOOP:
+        if name == _PLAIN_LOOP:
             state = work.start
             for _ in range(num_evaluations):
                 state = counted(state)
@@ -89,7 +198,7 @@ def forward_solve(work, name, num_evaluations):
 
 def training_step(work, name, num_evaluations):
     """Returns loss and parameter gradients of mean((z* - target)^2)."""
-    if name == UNROLLED:
+    if name == _UNROLLED:
         state = work.start
         for _ in range(num_evaluations):
             state = work.function(state)
@@ -104,7 +213,7 @@ class _Calls:
 
     def __init__(self, work):
         self.function = work.function
-        self.point, _ = forward_solve(work, PLAIN_LOOP, 5)
+        self.point, _ = forward_solve(work, _PLAIN_LOOP, 5)
         self.tracked_point = self.point.clone().requires_grad_()
         self.sources = [self.tracked_point, *work.parameters.values()]
         self.value = work.function(self.tracked_point)
@@ -122,9 +231,6 @@ class _Calls:
         with torch.no_grad():
             self.function(self.point)
 
-    def evaluate_tracked(self):
-        return self.function(self.tracked_point)
-
     def vjp(self):
         torch.autograd.grad(
             self.value, self.tracked_point, self.cotangent, retain_graph=True
@@ -138,7 +244,7 @@ class _Calls:
             self.evaluate()
         for _ in range(num_evaluations):
             self.vjp()
-        self.backpropagate(self.evaluate_tracked())
+        self.backpropagate(self.function(self.tracked_point))
 
 
 def _solve_cost(work, calls, name, num_evaluations, effort):
@@ -148,32 +254,20 @@ def _solve_cost(work, calls, name, num_evaluations, effort):
         for _ in range(count):
             calls.evaluate()
 
-    ratio = compare(
-        lambda: forward_solve(work, name, num_evaluations), evaluate, effort
-    )
-    is_finite = torch.isfinite(state).flatten(1).all(dim=1)
-    return {
-        "ratio": ratio,
-        "num_evaluations": count,
-        "num_diverged": int((~is_finite).sum()),
-        "residual": _median_residual(work, state),
-    }
-
-
-def _median_residual(work, state):
     with torch.no_grad():
         value = work.function(state)
         error = (value - state).flatten(1).norm(dim=1)
-        return float(np.nanmedian((error / value.flatten(1).norm(dim=1)).numpy()))
-
-
-def _step_cost(work, calls, name, num_evaluations, effort):
+        residual = np.nanmedian((error / value.flatten(1).norm(dim=1)).numpy())
+    is_finite = torch.isfinite(state).flatten(1).all(dim=1)
     ratio = compare(
-        lambda: training_step(work, name, num_evaluations),
-        lambda: calls.ideal_step(num_evaluations),
-        effort,
+        lambda: forward_solve(work, name, num_evaluations), evaluate, effort
     )
-    return {"ratio": ratio}
+    return {
+        **ratio._asdict(),
+        "num_evaluations": count,
+        "num_diverged": int((~is_finite).sum()),
+        "residual": float(residual),
+    }
 
 
 def _deq(name, num_evaluations):
@@ -189,12 +283,3 @@ def _deq(name, num_evaluations):
 def _max_iter(name, num_evaluations):
     # torchdeq's Broyden evaluates f once before it starts to count.
     return num_evaluations - 1 if name == "broyden" else num_evaluations
-
-
-def _answer(task, **request):
-    tasks = {"measure": measure_peer, "peak_memory": measure_peak_memory}
-    return tasks[task](**request)
-
-
-if __name__ == "__main__":
-    fresh_process.answer(_answer)

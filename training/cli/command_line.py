@@ -5,26 +5,13 @@ import os
 import shlex
 import sys
 
+from ..benchmarks import MODULES as BENCHMARKS
 from ..errors import InputError, LostWorker, describe
 from ..evaluation.verdict import Thresholds
 from . import notices
 from .extras import MissingPackage, asked_for
 
 FORMATS = ("saved_model", "litert", "onnx")
-BENCHMARKS = (
-    "compaction",
-    "distribution",
-    "gradients",
-    "half_precision",
-    "input_pipeline",
-    "language_model",
-    "mdeq",
-    "serving",
-    "solvers",
-    "splittings",
-    "tensorboard",
-    "warm_starts",
-)
 
 
 def main(argv=None):

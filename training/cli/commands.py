@@ -4,7 +4,6 @@ Nothing here imports TensorFlow before input has been validated. The library doe
 which the installed command lies; `python -m training` goes without it.
 """
 
-import importlib
 from pathlib import Path
 
 from .. import registry
@@ -150,8 +149,9 @@ def import_checkpoint(arguments):
 
 
 def benchmark(arguments):
-    module = importlib.import_module(f"..benchmarks.{arguments.name}", __package__)
-    return module.main(arguments.arguments)
+    from ..benchmarks.runner import main
+
+    return main(arguments.name, arguments.arguments)
 
 
 def report(arguments):

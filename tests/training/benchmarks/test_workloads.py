@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from training.benchmarks import workloads
-from training.benchmarks.arrays import arrays
+from training.benchmarks.workloads import arrays
 
 _SIZES = {
     "transformer_layer": {"batch": 2, "length": 5, "width": 16, "inner": 24},
@@ -100,10 +100,12 @@ def test_cell_equals_its_formula(name):
 @pytest.mark.parametrize("name", _SIZES)
 def test_torch_function_equals_its_formula(name):
     torch = pytest.importorskip("torch")
-    from training.benchmarks import torchdeq_workloads
+    pytest.importorskip("torchdeq")
+    from training.benchmarks import torchdeq_peer
 
     values = arrays(name, **_SIZES[name])
-    work = torchdeq_workloads.build(name, _SIZES[name], torch.float64)
+    inputs = {"injection": values.injection, "target": values.target}
+    work = torchdeq_peer.build(name, {**values.weights, **inputs}, torch.float64)
     expected = _FORMULAS[name](
         np.zeros_like(values.injection), values.injection, values.weights
     )

@@ -1,0 +1,170 @@
+"""`deq-keras benchmark compaction` and `splittings`: the loop around f.
+
+Compaction: the time of a compact solve over the masked loop, on batches in which
+samples need different numbers of evaluations, and how often each loop evaluates a
+sample. Splittings: a solve by Peaceman and Rachford over a bare loop of as many of its
+steps, both with a precomputed resolvent.
+"""
+
+import functools
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import deq_keras
+
+from . import workloads
+from .costs import SOLVERS, check_budget_is_spent
+from .measuring import compare
+from .runner import Benchmark
+
+_TOL = 1e-3
+_MAX_ITER = 60
+
+
+def _quarter_is_hard(count):
+    return np.where(np.arange(count) % 4 == 0, 1.0, 0.15)
+
+
+def _long_tail(count):
+    """Most samples converge soon, few need very many evaluations."""
+    return np.linspace(0.0, 1.0, count) ** 4
+
+
+_CASES = {
+    "conv_block, a quarter hard": ("conv_block", _quarter_is_hard),
+    "transformer_layer, long tail": ("transformer_layer", _long_tail),
+}
+
+
+def compact_costs(effort, names=tuple(_CASES), solvers=SOLVERS, **build_arguments):
+    """Returns the cost of compact solves, by case and solver; see `_compact_cost`."""
+    results = {}
+    for name in names:
+        workload_name, difficulties = _CASES[name]
+        workload = workloads.build(workload_name, **build_arguments)
+        for solver in solvers:
+            cost = _compact_cost(workload, difficulties, solver, effort)
+            results[f"{name}, {solver}"] = cost
+    return results
+
+
+def _compact_cost(workload, difficulties, name, effort):
+    """Returns the cost of solving samples of different difficulty compactly.
+
+        f_b(z) = difficulty_b cell(z, x)
+
+    An evaluation costs as much as the cell's, and df/dz is scaled by the difficulty.
+
+    Args:
+        workload: `workloads.Workload`.
+        difficulties: Function of the number of samples that returns an array.
+        name: String. The solver.
+        effort: `measuring.Effort`.
+
+    Returns:
+        A dict: `time`, the `Ratio` to the masked loop; `rows` and `masked_rows`, how
+        often each loop evaluates a sample over how often the samples needed it;
+        `median_evaluations` and `most_evaluations` of a sample.
+    """
+    inputs = workload.injection
+    shape = [-1] + [1] * (len(inputs.shape) - 1)
+    difficulty = difficulties(inputs.shape[0]).reshape(shape)
+    injection = {
+        "inputs": inputs,
+        "difficulty": tf.constant(difficulty, inputs.dtype),
+    }
+    num_rows = tf.Variable(0)
+
+    def evaluate(state, injection):
+        return injection["difficulty"] * workload.cell(state, injection["inputs"])
+
+    def count_and_evaluate(state, injection):
+        num_rows.assign_add(tf.shape(state)[0])
+        return evaluate(state, injection)
+
+    def solve(is_compact, function):
+        solver = {"class_name": name, "max_iter": _MAX_ITER, "tol": _TOL}
+        solver = deq_keras.solvers.get({**solver, "compact": is_compact})
+        compiled = tf.function(
+            lambda injection: solver.solve(
+                deq_keras.solvers.RowFunction(function, injection, _gather),
+                tf.zeros_like(inputs),
+            )
+        )
+        return functools.partial(compiled, injection)
+
+    masked, compact = solve(False, evaluate), solve(True, evaluate)
+    solution = masked()
+    needed = int(tf.reduce_sum(solution.num_evaluations))
+    solve(True, count_and_evaluate)()
+    return {
+        "time": compare(compact, masked, effort),
+        "rows": int(num_rows) / needed,
+        "masked_rows": int(solution.batch_evaluations) * inputs.shape[0] / needed,
+        "median_evaluations": float(np.median(solution.num_evaluations)),
+        "most_evaluations": int(tf.reduce_max(solution.num_evaluations)),
+    }
+
+
+def _gather(injection, rows):
+    return {name: tf.gather(leaf, rows) for name, leaf in injection.items()}
+
+
+_MONOTONE_CELLS = {
+    "dense": (deq_keras.layers.MonotoneDenseCell, {"units": 87}, (64,)),
+    "convolution": (deq_keras.layers.MonotoneConvCell, {"filters": 32}, (16, 16, 3)),
+    "multiscale": (
+        deq_keras.layers.MonotoneMultiscaleCell,
+        {"filters": (16, 32, 60)},
+        (32, 32, 3),
+    ),
+}
+
+
+def splitting_cost(name, effort, batch=64, num_evaluations=20):
+    """Returns the ratio of a solve to a loop of as many splitting steps.
+
+    Args:
+        name: String. The cell.
+        effort: `measuring.Effort`.
+        batch: Positive integer. Samples of a solve.
+        num_evaluations: Positive integer. The budget, all of which is spent.
+    """
+    cell_class, arguments, shape = _MONOTONE_CELLS[name]
+    keras.utils.set_random_seed(0)
+    # A tolerance of zero keeps the work of stopping in the measurement.
+    solver = deq_keras.solvers.PeacemanRachford(max_iter=num_evaluations, tol=0.0)
+    deq = deq_keras.layers.DEQ(cell_class(**arguments), solver=solver)
+    injection = deq.inject(tf.random.stateless_normal((batch, *shape), (0, 1)))
+
+    def loop(injection):
+        splitting = deq.cell.operator_splitting(injection)
+        start = deq.cell.initial_state(injection)
+        step = solver.iteration(splitting)
+        _, iterate = tf.while_loop(
+            lambda count, _: count < num_evaluations,
+            lambda count, iterate: (count + 1, step(iterate)),
+            (tf.constant(0), splitting.enter(start, solver.alpha)),
+        )
+        return splitting.leave(iterate, solver.alpha)
+
+    solve, bare = (
+        functools.partial(tf.function(function), injection)
+        for function in (deq.solve_injection, loop)
+    )
+    check_budget_is_spent(solve(), "Peaceman-Rachford", num_evaluations)
+    return compare(solve, bare, effort)
+
+
+BENCHMARKS = {
+    "compaction": Benchmark(
+        "Measures solves whose samples leave the batch once they converge.",
+        {"solves": compact_costs},
+    ),
+    "splittings": Benchmark(
+        "Measures solves of monotone networks.",
+        {name: functools.partial(splitting_cost, name) for name in _MONOTONE_CELLS},
+    ),
+}

@@ -1,0 +1,102 @@
+"""`deq-keras benchmark gradients`: back-propagation through graded steps.
+
+The training step of `TruncatedGradient` over the same steps written as a Python loop,
+the least that a weight-tied network of as many layers takes; and the memory that each
+further step keeps, with activations and without.
+"""
+
+import functools
+
+import tensorflow as tf
+
+import deq_keras
+
+from ..evaluation.peak_memory import peak_growth
+from . import workloads
+from .costs import NOT_MEASURABLE, is_memory_measurable, layer, state_size
+from .measuring import compare, states_per_evaluation
+from .runner import Benchmark
+
+_WORKLOADS = ("transformer_layer", "conv_block")
+_REMAT = {"plain": False, "remat": True}
+
+
+def step_costs(effort, names=_WORKLOADS, num_steps=8, **build_arguments):
+    """Returns the ratio of a training step to the same graded steps by hand, by
+    workload, with and without rematerialization."""
+    costs = {}
+    for name in names:
+        workload = workloads.build(name, **build_arguments)
+        by_hand = step_by_hand(workload, num_steps)
+        for label, remat in _REMAT.items():
+            step = truncated_step(workload, num_steps, remat)
+            costs[f"{name}, {label}"] = compare(step, by_hand, effort)
+    return costs
+
+
+def training_peaks(effort, names=_WORKLOADS, num_steps=(4, 16), **build_arguments):
+    """Returns the growth of peak memory in states per graded step, or `NOT_MEASURABLE`.
+
+    Without rematerialization activations are kept; that control must grow by more.
+    """
+    del effort
+    if not is_memory_measurable():
+        return NOT_MEASURABLE
+    growth = {}
+    for name in names:
+        workload = workloads.build(name, **build_arguments)
+        for label, remat in _REMAT.items():
+            peaks = {
+                count: peak_growth(truncated_step(workload, count, remat))
+                for count in num_steps
+            }
+            growth[f"{name}, {label}"] = {
+                "mib": peaks,
+                "states_per_step": states_per_evaluation(peaks, state_size(workload)),
+            }
+    return growth
+
+
+def truncated_step(workload, num_steps, remat):
+    """Returns a compiled training step without arguments: its loss and gradients."""
+    gradient = deq_keras.gradients.TruncatedGradient(
+        num_steps, num_free_steps=0, max_steps=num_steps, remat=remat
+    )
+    solver = deq_keras.solvers.FixedPointIteration(num_steps, tol=None)
+    deq = layer(workload.cell, solver, gradient)
+    return _compiled(workload, functools.partial(deq, training=True))
+
+
+def step_by_hand(workload, num_steps):
+    """Returns the same step as `truncated_step`, without the layer."""
+    cell = workload.cell
+
+    def run(inputs):
+        injection = cell.inject(inputs)
+        state = cell.initial_state(injection)
+        for _ in range(num_steps):
+            state = cell(state, injection)
+        return state
+
+    return _compiled(workload, run)
+
+
+def _compiled(workload, run):
+    weights = workload.cell.trainable_variables
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            state = run(workload.injection)
+            loss = tf.reduce_mean(tf.square(state - workload.target))
+        return loss, tape.gradient(loss, weights)
+
+    return step
+
+
+BENCHMARKS = {
+    "gradients": Benchmark(
+        "Measures back-propagation through graded steps.",
+        {"time": step_costs, "memory": training_peaks},
+    )
+}

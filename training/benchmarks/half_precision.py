@@ -1,0 +1,208 @@
+"""`deq-keras benchmark half_precision`: short real trainings of each model family.
+
+In bfloat16, in float16 with loss scaling, and compiled by XLA, beside float32: how far
+the losses differ, how long a step takes, and which part of it gains how much.
+"""
+
+import functools
+import itertools
+import time
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+
+import deq_keras
+
+from ..config import reading as configs
+from ..config import shipped
+from ..data.images import load, training_batches
+from ..runs.train import enter_phase
+from .measuring import spread
+from .runner import Benchmark
+from .training_runs import job_of
+
+# Dtype policy and whether XLA compiles.
+REGIMES = {
+    "float32": ("float32", False),
+    "mixed_bfloat16": ("mixed_bfloat16", False),
+    "mixed_float16": ("mixed_float16", False),
+    "float32, XLA": ("float32", True),
+    "mixed_bfloat16, XLA": ("mixed_bfloat16", True),
+}
+# XLA compiles wide convolutions for minutes.
+_REGIMES_OF_WIDE = ("float32", "mixed_bfloat16", "mixed_float16")
+# Config, variant and overrides of a family. XLA cannot compile the memory of segments,
+# and draws another dropout.
+_CONVOLUTIONAL = ("digits/main", "regularized", ("model.cell.dropout_rate=0",))
+_TRANSFORMER = (
+    "deq_transformer/characters",
+    "contraction",
+    ("model.memory_length=0",),
+)
+_CONFIGS = {
+    "convolutional": _CONVOLUTIONAL,
+    "mdeq": ("mdeq/digits", "weight_0", ()),
+    "transformer": _TRANSFORMER,
+    "wide_convolutional": (
+        *_CONVOLUTIONAL[:2],
+        (*_CONVOLUTIONAL[2], "model.stem.filters=96", "model.cell.filters=96"),
+    ),
+    "wide_transformer": (
+        *_TRANSFORMER[:2],
+        (
+            *_TRANSFORMER[2],
+            "model.hidden_dim=512",
+            "model.intermediate_dim=2048",
+        ),
+    ),
+}
+_MANY_EPOCHS = range(1_000)
+# Steps in which functions are compiled, and caches are filled.
+_WARM_UP = 2
+
+
+class Family(NamedTuple):
+    """A compiled model and its training batches.
+
+    Attributes:
+        model: `keras.Model`.
+        batches: List of tuples, the arguments of `train_on_batch`.
+        layer: Its `DEQ` layer.
+        inputs: Inputs of the layer for the first batch.
+    """
+
+    model: Any
+    batches: list
+    layer: Any
+    inputs: Any
+
+
+def train(name, effort, steps=30, regimes=tuple(REGIMES)):
+    """Trains a family in several regimes; the models take each batch in turns.
+
+    Args:
+        name: String. The family.
+        effort: `measuring.Effort`. `min_rounds` bounds `steps` of a quick measurement.
+        steps: Positive integer. Training steps of each model.
+        regimes: Names of `REGIMES`; the others are compared to the first.
+
+    Returns:
+        A dict with a dict for each regime: `step_ms`, the median of a training step;
+        `speedup`, the first regime's step over its own; `loss`, the mean over the last
+        third of the steps; `loss_difference`, the mean distance there from the first
+        regime's loss, relative to it; `skipped`, the steps that loss scaling skipped;
+        `evaluations`, the mean NFE of the last step; `parts_ms` of the layer's step,
+        measured by `deq_keras.diagnostics.StepTimer`.
+    """
+    steps = min(steps, 2 * effort.min_rounds) if effort.seconds < 1 else steps
+    families = [build(name, *REGIMES[regime], steps) for regime in regimes]
+    losses, seconds, evaluations = _train(families, steps)
+    seconds, last = seconds[_WARM_UP:], slice(2 * steps // 3, None)
+    reference = losses[last, 0]
+    results = {}
+    for index, (regime, family) in enumerate(zip(regimes, families, strict=True)):
+        loss = losses[last, index]
+        timer = deq_keras.diagnostics.StepTimer(family.layer, REGIMES[regime][1])
+        timer.measure(family.inputs)  # Compiles.
+        parts = timer.measure(family.inputs)._asdict()
+        results[regime] = {
+            "step_ms": float(1e3 * np.median(seconds[:, index])),
+            "speedup": spread(seconds[:, 0] / seconds[:, index]),
+            "loss": float(loss.mean()),
+            "loss_difference": float(
+                np.abs(loss - reference).mean() / abs(reference.mean())
+            ),
+            "skipped": steps - int(family.model.optimizer.iterations),
+            "evaluations": evaluations[index],
+            "parts_ms": {part: 1e3 * value for part, value in parts.items()},
+        }
+    return results
+
+
+def _train(families, steps):
+    """Returns losses and seconds, arrays `(steps, families)`, and the last NFE."""
+    losses, seconds = np.zeros((2, steps, len(families)))
+    evaluations = [None] * len(families)
+    for step in range(steps):
+        for index, family in enumerate(families):
+            family.model.reset_metrics()
+            start = time.perf_counter()
+            logs = family.model.train_on_batch(*family.batches[step], return_dict=True)
+            losses[step, index] = logs["loss"]  # Waits for the step.
+            seconds[step, index] = time.perf_counter() - start
+            evaluations[index] = float(logs[f"{family.layer.name}_evaluations"])
+    return losses, seconds, evaluations
+
+
+def build(name, precision, jit_compile, num_batches):
+    """Returns the `Family` of a name.
+
+    Args:
+        name: `"dense"` or a key of `_CONFIGS`.
+        precision: String. A Keras dtype policy.
+        jit_compile: Boolean.
+        num_batches: Positive integer.
+    """
+    keras.utils.set_random_seed(0)
+    if name == "dense":
+        return _dense(precision, jit_compile, num_batches)
+    config, variant, overrides = _CONFIGS[name]
+    regime = (f"precision={precision}", f"jit_compile={jit_compile}")
+    job = job_of(config, variant, [*regime, *overrides])
+    model, optimizer, spans = job.build()
+    enter_phase(job, model, spans[-1], optimizer)
+    batches = _first(job.fit_arguments(_MANY_EPOCHS)["x"], num_batches)
+    opened = job.cut(model)
+    samples = next(iter(job.samples(model)))
+    inputs = opened.encode(samples[: len(batches[0][0])], training=False)
+    return Family(model, batches, opened.layer, inputs)
+
+
+def _dense(precision, jit_compile, num_batches):
+    """A `DenseCell` of 512 units on handwritten digits, as vectors."""
+    data = configs.load(shipped.find("digits/main")).data
+    digits = load(data)
+    policy = keras.DTypePolicy(precision)
+    pixels = keras.Input(digits.image_shape)
+    features = keras.layers.Rescaling(1 / 255, dtype=policy)(pixels)
+    features = keras.layers.Flatten(dtype=policy)(features)
+    layer = deq_keras.layers.DEQ(
+        deq_keras.layers.DenseCell(512, dtype=policy),
+        # A tolerance that bfloat16 reaches, so that all regimes spend the same NFE.
+        solver={"class_name": "anderson", "max_iter": 12, "tol": 1e-2},
+        gradient="neumann",
+        seed=0,
+        dtype=policy,
+        name="deq",
+    )
+    logits = keras.layers.Dense(digits.num_classes, dtype="float32")(layer(features))
+    model = keras.Model(pixels, logits)
+    optimizer = keras.optimizers.Adam(1e-3)
+    if precision == "mixed_float16":
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer, loss, jit_compile=jit_compile)
+    stream = training_batches(digits.training, 64, data.augmentation, 0, _MANY_EPOCHS)
+    batches = _first(stream, num_batches)
+    encode = keras.Model(pixels, features)
+    return Family(model, batches, layer, encode(batches[0][0]))
+
+
+def _first(stream, count):
+    """Returns batches as tuples of arguments of `train_on_batch`."""
+    batches = itertools.islice(stream, count)
+    return [batch if isinstance(batch, tuple) else (batch,) for batch in batches]
+
+
+BENCHMARKS = {
+    "half_precision": Benchmark(
+        "Trains each family of models in lower precision and by XLA.",
+        {
+            name: functools.partial(train, name, regimes=_REGIMES_OF_WIDE)
+            if name.startswith("wide_")
+            else functools.partial(train, name)
+            for name in ("dense", *_CONFIGS)
+        },
+    )
+}

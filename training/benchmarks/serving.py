@@ -1,0 +1,193 @@
+"""`deq-keras benchmark serving` and `warm_starts`: what requests cost.
+
+Serving: the time of a request to a SavedModel beside the traced model, one image each,
+and the seconds in which each format is written and checked. Warm starts: evaluations
+that a previous equilibrium saves on test images that move by some pixels a frame.
+Evaluations are counts, which do not depend on the machine.
+"""
+
+import tempfile
+import time
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import deq_keras
+
+from ..config import reading as configs
+from ..conversion.export import export
+from .measuring import compare
+from .runner import Benchmark, positive
+from .training_runs import job_of
+
+_FORMATS = ("saved_model", "litert", "onnx")
+_SPEEDS = (0.0, 0.05, 0.1, 0.25, 0.5, 1.0)
+# How far images move to each side, in pixels.
+_REACH = 1.0
+
+
+def signatures(effort, config="digits/main", variant="regularized"):
+    """Returns how much longer a signature takes than the traced model, for one sample.
+
+    Args:
+        effort: `measuring.Effort`.
+        config: String. A shipped config, whose model is not trained.
+        variant: String.
+
+    Returns:
+        A dict with the ratio and `overhead_ms`, the difference of the medians, for
+        `serve` and `serve_with_statistics`, which solve alike.
+    """
+    job = job_of(config, variant)
+    model = job.build_model()
+    served, samples = job.servable(model)
+    request = tf.constant(samples[:1])
+    traced = tf.function(lambda inputs: served(inputs, training=False))
+    own_budget = {"max_iter": tf.constant(0, "int64"), "tol": tf.constant(-1.0)}
+    requests = {
+        "serve": {"inputs": request},
+        "serve_with_statistics": {"inputs": request, **own_budget},
+    }
+    results = {}
+    with tempfile.TemporaryDirectory() as folder:
+        export(job, model, Path(folder) / "model", "saved_model")
+        loaded = tf.saved_model.load(Path(folder) / "model").signatures
+        for name, arguments in requests.items():
+            ratio = compare(
+                lambda name=name, arguments=arguments: np.asarray(
+                    loaded[name](**arguments)["outputs"]
+                ),
+                lambda: np.asarray(traced(request)),
+                effort,
+            )
+            results[name] = {**ratio._asdict(), "overhead_ms": ratio.difference}
+    return results
+
+
+def exports(effort, config="digits/main", variant="regularized", formats=_FORMATS):
+    """Returns the seconds in which each format is written and checked, one run each.
+
+    Args:
+        effort: `measuring.Effort`. Ignored.
+        config: String. A shipped config, whose model is not trained.
+        variant: String.
+        formats: Formats of `deq-keras export`.
+    """
+    del effort
+    job = job_of(config, variant)
+    model = job.build_model()
+    seconds = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in formats:
+            start = time.perf_counter()
+            export(job, model, Path(folder) / name, name)
+            seconds[name] = time.perf_counter() - start
+    return seconds
+
+
+def warm_starts(effort, run, variant, speeds=_SPEEDS, frames=32):
+    """Returns evaluations with and without the previous equilibrium, by speed.
+
+    Args:
+        effort: `measuring.Effort`. Ignored.
+        run: Path of the work directory of a classification run.
+        variant: String. One of its variants.
+        speeds: Pixels per frame.
+        frames: Integer, at least 2.
+    """
+    del effort
+    from ..runs import variants
+    from ..runs.work_directory import WorkDirectory
+
+    directory = WorkDirectory.open(run)
+    configs.variant(directory.config, variant)
+    job, model = variants.trained(directory, variant)
+    model, images = job.servable(model)
+    return {
+        f"{speed:g} pixels": _warm_evaluations(model, images, speed, frames)
+        for speed in speeds
+    }
+
+
+def _warm_evaluations(model, images, speed, num_frames):
+    """Returns statistics of all frames after the first.
+
+    Args:
+        model: A classifier with one `DEQ` layer.
+        images: Array `(samples, height, width, channels)`.
+        speed: Float. Pixels per frame.
+        num_frames: Integer, at least 2.
+
+    Returns:
+        A dict: `cold` and `warm`, mean evaluations from the cell's own start and from
+        the equilibrium of the previous frame; `saved`, the fraction that warm starts
+        save; `agreement`, the fraction of frames with the same class; `converged`, the
+        fraction of warm solves that converged.
+    """
+    warm_model = deq_keras.serving.WarmStartModel(model)
+    shapes = {name: spec.shape[1:] for name, spec in warm_model.state_specs.items()}
+    cache = deq_keras.serving.EquilibriumCache(warm_model.predict_on_batch, shapes)
+    outputs = []
+    for frame in moving(images, speed, num_frames):
+        cold = warm_model.predict_on_batch({"inputs": frame})
+        outputs.append((cold, cache({"inputs": frame}, keys=range(len(frame)))))
+    # Skip the first frame, which follows no other.
+    cold, warm = (
+        {name: np.stack([output[name] for output in side]) for name in side[0]}
+        for side in zip(*outputs[1:], strict=True)
+    )
+    means = [float(side["evaluations"].mean()) for side in (cold, warm)]
+    same = cold["outputs"].argmax(axis=-1) == warm["outputs"].argmax(axis=-1)
+    return {
+        "cold": means[0],
+        "warm": means[1],
+        "saved": 1 - means[1] / means[0],
+        "agreement": float(same.mean()),
+        "converged": float((warm["status"] == deq_keras.solvers.CONVERGED).mean()),
+    }
+
+
+def moving(images, speed, num_frames):
+    """Yields frames of images that move to and fro, bilinear between pixels.
+
+    Args:
+        images: Array `(samples, height, width, channels)`.
+        speed: Float. Pixels per frame.
+        num_frames: Positive integer.
+    """
+    for step in range(num_frames):
+        # A triangle wave between -_REACH and _REACH that starts at 0.
+        phase = (step * speed + _REACH) % (4 * _REACH)
+        shift = _REACH - abs(phase - 2 * _REACH)
+        transform = np.array([[1, 0, -shift, 0, 1, 0, 0, 0]], "float32")
+        transforms = np.repeat(transform, len(images), axis=0)
+        yield np.asarray(keras.ops.image.affine_transform(images, transforms))
+
+
+def _add_warm_start_arguments(parser):
+    parser.add_argument("run", help="the work directory of a classification run")
+    parser.add_argument("--variant", metavar="NAME", required=True)
+    parser.add_argument("--frames", type=positive, default=32, help="default: 32")
+    parser.add_argument(
+        "--speeds",
+        type=float,
+        nargs="+",
+        default=_SPEEDS,
+        help="pixels per frame; default: 0 to 1",
+    )
+
+
+BENCHMARKS = {
+    "serving": Benchmark(
+        "Measures requests to a SavedModel, and exports.",
+        {"signatures": signatures, "exports": exports},
+    ),
+    "warm_starts": Benchmark(
+        "Counts evaluations on images that move, with and without the equilibrium of "
+        "the frame before.",
+        {"warm_starts": warm_starts},
+        add_arguments=_add_warm_start_arguments,
+    ),
+}

@@ -90,12 +90,10 @@ class StepTimer:
     def _evaluate_only(
         self, state: Nest, injection: Nest, count: tf.Tensor
     ) -> tf.Tensor:
+        problem = self._layer.problem(injection=injection)
         _, state = tf.while_loop(
             lambda index, state: index < count,
-            lambda index, state: (
-                index + 1,
-                self._layer._function_of_cell(state, injection),
-            ),
+            lambda index, state: (index + 1, problem(state)),
             (0, state),
         )
         return _sum(state)

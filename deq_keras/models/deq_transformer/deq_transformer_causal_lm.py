@@ -86,6 +86,7 @@ class DEQTransformerCausalLM(KeyValueGeneration, TransformerCausalLM):
             inputs["constants"] = constants
         # What `deq.solve` does, whose injection the keys and values need again.
         injection = deq.inject(inputs, mask)
-        hidden = deq.solve_injection(injection, mask=mask).value
+        problem = deq.problem(injection=injection, mask=mask)
+        hidden = deq.solver.solve(problem, deq.request(problem)).value
         keys_and_values = deq.cell.keys_and_values(hidden, injection)
         return hidden, ops.stack(keys_and_values, axis=1)

@@ -137,8 +137,9 @@ class DEQTrellisNetCausalLM(IncrementalGeneration, TrellisCausalLM):
         inputs = {"inputs": embedded, "memory": cache}
         if constants is not None:
             inputs["constants"] = constants
-        # What `deq.solve` does, but for its checks of inputs from outside.
-        state = deq.solve_injection(deq.inject(inputs), mask=mask).value
+        # `deq.solve` would also check inputs that come from outside.
+        problem = deq.problem(injection=deq.inject(inputs), mask=mask)
+        state = deq.solver.solve(problem, deq.request(problem)).value
         return deq.cell.features(state), {**state, "inputs": embedded}
 
     @classmethod

@@ -3,7 +3,19 @@
 import tensorflow as tf
 from keras import tree
 
+from deq_keras.checks import check_seed
 from deq_keras.structure import Nest
+
+
+def as_seed(seed: int | tf.Tensor | None) -> tf.Tensor | None:
+    """Returns a seed as an int32 tensor of shape `(2,)`, or `None`.
+
+    Args:
+        seed: Integer, int32 tensor of shape `(2,)`, or `None`.
+    """
+    if seed is None or tf.is_tensor(seed):
+        return seed
+    return tf.constant([check_seed("seed", seed), 0])
 
 
 def derived_seed(seed: tf.Tensor, index: int | tf.Tensor) -> tf.Tensor:

@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from deq_keras.checks import check_count
 from deq_keras.diagnostics import jacobian_norm, spectral_radius
+from deq_keras.solvers import SolveRequest
 
 # Relative error of the spectral radius: a curve over epochs needs no more.
 _TOL = 1e-2
@@ -79,8 +80,8 @@ class EquilibriumDiagnostics(keras.callbacks.Callback):
 
     def _means(self):
         inputs = self.inputs()
-        solution = self.layer.solve(inputs, max_iter=self.max_iter)
-        linearization = self.layer.linearize(inputs, solution.point)
+        solution = self.layer.solve(inputs, SolveRequest(max_iter=self.max_iter))
+        linearization = self.layer.problem(inputs).linearize(solution.point)
         radius = spectral_radius(linearization, self.num_iterations, _TOL)
         norm = jacobian_norm(linearization)
         state_size = tf.add_n(

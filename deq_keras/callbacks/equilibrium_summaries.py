@@ -11,6 +11,7 @@ from deq_keras.callbacks.residual_curve import ResidualCurve
 from deq_keras.callbacks.throughput import Throughput
 from deq_keras.checks import check_count
 from deq_keras.diagnostics import StepTimer
+from deq_keras.solvers import SolveRequest
 
 # Below it residuals are rounding, and 0 has no logarithm.
 _SMALLEST = 1e-30
@@ -167,7 +168,7 @@ class EquilibriumSummaries(keras.callbacks.Callback):
     def _solutions(self, inputs):
         """Returns the solution as the layer is set, and the trace of all evaluations: a
         tolerance would end it where a sample has converged."""
-        full = self.layer.solve(inputs, max_iter=self.max_iter, tol=0.0)
+        full = self.layer.solve(inputs, SolveRequest(max_iter=self.max_iter, tol=0.0))
         # Samples that are set aside have the trace of zeros.
         trace = tf.where(tf.math.is_finite(full.residual), full.trace, float("nan"))
         return self.layer.solve(inputs), trace

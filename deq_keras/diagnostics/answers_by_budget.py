@@ -9,7 +9,7 @@ from keras import tree
 
 from deq_keras.checks import check_counts
 from deq_keras.diagnostics.weight_tied_model import WeightTiedModel
-from deq_keras.solvers import FixedPointIteration, Solution
+from deq_keras.solvers import FixedPointIteration, Solution, SolveRequest
 from deq_keras.structure import Nest
 
 
@@ -79,7 +79,8 @@ def answers_by_budget(
     answers, residuals = [], []
     for before, budget in zip((0, *budgets), budgets, strict=False):
         solution = solver.solve(
-            lambda state: model.step(state, injection), state, budget - before
+            lambda state: model.step(state, injection),
+            SolveRequest(state, max_iter=budget - before),
         )
         answers.append(model.answer(solution.value))
         residuals.append(solution.trace)

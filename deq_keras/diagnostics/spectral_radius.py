@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from deq_keras import faults
 from deq_keras.checks import check_count, check_non_negative
+from deq_keras.core import nonfinite
 from deq_keras.diagnostics.arnoldi import Arnoldi, begin
 from deq_keras.diagnostics.schur import Schur, schur
 from deq_keras.linearization import Linearization, matrix_vjp
@@ -177,23 +177,23 @@ def _is_closed(space: Arnoldi) -> tf.Tensor:
     """Whether the space is invariant, or not finite: neither grows."""
     length = tf.reduce_sum(tf.abs(space.link), axis=1)  # (B,)
     # Not `~(length > 0)`: graph optimisation makes that `length <= 0`, false of NaN.
-    return tf.equal(length, 0) | faults.not_finite(length)
+    return tf.equal(length, 0) | ~tf.math.is_finite(length)
 
 
 def _looked_at(search: _Search, tol: float, rounding: float) -> _Search:
     """Updates the estimates, and restarts a space that is full."""
     space, is_searched, dtype = search.space, search.is_searched, search.value.dtype
-    is_finite = faults.finite_rows(space.coefficients)
+    is_finite = nonfinite.finite_rows(space.coefficients)
     is_used = (is_finite & is_searched)[:, None, None]
     projection = _jittered(tf.where(is_used, space.projection, 0.0))
     form, num_kept = schur(projection), min(_KEPT, projection.shape[1])
     value, residual, error = (
-        faults.nan_unless(is_finite, tf.cast(number, dtype))
+        tf.where(is_finite, tf.cast(number, dtype), float("nan"))
         for number in _dominant(form, projection, space.link, rounding)
     )
     is_closed = _is_closed(space)
     is_steady = is_closed | (tf.abs(value - search.value) <= tol * value)
-    converged = is_steady & (error <= tol * value) & ~faults.not_finite(value)
+    converged = is_steady & (error <= tol * value) & tf.math.is_finite(value)
     # A zero Jacobian has the eigenvalue zero exactly.
     residual = tf.where(residual > 0, residual / value, residual)
     return _Search(

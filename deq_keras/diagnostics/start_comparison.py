@@ -12,7 +12,7 @@ from deq_keras.diagnostics.agreement import alignment_score
 from deq_keras.diagnostics.weight_tied_model import WeightTiedModel
 from deq_keras.draws import derived_seed
 from deq_keras.serialization import Config
-from deq_keras.solvers import FixedPointSolver, Solution
+from deq_keras.solvers import FixedPointSolver, Solution, SolveRequest
 from deq_keras.starts import Start
 from deq_keras.structure import Nest
 
@@ -97,7 +97,9 @@ def compare_starts(
     own = model.initial_state(injection)
 
     def solve(state: Nest) -> Solution:
-        return solver.solve(lambda state: model.step(state, injection), state)
+        return solver.solve(
+            lambda state: model.step(state, injection), SolveRequest(state)
+        )
 
     solutions = [solve(own)]
     for i, start in enumerate(checked):

@@ -68,7 +68,7 @@ class StepTimer:
         Args:
             inputs: What the layer is called with.
         """
-        inputs = self._layer._cast(inputs)
+        inputs = tree.map_structure(self._cast, inputs)
         state, injection = self._begin(inputs)
         _, num_evaluations = self._forward(inputs)
         count = tf.cast(tf.round(num_evaluations), tf.int32)
@@ -84,18 +84,21 @@ class StepTimer:
         evaluate = min(evaluate, forward)
         return StepTime(evaluate, forward - evaluate, step - forward)
 
+    def _cast(self, leaf: Any) -> tf.Tensor:
+        leaf = tf.convert_to_tensor(leaf)
+        is_float = leaf.dtype.is_floating
+        return tf.cast(leaf, self._layer.compute_dtype) if is_float else leaf
+
     def _begun(self, inputs: Nest) -> tuple[Nest, Nest]:
         return self._layer.initial_state(inputs), self._layer.inject(inputs)
 
     def _evaluate_only(
         self, state: Nest, injection: Nest, count: tf.Tensor
     ) -> tf.Tensor:
+        problem = self._layer.problem(injection=injection)
         _, state = tf.while_loop(
             lambda index, state: index < count,
-            lambda index, state: (
-                index + 1,
-                self._layer._function_of_cell(state, injection),
-            ),
+            lambda index, state: (index + 1, problem(state)),
             (0, state),
         )
         return _sum(state)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from deq_keras.core.problem import FixedPointProblem
 from deq_keras.linearization import Linearization
 from deq_keras.serialization import Configured
 from deq_keras.solvers import FixedPointSolver, Solution, SolveRequest
@@ -13,9 +14,9 @@ class Equilibrium(NamedTuple):
     """A solved and differentiable equilibrium.
 
     Attributes:
-        value: Nest like the state. What a layer returns, with the gradient: f(z*) of
-            all strategies but `TruncatedGradient`.
-        solution: The `Solution` of the forward solve; carries no gradient.
+        value: Nest like the state. The layer's output, with the gradient. f(z*) for all
+            strategies but `TruncatedGradient`.
+        solution: The `Solution` of the forward solve. It carries no gradient.
         linearization: The `Linearization` of f at z*, with z* held constant.
     """
 
@@ -25,46 +26,42 @@ class Equilibrium(NamedTuple):
 
 
 class EquilibriumGradient(Configured):
-    """How an equilibrium z* = f(z*, u) is found and differentiated.
+    """A strategy to find and differentiate an equilibrium z* = f(z*, u).
 
     A strategy holds only its configuration, round-trips through `get_config`, and may
     be shared by layers.
 
     Attributes:
-        has_adjoint: Boolean. Whether the backward pass solves an adjoint equation, and
-            `solve` records it.
-        needs_equilibrium: Boolean. Whether the gradient is that of an exact
-            equilibrium, and noise where the forward solve stopped far from one.
-        is_of_steps: Boolean. Whether the gradient is that of the steps that were taken,
-            wherever they led, and does not assume an equilibrium.
-        is_random: Boolean. Whether `solve` draws, and needs a seed.
+        has_adjoint: Boolean. Whether the backward pass solves an adjoint equation,
+            which `solve` records.
+        assumes_convergence: Boolean. Whether the gradient assumes an exact equilibrium,
+            and is noise if the forward solve stopped far from it.
+        differentiates_iterates: Boolean. Whether the gradient differentiates the
+            computed iterates, whether or not they converged.
+        is_random: Boolean. Whether `solve` draws random numbers and needs a seed.
     """
 
     has_adjoint = False
-    needs_equilibrium = False
-    is_of_steps = False
+    assumes_convergence = False
+    differentiates_iterates = False
     is_random = False
 
     def solve(
         self,
-        fn: Callable[[Nest, Nest], Nest],
+        problem: FixedPointProblem,
         request: SolveRequest,
-        injection: Nest,
         solver: FixedPointSolver,
         record_adjoint: Callable[[Solution], None] | None = None,
     ) -> Equilibrium:
-        """Returns the equilibrium of `fn` with a gradient attached, in training.
+        """Returns the equilibrium with a gradient attached, in training.
 
         Args:
-            fn: Function `(state, injection) -> state`, or a
-                `deq_keras.faults.SampleFunction` of one. Tensors that it captures get
-                their gradients too.
-            request: A `SolveRequest`: the initial state, and the budget of the forward
-                solve. The initial state gets no gradient, except from
-                `UnrolledGradient` and from `TruncatedGradient` without free steps: an
-                equilibrium does not depend on where the solve started. `seed` draws
-                the noise of the solver, and what a gradient that `is_random` draws.
-            injection: Nest of tensors, constant during the solve.
+            problem: A `FixedPointProblem`. Tensors that its function captures get their
+                gradients, too.
+            request: A `SolveRequest` with an initial state. The initial state gets a
+                gradient only from `UnrolledGradient`, and from `TruncatedGradient`
+                without free steps: an equilibrium does not depend on it. `seed` seeds
+                the noise of the solver and of strategies that are random.
             solver: A `FixedPointSolver` for the forward solve.
             record_adjoint: Optional function, called in the backward pass with the
                 `Solution` of the adjoint solve. Strategies without one ignore it.
@@ -76,11 +73,18 @@ class EquilibriumGradient(Configured):
 
     def infer(
         self,
-        fn: Callable[[Nest, Nest], Nest],
+        problem: FixedPointProblem,
         request: SolveRequest,
-        injection: Nest,
         solver: FixedPointSolver,
     ) -> Equilibrium:
-        """Returns the equilibrium of `fn` outside of training: that of the solver with
-        its whole budget, with a gradient for those who ask for one."""
-        return self.solve(fn, request, injection, solver)
+        """Returns the equilibrium outside of training.
+
+        The solver spends its whole budget. The result has a gradient, for saliency maps
+        and other uses of a trained model.
+
+        Args:
+            problem: See `solve`.
+            request: See `solve`.
+            solver: See `solve`.
+        """
+        return self.solve(problem, request, solver)

@@ -8,19 +8,20 @@ import keras
 import tensorflow as tf
 from keras import tree
 
-from deq_keras import faults, solvers
+from deq_keras import solvers
+from deq_keras.core import nonfinite
+from deq_keras.core.problem import FixedPointProblem
 from deq_keras.custom_gradient import custom_gradient
-from deq_keras.gradients.adjoint_splitting import AdjointSplitting
 from deq_keras.gradients.forward import (
     linearize_equilibrium,
     solve_without_gradient,
     with_gradient_of,
 )
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
-from deq_keras.linearization import Linearization
+from deq_keras.linearization import Linearization, linearize
 from deq_keras.serialization import Config
 from deq_keras.solvers import FixedPointSolver, Solution, SolveRequest
-from deq_keras.splitting import SplitFunction, Splitting
+from deq_keras.splitting import Splitting, moved
 from deq_keras.structure import Nest, in_solver_dtype
 
 
@@ -36,16 +37,15 @@ class ImplicitGradient(EquilibriumGradient):
     what the solver stores, not with the number of forward evaluations; in eager mode
     TensorFlow's tape records the loops as well.
 
-    The gradient is that of the exact equilibrium. Where the forward solve stopped far
-    from it, df/dz is taken at the wrong point and the result is noise; watch the
-    residual, and prefer `PhantomGradient` or an adjoint of few terms while it is
-    large.
+    The gradient assumes an exact equilibrium. If the forward solve stopped far from it,
+    df/dz is evaluated at the wrong point and the gradient is noise. Watch the residual;
+    while it is large, prefer `TruncatedGradient` or `NeumannGradient`.
 
     Args:
         solver: Adjoint solver: a name, a config dict or a `FixedPointSolver`.
-            `FixedPointIteration(max_iter=K, tol=None)` makes the gradient the Neumann
-            series of K terms. `None`: the solver of the forward solve, with its whole
-            budget. Defaults to `None`.
+            `FixedPointIteration(max_iter=K, tol=None)` computes a Neumann series of K
+            terms. `None`: the solver of the forward solve, with its whole budget.
+            Defaults to `None`.
 
     Example:
 
@@ -54,9 +54,8 @@ class ImplicitGradient(EquilibriumGradient):
     >>> with tf.GradientTape() as tape:
     ...     tape.watch(u)
     ...     equilibrium = gradient.solve(
-    ...         lambda z, u: 0.5 * z + u,
+    ...         deq_keras.solvers.FixedPointProblem(lambda z, u: 0.5 * z + u, u),
     ...         deq_keras.solvers.SolveRequest(tf.zeros((1, 1))),
-    ...         u,
     ...         deq_keras.solvers.Anderson(tol=1e-6),
     ...     )
     >>> round(float(tape.gradient(equilibrium.value, u)[0, 0]), 3)
@@ -68,7 +67,7 @@ class ImplicitGradient(EquilibriumGradient):
     """
 
     has_adjoint = True
-    needs_equilibrium = True
+    assumes_convergence = True
 
     def __init__(self, solver: str | Config | FixedPointSolver | None = None) -> None:
         self.solver = None if solver is None else solvers.get(solver)
@@ -77,17 +76,19 @@ class ImplicitGradient(EquilibriumGradient):
 
     def solve(
         self,
-        fn: Callable[[Nest, Nest], Nest],
+        problem: FixedPointProblem,
         request: SolveRequest,
-        injection: Nest,
         solver: FixedPointSolver,
         record_adjoint: Callable[[Solution], None] | None = None,
     ) -> Equilibrium:
-        solution = solve_without_gradient(fn, request, injection, solver)
-        linearization, injection = linearize_equilibrium(fn, solution, injection)
-        split = functools.partial(faults.SampleFunction.of(fn).splitting, injection)
+        solution = solve_without_gradient(problem, request, solver)
+        linearization, problem = linearize_equilibrium(problem, solution)
         adjoint = _Adjoint(
-            linearization, split, self.solver or solver, record_adjoint, self.described
+            linearization,
+            problem,
+            self.solver or solver,
+            record_adjoint,
+            self.described,
         )
         carrier, linearization = adjoint.attached()
         value = with_gradient_of(solution, carrier)
@@ -97,29 +98,61 @@ class ImplicitGradient(EquilibriumGradient):
         return {"solver": self.solver and solvers.serialize(self.solver)}
 
 
+class _AdjointFunction(NamedTuple):
+    """The function (y, c) -> J^T y + c, with the Jacobian J of f at z*.
+
+    Attributes:
+        linearization: The `Linearization` of f at z*.
+        problem: The `FixedPointProblem` of f.
+    """
+
+    linearization: Linearization
+    problem: FixedPointProblem
+
+    def __call__(self, state: Nest, cotangent: Nest) -> Nest:
+        vector = tree.map_structure(
+            lambda leaf, output: tf.cast(leaf, output.dtype),
+            state,
+            self.linearization.value,
+        )
+        return tree.map_structure(
+            lambda product, constant: tf.cast(product, constant.dtype) + constant,
+            self.linearization.vjp(vector),
+            cotangent,
+        )
+
+    def splitting(self, cotangent: Nest) -> Splitting | None:
+        """Returns the `Splitting` of the adjoint equation, if f has one."""
+        splitting = self.problem.splitting
+        if splitting is None:
+            return None
+        point = tree.map_structure(in_solver_dtype, self.linearization.point)
+        return AdjointSplitting(splitting, point, cotangent)
+
+
 class _Adjoint(NamedTuple):
     """The adjoint equation y = (df/dz)^T y + c of a linearization.
 
     Attributes:
         linearization: The `Linearization` of f at z*.
-        split: Function that returns the `Splitting` of f, or `None`.
+        problem: The `FixedPointProblem` of f.
         solver: The `FixedPointSolver` of the adjoint equation.
         record: Function that is called with the `Solution`, or `None`.
-        name: String. The gradient, in messages.
+        name: String. Name of the gradient in error messages.
     """
 
     linearization: Linearization
-    split: Callable[[], Splitting | None]
+    problem: FixedPointProblem
     solver: FixedPointSolver
     record: Callable[[Solution], None] | None
     name: str
 
     def attached(self) -> tuple[Nest, Linearization]:
-        """Passes the value through; replaces its cotangent by the adjoint solution.
+        """Returns the value, with the adjoint solution in place of its cotangent.
 
-        Also returns the linearization with a vjp that the adjoint waits for: it is not
-        solved before its products, those of a penalty, have been differentiated. Both
-        at once would need the memory of both at once.
+        Also returns a linearization whose products the adjoint solve waits for: the
+        gradient of a penalty is computed first, so that the two do not occupy memory
+        at the same time.
         """
         zero, *leaves = custom_gradient(self._forward)(
             tf.zeros(()), *tree.flatten(self.linearization.value)
@@ -152,40 +185,24 @@ class _Adjoint(NamedTuple):
         if self.record is not None:
             self.record(solution)
         adjoint = [
-            faults.with_overflow(solution, tf.cast(leaf, output.dtype))
+            nonfinite.with_overflow(solution, tf.cast(leaf, output.dtype))
             for leaf, output in zip(tree.flatten(solution.value), value, strict=True)
         ]
         first_order_only = custom_gradient(self._first_order_only)
         return None, *map(first_order_only, adjoint, value)
 
     def _solve(self, cotangent: Nest) -> Solution:
-        # The sum is formed in the solver's precision, whatever the compute dtype is.
+        # Adds up in the solver's precision, whatever the compute dtype is.
         cotangent = tree.map_structure(in_solver_dtype, cotangent)
-        fn = functools.partial(self._right_hand_side, cotangent)
-        splitting = self.split()
-        if splitting is not None:
-            point = tree.map_structure(in_solver_dtype, self.linearization.point)
-            parts = AdjointSplitting(splitting, point, cotangent)
-            return self.solver.solve(SplitFunction(fn, parts), cotangent)
-        return self.solver.solve(fn, cotangent)
-
-    def _right_hand_side(self, cotangent: Nest, state: Nest) -> Nest:
-        vector = tree.map_structure(
-            lambda leaf, output: tf.cast(leaf, output.dtype),
-            state,
-            self.linearization.value,
-        )
-        return tree.map_structure(
-            lambda product, constant: tf.cast(product, constant.dtype) + constant,
-            self.linearization.vjp(vector),
-            cotangent,
-        )
+        function = _AdjointFunction(self.linearization, self.problem)
+        problem = FixedPointProblem(function, cotangent)
+        return self.solver.solve(problem, SolveRequest(cotangent))
 
     def _first_order_only(
         self, adjoint: tf.Tensor, value: tf.Tensor
     ) -> tuple[tf.Tensor, Callable]:
-        """Returns `adjoint`; raises where it is differentiated. `value` connects it to
-        all that the equilibrium depends on."""
+        """Returns `adjoint`, which raises an error if it is differentiated. `value`
+        connects it to everything that the equilibrium depends on."""
         del value
         return tf.identity(adjoint), self._refuse_second_order
 
@@ -196,3 +213,45 @@ class _Adjoint(NamedTuple):
             "UnrolledGradient or TruncatedGradient, and call the layer with "
             "`training=True`."
         )
+
+
+class AdjointSplitting(Splitting):
+    """The parts of y = J^T y + c with the Jacobian J = D W of f(z) = prox(W z + b).
+
+    With v = D y the equation is v = D (W^T v + c), which has the same form: D, the
+    derivative of prox at W z* + b, is the proximal map of v^T (D^-1 - I) v / 2. The
+    proximal map of alpha times that function is D / (D + alpha (1 - D)), or 0 if D = 0.
+
+    Args:
+        splitting: The `Splitting` of f.
+        point: Nest z*.
+        cotangent: Nest c, like it.
+    """
+
+    def __init__(self, splitting: Splitting, point: Nest, cotangent: Nest) -> None:
+        slope = splitting.derivative(splitting.affine(point))
+
+        def proximal(state: Nest, alpha: float) -> Nest:
+            return tree.map_structure(
+                lambda leaf, d: leaf * d / (d + alpha * (1.0 - d)), state, slope
+            )
+
+        super().__init__(
+            linear=_transposed(splitting.linear, point),
+            bias=cotangent,
+            resolvent=lambda alpha: _transposed(splitting.resolvent(alpha), point),
+            proximal=proximal,
+            derivative=lambda _: slope,
+        )
+
+    def to_auxiliary(self, state: Nest, alpha: float) -> Nest:
+        # The state y takes the place of W z + b.
+        return moved(self.proximal(state, 1.0), state, alpha)
+
+    def from_auxiliary(self, iterate: Nest, alpha: float) -> Nest:
+        return moved(self.proximal(iterate, alpha), iterate, 1.0 / alpha)
+
+
+def _transposed(linear: Callable[[Nest], Nest], point: Nest) -> Callable[[Nest], Nest]:
+    """Returns the transpose of a linear function of nests like `point`."""
+    return linearize(linear, point).vjp

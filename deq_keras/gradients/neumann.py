@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from deq_keras.checks import check_count
+from deq_keras.core.problem import FixedPointProblem
 from deq_keras.gradients.implicit import ImplicitGradient
 from deq_keras.serialization import Config
 from deq_keras.solvers import Evaluation, FixedPointIteration, Solution, SolveRequest
@@ -43,7 +44,7 @@ class NeumannGradient(ImplicitGradient):
       phantom gradient).
     """
 
-    needs_equilibrium = False
+    assumes_convergence = False
 
     def __init__(self, num_terms: int = 12) -> None:
         self.num_terms = check_count("num_terms", num_terms)
@@ -62,10 +63,10 @@ class _BoundedSeries(FixedPointIteration):
 
     _LARGEST_GROWTH = 10.0
 
-    def solve_request(
-        self, fn: Callable[[Nest], Nest], request: SolveRequest
+    def solve(
+        self, problem: FixedPointProblem | Callable[[Nest], Nest], request: SolveRequest
     ) -> Solution:
-        solution = super().solve_request(fn, request)
+        solution = super().solve(problem, request)
         structure = StateStructure(request.initial_state)
         last_term = structure.to_matrix(solution.value) - structure.to_matrix(
             solution.point

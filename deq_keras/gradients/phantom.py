@@ -6,8 +6,9 @@ import keras
 import tensorflow as tf
 from keras import tree
 
-from deq_keras import faults
 from deq_keras.checks import check_count, check_fraction
+from deq_keras.core import nonfinite
+from deq_keras.core.problem import FixedPointProblem
 from deq_keras.gradients.forward import (
     linearize_equilibrium,
     solve_without_gradient,
@@ -51,27 +52,25 @@ class PhantomGradient(EquilibriumGradient):
 
     def solve(
         self,
-        fn: Callable[[Nest, Nest], Nest],
+        problem: FixedPointProblem,
         request: SolveRequest,
-        injection: Nest,
         solver: FixedPointSolver,
         record_adjoint: Callable[[Solution], None] | None = None,
     ) -> Equilibrium:
-        fn = faults.SampleFunction.of(fn)
-        solution = solve_without_gradient(fn, request, injection, solver)
-        linearization, injection = linearize_equilibrium(fn, solution, injection)
+        solution = solve_without_gradient(problem, request, solver)
+        linearization, problem = linearize_equilibrium(problem, solution)
         first = self._damped(linearization.point, linearization.value)
 
         def run(
-            fn: faults.BoundFunction, state: Nest, injection: Nest
+            problem: FixedPointProblem, state: Nest
         ) -> tuple[Nest, tf.Tensor, None]:
             for _ in range(self.num_steps - 1):
-                state = self._damped(state, fn(state, injection))
-            state, failed = faults.finite_or_first(state, first, solution)
+                state = self._damped(state, problem(state))
+            state, failed = nonfinite.finite_or_first(state, first, solution)
             return state, failed, None
 
         if self.num_steps > 1:
-            first, _ = fn.differentiable(run, first, injection)
+            first, _ = nonfinite.differentiable(problem, run, first)
         value = with_gradient_of(solution, first)
         return Equilibrium(value, solution, linearization)
 

@@ -1,25 +1,27 @@
-"""Plain steps of f, with a gradient and without."""
+"""Plain steps of f, with and without a gradient."""
 
+import math
 from typing import NamedTuple
 
 import tensorflow as tf
 from keras import tree
 
-from deq_keras import faults
-from deq_keras.draws import derived_seed
+from deq_keras.core import nonfinite
+from deq_keras.core.problem import FixedPointProblem
+from deq_keras.draws import derived_seed, normal_like
 from deq_keras.solvers import FixedPointSolver
-from deq_keras.structure import Nest
+from deq_keras.structure import Nest, where_rows, where_rows_if_any
 
 
 class Steps(NamedTuple):
-    """So many steps, perturbed as those of a solver.
+    """A number of steps of f, with the noise of a solver.
 
     Attributes:
-        solver: The `FixedPointSolver` whose noise they have.
+        solver: The `FixedPointSolver` that adds the noise.
         damping: Float in (0, 1]. The weight of the new value.
         num_steps: Integer or int32 scalar tensor.
-        max_steps: Integer, which it does not exceed.
-        seed: Int32 tensor of shape `(2,)`, or `None`. Draws the noise.
+        max_steps: Integer. Upper bound of `num_steps`.
+        seed: Int32 tensor of shape `(2,)`, or `None`. Seeds the noise.
     """
 
     solver: FixedPointSolver
@@ -28,12 +30,15 @@ class Steps(NamedTuple):
     max_steps: int
     seed: tf.Tensor | None
 
-    def free(self, fn: faults.SampleFunction, state: Nest, injection: Nest) -> Nest:
-        """Returns the state after them, which carries no gradient."""
-        state, injection = tree.map_structure(tf.stop_gradient, (state, injection))
+    def free(self, problem: FixedPointProblem, state: Nest) -> Nest:
+        """Returns the state after the steps, without a gradient."""
+        state, injection = tree.map_structure(
+            tf.stop_gradient, (state, problem.injection)
+        )
+        problem = problem.bound(injection)
 
         def body(i: tf.Tensor, state: Nest) -> tuple[tf.Tensor, Nest]:
-            return i + 1, self._next(state, fn(state, injection), i)
+            return i + 1, self._next(state, problem(state), i)
 
         _, state = tf.while_loop(
             lambda i, _: i < self.num_steps,
@@ -44,25 +49,24 @@ class Steps(NamedTuple):
         return tree.map_structure(tf.stop_gradient, state)
 
     def graded(
-        self, fn: faults.BoundFunction, state: Nest, injection: Nest, remat: bool
+        self, problem: FixedPointProblem, state: Nest, remat: bool
     ) -> tuple[Nest, tf.Tensor]:
-        """Returns the state after them, and which samples met what is not finite.
+        """Returns the state after the steps, and which samples became non-finite.
 
         Args:
-            fn: The `BoundFunction`.
+            problem: The `FixedPointProblem`.
             state: Nest of `(batch, ...)` tensors.
-            injection: Nest of tensors.
-            remat: Boolean. Whether f is evaluated again for the gradient.
+            remat: Boolean. Whether the gradient evaluates f a second time.
         """
-        evaluate = fn.rematerialized if remat else fn
+        evaluate = problem.rematerialized if remat else problem
 
         def body(
             i: tf.Tensor, state: Nest, failed: tf.Tensor
         ) -> tuple[tf.Tensor, Nest, tf.Tensor]:
-            state = self._next(state, evaluate(state, injection), i)
-            return i + 1, state, failed | faults.failed_rows(state)
+            state = self._next(state, evaluate(state), i)
+            return i + 1, state, failed | nonfinite.failed_rows(state)
 
-        failed = tf.zeros_like(faults.failed_rows(state))
+        failed = tf.zeros_like(nonfinite.failed_rows(state))
         _, state, failed = tf.while_loop(
             lambda i, *_: i < self.num_steps,
             body,
@@ -81,3 +85,131 @@ class Steps(NamedTuple):
             seed = None if self.seed is None else derived_seed(self.seed, j)
             leaves.append(self.solver.perturbed(new, i, seed))
         return tree.pack_sequence_as(point, leaves)
+
+
+class FreePhase(NamedTuple):
+    """The samples after their free steps.
+
+    Attributes:
+        state: Nest of `(batch, ...)` tensors. Samples without free steps keep their
+            initial state, with its gradient.
+        failed: Boolean tensor `(batch,)`. Whether the steps were not finite. Such
+            samples keep their initial state.
+        num_evaluations: Int32 tensor `(batch,)`.
+    """
+
+    state: Nest
+    failed: tf.Tensor
+    num_evaluations: tf.Tensor
+
+
+class FreeSteps(NamedTuple):
+    """Steps without gradient that a fraction of the samples takes first.
+
+    Attributes:
+        steps: The `Steps`.
+        fraction: Float in [0, 1]. The expected fraction of samples that take them.
+        noise: Float >= 0. Standard deviation of the noise that is added after the
+            steps, relative to the root mean square of the features of each position.
+        seed: Int32 tensor of shape `(2,)`, or `None` if nothing is random.
+    """
+
+    steps: Steps
+    fraction: float
+    noise: float
+    seed: tf.Tensor | None
+
+    def run(self, problem: FixedPointProblem, initial_state: Nest) -> FreePhase:
+        """Returns the `FreePhase` of samples that start at `initial_state`."""
+        start = _untouched(initial_state)
+        num_steps = self.steps.num_steps
+        if self.fraction == 0.0 or (not tf.is_tensor(num_steps) and num_steps == 0):
+            return start
+        has_steps = tf.convert_to_tensor(num_steps) > 0
+        if self.fraction == 1.0:
+            return tf.cond(
+                has_steps,
+                lambda: self._solved(problem, initial_state),
+                lambda: start,
+            )
+        leaf = tree.flatten(initial_state)[0]
+        count, probability = self._count(leaf.shape[0] or tf.shape(leaf)[0])
+        draw = tf.random.stateless_uniform((), derived_seed(self.seed, 0))
+        return tf.cond(
+            has_steps & (draw < probability),
+            lambda: self._solved_for_some(problem, start, count),
+            lambda: start,
+        )
+
+    def _count(
+        self, batch_size: int | tf.Tensor
+    ) -> tuple[int | tf.Tensor, float | tf.Tensor]:
+        """Returns how many samples take the steps, and with which probability.
+
+        Either none or `count` samples take them, because shapes must not depend on
+        random numbers. The probability makes the expected fraction right.
+        """
+        if isinstance(batch_size, int):
+            count = math.ceil(self.fraction * batch_size)
+            return count, self.fraction * batch_size / max(count, 1)
+        expected = self.fraction * tf.cast(batch_size, tf.float32)
+        count = tf.math.ceil(expected)
+        return tf.cast(count, tf.int32), expected / tf.maximum(count, 1.0)
+
+    def _solved_for_some(
+        self,
+        problem: FixedPointProblem,
+        start: FreePhase,
+        count: int | tf.Tensor,
+    ) -> FreePhase:
+        batch_size = tf.shape(start.failed)[0]
+        order = tf.argsort(
+            tf.random.stateless_uniform([batch_size], derived_seed(self.seed, 1))
+        )
+        chosen = order[:count]
+        if not problem.knows_rows:  # The injection of single samples is unknown.
+            is_chosen = tf.reduce_any(tf.range(batch_size)[:, None] == chosen, axis=1)
+            solved = self._solved(problem, start.state)
+            return where_rows(is_chosen, solved, start)
+        rows = tree.map_structure(lambda leaf: tf.gather(leaf, chosen), start.state)
+        solved = self._solved(problem.rows(chosen), rows)
+        return tree.map_structure(
+            lambda leaf, rows: tf.tensor_scatter_nd_update(leaf, chosen[:, None], rows),
+            start,
+            solved,
+        )
+
+    def _solved(self, problem: FixedPointProblem, state: Nest) -> FreePhase:
+        solved = self.steps.free(problem, state)
+        failed = nonfinite.failed_rows(solved)
+        start = tree.map_structure(tf.stop_gradient, state)
+        return FreePhase(
+            where_rows_if_any(failed, start, self._perturbed(solved)),
+            failed,
+            tf.fill(tf.shape(failed), self.steps.num_steps),
+        )
+
+    def _perturbed(self, state: Nest) -> Nest:
+        if self.noise == 0.0:
+            return state
+        noise = normal_like(state, derived_seed(self.seed, 3))
+        return tree.map_structure(
+            lambda leaf, noise: leaf + self.noise * _scale(leaf) * noise, state, noise
+        )
+
+
+def _scale(leaf: tf.Tensor) -> tf.Tensor:
+    """Returns the root mean square of each position, which is 0 at padding."""
+    axis = [-1] if leaf.shape.rank > 1 else []
+    squares = tf.square(tf.cast(leaf, tf.float32))
+    mean = tf.reduce_mean(squares, axis, keepdims=True)
+    return tf.cast(tf.sqrt(mean), leaf.dtype)
+
+
+def _untouched(state: Nest) -> FreePhase:
+    batch_size = tf.shape(tree.flatten(state)[0])[:1]
+    return FreePhase(
+        tree.map_structure(tf.identity, state),
+        tf.zeros(batch_size, tf.bool),
+        tf.zeros(batch_size, tf.int32),
+    )

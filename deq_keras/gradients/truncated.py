@@ -1,11 +1,12 @@
 """Back-propagation through the last of a few steps, to the state that they reach."""
 
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import tensorflow as tf
+from keras import tree
 
-from deq_keras import faults
 from deq_keras.checks import (
     check_boolean,
     check_fraction,
@@ -13,23 +14,17 @@ from deq_keras.checks import (
     check_optional_count,
     check_share,
 )
+from deq_keras.core import nonfinite
+from deq_keras.core.problem import FixedPointProblem
 from deq_keras.draws import derived_seed
 from deq_keras.gradients import step_counts
-from deq_keras.gradients.forward import linearize_equilibrium, solve_without_gradient
-from deq_keras.gradients.free_steps import FreeSteps
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
 from deq_keras.gradients.neumann import NeumannGradient
 from deq_keras.gradients.phantom import PhantomGradient
 from deq_keras.gradients.step_counts import NumSteps, StepCounts
-from deq_keras.gradients.steps import Steps
+from deq_keras.gradients.steps import FreeSteps, Steps
 from deq_keras.serialization import Config
-from deq_keras.solvers import (
-    DIVERGED,
-    FixedPointIteration,
-    FixedPointSolver,
-    Solution,
-    SolveRequest,
-)
+from deq_keras.solvers import FixedPointSolver, Solution, SolveRequest
 from deq_keras.structure import Nest, where_rows_if_any
 
 # How many steps are back-propagated unless a number is given.
@@ -100,7 +95,7 @@ class TruncatedGradient(EquilibriumGradient):
       n and k are uniform: `TruncatedGradient("uniform", free_share=1.0)`).
     """
 
-    is_of_steps = True
+    differentiates_iterates = True
     is_random = True
 
     def __init__(
@@ -124,13 +119,11 @@ class TruncatedGradient(EquilibriumGradient):
 
     def solve(
         self,
-        fn: Callable[[Nest, Nest], Nest],
+        problem: FixedPointProblem,
         request: SolveRequest,
-        injection: Nest,
         solver: FixedPointSolver,
         record_adjoint: Callable[[Solution], None] | None = None,
     ) -> Equilibrium:
-        fn = faults.SampleFunction.of(fn)
         max_steps = self.max_steps or _NUM_BUDGETS * solver.max_iter
         seed = request.seed
         num_free_steps, num_steps = self._draw(max_steps, request.budget, seed)
@@ -141,44 +134,50 @@ class TruncatedGradient(EquilibriumGradient):
             self.free_noise,
             _derived(seed, 3),
         )
-        free = free_steps.run(fn, request.initial_state, injection)
+        free = free_steps.run(problem, request.initial_state)
         steps = Steps(solver, damping, num_steps, max_steps, _derived(seed, 4))
 
-        def run(
-            fn: faults.BoundFunction, state: Nest, injection: Nest
-        ) -> tuple[Nest, tf.Tensor, tf.Tensor]:
-            value, failed = steps.graded(fn, state, injection, self.remat)
+        def run(problem: FixedPointProblem, state: Nest) -> tuple[Nest, tf.Tensor, Any]:
+            value, failed = steps.graded(problem, state, self.remat)
             failed |= free.failed
-            return where_rows_if_any(failed, state, value), failed, failed
+            value = where_rows_if_any(failed, state, value)
+            point = tree.map_structure(tf.stop_gradient, value)
+            healthy, healthy_point = problem.without(failed, point)
+            # One evaluation serves the residual and the penalty of the regularizer.
+            linearization = healthy.linearize(healthy_point)
+            solution = solver.assess(point, linearization.value, is_usable=~failed)
+            failed = nonfinite.has_failed(solution)
+            return value, failed, (linearization, solution)
 
-        value, failed = fn.differentiable(run, free.state, injection)
-        solution = _assessed(fn, value, injection, solver)
+        value, (linearization, solution) = nonfinite.differentiable(
+            problem, run, free.state
+        )
+        failed = nonfinite.has_failed(solution)
+        linearization = nonfinite.usable_linearization(linearization, failed)
+        solution = tree.map_structure(tf.stop_gradient, solution)
         solution = solution._replace(
-            status=tf.where(failed, DIVERGED, solution.status),
             num_evaluations=free.num_evaluations + num_steps,
-            # The largest of no samples is no number of steps.
+            # The maximum over an empty batch is not a number of steps.
             batch_evaluations=tf.maximum(tf.reduce_max(free.num_evaluations), 0)
             + num_steps,
         )
-        linearization, _ = linearize_equilibrium(fn, solution, injection)
         return Equilibrium(value, solution, linearization)
 
     def infer(
         self,
-        fn: Callable[[Nest, Nest], Nest],
+        problem: FixedPointProblem,
         request: SolveRequest,
-        injection: Nest,
         solver: FixedPointSolver,
     ) -> Equilibrium:
-        # Any budget will do here: a trained model is tried at several.
+        # A trained model may be tried at any budget, so steps need no room here.
         _, steps = self._counts(self.max_steps)
         num_terms = steps.largest(self.max_steps or _NUM_BUDGETS * solver.max_iter) - 1
         if num_terms == 0:
             one_step = PhantomGradient(1, damping=1.0)
-            return one_step.infer(fn, request, injection, solver)
+            return one_step.infer(problem, request, solver)
         gradient = NeumannGradient(num_terms)
         gradient.described = "TruncatedGradient, outside of training,"
-        return gradient.infer(fn, request, injection, solver)
+        return gradient.infer(problem, request, solver)
 
     def get_config(self) -> Config:
         return {
@@ -232,13 +231,3 @@ class TruncatedGradient(EquilibriumGradient):
 
 def _derived(seed: tf.Tensor | None, index: int) -> tf.Tensor | None:
     return None if seed is None else derived_seed(seed, index)
-
-
-def _assessed(
-    fn: faults.SampleFunction, state: Nest, injection: Nest, solver: FixedPointSolver
-) -> Solution:
-    """Returns the `Solution` of who stops at `state`: the residual there."""
-    look = FixedPointIteration(max_iter=1, tol=solver.tol, stop_mode=solver.stop_mode)
-    return solve_without_gradient(
-        fn, SolveRequest(state, records_trace=False), injection, look
-    )

@@ -6,7 +6,8 @@ import keras
 import tensorflow as tf
 from keras import tree
 
-from deq_keras import faults
+from deq_keras.core import nonfinite
+from deq_keras.core.problem import FixedPointProblem
 from deq_keras.gradients.forward import linearize_equilibrium
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
 from deq_keras.solvers import FixedPointSolver, Solution, SolveRequest
@@ -31,27 +32,22 @@ class UnrolledGradient(EquilibriumGradient):
     - Bai et al. (2019), "Deep Equilibrium Models", section 4 (pretraining).
     """
 
-    is_of_steps = True
+    differentiates_iterates = True
 
     def solve(
         self,
-        fn: Callable[[Nest, Nest], Nest],
+        problem: FixedPointProblem,
         request: SolveRequest,
-        injection: Nest,
         solver: FixedPointSolver,
         record_adjoint: Callable[[Solution], None] | None = None,
     ) -> Equilibrium:
-        samples = faults.SampleFunction.of(fn)
-
         def run(
-            fn: faults.BoundFunction, state: Nest, injection: Nest
+            problem: FixedPointProblem, state: Nest
         ) -> tuple[Nest, tf.Tensor, Solution]:
-            solution = solver.solve_request(
-                samples.of_states(injection, fn), request._replace(initial_state=state)
-            )
-            return solution.value, faults.has_failed(solution), solution
+            solution = solver.solve(problem, request._replace(initial_state=state))
+            return solution.value, nonfinite.has_failed(solution), solution
 
-        value, solution = samples.differentiable(run, request.initial_state, injection)
+        value, solution = nonfinite.differentiable(problem, run, request.initial_state)
         constant = tree.map_structure(tf.stop_gradient, solution)
-        linearization, _ = linearize_equilibrium(samples, constant, injection)
+        linearization, _ = linearize_equilibrium(problem, constant)
         return Equilibrium(value, constant, linearization)

@@ -6,8 +6,8 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from deq_keras import faults
 from deq_keras.checks import check_positive
+from deq_keras.core import nonfinite
 from deq_keras.metrics.training_mean import TrainingMean
 
 
@@ -45,7 +45,7 @@ class AdjointResidual(TrainingMean):
         """
         super().update_state(values)
         if errors is not None:
-            total, count = faults.finite_total(errors, self.dtype)
+            total, count = nonfinite.finite_total(errors, self.dtype)
             self.error_total.assign_add(total)
             self.error_count.assign_add(count)
 

@@ -6,8 +6,8 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from deq_keras import faults
 from deq_keras.checks import check_positive
+from deq_keras.core import nonfinite
 from deq_keras.metrics.running_mean import RunningMean
 
 
@@ -34,18 +34,18 @@ class ForwardResidual(RunningMean):
         self.exact_total = self.add_variable((), "zeros", name="exact_total")
         self.exact_count = self.add_variable((), "zeros", name="exact_count")
 
-    def update_state(self, values, needs_equilibrium=False):
+    def update_state(self, values, assumes_convergence=False):
         """Adds residuals.
 
         Args:
             values: Float tensor `(batch,)`. Those that are not finite are left out.
-            needs_equilibrium: Boolean. Whether a gradient is taken there that is noise
-                far from an equilibrium.
+            assumes_convergence: Boolean. Whether a gradient is computed there that is
+                noise far from an equilibrium.
         """
-        total, count = faults.finite_total(values, self.dtype)
+        total, count = nonfinite.finite_total(values, self.dtype)
         self.total.assign_add(total)
         self.count.assign_add(count)
-        if needs_equilibrium:
+        if assumes_convergence:
             self.exact_total.assign_add(total)
             self.exact_count.assign_add(count)
 

@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from deq_keras import faults
+from deq_keras.core import nonfinite
 from deq_keras.metrics.running_mean import RunningMean
 
 
@@ -44,7 +44,7 @@ class TrainingMean(RunningMean):
     def update_state(self, values, sample_weight=None):
         del sample_weight
         values = ops.cast(values, self.dtype)
-        total, count = faults.finite_total(values, self.dtype)
+        total, count = nonfinite.finite_total(values, self.dtype)
         self.total.assign_add(total)
         self.count.assign_add(count)
 

@@ -5,9 +5,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from deq_keras import faults, solvers
+from deq_keras import solvers
 from deq_keras.answers import check_answer, read_answers
 from deq_keras.checks import did_you_mean
+from deq_keras.core import nonfinite
 from deq_keras.restarts.comparison import (
     relative_distances,
     same_answers,
@@ -53,7 +54,9 @@ class Selection:
 
     >>> solver = deq_keras.solvers.FixedPointIteration(max_iter=50)
     >>> starts = tf.constant([[0.1], [-0.2], [0.3]])  # Of one sample: two equilibria.
-    >>> solution = solver.solve(lambda z: tf.tanh(3.0 * z), starts)
+    >>> solution = solver.solve(
+    ...     lambda z: tf.tanh(3.0 * z), deq_keras.solvers.SolveRequest(starts)
+    ... )
     >>> selection = deq_keras.restarts.Selection("vote", answer=lambda z: z > 0.0)
     >>> selected = selection(solution, num_restarts=3)
     >>> round(float(selected.value[0, 0]), 2), round(float(selected.agreement[0]), 2)
@@ -110,7 +113,7 @@ class Selection:
             is_same = distances <= _SAME_DISTANCE
         else:
             is_same = same_answers(answers, restart)
-        is_usable = ~faults.has_failed(stacked)
+        is_usable = ~nonfinite.has_failed(stacked)
         chosen = chosen_rows(rows, restart)._replace(
             batch_evaluations=solution.batch_evaluations
         )
@@ -153,8 +156,8 @@ def _rows(solution: solvers.Solution) -> Any:
 def _rank(solutions: solvers.Solution) -> tf.Tensor:
     """Tells how searches ended; those of a lower rank are chosen first."""
     rank = tf.where(tf.equal(solutions.status, solvers.MAX_ITER), 1, 0)
-    rank = tf.where(faults.has_failed(solutions), 2, rank)
-    return tf.where(faults.has_no_evaluation(solutions), 3, rank)
+    rank = tf.where(nonfinite.has_failed(solutions), 2, rank)
+    return tf.where(nonfinite.has_no_evaluation(solutions), 3, rank)
 
 
 def _mean(values: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:

@@ -3,16 +3,18 @@
 import keras
 
 from deq_keras import serialization
-from deq_keras.row_function import RowFunction
+from deq_keras.core.problem import FixedPointProblem
+from deq_keras.core.request import SolveRequest
 from deq_keras.serialization import Config
 from deq_keras.solvers.anderson import Anderson
 from deq_keras.solvers.broyden import Broyden
-from deq_keras.solvers.evaluation import Evaluation
 from deq_keras.solvers.fixed_point_iteration import FixedPointIteration
-from deq_keras.solvers.forward_backward import ForwardBackward
-from deq_keras.solvers.operator_splitting import OperatorSplitting
-from deq_keras.solvers.peaceman_rachford import PeacemanRachford
-from deq_keras.solvers.request import SolveRequest
+from deq_keras.solvers.loop import Evaluation
+from deq_keras.solvers.operator_splitting import (
+    ForwardBackward,
+    OperatorSplitting,
+    PeacemanRachford,
+)
 from deq_keras.solvers.solution import (
     CONVERGED,
     DIVERGED,
@@ -23,7 +25,7 @@ from deq_keras.solvers.solution import (
 )
 from deq_keras.solvers.solver import FixedPointSolver
 from deq_keras.solvers.unchanged_answer import UnchangedAnswer
-from deq_keras.splitting import SplitFunction, Splitting
+from deq_keras.splitting import Splitting
 
 __all__ = [
     "ALL_OBJECTS",
@@ -35,14 +37,13 @@ __all__ = [
     "Broyden",
     "Evaluation",
     "FixedPointIteration",
+    "FixedPointProblem",
     "FixedPointSolver",
     "ForwardBackward",
     "OperatorSplitting",
     "PeacemanRachford",
-    "RowFunction",
     "Solution",
     "SolveRequest",
-    "SplitFunction",
     "Splitting",
     "UnchangedAnswer",
     "deserialize",

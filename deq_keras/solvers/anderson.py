@@ -12,7 +12,7 @@ from deq_keras.checks import (
     check_non_negative,
 )
 from deq_keras.serialization import Config
-from deq_keras.solvers.evaluation import Evaluation
+from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solver import FixedPointSolver
 
 # A column whose residual is exactly zero should take all the weight. It gets a pivot of
@@ -68,7 +68,8 @@ class Anderson(FixedPointSolver):
     Example:
 
     >>> solver = deq_keras.solvers.Anderson(tol=1e-5)
-    >>> solution = solver.solve(lambda z: tf.cos(z), tf.zeros((1, 3)))
+    >>> request = deq_keras.solvers.SolveRequest(tf.zeros((1, 3)))
+    >>> solution = solver.solve(tf.cos, request)
     >>> round(float(solution.value[0, 0]), 4)
     0.7391
 

@@ -1,17 +1,24 @@
-"""Broyden's good method with one stored vector an iteration."""
+"""Broyden's good method with one stored vector per iteration."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Self
 
 import keras
 import tensorflow as tf
 
 from deq_keras.checks import check_count
 from deq_keras.serialization import Config
-from deq_keras.solvers.broyden_steps import StepArray, StepSlots
-from deq_keras.solvers.evaluation import Evaluation
+from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solver import FixedPointSolver
+from deq_keras.structure import squared_norm
 
 # The scaling 1 / (1 - c) of a step is bounded by 1 / _SMALLEST_PIVOT, which keeps the
 # approximate Jacobian from turning singular (More and Trangenstein, 1976).
 _SMALLEST_PIVOT = 1e-3
+
+# Stored steps are swept in blocks of this size. Blocks without a step are skipped.
+_BLOCK = 4
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -41,7 +48,9 @@ class Broyden(FixedPointSolver):
     Example:
 
     >>> solver = deq_keras.solvers.Broyden(tol=1e-5)
-    >>> solution = solver.solve(lambda z: 3.0 - z**2, tf.ones((1, 1)))
+    >>> solution = solver.solve(
+    ...     lambda z: 3.0 - z**2, deq_keras.solvers.SolveRequest(tf.ones((1, 1)))
+    ... )
     >>> round(float(solution.value[0, 0]), 4)  # plain iteration diverges here
     1.3028
 
@@ -92,3 +101,154 @@ class Broyden(FixedPointSolver):
 
     def get_config(self) -> Config:
         return {**super().get_config(), "history": self.history}
+
+
+class StepSlots(NamedTuple):
+    """Steps in slots whose number is known when the solve is traced, newest first.
+
+    When all slots are full, the method restarts: old steps stay in their slots and are
+    ignored.
+    """
+
+    steps: tuple[tf.Tensor, ...]  # (B, D) each; zero in empty slots
+    squared_norms: tuple[tf.Tensor, ...]  # (B, 1) each
+
+    @classmethod
+    def empty(cls, point: tf.Tensor, slots: int) -> Self:
+        return cls(
+            steps=(tf.zeros_like(point),) * slots,
+            squared_norms=(tf.zeros_like(point[:, :1]),) * slots,
+        )
+
+    def sweep(
+        self, direction: tf.Tensor, num_evaluations: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns d after its updates by all steps, and (s . d) / |s|^2 of the last."""
+        num_steps = (num_evaluations - 1) % len(self.steps)
+        for start in reversed(range(0, len(self.steps), _BLOCK)):
+            oldest = min(start + _BLOCK, len(self.steps)) - 1
+            newest = max(start, 1)
+            if oldest >= newest:
+                direction = tf.cond(
+                    num_steps > newest,
+                    lambda d=direction, i=oldest, j=newest: self._sweep_block(
+                        d, num_steps, i, j
+                    ),
+                    lambda d=direction: d,
+                )
+        return direction, self._coefficient(direction, num_steps, 0)
+
+    def push(self, step: tf.Tensor, num_evaluations: tf.Tensor) -> StepSlots:
+        """Returns the steps and a new one."""
+        del num_evaluations
+        return StepSlots(
+            steps=(step, *self.steps[:-1]),
+            squared_norms=(squared_norm(step), *self.squared_norms[:-1]),
+        )
+
+    def take(self, rows: tf.Tensor, num_steps: tf.Tensor) -> StepSlots:
+        """Returns the steps of some samples."""
+        del num_steps
+        return StepSlots(
+            steps=tuple(tf.gather(step, rows) for step in self.steps),
+            squared_norms=tuple(tf.gather(norm, rows) for norm in self.squared_norms),
+        )
+
+    def _sweep_block(
+        self, direction: tf.Tensor, num_steps: tf.Tensor, oldest: int, newest: int
+    ) -> tf.Tensor:
+        for i in range(oldest, newest - 1, -1):
+            coefficient = self._coefficient(direction, num_steps, i)
+            direction += coefficient * self.steps[i - 1]
+        return direction
+
+    def _coefficient(
+        self, direction: tf.Tensor, num_steps: tf.Tensor, i: int
+    ) -> tf.Tensor:
+        exists = num_steps > i
+        return _coefficient(direction, self.steps[i], self.squared_norms[i], exists)
+
+
+class StepArray(NamedTuple):
+    """Steps of a solve whose budget is known only when it runs, oldest first."""
+
+    steps: tf.TensorArray  # (B, D) each
+    squared_norms: tf.TensorArray  # (B, 1) each
+
+    @classmethod
+    def empty(cls, point: tf.Tensor, max_iter: tf.Tensor) -> Self:
+        size = tf.maximum(max_iter - 1, 1)
+        return cls(
+            _array(point.dtype, size, point.shape),
+            _array(point.dtype, size, [point.shape[0], 1]),
+        )
+
+    def sweep(
+        self, direction: tf.Tensor, num_evaluations: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """See `StepSlots.sweep`."""
+        newest = num_evaluations - 2
+
+        def update(i: tf.Tensor, direction: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            coefficient = self._coefficient(direction, i)
+            return i + 1, direction + coefficient * self.steps.read(i + 1)
+
+        _, direction = tf.while_loop(
+            lambda i, direction: i < newest, update, (0, direction)
+        )
+        return direction, tf.cond(
+            newest >= 0,
+            lambda: self._coefficient(direction, newest),
+            lambda: tf.zeros_like(direction[:, :1]),
+        )
+
+    def push(self, step: tf.Tensor, num_evaluations: tf.Tensor) -> StepArray:
+        """See `StepSlots.push`."""
+        index = num_evaluations - 1
+        return StepArray(
+            self.steps.write(index, step),
+            self.squared_norms.write(index, squared_norm(step)),
+        )
+
+    def take(self, rows: tf.Tensor, num_steps: tf.Tensor) -> StepArray:
+        """See `StepSlots.take`."""
+        return StepArray(
+            _taken(self.steps, rows, num_steps),
+            _taken(self.squared_norms, rows, num_steps),
+        )
+
+    def _coefficient(self, direction: tf.Tensor, i: tf.Tensor) -> tf.Tensor:
+        return _coefficient(
+            direction, self.steps.read(i), self.squared_norms.read(i), True
+        )
+
+
+def _coefficient(
+    direction: tf.Tensor,
+    step: tf.Tensor,
+    squared_norm: tf.Tensor,
+    exists: bool | tf.Tensor,
+) -> tf.Tensor:
+    """(s . d) / |s|^2, or zero if the step is missing or zero."""
+    product = tf.reduce_sum(step * direction, axis=1, keepdims=True)
+    exists = (squared_norm > 0) & exists
+    return tf.where(exists, product, 0.0) / tf.where(exists, squared_norm, 1.0)
+
+
+def _array(
+    dtype: tf.DType, size: tf.Tensor, shape: tf.TensorShape | list[int | None]
+) -> tf.TensorArray:
+    return tf.TensorArray(dtype, size, clear_after_read=False, element_shape=shape)
+
+
+def _taken(
+    array: tf.TensorArray, rows: tf.Tensor, num_written: tf.Tensor
+) -> tf.TensorArray:
+    """Returns an array of some rows of the first elements of another."""
+    shape = [None, *array.element_shape[1:]]
+    _, taken = tf.while_loop(
+        lambda i, _: i < num_written,
+        lambda i, taken: (i + 1, taken.write(i, tf.gather(array.read(i), rows))),
+        (0, _array(array.dtype, array.size(), shape)),
+    )
+    return taken

@@ -1,4 +1,4 @@
-"""A search in which samples that are done leave the batch."""
+"""A loop in which samples leave the batch once they are done."""
 
 from __future__ import annotations
 
@@ -8,70 +8,79 @@ from typing import NamedTuple
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.row_function import RowFunction
-from deq_keras.solvers.search import Search
+from deq_keras.core.problem import FixedPointProblem
+from deq_keras.solvers.loop import LoopState
 from deq_keras.solvers.solution import MAX_ITER
 from deq_keras.structure import Nest
 
-# Those that go on are copied where at least this share of the batch leaves.
-_SMALLEST_SHARE = 0.125
+# Compaction copies the remaining samples, so it waits until this fraction is done.
+_SMALLEST_FRACTION = 0.125
+
+# Function from a `LoopState` and row indices to the `LoopState` of these samples.
+Take = Callable[[LoopState, tf.Tensor], LoopState]
 
 
-class Remaining(NamedTuple):
-    """The samples that are still in the batch, and what is known of all.
+class ActiveBatch(NamedTuple):
+    """The samples that a compacted loop still evaluates.
 
     Attributes:
-        search: The `Search` of those that remain.
-        indices: Int32 tensor `(remaining,)`. Where they stand in the whole batch.
-        injection: Nest of tensors. Theirs.
+        indices: Int32 tensor `(active,)`. Their rows in the whole batch.
+        constants: Injection and mask of these samples, a nest of tensors.
         results: The `Results` of the whole batch.
     """
 
-    search: Search
     indices: tf.Tensor
-    injection: Nest
+    constants: Nest
     results: Results
 
     @classmethod
-    def of(cls, search: Search, take: Take, fn: RowFunction) -> Remaining:
-        """Returns all samples of a search that has just begun.
-
-        Their number is no longer static, also not to who optimises graphs, and would
-        fold constants of it into a loop in which it changes.
-        """
-        everyone = tf.compat.v1.placeholder_with_default(
-            tf.range(tf.size(search.status)), [None]
+    def of(
+        cls, problem: FixedPointProblem, state: LoopState, take: Take
+    ) -> tuple[LoopState, ActiveBatch]:
+        """Returns the loop state and the batch with all samples."""
+        # Hides the batch size from Grappler, which would otherwise constant-fold it
+        # although it changes inside the loop.
+        indices = tf.compat.v1.placeholder_with_default(
+            tf.range(tf.size(state.status)), [None]
         )
-        return cls(
-            take(search, everyone),
-            everyone,
-            fn.rows_of(fn.injection, everyone),
-            Results.of(search),
-        )
+        constants = _constants(problem.rows(indices))
+        return take(state, indices), cls(indices, constants, Results.of(state))
 
-    def without_those_done(self, take: Take, fn: RowFunction) -> Remaining:
-        """Returns the samples that go on, or all while too few would leave."""
-        goes_on = tf.equal(self.search.status, MAX_ITER) & self.search.is_running
-        share = tf.reduce_mean(tf.cast(~goes_on, tf.float32))
+    def problem(self, whole: FixedPointProblem) -> FixedPointProblem:
+        """Returns the problem of the active samples."""
+        injection, mask = self.constants
+        return whole.bound(injection, mask=mask if tf.is_tensor(mask) else None)
+
+    def without_done(
+        self, whole: FixedPointProblem, state: LoopState, take: Take
+    ) -> tuple[LoopState, ActiveBatch]:
+        """Removes samples that are done, unless they are too few to pay for a copy."""
+        is_active = tf.equal(state.status, MAX_ITER) & state.is_running
+        fraction = tf.reduce_mean(tf.cast(~is_active, tf.float32))
         return tf.cond(
-            ~self.search.is_running | (share >= _SMALLEST_SHARE),
-            lambda: self._split(goes_on, take, fn),
-            lambda: self,
+            ~state.is_running | (fraction >= _SMALLEST_FRACTION),
+            lambda: self._split(is_active, whole, state, take),
+            lambda: (state, self),
         )
 
-    def _split(self, goes_on: tf.Tensor, take: Take, fn: RowFunction) -> Remaining:
-        leaving, staying = _where(~goes_on), _where(goes_on)
-        left = Results.of(take(self.search, leaving))
-        return Remaining(
-            take(self.search, staying),
-            tf.gather(self.indices, staying),
-            fn.rows_of(self.injection, staying),
-            self.results.with_rows(tf.gather(self.indices, leaving), left),
+    def _split(
+        self,
+        is_active: tf.Tensor,
+        whole: FixedPointProblem,
+        state: LoopState,
+        take: Take,
+    ) -> tuple[LoopState, ActiveBatch]:
+        done, active = _where(~is_active), _where(is_active)
+        done_results = Results.of(take(state, done))
+        return take(state, active), ActiveBatch(
+            tf.gather(self.indices, active),
+            _constants(self.problem(whole).rows(active)),
+            self.results.with_rows(tf.gather(self.indices, done), done_results),
         )
 
 
 class Results(NamedTuple):
-    """What a search found, `(batch, ...)` each, also the trace."""
+    """The results of a loop, one row per sample, also in the trace."""
 
     best_point: tf.Tensor
     best_value: tf.Tensor
@@ -81,27 +90,27 @@ class Results(NamedTuple):
     trace: tf.Tensor | tuple[()]
 
     @classmethod
-    def of(cls, search: Search) -> Results:
-        found = {name: getattr(search, name) for name in cls._fields}
-        trace = tree.map_structure(tf.transpose, search.trace)
+    def of(cls, state: LoopState) -> Results:
+        found = {name: getattr(state, name) for name in cls._fields}
+        trace = tree.map_structure(tf.transpose, state.trace)
         return cls(**{**found, "trace": trace})
 
     def with_rows(self, indices: tf.Tensor, rows: Results) -> Results:
-        """Returns these, with those of some samples."""
+        """Returns the results with new rows for some samples."""
         return tree.map_structure(
             lambda leaf, new: tf.tensor_scatter_nd_update(leaf, indices[:, None], new),
             self,
             rows,
         )
 
-    def entered(self, search: Search) -> Search:
-        """Returns a search with these results."""
-        found = self._asdict()
+    def entered(self, state: LoopState) -> LoopState:
+        """Returns a loop state with these results."""
         trace = tree.map_structure(tf.transpose, self.trace)
-        return search._replace(**{**found, "trace": trace})
+        return state._replace(**{**self._asdict(), "trace": trace})
 
 
-Take = Callable[[Search, tf.Tensor], Search]
+def _constants(problem: FixedPointProblem) -> Nest:
+    return problem.injection, () if problem.mask is None else problem.mask
 
 
 def _where(mask: tf.Tensor) -> tf.Tensor:

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from deq_keras.checks import check_fraction, check_non_negative, check_optional_count
 from deq_keras.serialization import Config
-from deq_keras.solvers.evaluation import Evaluation
+from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solver import FixedPointSolver
 
 
@@ -53,7 +53,9 @@ class FixedPointIteration(FixedPointSolver):
     Example:
 
     >>> solver = deq_keras.solvers.FixedPointIteration(tol=1e-5)
-    >>> solution = solver.solve(lambda z: 0.5 * z + 1.0, tf.zeros((1, 1)))
+    >>> solution = solver.solve(
+    ...     lambda z: 0.5 * z + 1.0, deq_keras.solvers.SolveRequest(tf.zeros((1, 1)))
+    ... )
     >>> round(float(solution.value[0, 0]), 3)
     2.0
     """

@@ -1,21 +1,23 @@
-"""The base of solvers by operator splitting."""
+"""Solvers by operator splitting, for monotone cells."""
 
 from collections.abc import Callable
 from typing import Any, Self
 
+import keras
 import numpy as np
 import tensorflow as tf
 from keras import tree
 
-from deq_keras import faults
 from deq_keras.checks import check_positive
+from deq_keras.core import nonfinite
+from deq_keras.core.problem import FixedPointProblem
+from deq_keras.core.request import SolveRequest
 from deq_keras.serialization import Config
-from deq_keras.solvers.evaluation import Evaluation
-from deq_keras.solvers.request import SolveRequest
+from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solution import CONVERGED, Solution
 from deq_keras.solvers.solver import FixedPointSolver
 from deq_keras.solvers.unchanged_answer import UnchangedAnswer
-from deq_keras.splitting import Splitting
+from deq_keras.splitting import Splitting, moved
 from deq_keras.structure import Nest, in_solver_dtype, where_rows_if_any
 
 
@@ -23,8 +25,8 @@ class OperatorSplitting(FixedPointSolver):
     """Finds z = prox(W z + b), where I - W is monotone, from its parts.
 
     f itself need not contract. An evaluation is one application of the splitting's own
-    map to its iterate u, of which z = prox(u) is the state; residuals are those of u,
-    which never grow. A subclass supplies that map: `iteration`.
+    map to its iterate u; the state is z = prox(u). Residuals are residuals of u, which
+    never grow. A subclass supplies the map: `iteration`.
 
     Args:
         alpha: Float > 0. The step size.
@@ -43,65 +45,71 @@ class OperatorSplitting(FixedPointSolver):
         """Returns the function from an iterate u to the next one.
 
         Args:
-            splitting: The `Splitting`. What this function computes, and the returned
-                one does not, is computed once a solve.
+            splitting: The `Splitting`. `iteration` runs once per solve, the returned
+                function once per evaluation.
         """
         raise NotImplementedError
 
-    def solve_request(
-        self, fn: Callable[[Nest], Nest], request: SolveRequest
+    def solve(
+        self, problem: FixedPointProblem | Callable[[Nest], Nest], request: SolveRequest
     ) -> Solution:
-        """See `FixedPointSolver.solve_request`.
+        """See `FixedPointSolver.solve`.
 
         Args:
-            fn: A function with an attribute `splitting`, a `Splitting`, as `DEQ` makes
-                of a `MonotoneCell`.
+            problem: A `FixedPointProblem` with a `splitting`, as `DEQ` builds for a
+                `MonotoneCell`.
             request: A `SolveRequest`.
 
         Raises:
-            ValueError: If `fn` has none.
+            ValueError: If the problem has no splitting.
         """
-        splitting = self._splitting_of(fn)
+        splitting = self._splitting_of(problem)
         initial_state = request.initial_state
 
         def state_of(iterate: Nest) -> Nest:
             return tree.map_structure(
                 lambda leaf, like: tf.cast(leaf, like.dtype),
-                splitting.leave(iterate, self.alpha),
+                splitting.from_auxiliary(iterate, self.alpha),
                 initial_state,
             )
 
         start = tree.map_structure(in_solver_dtype, initial_state)
         request = request._replace(
-            initial_state=splitting.enter(start, self.alpha),
+            initial_state=splitting.to_auxiliary(start, self.alpha),
             halting=_of_iterates(request.halting, state_of),
         )
-        solution = super().solve_request(self.iteration(splitting), request)
-        failed = faults.has_no_evaluation(solution)
+        iteration = FixedPointProblem.of(self.iteration(splitting))
+        is_usable = getattr(problem, "is_usable", None)
+        solution = super().solve(iteration.bound((), is_usable=is_usable), request)
+        failed = nonfinite.has_no_evaluation(solution)
         return solution._replace(
             value=where_rows_if_any(failed, initial_state, state_of(solution.value)),
             point=where_rows_if_any(failed, initial_state, state_of(solution.point)),
         )
 
     def tuned(
-        self, fn: Callable[[Nest], Nest], initial_state: Nest, smallest: float = 1e-4
+        self,
+        problem: FixedPointProblem | Callable[[Nest], Nest],
+        request: SolveRequest,
+        smallest: float = 1e-4,
     ) -> Self:
-        """Returns this solver with the step size that takes fewest evaluations.
+        """Returns this solver with the step size that needs the fewest evaluations.
 
-        Step sizes of 1, 1/2, 1/4 and so on are tried as long as they do not take more.
+        Tries step sizes of 1, 1/2, 1/4 and so on, until the number of evaluations
+        increases.
 
         Args:
-            fn: See `solve`.
-            initial_state: See `solve`.
-            smallest: Float > 0. Smaller ones are not tried. Defaults to `1e-4`.
+            problem: See `solve`.
+            request: See `solve`.
+            smallest: Float > 0. The smallest step size to try. Defaults to `1e-4`.
 
         Returns:
-            A solver. This one, if none of them converged for all samples.
+            A solver. This solver if no step size converged for all samples.
         """
         alpha, best, fewest = 1.0, self, float("inf")
         while alpha >= smallest:
             solver = self.from_config({**self.get_config(), "alpha": alpha})
-            solution = solver.solve(fn, initial_state)
+            solution = solver.solve(problem, request)
             count = float(tf.reduce_mean(tf.cast(solution.num_evaluations, tf.float32)))
             if count > fewest:
                 break
@@ -110,9 +118,6 @@ class OperatorSplitting(FixedPointSolver):
             alpha, fewest = alpha / 2, count
         return best
 
-    def init(self, point: tf.Tensor, max_iter: int | tf.Tensor) -> tuple[()]:
-        return ()
-
     def step(
         self, evaluation: Evaluation, memory: Any, num_evaluations: tf.Tensor
     ) -> tuple[tf.Tensor, Any]:
@@ -120,19 +125,122 @@ class OperatorSplitting(FixedPointSolver):
 
     def get_config(self) -> Config:
         config = {"alpha": self.alpha, **super().get_config()}
-        del config["compact"]  # Its iterates are not states, whose rows may leave.
+        del config["compact"]  # Iterates are not states, so rows cannot leave.
         return config
 
-    def _splitting_of(self, fn: Callable[[Nest], Nest]) -> Splitting:
-        splitting: Splitting | None = getattr(fn, "splitting", None)
+    def _splitting_of(self, problem: Callable[[Nest], Nest]) -> Splitting:
+        splitting: Splitting | None = getattr(problem, "splitting", None)
         if splitting is None:
             raise ValueError(
                 f"{type(self).__name__} needs the parts of f, z = prox(W z + b), with "
-                "a resolvent of W, and this function offers none. Use a monotone cell, "
-                "such as MonotoneDenseCell, without a mask; or a solver that evaluates "
-                f"f and no more, such as Anderson. Received: fn={fn!r}."
+                "a resolvent of W, and this problem has no splitting. Use a monotone "
+                "cell, such as MonotoneDenseCell, without a mask; or a solver that "
+                f"only evaluates f, such as Anderson. Received: problem={problem!r}."
             )
         return splitting
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class ForwardBackward(OperatorSplitting):
+    """Forward-backward splitting, for the cells of `deq_keras.layers.MonotoneCell`.
+
+        z = prox(u, alpha),    u <- z + alpha (W z + b - z)
+
+    A step costs one product with W. It converges for alpha < 2 m / L^2, where L is the
+    norm of I - W and m its strong monotonicity: for small alpha, and then slowly.
+
+    Args:
+        alpha: Float > 0. The step size. Defaults to `0.1`.
+        max_iter: Positive integer. Budget of evaluations. Defaults to `300`.
+        tol: Float >= 0, or `None`. See `FixedPointSolver`; the residuals are those
+            of u. Defaults to `1e-3`.
+        stop_mode: See `FixedPointSolver`. Defaults to `"rel"`.
+
+    Raises:
+        ValueError: From `solve`, if the problem has no splitting.
+
+    Example:
+
+    >>> solver = deq_keras.solvers.ForwardBackward(alpha=0.2)
+    >>> layer = deq_keras.layers.DEQ(deq_keras.layers.MonotoneDenseCell(8), solver)
+    >>> layer(np.ones((2, 3), "float32")).shape
+    TensorShape([2, 8])
+
+    Reference:
+
+    - Winston and Kolter (2020), "Monotone operator equilibrium networks", section 4.
+    """
+
+    def __init__(
+        self,
+        alpha: float = 0.1,
+        max_iter: int = 300,
+        tol: float | None = 1e-3,
+        stop_mode: str = "rel",
+    ) -> None:
+        super().__init__(alpha, max_iter, tol, stop_mode)
+
+    def iteration(self, splitting: Splitting) -> Callable[[Nest], Nest]:
+        def iterate(iterate: Nest) -> Nest:
+            state = splitting.proximal(iterate, self.alpha)
+            return moved(state, splitting.affine(state), self.alpha)
+
+        return iterate
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class PeacemanRachford(OperatorSplitting):
+    """Peaceman-Rachford splitting, for the cells of `deq_keras.layers.MonotoneCell`.
+
+        z = prox(u, alpha),    v = 2 z - u
+        u <- 2 (I + alpha (I - W))^-1 (v + alpha b) - v
+
+    It converges for every alpha > 0, and linearly. A step costs one product with the
+    inverse, which is computed once per solve.
+
+    Args:
+        alpha: Float > 0. The step size. Defaults to `1.0`.
+        max_iter: Positive integer. Budget of evaluations. Defaults to `50`.
+        tol: Float >= 0, or `None`. See `FixedPointSolver`; the residuals are those
+            of u. Defaults to `1e-3`.
+        stop_mode: See `FixedPointSolver`. Defaults to `"rel"`.
+
+    Raises:
+        ValueError: From `solve`, if the problem has no splitting.
+
+    Example:
+
+    >>> cell = deq_keras.layers.MonotoneDenseCell(8)
+    >>> layer = deq_keras.layers.DEQ(cell, solver="peaceman_rachford")
+    >>> layer(np.ones((2, 3), "float32")).shape
+    TensorShape([2, 8])
+
+    Reference:
+
+    - Winston and Kolter (2020), "Monotone operator equilibrium networks", section 4.
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        max_iter: int = 50,
+        tol: float | None = 1e-3,
+        stop_mode: str = "rel",
+    ) -> None:
+        super().__init__(alpha, max_iter, tol, stop_mode)
+
+    def iteration(self, splitting: Splitting) -> Callable[[Nest], Nest]:
+        resolvent = splitting.resolvent(self.alpha)
+
+        def iterate(iterate: Nest) -> Nest:
+            state = splitting.proximal(iterate, self.alpha)
+            reflected = _reflected(iterate, state)
+            shifted = tree.map_structure(
+                lambda leaf, bias: leaf + self.alpha * bias, reflected, splitting.bias
+            )
+            return _reflected(reflected, resolvent(shifted))
+
+        return iterate
 
 
 def _of_iterates(
@@ -142,3 +250,7 @@ def _of_iterates(
         return None
     answer = halting.answer
     return UnchangedAnswer(lambda iterate: answer(state_of(iterate)), halting.patience)
+
+
+def _reflected(state: Nest, mirror: Nest) -> Nest:
+    return tree.map_structure(lambda leaf, other: 2.0 * other - leaf, state, mirror)

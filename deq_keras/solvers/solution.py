@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from deq_keras.faults import DIVERGED
+from deq_keras.core.nonfinite import DIVERGED
 from deq_keras.structure import Nest, StateStructure, squared_norm
 
 __all__ = [

@@ -6,22 +6,20 @@ from typing import Any, Self
 import tensorflow as tf
 from keras import tree
 
-from deq_keras import faults
 from deq_keras.checks import (
     check_boolean,
     check_choice,
     check_integer,
     check_non_negative,
 )
-from deq_keras.row_function import RowFunction
+from deq_keras.core.problem import FixedPointProblem
+from deq_keras.core.request import SolveRequest
+from deq_keras.draws import as_seed
 from deq_keras.serialization import Config, Configured
-from deq_keras.solvers.compaction import Remaining
-from deq_keras.solvers.evaluation import Evaluation, evaluate
-from deq_keras.solvers.request import SolveRequest
-from deq_keras.solvers.search import Search
-from deq_keras.solvers.solution import MAX_ITER, Solution
+from deq_keras.solvers.compaction import ActiveBatch
+from deq_keras.solvers.loop import Evaluation, LoopState, evaluate
+from deq_keras.solvers.solution import DIVERGED, MAX_ITER, Solution
 from deq_keras.solvers.stopping import STOP_MODES, StoppingRule
-from deq_keras.solvers.unchanged_answer import UnchangedAnswer
 from deq_keras.structure import Nest, StateStructure, where_rows_if_any
 
 _INT32 = 2**31 - 1
@@ -30,37 +28,35 @@ _INT32 = 2**31 - 1
 class FixedPointSolver(Configured):
     """Finds z with z = f(z) for every sample of a batch.
 
-    The base class owns the loop: it evaluates f once an iteration, follows every
-    sample's residual, best iterate and status, and stops when all samples are done.
-    A subclass supplies only the arithmetic between two evaluations: `init` and
-    `step`.
+    The base class owns the loop: it evaluates f once per iteration, tracks each
+    sample's residual, best iterate and status, and stops when all samples are done. A
+    subclass supplies only the arithmetic between two evaluations: `init` and `step`.
 
-    Samples are independent: a sample that converged or turned non-finite is frozen,
-    and its answer does not depend on the other samples in its batch. (The reference,
-    locuslab/deq of Bai et al., 2019, stops, and picks the best iterate, for the whole
-    batch at once.) Nothing raises in a graph because a solve did not converge; the
-    status says so.
+    Samples are independent: a converged or non-finite sample is frozen, and its result
+    does not depend on the other samples of the batch. (The reference, locuslab/deq of
+    Bai et al., 2019, stops, and selects the best iterate, for the whole batch at once.)
+    A solve that does not converge never raises inside a graph; its status says so.
 
     Args:
         max_iter: Positive integer. Budget of function evaluations (NFE). Defaults to
             `30`.
         tol: Float >= 0, or `None`. A sample converges when its residual is at most
-            `tol`. `None` spends the whole budget and takes the last iterate.
+            `tol`. `None` spends the whole budget and returns the last iterate.
             Defaults to `1e-3`.
         stop_mode: `"rel"` for |f(z) - z| / |f(z)| or `"abs"` for |f(z) - z|, with the
             Euclidean norm over one sample's whole state. `"rel_max"` and `"abs_max"`
-            take the norm of the position (token, pixel) that has the largest: where
-            information travels, the few positions that still change hide in a norm over
-            all. Defaults to `"rel"`.
-        compact: Boolean. Whether samples that are done leave the batch, where `DEQ`
-            solves outside of training: then the cost follows the mean of what samples
-            need, and not the most. Answers are the same. Keras leaves out XLA for such
-            a model. Defaults to `False`.
+            use the largest norm over positions (tokens, pixels): if information
+            travels, a norm over the whole state hides the few positions that still
+            change. Defaults to `"rel"`.
+        compact: Boolean. Whether converged samples leave the batch in solves outside of
+            training. The cost then follows the mean number of evaluations instead of
+            the maximum; results are the same. Keras does not use XLA for such a model.
+            Defaults to `False`.
 
     Attributes:
-        damping: Float in (0, 1]. The weight that a step without memory gives f(z).
-        noise: Float >= 0. The standard deviation of what is added to every point but
-            the first, in a solve that is given a seed.
+        damping: Float in (0, 1]. Weight of f(z) in a step without memory.
+        noise: Float >= 0. Standard deviation of the noise that is added to every point
+            but the first, in a solve with a seed.
     """
 
     damping: float = 1.0
@@ -79,76 +75,90 @@ class FixedPointSolver(Configured):
         self.compact = check_boolean("compact", compact)
 
     def solve(
-        self,
-        fn: Callable[[Nest], Nest],
-        initial_state: Nest,
-        max_iter: int | tf.Tensor | None = None,
-        tol: float | tf.Tensor | None = None,
-        budget: tf.Tensor | None = None,
-        seed: tf.Tensor | None = None,
-        halting: UnchangedAnswer | None = None,
+        self, problem: FixedPointProblem | Callable[[Nest], Nest], request: SolveRequest
     ) -> Solution:
-        """Iterates from `initial_state` until `fn` leaves each sample unchanged.
+        """Iterates from the initial state until f leaves each sample unchanged.
 
         Args:
-            fn: Function from a state to a state of the same structure, shapes and
-                dtypes. A state is a nest of floating-point tensors `(batch, ...)`.
-                Samples can leave the batch of a `RowFunction` alone; see `compact`.
-            initial_state: State to start from.
-            max_iter: Positive integer, or an integer scalar tensor (a new value needs
-                no retracing; values below 1 count as 1). `None`: as constructed.
-            tol: Float >= 0, or a scalar tensor, where what is below 0 is no tolerance.
-                `None`: as constructed.
-            budget: Integer scalar tensor, at most `max_iter`. Ends the solve sooner
-                and, as XLA asks for, leaves all shapes as `max_iter` makes them.
-                `None`: `max_iter`.
-            seed: Int32 tensor of shape `(2,)`. Draws the noise of solvers that have
-                one. `None`: without noise.
-            halting: Optional `UnchangedAnswer`. Ends the search of a sample whose
-                answer has settled, and makes the last iterate the result, as
-                `tol=None` does.
+            problem: A `FixedPointProblem`, or a function from a state to a state of the
+                same structure, shapes and dtypes. A state is a nest of floating-point
+                tensors `(batch, ...)`.
+            request: A `SolveRequest` with an initial state.
 
         Returns:
             A `Solution`.
 
         Raises:
-            ValueError: If `fn` does not return a state like `initial_state`.
+            ValueError: If f does not return a state like the initial state.
         """
-        request = SolveRequest(initial_state, max_iter, tol, budget, seed, halting)
-        return self.solve_request(fn, request)
-
-    def solve_request(
-        self, fn: Callable[[Nest], Nest], request: SolveRequest
-    ) -> Solution:
-        """Returns what `solve` does, with all of its arguments in one object.
-
-        Args:
-            fn: See `solve`.
-            request: A `SolveRequest`.
-        """
+        problem = FixedPointProblem.of(problem)
+        request = request._replace(seed=as_seed(request.seed))
         max_iter = self.max_iter
         if request.max_iter is not None:
             max_iter = _checked_max_iter(request.max_iter)
-        budget = max_iter if request.budget is None else request.budget
         rule = self._stopping_rule(request)
-        search = self._start(rule, max_iter, request)
-        bound = None if tf.is_tensor(max_iter) else max_iter
-        # Noise belongs to a place in the batch.
-        if self.compact and isinstance(fn, RowFunction) and request.seed is None:
-            search = self._searched_compactly(fn, search, rule, budget, bound)
+        state = self._start(rule, max_iter, request, problem.is_usable)
+        # Noise belongs to a row of the batch, so a solve with noise keeps all rows.
+        is_compact = self.compact and request.allows_compaction and request.seed is None
+        if is_compact and problem.has_rows is not None:
+            variables = ActiveBatch.of(problem, state, self.take)
         else:
-            search = self._searched(fn, search, rule, budget, request.seed, bound)
+            variables = (state, ())
+
+        def body(
+            state: LoopState, batch: ActiveBatch | tuple[()]
+        ) -> tuple[LoopState, ActiveBatch | tuple[()]]:
+            if not batch:
+                evaluation = evaluate(problem, rule.structure, state.next_point)
+                return self._advance(state, evaluation, rule, max_iter, request), ()
+            structure = rule.structure.resized(tf.size(batch.indices))
+            active = batch.problem(problem)
+            evaluation = evaluate(active, structure, state.next_point)
+            active_rule = rule._replace(structure=structure)
+            state = self._advance(state, evaluation, active_rule, max_iter, request)
+            return batch.without_done(problem, state, self.take)
+
+        state, batch = tf.while_loop(
+            lambda state, _: state.is_running,
+            body,
+            variables,
+            maximum_iterations=None if tf.is_tensor(max_iter) else max_iter,
+        )
+        if batch:
+            state = batch.results.entered(state)
+        return self._solution(state, rule)
+
+    def assess(
+        self, point: Nest, value: Nest, is_usable: tf.Tensor | None = None
+    ) -> Solution:
+        """Returns the `Solution` of a solve that stopped at `point`.
+
+        Evaluates nothing. The status is `CONVERGED` where the residual is at most the
+        solver's tolerance, and `DIVERGED` where it is not finite.
+
+        Args:
+            point: Nest of `(batch, ...)` tensors.
+            value: f(point), a nest like `point`.
+            is_usable: Boolean tensor `(batch,)`. Other samples count as diverged.
+        """
+        rule = self._stopping_rule(SolveRequest(point))
         structure = rule.structure
+        evaluation = Evaluation.of(structure, structure.to_matrix(point), value)
+        error = tf.stop_gradient(rule.error(evaluation))
+        status = tf.fill(tf.shape(error), MAX_ITER)
+        if is_usable is not None:
+            status = tf.where(is_usable, status, DIVERGED)
+        status, _ = rule.update(status, error, evaluation, ())
+        has_failed = tf.equal(status, DIVERGED)
+        infinite = tf.constant(float("inf"), error.dtype)
         return Solution(
-            value=structure.to_state(search.best_value),
-            point=structure.to_state(search.best_point),
-            residual=search.best_error,
-            status=search.status,
-            num_evaluations=search.sample_evaluations,
-            batch_evaluations=search.num_evaluations,
-            trace=search.trace
-            if request.records_trace
-            else search.best_error[None, :0],
+            value=where_rows_if_any(has_failed, point, value),
+            point=point,
+            residual=tf.where(has_failed, infinite, error),
+            status=status,
+            num_evaluations=tf.ones_like(status),
+            batch_evaluations=tf.constant(1),
+            trace=error[None][:0],
         )
 
     @classmethod
@@ -162,28 +172,28 @@ class FixedPointSolver(Configured):
             )
         return super().from_config(config)
 
-    def take(self, search: Search, rows: tf.Tensor) -> Search:
-        """Returns the search of some samples.
+    def take(self, state: LoopState, rows: tf.Tensor) -> LoopState:
+        """Returns the loop state of some samples.
 
         Args:
-            search: A `Search`.
+            state: A `LoopState`.
             rows: Int32 tensor `(samples,)`.
         """
         by_sample = {
             name: tree.map_structure(lambda leaf: tf.gather(leaf, rows), leaves)
-            for name, leaves in search._asdict().items()
+            for name, leaves in state._asdict().items()
             if name not in ("num_evaluations", "is_running", "memory", "trace")
         }
-        return search._replace(
+        return state._replace(
             **by_sample,
             memory=self.take_memory(
-                search.memory,
+                state.memory,
                 rows,
-                # The last evaluation is followed by no step.
-                tf.where(search.is_running, search.num_evaluations, 0),
+                # No step follows the last evaluation.
+                tf.where(state.is_running, state.num_evaluations, 0),
             ),
             trace=tree.map_structure(
-                lambda trace: tf.gather(trace, rows, axis=1), search.trace
+                lambda trace: tf.gather(trace, rows, axis=1), state.trace
             ),
         )
 
@@ -229,11 +239,11 @@ class FixedPointSolver(Configured):
     def perturbed(
         self, point: tf.Tensor, num_evaluations: tf.Tensor, seed: tf.Tensor | None
     ) -> tf.Tensor:
-        """Returns a point with noise, where there is some and a seed to draw it from.
+        """Returns a point with the solver's noise, if there is a seed to draw it from.
 
         Args:
             point: Float tensor.
-            num_evaluations: Int32 scalar tensor. Every count has draws of its own.
+            num_evaluations: Int32 scalar tensor. Each count draws other noise.
             seed: Int32 tensor of shape `(2,)`, or `None`.
         """
         if self.noise == 0.0 or seed is None:
@@ -250,54 +260,12 @@ class FixedPointSolver(Configured):
             "compact": self.compact,
         }
 
-    def _searched(
-        self,
-        fn: Callable[[Nest], Nest],
-        search: Search,
-        rule: StoppingRule,
-        budget: int | tf.Tensor,
-        seed: tf.Tensor | None,
-        max_iter: int | None,
-    ) -> Search:
-        def body(search: Search) -> tuple[Search]:
-            evaluation = evaluate(fn, rule.structure, search.next_point)
-            return (self._advance(search, evaluation, rule, budget, seed),)
-
-        (search,) = tf.while_loop(
-            lambda search: search.is_running,
-            body,
-            (search,),
-            maximum_iterations=max_iter,
-        )
-        return search
-
-    def _searched_compactly(
-        self,
-        fn: RowFunction,
-        search: Search,
-        rule: StoppingRule,
-        budget: int | tf.Tensor,
-        max_iter: int | None,
-    ) -> Search:
-        def body(remaining: Remaining) -> tuple[Remaining]:
-            search, structure = remaining.search, rule.structure
-            structure = structure.resized(tf.size(remaining.indices))
-            own_rule = rule._replace(structure=structure)
-            function = fn.with_injection(remaining.injection)
-            evaluation = evaluate(function, structure, search.next_point)
-            search = self._advance(search, evaluation, own_rule, budget, None)
-            remaining = remaining._replace(search=search)
-            return (remaining.without_those_done(self.take, fn),)
-
-        (remaining,) = tf.while_loop(
-            lambda remaining: remaining.search.is_running,
-            body,
-            (Remaining.of(search, self.take, fn),),
-            maximum_iterations=max_iter,
-        )
-        return remaining.results.entered(remaining.search)
-
     def _stopping_rule(self, request: SolveRequest) -> StoppingRule:
+        if request.initial_state is None:
+            raise ValueError(
+                "A solver needs a state to start from. Expected: "
+                "SolveRequest(initial_state=...). Received: initial_state=None."
+            )
         tol = self.tol if request.tol is None else _checked_tol(request.tol)
         structure = StateStructure(request.initial_state)
         takes_last = request.takes_last
@@ -307,16 +275,19 @@ class FixedPointSolver(Configured):
         return StoppingRule(structure, self.stop_mode, tol, request.halting, takes_last)
 
     def _start(
-        self, rule: StoppingRule, max_iter: int | tf.Tensor, request: SolveRequest
-    ) -> Search:
+        self,
+        rule: StoppingRule,
+        max_iter: int | tf.Tensor,
+        request: SolveRequest,
+        is_usable: tf.Tensor | None,
+    ) -> LoopState:
         point = rule.structure.to_matrix(rule.structure.template)
         status = _filled(point, MAX_ITER, tf.int32)
         sample_evaluations = _filled(point, 0, tf.int32)
-        if request.is_usable is not None:
-            status, sample_evaluations = faults.without_unusable(
-                status, sample_evaluations, request.is_usable
-            )
-        return Search(
+        if is_usable is not None:
+            status = tf.where(is_usable, status, DIVERGED)
+            sample_evaluations = tf.where(is_usable, sample_evaluations, 1)
+        return LoopState(
             num_evaluations=tf.constant(0),
             is_running=tf.constant(True),
             next_point=point,
@@ -327,50 +298,62 @@ class FixedPointSolver(Configured):
             status=status,
             sample_evaluations=sample_evaluations,
             trace=_empty_trace(point, max_iter) if request.records_trace else (),
-            answers=rule.start(),
+            readouts=rule.start(),
         )
 
     def _advance(
         self,
-        search: Search,
+        state: LoopState,
         evaluation: Evaluation,
         rule: StoppingRule,
-        budget: int | tf.Tensor,
-        seed: tf.Tensor | None,
-    ) -> Search:
-        # It decides, and is no part of the answer: its square root has no derivative at
-        # a residual of zero.
+        max_iter: int | tf.Tensor,
+        request: SolveRequest,
+    ) -> LoopState:
+        # The error only decides. Its square root has no derivative at a residual of 0.
         error = tf.stop_gradient(rule.error(evaluation))
-        is_searched = tf.equal(search.status, MAX_ITER)
-        better = is_searched & faults.improves(error, rule.bound(search.best_error))
-        best_point, best_value = _take_better(better, evaluation, search)
-        status, answers = rule.update(search.status, error, evaluation, search.answers)
-        num_evaluations = search.num_evaluations + 1
+        is_active = tf.equal(state.status, MAX_ITER)
+        better = is_active & rule.is_better(error, state.best_error)
+        best_point, best_value = _take_better(better, evaluation, state)
+        status, readouts = rule.update(state.status, error, evaluation, state.readouts)
+        num_evaluations = state.num_evaluations + 1
+        budget = max_iter if request.budget is None else request.budget
         is_running = (num_evaluations < budget) & tf.reduce_any(
             tf.equal(status, MAX_ITER)
         )
         next_point, memory = tf.cond(
             is_running,
-            lambda: self._next(evaluation, search.memory, num_evaluations, seed),
-            lambda: (search.next_point, search.memory),
+            lambda: self._next(evaluation, state.memory, num_evaluations, request.seed),
+            lambda: (state.next_point, state.memory),
         )
-        trace = search.trace
+        trace = state.trace
         if tf.is_tensor(trace):
-            is_row = tf.range(tf.shape(trace)[0])[:, None] == search.num_evaluations
-            trace = tf.where(is_row & is_searched[None], error[None], trace)
-        return Search(
+            is_row = tf.range(tf.shape(trace)[0])[:, None] == state.num_evaluations
+            trace = tf.where(is_row & is_active[None], error[None], trace)
+        return LoopState(
             num_evaluations=num_evaluations,
             is_running=is_running,
             next_point=next_point,
             memory=memory,
             best_point=best_point,
             best_value=best_value,
-            best_error=tf.where(better, error, search.best_error),
+            best_error=tf.where(better, error, state.best_error),
             status=status,
-            sample_evaluations=search.sample_evaluations
-            + tf.cast(is_searched, tf.int32),
+            sample_evaluations=state.sample_evaluations + tf.cast(is_active, tf.int32),
             trace=trace,
-            answers=answers,
+            readouts=readouts,
+        )
+
+    def _solution(self, state: LoopState, rule: StoppingRule) -> Solution:
+        structure = rule.structure
+        is_recorded = tf.is_tensor(state.trace)
+        return Solution(
+            value=structure.to_state(state.best_value),
+            point=structure.to_state(state.best_point),
+            residual=state.best_error,
+            status=state.status,
+            num_evaluations=state.sample_evaluations,
+            batch_evaluations=state.num_evaluations,
+            trace=state.trace if is_recorded else state.best_error[None][:0],
         )
 
     def _next(
@@ -399,12 +382,15 @@ class FixedPointSolver(Configured):
 
 
 def _take_better(
-    better: tf.Tensor, evaluation: Evaluation, search: Search
+    better: tf.Tensor, evaluation: Evaluation, state: LoopState
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The best point and value of each sample. Rows are copied only in a step in which
-    some samples improve and others do not; otherwise the tensors pass by reference."""
+    """Returns the best point and value of each sample.
+
+    Copies rows only if some samples improve and others do not. Otherwise the tensors
+    are passed by reference.
+    """
     newest = (evaluation.point, evaluation.value)
-    best = (search.best_point, search.best_value)
+    best = (state.best_point, state.best_value)
     return tf.cond(
         tf.reduce_all(better),
         lambda: newest,

@@ -4,9 +4,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from deq_keras import faults
-from deq_keras.solvers.evaluation import Evaluation
-from deq_keras.solvers.solution import CONVERGED, MAX_ITER, UNCHANGED
+from deq_keras.core import nonfinite
+from deq_keras.solvers.loop import Evaluation
+from deq_keras.solvers.solution import CONVERGED, DIVERGED, MAX_ITER, UNCHANGED
 from deq_keras.solvers.unchanged_answer import Answers, UnchangedAnswer
 from deq_keras.structure import StateStructure, squared_norm
 
@@ -35,19 +35,21 @@ class StoppingRule(NamedTuple):
     halting: UnchangedAnswer | None
     takes_last_iterate: bool | tf.Tensor
 
-    def bound(self, best_error: tf.Tensor) -> tf.Tensor | None:
-        """Returns what the residual of an iterate must fall below to be the result.
+    def is_better(self, error: tf.Tensor, best_error: tf.Tensor) -> tf.Tensor:
+        """Returns a mask of samples whose newest iterate becomes the result.
 
         Args:
-            best_error: Float tensor `(batch,)`. The smallest residuals before.
-
-        Returns:
-            `best_error`, or `None` where the last finite iterate is the result.
+            error: Float tensor `(batch,)`. Residuals of the newest iterate. Non-finite
+                residuals never count.
+            best_error: Float tensor `(batch,)`. The smallest residuals so far, infinite
+                before the first evaluation.
         """
         if tf.is_tensor(self.takes_last_iterate):
             infinite = tf.constant(float("inf"), best_error.dtype)
-            return tf.where(self.takes_last_iterate, infinite, best_error)
-        return None if self.takes_last_iterate else best_error
+            return error < tf.where(self.takes_last_iterate, infinite, best_error)
+        if self.takes_last_iterate:
+            return tf.math.is_finite(error)
+        return error < best_error
 
     def error(self, evaluation: Evaluation) -> tf.Tensor:
         """Returns each sample's residual as `stop_mode` measures it, `(batch,)`."""
@@ -58,7 +60,7 @@ class StoppingRule(NamedTuple):
         size = squared_norm(evaluation.value)[:, 0]
         # A norm that overflowed would make any residual look small.
         scale = self._norm(evaluation.value, size)
-        return faults.unless_failed(scale, norm / (scale + _TINY_NORM))
+        return nonfinite.unless_failed(scale, norm / (scale + _TINY_NORM))
 
     def start(self) -> Answers | tuple[()]:
         """Returns what the rule remembers, before the first evaluation."""
@@ -81,15 +83,16 @@ class StoppingRule(NamedTuple):
             evaluation: The `Evaluation`.
             answers: What `start` or the last `update` returned.
         """
-        is_searched = tf.equal(status, MAX_ITER)
-        status = faults.with_failed(status, is_searched, error)
+        is_active = tf.equal(status, MAX_ITER)
+        has_failed = ~tf.math.is_finite(error)
+        status = tf.where(is_active & has_failed, DIVERGED, status)
         if self.tol is not None:
-            status = tf.where(is_searched & (error <= self.tol), CONVERGED, status)
+            status = tf.where(is_active & (error <= self.tol), CONVERGED, status)
         if self.halting is not None:
             state = self.structure.to_state(evaluation.value)
             answers, stands = self.halting.update(answers, state)
-            is_searched = tf.equal(status, MAX_ITER)
-            status = tf.where(is_searched & stands, UNCHANGED, status)
+            is_active = tf.equal(status, MAX_ITER)
+            status = tf.where(is_active & stands, UNCHANGED, status)
         return status, answers
 
     def _norm(self, matrix: tf.Tensor, squared: tf.Tensor) -> tf.Tensor:
@@ -97,4 +100,4 @@ class StoppingRule(NamedTuple):
         if not self.stop_mode.endswith("max"):
             return norm
         # The largest of numbers may leave out the one that is not.
-        return faults.unless_failed(norm, self.structure.largest_norm(matrix))
+        return nonfinite.unless_failed(norm, self.structure.largest_norm(matrix))

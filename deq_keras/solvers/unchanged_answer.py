@@ -46,7 +46,8 @@ class UnchangedAnswer:
     ... )
     >>> solver = deq_keras.solvers.FixedPointIteration(tol=None)
     >>> solution = solver.solve(
-    ...     lambda z: 0.9 * z + 1.0, tf.zeros((1, 1)), halting=halting
+    ...     lambda z: 0.9 * z + 1.0,
+    ...     deq_keras.solvers.SolveRequest(tf.zeros((1, 1)), halting=halting),
     ... )
     >>> int(solution.num_evaluations[0])
     4

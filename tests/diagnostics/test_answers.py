@@ -15,7 +15,7 @@ from deq_keras.diagnostics import (
     overthinking,
     rank_correlation,
 )
-from deq_keras.solvers import FixedPointIteration
+from deq_keras.solvers import FixedPointIteration, SolveRequest
 from tests import regimes
 
 TIGHT = FixedPointIteration(max_iter=60, tol=1e-6)
@@ -114,7 +114,8 @@ class TestBudgets:
         solver = FixedPointIteration(tol=None, damping=damping)
         for budget, answers in zip(budgets, curve.answers, strict=True):
             solution = solver.solve(
-                lambda z: tf.cos(2.0 * z + VECTORS), 0 * VECTORS, budget
+                lambda z: tf.cos(2.0 * z + VECTORS),
+                SolveRequest(0 * VECTORS, max_iter=budget),
             )
             np.testing.assert_array_equal(answers, solution.value > 0)
         np.testing.assert_allclose(curve.residual, solution.trace, atol=1e-5)

@@ -40,7 +40,9 @@ def test_an_overflow_in_the_adjoint_is_not_finite(exact_regime, gradient, dtype)
         with tf.GradientTape() as tape:
             tape.watch(x)
             request = solvers.SolveRequest(ones)
-            found = gradients.get(gradient).solve(steep, request, injection, solver)
+            found = gradients.get(gradient).solve(
+                solvers.FixedPointProblem(steep, injection), request, solver
+            )
             loss = tf.reduce_sum(found.value * weights)
         return tape.gradient(loss, x)
 

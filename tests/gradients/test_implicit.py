@@ -36,9 +36,11 @@ class Case:
         with tf.GradientTape() as tape:
             tape.watch(sources)
             equilibrium = gradient.solve(
-                lambda state, injection: self.apply(state, injection, kernel, bias),
+                solvers.FixedPointProblem(
+                    lambda state, injection: self.apply(state, injection, kernel, bias),
+                    tf.matmul(inputs, projection),
+                ),
                 SolveRequest(tf.zeros((BATCH, FEATURES), self.kernel.dtype)),
-                tf.matmul(inputs, projection),
                 solver,
                 record_adjoint,
             )
@@ -55,7 +57,7 @@ class Case:
             return self.apply(state, injection, kernel, bias)
 
         solution = solvers.Broyden(80, 1e-14).solve(
-            function, tf.zeros((BATCH, FEATURES), tf.float64)
+            function, SolveRequest(tf.zeros((BATCH, FEATURES), tf.float64))
         )
         jacobians = dense_jacobians(function, solution.value)
         assert np.linalg.norm(jacobians, 2, axis=(1, 2)).max() > 1.4
@@ -144,9 +146,10 @@ def test_nested_states_and_injections():
     with tf.GradientTape() as tape:
         tape.watch(case.sources)
         equilibrium = gradients.ImplicitGradient().solve(
-            nested,
+            solvers.FixedPointProblem(
+                nested, {"u": tf.matmul(inputs, projection), "bias": bias}
+            ),
             SolveRequest(start),
-            {"u": tf.matmul(inputs, projection), "bias": bias},
             solvers.Broyden(80, 1e-13),
         )
         value = equilibrium.value
@@ -161,9 +164,11 @@ def test_two_backward_passes_are_equal():
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(case.sources)
         equilibrium = gradients.ImplicitGradient().solve(
-            lambda z, u: case.apply(z, u, case.kernel, case.bias),
+            solvers.FixedPointProblem(
+                lambda z, u: case.apply(z, u, case.kernel, case.bias),
+                tf.matmul(case.inputs, case.projection),
+            ),
             SolveRequest(tf.zeros((BATCH, FEATURES), tf.float64)),
-            tf.matmul(case.inputs, case.projection),
             solvers.Anderson(60, 1e-10),
         )
         loss = tf.reduce_sum(equilibrium.value * case.cotangent)
@@ -179,9 +184,11 @@ def test_the_start_gets_no_gradient():
     with tf.GradientTape() as tape:
         tape.watch(start)
         equilibrium = gradients.ImplicitGradient().solve(
-            lambda z, u: case.apply(z, u, case.kernel, case.bias),
+            solvers.FixedPointProblem(
+                lambda z, u: case.apply(z, u, case.kernel, case.bias),
+                tf.matmul(case.inputs, case.projection),
+            ),
             SolveRequest(start),
-            tf.matmul(case.inputs, case.projection),
             solvers.FixedPointIteration(3, tol=None),
         )
     gradient = tape.gradient(equilibrium.value, start)
@@ -198,9 +205,8 @@ def test_a_second_derivative_is_a_clear_error(regime_name):
                 value = (
                     gradients.ImplicitGradient()
                     .solve(
-                        lambda z, u: tf.tanh(0.5 * z + u),
+                        solvers.FixedPointProblem(lambda z, u: tf.tanh(0.5 * z + u), u),
                         SolveRequest(tf.zeros_like(u)),
-                        u,
                         solvers.Anderson(20, 1e-6),
                     )
                     .value
@@ -250,7 +256,9 @@ def test_a_fixed_budget_of_iterations_is_the_neumann_series(num_terms):
     def function(z):
         return case.apply(z, injection, case.kernel, case.bias)
 
-    solution = solver.solve(function, tf.zeros((BATCH, FEATURES), tf.float64))
+    solution = solver.solve(
+        function, SolveRequest(tf.zeros((BATCH, FEATURES), tf.float64))
+    )
     jacobians = dense_jacobians(function, solution.point)
     series = term = case.cotangent.numpy()
     for _ in range(num_terms):
@@ -267,9 +275,11 @@ def test_the_value_and_solution_of_every_gradient_are_the_same():
     case = Case("float64")
     values = [
         gradients.get(name).solve(
-            lambda z, u: case.apply(z, u, case.kernel, case.bias),
+            solvers.FixedPointProblem(
+                lambda z, u: case.apply(z, u, case.kernel, case.bias),
+                tf.matmul(case.inputs, case.projection),
+            ),
             SolveRequest(tf.zeros((BATCH, FEATURES), tf.float64)),
-            tf.matmul(case.inputs, case.projection),
             solvers.Anderson(4, tol=1e-9),
         )
         for name in ("implicit", "phantom", "unrolled")
@@ -296,9 +306,11 @@ def test_a_failed_sample_leaves_the_gradients_of_the_others_alone(name):
         with tf.GradientTape() as tape:
             tape.watch([kernel, projection])
             equilibrium = gradients.get(name).solve(
-                lambda z, u: tf.tanh(tf.matmul(z, u["kernel"]) + u["inputs"]),
+                solvers.FixedPointProblem(
+                    lambda z, u: tf.tanh(tf.matmul(z, u["kernel"]) + u["inputs"]),
+                    {"kernel": kernel, "inputs": tf.matmul(inputs, projection)},
+                ),
                 SolveRequest(tf.zeros((BATCH, BATCH), tf.float64)),
-                {"kernel": kernel, "inputs": tf.matmul(inputs, projection)},
                 solvers.Anderson(30, 1e-9),
             )
             loss = tf.reduce_sum(tf.gather(equilibrium.value, rows))
@@ -329,9 +341,8 @@ def test_a_growing_neumann_series_ends_before_the_first_large_term(jit_compile):
         with tf.GradientTape() as tape:
             tape.watch(sources)
             equilibrium = gradients.NeumannGradient(12).solve(
-                lambda z, u: slopes * z + u,
+                solvers.FixedPointProblem(lambda z, u: slopes * z + u, sources),
                 SolveRequest(tf.zeros((6, 1), tf.float64)),
-                sources,
                 solvers.Anderson(),
             )
         return tape.gradient(equilibrium.value, sources)

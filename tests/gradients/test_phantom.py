@@ -16,7 +16,7 @@ def _by_hand(case, num_steps, damping):
     injection = tf.matmul(case.inputs, case.projection)
     start = SOLVER.solve(
         lambda z: case.apply(z, injection, case.kernel, case.bias),
-        tf.zeros((BATCH, FEATURES), tf.float64),
+        SolveRequest(tf.zeros((BATCH, FEATURES), tf.float64)),
     ).point
     with tf.GradientTape() as tape:
         tape.watch(case.sources)
@@ -45,7 +45,7 @@ def test_one_step_is_the_jacobian_free_gradient():
     injection = tf.matmul(case.inputs, case.projection)
     solution = SOLVER.solve(
         lambda z: case.apply(z, injection, case.kernel, case.bias),
-        tf.zeros((BATCH, FEATURES), tf.float64),
+        SolveRequest(tf.zeros((BATCH, FEATURES), tf.float64)),
     )
     with tf.GradientTape() as tape:
         tape.watch(case.bias)
@@ -80,9 +80,8 @@ def test_second_derivatives_are_those_of_the_steps():
             value = (
                 gradients.PhantomGradient(1, 1.0)
                 .solve(
-                    lambda z, u: u**3 + 0.0 * z,
+                    solvers.FixedPointProblem(lambda z, u: u**3 + 0.0 * z, u),
                     SolveRequest(tf.zeros_like(u)),
-                    u,
                     SOLVER,
                 )
                 .value

@@ -41,12 +41,14 @@ def _truncated(*args, **kwargs):
 
 def _solve(gradient, case, solver=ITERATION, seed=SEED, start=None):
     return gradient.solve(
-        lambda z, u: case.apply(z, u, case.kernel, case.bias),
+        solvers.FixedPointProblem(
+            lambda z, u: case.apply(z, u, case.kernel, case.bias),
+            tf.matmul(case.inputs, case.projection),
+        ),
         SolveRequest(
             tf.zeros((BATCH, FEATURES), case.kernel.dtype) if start is None else start,
             seed=seed,
         ),
-        tf.matmul(case.inputs, case.projection),
         solver,
     )
 
@@ -155,7 +157,9 @@ def test_a_share_of_the_samples_takes_the_free_steps(share):
     with tf.GradientTape() as tape:
         tape.watch(start)
         equilibrium = gradient.solve(
-            lambda z, u: 0.5 * z + u, SolveRequest(start, seed=SEED), inputs, ITERATION
+            solvers.FixedPointProblem(lambda z, u: 0.5 * z + u, inputs),
+            SolveRequest(start, seed=SEED),
+            ITERATION,
         )
     taken = equilibrium.solution.num_evaluations.numpy()
     assert set(taken) == ({2} if share == 0.0 else {2, 6})
@@ -178,7 +182,7 @@ def test_samples_of_a_layer_take_their_own_free_steps(size, padded, regime):
     gradient = _truncated(2, 4, 6, free_share=0.4)
     deq = layers.DEQ(TanhCell(4), ITERATION, gradient, regularizer=None, seed=1)
     few, many = (
-        deq.solve(inputs, max_iter=max_iter, mask=mask).value.numpy()
+        deq.solve(inputs, SolveRequest(max_iter=max_iter), mask=mask).value.numpy()
         for max_iter in (2, 6)
     )
     call = regime(lambda: deq(inputs, mask=mask, training=True))
@@ -221,9 +225,8 @@ def test_noise_is_relative_to_the_features_of_each_position(regime):
     value = regime(
         lambda: (
             gradient.solve(
-                lambda z, u: z,
+                solvers.FixedPointProblem(lambda z, u: z, tf.zeros((500, 1))),
                 SolveRequest(start, seed=SEED),
-                tf.zeros((500, 1)),
                 ITERATION,
             ).value
         )
@@ -237,7 +240,9 @@ def test_noise_is_for_those_who_took_free_steps_alone():
     start = tf.ones((400,))  # A state without features.
     gradient = _truncated(1, 1, free_share=0.25, free_noise=0.5)
     value = gradient.solve(
-        lambda z, u: z, SolveRequest(start, seed=SEED), tf.zeros((400, 1)), ITERATION
+        solvers.FixedPointProblem(lambda z, u: z, tf.zeros((400, 1))),
+        SolveRequest(start, seed=SEED),
+        ITERATION,
     ).value
     is_moved = value.numpy() != 1.0
     assert np.sum(is_moved) == 100
@@ -256,13 +261,15 @@ def test_a_drawn_budget_bounds_the_steps():
     case = Case("float64")
     for i in range(30):
         equilibrium = gradient.solve(
-            lambda z, u: case.apply(z, u, case.kernel, case.bias),
+            solvers.FixedPointProblem(
+                lambda z, u: case.apply(z, u, case.kernel, case.bias),
+                tf.matmul(case.inputs, case.projection),
+            ),
             SolveRequest(
                 tf.zeros((BATCH, FEATURES), tf.float64),
                 budget=tf.constant(3),
                 seed=tf.constant([i, 0]),
             ),
-            tf.matmul(case.inputs, case.projection),
             ITERATION,
         )
         assert equilibrium.solution.num_evaluations[0] <= 3
@@ -292,9 +299,10 @@ def test_outside_of_training_the_solver_has_its_whole_budget():
         with tf.GradientTape() as tape:
             tape.watch(case.bias)
             equilibrium = gradient.infer(
-                lambda z, u: case.apply(z, u, case.kernel, case.bias),
+                solvers.FixedPointProblem(
+                    lambda z, u: case.apply(z, u, case.kernel, case.bias), injection
+                ),
                 SolveRequest(tf.zeros((BATCH, FEATURES), tf.float64)),
-                injection,
                 solver,
             )
         assert np.all(equilibrium.solution.residual < 1e-9)
@@ -315,7 +323,7 @@ def test_a_trained_model_is_tried_at_any_budget():
     deq = layers.DEQ(TanhCell(4), ITERATION, _truncated(4, 2))
     deq(inputs, training=True)
     deq.solver = solvers.FixedPointIteration(max_iter=1, tol=None)
-    expected = deq.solve(inputs, max_iter=1).value
+    expected = deq.solve(inputs, SolveRequest(max_iter=1)).value
     np.testing.assert_array_equal(deq(inputs, training=False), expected)
     with pytest.raises(ValueError, match="num_free_steps . num_steps <= 2"):
         deq(inputs, training=True)
@@ -375,7 +383,9 @@ def test_second_derivatives_are_those_of_the_steps(remat):
         with tf.GradientTape() as inner:
             inner.watch(u)
             value = gradient.solve(
-                lambda z, u: z**2 + u, SolveRequest(tf.zeros_like(u)), u, ITERATION
+                solvers.FixedPointProblem(lambda z, u: z**2 + u, u),
+                SolveRequest(tf.zeros_like(u)),
+                ITERATION,
             ).value  # u^2 + u
         first = inner.gradient(value, u)
     np.testing.assert_allclose(first, [[1.6]])

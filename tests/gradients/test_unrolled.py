@@ -43,9 +43,11 @@ def test_equals_finite_differences_through_every_solver(cls, regime):
 
     def loss(bias):
         equilibrium = gradient.solve(
-            lambda z, u: case.apply(z, u, case.kernel, bias),
+            solvers.FixedPointProblem(
+                lambda z, u: case.apply(z, u, case.kernel, bias),
+                tf.matmul(case.inputs, case.projection),
+            ),
             SolveRequest(tf.zeros((BATCH, FEATURES), tf.float64)),
-            tf.matmul(case.inputs, case.projection),
             solver,
         )
         return tf.reduce_sum(equilibrium.value * case.cotangent)
@@ -80,9 +82,8 @@ def test_the_start_gets_its_gradient():
         value = (
             gradients.UnrolledGradient()
             .solve(
-                lambda z, u: 0.5 * z + u,
+                solvers.FixedPointProblem(lambda z, u: 0.5 * z + u, tf.ones((1, 1))),
                 SolveRequest(start),
-                tf.ones((1, 1)),
                 solvers.FixedPointIteration(max_iter=3, tol=None),
             )
             .value
@@ -102,9 +103,8 @@ def test_second_derivatives():
                 value = (
                     gradients.UnrolledGradient()
                     .solve(
-                        lambda z, u: u * z + 1.0,
+                        solvers.FixedPointProblem(lambda z, u: u * z + 1.0, u),
                         SolveRequest(tf.zeros_like(u)),
-                        u,
                         solvers.FixedPointIteration(max_iter=3, tol=None),
                     )
                     .value
@@ -127,9 +127,8 @@ def test_a_sample_that_starts_at_its_solution(regime):
             value = (
                 gradients.UnrolledGradient()
                 .solve(
-                    lambda z, u: tf.tanh(0.5 * z + u),
+                    solvers.FixedPointProblem(lambda z, u: tf.tanh(0.5 * z + u), u),
                     SolveRequest(tf.zeros_like(u)),
-                    u,
                     solvers.FixedPointIteration(max_iter=4, tol=1e-6),
                 )
                 .value

@@ -212,7 +212,11 @@ def test_a_checked_export_answers_as_the_model_does(tmp_path):
     served = tf.saved_model.load(path)
     longer = RANDOM.normal(size=(2, 9, 1)).astype("float32")
     answer = served.serve_with_statistics(longer, 3, 0.0)
-    expected = model.head(model.backbone.deq.solve(longer, max_iter=3, tol=0.0).value)
+    expected = model.head(
+        model.backbone.deq.solve(
+            longer, solvers.SolveRequest(max_iter=3, tol=0.0)
+        ).value
+    )
     np.testing.assert_allclose(answer["outputs"], expected, atol=1e-5)
 
 

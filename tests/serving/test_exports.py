@@ -171,7 +171,7 @@ def test_signatures_of_a_saved_model(tmp_path):
     model, samples = _dense()
     path, _ = _exported("saved_model", tmp_path, model, max_iter_limit=4)
     loaded = tf.saved_model.load(path)
-    solution = model.get_layer("deq").solve(samples, max_iter=4)
+    solution = model.get_layer("deq").solve(samples, solvers.SolveRequest(max_iter=4))
     expected = model.layers[-1](solution.value)
     np.testing.assert_allclose(loaded.serve(samples)["outputs"], expected, atol=1e-5)
     names = {"serve", "serve_with_statistics", "serve_warm", "serving_default"}

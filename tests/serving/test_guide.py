@@ -11,6 +11,8 @@ from importlib import metadata
 import numpy as np
 import pytest
 
+from deq_keras.solvers import SolveRequest
+
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "guides" / "serving.md"
 SECTIONS = re.split(r"^## ", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
 RUNTIMES = {"LiteRT": "ai-edge-litert", "ONNX Runtime": "onnxruntime"}
@@ -43,7 +45,7 @@ def test_the_json_of_tensorflow_serving(folder):
     columns = json.loads(names["request"])["inputs"]
     assert set(columns) == set(names["specs"])
     model, inputs = names["model"], np.array(columns["inputs"], "float32")
-    expected = names["deq"].solve(inputs, max_iter=6, tol=0.01)
+    expected = names["deq"].solve(inputs, SolveRequest(max_iter=6, tol=0.01))
     answer = names["answer"]
     np.testing.assert_allclose(
         answer["outputs"], model.layers[-1](expected.value), atol=1e-4
@@ -77,5 +79,5 @@ def test_a_script_runs_without_tensorflow(title, folder, tmp_path):
     assert process.returncode == 0, process.stderr
     model = folder[1]["deq"]
     inputs = np.array([[0.1, -0.4, 0.3, 0.8]], "float32")
-    solution = model.solve(inputs, max_iter=6, tol=0.01)
+    solution = model.solve(inputs, SolveRequest(max_iter=6, tol=0.01))
     assert f"[{int(solution.num_evaluations[0])}]" in process.stdout

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from deq_keras import layers, serving, solvers
+from deq_keras import layers, restarts, serving, solvers
 from tests.layers.cells import TanhCell, TwoScaleCell
 
 INPUTS = np.random.RandomState(0).normal(size=(5, 3)).astype("float32")
@@ -41,8 +41,8 @@ def test_predict_is_the_solve_of_the_layer():
     deq, head = model.layers
     searching = serving.RestartsModel(model, 6, "vote", most_likely)
     found = searching.predict(INPUTS, batch_size=2, verbose=0)
-    expected = deq.solve(
-        INPUTS, restarts=6, select="vote", answer=lambda z: most_likely(head(z))
+    expected = restarts.solve(
+        deq, INPUTS, 6, "vote", answer=lambda z: most_likely(head(z))
     )
     np.testing.assert_array_equal(found["restart"], expected.restart)
     np.testing.assert_array_equal(found["agreement"], expected.agreement)

@@ -24,7 +24,7 @@ def test_evaluates_exactly_the_budget(solver_class, max_iter):
     problem = ZOO["tanh"]()
     counting, calls = _counted(problem.function)
     solution = solver_class(max_iter=max_iter, tol=0.0).solve(
-        counting, problem.initial_state
+        counting, solvers.SolveRequest(problem.initial_state)
     )
     assert len(calls) == max_iter
     assert solution.batch_evaluations == max_iter
@@ -37,7 +37,7 @@ def test_stops_when_every_sample_has_converged(solver_class):
     problem = ZOO["tanh"]()
     counting, calls = _counted(problem.function)
     solution = solver_class(max_iter=60, tol=1e-4).solve(
-        counting, problem.initial_state
+        counting, solvers.SolveRequest(problem.initial_state)
     )
     assert len(calls) == solution.batch_evaluations.numpy() < 60
     assert solution.batch_evaluations == np.max(solution.num_evaluations)
@@ -46,10 +46,14 @@ def test_stops_when_every_sample_has_converged(solver_class):
 def test_a_budget_in_solve_overrides_the_constructed_one(solver_class):
     problem = ZOO["tanh"]()
     solver = solver_class(max_iter=60, tol=1e-4)
-    short = solver.solve(problem.function, problem.initial_state, max_iter=3)
+    short = solver.solve(
+        problem.function, solvers.SolveRequest(problem.initial_state, max_iter=3)
+    )
     assert short.batch_evaluations == 3
-    loose = solver.solve(problem.function, problem.initial_state, tol=0.5)
-    full = solver.solve(problem.function, problem.initial_state)
+    loose = solver.solve(
+        problem.function, solvers.SolveRequest(problem.initial_state, tol=0.5)
+    )
+    full = solver.solve(problem.function, solvers.SolveRequest(problem.initial_state))
     assert loose.batch_evaluations < full.batch_evaluations
 
 
@@ -59,7 +63,9 @@ def test_budgets_are_tensors_without_retracing(solver_class, regime):
     problem = ZOO["tanh"]()
     solver = solver_class()
     solve = regime(
-        lambda z, max_iter, tol: solver.solve(problem.function, z, max_iter, tol)
+        lambda z, max_iter, tol: solver.solve(
+            problem.function, solvers.SolveRequest(z, max_iter=max_iter, tol=tol)
+        )
     )
     for max_iter in (1, 2, 9):
         solution = solve(
@@ -67,7 +73,10 @@ def test_budgets_are_tensors_without_retracing(solver_class, regime):
             tf.constant(max_iter),
             tf.constant(0.0, tf.float64),
         )
-        expected = solver.solve(problem.function, problem.initial_state, max_iter, 0.0)
+        expected = solver.solve(
+            problem.function,
+            solvers.SolveRequest(problem.initial_state, max_iter=max_iter, tol=0.0),
+        )
         assert solution.batch_evaluations == max_iter
         assert solution.trace.shape == (max_iter, 3)
         np.testing.assert_allclose(solution.value, expected.value, rtol=1e-9)
@@ -82,18 +91,22 @@ def test_budgets_mean_the_same_as_ints_and_as_tensors(solver_class, regime, max_
     """Below the constructed budget and above it, where nothing starts anew."""
     problem = ZOO["tanh"]()
     solver = solver_class(max_iter=6, tol=0.0)
-    solve = regime(lambda z, m: solver.solve(problem.function, z, m))
-    actual = solve(problem.initial_state, tf.constant(max_iter))
-    expected = regime(lambda z: solver.solve(problem.function, z, max_iter))(
-        problem.initial_state
+    solve = regime(
+        lambda z, m: solver.solve(problem.function, solvers.SolveRequest(z, max_iter=m))
     )
+    actual = solve(problem.initial_state, tf.constant(max_iter))
+    expected = regime(
+        lambda z: solver.solve(
+            problem.function, solvers.SolveRequest(z, max_iter=max_iter)
+        )
+    )(problem.initial_state)
     np.testing.assert_allclose(actual.value, expected.value, rtol=1e-12)
     np.testing.assert_allclose(actual.residual, expected.residual, rtol=1e-6)
     np.testing.assert_allclose(actual.trace, expected.trace, rtol=1e-6)
     one = solver_class(max_iter=max_iter, tol=0.0)
-    constructed = regime(lambda z: one.solve(problem.function, z))(
-        problem.initial_state
-    )
+    constructed = regime(
+        lambda z: one.solve(problem.function, solvers.SolveRequest(z))
+    )(problem.initial_state)
     np.testing.assert_array_equal(expected.value, constructed.value)
 
 
@@ -102,21 +115,31 @@ def test_budgets_of_any_integer_type(solver_class):
         solver_class(max_iter=3_000_000_000)
     solver = solver_class()
     with pytest.raises(ValueError, match="from 1 to 2147483647"):
-        solver.solve(lambda z: 0.5 * z, tf.ones((1, 1)), max_iter=2**31)
+        solver.solve(
+            lambda z: 0.5 * z, solvers.SolveRequest(tf.ones((1, 1)), max_iter=2**31)
+        )
     for dtype in (tf.int64, tf.int32, tf.int16):
         budget = tf.constant(40, dtype)
-        solution = solver.solve(lambda z: 0.5 * z + 1, tf.ones((1, 1)), budget)
+        solution = solver.solve(
+            lambda z: 0.5 * z + 1,
+            solvers.SolveRequest(tf.ones((1, 1)), max_iter=budget),
+        )
         assert solution.status[0] == solvers.CONVERGED
 
 
 def test_a_lower_budget_ends_a_solve_sooner(solver_class, regime):
     problem = ZOO["tanh"]()
     solver = solver_class(max_iter=5, tol=0.0)
-    solve = regime(lambda z, b: solver.solve(problem.function, z, budget=b))
+    solve = regime(
+        lambda z, b: solver.solve(problem.function, solvers.SolveRequest(z, budget=b))
+    )
     for budget in (3, 4, 5):
         solution = solve(problem.initial_state, tf.constant(budget))
         assert solution.batch_evaluations == budget
-        expected = solver.solve(problem.function, problem.initial_state, budget)
+        expected = solver.solve(
+            problem.function,
+            solvers.SolveRequest(problem.initial_state, max_iter=budget),
+        )
         np.testing.assert_allclose(solution.value, expected.value, rtol=1e-9)
         assert solution.trace.shape == (5, 3)
         assert np.all(np.isnan(solution.trace[budget:]))
@@ -126,7 +149,9 @@ def test_a_start_at_the_solution_costs_one_evaluation(solver_class, regime):
     problem = ZOO["contraction"]()
     solver = solver_class(max_iter=30, tol=1e-6)
     start = tf.constant(problem.equilibrium)
-    solution = regime(lambda z: solver.solve(problem.function, z))(start)
+    solution = regime(
+        lambda z: solver.solve(problem.function, solvers.SolveRequest(z))
+    )(start)
     assert solution.batch_evaluations == 1
     np.testing.assert_array_equal(solution.num_evaluations, 1)
     np.testing.assert_array_equal(solution.status, solvers.CONVERGED)
@@ -136,7 +161,7 @@ def test_a_start_at_the_solution_costs_one_evaluation(solver_class, regime):
 @pytest.mark.parametrize("stop_mode", ["rel", "abs"])
 def test_an_equilibrium_at_zero_converges_at_once(solver_class, stop_mode):
     solver = solver_class(max_iter=30, tol=0.0, stop_mode=stop_mode)
-    solution = solver.solve(lambda z: 0.5 * z, tf.zeros((2, 3)))
+    solution = solver.solve(lambda z: 0.5 * z, solvers.SolveRequest(tf.zeros((2, 3))))
     np.testing.assert_array_equal(solution.num_evaluations, 1)
     np.testing.assert_array_equal(solution.residual, 0.0)
     np.testing.assert_array_equal(solution.status, solvers.CONVERGED)
@@ -145,7 +170,7 @@ def test_an_equilibrium_at_zero_converges_at_once(solver_class, stop_mode):
 def test_zero_tolerance_spends_the_budget_and_improves(solver_class):
     problem = ZOO["tanh"]()
     solution = solver_class(max_iter=25, tol=0.0).solve(
-        problem.function, problem.initial_state
+        problem.function, solvers.SolveRequest(problem.initial_state)
     )
     # A residual of exactly zero would be convergence, and is the only other way out.
     spent = (solution.num_evaluations == 25) | (solution.residual == 0.0)
@@ -158,19 +183,19 @@ def test_no_tolerance_returns_the_last_iterate(solver_class):
     problem = linear(np.diag([-1.2, -1.2]), batch=2)
     start = tf.constant(problem.equilibrium + 1e-3)
     solver = solvers.FixedPointIteration(max_iter=5, tol=None)
-    last = solver.solve(problem.function, start)
+    last = solver.solve(problem.function, solvers.SolveRequest(start))
     expected = start
     for _ in range(4):
         expected = problem.function(expected)
     np.testing.assert_array_equal(last.point, expected)
     np.testing.assert_array_equal(last.value, problem.function(expected))
     best = solvers.FixedPointIteration(max_iter=5, tol=0.0).solve(
-        problem.function, start
+        problem.function, solvers.SolveRequest(start)
     )
     np.testing.assert_array_equal(best.point, start)
 
     spent = solver_class(max_iter=12, tol=None).solve(
-        problem.function, problem.initial_state
+        problem.function, solvers.SolveRequest(problem.initial_state)
     )
     assert spent.batch_evaluations == 12
     np.testing.assert_array_equal(spent.residual, spent.trace[-1])
@@ -179,9 +204,9 @@ def test_no_tolerance_returns_the_last_iterate(solver_class):
 def test_one_iteration_is_one_application(solver_class, regime):
     problem = ZOO["nest"]()
     solver = solver_class(max_iter=1, tol=None)
-    solution = regime(lambda z: solver.solve(problem.function, z))(
-        problem.initial_state
-    )
+    solution = regime(
+        lambda z: solver.solve(problem.function, solvers.SolveRequest(z))
+    )(problem.initial_state)
     expected = problem.function(problem.initial_state)
     tf.nest.map_structure(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12),
@@ -193,7 +218,7 @@ def test_one_iteration_is_one_application(solver_class, regime):
 def test_the_second_evaluation_is_at_f_of_the_first_point(solver_class):
     problem = ZOO["tanh"]()
     solution = solver_class(max_iter=2, tol=None).solve(
-        problem.function, problem.initial_state
+        problem.function, solvers.SolveRequest(problem.initial_state)
     )
     np.testing.assert_allclose(
         solution.point, problem.function(problem.initial_state), rtol=1e-13

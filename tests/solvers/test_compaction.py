@@ -13,6 +13,7 @@ RANDOM = np.random.RandomState(0)
 # Some samples contract at once, others hardly.
 RATES = np.array([0.1, 0.9, 0.2, 0.95, 0.1, 0.5, 0.1, 0.99, 0.0])
 KERNEL = np.linalg.qr(RANDOM.normal(size=(FEATURES, FEATURES)))[0]
+HAS_ROWS = {"rate": True, "kernel": False, "u": True}
 SOLVERS = [
     solvers.FixedPointIteration(max_iter=14),
     solvers.FixedPointIteration(max_iter=14, damping=0.7, patience=2),
@@ -43,13 +44,6 @@ class Problem:
         product = tf.reduce_sum(state[:, :, None] * injection["kernel"], axis=1)
         return tf.tanh(injection["rate"] * product + injection["u"])
 
-    def rows_of(self, injection, rows):
-        return {
-            "rate": tf.gather(injection["rate"], rows),
-            "kernel": injection["kernel"],
-            "u": tf.gather(injection["u"], rows),
-        }
-
     def solutions(self, solver, wrap=lambda function: function, **arguments):
         """Returns the solution of the masked loop and of the compact one, and how many
         rows the latter evaluated."""
@@ -58,8 +52,11 @@ class Problem:
             chosen = type(solver)(**{**solver.get_config(), "compact": compact})
 
             def solve(injection, solver=chosen):
-                function = solvers.RowFunction(self.function, injection, self.rows_of)
-                return solver.solve(function, self.state, **arguments)
+                problem = solvers.FixedPointProblem(
+                    self.function, injection, has_rows=HAS_ROWS
+                )
+                request = solvers.SolveRequest(self.state, **arguments)
+                return solver.solve(problem, request)
 
             self.num_rows.assign(0)
             found.append(wrap(solve)(self.injection))

@@ -51,9 +51,9 @@ def test_bad_arguments_are_refused_and_named(cls, arguments):
 
 def test_a_bad_budget_in_solve_is_refused(solver_class):
     with pytest.raises(ValueError, match="max_iter=0"):
-        solver_class().solve(lambda z: z, [[1.0]], max_iter=0)
+        solver_class().solve(lambda z: z, solvers.SolveRequest([[1.0]], max_iter=0))
     with pytest.raises(ValueError, match="tol=-1"):
-        solver_class().solve(lambda z: z, [[1.0]], tol=-1)
+        solver_class().solve(lambda z: z, solvers.SolveRequest([[1.0]], tol=-1))
 
 
 def test_unknown_arguments_raise(solver_class):
@@ -135,5 +135,8 @@ def test_the_config_of_something_else_is_refused():
 def test_solving_changes_nothing_in_the_solver(solver_class):
     solver = solver_class()
     before = dict(vars(solver))
-    solver.solve(lambda z: 0.5 * z + 1.0, tf.zeros((1, 2)), max_iter=3, tol=0.1)
+    solver.solve(
+        lambda z: 0.5 * z + 1.0,
+        solvers.SolveRequest(tf.zeros((1, 2)), max_iter=3, tol=0.1),
+    )
     assert vars(solver) == before

@@ -12,7 +12,7 @@ ZEROS = tf.zeros((2000, 3))
 
 
 def _solve(solver, seed=SEED, function=lambda z: 0.5 * z, start=ZEROS):
-    return solver.solve(function, start, seed=seed)
+    return solver.solve(function, solvers.SolveRequest(start, seed=seed))
 
 
 def test_noise_is_added_after_each_step(regime):
@@ -52,7 +52,10 @@ def test_noise_of_a_layer_is_that_of_training():
         quiet = [deq(inputs, training=False).numpy() for _ in range(2)]
         np.testing.assert_array_equal(*quiet)
         np.testing.assert_allclose(values[0], quiet[0], atol=1.0)
-        assert np.any(deq.solve(inputs, seed=3).value != deq.solve(inputs).value)
+        assert np.any(
+            deq.solve(inputs, solvers.SolveRequest(seed=3)).value
+            != deq.solve(inputs).value
+        )
 
 
 def test_patience_damps_an_oscillation(regime):

@@ -13,7 +13,7 @@ LINEAR_ALGEBRA = ("Matrix", "Cholesky", "Qr", "Svd", "Lu", "SelfAdjoint", "Eig")
 
 def _traced(solver, problem):
     return tf.function(
-        lambda z: solver.solve(problem.function, z)
+        lambda z: solver.solve(problem.function, solvers.SolveRequest(z))
     ).get_concrete_function(problem.initial_state)
 
 
@@ -90,15 +90,21 @@ def test_broyden_restarts_when_its_memory_is_full():
     problem = ZOO["contraction"]()
     full = solvers.Broyden(max_iter=40, tol=None)
     short = solvers.Broyden(max_iter=40, tol=None, history=3)
-    limited = short.solve(problem.function, problem.initial_state, max_iter=30)
+    limited = short.solve(
+        problem.function, solvers.SolveRequest(problem.initial_state, max_iter=30)
+    )
     np.testing.assert_allclose(limited.value, problem.equilibrium, atol=1e-6)
     # Steps 1 to 3 know everything; the fourth starts anew, with a plain step.
     points = [
-        solver.solve(problem.function, problem.initial_state, max_iter=k).point
+        solver.solve(
+            problem.function, solvers.SolveRequest(problem.initial_state, max_iter=k)
+        ).point
         for solver in (full, short)
         for k in (4, 5)
     ]
-    before = short.solve(problem.function, problem.initial_state, max_iter=4)
+    before = short.solve(
+        problem.function, solvers.SolveRequest(problem.initial_state, max_iter=4)
+    )
     np.testing.assert_array_equal(points[0], points[2])
     assert np.abs(points[1] - points[3]).max() > 1e-6
     np.testing.assert_allclose(points[3], before.value, rtol=1e-12)
@@ -108,7 +114,7 @@ def test_anderson_ignores_columns_that_are_not_filled():
     problem = ZOO["tanh"]()
     traces = [
         solvers.Anderson(max_iter=4, tol=None, history=history)
-        .solve(problem.function, problem.initial_state)
+        .solve(problem.function, solvers.SolveRequest(problem.initial_state))
         .trace
         for history in (3, 30)
     ]
@@ -125,7 +131,9 @@ def test_a_relative_ridge_works_at_every_scale():
         for scale in (1.0, 1e-6):
             function = lambda z, s=scale: problem.function(z / s) * s  # noqa: E731
             start = problem.initial_state * scale
-            scaled.append(solver.solve(function, start).trace.numpy())
+            scaled.append(
+                solver.solve(function, solvers.SolveRequest(start)).trace.numpy()
+            )
         return scaled
 
     relative, scaled = traces()
@@ -136,7 +144,9 @@ def test_a_relative_ridge_works_at_every_scale():
 
 def test_damping_is_the_weight_of_the_new_value():
     solver = solvers.FixedPointIteration(max_iter=3, tol=None, damping=0.25)
-    solution = solver.solve(lambda z: tf.ones_like(z), tf.zeros((1, 2)))
+    solution = solver.solve(
+        lambda z: tf.ones_like(z), solvers.SolveRequest(tf.zeros((1, 2)))
+    )
     np.testing.assert_allclose(solution.point, 1 - 0.75**2)
 
 
@@ -147,7 +157,9 @@ def test_mixing_is_the_share_of_the_residual():
     plain = problem.function(problem.initial_state)
     damped = solvers.FixedPointIteration(max_iter=5, tol=None, damping=0.3)
     np.testing.assert_allclose(
-        mixed.solve(problem.function, problem.initial_state).value,
-        damped.solve(problem.function, plain).value,
+        mixed.solve(
+            problem.function, solvers.SolveRequest(problem.initial_state)
+        ).value,
+        damped.solve(problem.function, solvers.SolveRequest(plain)).value,
         rtol=1e-12,
     )

@@ -152,12 +152,14 @@ def test_a_solve_that_starts_at_its_end_stays(splitting):
     layer = _layer(splitting(tol=1e-8, alpha=0.1), "sigmoid", 2.0)
     inputs = _inputs()
     first = tf.function(layer.solve)(inputs)
-    again = layer.solve(inputs, initial_state=first.value, tol=1e-5)
+    again = layer.solve(inputs, solvers.SolveRequest(first.value, tol=1e-5))
     np.testing.assert_array_equal(again.num_evaluations, 1)
 
 
 def test_the_budget_is_kept():
-    solution = _layer("peaceman_rachford").solve(_inputs(), max_iter=2, tol=1e-9)
+    solution = _layer("peaceman_rachford").solve(
+        _inputs(), solvers.SolveRequest(max_iter=2, tol=1e-9)
+    )
     np.testing.assert_array_equal(solution.num_evaluations, 2)
     np.testing.assert_array_equal(solution.status, solvers.MAX_ITER)
 
@@ -167,7 +169,7 @@ def test_halting_looks_at_the_state():
     # Of tanh, iterates are larger than 1 and states are not.
     halting = solvers.UnchangedAnswer(lambda z: z < 1, patience=2)
     layer = _layer(solvers.PeacemanRachford(tol=None), "tanh")
-    solution = layer.solve(_inputs(), halting=halting)
+    solution = layer.solve(_inputs(), solvers.SolveRequest(halting=halting))
     np.testing.assert_array_equal(solution.status, solvers.UNCHANGED)
     np.testing.assert_array_equal(solution.num_evaluations, 2)
 
@@ -200,7 +202,7 @@ def test_a_cell_without_parts_is_refused():
     with pytest.raises(ValueError, match="PeacemanRachford needs the parts.*monotone"):
         layer(np.ones((2, 3), "float32"))
     with pytest.raises(ValueError, match="ForwardBackward needs the parts"):
-        solvers.ForwardBackward().solve(lambda z: z, [[1.0]])
+        solvers.ForwardBackward().solve(lambda z: z, solvers.SolveRequest([[1.0]]))
 
 
 @pytest.mark.parametrize("alpha", [0, -1.0, float("inf"), "auto"])
@@ -237,7 +239,7 @@ def test_an_own_activation():
     inputs = _inputs()
     injection = layer.inject(inputs)
     kernel, bias = injection["operator"].numpy(), injection["bias"].numpy()
-    expected = np.linalg.solve((np.eye(5) - kernel).T, bias.T).T
+    expected = np.linalg.solve((np.eye(5) - kernel).T, solvers.SolveRequest(bias.T)).T
     found = tf.function(layer.solve)(inputs).value
     np.testing.assert_allclose(found, expected, atol=1e-7)
 

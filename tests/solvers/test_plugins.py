@@ -53,7 +53,7 @@ def test_a_solver_without_init(regime):
 @pytest.mark.parametrize("solver", [StepsOfOtherShapes, StepsWithMemory, StepsAlone])
 def test_a_step_that_a_loop_cannot_use(solver, is_compiled):
     def call(z):
-        return solver().solve(lambda z: 0.5 * z + 1.0, z).value
+        return solver().solve(lambda z: 0.5 * z + 1.0, solvers.SolveRequest(z)).value
 
     call = tf.function(call, autograph=False) if is_compiled else call
     match = f"`{solver.__name__}.step` must return the next point and the memory"
@@ -63,4 +63,4 @@ def test_a_step_that_a_loop_cannot_use(solver, is_compiled):
 
 def test_a_solver_without_steps():
     with pytest.raises(NotImplementedError, match="NoSteps must implement `step"):
-        NoSteps().solve(lambda z: 0.5 * z + 1.0, tf.zeros((3, 2)))
+        NoSteps().solve(lambda z: 0.5 * z + 1.0, solvers.SolveRequest(tf.zeros((3, 2))))

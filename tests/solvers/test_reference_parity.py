@@ -28,7 +28,10 @@ def _batch_traces(solver, problem, num_evaluations):
 
     @tf.function
     def solve(max_iter):
-        return solver.solve(problem.function, problem.initial_state, max_iter)
+        return solver.solve(
+            problem.function,
+            solvers.SolveRequest(problem.initial_state, max_iter=max_iter),
+        )
 
     residuals, values = [], []
     for k in range(1, num_evaluations + 1):
@@ -120,7 +123,7 @@ def test_anderson_variants_follow_the_reference(variant, arguments):
 def test_reaches_the_exact_equilibrium(cls, name):
     problem = golden_problem(name)
     solution = cls(max_iter=200, tol=1e-11).solve(
-        problem.function, problem.initial_state
+        problem.function, solvers.SolveRequest(problem.initial_state)
     )
     tree.map_structure(
         lambda value, exact: np.testing.assert_allclose(value, exact, atol=1e-9),
@@ -196,7 +199,7 @@ def test_tabled_traces(solver, scale, expected):
             "tol": None,
             "stop_mode": "abs",
         }
-    ).solve(_tabled_function(scale), tf.zeros((2, 6), tf.float64))
+    ).solve(_tabled_function(scale), solvers.SolveRequest(tf.zeros((2, 6), tf.float64)))
     batch_norms = np.linalg.norm(solution.trace, axis=1)
     np.testing.assert_allclose(batch_norms[first:], expected, rtol=1e-9)
 
@@ -204,13 +207,17 @@ def test_tabled_traces(solver, scale, expected):
 def test_samples_stop_alone_where_the_reference_stops_the_batch():
     """The reference solves both samples to k = 8; alone it would stop sample 1 at 6."""
     solver = solvers.Anderson(10, 1e-3, history=6, ridge=1e-4, ridge_mode="absolute")
-    solution = solver.solve(_tabled_function(), tf.zeros((2, 6), tf.float64))
+    solution = solver.solve(
+        _tabled_function(), solvers.SolveRequest(tf.zeros((2, 6), tf.float64))
+    )
     np.testing.assert_array_equal(solution.num_evaluations, [9, 7])
     np.testing.assert_allclose(
         solution.trace[2:7, 1], [0.28524, 0.15156, 0.06239, 0.0087749, 3.7522e-4], 2e-4
     )
     np.testing.assert_allclose(
-        solvers.Broyden(30, 1e-12).solve(_tabled_function(), solution.point).value,
+        solvers.Broyden(30, 1e-12)
+        .solve(_tabled_function(), solvers.SolveRequest(solution.point))
+        .value,
         EQUILIBRIUM,
         atol=1e-9,
     )

@@ -29,7 +29,9 @@ def _apply(kernel, scale, inputs):
 def _solve(solver, kernel, scale, inputs, regime):
     @regime
     def solve(scale, inputs):
-        return solver.solve(_apply(kernel, scale, inputs), tf.zeros_like(inputs))
+        return solver.solve(
+            _apply(kernel, scale, inputs), solvers.SolveRequest(tf.zeros_like(inputs))
+        )
 
     return solve(scale, inputs)
 
@@ -44,7 +46,7 @@ def _assert_same(batched, alone, i):
 def test_samples_need_different_numbers_of_evaluations(solver_class):
     kernel, scale, inputs = _batch(4)
     solution = solver_class(max_iter=16, tol=1e-3).solve(
-        _apply(kernel, scale, inputs), tf.zeros_like(inputs)
+        _apply(kernel, scale, inputs), solvers.SolveRequest(tf.zeros_like(inputs))
     )
     counts = solution.num_evaluations.numpy()
     assert len(set(counts)) >= 3
@@ -107,7 +109,7 @@ def test_a_sample_that_turns_non_finite_keeps_its_best_iterate(solver_class, reg
 
     solver = solver_class(max_iter=20, tol=1e-5)
     start = tf.constant([[0.0], [2.0]], tf.float64)
-    solution = regime(lambda z: solver.solve(function, z))(start)
+    solution = regime(lambda z: solver.solve(function, solvers.SolveRequest(z)))(start)
     np.testing.assert_array_equal(
         solution.status, [solvers.CONVERGED, solvers.DIVERGED]
     )
@@ -121,7 +123,7 @@ def test_a_sample_that_turns_non_finite_keeps_its_best_iterate(solver_class, reg
 
 def test_explosion_keeps_the_best_iterate():
     solver = solvers.FixedPointIteration(max_iter=60, tol=1e-6)
-    solution = solver.solve(lambda z: z**3 + 1.0, tf.ones((1, 1)))
+    solution = solver.solve(lambda z: z**3 + 1.0, solvers.SolveRequest(tf.ones((1, 1))))
     assert solution.status[0] == solvers.DIVERGED
     assert solution.num_evaluations[0] < 60
     np.testing.assert_array_equal(solution.residual[0], np.nanmin(solution.trace))
@@ -130,7 +132,9 @@ def test_explosion_keeps_the_best_iterate():
 def test_expansion_is_not_divergence():
     """f(z) = 1.1 z + 1 never stops growing, but its relative residual is finite."""
     solver = solvers.FixedPointIteration(max_iter=20, tol=1e-6)
-    solution = solver.solve(lambda z: 1.1 * z + 1.0, tf.ones((2, 1)))
+    solution = solver.solve(
+        lambda z: 1.1 * z + 1.0, solvers.SolveRequest(tf.ones((2, 1)))
+    )
     np.testing.assert_array_equal(solution.status, solvers.MAX_ITER)
     np.testing.assert_array_equal(solution.residual, np.nanmin(solution.trace, axis=0))
 
@@ -140,7 +144,10 @@ def test_the_dynamic_batch_and_an_empty_one(solver_class):
 
     @tf.function(input_signature=[tf.TensorSpec([None, 3])])
     def solve(inputs):
-        return solver.solve(lambda z: tf.tanh(0.5 * z + inputs), tf.zeros_like(inputs))
+        return solver.solve(
+            lambda z: tf.tanh(0.5 * z + inputs),
+            solvers.SolveRequest(tf.zeros_like(inputs)),
+        )
 
     for batch in (1, 5, 0):
         inputs = tf.random.stateless_normal((batch, 3), [1, 2])
@@ -155,5 +162,7 @@ def test_a_norm_that_overflows_is_no_convergence(solver_class):
     """|f(z)|^2 overflows in float32 while f(z) and |g(z)| are finite; the relative
     residual must not come out as zero."""
     solver = solver_class(max_iter=4, tol=1e-3)
-    solution = solver.solve(lambda z: z + 1e15, tf.fill((1, 2), 3e19))
+    solution = solver.solve(
+        lambda z: z + 1e15, solvers.SolveRequest(tf.fill((1, 2), 3e19))
+    )
     assert solution.status[0] == solvers.DIVERGED

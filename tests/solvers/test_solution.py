@@ -19,7 +19,7 @@ def test_the_trace_holds_the_residual_of_every_evaluation(solver_class, stop_mod
         return problem.function(z)
 
     solver = solver_class(max_iter=30, tol=1e-4, stop_mode=stop_mode)
-    solution = solver.solve(recorded, problem.initial_state)
+    solution = solver.solve(recorded, solvers.SolveRequest(problem.initial_state))
     expected = np.full((30, 3), np.nan)
     for k, point in enumerate(points):
         value = problem.function(point).numpy()
@@ -39,7 +39,9 @@ def test_the_best_iterate_is_kept(solver_class):
     problem = ZOO["non_normal"]()
     start = tf.constant(problem.equilibrium + 1e-4)
     start = tf.where([[True], [False], [True]], start, tf.zeros_like(start))
-    solution = solver_class(max_iter=4, tol=1e-12).solve(problem.function, start)
+    solution = solver_class(max_iter=4, tol=1e-12).solve(
+        problem.function, solvers.SolveRequest(start)
+    )
     np.testing.assert_array_equal(solution.residual, np.nanmin(solution.trace, axis=0))
     residual = problem.function(solution.point) - solution.point
     norms = np.linalg.norm(residual, axis=1)
@@ -53,7 +55,7 @@ def test_the_best_iterate_is_kept(solver_class):
 
 def test_residuals_at_the_tolerance_count_as_converged():
     solver = solvers.FixedPointIteration(max_iter=5, tol=1.0, stop_mode="abs")
-    solution = solver.solve(lambda z: z + 1.0, tf.zeros((2, 1)))
+    solution = solver.solve(lambda z: z + 1.0, solvers.SolveRequest(tf.zeros((2, 1))))
     np.testing.assert_array_equal(solution.status, solvers.CONVERGED)
 
 
@@ -61,7 +63,7 @@ def test_residuals_at_the_tolerance_count_as_converged():
 def test_dtypes_go_in_and_out(solver_class, dtype):
     problem = ZOO["nest"](dtype)
     solution = solver_class(max_iter=20, tol=2e-2).solve(
-        problem.function, problem.initial_state
+        problem.function, solvers.SolveRequest(problem.initial_state)
     )
     for leaf in tree.flatten((solution.value, solution.point)):
         assert leaf.dtype == dtype
@@ -80,9 +82,11 @@ def test_a_half_precision_cell_gets_float32_solver_arithmetic():
     def rounded(z):
         return tf.cast(function(tf.cast(z, tf.float64)), tf.bfloat16)
 
-    exact = solvers.Broyden(60, 1e-12).solve(function, tf.zeros((3, 6), tf.float64))
+    exact = solvers.Broyden(60, 1e-12).solve(
+        function, solvers.SolveRequest(tf.zeros((3, 6), tf.float64))
+    )
     solution = solvers.Anderson(max_iter=20, tol=0.0).solve(
-        rounded, tf.zeros((3, 6), tf.bfloat16)
+        rounded, solvers.SolveRequest(tf.zeros((3, 6), tf.bfloat16))
     )
     error = tf.cast(solution.value, tf.float64) - exact.value
     assert np.abs(error).max() < 2**-6
@@ -101,7 +105,7 @@ def test_mixed_dtypes_are_kept_leaf_by_leaf(solver_class, regime):
         }
 
     solver = solver_class(max_iter=40, tol=1e-3)
-    solution = regime(lambda z: solver.solve(function, z))(state)
+    solution = regime(lambda z: solver.solve(function, solvers.SolveRequest(z)))(state)
     assert solution.value["half"].dtype == "float16"
     assert solution.value["double"].dtype == "float64"
     np.testing.assert_allclose(solution.value["double"], 8 / 3, rtol=5e-3)
@@ -123,7 +127,9 @@ def test_the_structure_is_preserved(solver_class, state):
     def function(state):
         return tree.map_structure(lambda leaf: 0.5 * leaf + 1.0, state)
 
-    solution = solver_class(max_iter=20, tol=1e-4).solve(function, initial_state)
+    solution = solver_class(max_iter=20, tol=1e-4).solve(
+        function, solvers.SolveRequest(initial_state)
+    )
     tree.assert_same_structure(solution.value, initial_state)
     tree.assert_same_structure(solution.point, initial_state)
     tree.map_structure(
@@ -144,7 +150,7 @@ def test_the_structure_is_preserved(solver_class, state):
 def test_a_function_that_changes_the_state_is_refused(solver_class, function, leaf):
     state = (tf.zeros((2, 3)), tf.zeros((2, 1)))
     with pytest.raises(ValueError, match=leaf):
-        solver_class().solve(function, state)
+        solver_class().solve(function, solvers.SolveRequest(state))
 
 
 @pytest.mark.parametrize(
@@ -157,7 +163,7 @@ def test_a_function_that_changes_the_state_is_refused(solver_class, function, le
 )
 def test_a_state_that_is_none_is_refused(solver_class, state, message):
     with pytest.raises(ValueError, match=message):
-        solver_class().solve(lambda z: z, state)
+        solver_class().solve(lambda z: z, solvers.SolveRequest(state))
 
 
 @pytest.mark.parametrize("rate", [0.5, 0.9, 0.99])
@@ -169,7 +175,9 @@ def test_the_estimated_error_of_a_linear_iteration(rate, stop_mode, regime):
 
     @regime
     def estimate(bias):
-        solution = solver.solve(lambda z: rate * z + bias, tf.zeros_like(bias))
+        solution = solver.solve(
+            lambda z: rate * z + bias, solvers.SolveRequest(tf.zeros_like(bias))
+        )
         return solvers.estimated_error(solution), solution.residual
 
     error, residual = estimate(tf.constant([[1.0, 2.0], [-3.0, 0.1]], tf.float64))
@@ -185,9 +193,13 @@ def test_the_estimated_error_at_the_ends():
     def function(state):
         return slopes * state + 1.0
 
-    short = solvers.FixedPointIteration(1, None).solve(function, tf.zeros((3, 1)))
+    short = solvers.FixedPointIteration(1, None).solve(
+        function, solvers.SolveRequest(tf.zeros((3, 1)))
+    )
     np.testing.assert_allclose(solvers.estimated_error(short), 1.0)
-    solution = solvers.FixedPointIteration(60, 0.0).solve(function, tf.zeros((3, 1)))
+    solution = solvers.FixedPointIteration(60, 0.0).solve(
+        function, solvers.SolveRequest(tf.zeros((3, 1)))
+    )
     error = solvers.estimated_error(solution).numpy()
     assert error[2] == 1.0
     assert error[1] == pytest.approx(0.0, abs=1e-6)

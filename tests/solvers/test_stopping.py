@@ -10,7 +10,7 @@ from tests.layers.cells import TanhCell
 
 def _residual(stop_mode, state, value):
     solver = solvers.FixedPointIteration(1, None, stop_mode)
-    return solver.solve(lambda z: value, state).residual
+    return solver.solve(lambda z: value, solvers.SolveRequest(state)).residual
 
 
 @pytest.mark.parametrize("shape", [(3, 5, 4), (3, 2, 5, 4), (3, 7), (3,)], ids=str)
@@ -60,7 +60,9 @@ def test_a_mode_with_unknown_length(solver_class):
 
     @tf.function(input_signature=[tf.TensorSpec([None, None, 3])])
     def solve(u):
-        return solver.solve(lambda z: 0.5 * tf.tanh(z) + u, tf.zeros_like(u))
+        return solver.solve(
+            lambda z: 0.5 * tf.tanh(z) + u, solvers.SolveRequest(tf.zeros_like(u))
+        )
 
     for length in (0, 4):
         solution = solve(tf.ones((2, length, 3)))
@@ -74,7 +76,9 @@ def test_what_is_not_finite_is_seen(stop_mode, regime):
     value[1, 0, 0] = np.nan
     value[2, 3, 1] = np.inf
     solver = solvers.FixedPointIteration(2, 1e-3, stop_mode)
-    solution = regime(lambda: solver.solve(lambda z: value, np.ones_like(value)))()
+    solution = regime(
+        lambda: solver.solve(lambda z: value, solvers.SolveRequest(np.ones_like(value)))
+    )()
     np.testing.assert_array_equal(
         solution.status, [solvers.CONVERGED, solvers.DIVERGED, solvers.DIVERGED]
     )
@@ -102,7 +106,9 @@ def test_halts_where_the_answer_stands(solver_class, regime):
     halting = solvers.UnchangedAnswer(_sign, patience=5)
     solver = solver_class(max_iter=60, tol=None)
     solution = regime(
-        lambda: solver.solve(lambda z: 0.9 * z + u, start, halting=halting)
+        lambda: solver.solve(
+            lambda z: 0.9 * z + u, solvers.SolveRequest(start, halting=halting)
+        )
     )()
     np.testing.assert_array_equal(solution.status, [solvers.UNCHANGED] * 3)
     np.testing.assert_array_equal(_sign(solution.value), _sign(u))
@@ -122,7 +128,7 @@ def test_the_last_iterate_is_the_answer_that_stood():
     start = {"count": tf.zeros((1, 1)), "sign": tf.zeros((1, 1))}
     halting = solvers.UnchangedAnswer(lambda state: _sign(state["sign"]), patience=2)
     solution = solvers.FixedPointIteration(6, 0.0).solve(
-        function, start, halting=halting
+        function, solvers.SolveRequest(start, halting=halting)
     )
     assert int(solution.num_evaluations[0]) == 5
     assert float(solution.value["count"][0, 0]) == 5.0
@@ -131,7 +137,9 @@ def test_the_last_iterate_is_the_answer_that_stood():
 def test_a_tolerance_may_end_it_first():
     halting = solvers.UnchangedAnswer(_sign, patience=20)
     solver = solvers.FixedPointIteration(60, 1e-2)
-    solution = solver.solve(lambda z: 0.5 * z + 1, tf.zeros((1, 1)), halting=halting)
+    solution = solver.solve(
+        lambda z: 0.5 * z + 1, solvers.SolveRequest(tf.zeros((1, 1)), halting=halting)
+    )
     assert solution.status[0] == solvers.CONVERGED
 
 
@@ -140,9 +148,9 @@ def test_samples_halt_by_themselves():
     deq = layers.DEQ(TanhCell(5), solvers.FixedPointIteration(40, None))
     inputs = random.normal(size=(8, 4)).astype("float32")
     halting = solvers.UnchangedAnswer(lambda z: tf.argmax(z, axis=-1), patience=4)
-    together = deq.solve(inputs, halting=halting)
+    together = deq.solve(inputs, solvers.SolveRequest(halting=halting))
     for i in range(8):
-        alone = deq.solve(inputs[i : i + 1], halting=halting)
+        alone = deq.solve(inputs[i : i + 1], solvers.SolveRequest(halting=halting))
         np.testing.assert_array_equal(
             alone.num_evaluations[0], together.num_evaluations[i]
         )
@@ -153,7 +161,9 @@ def test_samples_halt_by_themselves():
 def test_an_answer_of_numbers_is_refused():
     halting = solvers.UnchangedAnswer(lambda state: state)
     with pytest.raises(ValueError, match="integer or Boolean.*dtype=float32"):
-        solvers.Anderson().solve(tf.cos, tf.zeros((1, 1)), halting=halting)
+        solvers.Anderson().solve(
+            tf.cos, solvers.SolveRequest(tf.zeros((1, 1)), halting=halting)
+        )
     with pytest.raises(ValueError, match="answer=3"):
         solvers.UnchangedAnswer(3)
     with pytest.raises(ValueError, match="patience=0"):

@@ -34,9 +34,9 @@ def test_finds_the_equilibrium(solver_class, name, regime):
         pytest.skip("compiled for two problems only")
     problem = ZOO[name]()
     solver = _solver(solver_class, name)
-    solution = regime(lambda z: solver.solve(problem.function, z))(
-        problem.initial_state
-    )
+    solution = regime(
+        lambda z: solver.solve(problem.function, solvers.SolveRequest(z))
+    )(problem.initial_state)
     point, value = _matrix(solution.point), _matrix(solution.value)
     again = _matrix(problem.function(solution.point))
     residual = np.linalg.norm(again - point, axis=1) / np.linalg.norm(again, axis=1)
@@ -62,7 +62,9 @@ ENOUGH = {
 def test_reaches_full_accuracy(solver_class, name):
     problem = ZOO[name]()
     solver = solver_class(max_iter=ENOUGH[solver_class], tol=1e-12)
-    solution = solver.solve(problem.function, problem.initial_state)
+    solution = solver.solve(
+        problem.function, solvers.SolveRequest(problem.initial_state)
+    )
     point, value = _matrix(solution.point), _matrix(solution.value)
     again = _matrix(problem.function(solution.point))
     np.testing.assert_array_equal(solution.status, solvers.CONVERGED)
@@ -76,7 +78,9 @@ def test_accelerated_solvers_need_fewer_evaluations_than_iteration():
     evaluations = []
     for cls in (solvers.FixedPointIteration, solvers.Anderson, solvers.Broyden):
         solver = cls(max_iter=ENOUGH[cls], tol=1e-6)
-        solution = solver.solve(problem.function, problem.initial_state)
+        solution = solver.solve(
+            problem.function, solvers.SolveRequest(problem.initial_state)
+        )
         np.testing.assert_array_equal(solution.status, solvers.CONVERGED)
         evaluations.append(int(solution.batch_evaluations))
     assert evaluations[0] > 60

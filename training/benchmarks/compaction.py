@@ -89,8 +89,10 @@ def _compact_cost(workload, difficulties, name, effort):
         solver = deq_keras.solvers.get({**solver, "compact": is_compact})
         compiled = tf.function(
             lambda injection: solver.solve(
-                deq_keras.solvers.RowFunction(function, injection, _gather),
-                tf.zeros_like(inputs),
+                deq_keras.solvers.FixedPointProblem(
+                    function, injection, has_rows=dict.fromkeys(injection, True)
+                ),
+                deq_keras.solvers.SolveRequest(tf.zeros_like(inputs)),
             )
         )
         return functools.partial(compiled, injection)
@@ -106,10 +108,6 @@ def _compact_cost(workload, difficulties, name, effort):
         "median_evaluations": float(np.median(solution.num_evaluations)),
         "most_evaluations": int(tf.reduce_max(solution.num_evaluations)),
     }
-
-
-def _gather(injection, rows):
-    return {name: tf.gather(leaf, rows) for name, leaf in injection.items()}
 
 
 _MONOTONE_CELLS = {
@@ -146,13 +144,17 @@ def splitting_cost(name, effort, batch=64, num_evaluations=20):
         _, iterate = tf.while_loop(
             lambda count, _: count < num_evaluations,
             lambda count, iterate: (count + 1, step(iterate)),
-            (tf.constant(0), splitting.enter(start, solver.alpha)),
+            (tf.constant(0), splitting.to_auxiliary(start, solver.alpha)),
         )
-        return splitting.leave(iterate, solver.alpha)
+        return splitting.from_auxiliary(iterate, solver.alpha)
+
+    def solve_problem(injection):
+        problem = deq.problem(injection=injection)
+        return solver.solve(problem, deq.request(problem))
 
     solve, bare = (
         functools.partial(tf.function(function), injection)
-        for function in (deq.solve_injection, loop)
+        for function in (solve_problem, loop)
     )
     check_budget_is_spent(solve(), "Peaceman-Rachford", num_evaluations)
     return compare(solve, bare, effort)

@@ -176,7 +176,12 @@ def solve_cost(workload, cell, name, num_evaluations, effort):
 
 def _solve(cell, name, num_evaluations):
     deq = layer(cell, exact_solver(name, num_evaluations))
-    return lambda state, injection: deq.solve_injection(injection, state)
+
+    def solve(state, injection):
+        problem = deq.problem(injection=injection)
+        return deq.solver.solve(problem, deq_keras.solvers.SolveRequest(state))
+
+    return solve
 
 
 def _plain_loop(cell, name, num_evaluations):

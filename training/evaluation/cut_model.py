@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 import deq_keras
+from deq_keras.solvers import SolveRequest
 
 from ..errors import InputError
 
@@ -30,7 +31,9 @@ class CutModel(NamedTuple):
         # One trace serves all budgets: they are tensors.
         @tf.function(reduce_retracing=True)
         def answer(inputs, budget):
-            solution = self.layer.solve(self.encode(inputs), max_iter=budget)
+            solution = self.layer.solve(
+                self.encode(inputs), SolveRequest(max_iter=budget)
+            )
             return self.classify(solution.value), {
                 "evaluations": solution.num_evaluations,
                 "residual": solution.residual,

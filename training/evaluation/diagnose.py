@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 import deq_keras
+from deq_keras.solvers import SolveRequest
 
 from ..files.atomic_file import write_text
 
@@ -37,9 +38,9 @@ def diagnose(layer, encode, batches, max_iter):
     @tf.function(reduce_retracing=True)
     def measure(batch):
         inputs = encode(batch)
-        full = layer.solve(inputs, max_iter=max_iter, tol=0.0)
-        stopped = layer.solve(inputs, max_iter=max_iter)
-        linearization = layer.linearize(inputs, full.point)
+        full = layer.solve(inputs, SolveRequest(max_iter=max_iter, tol=0.0))
+        stopped = layer.solve(inputs, SolveRequest(max_iter=max_iter))
+        linearization = layer.problem(inputs).linearize(full.point)
         radius = deq_keras.diagnostics.spectral_radius(linearization)
         return {
             "trace": tf.transpose(full.trace),  # (B, max_iter)

@@ -2,12 +2,14 @@
 
 from deq_keras.layers.equilibrium.carry_scope import CarryScope
 from deq_keras.layers.equilibrium.cell import EquilibriumCell
+from deq_keras.layers.equilibrium.cell_problem import CellFunction
 from deq_keras.layers.equilibrium.dense_cell import DenseCell
 from deq_keras.layers.equilibrium.deq import DEQ
 from deq_keras.layers.equilibrium.solve_scope import SolveScope
 
 __all__ = [
     "CarryScope",
+    "CellFunction",
     "DEQ",
     "DenseCell",
     "EquilibriumCell",

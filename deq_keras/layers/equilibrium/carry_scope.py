@@ -7,7 +7,8 @@ from typing import Any
 import tensorflow as tf
 from keras import tree
 
-from deq_keras import faults, solvers
+from deq_keras import solvers
+from deq_keras.core import nonfinite
 from deq_keras.layers.equilibrium.ambient import AmbientScopes
 from deq_keras.structure import Nest, StateStructure, where_rows, with_rows_of
 
@@ -90,7 +91,7 @@ class CarryScope:
         carried = StateStructure(start).like(carried, "The carried state")
         first, *_ = tree.flatten(start)
         goes_on = with_rows_of(first, tf.convert_to_tensor(self._goes_on))
-        return where_rows(goes_on, faults.usable_start(carried, start), start)
+        return where_rows(goes_on, nonfinite.usable_start(carried, start), start)
 
     def keep(self, value: Nest, solution: solvers.Solution) -> None:
         """Keeps what the layer found.

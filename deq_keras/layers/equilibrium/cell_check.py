@@ -10,6 +10,13 @@ import keras
 import tensorflow as tf
 from keras import tree
 
+from deq_keras.core.problem import FixedPointProblem
+from deq_keras.layers.equilibrium.cell_problem import (
+    CellFunction,
+    cell_state,
+    is_functional,
+)
+from deq_keras.solvers import FixedPointSolver
 from deq_keras.structure import Nest, StateStructure
 
 _ADVICE = (
@@ -67,13 +74,6 @@ def check_dtype(cell: keras.layers.Layer, compute_dtype: str) -> None:
             f"layer take it over. Received: a layer that computes in {compute_dtype}, "
             f"cell={type(cell).__name__} that computes in {cell.compute_dtype}."
         )
-
-
-def is_functional(cell: keras.layers.Layer) -> bool:
-    """Tells whether `cell` is a functional model of a state and an injection."""
-    return (
-        isinstance(cell, keras.Model) and len(getattr(cell, "inputs", None) or ()) == 2
-    )
 
 
 def _takes_injection(cell: keras.layers.Layer) -> bool:
@@ -219,3 +219,67 @@ def _is_random(name: str) -> bool:
 
 def _is_update(name: str) -> bool:
     return name.startswith(("Assign", "ResourceScatter", "ResourceApply"))
+
+
+def build_cell(layer: Any, inputs_shape: Nest) -> Nest:
+    """Creates the weights of a layer's cell and checks the cell.
+
+    Args:
+        layer: The `DEQ` layer.
+        inputs_shape: Nest of shapes of its inputs.
+
+    Returns:
+        The initial state, a nest of symbolic tensors.
+    """
+    inputs = tree.map_shape_structure(
+        lambda shape: tf.TensorSpec(shape, layer.compute_dtype), inputs_shape
+    )
+    cell = layer.cell
+
+    def create(inputs: Nest) -> None:
+        injection = layer.inject(inputs)
+        state = cell_state(cell, injection)
+        apply_once(CellFunction(cell), cell, state, injection)
+
+    def check(inputs: Nest) -> Nest:
+        injection = layer.inject(inputs)
+        state = cell_state(cell, injection)
+        check_cell(layer, state, injection, training=False)
+        return state
+
+    # Weights outlive the graph of a `tf.function` that calls the layer first.
+    with tf.init_scope():
+        # In this scope Keras creates weights after the trace. The initial values of
+        # some depend on others.
+        with keras.StatelessScope():
+            tf.function(create, autograph=False).get_concrete_function(inputs)
+        graph = tf.function(check, autograph=False).get_concrete_function(inputs)
+    return graph.structured_outputs
+
+
+def check_cell(layer: Any, state: Nest, injection: Nest, training: bool) -> None:
+    """Checks the cell of a layer, once per mode.
+
+    Args:
+        layer: The `DEQ` layer.
+        state: Nest of tensors.
+        injection: Nest of tensors.
+        training: Boolean.
+    """
+    regularizer = layer.regularizer if training else None
+    twice = regularizer is not None and regularizer.differentiates_jacobian
+    if (training, twice) in layer._checked_modes:
+        return
+    function = CellFunction(layer.cell)
+    if check_application(function, layer.cell, state, injection, twice):
+        layer._checked_modes.add((training, twice))
+
+
+def check_noise(solver: FixedPointSolver, problem: FixedPointProblem) -> None:
+    """Raises `ValueError` if the noise of a solver would reach padding."""
+    if problem.mask is not None and solver.noise > 0:
+        raise ValueError(
+            "The noise of a solver would reach the positions that are padding. Use "
+            "samples without padding, or a solver without noise. Received: a mask "
+            f"and solver={solver!r}."
+        )

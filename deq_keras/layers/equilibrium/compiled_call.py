@@ -10,7 +10,7 @@ from tensorflow.python.framework import func_graph
 
 from deq_keras.graphs import CallTimeValue, innermost_function, is_compiled_by_xla
 from deq_keras.layers.equilibrium.carry_scope import CarryScope
-from deq_keras.layers.equilibrium.solve_scope import Settings, SolveScope
+from deq_keras.layers.equilibrium.solve_scope import Settings, SolveScope, at_most
 from deq_keras.serialization import Configured
 
 
@@ -40,8 +40,21 @@ class CompiledCalls:
             raise ValueError("The DEQ layer of this compiled function was deleted.")
         return layer
 
-    def inference_options(self) -> dict[str, Any]:
-        """Returns the `SolveRequest` fields of a call that is being traced, as a dict.
+    def request_options(self) -> dict[str, Any]:
+        """Returns budget and tolerance of a call made now, as `SolveRequest` fields."""
+        settings, solver = SolveScope.settings(), self._layer.solver
+        limit = settings.max_iter_limit
+        max_iter, tol = settings.max_iter_of(solver), settings.tol_of(solver)
+        if limit is not None:
+            return {"max_iter": limit, "budget": at_most(max_iter, limit), "tol": tol}
+        # In a graph, what no scope sets here may be set where the function is called.
+        options = self._call_time_options()
+        if settings.max_iter is not None or not options:
+            options = {"max_iter": max_iter, "tol": options.get("tol", tol)}
+        return options if settings.tol is None else {**options, "tol": tol}
+
+    def _call_time_options(self) -> dict[str, Any]:
+        """Returns the options that a compiled function reads at each call.
 
         XLA needs static shapes: its functions can spend at most the `max_iter` that the
         solver has when they are traced.

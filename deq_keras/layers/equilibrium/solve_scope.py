@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from deq_keras import solvers
 from deq_keras.checks import check_count, check_integer, check_optional_count
+from deq_keras.core.problem import masked
 from deq_keras.layers.equilibrium.ambient import AmbientScopes
 from deq_keras.restarts import starting_states
 from deq_keras.structure import Nest
@@ -130,56 +131,37 @@ class SolveScope:
                 f"Expected: names among {self._names}. Received: {sorted(unknown)}."
             )
 
-    def solve(
-        self, layer: Any, inputs: Nest, initial_state: Nest | None, mask: Nest | None
-    ) -> solvers.Solution:
-        """Solves for a `DEQ` layer that is called within the scope, and remembers it.
-
-        Args:
-            layer: The `DEQ` layer.
-            inputs: What it is called with.
-            initial_state: See the call arguments of `DEQ`.
-            mask: See the call arguments of `DEQ`.
-        """
-        name = self._reserved_name(layer.name)
-        if initial_state is None:
-            initial_state = self.initial_states.get(name)
-        if self.restarts > 1:
-            initial_state = self._restarted(layer, inputs, initial_state, mask)
-        solution = layer.solve(
-            inputs, initial_state, mask=mask, **self._arguments(layer)
-        )
-        self.solutions[name] = solution
-        return solution
-
-    def _restarted(
-        self, layer: Any, inputs: Nest, initial_state: Nest | None, mask: Nest | None
-    ) -> Nest:
-        """Returns the states that the restarts begin at."""
-        if initial_state is None:
-            initial_state = layer.initial_state(inputs, mask=mask)
-        seed = tf.constant([self.seed, 0])
-        return starting_states(layer.start, initial_state, self.restarts, seed)
-
-    def _reserved_name(self, name: str) -> str:
+    def reserve_name(self, name: str) -> str:
+        """Returns the name of the next call of a layer: NAME, NAME_2, NAME_3, ..."""
         with self._lock:
             names = [name, *(f"{name}_{i}" for i in range(2, len(self._names) + 2))]
             name = next(name for name in names if name not in self._names)
             self._names.append(name)
         return name
 
-    def _arguments(self, layer: Any) -> dict[str, Any]:
-        """Returns the budget and the tolerance, as arguments of `DEQ.solve`."""
-        settings, solver = self.settings(), layer.solver
-        limit = settings.max_iter_limit
-        max_iter, tol = settings.max_iter_of(solver), settings.tol_of(solver)
-        if limit is not None:
-            return {"max_iter": limit, "budget": _at_most(max_iter, limit), "tol": tol}
-        # In a graph, what no scope sets here may be set where the function is called.
-        arguments = layer.call_time_options()
-        if settings.max_iter is not None or not arguments:
-            arguments = {"max_iter": max_iter, "tol": arguments.get("tol", tol)}
-        return arguments if settings.tol is None else {**arguments, "tol": tol}
+    def solve(
+        self,
+        name: str,
+        layer: Any,
+        problem: solvers.FixedPointProblem,
+        request: solvers.SolveRequest,
+    ) -> solvers.Solution:
+        """Solves for a `DEQ` layer that is called within the scope; records the result.
+
+        Args:
+            name: String that `reserve_name` returned.
+            layer: The `DEQ` layer.
+            problem: Its `FixedPointProblem`.
+            request: Its `SolveRequest`.
+        """
+        if self.restarts > 1:
+            seed = tf.constant([self.seed, 0])
+            state = request.initial_state
+            state = starting_states(layer.start, state, self.restarts, seed)
+            request = request._replace(initial_state=masked(state, problem.mask))
+        solution = layer.solver.solve(problem, request)
+        self.solutions[name] = solution
+        return solution
 
 
 class Settings(NamedTuple):
@@ -230,7 +212,8 @@ class Settings(NamedTuple):
 _NO_SETTINGS = Settings()
 
 
-def _at_most(budget: Any, limit: int) -> int | tf.Tensor:
+def at_most(budget: Any, limit: int) -> int | tf.Tensor:
+    """Returns the smaller of a budget and a limit."""
     if not tf.is_tensor(budget):
         return min(budget, limit)
     return tf.cast(tf.minimum(budget, tf.constant(limit, budget.dtype)), tf.int32)

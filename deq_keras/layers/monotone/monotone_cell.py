@@ -5,8 +5,8 @@ from keras import ops, tree
 
 from deq_keras import proximal
 from deq_keras.checks import check_positive
-from deq_keras.layers.equilibrium import EquilibriumCell
-from deq_keras.splitting import SplitFunction, Splitting
+from deq_keras.layers.equilibrium import CellFunction, EquilibriumCell
+from deq_keras.solvers import FixedPointProblem, SolveRequest, Splitting
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -155,10 +155,8 @@ class MonotoneCell(EquilibriumCell):
             A solver like it; see `deq_keras.solvers.OperatorSplitting.tuned`.
         """
         injection = self.inject(ops.convert_to_tensor(inputs, self.compute_dtype))
-        fn = SplitFunction(
-            lambda state: self(state, injection), self.operator_splitting(injection)
-        )
-        return solver.tuned(fn, self.initial_state(injection))
+        problem = FixedPointProblem(CellFunction(self), injection)
+        return solver.tuned(problem, SolveRequest(self.initial_state(injection)))
 
     def get_config(self):
         config = {

@@ -120,6 +120,7 @@ class DEQTransformerCausalLM(LanguageCausalLM):
             inputs["constants"] = constants
         # The keys and values need the injection of the solve.
         injection = deq.inject(inputs, mask)
-        hidden = deq.solve_injection(injection, mask=mask).value
+        problem = deq.problem(injection=injection, mask=mask)
+        hidden = deq.solver.solve(problem, deq.request(problem)).value
         keys_and_values = deq.cell.keys_and_values(hidden, injection)
         return hidden, ops.stack(keys_and_values, axis=1)

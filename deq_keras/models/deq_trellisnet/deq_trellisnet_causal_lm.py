@@ -96,5 +96,7 @@ class DEQTrellisNetCausalLM(LanguageCausalLM):
         inputs = {"inputs": embedded, "memory": cache or {}}
         if constants is not None:
             inputs["constants"] = constants
-        state = deq.solve_injection(deq.inject(inputs), mask=mask).value
+        # `deq.solve` would also check inputs that come from outside.
+        problem = deq.problem(injection=deq.inject(inputs), mask=mask)
+        state = deq.solver.solve(problem, deq.request(problem)).value
         return deq.cell.features(state), {**state, "inputs": embedded}

@@ -35,7 +35,9 @@ def _model(solver="fixed_point_iteration", gradient="neumann", **arguments):
 
 def _expected(model, max_iter=None, tol=None):
     """The outputs at a budget, without a scope."""
-    solution = model.get_layer("deq").solve(INPUTS, max_iter=max_iter, tol=tol)
+    solution = model.get_layer("deq").solve(
+        INPUTS, solvers.SolveRequest(max_iter=max_iter, tol=tol)
+    )
     return model.layers[-1](solution.value).numpy()
 
 

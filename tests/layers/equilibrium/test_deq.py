@@ -191,7 +191,7 @@ def test_warm_starts():
     deq.solver = solvers.Anderson(max_iter=30, tol=1e-4)
     solution = deq.solve(INPUTS)
     assert solution.batch_evaluations > 2
-    warm = deq.solve(INPUTS, initial_state=solution.point)
+    warm = deq.solve(INPUTS, solvers.SolveRequest(solution.point))
     assert warm.batch_evaluations == 1
     np.testing.assert_array_equal(warm.point, solution.point)
     np.testing.assert_array_equal(
@@ -203,7 +203,7 @@ def test_a_warm_start_in_a_functional_model():
     inputs, start = keras.Input((4,)), keras.Input((5,))
     deq = _tanh()
     model = keras.Model([inputs, start], deq(inputs, initial_state=start))
-    state = deq.solve(INPUTS, max_iter=60, tol=1e-6).value.numpy()
+    state = deq.solve(INPUTS, solvers.SolveRequest(max_iter=60, tol=1e-6)).value.numpy()
     np.testing.assert_allclose(model([INPUTS, state]), state, atol=1e-4)
     np.testing.assert_allclose(
         model.predict([INPUTS, state], verbose=0), state, atol=1e-4
@@ -231,7 +231,7 @@ def test_a_warm_start_that_is_no_state_is_refused(start):
     with pytest.raises(ValueError, match="initial_state"):
         deq(INPUTS, initial_state=start)
     with pytest.raises(ValueError, match="initial_state"):
-        deq.solve(INPUTS, initial_state=start)
+        deq.solve(INPUTS, solvers.SolveRequest(start))
 
 
 def test_a_warm_start_of_other_rows_is_refused_when_it_runs(tmp_path):
@@ -260,19 +260,21 @@ def test_a_warm_start_of_other_rows_is_refused_when_it_runs(tmp_path):
 
 def test_solve_takes_budgets():
     deq = _tanh()
-    short = deq.solve(INPUTS, max_iter=3, tol=0.0)
+    short = deq.solve(INPUTS, solvers.SolveRequest(max_iter=3, tol=0.0))
     assert short.batch_evaluations == 3
     assert short.trace.shape == (3, 7)
-    tensors = deq.solve(INPUTS, max_iter=tf.constant(3), tol=tf.constant(0.0))
+    tensors = deq.solve(
+        INPUTS, solvers.SolveRequest(max_iter=tf.constant(3), tol=tf.constant(0.0))
+    )
     np.testing.assert_allclose(tensors.value, short.value, atol=1e-6)
     with pytest.raises(ValueError, match="max_iter=0"):
-        deq.solve(INPUTS, max_iter=0)
+        deq.solve(INPUTS, solvers.SolveRequest(max_iter=0))
 
 
 def test_the_equilibrium_can_be_diagnosed():
     deq = layers.DEQ(FunctionCell(lambda z, u: 0.25 * z + u))
     state = deq.solve(INPUTS).point
-    linearization = deq.linearize(INPUTS, state)
+    linearization = deq.problem(INPUTS).linearize(state)
     np.testing.assert_allclose(
         diagnostics.spectral_radius(linearization).value, 0.25, rtol=1e-3
     )

@@ -153,7 +153,7 @@ def test_noise_and_padding_are_refused():
     with pytest.raises(ValueError, match="noise of a solver would reach"):
         deq(inputs, mask=mask, training=True)
     with pytest.raises(ValueError, match="noise of a solver would reach"):
-        deq.solve(inputs, mask=mask, seed=1)
+        deq.solve(inputs, solvers.SolveRequest(seed=1), mask=mask)
 
 
 def test_two_masks_are_refused():

@@ -25,7 +25,7 @@ def test_the_first_restart_is_the_solve_without(regime):
 
     def solve(inputs):
         first = lambda solutions: tf.zeros([4], tf.int32)  # noqa: E731
-        return deq.solve(inputs, restarts=3, select=first)
+        return restarts.solve(deq, inputs, 3, select=first)
 
     found = regime(solve)(INPUTS)
     for name in ("value", "residual", "status", "num_evaluations", "trace"):
@@ -35,18 +35,18 @@ def test_the_first_restart_is_the_solve_without(regime):
     # A contraction has one equilibrium.
     np.testing.assert_array_equal(found.agreement, 1.0)
     assert (found.total_evaluations > 2 * found.num_evaluations).numpy().all()
-    np.testing.assert_array_equal(deq.solve(INPUTS, restarts=1).value, plain.value)
+    np.testing.assert_array_equal(restarts.solve(deq, INPUTS, 1).value, plain.value)
 
 
 def test_other_starts_find_other_equilibria():
     deq = _two_wells()
     inputs = np.ones((2, 8), "float32")
-    found = deq.solve(inputs, restarts=32, answer=lambda z: z[:, 0] > 0.0)
+    found = restarts.solve(deq, inputs, 32, answer=lambda z: z[:, 0] > 0.0)
     share = found.agreement.numpy()[0]
     assert 0.2 < share < 0.8
     np.testing.assert_array_equal(found.agreement, share)
-    voted = deq.solve(
-        inputs, restarts=32, select="vote", answer=lambda z: z[:, 0] > 0.0
+    voted = restarts.solve(
+        deq, inputs, 32, select="vote", answer=lambda z: z[:, 0] > 0.0
     )
     assert (voted.agreement.numpy() >= 0.5).all()
     assert (voted.spread.numpy() > 0.1).all()
@@ -61,7 +61,13 @@ def test_draws_follow_from_a_seed_and_not_from_the_batch():
             seen.append(solutions.point.numpy())
             return tf.zeros([len(inputs)], tf.int32)
 
-        deq.solve(inputs, max_iter=1, restarts=3, select=look, **arguments)
+        restarts.solve(
+            deq,
+            inputs,
+            3,
+            select=look,
+            request=solvers.SolveRequest(max_iter=1, **arguments),
+        )
         return seen[0]
 
     deq = _two_wells()
@@ -88,7 +94,11 @@ def test_a_random_start_says_how_restarts_are_drawn():
 
         deq = _two_wells(start=start)
         inputs = np.ones((1, 500), "float32")
-        return np.std(deq.solve(inputs, max_iter=1, restarts=3, select=find).point)
+        return np.std(
+            restarts.solve(
+                deq, inputs, 3, select=find, request=solvers.SolveRequest(max_iter=1)
+            ).point
+        )
 
     wide = starts.NormalStart(5.0)
     assert 0.8 < largest("cell") < 1.2
@@ -106,7 +116,7 @@ def test_nests_padding_and_faults(compact):
     inputs = {"x": INPUTS.copy(), "y": INPUTS}
     expected = deq.solve(inputs).value
     inputs["x"][1, 0] = np.nan
-    found = deq.solve(inputs, restarts=3)
+    found = restarts.solve(deq, inputs, 3)
     others = [0, 2, 3]
     for one, two in zip(tf.nest.flatten(found.value), tf.nest.flatten(expected)):
         np.testing.assert_allclose(
@@ -120,8 +130,8 @@ def test_padding_stays_zero():
     inputs = np.ones((2, 5, 4), "float32")
     mask = np.array([[True] * 3 + [False] * 2, [True] * 5])
     deq = layers.DEQ(TanhCell(3), "fixed_point_iteration")
-    found = deq.solve(
-        inputs, mask=mask, restarts=3, select=lambda s: tf.constant([1, 2])
+    found = restarts.solve(
+        deq, inputs, 3, mask=mask, select=lambda s: tf.constant([1, 2])
     )
     np.testing.assert_array_equal(found.point.numpy()[~mask], 0.0)
     np.testing.assert_allclose(found.value, deq(inputs, mask=mask), atol=1e-2)
@@ -130,7 +140,9 @@ def test_padding_stays_zero():
 @pytest.mark.parametrize("batch_size", [0, 1])
 def test_small_batches_and_half_precision(batch_size):
     deq = layers.DEQ(TanhCell(3, dtype="mixed_bfloat16"), dtype="mixed_bfloat16")
-    found = deq.solve(INPUTS[:batch_size], restarts=5, tol=1e-2)
+    found = restarts.solve(
+        deq, INPUTS[:batch_size], 5, request=solvers.SolveRequest(tol=1e-2)
+    )
     assert found.value.dtype == tf.bfloat16
     assert found.value.shape == (batch_size, 3)
     assert (found.status.numpy() == solvers.CONVERGED).all()
@@ -139,10 +151,17 @@ def test_small_batches_and_half_precision(batch_size):
 def test_halting_and_budgets():
     deq = _two_wells()
     halting = solvers.UnchangedAnswer(lambda z: z > 0.0, patience=2)
-    found = deq.solve(np.ones((2, 3), "float32"), restarts=3, halting=halting, tol=0.0)
+    found = restarts.solve(
+        deq,
+        np.ones((2, 3), "float32"),
+        3,
+        request=solvers.SolveRequest(halting=halting, tol=0.0),
+    )
     np.testing.assert_array_equal(found.status, solvers.UNCHANGED)
     solve = tf.function(
-        lambda max_iter: deq.solve(INPUTS, restarts=3, max_iter=max_iter, tol=0.0),
+        lambda max_iter: restarts.solve(
+            deq, INPUTS, 3, request=solvers.SolveRequest(max_iter=max_iter, tol=0.0)
+        ),
         autograph=False,
     )
     found = solve(tf.constant(4))
@@ -154,16 +173,13 @@ def test_halting_and_budgets():
 def test_what_is_no_number_of_restarts_is_refused(number):
     deq = layers.DEQ(TanhCell(3))
     with pytest.raises(ValueError, match="`restarts` must be a positive integer"):
-        deq.solve(INPUTS, restarts=number)
+        restarts.solve(deq, INPUTS, number)
 
 
-def test_what_chooses_needs_restarts():
+def test_an_unknown_selection_is_refused():
     deq = layers.DEQ(TanhCell(3))
-    for arguments in ({"select": tf.argmax}, {"answer": tf.argmax}):
-        with pytest.raises(ValueError, match="Give how many there are"):
-            deq.solve(INPUTS, **arguments)
     with pytest.raises(ValueError, match="Did you mean 'residual'"):
-        deq.solve(INPUTS, restarts=2, select="residuals")
+        restarts.solve(deq, INPUTS, 2, select="residuals")
 
 
 def test_an_injection_whose_rows_are_not_known_is_refused():
@@ -175,6 +191,8 @@ def test_an_injection_whose_rows_are_not_known_is_refused():
 
     deq = layers.DEQ(HidingCell(4))
     deq(tf.ones((2, 3, 4)))
-    solve = tf.function(lambda x: deq.solve(x, restarts=2), autograph=False)
-    with pytest.raises(ValueError, match="Restarts repeat samples, and must know"):
+    solve = tf.function(lambda x: restarts.solve(deq, x, 2), autograph=False)
+    with pytest.raises(
+        ValueError, match="requires knowing which tensors of the injection"
+    ):
         solve.get_concrete_function(tf.TensorSpec((None, None, 4)))

@@ -48,12 +48,13 @@ def test_initial_state_is_chosen_freely_at_inference():
     assert np.all(one != two)
     np.testing.assert_array_equal(one, deq.initial_state(INPUTS, "normal", seed=1))
     np.testing.assert_array_equal(deq.initial_state(INPUTS), 0.0)
-    solution = deq.solve(INPUTS, initial_state=one)
+    solution = deq.solve(INPUTS, solvers.SolveRequest(one))
     np.testing.assert_array_equal(solution.point, one)
     # A seed draws the layer's own start.
     deq.start = "normal"
     np.testing.assert_array_equal(
-        deq.solve(INPUTS, seed=1).point, deq.initial_state(INPUTS, seed=1)
+        deq.solve(INPUTS, solvers.SolveRequest(seed=1)).point,
+        deq.initial_state(INPUTS, seed=1),
     )
     np.testing.assert_array_equal(deq.solve(INPUTS).point, 0.0)
 

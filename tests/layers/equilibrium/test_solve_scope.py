@@ -49,7 +49,9 @@ def test_a_budget_and_a_tolerance(regime):
         outputs, evaluations = call(
             INPUTS, tf.constant(asked, tf.int64), tf.constant(tol)
         )
-        expected = model.get_layer("deq").solve(INPUTS, max_iter=budget, tol=tol)
+        expected = model.get_layer("deq").solve(
+            INPUTS, solvers.SolveRequest(max_iter=budget, tol=tol)
+        )
         np.testing.assert_array_equal(evaluations, expected.num_evaluations)
         np.testing.assert_allclose(outputs, model.layers[-1](expected.value), atol=1e-5)
 

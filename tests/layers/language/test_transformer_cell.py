@@ -214,7 +214,8 @@ def test_a_position_sees_nothing_after_it(normalize_first):
     values = deq(inputs), deq(changed)
     # The stopping point depends on the whole sample: equal to the tolerance only.
     tight = [
-        deq.solve(x, max_iter=200, tol=1e-11).value[:, :4] for x in (inputs, changed)
+        deq.solve(x, solvers.SolveRequest(max_iter=200, tol=1e-11)).value[:, :4]
+        for x in (inputs, changed)
     ]
     np.testing.assert_allclose(tight[0], tight[1], atol=1e-8)
     assert np.abs(values[0] - values[1])[:, 4:].max() > 1e-2

@@ -200,7 +200,7 @@ def test_defaults_suit_the_cell():
     layer = DEQ(MonotoneDenseCell(3))
     assert isinstance(layer.solver, solvers.PeacemanRachford)
     assert layer.regularizer is None
-    assert layer.gradient.needs_equilibrium
+    assert layer.gradient.assumes_convergence
     plain = DEQ(MonotoneDenseCell(3), gradient="unrolled")
     assert isinstance(plain.solver, solvers.FixedPointIteration)
 

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import deq_keras
+from deq_keras.solvers import SolveRequest
 from training.config import reading as configs
 from training.data import images as datasets
 from training.evaluation.cut_model import cut
@@ -68,7 +69,7 @@ def test_diagnosis_agrees_with_direct_solves(model, split):
     batches = [images[:4], images[4:]]
     result = diagnose(parts.layer, parts.encode, batches, max_iter=5)
     inputs = parts.encode(images)
-    residuals = parts.layer.solve(inputs, max_iter=5, tol=0.0).residual
+    residuals = parts.layer.solve(inputs, SolveRequest(max_iter=5, tol=0.0)).residual
     assert len(result["residual_quantiles"]) == 5
     assert result["residual_quantiles"][-1]["q50"] == pytest.approx(
         np.median(residuals), rel=1e-3

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 import deq_keras
+from deq_keras.solvers import SolveRequest
 from tests.training.studies.small_models import (
     SHORT,
     TWIN,
@@ -88,7 +89,9 @@ class TestMeasure:
         model, examples = model_of("regression")
         numbers = measure(model, explained_variance, examples, config().measurement)
         layer = model.get_layer("deq")
-        state = layer.solve(examples.inputs, max_iter=12).value.numpy()[:4]
+        state = layer.solve(examples.inputs, SolveRequest(max_iter=12)).value.numpy()[
+            :4
+        ]
         kernel = layer.cell.recurrent.kernel.numpy()
         jacobians = [np.diag(1 - z**2) @ kernel.T for z in state]
         radii = [np.abs(np.linalg.eigvals(jacobian)).max() for jacobian in jacobians]

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from deq_keras.solvers import CONVERGED
+from deq_keras.solvers import CONVERGED, SolveRequest
 
 
 def losses_at_budgets(opened, inputs, targets, batch_size, budgets):
@@ -22,7 +22,9 @@ def losses_at_budgets(opened, inputs, targets, batch_size, budgets):
     # One trace serves all budgets: they are tensors.
     @tf.function(reduce_retracing=True)
     def measure(symbols, said, budget):
-        solution = opened.layer.solve(opened.encode(symbols), max_iter=budget)
+        solution = opened.layer.solve(
+            opened.encode(symbols), SolveRequest(max_iter=budget)
+        )
         loss = _losses(said, opened.classify(solution.value))
         is_converged = tf.equal(solution.status, CONVERGED)
         return loss, solution.num_evaluations, solution.residual, is_converged

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from deq_keras import diagnostics, solvers
+from deq_keras import diagnostics, restarts, solvers
 
 from ...data.reasoning import solved
 from ...evaluation.settling import (
@@ -165,12 +165,13 @@ class LevelMeasurement:
         solutions = [
             self._layer.solve(encoded),
             *(
-                self._layer.solve(
+                restarts.solve(
+                    self._layer,
                     encoded,
-                    restarts=self._config.restarts,
-                    select=select,
-                    answer=self._answer,
-                    seed=self._seed,
+                    self._config.restarts,
+                    select,
+                    self._answer,
+                    solvers.SolveRequest(seed=self._seed),
                 )
                 for select in _SELECTIONS
             ),

@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 import deq_keras
+from deq_keras.solvers import SolveRequest
 
 from ...evaluation.cut_model import cut
 
@@ -29,10 +30,11 @@ def measure(model, score, examples, config):
     opened = cut(model)
     features = opened.encode.predict(examples.inputs, verbose=0)
     solution = opened.layer.solve(features)
-    long = opened.layer.solve(features, max_iter=config.long_budget)
+    long = opened.layer.solve(features, SolveRequest(max_iter=config.long_budget))
     head = slice(config.num_samples)
     radius = deq_keras.diagnostics.spectral_radius(
-        opened.layer.linearize(features[head], long.point[head]), config.max_iter
+        opened.layer.problem(features[head]).linearize(long.point[head]),
+        config.max_iter,
     )
     found = radius.value.numpy()[radius.converged.numpy()]
     long_numbers = _of_solution(opened, long, score, examples.targets)

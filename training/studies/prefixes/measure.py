@@ -4,6 +4,8 @@ import math
 
 import numpy as np
 
+from deq_keras.solvers import SolveRequest
+
 from ...data.reasoning import PrefixSums, solved
 
 
@@ -40,7 +42,7 @@ def _solved(model, strings, budget, batch_size):
     answers, evaluations, residuals = [], [], []
     for first in range(0, len(strings.inputs), batch_size):
         bits = strings.inputs[first : first + batch_size]
-        solution = layer.solve(bits, max_iter=budget)
+        solution = layer.solve(bits, SolveRequest(max_iter=budget))
         answers.append(np.argmax(classify(solution.value), axis=-1))
         evaluations.append(solution.num_evaluations)
         residuals.append(solution.residual)

@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 import deq_keras
+from deq_keras.solvers import SolveRequest
 
 
 def measure(model, pairs, config):
@@ -41,7 +42,7 @@ def measure(model, pairs, config):
 
 def slopes(layer, x, state):
     """Returns df/dz at a state, `(batch,)`: the product of a scalar Jacobian with 1."""
-    linearization = layer.linearize(x, state)
+    linearization = layer.problem(x).linearize(state)
     return linearization.vjp(tf.ones_like(linearization.value)).numpy()[:, 0]
 
 
@@ -88,7 +89,9 @@ def _solve(layer, x, solver, max_iter=None):
     cell = layer.cell
     injection = cell.inject(x)
     start = cell.initial_state(injection)
-    return solver.solve(lambda state: cell(state, injection), start, max_iter)
+    return solver.solve(
+        lambda state: cell(state, injection), SolveRequest(start, max_iter=max_iter)
+    )
 
 
 def _column(values):

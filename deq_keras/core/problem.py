@@ -1,0 +1,291 @@
+"""A fixed-point problem z = f(z, u)."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras import tree
+
+from deq_keras.core import nonfinite
+from deq_keras.custom_gradient import custom_gradient
+from deq_keras.linearization import Linearization, linearize
+from deq_keras.splitting import Splitting
+from deq_keras.structure import Nest, where_rows
+
+
+class FixedPointProblem:
+    """A fixed-point problem z = f(z, u): a callable `state -> f(state, injection)`.
+
+    The problem owns everything that is constant during a solve. Its methods return new
+    problems: for some samples (`rows`), for other tensors (`bound`), or without samples
+    that failed (`without`).
+
+    Args:
+        fn: Function `(state, injection) -> state`. Optional attributes: `variables`,
+            the list of Keras variables that it reads, and `splitting`, a function from
+            an injection to the `Splitting` of f. If an unrolled solve fails for a
+            sample, gradients stay finite for these variables and the injection, but
+            not for other tensors that `fn` captures.
+        injection: Nest of tensors u. Defaults to `()`, an empty injection.
+        mask: Boolean tensor `(batch, ...)`, false at positions of the state that are
+            padding; they stay zero. Defaults to `None`.
+        has_rows: Nest of Booleans like `injection`: which tensors have one row per
+            sample; `"unknown"` where it is not known. Defaults to `None`, nothing is
+            known, and samples cannot leave the batch.
+        is_usable: Boolean tensor `(batch,)`. A solver excludes other samples after one
+            evaluation, with the status `DIVERGED`. Defaults to `None`, all are usable.
+
+    Example:
+
+    >>> problem = FixedPointProblem(lambda z, u: 0.5 * z + u, tf.ones((1, 3)))
+    >>> request = deq_keras.solvers.SolveRequest(tf.zeros((1, 3)), tol=1e-6)
+    >>> deq_keras.solvers.Anderson().solve(problem, request).value.numpy().round(3)
+    array([[2., 2., 2.]], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        fn: Callable[[Nest, Nest], Nest],
+        injection: Nest = (),
+        mask: tf.Tensor | None = None,
+        has_rows: Nest | None = None,
+        is_usable: tf.Tensor | None = None,
+    ) -> None:
+        self.fn = fn
+        self.injection = injection
+        self.mask = mask
+        self.has_rows = has_rows
+        self.is_usable = is_usable
+        self._weights: list[tf.Tensor] | None = None
+
+    @classmethod
+    def of(cls, fn: Callable[[Nest], Nest]) -> FixedPointProblem:
+        """Returns `fn` if it is a problem, else the problem z = fn(z)."""
+        return fn if isinstance(fn, cls) else cls(lambda state, _: fn(state))
+
+    def __call__(self, state: Nest) -> Nest:
+        if self._weights is None:
+            return masked(self.fn(state, self.injection), self.mask)
+        pairs = list(zip(self._variables, self._weights, strict=True))
+        with keras.StatelessScope(pairs):
+            return masked(self.fn(state, self.injection), self.mask)
+
+    @property
+    def splitting(self) -> Splitting | None:
+        """The `Splitting` of f, or `None`. It belongs to the injection."""
+        split = getattr(self.fn, "splitting", None)
+        return None if split is None or self.mask is not None else split(self.injection)
+
+    @property
+    def weights(self) -> list[tf.Tensor]:
+        """The tensors that f reads as its variables, in the dtype of the variables."""
+        if self._weights is not None:
+            return self._weights
+        # `value` casts to the compute dtype of the layer that reads it. Keras has no
+        # public name for the tensor of a variable in its own dtype.
+        return [tf.convert_to_tensor(variable._value) for variable in self._variables]
+
+    @property
+    def knows_rows(self) -> bool:
+        """Whether it is known of each tensor if it has one row per sample."""
+        has_rows = self.has_rows
+        return has_rows is not None and "unknown" not in tree.flatten(has_rows)
+
+    def bound(self, injection: Nest, **options: Any) -> FixedPointProblem:
+        """Returns the same problem for other tensors.
+
+        Args:
+            injection: Nest of tensors like the problem's.
+            **options: Another `mask` or `is_usable`; or `weights`, a list of tensors to
+                read instead of the variables. Default to what this problem has.
+        """
+        problem = copy.copy(self)
+        problem.injection = injection
+        problem.mask = options.get("mask", self.mask)
+        problem.is_usable = options.get("is_usable", self.is_usable)
+        problem._weights = options.get("weights", self._weights)
+        return problem
+
+    def rows(self, indices: tf.Tensor) -> FixedPointProblem:
+        """Returns the problem of some samples.
+
+        Args:
+            indices: Integer tensor `(samples,)`.
+
+        Raises:
+            ValueError: If it is unknown which tensors have one row per sample.
+        """
+        if not self.knows_rows:
+            raise ValueError(
+                "Selecting samples requires knowing which tensors of the injection "
+                "have one row per sample. Give the tensors that `inject` returns a "
+                "static first axis: reshape to (tf.shape(inputs)[0], ...), not to "
+                f"(-1, ...). Received: has_rows={self.has_rows}."
+            )
+        injection = tree.map_structure(
+            lambda leaf, has_rows: tf.gather(leaf, indices) if has_rows else leaf,
+            self.injection,
+            self.has_rows,
+        )
+        mask, is_usable = (
+            None if rows is None else tf.gather(rows, indices)
+            for rows in (self.mask, self.is_usable)
+        )
+        return self.bound(injection, mask=mask, is_usable=is_usable)
+
+    def without(self, failed: tf.Tensor, state: Nest) -> tuple[FixedPointProblem, Nest]:
+        """Returns problem and state in which a healthy sample replaces failed ones.
+
+        Failed samples would turn gradients of weights into NaN, even with a zero
+        cotangent, because 0 * NaN is NaN.
+
+        Args:
+            failed: Boolean tensor `(batch,)`.
+            state: Nest of `(batch, ...)` tensors.
+        """
+        leaves = tree.flatten(self.injection)
+        has_rows = ["unknown"] * len(leaves)
+        if self.has_rows is not None:
+            has_rows = tree.flatten(self.has_rows)
+        masks = [] if self.mask is None else [self.mask]
+        leaves, masks, state = tf.cond(
+            tf.reduce_any(failed),
+            lambda: (
+                [
+                    _with_row_if_it_has(leaf, has, failed)
+                    for leaf, has in zip(leaves, has_rows, strict=True)
+                ],
+                *(_with_healthy_row(nest, failed) for nest in (masks, state)),
+            ),
+            lambda: (leaves, masks, state),
+        )
+        injection = tree.pack_sequence_as(self.injection, leaves)
+        return self.bound(injection, mask=masks[0] if masks else None), state
+
+    def linearize(self, state: Nest) -> Linearization:
+        """Returns the `Linearization` of f at `state`: f and its vector products."""
+        return linearize(self, state)
+
+    def rematerialized(self, state: Nest) -> Nest:
+        """Evaluates f, but stores only the state for the gradient.
+
+        The gradient evaluates f a second time. As with `keras.remat`, tensors that f
+        captures get no gradient. The injection and the weights do, even if they are
+        captured.
+        """
+        call = _RematerializedCall(self, state)
+        leaves = custom_gradient(call.forward)(
+            *tree.flatten(state), *nonfinite.floating(self.injection), *self.weights
+        )
+        return tree.pack_sequence_as(state, list(leaves))
+
+    @property
+    def _variables(self) -> list[keras.Variable]:
+        return list(getattr(self.fn, "variables", ()))
+
+
+class _RematerializedCall:
+    """One evaluation, in the form that `custom_gradient` takes.
+
+    Injection and weights are read from the problem. As arguments they would be new
+    tensors in each iteration of a loop, and all of them would be stored.
+    """
+
+    def __init__(self, problem: FixedPointProblem, state: Nest) -> None:
+        self.problem = problem
+        self.state = state
+
+    def forward(self, *arguments: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], Callable]:
+        leaves = arguments[: len(tree.flatten(self.state))]
+        state = tree.pack_sequence_as(self.state, list(leaves))
+        value = tree.flatten(self.problem(state))
+        return tuple(value), functools.partial(self._backward, leaves)
+
+    def _backward(
+        self, leaves: tuple[tf.Tensor, ...], *cotangent: tf.Tensor
+    ) -> list[tf.Tensor]:
+        # Evaluations that start before their cotangent exists would fill the memory.
+        with tf.control_dependencies(cotangent):
+            leaves = tuple(tf.identity(leaf) for leaf in leaves)
+        state = tree.pack_sequence_as(self.state, list(leaves))
+        problem = self.problem
+        sources = [*leaves, *nonfinite.floating(problem.injection), *problem.weights]
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(sources)
+            value = problem(state)
+        return tape.gradient(tree.flatten(value), sources, list(cotangent), "zero")
+
+
+def masked(state: Nest, mask: tf.Tensor | None) -> Nest:
+    """Returns the state with zeros at positions that are padding.
+
+    Args:
+        state: Nest of `(batch, ...)` tensors.
+        mask: Boolean tensor `(batch, ...)`, false at padding, or `None`. It applies to
+            leaves that have more axes than the mask.
+    """
+    if mask is None:
+        return state
+
+    def select(leaf: tf.Tensor) -> tf.Tensor:
+        rank = mask.shape.rank
+        missing = leaf.shape.rank - rank
+        if missing < 1:
+            return leaf
+        if not mask.shape.is_compatible_with(leaf.shape[:rank]):
+            raise ValueError(
+                "A mask must have one entry for each position of the state. Expected: "
+                f"shape={leaf.shape[:rank]}. Received: shape={mask.shape}."
+            )
+        # The shape comes from the state, so that another mask fails when it runs.
+        shape = tf.concat([tf.shape(leaf)[:rank], [1] * missing], axis=0)
+        return tf.where(tf.reshape(mask, shape), leaf, tf.zeros((), leaf.dtype))
+
+    return tree.map_structure(select, state)
+
+
+def _with_healthy_row(
+    nest: Nest, failed: tf.Tensor, replaced: tf.Tensor | None = None
+) -> Nest:
+    """Returns a nest in which a row of a healthy sample replaces others.
+
+    Args:
+        nest: Nest of `(batch, ...)` tensors.
+        failed: Boolean tensor `(batch,)`. Samples without a healthy row.
+        replaced: Boolean tensor `(batch,)`. Rows to replace. `None`: `failed`.
+    """
+    healthy = tf.argmin(tf.cast(failed, tf.int32))
+    replaced = failed if replaced is None else replaced
+
+    def with_row(tensor: tf.Tensor) -> tf.Tensor:
+        row = tf.stop_gradient(tf.gather(tensor, [healthy]))  # (1, ...)
+        return where_rows(replaced, row, tensor)
+
+    return tree.map_structure(with_row, nest)
+
+
+def _with_row_if_it_has(
+    leaf: tf.Tensor, has_rows: bool | str, failed: tf.Tensor
+) -> tf.Tensor:
+    if has_rows is True:
+        return _with_healthy_row(leaf, failed)
+    may_have = leaf.shape.rank and leaf.shape[:1].is_compatible_with(failed.shape)
+    if has_rows is False or not may_have:
+        return leaf
+    return tf.cond(
+        tf.equal(tf.shape(leaf)[0], tf.size(failed)),
+        lambda: _with_healthy_row(leaf, failed, _failed_rows_of(leaf, failed)),
+        lambda: leaf,
+    )
+
+
+def _failed_rows_of(leaf: tf.Tensor, failed: tf.Tensor) -> tf.Tensor:
+    # A weight with a static length can be as long as the batch. Replace only its
+    # non-finite rows.
+    is_finite = nonfinite.finite_rows(leaf) if leaf.shape[0] is not None else None
+    return failed if is_finite is None else failed & ~is_finite

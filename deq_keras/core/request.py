@@ -1,0 +1,51 @@
+"""What one solve is asked for, beside the problem."""
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from deq_keras.structure import Nest
+
+
+class SolveRequest(NamedTuple):
+    """The initial state of a solve, its budget, and its stopping criteria.
+
+    Args:
+        initial_state: Nest of floating-point tensors `(batch, ...)`. `None` is only
+            supported by `DEQ.solve`, which then uses the initial state of the layer.
+        max_iter: Positive integer, or an integer scalar tensor (new values need no
+            retracing; values below 1 count as 1). Budget of function evaluations.
+            `None`: the `max_iter` of the solver.
+        tol: Float >= 0, or a scalar tensor (negative values mean no tolerance). `None`:
+            the `tol` of the solver.
+        budget: Integer scalar tensor, at most `max_iter`. Ends the solve early, but
+            keeps the shapes that `max_iter` implies, as XLA requires. `None`:
+            `max_iter`.
+        seed: Integer, or int32 tensor of shape `(2,)`. Seeds the noise of the solver
+            and everything else that is random. `None`: nothing is random.
+        halting: Optional `deq_keras.solvers.UnchangedAnswer`. Stops each sample whose
+            readout has not changed for several evaluations, and makes the last iterate
+            the result, as `tol=None` does.
+        takes_last: Boolean, or Boolean scalar tensor. Whether the result is the last
+            finite iterate instead of the best one. `None`: true without a tolerance or
+            with `halting`.
+        records_trace: Boolean. Whether the solution contains the residual of every
+            evaluation, which costs a tiny cell several percent of its time.
+        allows_compaction: Boolean. Whether a solver with `compact=True` may remove
+            converged samples from the batch. A compacted loop has no gradient.
+
+    Example:
+
+    >>> request = deq_keras.solvers.SolveRequest(np.zeros((1, 3), "float32"), tol=1e-6)
+    >>> solution = deq_keras.solvers.Anderson().solve(tf.cos, request)
+    """
+
+    initial_state: Nest = None
+    max_iter: int | tf.Tensor | None = None
+    tol: float | tf.Tensor | None = None
+    budget: int | tf.Tensor | None = None
+    seed: Any = None
+    halting: Any = None
+    takes_last: bool | tf.Tensor | None = None
+    records_trace: bool = True
+    allows_compaction: bool = True

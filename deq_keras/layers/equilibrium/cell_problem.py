@@ -1,0 +1,146 @@
+"""What the fixed-point problem of a layer is made of: its cell, rows and mask."""
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras import tree
+
+from deq_keras.solvers import Splitting
+from deq_keras.structure import Nest
+
+
+def is_functional(cell: keras.layers.Layer) -> bool:
+    """Returns whether `cell` is a functional model of a state and an injection."""
+    inputs = getattr(cell, "inputs", None) or ()
+    return isinstance(cell, keras.Model) and len(inputs) == 2
+
+
+class CellFunction:
+    """The function `(state, injection) -> state` of a cell.
+
+    It does not keep the cell alive: gradient functions of a traced graph refer to it,
+    and TensorFlow never frees the graph of a Keras training step.
+
+    Args:
+        cell: The cell of a `DEQ` layer.
+    """
+
+    def __init__(self, cell: keras.layers.Layer) -> None:
+        self._cell = weakref.ref(cell)
+
+    @property
+    def cell(self) -> keras.layers.Layer:
+        cell = self._cell()
+        if cell is None:
+            raise ValueError(
+                "The gradient of a compiled function needs the cell of its DEQ layer, "
+                "and the layer was deleted. Keep a reference to the model for as long "
+                "as the function is differentiated."
+            )
+        return cell
+
+    @property
+    def variables(self) -> list[keras.Variable]:
+        """The variables that the function reads."""
+        return self.cell.variables
+
+    def __call__(self, state: Nest, injection: Nest) -> Nest:
+        if is_functional(self.cell):
+            return self.cell([state, injection])
+        return self.cell(state, injection)
+
+    def splitting(self, injection: Nest) -> Splitting | None:
+        """Returns the operator splitting of the function, or `None`."""
+        split = getattr(self.cell, "operator_splitting", None)
+        return None if split is None else split(injection)
+
+
+class InjectionRows:
+    """Finds out which tensors of an injection have one row per sample.
+
+    A kernel can have as many rows as the batch has samples, and the length of a
+    sequence can be as unknown as the batch size. Therefore the injection is traced for
+    two batch sizes: tensors with rows follow the batch size.
+
+    Args:
+        inject: Function of inputs and `training` that returns an injection.
+    """
+
+    def __init__(self, inject: Callable[[Nest, bool], Nest]) -> None:
+        self.inject = inject
+        self._known: dict[str, Nest] = {}
+
+    def __call__(self, inputs: Nest, training: bool) -> Nest:
+        """Returns a nest of Booleans like the injection of inputs `(batch, ...)`.
+
+        `"unknown"` means that the first axis has no static size, for example after a
+        reshape to `(-1, ...)` along an axis of unknown size.
+        """
+        specs = [
+            tree.map_structure(
+                lambda leaf: tf.TensorSpec([batch, *leaf.shape[1:]], leaf.dtype), inputs
+            )
+            for batch in (2, 3)
+        ]
+        kind = str((specs[0], training))
+        if kind not in self._known:
+            two, three = (_first_axes(self.inject, spec, training) for spec in specs)
+            self._known[kind] = tree.map_structure(
+                lambda first, second: (
+                    "unknown" if first is None else (first, second) == (2, 3)
+                ),
+                two,
+                three,
+            )
+        return self._known[kind]
+
+
+def _first_axes(
+    inject: Callable[[Nest, bool], Nest], specs: Nest, training: bool
+) -> Nest:
+    with tf.init_scope():  # Keeps the trace out of the caller's graph.
+        traced = tf.function(
+            lambda inputs: inject(inputs, training), autograph=False
+        ).get_concrete_function(specs)
+    return tree.map_structure(_first_axis, traced.structured_outputs)
+
+
+def _first_axis(leaf: tf.Tensor) -> int | None:
+    if leaf.shape.rank is None:
+        return None
+    return leaf.shape[0] if leaf.shape.rank else 0
+
+
+def single_mask(mask: Nest | None) -> tf.Tensor | None:
+    """Returns the mask that Keras found at the inputs, or `None`.
+
+    Raises:
+        ValueError: If several inputs have one.
+    """
+    masks = [leaf for leaf in tree.flatten(mask) if leaf is not None]
+    if len(masks) > 1:
+        raise ValueError(
+            "Several inputs of a DEQ have a mask, and its state can have only one. "
+            f"Pass it as `mask`. Received: {len(masks)} masks."
+        )
+    return tf.cast(masks[0], tf.bool) if masks else None
+
+
+def cell_state(cell: keras.layers.Layer, injection: Nest) -> Nest:
+    """Returns the initial state of a cell: by default, zeros like the injection."""
+    if hasattr(cell, "initial_state"):
+        return cell.initial_state(injection)
+    return tree.map_structure(tf.zeros_like, injection)
+
+
+def cast_floating(dtype: str, tensors: Nest) -> Nest:
+    """Casts the floating-point tensors of a nest."""
+
+    def cast(tensor: Any) -> tf.Tensor:
+        tensor = tf.convert_to_tensor(tensor)
+        return tf.cast(tensor, dtype) if tensor.dtype.is_floating else tensor
+
+    return tree.map_structure(cast, tensors)

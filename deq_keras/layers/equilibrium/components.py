@@ -1,0 +1,174 @@
+"""The replaceable components of an equilibrium layer, and their defaults."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+from keras import tree
+
+from deq_keras import gradients, regularizers, solvers, starts
+from deq_keras.checks import check_integer
+from deq_keras.serialization import Config
+from deq_keras.structure import Nest
+
+
+class Component:
+    """An attribute that can be set to a name, a config dict or an instance.
+
+    Args:
+        get: Function of a layer and the new value that returns the instance.
+    """
+
+    def __init__(self, get: Callable[[Any, Any], Any]) -> None:
+        self._get = get
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._attribute = f"_{name}"
+
+    def __get__(self, layer: Any, owner: type | None = None) -> Any:
+        return self if layer is None else getattr(layer, self._attribute)
+
+    def __set__(self, layer: Any, value: Any) -> None:
+        setattr(layer, self._attribute, self._get(layer, value))
+
+
+def get_solver(
+    layer: Any, solver: str | Config | solvers.FixedPointSolver
+) -> solvers.FixedPointSolver:
+    """Returns the solver of a layer."""
+    found = solvers.get(solver)
+    # Keras then does not use XLA, which does not support changing shapes.
+    layer.supports_jit = not found.compact
+    return found
+
+
+def get_gradient(
+    layer: Any, gradient: str | Config | gradients.EquilibriumGradient
+) -> gradients.EquilibriumGradient:
+    """Returns the gradient of a layer."""
+    return gradients.get(gradient)
+
+
+def get_regularizer(
+    layer: Any, regularizer: str | Config | regularizers.EquilibriumRegularizer | None
+) -> regularizers.EquilibriumRegularizer | None:
+    """Returns the regularizer of a layer, or `None`."""
+    return regularizers.get(regularizer)
+
+
+def get_start(layer: Any, start: str | Config | starts.Start) -> starts.Start:
+    """Returns the start of a layer."""
+    found = starts.get(start)
+    if layer.built and found.initializer and layer._learned_start is None:
+        raise ValueError(
+            "A learned start has weights, which a layer cannot get once it is "
+            "built. Give `start` when the layer is made. Received: "
+            f"start={found!r}."
+        )
+    return found
+
+
+def get_jitter(layer: Any, jitter: int) -> int:
+    """Returns the budget jitter of a layer, which its solver must allow."""
+    return check_integer("max_iter_jitter", jitter, 0, layer.solver.max_iter - 1)
+
+
+def draw_budget(layer: Any) -> tf.Tensor | None:
+    """Returns the budget of a training step, or `None` without a jitter."""
+    if layer.max_iter_jitter == 0:
+        return None
+    # The solver may have been replaced by one with a smaller budget.
+    jitter = get_jitter(layer, layer.max_iter_jitter)
+    return layer.solver.max_iter - tf.random.stateless_uniform(
+        (), layer._next_seed(), 0, jitter + 1, tf.int32
+    )
+
+
+def add_start_weights(layer: Any, state: Nest) -> list[keras.Variable]:
+    """Adds the weights of a learned start to a layer, one vector per leaf.
+
+    Args:
+        layer: The `DEQ` layer.
+        state: Its initial state, a nest of `(batch, ..., features)` tensors.
+    """
+    leaves = tree.flatten(state)
+    for leaf in leaves:
+        if leaf.shape.rank < 2 or leaf.shape[-1] is None:
+            raise ValueError(
+                "A learned start is a vector (features,) for each leaf of the state, "
+                "which must have the shape (batch, ..., features) with a static number "
+                f"of features. Received: shape={leaf.shape}."
+            )
+    initializer = layer.start.initializer
+    return [
+        layer.add_weight((leaf.shape[-1],), initializer, name=f"start_{i}")
+        for i, leaf in enumerate(leaves)
+    ]
+
+
+class _Defaults(NamedTuple):
+    """The solver and the regularizer that `"auto"` selects."""
+
+    solver: str
+    regularizer: str | None
+
+
+# A monotone cell has an equilibrium that this solver finds. It needs no penalty.
+_MONOTONE = _Defaults("peaceman_rachford", None)
+# Takes the same plain steps as in training: Anderson's mixing stalls on tasks that
+# propagate information.
+_OF_ITERATES = _Defaults("fixed_point_iteration", "residual")
+_OF_EQUILIBRIUM = _Defaults("anderson", "contraction")
+
+# Machine epsilon of the dtypes whose rounding hides common tolerances.
+_EPSILON = {"bfloat16": 2.0**-7, "float16": 2.0**-10}
+
+
+def choose_components(layer: Any, solver: Any, gradient: Any, regularizer: Any) -> None:
+    """Sets the components of a layer; `"auto"` selects those that suit its cell.
+
+    Args:
+        layer: The `DEQ` layer, with a cell and a dtype.
+        solver: See `DEQ`.
+        gradient: See `DEQ`.
+        regularizer: See `DEQ`.
+    """
+    is_monotone = hasattr(layer.cell, "operator_splitting")
+    default = "implicit" if is_monotone else "truncated"
+    layer.gradient = default if gradient == "auto" else gradient
+    defaults = _MONOTONE if is_monotone else _OF_EQUILIBRIUM
+    if layer.gradient.differentiates_iterates:
+        defaults = _OF_ITERATES
+    # Monotone cells are solved in float32 or better, regardless of their dtype.
+    dtype = "float32" if is_monotone else layer.compute_dtype
+    layer.solver = _in_reach(defaults.solver if solver == "auto" else solver, dtype)
+    layer.regularizer = defaults.regularizer if regularizer == "auto" else regularizer
+
+
+def unquantized_policy(cell: keras.layers.Layer) -> keras.DTypePolicy:
+    """Returns the dtype policy of a cell, without its quantization."""
+    policy = cell.dtype_policy
+    name = f"mixed_{policy.compute_dtype}"
+    is_mixed = policy.compute_dtype != policy.variable_dtype
+    return keras.DTypePolicy(name if is_mixed else policy.compute_dtype)
+
+
+def _in_reach(
+    solver: str | Config | solvers.FixedPointSolver, dtype: str
+) -> solvers.FixedPointSolver:
+    """Returns a solver. A solver given by name gets a tolerance above rounding."""
+    found = solvers.get(solver)
+    epsilon = _EPSILON.get(dtype, 0.0)
+    if not found.tol or found.tol >= epsilon / 4:  # Zero spends the budget, too.
+        return found
+    if isinstance(solver, str):
+        return found.from_config({**found.get_config(), "tol": epsilon})
+    warnings.warn(
+        f"The tolerance is out of reach in {dtype}, so samples spend the whole budget: "
+        f"rounding alone leaves a relative residual of about {epsilon / 4:.0e}. "
+        f"Use tol={epsilon:.0e} or more, or tol=None. Received: solver={found!r}.",
+        stacklevel=4,
+    )
+    return found

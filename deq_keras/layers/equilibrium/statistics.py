@@ -1,0 +1,102 @@
+"""The metrics of an equilibrium layer."""
+
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from deq_keras import solvers
+from deq_keras.graphs import is_being_traced
+from deq_keras.metrics import (
+    AdjointResidual,
+    ForwardResidual,
+    RunningMean,
+    TrainingMean,
+)
+
+
+class RecordsSolves:
+    """Mixin of `DEQ`: metrics that Keras shows in the logs, and the last status.
+
+    The metrics are attributes of the layer, because Keras tracks only those.
+    """
+
+    def _create_metrics(self) -> None:
+        self._last = threading.local()
+        self._weak_record_adjoint = _weak(self._record_adjoint)
+        self._evaluations = RunningMean(f"{self.name}_evaluations")
+        self._residual = ForwardResidual(name=f"{self.name}_residual")
+        self._converged = RunningMean(f"{self.name}_converged")
+        self._adjoint_evaluations = TrainingMean(f"{self.name}_adjoint_evaluations")
+        self._adjoint_residual = AdjointResidual(name=f"{self.name}_adjoint_residual")
+        self._jacobian = TrainingMean(f"{self.name}_jacobian")
+
+    @property
+    def metrics(self) -> list[keras.metrics.Metric]:
+        metrics = [self._evaluations, self._residual, self._converged]
+        if self.gradient.has_adjoint:
+            metrics += [self._adjoint_evaluations, self._adjoint_residual]
+        if self.regularizer is not None:
+            metrics.append(self._jacobian)
+        return metrics + self.cell.metrics
+
+    @property
+    def last_status(self) -> tf.Tensor:
+        """Status of each sample in the last call of the layer in this thread.
+
+        Int32 tensor `(batch,)` of `deq_keras.solvers.CONVERGED`, `MAX_ITER`, `DIVERGED`
+        and `UNCHANGED`. In a compiled function, read it there, after the call of the
+        model: for example in `keras.Model.compute_loss`, to give failed samples a
+        weight of zero.
+
+        Raises:
+            ValueError: If there was no call, or if the last call was made in a function
+                that is not being traced now.
+        """
+        status = getattr(self._last, "status", None)
+        graph = getattr(status, "graph", None)
+        if status is None or (graph is not None and not is_being_traced(graph)):
+            raise ValueError(
+                "`last_status` needs a call of the layer before it, in the same thread "
+                "and, if the call is compiled, in the same function. "
+                f"Received: {status}."
+            )
+        return status
+
+    def _record(self, solution: solvers.Solution, training: bool | None) -> None:
+        self._last.status = solution.status
+        for metric in (
+            self._adjoint_evaluations,
+            self._adjoint_residual,
+            self._jacobian,
+        ):
+            metric.is_training = bool(training)
+        if training is None:
+            return
+        self._evaluations.update_state(solution.num_evaluations)
+        self._residual.update_state(
+            solution.residual,
+            assumes_convergence=training and self.gradient.assumes_convergence,
+        )
+        self._converged.update_state(tf.equal(solution.status, solvers.CONVERGED))
+
+    def _record_adjoint(self, solution: solvers.Solution) -> None:
+        self._adjoint_evaluations.update_state(solution.num_evaluations)
+        is_exact = self.gradient.assumes_convergence
+        error = solvers.estimated_error(solution) if is_exact else None
+        self._adjoint_residual.update_state(solution.residual, error)
+
+
+def _weak(method: Callable[..., None]) -> Callable[..., None]:
+    """Returns a function that calls a method, but does not keep its object alive."""
+    reference = weakref.WeakMethod(method)
+
+    def call(*args: Any) -> None:
+        method = reference()
+        if method is not None:
+            method(*args)
+
+    return call

@@ -1,0 +1,66 @@
+"""The variables of a solver's loop."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from deq_keras.structure import Nest, StateStructure, squared_norm
+
+
+class Evaluation(NamedTuple):
+    """One evaluation of f, as matrices.
+
+    Attributes:
+        point: `(batch, features)`. Where f was evaluated: z.
+        value: `(batch, features)`. f(z).
+        residual: `(batch, features)`. g(z) = f(z) - z.
+        squared_norm: `(batch, 1)`. |g(z)|^2.
+    """
+
+    point: tf.Tensor
+    value: tf.Tensor
+    residual: tf.Tensor
+    squared_norm: tf.Tensor
+
+    @classmethod
+    def of(
+        cls, structure: StateStructure, point: tf.Tensor, state: Nest
+    ) -> "Evaluation":
+        """Returns the evaluation in which f(point) is `state`.
+
+        Args:
+            structure: The `StateStructure` of the state.
+            point: `(batch, features)` tensor.
+            state: Nest of tensors.
+
+        Raises:
+            ValueError: If `state` does not have the structure.
+        """
+        structure.check(state, "What the function of a fixed-point problem returns")
+        value = structure.to_matrix(state)
+        residual = value - point
+        return cls(point, value, residual, squared_norm(residual))
+
+
+def evaluate(
+    problem: Callable[[Nest], Nest], structure: StateStructure, point: tf.Tensor
+) -> Evaluation:
+    """Evaluates f, a function of states, at a `(batch, features)` matrix."""
+    return Evaluation.of(structure, point, problem(structure.to_state(point)))
+
+
+class LoopState(NamedTuple):
+    """The variables of a solver's loop, with B samples of D features."""
+
+    num_evaluations: tf.Tensor  # () int32, of the whole batch
+    is_running: tf.Tensor  # () bool
+    next_point: tf.Tensor  # (B, D)
+    memory: Any  # what the solver remembers
+    best_point: tf.Tensor  # (B, D)
+    best_value: tf.Tensor  # (B, D)
+    best_error: tf.Tensor  # (B,)
+    status: tf.Tensor  # (B,) int32, MAX_ITER while the sample is active
+    sample_evaluations: tf.Tensor  # (B,) int32
+    trace: tf.Tensor | tuple[()]  # (max_iter, B), empty if it is not recorded
+    readouts: Any  # what the stopping rule remembers

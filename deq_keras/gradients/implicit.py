@@ -98,7 +98,7 @@ class ImplicitGradient(EquilibriumGradient):
         return {"solver": self.solver and solvers.serialize(self.solver)}
 
 
-class _AdjointFunction(NamedTuple):
+class _AdjointFunction:
     """The function (y, c) -> J^T y + c, with the Jacobian J of f at z*.
 
     Attributes:
@@ -106,8 +106,11 @@ class _AdjointFunction(NamedTuple):
         problem: The `FixedPointProblem` of f.
     """
 
-    linearization: Linearization
-    problem: FixedPointProblem
+    def __init__(
+        self, linearization: Linearization, problem: FixedPointProblem
+    ) -> None:
+        self.linearization = linearization
+        self.problem = problem
 
     def __call__(self, state: Nest, cotangent: Nest) -> Nest:
         vector = tree.map_structure(

@@ -101,7 +101,7 @@ class FixedPointSolver(Configured):
         # Noise belongs to a row of the batch, so a solve with noise keeps all rows.
         is_compact = self.compact and request.allows_compaction and request.seed is None
         if is_compact and problem.has_rows is not None:
-            variables = ActiveBatch.of(problem, state, self.take)
+            variables: Any = ActiveBatch.of(problem, state, self.take)
         else:
             variables = (state, ())
 

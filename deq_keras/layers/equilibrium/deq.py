@@ -175,7 +175,7 @@ class DEQ(RecordsSolves, SavesRandomState, keras.layers.Layer):
         if training:
             return self._train(problem, initial_state)
         scope = SolveScope.entered()
-        name = None if scope is None else scope.reserve_name(self.name)
+        name = "" if scope is None else scope.reserve_name(self.name)
         if scope is not None and initial_state is None:
             initial_state = scope.initial_states.get(name)
         request = SolveRequest(

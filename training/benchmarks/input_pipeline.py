@@ -36,9 +36,9 @@ def main(argv=None):
             "The benchmark `input_pipeline` is for experiments that classify images. "
             f"Received: experiment={config.experiment!r}."
         )
-    from ..data.records import damage
+    from ..data import corruption
 
-    with damage.reported():
+    with corruption.reported():
         measured = measure(config, arguments.batches)
     results = {
         "environment": environment.describe(),

@@ -1,4 +1,4 @@
-"""Labelled images, in three splits."""
+"""Load the labeled images of an experiment, in three splits."""
 
 from typing import NamedTuple
 
@@ -11,12 +11,12 @@ class ImageData(NamedTuple):
     """The images of one experiment.
 
     Attributes:
-        training: the `Split` to learn from.
-        validation: the one that is evaluated after each epoch.
-        test: the one that tables are made of.
-        num_classes: how many labels there are.
-        mean: tuple, what normalisation subtracts from the pixels of each channel.
-        standard_deviation: tuple, by what it then divides them.
+        training: `Split` to learn from.
+        validation: `Split` that is evaluated after each epoch.
+        test: `Split` that tables report.
+        num_classes: Number of labels.
+        mean: Tuple of the means of the channels, for normalization.
+        standard_deviation: Tuple of the standard deviations of the channels.
     """
 
     training: Split

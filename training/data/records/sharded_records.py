@@ -1,4 +1,4 @@
-"""The records of TFRecord shards, too many for the memory, in one order or another."""
+"""Stream the records of TFRecord shards, in order or shuffled."""
 
 import numpy as np
 import tensorflow as tf
@@ -13,8 +13,8 @@ class ShardedRecords:
     """Some of the records of shards.
 
     Args:
-        reader: a `RecordReader`.
-        segments: list of `Segment`s, in the order of the records.
+        reader: `RecordReader`.
+        segments: List of `Segment`s, in the order of the records.
     """
 
     def __init__(self, reader, segments):
@@ -37,7 +37,7 @@ class ShardedRecords:
         start, stop, _ = slice(start, stop).indices(len(self))
         parts, first = [], 0
         for file, begin, end, is_rest in self.segments:
-            # Index in the file minus index here.
+            # Index in the file minus index in this collection.
             offset = begin - first
             first += end - begin
             begin, last = max(begin, start + offset), min(end, stop + offset)
@@ -51,13 +51,13 @@ class ShardedRecords:
         return segments.flat_map(self.reader.read)
 
     def shuffled(self, key, buffer_size):
-        """Returns the dataset of the records in an order that is a function of the key.
+        """Returns the dataset of the records in an order that depends on the key only.
 
         Args:
             key: int64 tensor of shape `(2,)`.
-            buffer_size: int. Records from which the next one is drawn.
+            buffer_size: Positive integer. Records from which the next one is drawn.
         """
-        # Of the graph of one epoch, which `shuffle` would take from the process.
+        # Sets the seed of this epoch's graph; `shuffle` would use the process' seed.
         tf.random.set_seed(1)
         shards_key, records_key = tf.unstack(tf.random.split(key))
         order = tf.random.experimental.stateless_shuffle(
@@ -75,11 +75,12 @@ class ShardedRecords:
         seed = tf.random.stateless_uniform([], records_key, None, None, tf.int64)
         return records.shuffle(min(buffer_size, len(self)), seed)
 
-    def first_damaged(self, use):
-        """Returns `(file, index, trouble)` of the first that cannot be used, or `None`.
+    def first_corrupt(self, use):
+        """Returns a sentence about the first unusable record, or `None`.
 
         Args:
-            use: function of the parts of an example. Where it fails, there is trouble.
+            use: Function of the parts of an example. If it fails, the record cannot be
+                used.
 
         Raises:
             InputError: if a file is gone, or cannot be opened.
@@ -87,11 +88,14 @@ class ShardedRecords:
         for segment in self.segments:
             check_file(segment.file, "data file")
         segments = tf.data.Dataset.from_tensor_slices(self._segment_tensors())
-        damaged = segments.flat_map(
+        corrupt = segments.flat_map(
             lambda *segment: self.reader.examined(*segment, use)
         )
-        for file, index, trouble in damaged.take(1).as_numpy_iterator():
-            return file.decode(), int(index), trouble.decode()
+        for file, index, error in corrupt.take(1).as_numpy_iterator():
+            return (
+                f"{error.decode()} File and record: {file.decode()} {index}. Replace "
+                "the record, or write the file without it."
+            )
         return None
 
     def _segment_tensors(self):

@@ -7,7 +7,7 @@ from ...config.refusal import closest
 from ...errors import InputError
 from ...files.input_file import check_folder
 from ...files.text_file import read_text
-from .. import tfds_errors
+from .. import tfds
 
 # File names of (train, validation, test).
 _LAYOUTS = (
@@ -107,19 +107,20 @@ def from_tfds(name, data_dir=None, max_examples=None):
             f"The text set must be one of {list(_TFDS)}. Received: name={name!r}."
             f"{closest(name, _TFDS)}"
         )
-    import tensorflow_datasets as tfds
+    import tensorflow_datasets
 
     full_name, splits = _TFDS[name]
     try:
         datasets = [
-            tfds.load(full_name, split=split, data_dir=data_dir) for split in splits
+            tensorflow_datasets.load(full_name, split=split, data_dir=data_dir)
+            for split in splits
         ]
-    except tfds_errors.classes() as error:
+    except tfds.preparation_errors() as error:
         raise InputError(
             f"TensorFlow Datasets could not load {full_name}. Check the connection, or "
             f"give the folder where it is prepared as `data_dir`. ({error})"
         ) from error
-    with tfds_errors.reading(full_name):
+    with tfds.reading(full_name):
         texts = [list(_texts(dataset, max_examples)) for dataset in datasets]
     try:
         return Corpus(*map(_joined, texts))

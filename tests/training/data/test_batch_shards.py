@@ -11,7 +11,7 @@ from training.data.images import (
     steps_per_epoch,
     training_batches,
 )
-from training.data.share import Share
+from training.data.pipeline import BatchShard
 from training.experiments.classification.schema import AugmentationConfig
 
 IN_MEMORY = AugmentationConfig(crop_padding=1, horizontal_flip=True)
@@ -62,7 +62,7 @@ def test_training(stream, count):
     split, augmentation = stream
     arguments = (split, 4, augmentation, 3, range(1, 3), True)
     readers = [
-        training_batches(*arguments, Share(index, count)) for index in range(count)
+        training_batches(*arguments, BatchShard(index, count)) for index in range(count)
     ]
     for reader in readers:
         assert [len(labels) for _, labels in reader] == 4 * [4 // count]
@@ -80,7 +80,7 @@ def test_training(stream, count):
 def test_evaluation_sees_every_image_once(stream, batch_size, count, last):
     split, _ = stream
     readers = [
-        evaluation_batches(split, batch_size, Share(index, count))
+        evaluation_batches(split, batch_size, BatchShard(index, count))
         for index in range(count)
     ]
     assert [len(list(reader)[-1][1]) for reader in readers] == last
@@ -88,7 +88,7 @@ def test_evaluation_sees_every_image_once(stream, batch_size, count, last):
 
 
 def test_static_sizes_stay_static():
-    share, sizes = Share(1, 2), []
+    share, sizes = BatchShard(1, 2), []
     dataset = tf.data.Dataset.range(8).batch(4, drop_remainder=True)
     for shared in (dataset, tf.data.Dataset.range(6).batch(4)):
         shared = shared.map(lambda batch: share.rows(batch)[0])

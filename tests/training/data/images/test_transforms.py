@@ -2,13 +2,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from training.data.images.image_transforms import (
+from training.data import image_files
+from training.data.images.transforms import (
     random_flip,
     random_resized_crop,
     random_window,
     resized_center_crop,
 )
-from training.data.records import jpeg
 
 
 def key(number):
@@ -64,9 +64,11 @@ def test_windows_of_one_pixel():
 
 def test_a_window_is_decoded_as_part_of_the_whole(encoded_image):
     encoded = encoded_image(61, 83, seed=0)
-    whole = jpeg.decode(encoded).numpy()
+    whole = image_files.decode_jpeg(encoded).numpy()
     for top, left, height, width in windows((61, 83), count=10):
-        part = jpeg.decode_window(encoded, [top, left, height, width]).numpy()
+        part = image_files.decode_jpeg_window(
+            encoded, [top, left, height, width]
+        ).numpy()
         expected = whole[top : top + height, left : left + width]
         # Colour is stored at half the resolution and interpolated inside the window.
         np.testing.assert_array_equal(part[:, 2:-2], expected[:, 2:-2])
@@ -79,7 +81,7 @@ def test_random_resized_crop_is_its_window_resized(encoded_image):
         window = random_window(tf.constant([61, 83]), key(number))
         image = random_resized_crop(encoded, 32, key(number))
         assert image.shape == (32, 32, 3) and image.dtype == tf.float32
-        pixels = jpeg.decode_window(encoded, window).numpy()
+        pixels = image_files.decode_jpeg_window(encoded, window).numpy()
         np.testing.assert_allclose(image, resized(pixels, 32, 32), atol=1e-2)
 
 
@@ -93,7 +95,7 @@ def test_evaluation_takes_the_centre_of_the_resized_image(
     encoded = encoded_image(*shape, seed=1)
     image = resized_center_crop(encoded, 28)
     assert image.shape == (28, 28, 3) and image.dtype == tf.float32
-    expected = resized(jpeg.decode(encoded).numpy(), height, width)
+    expected = resized(image_files.decode_jpeg(encoded).numpy(), height, width)
     top, left = round((height - 28) / 2), round((width - 28) / 2)
     expected = expected[top : top + 28, left : left + 28]
     np.testing.assert_allclose(image, expected, atol=1e-2)

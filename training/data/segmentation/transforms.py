@@ -1,26 +1,81 @@
-"""Random changes of an image together with the labels of its pixels."""
+"""Classes of pixels, and random changes of images together with their labels."""
+
+from typing import NamedTuple
 
 import tensorflow as tf
 
-from .classes import IGNORED
+from .. import pipeline
 
+# Label of pixels that the loss and the scores ignore.
+IGNORED = 255
 # Scales 0.5, 0.6 ... 2.1.
 _NUM_SCALES = 17
+
+
+class Classes(NamedTuple):
+    """Names and colors of the classes, in the order of their labels.
+
+    Attributes:
+        names: Tuple of strings.
+        palette: Tuple of `(red, green, blue)`, 0 to 255: the colors of overlays.
+    """
+
+    names: tuple
+    palette: tuple
+
+    def __len__(self):
+        return len(self.names)
+
+
+class SegmentationTransform:
+    """Casts whole images for evaluation; crops of one size are augmented one by one."""
+
+    of_batches = False
+    drops_remainder = True
+
+    def evaluated(self, image, labels):
+        """Returns float32 pixels and int32 labels."""
+        return tf.cast(image, tf.float32), tf.cast(labels, tf.int32)
+
+    def augmented(self, image, labels, config, key):
+        """Returns float32 pixels and int32 labels; `config`: an augmentation config and
+        the size of the crops."""
+        return self.evaluated(*augment(image, labels, *config, key))
+
+
+def training_batches(
+    split, batch_size, augmentation, crop_size, seed, epochs, shard=pipeline.WHOLE
+):
+    """Streams the batches of some epochs, see `training.data.pipeline`.
+
+    Args:
+        split: `Split` to draw from.
+        batch_size: Positive integer. Images per batch; a smaller last batch is dropped.
+        augmentation: `SegmentationAugmentationConfig`.
+        crop_size: `(height, width)`.
+        seed: Integer.
+        epochs: `range` of epochs.
+        shard: The `BatchShard` to produce.
+    """
+    config = (augmentation, crop_size)
+    return pipeline.training_batches(
+        split, batch_size, config, seed, epochs, shard=shard
+    )
 
 
 def augment(image, labels, config, crop_size, key):
     """Returns a randomly scaled, cropped and mirrored image and its labels.
 
     Images become smaller or larger with bilinear, labels with nearest interpolation,
-    both with half-pixel centers. Where the image is smaller than the crop, black pixels
+    both with half-pixel centers. If the image is smaller than the crop, black pixels
     with the label 255 are added below and to the right.
 
     Args:
-        image: uint8 tensor `(height, width, 3)`, not yet normalised.
+        image: uint8 tensor `(height, width, 3)`, not yet normalized.
         labels: uint8 tensor `(height, width)`.
-        config: a `SegmentationAugmentationConfig`.
+        config: `SegmentationAugmentationConfig`.
         crop_size: `(height, width)`.
-        key: int64 tensor of shape `(2,)`. The result is a function of it.
+        key: int64 tensor of shape `(2,)`. It determines the result.
 
     Returns:
         float32 tensor `(*crop_size, 3)` and uint8 tensor `crop_size`.

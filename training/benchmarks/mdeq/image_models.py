@@ -6,8 +6,8 @@ import tensorflow as tf
 from deq_keras import models
 
 from ...data.images import ImageData, in_memory
-from ...experiments.mdeq_classification.build import build_explicit
-from ...experiments.mdeq_classification.schema import (
+from ...experiments.classification.mdeq import build_explicit
+from ...experiments.classification.schema import (
     ExplicitNetworkConfig,
     MDEQConfig,
 )

@@ -1,4 +1,4 @@
-"""What the config of a classification experiment may say, with all defaults."""
+"""The config of a classification experiment, with all defaults."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -7,11 +7,14 @@ from ...config.bounds import BATCH, COUNT, FILTERS, NATURAL, RATE, SIDE, WINDOW
 from ...config.component_fields import (
     cell_field,
     gradient_field,
+    monotone_cell_field,
     regularizer_field,
     solver_field,
     start_field,
 )
 from ...config.fields import EvaluationConfig, VariantsConfig
+
+_SCALES = {"max_items": 8, **FILTERS}
 
 
 @dataclass(frozen=True)
@@ -88,15 +91,16 @@ class HeadConfig:
 
 
 @dataclass(frozen=True)
-class ModelConfig:
+class SingleScaleConfig:
     """Stem, `DEQ(cell)` and head.
 
-    A phase may replace solver, gradient, regulariser and start. Each of them is a name
+    A phase may replace solver, gradient, regularizer and start. Each of them is a name
     of `deq_keras`, alone or with arguments:
     `{class_name: anderson, max_iter: 12}`.
     """
 
     cell: Any = cell_field()
+    name: Literal["single_scale"] = "single_scale"
     stem: StemConfig = StemConfig()
     solver: Any = solver_field("anderson")
     gradient: Any = gradient_field("implicit")
@@ -106,10 +110,87 @@ class ModelConfig:
 
 
 @dataclass(frozen=True)
+class ExplicitNetworkConfig:
+    """An explicit network of KerasHub, for comparison.
+
+    Args:
+        network: the network.
+        upsampling: factor by which the images are enlarged first. These networks shrink
+            images by 4 before their first block; with 4, the first block of images of
+            32 pixels sees 32, as in the networks that are made for CIFAR-10.
+    """
+
+    network: Literal["resnet_18", "resnet_101", "densenet_121"]
+    upsampling: int = field(default=1, metadata={"minimum": 1, "maximum": 32})
+
+
+@dataclass(frozen=True)
+class MDEQBackboneConfig:
+    """Arguments of `MDEQBackbone`; see there.
+
+    Args:
+        initial_weights: a `.keras` file of an MDEQ whose backbone's weights the model
+            starts from; null draws random weights.
+    """
+
+    filters: list[int] = field(metadata={"non_empty": True, **_SCALES})
+    expansion: float = field(default=5, metadata={"above": 0, "maximum": 1000})
+    groups: int = field(default=8, metadata=FILTERS)
+    num_downsamplings: int = field(default=2, metadata={"minimum": 0, "maximum": 16})
+    dropout: float = field(default=0.0, metadata=RATE)
+    weight_normalization: bool = True
+    block_affine: bool = True
+    fuse_affine: bool = True
+    post_affine: bool = True
+    initial_weights: str | None = None
+    solver: Any = solver_field("anderson")
+    gradient: Any = gradient_field("neumann")
+    regularizer: Any = regularizer_field("contraction")
+    start: Any = start_field("cell")
+
+
+@dataclass(frozen=True)
+class MDEQConfig(MDEQBackboneConfig):
+    """Arguments of `MDEQBackbone` and `MDEQImageClassifier`; see there.
+
+    Args:
+        head_filters: filters of the classification head, one for each scale.
+        final_filters: filters of the last layer of the head.
+        explicit: an explicit network instead; null for a multiscale DEQ.
+    """
+
+    name: Literal["mdeq"] = "mdeq"
+    head_filters: list[int] = field(default_factory=list, metadata=_SCALES)
+    final_filters: int = field(default=200, metadata=FILTERS)
+    explicit: ExplicitNetworkConfig | None = None
+
+
+@dataclass(frozen=True)
+class MonotoneConfig:
+    """Arguments of `MonotoneClassifier`; see there.
+
+    Winston and Kolter (2020), "Monotone operator equilibrium networks", section 6.
+    """
+
+    cell: Any = monotone_cell_field()
+    name: Literal["monotone"] = "monotone"
+    solver: Any = solver_field("peaceman_rachford")
+    gradient: Any = gradient_field("implicit")
+    regularizer: Any = regularizer_field(None)
+    start: Any = start_field("cell")
+
+
+@dataclass(frozen=True)
 class ClassificationConfig(VariantsConfig):
-    """An image classifier; see `VariantsConfig`."""
+    """An image classifier; see `VariantsConfig`.
+
+    Args:
+        model: `name` chooses the kind of model and thereby its other keys:
+            `single_scale` (a stem, `DEQ(cell)` and a head; the default), `mdeq` (a
+            multiscale DEQ) or `monotone` (a monotone operator network).
+    """
 
     experiment: Literal["classification"]
-    model: ModelConfig
+    model: SingleScaleConfig | MDEQConfig | MonotoneConfig
     data: DataConfig = DataConfig()
     evaluation: EvaluationConfig = EvaluationConfig()

@@ -1,4 +1,4 @@
-"""Makes a multiscale DEQ, or an explicit network, from a config."""
+"""Build multiscale DEQs, and explicit networks to compare them with."""
 
 import keras
 import keras_hub
@@ -7,14 +7,64 @@ from deq_keras import models
 
 from ...errors import InputError
 from ...runs.refusals import refusals
-from ..classification.build import normalization
-from .backbone import build_backbone, converter
 
 _RESNETS = {
     "resnet_18": ("basic_block", (2, 2, 2, 2), (64, 128, 256, 512)),
     "resnet_101": ("bottleneck_block", (3, 4, 23, 3), (64, 128, 256, 512)),
 }
 _DENSENETS = {"densenet_121": (6, 12, 24, 16)}
+
+
+def normalization(data, policy):
+    """Returns the layer that normalizes the pixels of `ImageData`."""
+    return keras.layers.Normalization(
+        mean=list(data.mean),
+        variance=[deviation**2 for deviation in data.standard_deviation],
+        dtype=policy,
+        name="normalization",
+    )
+
+
+def build_backbone(config, image_shape, precision, **arguments):
+    """Returns the `MDEQBackbone` of a config, with its initial weights if it has any.
+
+    Raises:
+        InputError: if the model refuses an argument, or the weights belong to
+            another model.
+    """
+    with refusals("model"):
+        backbone = models.MDEQBackbone(
+            config.filters,
+            expansion=config.expansion,
+            groups=config.groups,
+            num_downsamplings=config.num_downsamplings,
+            dropout=config.dropout,
+            weight_normalization=config.weight_normalization,
+            block_affine=config.block_affine,
+            fuse_affine=config.fuse_affine,
+            post_affine=config.post_affine,
+            solver=config.solver,
+            gradient=config.gradient,
+            regularizer=config.regularizer,
+            start=config.start,
+            image_shape=image_shape,
+            dtype=keras.DTypePolicy(precision),
+            **arguments,
+        )
+    if config.initial_weights is not None:
+        _start_from(backbone, config.initial_weights)
+    return backbone
+
+
+def converter(data):
+    """Returns the `MDEQImageConverter` that normalizes raw images of `ImageData`."""
+    return models.MDEQImageConverter(
+        scale=[1 / deviation for deviation in data.standard_deviation],
+        offset=[
+            -mean / deviation
+            for mean, deviation in zip(data.mean, data.standard_deviation, strict=True)
+        ],
+    )
 
 
 def build_mdeq(config, data, precision):
@@ -40,7 +90,7 @@ def build_mdeq(config, data, precision):
 
 
 def build_explicit(config, data, precision):
-    """Returns the functional classifier of raw images of an `ExplicitNetworkConfig`."""
+    """Returns the functional classifier of raw images of `MDEQConfig.explicit`."""
     policy = keras.DTypePolicy(precision)
     pixels = keras.Input(data.image_shape, name="pixels")
     images = normalization(data, policy)(pixels)
@@ -81,3 +131,15 @@ def _network(name, num_channels, policy):
         )
     finally:
         keras.config.set_dtype_policy(previous)
+
+
+def _start_from(backbone, path):
+    try:
+        weights = keras.models.load_model(path, compile=False).backbone.get_weights()
+        backbone.set_weights(weights)
+    # A corrupt archive raises any error of the libraries that read it.
+    except Exception as error:
+        raise InputError(
+            "`model.initial_weights` must be a .keras file of an MDEQ with the same "
+            f"backbone. Received: initial_weights={path!r}. ({error})"
+        ) from error

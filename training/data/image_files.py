@@ -20,6 +20,22 @@ def decode_jpeg_window(encoded, window):
     )
 
 
+def decode(encoded, num_channels):
+    """Returns the uint8 pixels `(height, width, num_channels)` of an image file.
+
+    Args:
+        encoded: String tensor, a BMP, GIF, JPEG or PNG file. Only the first frame of an
+            animation is decoded; transparency is ignored.
+        num_channels: 3 for colors, or 1 for gray values.
+    """
+    pixels = tf.cond(
+        tf.io.is_jpeg(encoded),
+        lambda: tf.io.decode_jpeg(encoded, num_channels, dct_method=_TRANSFORM),
+        lambda: _without_transparency(encoded, num_channels),
+    )
+    return tf.ensure_shape(pixels, (None, None, num_channels))
+
+
 def is_whole_jpeg(encoded):
     """Returns whether these are the bytes of a JPEG file.
 
@@ -42,6 +58,20 @@ def dataset_statistics(name):
     return tuple(
         tuple(255 * value for value in values)
         for values in MDEQImageConverter.statistics[name]
+    )
+
+
+def _without_transparency(encoded, num_channels):
+    # Decodes the stored channels: BMP and GIF files refuse to convert them.
+    pixels = tf.io.decode_image(encoded, expand_animations=False)
+    height, width, stored = tf.unstack(tf.shape(pixels))
+    pixels = pixels[..., : stored - (1 - stored % 2)]
+    if num_channels == 3:
+        return tf.broadcast_to(pixels, (height, width, 3))
+    return tf.cond(
+        tf.shape(pixels)[-1] == 3,
+        lambda: tf.image.rgb_to_grayscale(tf.ensure_shape(pixels, (None, None, 3))),
+        lambda: pixels,
     )
 
 

@@ -52,7 +52,10 @@ def find_shards(name, splits, how_to_get):
         InputError: if the dataset cannot be prepared, is stored in another format, or
             lacks a split or a file.
     """
-    info = prepared_info(name, how_to_get)
+    info = prepared_info(
+        name,
+        f"{how_to_get} Or give a folder of TFRecords as `data.directory`.",
+    )
     missing = [split for split in splits if split not in info.splits]
     if missing:
         raise InputError(
@@ -77,18 +80,27 @@ def split_shards(info, split, name):
     return Shards(found.filepaths, found.shard_lengths)
 
 
-def prepared_info(name, how_to_get):
-    """Returns the `DatasetInfo` of a dataset, which is prepared first if needed."""
+def prepared_info(name, remedy, directory=None):
+    """Returns the `DatasetInfo` of a dataset, which is prepared first if needed.
+
+    Args:
+        name: String. The dataset of TFDS.
+        remedy: String. Sentences about what to do if it cannot be prepared.
+        directory: Folder in which TFDS keeps its datasets. `None` takes the default.
+
+    Raises:
+        InputError: if the dataset cannot be prepared, or is stored in another format.
+    """
     import tensorflow_datasets
 
     try:
-        builder = tensorflow_datasets.builder(name)
+        folder = {} if directory is None else {"data_dir": directory}
+        builder = tensorflow_datasets.builder(name, **folder)
         if not builder.is_prepared():
             builder.download_and_prepare(file_format="tfrecord")
     except preparation_errors() as error:
         raise InputError(
-            f"TensorFlow Datasets could not prepare {name}. {how_to_get} Or give a "
-            f"folder of TFRecords as `data.directory`. ({error})"
+            f"TensorFlow Datasets could not prepare {name}. {remedy} ({error})"
         ) from error
     info = builder.info
     if info.file_format.value != "tfrecord":

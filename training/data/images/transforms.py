@@ -61,6 +61,49 @@ class JPEGTransform:
         return image, label
 
 
+class FileTransform:
+    """Decodes image files of any format to squares: the largest central one, resized.
+
+    An image of the right size stays as it is, unlike with `JPEGTransform`.
+
+    Args:
+        image_size: Positive integer. Side of the squares.
+        num_channels: 3 for colors, or 1 for gray values.
+    """
+
+    of_batches = False
+    drops_remainder = False
+
+    def __init__(self, image_size, num_channels):
+        self.image_size = image_size
+        self.image_shape = (image_size, image_size, num_channels)
+
+    def evaluated(self, encoded, label):
+        """Returns float32 pixels and the label."""
+        image = image_files.decode(encoded, self.image_shape[-1])
+        height, width = tf.unstack(tf.shape(image)[:2])
+        side = tf.minimum(height, width)
+        window = tf.stack([(height - side) // 2, (width - side) // 2, side, side])
+        return self._resized(image, window), label
+
+    def augmented(self, encoded, label, config, key):
+        """Returns float32 pixels and the label; `config`: an `AugmentationConfig`."""
+        window_key, key = tf.unstack(tf.random.split(key))
+        if config.resized_crop:
+            image = image_files.decode(encoded, self.image_shape[-1])
+            image = self._resized(image, random_window(tf.shape(image)[:2], window_key))
+        else:
+            image, _ = self.evaluated(encoded, label)
+        return augment(image[tf.newaxis], config, key)[0], label
+
+    def _resized(self, image, window):
+        top, left, height, width = tf.unstack(window)
+        image = image[top : top + height, left : left + width]
+        return tf.ensure_shape(
+            resize(image, self.image_size, self.image_size), self.image_shape
+        )
+
+
 def in_memory(images, labels):
     """Returns the `MemorySplit` of images in arrays.
 

@@ -10,8 +10,10 @@ import tensorflow as tf
 
 # The error of a record without errors.
 NO_ERROR = ""
-# The error if one of TensorFlow's decoders fails, all of them for JPEG files.
-_UNDECODABLE = "An image is a damaged JPEG file, or one of another size than it says."
+# The error if one of TensorFlow's decoders of images fails.
+_UNDECODABLE = (
+    "An image is a damaged JPEG or PNG file, or one of another size than it says."
+)
 
 
 def first_error(*checks):

@@ -9,13 +9,16 @@ from ...files.input_file import check_folder
 from ...files.text_file import read_text
 from .. import tfds
 
-# File names of (train, validation, test).
+# File names of (train, validation, test). Only the layouts in `_WITHOUT_TEST` may lack
+# the last file.
 _LAYOUTS = (
     ("wiki.train.tokens", "wiki.valid.tokens", "wiki.test.tokens"),
     ("wiki.train.raw", "wiki.valid.raw", "wiki.test.raw"),
     ("ptb.train.txt", "ptb.valid.txt", "ptb.test.txt"),
     ("train.txt", "valid.txt", "test.txt"),
+    ("train.txt", "validation.txt", "test.txt"),
 )
+_WITHOUT_TEST = _LAYOUTS[-2:]
 # Name for users -> (name in TensorFlow Datasets, its splits). lm1b has no validation
 # split; its held-out text is halved.
 _TFDS = {
@@ -39,32 +42,38 @@ class Corpus(NamedTuple):
 
 
 def from_directory(path):
-    """Returns the `Corpus` of a folder of three UTF-8 files.
+    """Returns the `Corpus` of a folder of UTF-8 files, one for each split.
 
     WikiText-103 and WikiText-2 (`wiki.train.tokens`, `wiki.valid.tokens`,
     `wiki.test.tokens`, or `.raw`), Penn Treebank (`ptb.train.txt`, `ptb.valid.txt`,
-    `ptb.test.txt`) and `train.txt`, `valid.txt`, `test.txt`.
+    `ptb.test.txt`), or your own `train.txt`, `validation.txt` (or `valid.txt`) and
+    optionally `test.txt`.
 
     Args:
-        path: the folder.
+        path: The folder.
 
     Raises:
         InputError: if the folder or one of the files is missing, if it holds more than
-            one such corpus, or if a file is empty or no text.
+            one corpus, or if a file is empty or not text.
     """
     directory = Path(path)
     check_folder(directory, "text directory")
-    present = {file.name for file in directory.iterdir() if file.is_file()}
-    complete = [layout for layout in _LAYOUTS if present.issuperset(layout)]
+    entries = list(directory.iterdir())
+    present = {file.name for file in entries if file.is_file()}
+    layouts = [
+        _expected(layout, {entry.name for entry in entries}) for layout in _LAYOUTS
+    ]
+    complete = [layout for layout in layouts if present.issuperset(layout)]
     if not complete:
-        raise InputError(_incomplete(directory, present))
+        raise InputError(_incomplete(directory, layouts, present))
     if len(complete) > 1:
         raise InputError(
             f"The text directory {directory} holds more than one corpus: "
-            f"{' and '.join(layout[0] for layout in complete)}. Move them into "
-            "folders of their own."
+            f"{' and '.join(' and '.join(layout[:2]) for layout in complete)}. Move "
+            "them into folders of their own."
         )
-    return Corpus(*(read_text(directory / name) for name in complete[0]))
+    texts = [read_text(directory / name) for name in complete[0]]
+    return Corpus(*texts, *(3 - len(texts)) * [""])
 
 
 def from_file(path, validation_fraction=0.1, test_fraction=0.0):
@@ -144,9 +153,15 @@ def embedded():
     return _cut(text + "\n", validation_fraction=0.05, test_fraction=0.05)
 
 
-def _incomplete(directory, present):
-    """Says what the folder lacks of the layout that it resembles most."""
-    layout = max(_LAYOUTS, key=lambda names: len(present.intersection(names)))
+def _expected(layout, names):
+    """Returns the file names of a layout; its test file only if `names` require it."""
+    is_optional = layout in _WITHOUT_TEST and layout[2] not in names
+    return layout[:2] if is_optional else layout
+
+
+def _incomplete(directory, layouts, present):
+    """Returns an error that names what the most similar layout lacks."""
+    layout = max(layouts, key=lambda names: len(present.intersection(names)))
     found = [name for name in layout if name in present]
     if found:
         missing = ", ".join(name for name in layout if name not in present)
@@ -155,7 +170,7 @@ def _incomplete(directory, present):
             f"{missing}. Put the missing split there; for one file without splits give "
             "the file itself."
         )
-    expected = "; or ".join(", ".join(names) for names in _LAYOUTS)
+    expected = "; or ".join(", ".join(names) for names in layouts)
     content = ", ".join(sorted(present)[:8]) or "no files"
     return f"The text directory {directory} must hold {expected}. It holds: {content}."
 

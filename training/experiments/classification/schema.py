@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ...config.bounds import BATCH, COUNT, FILTERS, NATURAL, RATE, SIDE, WINDOW
+from ...config.bounds import BATCH, COUNT, FILTERS, NATURAL, RATE, SEED, SIDE, WINDOW
 from ...config.component_fields import (
     cell_field,
     gradient_field,
@@ -40,25 +40,42 @@ class DataConfig:
     """The images.
 
     Args:
-        name: `digits` (embedded), `cifar10`, or, streamed from disk, `imagenet2012` or
-            `imagenette`.
-        directory: folder of the TFRecord shards `<name>-train-*.tfrecord.gz` and
-            `<name>-test-*.tfrecord.gz`; null takes TensorFlow Datasets.
-        image_size: side in pixels of the squares that are made of streamed images; null
-            takes 224.
+        name: `digits` (embedded), `cifar10`, `imagenet2012`, `imagenette`, `folder`
+            (image files in `directory`) or `tfds` (the TFDS dataset `dataset`).
+        directory: of `folder`, the folder with one subfolder for each class, or with
+            the subfolders train, validation and test of such folders. Of `tfds`, the
+            `data_dir` of TensorFlow Datasets. Otherwise the folder of TFRecord shards
+            `<name>-train-*.tfrecord.gz` and `<name>-test-*.tfrecord.gz`; null takes
+            TensorFlow Datasets.
+        dataset: of `tfds`, the name of an image classification dataset.
+        image_size: side in pixels of the squares that are made of images of any size;
+            null takes 224.
+        color_mode: `rgb` or `grayscale`, of `folder` and `tfds`.
+        validation_split: of `folder` and `tfds` without validation and test images, the
+            fraction of the images that is not trained on.
+        split_seed: of `folder`, draws these images.
         batch_size: of a training step. The last, partial batch is kept.
         evaluation_batch_size: of evaluation.
         validation_examples: training images held out for the validation of each epoch,
-            the last ones. With 0 the test images serve for it as well, and the best
-            epoch is then chosen by looking at them; tables always use the last epoch.
+            the last ones. With 0, the validation images of `folder` and `tfds` serve
+            for it, or otherwise the test images: the best epoch is then chosen on test
+            data. Tables always use the last epoch.
         train_examples: only the first so many training images; null takes all.
         test_examples: only the first so many test images; null takes all.
         augmentation: random changes of the training images.
     """
 
-    name: Literal["digits", "cifar10", "imagenet2012", "imagenette"] = "digits"
+    name: Literal[
+        "digits", "cifar10", "imagenet2012", "imagenette", "folder", "tfds"
+    ] = "digits"
     directory: str | None = None
+    dataset: str | None = None
     image_size: int | None = field(default=None, metadata=SIDE)
+    color_mode: Literal["rgb", "grayscale"] = "rgb"
+    validation_split: float = field(
+        default=0.2, metadata={"above": 0.0, "maximum": 0.9}
+    )
+    split_seed: int = field(default=0, metadata=SEED)
     batch_size: int = field(default=64, metadata=BATCH)
     evaluation_batch_size: int = field(default=256, metadata=BATCH)
     validation_examples: int = field(default=0, metadata=NATURAL)

@@ -9,7 +9,7 @@ from ...errors import InputError
 from .. import image_files, tfds
 from ..records import shards
 from ..records.record_reader import RecordReader, first_error
-from ..records.sharded_records import ShardedRecords
+from ..records.shards import ShardedRecords
 from ..splits import ShardedSplit
 from .imagenet import IN_FOLDER, label_check
 from .transforms import ArrayTransform, in_memory

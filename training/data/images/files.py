@@ -17,8 +17,7 @@ from ...errors import InputError
 from ...files.input_file import check_file, check_folder
 from .. import corruption, tfds
 from ..records.record_reader import RecordReader, ShardFormat, first_error
-from ..records.sharded_records import ShardedRecords
-from ..records.shards import COUNTED_BY_TFDS
+from ..records.shards import COUNTED_BY_TFDS, ShardedRecords
 from ..splits import ShardedSplit, Split
 from .imagenet import IMAGE_SIZE, MEAN, STANDARD_DEVIATION, label_check
 from .transforms import FileTransform

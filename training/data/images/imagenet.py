@@ -12,7 +12,7 @@ import tensorflow as tf
 from .. import image_files, tfds
 from ..records import shards
 from ..records.record_reader import RecordReader, ShardFormat, first_error
-from ..records.sharded_records import ShardedRecords
+from ..records.shards import ShardedRecords
 from ..splits import ShardedSplit
 from .transforms import JPEGTransform
 

@@ -119,7 +119,7 @@ def read_puzzles(path, side):
         `Examples`, in the order of the file.
 
     Raises:
-        InputError: if there is no board of this side, the file cannot be read, or a
+        InputError: if the side is invalid, the file cannot be read, or a
             puzzle does not have exactly one solution. The message names the line.
 
     Example:

@@ -1,7 +1,11 @@
-"""Texts in three splits, from the places that language modelling takes them from."""
+"""Load or download the texts of language models, in three splits."""
 
+import os
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
+
+import keras
 
 from ...config.refusal import closest
 from ...errors import InputError
@@ -27,13 +31,41 @@ _TFDS = {
 }
 
 
+class Source(NamedTuple):
+    """The archive of a published corpus.
+
+    Attributes:
+        url: URL of a zip or tar archive.
+        folder: Folder of the files in the archive.
+    """
+
+    url: str
+    folder: str
+
+
+# The author's archives of WikiText: the bucket of the paper, research.metamind.io, has
+# been closed since 2024.
+SOURCES = {
+    "wikitext-103": Source(
+        "https://wikitext.smerity.com/wikitext-103-v1.zip", "wikitext-103"
+    ),
+    "wikitext-2": Source(
+        "https://wikitext.smerity.com/wikitext-2-v1.zip", "wikitext-2"
+    ),
+    "ptb": Source(
+        "http://www.fit.vutbr.cz/~imikolov/rnnlm/simple-examples.tgz",
+        "simple-examples/data",
+    ),
+}
+
+
 class Corpus(NamedTuple):
     """A text in three splits.
 
     Attributes:
-        train: str to learn from, and the only one that makes a vocabulary.
-        validation: str that is evaluated during training; may be empty.
-        test: str that tables are made of; may be empty.
+        train: String to learn from; the vocabulary depends on it alone.
+        validation: String that is evaluated during training; may be empty.
+        test: String that tables report; may be empty.
     """
 
     train: str
@@ -79,18 +111,18 @@ def from_directory(path):
 def from_file(path, validation_fraction=0.1, test_fraction=0.0):
     """Returns the `Corpus` of one UTF-8 file, cut in three contiguous parts.
 
-    The text is cut between two characters, wherever in a line or a word they stand.
+    A cut can be inside a line or a word.
 
     Args:
-        path: the file.
-        validation_fraction: float in [0, 1). The part of the characters, before those
-            of `test_fraction`, that validates. Defaults to `0.1`.
-        test_fraction: float in [0, 1). The part of the characters, the last ones, that
-            tests. Defaults to `0.0`.
+        path: The file.
+        validation_fraction: Float in [0, 1). The fraction of the characters for
+            validation, before the test characters. Defaults to `0.1`.
+        test_fraction: Float in [0, 1). The fraction of the characters for testing, the
+            last ones. Defaults to `0.0`.
 
     Raises:
-        InputError: if the file is missing, empty or no text, or if the fractions leave
-            nothing to train on.
+        InputError: if the file is missing, empty or not text, or if the fractions leave
+            no text to train on.
     """
     return _cut(read_text(path), validation_fraction, test_fraction)
 
@@ -98,18 +130,19 @@ def from_file(path, validation_fraction=0.1, test_fraction=0.0):
 def from_tfds(name, data_dir=None, max_examples=None):
     """Returns the `Corpus` of a text set of TensorFlow Datasets.
 
-    Examples (sentences of `lm1b`, articles of `wiki40b`) stand on lines of their own,
-    in the order of the set. They are held in memory: without `max_examples` that is 4
-    GB for `lm1b` and more for `wiki40b`.
+    Each example (a sentence of `lm1b`, an article of `wiki40b`) ends with a line break.
+    Texts are held in memory: without `max_examples`, `lm1b` takes 4 GB and `wiki40b`
+    more.
 
     Args:
         name: `"lm1b"`, whose validation split is the second half of the held-out text
             and whose test split is the first, or `"wiki40b"` (English).
-        data_dir: folder where TensorFlow Datasets keeps its sets. Defaults to its own.
-        max_examples: optional int. The most examples of a split, the first ones.
+        data_dir: Folder of the datasets of TFDS. Defaults to the folder of TFDS.
+        max_examples: Optional positive integer. The number of first examples of a split
+            to take.
 
     Raises:
-        InputError: if the name is another one, or the set cannot be loaded.
+        InputError: if the name is unknown, or the set cannot be loaded.
     """
     if name not in _TFDS:
         raise InputError(
@@ -144,13 +177,51 @@ def embedded():
     """Returns the `Corpus` of the documentation that ships with Python.
 
     The topics of Python's `help()`, 0.5 million characters of English prose and code,
-    in the order of their names: 90 % train, 5 % validation and 5 % test. The text
-    differs between releases of Python, so numbers compare within one release only.
+    sorted by name: 90 % train, 5 % validation and 5 % test. The text differs between
+    releases of Python, so numbers are comparable within one release only.
     """
     from pydoc_data.topics import topics
 
     text = "\n\n".join(topics[name].strip() for name in sorted(topics))
     return _cut(text + "\n", validation_fraction=0.05, test_fraction=0.05)
+
+
+def fetch(name, directory, url=None):
+    """Downloads a corpus into the new folder `directory / name`.
+
+    The folder is created only when it is complete.
+
+    Args:
+        name: `"wikitext-103"`, `"wikitext-2"` or `"ptb"`.
+        directory: Parent of the new folder; it is created if needed.
+        url: Optional string. Another URL of the same archive, also `file://...`.
+
+    Returns:
+        The path of the new folder, for `from_directory`.
+
+    Raises:
+        InputError: if the folder exists already, or if the archive cannot be downloaded
+            or does not contain the corpus.
+    """
+    if name not in SOURCES:
+        raise InputError(
+            f"The corpus must be one of {list(SOURCES)}. Received: name={name!r}."
+            f"{closest(name, SOURCES)}"
+        )
+    source, target = SOURCES[name], Path(directory) / name
+    if os.path.lexists(target):
+        raise InputError(
+            f"{target} exists already and is not overwritten. Read it, or remove it "
+            "to download it again."
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    url = url or source.url
+    with tempfile.TemporaryDirectory(prefix=".download-", dir=target.parent) as work:
+        _unpack(url, name, work, target)
+        folder = Path(work, name, source.folder)
+        from_directory(folder)  # Raises if it is incomplete.
+        os.replace(folder, target)
+    return target
 
 
 def _expected(layout, names):
@@ -195,3 +266,14 @@ def _texts(dataset, max_examples):
 
 def _joined(texts):
     return "".join(f"{text.decode('utf-8').strip()}\n" for text in texts)
+
+
+def _unpack(url, name, work, target):
+    try:
+        keras.utils.get_file(name, url, extract=True, cache_dir=work, cache_subdir="")
+    except Exception as error:  # Keras raises no narrower class.
+        raise InputError(
+            f"Could not download and unpack {url} ({error}). Check the connection and "
+            "try again, give a `url` that holds the same archive, or put the files of "
+            f"the corpus into {target} by other means."
+        ) from error

@@ -11,8 +11,8 @@ import tensorflow as tf
 from deq_keras import layers, models
 
 from ..data.images import ImageData, in_memory
-from ..experiments.mdeq_classification.build import build_explicit
-from ..experiments.mdeq_classification.schema import ExplicitNetworkConfig, MDEQConfig
+from ..experiments.classification.mdeq import build_explicit
+from ..experiments.classification.schema import ExplicitNetworkConfig, MDEQConfig
 from . import costs
 from .measuring import Effort, in_fresh_process, measure
 from .runner import Benchmark

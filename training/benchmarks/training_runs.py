@@ -220,10 +220,10 @@ def input_rate(effort, config="digits/main", overrides=(), batches=100):
             "The benchmark `input_pipeline` is for experiments that classify images. "
             f"Received: experiment={config.experiment!r}."
         )
+    from ..data import corruption
     from ..data import images as datasets
-    from ..data.records import damage
 
-    with damage.reported():
+    with corruption.reported():
         return _input_rate(datasets, config, -(-batches // _INPUT_ROUNDS))
 
 

@@ -113,14 +113,14 @@ def _import(names):
 def _of_run(arguments):
     directory, names = selected(arguments.model, arguments.variant)
     name = only(names)
-    from ..data.records import damage
+    from ..data import corruption
     from ..evaluation import audit as audits
     from ..runs import variants
 
     job, model = variants.trained(directory, name)
     if job.equilibrium(model) is None:
         raise InputError(f"{name} of {arguments.model} has no equilibrium to audit.")
-    with damage.reported():
+    with corruption.reported():
         groups = job.groups(model)
     budgets = arguments.budgets or job.config.evaluation.budgets
     size = max(3, job.config.data.evaluation_batch_size)

@@ -126,12 +126,12 @@ def export(arguments):
     directory, names = _selected(arguments)
     name = only(names)
     from ..conversion.export import export
-    from ..data.records import damage
+    from ..data import corruption
     from ..runs import variants
 
     job, model = variants.trained(directory, name)
 
-    with damage.reported():
+    with corruption.reported():
         difference = export(job, model, arguments.out, arguments.format)
     print(
         f"Exported {name} to {arguments.out}. Reloaded, its outputs agree to "

@@ -76,11 +76,23 @@ def _checked(value, hint, metadata, path):
 
 
 def _checked_union(value, options, metadata, path):
-    """Unions are `X | None` only."""
+    """A union is `X | None`, or of dataclasses that the key `name` chooses from."""
+    if type(None) not in options:
+        return _chosen_by_name(value, options, path)
     if value is None:
         return None
     (option,) = (option for option in options if option is not type(None))
     return _checked(value, option, {**metadata, "optional": True}, path)
+
+
+def _chosen_by_name(value, options, path):
+    """Returns the dataclass with the `name` of a mapping; by default the first one."""
+    if not isinstance(value, dict):
+        fail(path, "a mapping", value)
+    by_name = {typing.get_args(_hints(cls)["name"])[0]: cls for cls in options}
+    name = value.get("name", next(iter(by_name)))
+    checked_choice(name, tuple(by_name), join(path, "name"))
+    return from_mapping(by_name[name], value, path)
 
 
 def _checked_list(value, element, metadata, path):

@@ -1,17 +1,74 @@
 """Streams of batches: shuffled and augmented for training, plain for evaluation."""
 
 import math
+from typing import NamedTuple
 
 import tensorflow as tf
+from keras import tree
 
-from .records import damage
-from .share import WHOLE
+from . import corruption
+
+
+class BatchShard(NamedTuple):
+    """One of `count` contiguous parts of every batch, of about equally many rows.
+
+    The readers of all shards together produce the batches of a single reader.
+
+    Attributes:
+        index: Integer. The position of the part, counted from 0.
+        count: Integer. The number of parts.
+    """
+
+    index: int = 0
+    count: int = 1
+
+    def bounds(self, size):
+        """Returns the first row and the end of the part of a batch of `size` rows."""
+        return size * self.index // self.count, size * (self.index + 1) // self.count
+
+    def rows(self, *batch):
+        """Returns the part of a nest of tensors `(batch, ...)`."""
+        if self.count == 1:
+            return batch
+
+        def part(tensor):
+            # A static size stays static.
+            start, stop = self.bounds(tensor.shape[0] or tf.shape(tensor)[0])
+            return tensor[start:stop]
+
+        return tree.map_structure(part, batch)
+
+    def entries(self, dataset, batch_size, num_entries):
+        """Returns the entries of a dataset that will be rows of this shard.
+
+        Args:
+            dataset: `tf.data.Dataset` of at least `num_entries` entries, unbatched.
+            batch_size: Integer. Entries of all shards together, a multiple of `count`.
+            num_entries: Integer. Further entries are left out.
+        """
+        if self.count == 1:
+            return dataset
+
+        def is_own(number, entry):
+            del entry
+            row = number % batch_size
+            size = tf.minimum(
+                tf.cast(batch_size, row.dtype), num_entries - number + row
+            )
+            start, stop = self.bounds(size)
+            return (start <= row) & (row < stop)
+
+        own = dataset.enumerate().filter(is_own)
+        return own.map(lambda number, entry: entry)
+
+
+WHOLE = BatchShard()
 
 
 def steps_per_epoch(split, batch_size, drop_remainder=False):
-    """Returns how many batches an epoch of training has.
+    """Returns the number of batches in an epoch of training.
 
-    The last one may be smaller; where it is dropped, it does not count.
+    The last one may be smaller; if it is dropped, it does not count.
     """
     num_batches = len(split) / batch_size
     is_dropped = drop_remainder or split.transform.drops_remainder
@@ -19,28 +76,28 @@ def steps_per_epoch(split, batch_size, drop_remainder=False):
 
 
 def training_batches(
-    split, batch_size, augmentation, seed, epochs, drop_remainder=False, share=WHOLE
+    split, batch_size, augmentation, seed, epochs, drop_remainder=False, shard=WHOLE
 ):
     """Streams the batches of some epochs, one epoch after the other.
 
-    The order of the images and their augmentation are functions of `(seed, epoch)`
-    alone, so a resumed run sees what an uninterrupted one would have seen.
+    The order of the images and their augmentation depend only on `(seed, epoch)`, so a
+    resumed run sees the same batches as an uninterrupted run.
 
     Args:
-        split: the `Split` to draw from.
-        batch_size: int. Images a batch.
-        augmentation: the augmentation config that the split's transform takes.
-        seed: int.
-        epochs: a `range` of epochs.
-        drop_remainder: bool. Whether a smaller batch at the end of an epoch is dropped
-            even where the split does not.
-        share: the `Share` of every batch that is made. Where images are prepared one by
-            one, those of other shares are not.
+        split: `Split` to draw from.
+        batch_size: Positive integer. Images per batch.
+        augmentation: The augmentation config that the split's transform takes.
+        seed: Integer.
+        epochs: `range` of epochs.
+        drop_remainder: Boolean. Whether a smaller batch at the end of an epoch is
+            dropped even if the split keeps it.
+        shard: The `BatchShard` to produce. If images are prepared one by one, images of
+            other shards are skipped.
 
     Returns:
         A `tf.data.Dataset` of `(images, labels)`: float32 pixels `(batch, height,
-        width, channels)` and int32 `(batch,)`, or `(batch, height, width)` where every
-        pixel has one.
+        width, channels)` and int32 `(batch,)`, or `(batch, height, width)` for labels
+        of pixels.
     """
     load, transform = split.loader(), split.transform
     seed = tf.constant(seed, tf.int64)
@@ -54,28 +111,28 @@ def training_batches(
 
     def epoch_batches(epoch):
         stream = split.shuffled(tf.stack([seed, epoch]))
-        # Numbered over the whole run: each has an augmentation of its own.
+        # Batches are numbered over the whole run: each gets its own augmentation.
         if transform.of_batches:
             stream = stream.batch(batch_size, drop_remainder)
             stream = stream.enumerate(epoch * num_steps)
-            return _mapped(stream, lambda *batch: share.rows(*augmented(*batch)))
+            return _mapped(stream, lambda *batch: shard.rows(*augmented(*batch)))
         stream = stream.enumerate(epoch * len(split))
-        stream = share.entries(stream, batch_size, num_entries)
+        stream = shard.entries(stream, batch_size, num_entries)
         stream = _mapped(stream, augmented)
-        return stream.batch(batch_size // share.count, drop_remainder)
+        return stream.batch(batch_size // shard.count, drop_remainder)
 
     drop_remainder = drop_remainder or transform.drops_remainder
     stream = tf.data.Dataset.range(epochs.start, epochs.stop).flat_map(epoch_batches)
     return stream.prefetch(tf.data.AUTOTUNE)
 
 
-def evaluation_batches(split, batch_size, share=WHOLE):
+def evaluation_batches(split, batch_size, shard=WHOLE):
     """Returns a `tf.data.Dataset` of `(images, labels)` in their order.
 
     Args:
-        split: the `Split`.
-        batch_size: int. Images a batch.
-        share: the `Share` of every batch that is made.
+        split: `Split`.
+        batch_size: Positive integer. Images per batch.
+        shard: The `BatchShard` to produce.
     """
     load, transform = split.loader(), split.transform
 
@@ -84,18 +141,18 @@ def evaluation_batches(split, batch_size, share=WHOLE):
 
     if transform.of_batches:
         batches = split.in_order().batch(batch_size)
-        batches = _mapped(batches, lambda *batch: evaluated(*share.rows(*batch)))
+        batches = _mapped(batches, lambda *batch: evaluated(*shard.rows(*batch)))
     else:
-        stream = share.entries(split.in_order(), batch_size, len(split))
-        batches = _mapped(stream, evaluated).batch(batch_size // share.count)
-    # Without it Keras takes the end of the images for missing ones, and warns.
+        stream = shard.entries(split.in_order(), batch_size, len(split))
+        batches = _mapped(stream, evaluated).batch(batch_size // shard.count)
+    # Without a known cardinality Keras warns that the data ran out.
     size = tf.data.experimental.assert_cardinality(math.ceil(len(split) / batch_size))
     return batches.apply(size).prefetch(tf.data.AUTOTUNE)
 
 
 def sample(split, count):
     """Returns the first images of a split as a float32 tensor of at most `count`."""
-    with damage.reported():
+    with corruption.reported():
         (images, _), *_ = evaluation_batches(split.part(0, count), count).take(1)
     return images
 

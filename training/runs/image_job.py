@@ -27,7 +27,7 @@ class ImageJob(Job):
         )
 
     def training_batches(self, epochs, share):
-        """Returns the stream of a `Share` of the training batches of a `range` of
+        """Returns the stream of a `BatchShard` of the training batches of a `range` of
         epochs."""
         raise NotImplementedError
 

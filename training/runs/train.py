@@ -5,7 +5,7 @@ import sys
 
 import keras
 
-from ..data.records import damage
+from ..data import corruption
 from ..errors import InputError
 from ..files import records, saved_model
 from ..files.tensorflow_files import writing
@@ -153,7 +153,7 @@ def _fit(job, model, trainer, span, folder, history):
     epochs = range(max(len(history), span.epochs.start), span.epochs.stop)
     if not epochs:
         return
-    with damage.reported(), writing(folder / event_files.EVENTS):
+    with corruption.reported(), writing(folder / event_files.EVENTS):
         trainer.fit(
             **job.fit_arguments(epochs),
             initial_epoch=epochs.start,

@@ -2,7 +2,7 @@
 
 from .. import registry
 from ..config.reading import variant
-from ..data.records import damage
+from ..data import corruption
 from ..errors import InputError
 from ..evaluation import report
 from ..evaluation.diagnose import write_residuals
@@ -93,7 +93,7 @@ def _compare(directory):
 def evaluate(job, model, folder, budgets=None):
     """Measures and saves the score of a model at budgets; by default the config's."""
     budgets = budgets or job.config.evaluation.budgets
-    with damage.reported():
+    with corruption.reported():
         rows = job.evaluate(model, budgets)
     result = {"parameters": model.count_params(), "budgets": rows}
     # Last: it says that the evaluation is done.
@@ -108,7 +108,7 @@ def diagnose(job, model, folder, name):
     """
     if job.equilibrium(model) is None:
         return False
-    with damage.reported():
+    with corruption.reported():
         result = job.diagnose(model)
     write_residuals(folder / "residuals.csv", result["residual_quantiles"])
     plot_residuals(folder / "residuals.png", {name: result})

@@ -7,7 +7,7 @@ from training.data import images as datasets
 from training.data.images import digits
 from training.errors import InputError
 from training.evaluation.cut_model import equilibrium_layer
-from training.experiments.classification.build import build_classifier
+from training.experiments.classification.build import build_single_scale
 from training.experiments.classification.job import ClassificationJob
 from training.runs.optimizer import build_optimizer
 from training.runs.phases import phase_spans
@@ -17,7 +17,7 @@ from training.runs.train import enter_phase
 def build(small):
     config = configs.resolve(small)
     data = datasets.load(config.data)
-    return build_classifier(config.model, data, config.precision)
+    return build_single_scale(config.model, data, config.precision)
 
 
 def test_model_takes_raw_pixels(small):
@@ -150,3 +150,25 @@ def test_plain_momentum():
         OptimizerConfig(name="sgd", nesterov=False), 1, 1, "float32"
     )
     assert (optimizer.momentum, optimizer.nesterov) == (0.9, False)
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ({"name": "mdeqs"}, "`model.name` must be one of.*mdeq"),
+        ({"name": "mdeq"}, "`model.filters` is required"),
+        ({"name": "monotone", "cell": "monotone_dense_cell", "stem": {}}, "model.stem"),
+        ({"cell": "residual_block_cell", "filters": [8]}, "model.filters"),
+    ],
+)
+def test_the_name_of_the_model_chooses_its_keys(small, model, words):
+    with pytest.raises(InputError, match=words):
+        configs.resolve({**small, "model": model})
+
+
+def test_a_variant_can_be_another_kind_of_model(small):
+    model = {"name": "monotone", "cell": {"class_name": "monotone_dense_cell"}}
+    small["variants"] = {"convolutional": {}, "monotone": {"model": model}}
+    config = configs.resolve(small)
+    assert configs.variant(config, "convolutional").model.name == "single_scale"
+    assert configs.variant(config, "monotone").model.name == "monotone"

@@ -14,17 +14,18 @@ from training.config import reading as configs
 from training.data import images as datasets
 from training.errors import InputError
 from training.evaluation.report import report
-from training.experiments.mdeq_classification.build import build_explicit, build_mdeq
-from training.experiments.mdeq_classification.job import MDEQJob
+from training.experiments.classification.job import ClassificationJob
+from training.experiments.classification.mdeq import build_explicit, build_mdeq
 from training.runs import variants
 from training.runs.train import train
 from training.runs.work_directory import WorkDirectory
 
 SMALL = {
-    "experiment": "mdeq_classification",
+    "experiment": "classification",
     "tensorboard": False,
     "data": {"batch_size": 24, "train_examples": 48, "test_examples": 20},
     "model": {
+        "name": "mdeq",
         "filters": [8, 8],
         "head_filters": [2, 4],
         "final_filters": 16,
@@ -141,7 +142,7 @@ def test_the_saved_model_loads_in_a_new_process(finished):
 def test_resumed_run_ends_like_an_uninterrupted_one(small, tmp_path, monkeypatch):
     small["phases"] = [{"epochs": 2}]
     # The diagnosis of every epoch takes most of the time.
-    job_cls = MDEQJob
+    job_cls = ClassificationJob
     monkeypatch.setattr(job_cls, "callbacks", lambda self, model: [])
     config = configs.resolve(small)
 

@@ -9,17 +9,20 @@ from training.cli import main
 from training.config import reading as configs
 from training.data import images as datasets
 from training.errors import InputError
-from training.experiments.monotone_classification.build import build_monotone
-from training.experiments.monotone_classification.job import MonotoneJob
+from training.experiments.classification.build import build_monotone
+from training.experiments.classification.job import ClassificationJob
 from training.runs import variants
 from training.runs.work_directory import WorkDirectory
 
 FOLDER = Path(__file__).parents[3] / "configs" / "monotone"
 SMALL = {
-    "experiment": "monotone_classification",
+    "experiment": "classification",
     "tensorboard": False,
     "data": {"batch_size": 24, "train_examples": 48, "test_examples": 20},
-    "model": {"cell": {"class_name": "monotone_dense_cell", "units": 8}},
+    "model": {
+        "name": "monotone",
+        "cell": {"class_name": "monotone_dense_cell", "units": 8},
+    },
     "phases": [{"epochs": 1}],
     "evaluation": {"budgets": [1, 4], "num_samples": 8, "max_iter": 5},
 }
@@ -51,7 +54,7 @@ def test_a_run_from_the_config_to_the_table(tmp_path):
     ],
 )
 def test_what_the_model_refuses_is_named(cell, message):
-    mapping = {**SMALL, "model": {"cell": cell}}
+    mapping = {**SMALL, "model": {"name": "monotone", "cell": cell}}
     config = configs.resolve(mapping)
     with pytest.raises(InputError, match=message):
         build_monotone(config.model, _data(mapping), "float32")
@@ -59,7 +62,9 @@ def test_what_the_model_refuses_is_named(cell, message):
 
 def test_other_cells_are_refused():
     with pytest.raises(InputError, match="monotone_dense_cell"):
-        configs.resolve({**SMALL, "model": {"cell": "residual_block_cell"}})
+        configs.resolve(
+            {**SMALL, "model": {"name": "monotone", "cell": "residual_block_cell"}}
+        )
 
 
 @pytest.mark.slow
@@ -79,7 +84,7 @@ def test_published_sizes_take_a_step(name, image_size, parameters):
     )
     model = build_monotone(config.model, _Images(data, image_size), config.precision)
     assert model.count_params() == parameters
-    MonotoneJob(config, data, None).compile(model, keras.optimizers.Adam(1e-3))
+    ClassificationJob(config, data, None).compile(model, keras.optimizers.Adam(1e-3))
     before = model.get_weights()
     loss = model.train_on_batch(images, np.array([1, 2]))
     assert np.all(np.isfinite(loss))

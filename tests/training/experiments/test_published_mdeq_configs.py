@@ -8,7 +8,7 @@ import pytest
 
 from training.config import reading as configs
 from training.data import images as datasets
-from training.experiments.mdeq_classification.job import MDEQJob
+from training.experiments.classification.job import ClassificationJob
 from training.runs.optimizer import build_optimizer
 from training.runs.phases import phase_spans
 from training.runs.train import enter_phase
@@ -187,7 +187,7 @@ def take_steps(config, size, num_classes):
     data = datasets.ImageData(
         split, split, split, num_classes, (124.0, 116.0, 104.0), (58.0, 57.0, 57.0)
     )
-    job = MDEQJob(config, data)
+    job = ClassificationJob(config, data)
     model, optimizer, spans = job.build()
     inputs = model.preprocessor(images)
     for span in spans[:2]:

@@ -4,14 +4,16 @@ import tensorflow as tf
 from training.config import reading as configs
 from training.data import images as datasets
 from training.errors import InputError
-from training.experiments.classification.build import build_classifier
+from training.experiments.classification.build import build_single_scale
 from training.runs.phases import phase_spans
 from training.runs.refusals import refusals
 
 
 def build(mapping):
     config = configs.resolve(mapping)
-    return build_classifier(config.model, datasets.load(config.data), config.precision)
+    return build_single_scale(
+        config.model, datasets.load(config.data), config.precision
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
-"""Labelled images, in memory or on disk, and the streams training reads."""
+"""Labeled images, in memory or on disk, and the streams training reads."""
 
 from ..pipeline import evaluation_batches, sample, steps_per_epoch, training_batches
-from .array_transform import in_memory
 from .images import ImageData, load
+from .transforms import in_memory
 
 __all__ = [
     "ImageData",

@@ -3,19 +3,21 @@
 import functools
 
 import numpy as np
+import tensorflow as tf
 
 from ...errors import InputError
-from .. import statistics, tfds_errors
+from .. import image_files, tfds
 from ..records import shards
-from ..records.sharded_records import ShardedRecords
+from ..records.record_reader import RecordReader, first_error
+from ..records.shards import ShardedRecords
 from ..splits import ShardedSplit
-from . import decoding
-from .array_transform import ArrayTransform, in_memory
+from .imagenet import IN_FOLDER, label_check
+from .transforms import ArrayTransform, in_memory
 
 NUM_CLASSES = 10
-# The reference's normalisation. Its standard deviations are means over images, smaller
-# than those of all pixels.
-MEAN, STANDARD_DEVIATION = statistics.of_dataset("cifar10")
+# The reference's normalization. Its standard deviations are means over images, smaller
+# than the standard deviations of all pixels.
+MEAN, STANDARD_DEVIATION = image_files.dataset_statistics("cifar10")
 
 _IMAGE_SHAPE = (32, 32, 3)
 
@@ -24,12 +26,12 @@ def load(directory=None):
     """Returns the training and the test `MemorySplit` of CIFAR-10.
 
     Args:
-        directory: folder with `cifar10-train-*.tfrecord.gz` and
-            `cifar10-test-*.tfrecord.gz`, as `decoding` describes them.
+        directory: Folder with `cifar10-train-*.tfrecord.gz` and
+            `cifar10-test-*.tfrecord.gz`, records as in `imagenet`.
             `None` takes `tfds.load("cifar10")`, which downloads it once.
 
     Raises:
-        InputError: if the data is not there or is damaged.
+        InputError: if the data are missing or corrupt.
     """
     read = _from_tfds if directory is None else functools.partial(_in_folder, directory)
     return read("train"), read("test")
@@ -37,22 +39,37 @@ def load(directory=None):
 
 def _in_folder(directory, split):
     found = shards.in_folder(directory, f"cifar10-{split}")
-    reader = decoding.reader_of_pixels(decoding.IN_FOLDER, NUM_CLASSES, _IMAGE_SHAPE)
-    records = ShardedRecords.whole(reader, *found)
+    records = ShardedRecords.whole(RecordReader(IN_FOLDER, _decode), *found)
     return ShardedSplit(records, ArrayTransform(), len(records)).in_memory()
 
 
+def _decode(encoded, label):
+    pixels = image_files.decode_jpeg(encoded)
+    error = first_error(
+        label_check(label, NUM_CLASSES),
+        (
+            tf.reduce_all(tf.shape(pixels) == _IMAGE_SHAPE),
+            tf.strings.format(
+                f"Images must be of shape {_IMAGE_SHAPE}. Received: {{}}.",
+                tf.shape(pixels),
+            ),
+        ),
+    )
+    pixels.set_shape(_IMAGE_SHAPE)
+    return (pixels, tf.cast(label, tf.int32)), error
+
+
 def _from_tfds(split):
-    import tensorflow_datasets as tfds
+    import tensorflow_datasets
 
     try:
-        dataset = tfds.load("cifar10", split=split, as_supervised=True)
-    except tfds_errors.classes() as error:
+        dataset = tensorflow_datasets.load("cifar10", split=split, as_supervised=True)
+    except tfds.preparation_errors() as error:
         raise InputError(
             "TensorFlow Datasets could not load cifar10. Check the connection, or give "
             f"a folder of TFRecords as `data.directory`. ({error})"
         ) from error
-    with tfds_errors.reading("cifar10"):
+    with tfds.reading("cifar10"):
         batches = list(dataset.batch(1000).as_numpy_iterator())
     images, labels = map(np.concatenate, zip(*batches, strict=True))
     _check_labels(labels, f"tfds cifar10 {split}")

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
-from .array_transform import in_memory
+from .transforms import in_memory
 
 NUM_CLASSES = 10
-# Of the training pixels.
+# Statistics of the training pixels.
 MEAN = (4.8924,)
 STANDARD_DEVIATION = (6.0250,)
 
@@ -15,7 +15,7 @@ _FILE = Path(__file__).with_name("digits.npz")
 
 
 def load():
-    """Returns the training `MemorySplit` of 1438 digits and the test one of 359.
+    """Returns the `MemorySplit`s of 1438 digits for training and 359 for testing.
 
     Images are uint8 `(8, 8, 1)` with pixels 0 to 16; both splits hold each class in the
     same proportion.

@@ -1,17 +1,31 @@
-"""ImageNet and its part Imagenette, streamed from disk."""
+"""ImageNet and its subset Imagenette, streamed from disk.
 
+Every record is a `tf.train.Example` of two features: `image/encoded`, the bytes of one
+JPEG file, and `label`, an int64; in TFDS the first is called `image`.
+"""
+
+import functools
 from typing import NamedTuple
 
-from .. import statistics
+import tensorflow as tf
+
+from .. import image_files, tfds
 from ..records import shards
-from ..records.sharded_records import ShardedRecords
+from ..records.record_reader import RecordReader, ShardFormat, first_error
+from ..records.shards import ShardedRecords
 from ..splits import ShardedSplit
-from . import decoding
-from .jpeg_transform import JPEGTransform
+from .transforms import JPEGTransform
+
+IN_FOLDER = ShardFormat(
+    "GZIP", {"image/encoded": tf.string, "label": tf.int64}, shards.COUNTED_HERE
+)
+_OF_TFDS = ShardFormat(
+    "", {"image": tf.string, "label": tf.int64}, shards.COUNTED_BY_TFDS
+)
 
 
 class Source(NamedTuple):
-    """A dataset of TFDS, and what it takes to get it."""
+    """A dataset of TFDS, its number of classes, and how to get it."""
 
     tfds_name: str
     num_classes: int
@@ -30,46 +44,65 @@ SOURCES = {
         "imagenette/320px-v2", 10, "Check the connection to download it."
     ),
 }
-# Of torchvision's models and the reference.
-MEAN, STANDARD_DEVIATION = statistics.of_dataset("imagenet")
+# The normalization of torchvision's models and the reference.
+MEAN, STANDARD_DEVIATION = image_files.dataset_statistics("imagenet")
 IMAGE_SIZE = 224
 # Records from which the next one is drawn: with ImageNet's JPEG files, 0.9 GB.
 _SHUFFLE_BUFFER = 8192
 
 
 def load(name, directory, image_size):
-    """Returns the training and the test `ShardedSplit`; the latter is the validation
-    set, since the labels of ImageNet's test set are not public.
+    """Returns the training and the test `ShardedSplit`.
+
+    The test split is the validation set: the labels of ImageNet's test set are secret.
 
     Args:
-        name: a key of `SOURCES`.
-        directory: folder with `<name>-train-*.tfrecord.gz` and
-            `<name>-test-*.tfrecord.gz`, as `decoding` describes them, with images
-            of any size. `None` takes TFDS.
-        image_size: int. Side of the squares that are made of the images.
+        name: A key of `SOURCES`.
+        directory: Folder with `<name>-train-*.tfrecord.gz` and
+            `<name>-test-*.tfrecord.gz`, as described above, with images of any size.
+            `None` reads TFDS.
+        image_size: Positive integer. Side of the squares that streams hold.
 
     Raises:
-        InputError: if the data is not there or is damaged.
+        InputError: if the data are missing or corrupt.
     """
     source = SOURCES[name]
     if directory is None:
-        shard_format, found = (
-            decoding.OF_TFDS,
-            shards.of_tfds(
-                source.tfds_name, ("train", "validation"), source.how_to_get
-            ),
+        shard_format = _OF_TFDS
+        found = tfds.find_shards(
+            source.tfds_name, ("train", "validation"), source.how_to_get
         )
     else:
-        shard_format, found = (
-            decoding.IN_FOLDER,
-            [
-                shards.in_folder(directory, f"{name}-{split}")
-                for split in ("train", "test")
-            ],
-        )
-    reader = decoding.reader_of_files(shard_format, source.num_classes)
+        shard_format = IN_FOLDER
+        found = [
+            shards.in_folder(directory, f"{name}-{split}")
+            for split in ("train", "test")
+        ]
+    decode = functools.partial(_jpeg_file, num_classes=source.num_classes)
+    reader = RecordReader(shard_format, decode)
     transform = JPEGTransform(image_size)
     return tuple(
         ShardedSplit(ShardedRecords.whole(reader, *split), transform, _SHUFFLE_BUFFER)
         for split in found
     )
+
+
+def label_check(label, num_classes):
+    """Returns whether a label is in range, and the error if it is not."""
+    return (
+        (label >= 0) & (label < num_classes),
+        tf.strings.format(
+            f"Labels must be in 0 ... {num_classes - 1}. Received: {{}}.", label
+        ),
+    )
+
+
+def _jpeg_file(encoded, label, num_classes):
+    error = first_error(
+        label_check(label, num_classes),
+        (
+            image_files.is_whole_jpeg(encoded),
+            "An image is not a JPEG file, or truncated.",
+        ),
+    )
+    return (encoded, tf.cast(label, tf.int32)), error

@@ -1,16 +1,33 @@
-"""Tasks that take many steps of thought, made up on the fly. Needs no TensorFlow."""
+"""Generated tasks that take many steps of reasoning. Needs no TensorFlow."""
 
 import functools
 
-from .chains import Chains
 from .mazes import Mazes, read_mazes
-from .prefix_sums import PrefixSums
-from .streams import held_out_examples, training_batches
+from .sequences import (
+    A5,
+    GENERATORS,
+    Chains,
+    PrefixSums,
+    Words,
+    chain_adjacency,
+    compositions,
+    draw_chains,
+    running_products,
+)
 from .sudoku import Sudoku, read_puzzles
-from .task import Examples, Levels, ReasoningTask, least_evaluations, solved
-from .words import Words
+from .task import (
+    Examples,
+    Levels,
+    ReasoningTask,
+    held_out_examples,
+    least_evaluations,
+    solved,
+    training_batches,
+)
 
 __all__ = [
+    "A5",
+    "GENERATORS",
     "TASKS",
     "Chains",
     "Examples",
@@ -20,15 +37,19 @@ __all__ = [
     "ReasoningTask",
     "Sudoku",
     "Words",
+    "chain_adjacency",
+    "compositions",
+    "draw_chains",
     "held_out_examples",
     "least_evaluations",
     "read_mazes",
     "read_puzzles",
+    "running_products",
     "solved",
     "training_batches",
 ]
 
-# What makes each of them, by the names that configs say.
+# Constructors of the tasks by their names in configs.
 TASKS = {
     "chains": Chains,
     "mazes": Mazes,

@@ -1,22 +1,22 @@
-"""The batches of a reasoning task as TensorFlow reads them."""
+"""Adapt the batches of a reasoning task to TensorFlow."""
 
 import tensorflow as tf
 
-from .streams import training_batches
+from .task import training_batches
 
 
 def training_dataset(task, levels, batch_size, seed, steps):
     """Returns the `tf.data.Dataset` of `training_batches`, for `fit`.
 
-    Keras reads no generator whose batches differ in their sizes. The next batches are
-    drawn while one is trained on.
+    Keras does not support generators whose batches differ in size. Batches are drawn
+    ahead of training.
 
     Args:
-        task: a `ReasoningTask`.
-        levels: list of ints, levels of the task.
-        batch_size: int >= 1.
-        seed: int >= 0.
-        steps: `range` of ints >= 0, the steps of the training.
+        task: `ReasoningTask`.
+        levels: List of levels of the task.
+        batch_size: Positive integer.
+        seed: Non-negative integer.
+        steps: `range` of non-negative integers, the steps of the training.
 
     Example:
 
@@ -28,7 +28,7 @@ def training_dataset(task, levels, batch_size, seed, steps):
         lambda: training_batches(task, levels, batch_size, seed, steps),
         output_signature=example_specs(task, levels, batch_size),
     )
-    # Without a number of batches `fit` warns that they are at an end.
+    # Without a known cardinality `fit` warns that the data ran out.
     counted = batches.apply(tf.data.experimental.assert_cardinality(len(steps)))
     return counted.prefetch(tf.data.AUTOTUNE)
 

@@ -1,4 +1,7 @@
-"""What every reasoning task says of itself, and when an example is solved."""
+"""What every reasoning task declares, its examples, and when one is solved.
+
+Training batches and held-out examples are drawn here, without TensorFlow.
+"""
 
 import abc
 import numbers
@@ -7,6 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ...errors import InputError
+
+# The first number of a random key.
+_TRAINING, _TEST = 0, 1
 
 
 class Examples(NamedTuple):
@@ -20,7 +26,7 @@ class Examples(NamedTuple):
             position, 0 elsewhere.
         difficulty: int32 array `(batch,)`. How hard an example is, as its task counts.
         distance: int32 array `(batch,)`. How far information has to travel, in steps
-            from a position to its neighbour.
+            from a position to its neighbor.
     """
 
     inputs: np.ndarray
@@ -34,10 +40,10 @@ class Levels(NamedTuple):
     """The sizes, or difficulties, that a task can draw.
 
     Attributes:
-        meaning: str. What the number is.
-        minimum: int. The smallest.
-        maximum: int. The largest.
-        step: int. From one to the next. Defaults to `1`.
+        meaning: String. A noun phrase for the number.
+        minimum: Integer. The smallest level.
+        maximum: Integer. The largest level.
+        step: Integer. The difference between levels. Defaults to `1`.
     """
 
     meaning: str
@@ -52,13 +58,13 @@ class Levels(NamedTuple):
 
 
 class ReasoningTask(abc.ABC):
-    """A task of which examples are made up as many as one likes.
+    """A task whose examples are generated.
 
     Attributes:
-        name: str. As configs say it.
-        num_classes: int. Classes of a position.
-        channels: int. Channels of the inputs; `None` if they are tokens.
-        num_tokens: int. Tokens of the inputs, from 0; `None` if they have channels.
+        name: String. The name in configs.
+        num_classes: Integer. Classes of a position.
+        channels: Integer. Channels of the inputs; `None` if they are tokens.
+        num_tokens: Integer. Tokens of the inputs, from 0; `None` if they have channels.
         levels: `Levels`.
     """
 
@@ -81,18 +87,18 @@ class ReasoningTask(abc.ABC):
         """Draws examples.
 
         Args:
-            generator: NumPy's `Generator`. All that is random follows from it.
-            count: int >= 1. How many.
-            level: int in `levels`.
-            held_out: bool. Whether of those that training never sees. Tasks with more
-                examples than anyone can draw do not part them, and draw the same.
-                Defaults to `False`.
+            generator: NumPy's `Generator`. It determines all random numbers.
+            count: Positive integer. The number of examples.
+            level: Integer in `levels`.
+            held_out: Boolean. Whether to draw examples that training never draws.
+                Tasks with practically unlimited examples ignore it. Defaults to
+                `False`.
 
         Returns:
-            The `Examples`.
+            `Examples`.
 
         Raises:
-            InputError: if there is no such level, or `count` is no positive integer.
+            InputError: if the level does not exist, or `count` is not positive.
         """
         self.check_level(level)
         check_count("count", count)
@@ -126,12 +132,12 @@ def _is_integer(value):
 
 
 def of_sequences(inputs, targets, distance):
-    """Returns the `Examples` of sequences of one length, all positions of which count.
+    """Returns the `Examples` of sequences of one length; all their positions count.
 
     Args:
-        inputs: array of `Examples`, of its dtype.
-        targets: int array `(batch, length)`.
-        distance: int. Of all examples.
+        inputs: Array as in `Examples`.
+        targets: Integer array `(batch, length)`.
+        distance: Integer. The distance in every example.
     """
     count, length = targets.shape
     return Examples(
@@ -144,30 +150,71 @@ def of_sequences(inputs, targets, distance):
 
 
 def solved(answers, examples):
-    """Returns whether the answers of all positions that count are right, `(batch,)`.
+    """Returns whether the answers at all weighted positions are right, `(batch,)`.
 
     Args:
-        answers: int array `(batch, *positions)` of classes.
-        examples: the `Examples`.
+        answers: Integer array `(batch, *positions)` of classes.
+        examples: `Examples`.
     """
     is_right = (answers == examples.targets) | (examples.weights == 0)
     return np.all(is_right, axis=tuple(range(1, is_right.ndim)))
 
 
 def least_evaluations(distance, reach):
-    """Returns how many evaluations of a cell a distance takes at the least.
+    """Returns the number of cell evaluations that a distance requires.
 
         ceil(distance / reach)
 
-    No budget below it lets the information arrive.
+    A smaller budget cannot transport the information.
 
     Args:
-        distance: int, or int array: `Examples.distance`.
-        reach: int >= 1. By how many positions information travels in an evaluation: 1
-            for each convolution of 3 positions on the longest way through the cell.
+        distance: Integer or integer array: `Examples.distance`.
+        reach: Positive integer. Positions that information travels in an evaluation: 1
+            for each convolution of 3 positions on the longest path through the cell.
 
     Raises:
-        InputError: if `reach` is no positive integer.
+        InputError: if `reach` is not a positive integer.
     """
     check_count("reach", reach)
     return -(-distance // reach)
+
+
+def training_batches(task, levels, batch_size, seed, steps):
+    """Yields a batch of new examples for each step; `dataset.py` adapts it to `fit`.
+
+    A batch has one level, drawn uniformly. It depends only on `seed` and its step, so a
+    resumed run sees the same batches as an uninterrupted run.
+
+    Args:
+        task: `ReasoningTask`.
+        levels: List of levels of the task.
+        batch_size: Positive integer.
+        seed: Non-negative integer.
+        steps: Iterable of non-negative integers, the steps of the training.
+
+    Yields:
+        Inputs, targets and weights, as in `Examples`.
+
+    Raises:
+        InputError: if a level or the batch size is invalid.
+    """
+    for step in steps:
+        generator = np.random.default_rng([_TRAINING, seed, step])
+        level = levels[generator.integers(len(levels))]
+        yield task.examples(generator, batch_size, level)[:3]
+
+
+def held_out_examples(task, level, count, seed):
+    """Returns the `Examples` of a test, which training never draws.
+
+    Args:
+        task: `ReasoningTask`.
+        level: Integer. A level of the task.
+        count: Positive integer. The number of examples.
+        seed: Non-negative integer.
+
+    Raises:
+        InputError: if the level or the count is invalid.
+    """
+    generator = np.random.default_rng([_TEST, seed, level])
+    return task.examples(generator, count, level, held_out=True)

@@ -1,1 +1,1 @@
-"""Records of TFRecord shards, whatever is in them: read, counted, checked."""
+"""Find, count, read and check the records of TFRecord shards."""

@@ -1,17 +1,39 @@
-"""Reads records from TFRecord shards, one at a time and in order.
+"""Read records from TFRecord shards, one at a time and in order.
 
-An error of TensorFlow's readers does not tell which of the shards it comes from. Here
-every damage ends in an `InvalidArgumentError` that does, and in `examined` as a value.
+Errors of TensorFlow's readers do not name the shard. Here every corrupt record raises
+an `InvalidArgumentError` that does, and `examined` returns the error as a value.
 """
 
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from . import trouble
+# The error of a record without errors.
+NO_ERROR = ""
+# The error if one of TensorFlow's decoders of images fails.
+_UNDECODABLE = (
+    "An image is a damaged JPEG or PNG file, or one of another size than it says."
+)
 
-# Where a decoder of TensorFlow fails, which are those of JPEG files.
-_UNDECODABLE = "An image is a damaged JPEG file, or one of another size than it says."
+
+def first_error(*checks):
+    """Returns the error of the first check that fails, a string scalar.
+
+    Args:
+        checks: Pairs of a Boolean scalar tensor, whether the check passes, and the
+            error otherwise.
+    """
+    error = tf.constant(NO_ERROR)
+    for passes, failure in reversed(checks):
+        error = tf.where(passes, error, failure)
+    return error
+
+
+def _raised(error, file, index, values):
+    """Returns the tensors `values` of a record; raises its error if it has one."""
+    assertion = tf.debugging.Assert(error == NO_ERROR, [error, file, index])
+    with tf.control_dependencies([assertion]):
+        return tf.nest.map_structure(tf.identity, values)
 
 
 class ShardFormat(NamedTuple):
@@ -19,9 +41,9 @@ class ShardFormat(NamedTuple):
 
     Attributes:
         compression: `"GZIP"`, or `""` for none.
-        features: dict of the names of the features of a record to their dtypes.
-        counted: str. Where the number of their records is from, and what to do where
-            it is wrong.
+        features: Dict from the names of a record's features to their dtypes.
+        counted: String. The origin of the number of records, and the remedy if it is
+            wrong.
     """
 
     compression: str
@@ -33,10 +55,10 @@ class Segment(NamedTuple):
     """The records of a shard from `start` to before `stop`.
 
     Attributes:
-        file: str.
-        start: int.
-        stop: int.
-        is_rest: bool. Whether the shard must end at `stop`.
+        file: String.
+        start: Integer.
+        stop: Integer.
+        is_rest: Boolean. Whether the shard must end at `stop`.
     """
 
     file: str
@@ -46,14 +68,13 @@ class Segment(NamedTuple):
 
 
 class RecordReader:
-    """Makes datasets of some of a shard's records, and examples of these.
+    """Reads a shard's records as datasets, and decodes their examples.
 
     Args:
-        shard_format: a `ShardFormat`.
-        decode: function of the features of a record, scalar tensors in the order of the
-            format. It returns a nest of tensors, the example, and what is wrong with
-            it, as `trouble.first` does. What it then returns as the example is not
-            used.
+        shard_format: `ShardFormat`.
+        decode: Function of the features of a record, scalar tensors in the order of the
+            format. It returns the example, a nest of tensors, and its `first_error`.
+            If there is an error, the example is not used.
     """
 
     def __init__(self, shard_format, decode):
@@ -61,59 +82,63 @@ class RecordReader:
         self._decode = decode
 
     def read(self, file, start, stop, is_rest):
-        """Returns the dataset of the records of a `Segment`, whose fields are tensors.
+        """Returns the dataset of the records of a `Segment` given by its fields.
 
         Returns:
             A `tf.data.Dataset` of scalars: the file, a string, the index, an int64, and
             the features.
         """
 
-        def checked(file, index, words, *features):
-            return file, index, *trouble.refused(words, file, index, features)
+        def checked(file, index, error, *features):
+            return file, index, *_raised(error, file, index, features)
 
-        records = self._with_trouble(file, start, stop, is_rest).map(checked)
+        records = self._with_errors(file, start, stop, is_rest).map(checked)
         return records.filter(lambda file, index, *features: index < stop)
 
     def decode(self, file, index, *features):
         """Returns the example of a record of `read`."""
-        example, words = self._decode(*features)
-        return trouble.refused(words, file, index, example)
+        example, error = self._decode(*features)
+        return _raised(error, file, index, example)
 
     def examined(self, file, start, stop, is_rest, use):
-        """Returns the dataset of `(file, index, trouble)` of records with trouble.
+        """Returns the dataset of `(file, index, error)` of the records with errors.
 
         Args:
-            file, start, stop, is_rest: the fields of a `Segment`.
-            use: function of the parts of an example. Where it fails, there is trouble.
+            file, start, stop, is_rest: The fields of a `Segment`.
+            use: Function of the parts of an example. If it fails, the record has an
+                error.
         """
 
-        def is_there(file, index, words, *features):
-            return (index < stop) | (words != trouble.NONE)
+        def is_present(file, index, error, *features):
+            return (index < stop) | (error != NO_ERROR)
 
-        def examine(file, index, words, *features):
+        def examine(file, index, error, *features):
             decoded = _attempted(lambda *record: self._decode(*record)[1], features)
-            words_of_example = decoded.reduce(_UNDECODABLE, lambda _, words: words)
+            example_error = decoded.reduce(_UNDECODABLE, lambda _, error: error)
             used = _attempted(lambda *record: use(*self._decode(*record)[0]), features)
             is_used = used.reduce(0, lambda count, *_: count + 1) > 0
-            words = trouble.first(
-                (words == trouble.NONE, words),
-                (words_of_example == trouble.NONE, words_of_example),
+            error = first_error(
+                (error == NO_ERROR, error),
+                (example_error == NO_ERROR, example_error),
                 (is_used, _UNDECODABLE),
             )
-            return file, index, words
+            return file, index, error
 
-        records = self._with_trouble(file, start, stop, is_rest).filter(is_there)
+        records = self._with_errors(file, start, stop, is_rest).filter(is_present)
         examined = records.map(
             examine, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
         )
-        return examined.filter(lambda file, index, words: words != trouble.NONE)
+        return examined.filter(lambda file, index, error: error != NO_ERROR)
 
-    def _with_trouble(self, file, start, stop, is_rest):
-        """The dataset of file, index, trouble and features, of no record at the end."""
-        # Looks for one more record than there should be.
+    def _with_errors(self, file, start, stop, is_rest):
+        """The dataset of file, index, error and features of each record.
+
+        A record that is missing has an error and empty features.
+        """
+        # Looks for one record beyond the end, which must not exist.
         end = stop + tf.cast(is_rest, tf.int64)
-        # Fails, with the name, where the file cannot be opened: ignoring that error
-        # of the reader below, it would try for ever.
+        # Raises an error with the name if the file cannot be opened. The reader below
+        # ignores errors and would try forever.
         first_byte = tf.data.FixedLengthRecordDataset(file, record_bytes=1).take(1)
         found = first_byte.flat_map(lambda _: self._readable(file, start, end))
         nothing = tf.data.Dataset.from_tensors(
@@ -125,13 +150,13 @@ class RecordReader:
             lambda index, record: (
                 file,
                 index,
-                self._trouble(record[0], index, stop),
+                self._record_error(record[0], index, stop),
                 *record[1:],
             )
         )
 
     def _readable(self, file, start, end):
-        """The records that can be read and parsed, with their index in the file."""
+        """The readable records with their index in the file."""
         records = tf.data.TFRecordDataset(file, self.shard_format.compression)
         records = records.enumerate().skip(start).take(end - start)
         return records.map(self._parsed).ignore_errors()
@@ -144,10 +169,10 @@ class RecordReader:
         parsed = tf.io.parse_single_example(record, features)
         return (index, *(parsed[name] for name in features))
 
-    def _trouble(self, found, index, stop):
+    def _record_error(self, found, index, stop):
         names = " and ".join(f"`{name}`" for name in self.shard_format.features)
         counted = self.shard_format.counted
-        return trouble.first(
+        return first_error(
             (
                 (found == index) | (index == stop),
                 f"A record is missing, damaged, or not an example of {names}. If the "
@@ -165,7 +190,7 @@ class RecordReader:
 
 
 def _attempted(function, arguments):
-    """The dataset of the function's value, of nothing where it fails."""
+    """The dataset of the function's value; empty if it fails."""
     return tf.data.Dataset.from_tensors(arguments).map(function).ignore_errors()
 
 

@@ -1,73 +1,186 @@
-"""Finds the shards of a dataset, in a folder or as TFDS has prepared them."""
+"""Find the TFRecord shards of a dataset, count their records and stream them."""
 
+import contextlib
+import functools
+import gzip
+import json
+import os
+import zlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from ...errors import InputError
-from ...files.input_file import check_file, check_folder
-from .. import tfds_errors
-from . import record_counts
+import numpy as np
+import tensorflow as tf
 
-# Where the number of records is from, and what to do where it is wrong.
+from ...errors import InputError
+from ...files.atomic_file import write_text
+from ...files.input_file import check_file, check_folder
+from .record_reader import Segment
+
+# The origin of the number of records, and the remedy if it is wrong.
 COUNTED_HERE = "in the file *-record-counts.json beside it: remove that"
 COUNTED_BY_TFDS = "in its dataset_info.json: prepare the dataset anew"
+_SHARDS_AT_ONCE = 16
+_CHUNK = 1 << 20
+_MAXIMUM = 1 << 40
 
 
 class Shards(NamedTuple):
     """The files of a split.
 
     Attributes:
-        files: list of their paths, in the order of the records.
-        counts: list of the numbers of their records.
+        files: List of their paths, in the order of the records.
+        counts: List of the numbers of their records.
     """
 
     files: list
     counts: list
 
 
+class ShardedRecords:
+    """Some of the records of shards.
+
+    Args:
+        reader: `RecordReader`.
+        segments: List of `Segment`s, in the order of the records.
+    """
+
+    def __init__(self, reader, segments):
+        self.reader = reader
+        self.segments = segments
+
+    @classmethod
+    def whole(cls, reader, files, counts):
+        """Returns all records of files that hold `counts` of them."""
+        pairs = zip(files, counts, strict=True)
+        return cls(
+            reader, [Segment(str(file), 0, count, True) for file, count in pairs]
+        )
+
+    def __len__(self):
+        return sum(segment.stop - segment.start for segment in self.segments)
+
+    def part(self, start, stop):
+        """Returns the records from `start` to before `stop`."""
+        start, stop, _ = slice(start, stop).indices(len(self))
+        parts, first = [], 0
+        for file, begin, end, is_rest in self.segments:
+            # Index in the file minus index in this collection.
+            offset = begin - first
+            first += end - begin
+            begin, last = max(begin, start + offset), min(end, stop + offset)
+            if begin < last:
+                parts.append(Segment(file, begin, last, is_rest and last == end))
+        return ShardedRecords(self.reader, parts)
+
+    def in_order(self):
+        """Returns the dataset of the records in their order."""
+        segments = tf.data.Dataset.from_tensor_slices(self._segment_tensors())
+        return segments.flat_map(self.reader.read)
+
+    def shuffled(self, key, buffer_size):
+        """Returns the dataset of the records in an order that depends on the key only.
+
+        Args:
+            key: int64 tensor of shape `(2,)`.
+            buffer_size: Positive integer. Records from which the next one is drawn.
+        """
+        # Sets the seed of this epoch's graph; `shuffle` would use the process' seed.
+        tf.random.set_seed(1)
+        shards_key, records_key = tf.unstack(tf.random.split(key))
+        order = tf.random.experimental.stateless_shuffle(
+            tf.range(len(self.segments)), shards_key
+        )
+        segments = tf.data.Dataset.from_tensor_slices(
+            tuple(tf.gather(part, order) for part in self._segment_tensors())
+        )
+        records = segments.interleave(
+            self.reader.read,
+            cycle_length=min(_SHARDS_AT_ONCE, len(self.segments)),
+            num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=True,
+        )
+        seed = tf.random.stateless_uniform([], records_key, None, None, tf.int64)
+        return records.shuffle(min(buffer_size, len(self)), seed)
+
+    def first_corrupt(self, use):
+        """Returns a sentence about the first unusable record, or `None`.
+
+        Args:
+            use: Function of the parts of an example. If it fails, the record cannot be
+                used.
+
+        Raises:
+            InputError: if a file is gone, or cannot be opened.
+        """
+        for segment in self.segments:
+            check_file(segment.file, "data file")
+        segments = tf.data.Dataset.from_tensor_slices(self._segment_tensors())
+        corrupt = segments.flat_map(
+            lambda *segment: self.reader.examined(*segment, use)
+        )
+        for file, index, error in corrupt.take(1).as_numpy_iterator():
+            return (
+                f"{error.decode()} File and record: {file.decode()} {index}. Replace "
+                "the record, or write the file without it."
+            )
+        return None
+
+    def _segment_tensors(self):
+        files, starts, stops, are_rests = zip(*self.segments, strict=True)
+        return (
+            tf.constant(files),
+            tf.constant(np.array(starts, "int64")),
+            tf.constant(np.array(stops, "int64")),
+            tf.constant(are_rests),
+        )
+
+
 def in_folder(directory, name):
-    """Returns the `Shards` `<name>-*.tfrecord.gz` of a folder, in order of names.
+    """Returns the `Shards` `<name>-*.tfrecord.gz` of a folder, sorted by name.
 
     Raises:
-        InputError: if there is no such folder or no such file, or one of them cannot be
-            read or is truncated. What is wrong inside a record only shows when it is
-            read.
+        InputError: if the folder or its files are missing, or if a file cannot be read
+            or is truncated. Errors inside a record only show when it is read.
     """
     files = _matching(Path(directory), f"{name}-*.tfrecord.gz")
     cache = files[0].with_name(f"{name}-record-counts.json")
-    return Shards(files, record_counts.count(files, cache))
+    return Shards(files, count_records(files, cache))
 
 
-def of_tfds(name, splits, how_to_get):
-    """Returns the `Shards` of splits of a dataset of TFDS, prepared as TFRecords.
+def count_records(files, cache):
+    """Returns the number of records of each GZIP-compressed shard.
 
-    The shards are read as they are, not through `tfds.load`, whose order of files
-    cannot be a function of the epoch. What is not there is downloaded if it can be.
+    Shards do not store the number, so each is decompressed once, up to its checksum.
+    The cache keeps the number as long as the shard's size and modification time stay
+    the same; a `RecordReader` detects a wrong number. In a read-only folder, every
+    process counts.
 
     Args:
-        name: str. The dataset of TFDS.
-        splits: names of its splits.
-        how_to_get: str. What to do where TFDS cannot download the dataset.
-
-    Returns:
-        A list of `Shards`.
+        files: List of `pathlib.Path`s of shards.
+        cache: `pathlib.Path` of a JSON file.
 
     Raises:
-        InputError: if the dataset cannot be prepared, is stored in another format, or
-            lacks a split or a file.
+        InputError: if a shard is truncated, corrupt or empty.
     """
-    info = _info(name, how_to_get)
-    missing = [split for split in splits if split not in info.splits]
-    if missing:
-        raise InputError(
-            f"The dataset {name} must have the splits {' and '.join(splits)}. "
-            f"Missing in {info.data_dir}: {' and '.join(missing)}. {how_to_get} Then "
-            f"run `tfds build {name} --overwrite`."
+    known = _read(cache)
+    states = [_state(file) for file in files]
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        counts = list(
+            threads.map(
+                lambda file, state: (
+                    known[state] if state in known else _count(file, state)
+                ),
+                files,
+                states,
+            )
         )
-    found = [info.splits[split] for split in splits]
-    for split in found:
-        _check_split(split, name, info.data_dir)
-    return [Shards(split.filepaths, split.shard_lengths) for split in found]
+    found = dict(zip(states, counts, strict=True))
+    if found != known:
+        with contextlib.suppress(OSError):
+            write_text(cache, json.dumps(found, indent=1) + "\n")
+    return counts
 
 
 def _matching(directory, pattern):
@@ -84,34 +197,51 @@ def _matching(directory, pattern):
     return files
 
 
-def _check_split(split, name, folder):
-    if min(split.shard_lengths, default=0) < 0:
-        raise InputError(
-            f"{folder}/dataset_info.json is damaged: numbers of records are at least "
-            f"0. Received: shardLengths={split.shard_lengths}. Run `tfds build "
-            f"{name} --overwrite`."
-        )
-    for file in split.filepaths:
-        check_file(file, f"file of the dataset {name},")
+def _state(file):
+    status = file.stat()
+    return f"{file.name} {status.st_size} {status.st_mtime_ns}"
 
 
-def _info(name, how_to_get):
-    import tensorflow_datasets as tfds
-
+def _read(cache):
+    """Returns the plausible counts of the cache; reading the shards verifies them."""
     try:
-        builder = tfds.builder(name)
-        if not builder.is_prepared():
-            builder.download_and_prepare(file_format="tfrecord")
-    except tfds_errors.classes() as error:
+        known = json.loads(cache.read_text(encoding="utf-8"))
+    except (OSError, RecursionError, ValueError):
+        return {}
+    if not isinstance(known, dict):
+        return {}
+    return {state: count for state, count in known.items() if _is_count(count)}
+
+
+def _is_count(value):
+    return type(value) is int and 0 < value < _MAXIMUM
+
+
+@functools.cache
+def _count(file, state):
+    del state  # Only distinguishes files of the same name.
+    try:
+        with gzip.open(file) as stream:
+            number = 0
+            while _skip_record(stream, file, number):
+                number += 1
+    except (EOFError, OSError, zlib.error) as error:
+        raise InputError(f"{file} is truncated or damaged: {error}") from error
+    if not number:
+        raise InputError(f"{file} holds no records.")
+    return number
+
+
+def _skip_record(stream, file, number):
+    """Reads length (8 bytes), its checksum (4), the data and their checksum (4)."""
+    header = stream.read(12)
+    if not header:
+        return False
+    missing = int.from_bytes(header[:8], "little") + 4
+    while missing and (skipped := len(stream.read(min(missing, _CHUNK)))):
+        missing -= skipped
+    if missing or len(header) < 12:
         raise InputError(
-            f"TensorFlow Datasets could not prepare {name}. {how_to_get} Or give a "
-            f"folder of TFRecords as `data.directory`. ({error})"
-        ) from error
-    info = builder.info
-    if info.file_format.value != "tfrecord":
-        raise InputError(
-            f"The dataset {name} must be stored as tfrecord. Prepare it again with "
-            f"`tfds build {name} --file_format=tfrecord --overwrite`. "
-            f"Received: {info.file_format.value} in {info.data_dir}."
+            f"{file} is damaged, or no TFRecord file: it ends inside record {number}."
         )
-    return info
+    return True

@@ -2,9 +2,10 @@
 
 from ..pipeline import evaluation_batches, steps_per_epoch
 from .data import SegmentationData, load
-from .transform import training_batches
+from .transforms import IGNORED, training_batches
 
 __all__ = [
+    "IGNORED",
     "SegmentationData",
     "evaluation_batches",
     "load",

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from ...errors import InputError
 from ..splits import Split, first
 from . import cityscapes, shapes
-from .classes import Classes
+from .transforms import Classes
 
 _SOURCES = {"cityscapes": cityscapes, "shapes": shapes}
 
@@ -14,14 +14,14 @@ class SegmentationData(NamedTuple):
     """The images of one experiment.
 
     Attributes:
-        training: the `Split` to learn from.
-        validation: the one that is evaluated after each epoch.
-        test: the one that tables are made of.
+        training: `Split` to learn from.
+        validation: `Split` that is evaluated after each epoch.
+        test: `Split` that tables report.
         classes: the `Classes`.
         image_size: `(height, width)` of all images.
         crop_size: `(height, width)` of the crops that training sees.
-        mean: tuple, what normalisation subtracts from the pixels of each channel.
-        standard_deviation: tuple, by what it then divides them.
+        mean: Tuple of the means of the channels, for normalization.
+        standard_deviation: Tuple of the standard deviations of the channels.
     """
 
     training: Split
@@ -64,7 +64,7 @@ def _splits(config, image_size):
     if config.name == "shapes":
         if config.directory is not None:
             raise InputError(
-                "The shapes are made up and take no `data.directory`. "
+                "The shapes are synthetic and take no `data.directory`. "
                 f"Received: directory={config.directory!r}."
             )
         return shapes.load(image_size, config.train_examples, config.test_examples)

@@ -1,13 +1,12 @@
-"""Images to try segmentation on: discs, rectangles and triangles, made up on the fly.
+"""Synthetic images to try segmentation on: discs, rectangles and triangles.
 
-Colours tell the classes apart only in part, since they overlap and are noisy.
+Colors overlap and are noisy, so they only hint at the class.
 """
 
 import numpy as np
 
 from ..splits import MemorySplit
-from .classes import IGNORED, Classes
-from .transform import SegmentationTransform
+from .transforms import IGNORED, Classes, SegmentationTransform
 
 CLASSES = Classes(
     ("background", "rectangle", "disc", "triangle"),
@@ -19,8 +18,8 @@ MEAN = (128.0, 128.0, 128.0)
 STANDARD_DEVIATION = (36.0, 36.0, 36.0)
 
 _SEEDS = {"train": 0, "test": 1}
-_COLOURS = {1: (165, 115, 100), 2: (100, 165, 115), 3: (115, 100, 165)}
-_COLOUR_DEVIATION = 20
+_COLORS = {1: (165, 115, 100), 2: (100, 165, 115), 3: (115, 100, 165)}
+_COLOR_DEVIATION = 20
 _NOISE_DEVIATION = 15
 
 
@@ -29,8 +28,8 @@ def load(image_size, train_examples=None, test_examples=None):
 
     Args:
         image_size: `(height, width)`.
-        train_examples: int. How many training images. `None` takes 256.
-        test_examples: int. How many test images. `None` takes 64.
+        train_examples: Number of training images. `None` takes 256.
+        test_examples: Number of test images. `None` takes 64.
     """
     counts = {"train": train_examples, "test": test_examples}
     return tuple(
@@ -40,11 +39,11 @@ def load(image_size, train_examples=None, test_examples=None):
 
 
 def example(split, index, image_size):
-    """Returns one image and its labels; a function of the arguments alone.
+    """Returns one image and its labels, which depend on the arguments only.
 
     Args:
         split: `"train"` or `"test"`.
-        index: int >= 0.
+        index: Non-negative integer.
         image_size: `(height, width)`.
 
     Returns:
@@ -58,7 +57,7 @@ def example(split, index, image_size):
     for _ in range(generator.integers(2, 6)):
         kind = int(generator.integers(1, len(CLASSES)))
         inside = _mask(kind, generator, rows, columns)
-        image[inside] = generator.normal(_COLOURS[kind], _COLOUR_DEVIATION)
+        image[inside] = generator.normal(_COLORS[kind], _COLOR_DEVIATION)
         labels[inside] = kind
     image += generator.normal(0, _NOISE_DEVIATION, image.shape)
     labels[_is_edge(labels)] = IGNORED
@@ -72,7 +71,7 @@ def _split(split, image_size, count):
 
 
 def _texture(generator, rows, columns):
-    """Three plane waves of random colours around a grey."""
+    """Three plane waves of random colors around a gray."""
     image = np.full((*rows.shape, 3), generator.uniform(90, 165))
     for _ in range(3):
         frequency = generator.normal(0, 6, 2) / rows.shape[0]
@@ -86,10 +85,10 @@ def _texture(generator, rows, columns):
 
 def _mask(kind, generator, rows, columns):
     height, width = rows.shape
-    centre = generator.uniform((0, 0), (height, width))
+    center = generator.uniform((0, 0), (height, width))
     # Half the height and width of the shape.
     sizes = generator.uniform(0.12, 0.35, 2) * height
-    down, right = rows - centre[0], columns - centre[1]
+    down, right = rows - center[0], columns - center[1]
     if kind == 1:
         return (abs(down) <= sizes[0]) & (abs(right) <= sizes[1])
     if kind == 2:
@@ -100,7 +99,7 @@ def _mask(kind, generator, rows, columns):
 
 
 def _is_edge(labels):
-    """Where a neighbour has another label."""
+    """Returns which pixels have a neighbor with another label."""
     is_edge = np.zeros(labels.shape, bool)
     below = labels[1:] != labels[:-1]
     beside = labels[:, 1:] != labels[:, :-1]

@@ -1,9 +1,7 @@
-"""Text to model: corpora, their tokenizers, and the segments that training reads."""
+"""Texts of language models, their tokenizers, and segments of token ids."""
 
-from .batches import segments
-from .corpus import Corpus, embedded, from_directory, from_file, from_tfds
-from .download import fetch
-from .encoding import encode
+from .corpus import Corpus, embedded, fetch, from_directory, from_file, from_tfds
+from .segments import encode, segments
 from .tokenizer import find_tokenizer, load_tokenizer
 
 __all__ = [

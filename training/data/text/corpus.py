@@ -1,21 +1,28 @@
-"""Texts in three splits, from the places that language modelling takes them from."""
+"""Load or download the texts of language models, in three splits."""
 
+import os
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
+
+import keras
 
 from ...config.refusal import closest
 from ...errors import InputError
 from ...files.input_file import check_folder
 from ...files.text_file import read_text
-from .. import tfds_errors
+from .. import tfds
 
-# File names of (train, validation, test).
+# File names of (train, validation, test). Only the layouts in `_WITHOUT_TEST` may lack
+# the last file.
 _LAYOUTS = (
     ("wiki.train.tokens", "wiki.valid.tokens", "wiki.test.tokens"),
     ("wiki.train.raw", "wiki.valid.raw", "wiki.test.raw"),
     ("ptb.train.txt", "ptb.valid.txt", "ptb.test.txt"),
     ("train.txt", "valid.txt", "test.txt"),
+    ("train.txt", "validation.txt", "test.txt"),
 )
+_WITHOUT_TEST = _LAYOUTS[-2:]
 # Name for users -> (name in TensorFlow Datasets, its splits). lm1b has no validation
 # split; its held-out text is halved.
 _TFDS = {
@@ -24,13 +31,41 @@ _TFDS = {
 }
 
 
+class Source(NamedTuple):
+    """The archive of a published corpus.
+
+    Attributes:
+        url: URL of a zip or tar archive.
+        folder: Folder of the files in the archive.
+    """
+
+    url: str
+    folder: str
+
+
+# The author's archives of WikiText: the bucket of the paper, research.metamind.io, has
+# been closed since 2024.
+SOURCES = {
+    "wikitext-103": Source(
+        "https://wikitext.smerity.com/wikitext-103-v1.zip", "wikitext-103"
+    ),
+    "wikitext-2": Source(
+        "https://wikitext.smerity.com/wikitext-2-v1.zip", "wikitext-2"
+    ),
+    "ptb": Source(
+        "http://www.fit.vutbr.cz/~imikolov/rnnlm/simple-examples.tgz",
+        "simple-examples/data",
+    ),
+}
+
+
 class Corpus(NamedTuple):
     """A text in three splits.
 
     Attributes:
-        train: str to learn from, and the only one that makes a vocabulary.
-        validation: str that is evaluated during training; may be empty.
-        test: str that tables are made of; may be empty.
+        train: String to learn from; the vocabulary depends on it alone.
+        validation: String that is evaluated during training; may be empty.
+        test: String that tables report; may be empty.
     """
 
     train: str
@@ -39,49 +74,55 @@ class Corpus(NamedTuple):
 
 
 def from_directory(path):
-    """Returns the `Corpus` of a folder of three UTF-8 files.
+    """Returns the `Corpus` of a folder of UTF-8 files, one for each split.
 
     WikiText-103 and WikiText-2 (`wiki.train.tokens`, `wiki.valid.tokens`,
     `wiki.test.tokens`, or `.raw`), Penn Treebank (`ptb.train.txt`, `ptb.valid.txt`,
-    `ptb.test.txt`) and `train.txt`, `valid.txt`, `test.txt`.
+    `ptb.test.txt`), or your own `train.txt`, `validation.txt` (or `valid.txt`) and
+    optionally `test.txt`.
 
     Args:
-        path: the folder.
+        path: The folder.
 
     Raises:
         InputError: if the folder or one of the files is missing, if it holds more than
-            one such corpus, or if a file is empty or no text.
+            one corpus, or if a file is empty or not text.
     """
     directory = Path(path)
     check_folder(directory, "text directory")
-    present = {file.name for file in directory.iterdir() if file.is_file()}
-    complete = [layout for layout in _LAYOUTS if present.issuperset(layout)]
+    entries = list(directory.iterdir())
+    present = {file.name for file in entries if file.is_file()}
+    layouts = [
+        _expected(layout, {entry.name for entry in entries}) for layout in _LAYOUTS
+    ]
+    complete = [layout for layout in layouts if present.issuperset(layout)]
     if not complete:
-        raise InputError(_incomplete(directory, present))
+        raise InputError(_incomplete(directory, layouts, present))
     if len(complete) > 1:
         raise InputError(
             f"The text directory {directory} holds more than one corpus: "
-            f"{' and '.join(layout[0] for layout in complete)}. Move them into "
-            "folders of their own."
+            f"{' and '.join(' and '.join(layout[:2]) for layout in complete)}. Move "
+            "them into folders of their own."
         )
-    return Corpus(*(read_text(directory / name) for name in complete[0]))
+    texts = [read_text(directory / name) for name in complete[0]]
+    return Corpus(*texts, *(3 - len(texts)) * [""])
 
 
 def from_file(path, validation_fraction=0.1, test_fraction=0.0):
     """Returns the `Corpus` of one UTF-8 file, cut in three contiguous parts.
 
-    The text is cut between two characters, wherever in a line or a word they stand.
+    A cut can be inside a line or a word.
 
     Args:
-        path: the file.
-        validation_fraction: float in [0, 1). The part of the characters, before those
-            of `test_fraction`, that validates. Defaults to `0.1`.
-        test_fraction: float in [0, 1). The part of the characters, the last ones, that
-            tests. Defaults to `0.0`.
+        path: The file.
+        validation_fraction: Float in [0, 1). The fraction of the characters for
+            validation, before the test characters. Defaults to `0.1`.
+        test_fraction: Float in [0, 1). The fraction of the characters for testing, the
+            last ones. Defaults to `0.0`.
 
     Raises:
-        InputError: if the file is missing, empty or no text, or if the fractions leave
-            nothing to train on.
+        InputError: if the file is missing, empty or not text, or if the fractions leave
+            no text to train on.
     """
     return _cut(read_text(path), validation_fraction, test_fraction)
 
@@ -89,37 +130,39 @@ def from_file(path, validation_fraction=0.1, test_fraction=0.0):
 def from_tfds(name, data_dir=None, max_examples=None):
     """Returns the `Corpus` of a text set of TensorFlow Datasets.
 
-    Examples (sentences of `lm1b`, articles of `wiki40b`) stand on lines of their own,
-    in the order of the set. They are held in memory: without `max_examples` that is 4
-    GB for `lm1b` and more for `wiki40b`.
+    Each example (a sentence of `lm1b`, an article of `wiki40b`) ends with a line break.
+    Texts are held in memory: without `max_examples`, `lm1b` takes 4 GB and `wiki40b`
+    more.
 
     Args:
         name: `"lm1b"`, whose validation split is the second half of the held-out text
             and whose test split is the first, or `"wiki40b"` (English).
-        data_dir: folder where TensorFlow Datasets keeps its sets. Defaults to its own.
-        max_examples: optional int. The most examples of a split, the first ones.
+        data_dir: Folder of the datasets of TFDS. Defaults to the folder of TFDS.
+        max_examples: Optional positive integer. The number of first examples of a split
+            to take.
 
     Raises:
-        InputError: if the name is another one, or the set cannot be loaded.
+        InputError: if the name is unknown, or the set cannot be loaded.
     """
     if name not in _TFDS:
         raise InputError(
             f"The text set must be one of {list(_TFDS)}. Received: name={name!r}."
             f"{closest(name, _TFDS)}"
         )
-    import tensorflow_datasets as tfds
+    import tensorflow_datasets
 
     full_name, splits = _TFDS[name]
     try:
         datasets = [
-            tfds.load(full_name, split=split, data_dir=data_dir) for split in splits
+            tensorflow_datasets.load(full_name, split=split, data_dir=data_dir)
+            for split in splits
         ]
-    except tfds_errors.classes() as error:
+    except tfds.preparation_errors() as error:
         raise InputError(
             f"TensorFlow Datasets could not load {full_name}. Check the connection, or "
             f"give the folder where it is prepared as `data_dir`. ({error})"
         ) from error
-    with tfds_errors.reading(full_name):
+    with tfds.reading(full_name):
         texts = [list(_texts(dataset, max_examples)) for dataset in datasets]
     try:
         return Corpus(*map(_joined, texts))
@@ -134,8 +177,8 @@ def embedded():
     """Returns the `Corpus` of the documentation that ships with Python.
 
     The topics of Python's `help()`, 0.5 million characters of English prose and code,
-    in the order of their names: 90 % train, 5 % validation and 5 % test. The text
-    differs between releases of Python, so numbers compare within one release only.
+    sorted by name: 90 % train, 5 % validation and 5 % test. The text differs between
+    releases of Python, so numbers are comparable within one release only.
     """
     from pydoc_data.topics import topics
 
@@ -143,9 +186,53 @@ def embedded():
     return _cut(text + "\n", validation_fraction=0.05, test_fraction=0.05)
 
 
-def _incomplete(directory, present):
-    """Says what the folder lacks of the layout that it resembles most."""
-    layout = max(_LAYOUTS, key=lambda names: len(present.intersection(names)))
+def fetch(name, directory, url=None):
+    """Downloads a corpus into the new folder `directory / name`.
+
+    The folder is created only when it is complete.
+
+    Args:
+        name: `"wikitext-103"`, `"wikitext-2"` or `"ptb"`.
+        directory: Parent of the new folder; it is created if needed.
+        url: Optional string. Another URL of the same archive, also `file://...`.
+
+    Returns:
+        The path of the new folder, for `from_directory`.
+
+    Raises:
+        InputError: if the folder exists already, or if the archive cannot be downloaded
+            or does not contain the corpus.
+    """
+    if name not in SOURCES:
+        raise InputError(
+            f"The corpus must be one of {list(SOURCES)}. Received: name={name!r}."
+            f"{closest(name, SOURCES)}"
+        )
+    source, target = SOURCES[name], Path(directory) / name
+    if os.path.lexists(target):
+        raise InputError(
+            f"{target} exists already and is not overwritten. Read it, or remove it "
+            "to download it again."
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    url = url or source.url
+    with tempfile.TemporaryDirectory(prefix=".download-", dir=target.parent) as work:
+        _unpack(url, name, work, target)
+        folder = Path(work, name, source.folder)
+        from_directory(folder)  # Raises if it is incomplete.
+        os.replace(folder, target)
+    return target
+
+
+def _expected(layout, names):
+    """Returns the file names of a layout; its test file only if `names` require it."""
+    is_optional = layout in _WITHOUT_TEST and layout[2] not in names
+    return layout[:2] if is_optional else layout
+
+
+def _incomplete(directory, layouts, present):
+    """Returns an error that names what the most similar layout lacks."""
+    layout = max(layouts, key=lambda names: len(present.intersection(names)))
     found = [name for name in layout if name in present]
     if found:
         missing = ", ".join(name for name in layout if name not in present)
@@ -154,7 +241,7 @@ def _incomplete(directory, present):
             f"{missing}. Put the missing split there; for one file without splits give "
             "the file itself."
         )
-    expected = "; or ".join(", ".join(names) for names in _LAYOUTS)
+    expected = "; or ".join(", ".join(names) for names in layouts)
     content = ", ".join(sorted(present)[:8]) or "no files"
     return f"The text directory {directory} must hold {expected}. It holds: {content}."
 
@@ -179,3 +266,14 @@ def _texts(dataset, max_examples):
 
 def _joined(texts):
     return "".join(f"{text.decode('utf-8').strip()}\n" for text in texts)
+
+
+def _unpack(url, name, work, target):
+    try:
+        keras.utils.get_file(name, url, extract=True, cache_dir=work, cache_subdir="")
+    except Exception as error:  # Keras raises no narrower class.
+        raise InputError(
+            f"Could not download and unpack {url} ({error}). Check the connection and "
+            "try again, give a `url` that holds the same archive, or put the files of "
+            f"the corpus into {target} by other means."
+        ) from error

@@ -1,4 +1,4 @@
-"""Tokenizers whose vocabularies are learnt once and then read from a file."""
+"""Tokenizers whose vocabularies are learned once and then read from a file."""
 
 import contextlib
 import functools
@@ -11,14 +11,14 @@ from deq_keras import tokenizers
 from ...config.refusal import closest
 from ...errors import InputError
 from ...files import atomic_file
-from .encoding import lines
+from .segments import lines
 
-_LEARNT = {
+_LEARNED = {
     "word": tokenizers.WordTokenizer,
     "character": tokenizers.CharacterTokenizer,
     "subword": tokenizers.SubwordTokenizer,
 }
-_LEVELS = (*_LEARNT, "byte")
+_LEVELS = (*_LEARNED, "byte")
 
 
 def load_tokenizer(
@@ -29,31 +29,31 @@ def load_tokenizer(
     minimum_count=1,
     vocabulary_size=None,
 ):
-    """Returns the tokenizer of a training text, its vocabulary from the cache if there
-    is one.
+    """Returns the tokenizer of a training text, with a cached vocabulary if possible.
 
-    The cache is the text file `vocabulary.<level>.json` with one token a line. It also
-    holds the arguments and digests of the training text and of the tokens: where they
-    differ, or the file is damaged, the vocabulary is learnt anew and the file replaced.
-    In a folder that cannot be written, every process learns it anew.
+    The cache is the text file `vocabulary.<level>.json` with one token per line. It
+    also holds the arguments and digests of the training text and of the tokens. If they
+    differ, or if the file is corrupt, the vocabulary is learned and the file replaced.
+    In a read-only folder, every process learns the vocabulary.
 
     Args:
         level: `"word"`, `"character"`, `"subword"` or `"byte"`.
-        training_text: str. The training split alone.
-        directory: optional folder of the cache, made if needed. By default there is no
-            cache. Bytes need none.
-        lower_case: bool. Whether text becomes lower case. Not for bytes. Defaults to
+        training_text: String. The training split alone.
+        directory: Optional folder of the cache; it is created if needed. Defaults to no
+            cache. Bytes need no cache.
+        lower_case: Boolean. Whether text becomes lower case. Not for bytes. Defaults to
             `False`.
-        minimum_count: int >= 1. Tokens that the training text has less often become
-            `<unk>` or, of characters, U+FFFD. Not for bytes and subwords. Defaults to
+        minimum_count: Positive integer. Rarer tokens of the training text become
+            `<unk>`, rarer characters U+FFFD. Not for bytes and subwords. Defaults to
             `1`.
-        vocabulary_size: int. The most subwords; for these alone, which need it.
+        vocabulary_size: Positive integer. The most subwords; required for subwords and
+            only for them.
 
     Returns:
-        A tokenizer of `deq_keras.tokenizers`, or KerasHub's of bytes.
+        A tokenizer of `deq_keras.tokenizers`, or KerasHub's `ByteTokenizer`.
 
     Raises:
-        InputError: if the text is empty or an argument is none of these.
+        InputError: if the text is empty or an argument is invalid.
     """
     tokenizer, keep = find_tokenizer(
         level, training_text, directory, lower_case, minimum_count, vocabulary_size
@@ -71,15 +71,17 @@ def find_tokenizer(
     minimum_count=1,
     vocabulary_size=None,
 ):
-    """Returns what `load_tokenizer` does, but writes no cache, and a function of a
-    folder that does it."""
+    """Like `load_tokenizer`, but also returns a function that writes the cache.
+
+    It takes the folder of the cache; `find_tokenizer` itself writes no file.
+    """
     _check(level, training_text)
     arguments = _arguments(level, lower_case, minimum_count, vocabulary_size)
     if level == "byte":
         from keras_hub.tokenizers import ByteTokenizer
 
         return ByteTokenizer(lowercase=False), _keep_nothing
-    cls, name = _LEARNT[level], f"vocabulary.{level}.json"
+    cls, name = _LEARNED[level], f"vocabulary.{level}.json"
     digest = hashlib.sha256(training_text.encode()).hexdigest()
     key = {"lower_case": lower_case, **arguments, "sha256_of_training_text": digest}
     if directory is not None:
@@ -97,13 +99,13 @@ def find_tokenizer(
 
 def _keep(name, content, directory):
     file = Path(directory) / name
-    with contextlib.suppress(OSError):  # It only saves learning the vocabulary again.
+    with contextlib.suppress(OSError):  # The cache only saves time.
         file.parent.mkdir(parents=True, exist_ok=True)
         atomic_file.write_text(file, json.dumps(content, ensure_ascii=False, indent=0))
 
 
 def _keep_nothing(directory):
-    """There is nothing to learn, or it comes from the cache."""
+    """Does nothing: bytes need no cache, or it is up to date."""
 
 
 def _digest(tokens):
@@ -111,7 +113,7 @@ def _digest(tokens):
 
 
 def _cached_tokens(file, key):
-    """Returns the tokens of the cache if it is there, whole and of this key."""
+    """Returns the tokens of the cache if it is valid for the key, or `None`."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
         tokens = content.pop("tokens")
@@ -132,7 +134,7 @@ def _check(level, training_text):
 
 
 def _arguments(level, lower_case, minimum_count, vocabulary_size):
-    """Returns what the vocabulary of a level is learnt with, and refuses the rest."""
+    """Returns the arguments of learning a vocabulary, and checks them."""
     if level == "byte" and (lower_case or minimum_count != 1):
         raise InputError(
             "Bytes are always these 256. Expected: lower_case=False, minimum_count=1. "

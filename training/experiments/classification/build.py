@@ -1,4 +1,4 @@
-"""Makes an image classifier from its config."""
+"""Build image classifiers from their configs; `model.name` chooses the kind."""
 
 import keras
 
@@ -7,25 +7,53 @@ import deq_keras
 from ...errors import InputError
 from ...runs.phases import set_strategies
 from ...runs.refusals import refusals
+from .mdeq import build_explicit, build_mdeq, normalization
 
-_CELLS = {"residualblockcell": deq_keras.layers.ResidualBlockCell}
+_CELLS = {
+    cls.__name__.lower(): cls
+    for cls in (
+        deq_keras.layers.ResidualBlockCell,
+        deq_keras.layers.MonotoneDenseCell,
+        deq_keras.layers.MonotoneConvCell,
+        deq_keras.layers.MonotoneMultiscaleCell,
+    )
+}
 
 
-def build_classifier(config, data, precision):
-    """Returns the functional model pixels -> stem -> DEQ(cell) -> head -> logits.
-
-    Pixels are normalised inside, so that a saved model takes raw images. With
-    `gradient: unrolled` and a `fixed_point_iteration` of `max_iter: L` and `tol: null`
-    it is the explicit weight-tied network of L layers.
+def build_model(config, data, precision):
+    """Returns the classifier of raw pixels of a config.
 
     Args:
-        config: a `ModelConfig`.
-        data: the `ImageData`, for the shapes and the normalisation.
-        precision: str. The dtype policy of all layers; logits are float32.
+        config: `SingleScaleConfig`, `MDEQConfig` or `MonotoneConfig`.
+        data: `ImageData`, for the shapes and the normalization.
+        precision: String. The dtype policy of all layers; logits are float32.
 
     Raises:
-        InputError: if the cell, solver, gradient or regulariser refuses an argument, or
-            a step or window is larger than what it goes over.
+        InputError: if the model refuses an argument.
+    """
+    if config.name == "single_scale":
+        return build_single_scale(config, data, precision)
+    if config.name == "monotone":
+        return build_monotone(config, data, precision)
+    build = build_mdeq if config.explicit is None else build_explicit
+    return build(config, data, precision)
+
+
+def build_single_scale(config, data, precision):
+    """Returns the functional model pixels -> stem -> DEQ(cell) -> head -> logits.
+
+    The model normalizes pixels, so a saved model takes raw images. With `gradient:
+    unrolled` and a `fixed_point_iteration` of `max_iter: L` and `tol: null` it is the
+    explicit weight-tied network of L layers.
+
+    Args:
+        config: `SingleScaleConfig`.
+        data: `ImageData`, for the shapes and the normalization.
+        precision: String. The dtype policy of all layers; logits are float32.
+
+    Raises:
+        InputError: if the cell, solver, gradient or regularizer refuses an argument, or
+            a stride or window is larger than its input.
     """
     policy = keras.DTypePolicy(precision)
     pixels = keras.Input(data.image_shape, name="pixels")
@@ -43,19 +71,34 @@ def build_classifier(config, data, precision):
         return keras.Model(pixels, logits, name="classifier")
 
 
-def normalization(data, policy):
-    """Returns the layer that normalises the pixels of an `ImageData`."""
-    return keras.layers.Normalization(
-        mean=list(data.mean),
-        variance=[deviation**2 for deviation in data.standard_deviation],
-        dtype=policy,
-        name="normalization",
-    )
+def build_monotone(config, data, precision):
+    """Returns the `MonotoneClassifier` of raw pixels.
+
+    Args:
+        config: `MonotoneConfig`.
+        data: `ImageData`, for the shapes and the normalization.
+        precision: String. The dtype policy of all layers; logits are float32.
+
+    Raises:
+        InputError: if the cell, solver, gradient or regularizer refuses an argument, or
+            the cell the size of the images.
+    """
+    policy = keras.DTypePolicy(precision)
+    with refusals("model"):
+        model = deq_keras.models.MonotoneClassifier(
+            _cell(config.cell, policy),
+            data.image_shape,
+            data.num_classes,
+            start=config.start,
+            preprocessing=normalization(data, policy),
+            name="classifier",
+        )
+        set_strategies(model.deq, config, "model")
+        return model
 
 
 def _check_fits(name, size, features):
-    """Larger steps and windows than the map `(batch, height, width, channels)` leave
-    one position of it, or none."""
+    """Raises `InputError` if strides or windows exceed the sides of the features."""
     side = min(features.shape[1:3])
     if size > side:
         raise InputError(

@@ -1,4 +1,4 @@
-"""How an image classifier is made, compiled and fed."""
+"""Build, compile, feed and measure an image classifier."""
 
 import operator
 
@@ -7,20 +7,21 @@ import numpy as np
 
 from ...data.images import load, sample, training_batches
 from ...evaluation.audit import Group
-from ...evaluation.cut_model import cut, equilibrium_layer
+from ...evaluation.cut_model import CutModel, cut, equilibrium_layer
 from ...runs.image_job import ImageJob
-from .build import build_classifier
-from .measure import accuracy_at_budgets
+from .build import build_model
+from .mdeq import normalization
+from .measure import accuracy_at_budgets, accuracy_of_layers
 
 
 class ClassificationJob(ImageJob):
     """One variant of an image classifier.
 
     Args:
-        config: a `ClassificationConfig`.
-        data: the `ImageData`.
-        folder: of the run.
-        distribution: of the training.
+        config: `ClassificationConfig`. Its `model.name` chooses the model.
+        data: `ImageData`.
+        folder: Folder of the run.
+        distribution: Distribution of the training.
     """
 
     monitor = "val_accuracy"
@@ -32,10 +33,20 @@ class ClassificationJob(ImageJob):
         return load(config)
 
     def build_model(self):
-        return build_classifier(self.config.model, self.data, self.config.precision)
+        return build_model(self.config.model, self.data, self.config.precision)
+
+    @property
+    def _is_multiscale(self):
+        return self.config.model.name == "mdeq"
+
+    @property
+    def _is_explicit(self):
+        return self._is_multiscale and self.config.model.explicit is not None
 
     def equilibrium(self, model):
-        return equilibrium_layer(model)
+        if self._is_explicit:
+            return None
+        return model.backbone.deq if self._is_multiscale else equilibrium_layer(model)
 
     def compile(self, model, optimizer):
         model.compile(
@@ -57,11 +68,22 @@ class ClassificationJob(ImageJob):
             share,
         )
 
+    def callbacks(self, model):
+        if not self._is_multiscale or self._is_explicit:
+            return []
+        images = sample(self.data.validation, self.config.evaluation.num_samples)
+        return [self.diagnostics(model, model.preprocessor(images))]
+
     def cut(self, model):
+        if self._is_multiscale:
+            return CutModel(model.backbone.stem, model.backbone.deq, model.head)
         return cut(model)
 
     def evaluate(self, model, budgets):
         batches = self.batches(model, self.data.test)
+        if self._is_explicit:
+            num_layers = int(self.config.model.explicit.network.rpartition("_")[2])
+            return [accuracy_of_layers(model, num_layers, batches)]
         return accuracy_at_budgets(self.cut(model), batches, budgets)
 
     def evaluate_export(self, exported, budgets):
@@ -74,4 +96,11 @@ class ClassificationJob(ImageJob):
         return [Group("test", images, labels)]
 
     def servable(self, model):
+        if self._is_multiscale:
+            # The export takes raw pixels: it contains the preprocessor's normalization.
+            pixels = images = keras.Input(self.data.image_shape, name="pixels")
+            if not self._is_explicit:
+                policy = keras.DTypePolicy(self.config.precision)
+                images = normalization(self.data, policy)(pixels)
+            model = keras.Model(pixels, model(images), name="classifier")
         return model, sample(self.data.test, 8)

@@ -1,4 +1,4 @@
-"""Accuracy of a trained classifier at fixed numbers of function evaluations."""
+"""Measure the accuracy of a classifier at fixed numbers of function evaluations."""
 
 import numpy as np
 import tensorflow as tf
@@ -7,20 +7,20 @@ from ...evaluation.answers import means_of_solves
 
 
 def accuracy_at_budgets(opened, batches, budgets):
-    """Measures a classifier that may evaluate its cell only so many times.
+    """Returns the accuracy of a classifier at budgets of function evaluations.
 
     Every budget is a new solve with the model's own solver and tolerance, started from
     the cell's initial state.
 
     Args:
-        opened: the `CutModel` of a classifier, or an `ExportedModel`.
-        batches: dataset of `(images, labels)` as it takes them.
-        budgets: list of ints, each a `max_iter`.
+        opened: `CutModel` of a classifier, or `ExportedModel`.
+        batches: Dataset of `(images, labels)` as the model takes them.
+        budgets: List of positive integers, each a `max_iter`.
 
     Returns:
-        A list of one dict a budget: `budget`; `accuracy`; means over the images of
-        `evaluations` (fewer than the budget where the tolerance was met) and of the
-        `residual`; the share `converged`.
+        A list of one dict per budget: `budget`; `accuracy`; means over the images of
+        `evaluations` (fewer than the budget if the tolerance was met) and of the
+        `residual`; the fraction `converged`.
     """
     answer = opened.answers()
 
@@ -39,7 +39,7 @@ def accuracy_at_budgets(opened, batches, budgets):
 
 
 def accuracy_of_layers(model, num_layers, batches):
-    """Measures an explicit network, as a row of the budget of its layers."""
+    """Returns the accuracy of an explicit network; its budget is its layers."""
     measured = [
         tf.equal(
             tf.argmax(model(images, training=False), axis=-1), tf.cast(labels, "int64")

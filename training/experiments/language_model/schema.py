@@ -24,8 +24,9 @@ class TextConfig:
 
     Args:
         source: `embedded` (the documentation that ships with Python), `file` (one UTF-8
-            file), `directory` (train, valid and test files of WikiText or Penn
-            Treebank), `lm1b` or `wiki40b` (TensorFlow Datasets).
+            file), `directory` (a folder of train.txt, validation.txt and, if you have
+            one, test.txt; or of WikiText or Penn Treebank), `lm1b` or `wiki40b`
+            (TensorFlow Datasets).
         path: of the file or directory, or the `data_dir` of TensorFlow Datasets.
         tokens: `character`, `word`, `subword` or `byte`.
         vocabulary_size: the most subwords; for these alone, which need it.

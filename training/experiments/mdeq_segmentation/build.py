@@ -4,7 +4,7 @@ from deq_keras import models
 
 from ...errors import InputError
 from ...runs.refusals import refusals
-from ..mdeq_classification.backbone import build_backbone, converter
+from ..classification.mdeq import build_backbone, converter
 from .loss import (
     HardPixelCrossEntropy,
     PixelCrossEntropy,

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from ...data.segmentation.classes import IGNORED
+from ...data.segmentation import IGNORED
 from .replicas import gathered, part_of_loss, summed
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ...data.segmentation.classes import IGNORED
+from ...data.segmentation import IGNORED
 from ...evaluation.answers import means_of_solves
 from .windows import predict_in_windows
 

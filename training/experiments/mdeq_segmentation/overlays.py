@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from ...data.segmentation.classes import IGNORED
+from ...data.segmentation import IGNORED
 from ...files.atomic_file import replacing
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 from ...config.bounds import BATCH, COUNT, NATURAL, SIDE, WINDOW
 from ...config.fields import EvaluationConfig, VariantsConfig
 from ...errors import InputError
-from ..mdeq_classification.schema import MDEQBackboneConfig
+from ..classification.schema import MDEQBackboneConfig
 
 _SIZE = {"num_items": 2, **SIDE}
 

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from ...data.share import WHOLE
+from ...data.pipeline import WHOLE
 from ...errors import InputError
 from .freed_memory import keep_freed_memory
 from .replicas import Replicas

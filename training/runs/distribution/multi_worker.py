@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from ...data.share import Share
+from ...data.pipeline import BatchShard
 from .. import cluster
 from .meeting import meet
 from .replicas import Replicas
@@ -20,4 +20,4 @@ def multi_worker(config):
     workers = cluster.from_environment()
     meet(workers, config.start_timeout)
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
-    return Replicas(strategy, Share(workers.index, len(workers.addresses)))
+    return Replicas(strategy, BatchShard(workers.index, len(workers.addresses)))

@@ -2,7 +2,7 @@
 
 import contextlib
 
-from ...data.share import WHOLE
+from ...data.pipeline import WHOLE
 from ..data_wait import Stopwatch
 from .preprocessing import Preprocessing
 
@@ -45,8 +45,8 @@ class OneDevice:
         """Returns what `fit` reads.
 
         Args:
-            make: function of a `Share` that returns a dataset of these rows of every
-                batch.
+            make: function of a `BatchShard` that returns the dataset of its rows of
+                every batch.
         """
         return self.stopwatch.over(self._preprocessed(make(WHOLE)))
 

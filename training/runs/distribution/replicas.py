@@ -4,7 +4,7 @@ import contextlib
 
 import tensorflow as tf
 
-from ...data.share import Share
+from ...data.pipeline import BatchShard
 from ...errors import InputError, LostWorker
 from ..data_wait import Stopwatch
 from . import random_states
@@ -33,7 +33,7 @@ class Replicas:
 
     Args:
         strategy: the `tf.distribute.Strategy`.
-        worker: the `Share` of every batch that this process makes.
+        worker: the `BatchShard` of every batch that this process makes.
 
     Attributes:
         strategy: see above.
@@ -161,7 +161,7 @@ class Replicas:
     def _of_replicas(self, *batch):
         """Returns the dataset of the replicas' parts of a worker's batch."""
         count = self._replicas_here
-        parts = [Share(index, count).rows(*batch) for index in range(count)]
+        parts = [BatchShard(index, count).rows(*batch) for index in range(count)]
         datasets = [tf.data.Dataset.from_tensors(part) for part in parts]
         whole = datasets[0]
         for dataset in datasets[1:]:

@@ -3,9 +3,9 @@ import functools
 import pytest
 import tensorflow_datasets as tfds
 
+from training.data import corruption
 from training.data import images as datasets
 from training.data.images import imagenet
-from training.data.records import damage
 from training.errors import InputError
 from training.experiments.classification.schema import AugmentationConfig, DataConfig
 
@@ -182,7 +182,7 @@ def test_wrong_numbers_of_tfds(prepared, number, words):
     file.write_text(file.read_text().replace('"5"', f'"{number}"'))
     data = datasets.load(DataConfig(name="imagenette"))
     words = f"{words}.*dataset_info.json: prepare the dataset anew.*00000-of-0000. [45]"
-    with pytest.raises(InputError, match=words), damage.reported():
+    with pytest.raises(InputError, match=words), corruption.reported():
         labels(data.test)
 
 

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from training.data.images import evaluation_batches, in_memory, training_batches
-from training.data.images.augmentation import augment
+from training.data.images.transforms import augment
 from training.experiments.classification.schema import AugmentationConfig
 
 PLAIN = AugmentationConfig()

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from training.data.images import evaluation_batches, imagenet, sample, training_batches
-from training.data.images.image_transforms import resized_center_crop
+from training.data.images.transforms import resized_center_crop
 from training.experiments.classification.schema import AugmentationConfig
 
 PLAIN = AugmentationConfig()

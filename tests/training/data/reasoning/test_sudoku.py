@@ -5,10 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
-from training.data.reasoning import Sudoku, read_puzzles
-from training.data.reasoning.sudoku import puzzles, symmetry
-from training.data.reasoning.sudoku.board import find_board
-from training.data.reasoning.sudoku.solver import search
+from training.data.reasoning import Sudoku, read_puzzles, sudoku_boards
+from training.data.reasoning.sudoku import _SHIPPED_ARGUMENTS
+from training.data.reasoning.sudoku_boards import find_board, solve
 from training.errors import InputError
 
 SIDES = (4, 6)
@@ -20,7 +19,7 @@ BOARDS = {side: find_board(side) for side in SIDES}
 def minimal():
     """Minimal puzzles of both boards."""
     return {
-        side: puzzles.minimal(np.random.default_rng(0), BOARDS[side], 60)
+        side: sudoku_boards.minimal_puzzles(np.random.default_rng(0), BOARDS[side], 60)
         for side in SIDES
     }
 
@@ -50,9 +49,9 @@ def all_grids():
 
 def test_there_are_288_grids_of_4_by_4(all_grids):
     assert len(all_grids) == 288
-    found = search(BOARDS[4], [0] * 16, limit=1000).solutions
+    found = solve(BOARDS[4], [0] * 16, limit=1000).solutions
     assert {tuple(grid) for grid in found} == {tuple(grid) for grid in all_grids}
-    orbits = [symmetry.orbit(BOARDS[4], bytes(grid)) for grid in found]
+    orbits = [sudoku_boards.orbit(BOARDS[4], bytes(grid)) for grid in found]
     sizes = sorted(orbits.count(orbit) for orbit in set(orbits))
     assert sizes == [96, 192]
 
@@ -63,7 +62,7 @@ def test_puzzles_have_one_solution(minimal, all_grids):
         np.testing.assert_array_equal(all_grids[fits], [solution])
     for givens, solution in zip(*minimal[6], strict=True):
         assert is_solution(solution, 6)
-        found = search(BOARDS[6], givens, order=lambda digits: digits[::-1])
+        found = solve(BOARDS[6], givens, order=lambda digits: digits[::-1])
         np.testing.assert_array_equal(found.solutions, [solution])
 
 
@@ -73,13 +72,13 @@ def test_no_digit_of_a_minimal_puzzle_can_go(minimal, side):
         for cell in np.flatnonzero(givens):
             without = givens.copy()
             without[cell] = 0
-            assert len(search(BOARDS[side], without).solutions) == 2
+            assert len(solve(BOARDS[side], without).solutions) == 2
 
 
 @pytest.mark.parametrize("side", SIDES)
 def test_further_givens_are_of_the_solution(minimal, side):
     before = minimal[side]
-    after = puzzles.with_further_givens(np.random.default_rng(0), before, 3)
+    after = sudoku_boards.with_further_givens(np.random.default_rng(0), before, 3)
     added = (after.givens > 0) & (before.givens == 0)
     assert set(added.sum(axis=1)) == {3}
     np.testing.assert_array_equal(after.givens[added], after.solutions[added])
@@ -90,14 +89,14 @@ def test_further_givens_are_of_the_solution(minimal, side):
 @pytest.mark.parametrize("side", SIDES)
 def test_symmetries_keep_the_only_solution(minimal, side):
     board, generator = BOARDS[side], np.random.default_rng(0)
-    givens, solutions = symmetry.transformed(generator, board, *minimal[side])
+    givens, solutions = sudoku_boards.transformed(generator, board, *minimal[side])
     assert np.any(givens != minimal[side].givens)
     for puzzle, solution in zip(givens, solutions, strict=True):
         assert is_solution(solution, side)
-        assert search(board, puzzle).solutions == [solution.tolist()]
+        assert solve(board, puzzle).solutions == [solution.tolist()]
     for grids, images in zip(minimal[side], (givens, solutions), strict=True):
         for grid, image in zip(grids[:10], images[:10].astype("uint8"), strict=True):
-            assert symmetry.orbit(board, bytes(grid)) == symmetry.orbit(
+            assert sudoku_boards.orbit(board, bytes(grid)) == sudoku_boards.orbit(
                 board, bytes(image)
             )
 
@@ -107,7 +106,7 @@ def test_symmetries_are_drawn_from_the_whole_group(all_grids):
     sizes = set()
     for grid in all_grids[:20]:
         grids = np.tile(grid, (2000, 1))
-        (images,) = symmetry.transformed(generator, BOARDS[4], grids)
+        (images,) = sudoku_boards.transformed(generator, BOARDS[4], grids)
         sizes.add(len(np.unique(images, axis=0)))
     assert sizes == {96, 192}
 
@@ -119,7 +118,9 @@ def test_there_are_49_grids_of_6_by_6_up_to_symmetries():
         return generator.permutation(digits).tolist()
 
     found = {
-        symmetry.orbit(BOARDS[6], bytes(search(BOARDS[6], [0] * 36, 1, shuffled)[0][0]))
+        sudoku_boards.orbit(
+            BOARDS[6], bytes(solve(BOARDS[6], [0] * 36, 1, shuffled)[0][0])
+        )
         for _ in range(500)
     }
     assert 40 < len(found) <= 49
@@ -127,12 +128,12 @@ def test_there_are_49_grids_of_6_by_6_up_to_symmetries():
 
 def test_guesses():
     # Every cell has but one digit left in its turn.
-    assert search(BOARDS[4], [1, 2, 3, 0, 3, 4, 1, 2, 2, 1, 4, 3, 4, 3, 2, 1]) == (
+    assert solve(BOARDS[4], [1, 2, 3, 0, 3, 4, 1, 2, 2, 1, 4, 3, 4, 3, 2, 1]) == (
         [[1, 2, 3, 4, 3, 4, 1, 2, 2, 1, 4, 3, 4, 3, 2, 1]],
         0,
     )
-    assert search(BOARDS[4], [0] * 16).guesses > 0
-    contradiction = search(BOARDS[4], [1, 1] + [0] * 14)
+    assert solve(BOARDS[4], [0] * 16).guesses > 0
+    contradiction = solve(BOARDS[4], [1, 1] + [0] * 14)
     assert contradiction == ([], 0)
 
 
@@ -150,7 +151,7 @@ class TestTask:
         givens = drawn.inputs.reshape(30, -1)
         solutions = drawn.targets.reshape(30, -1) + 1
         for puzzle, solution in zip(givens, solutions, strict=True):
-            assert search(BOARDS[side], puzzle).solutions == [solution.tolist()]
+            assert solve(BOARDS[side], puzzle).solutions == [solution.tolist()]
         assert np.all(drawn.weights == 1.0) and set(drawn.distance) == {2}
 
     def test_level_is_how_many_more_digits_are_given(self, task):
@@ -168,7 +169,7 @@ class TestTask:
             drawn = task[side].examples(np.random.default_rng(0), 60, 1, held_out)
             grids = drawn.targets + 1 if side == 6 else drawn.inputs
             grids = grids.reshape(60, -1).astype("uint8")
-            return {symmetry.orbit(BOARDS[side], bytes(grid)) for grid in grids}
+            return {sudoku_boards.orbit(BOARDS[side], bytes(grid)) for grid in grids}
 
         assert orbits(False) and orbits(True)
         assert not orbits(False) & orbits(True)
@@ -216,8 +217,18 @@ def test_every_level_has_both_splits_and_one_solution(side):
             assert np.all((puzzles_drawn == 0).sum(axis=1) > 0)
             solutions = drawn.targets.reshape(20, -1) + 1
             for puzzle, solution in zip(puzzles_drawn, solutions, strict=True):
-                found = search(BOARDS[side], puzzle, order=lambda digits: digits[::-1])
+                found = solve(BOARDS[side], puzzle, order=lambda digits: digits[::-1])
                 assert found.solutions == [solution.tolist()]
+
+
+@pytest.mark.slow
+def test_shipped_puzzles_are_those_of_their_seed():
+    side, num_puzzles, seed = _SHIPPED_ARGUMENTS
+    generator = np.random.default_rng(seed)
+    generated = sudoku_boards.minimal_puzzles(generator, BOARDS[side], num_puzzles)
+    for shipped, grids in zip(Sudoku(side)._minimal, generated, strict=True):
+        assert shipped.dtype == np.uint8
+        np.testing.assert_array_equal(shipped, grids)
 
 
 @pytest.fixture
@@ -246,7 +257,7 @@ def test_drawn_puzzles_are_read_as_they_were(read, minimal):
     lines = ["".join(".123456"[digit] for digit in puzzle) for puzzle in givens]
     examples = read("\n".join(lines), 6)
     np.testing.assert_array_equal(examples.targets.reshape(5, -1) + 1, solutions)
-    guesses = [search(BOARDS[6], puzzle).guesses for puzzle in givens]
+    guesses = [solve(BOARDS[6], puzzle).guesses for puzzle in givens]
     assert examples.difficulty.tolist() == guesses
 
 

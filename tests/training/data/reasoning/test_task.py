@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from training.data import reasoning
-from training.data.reasoning import chains, words
 from training.errors import InputError
 
 # Of each task one that draws fast, and two of its levels.
@@ -106,9 +105,9 @@ def test_prefix_sums():
 
 
 def test_a5_is_a_group_of_sixty():
-    group = words.A5
+    group = reasoning.A5
     assert len(set(group)) == 60 and group[0] == (0, 1, 2, 3, 4)
-    table = words.compositions(group, group)
+    table = reasoning.compositions(group, group)
     # Every row and every column has all elements: a Latin square.
     assert all(set(line) == set(range(60)) for line in [*table, *table.T])
     assert list(table[0]) == list(table[:, 0]) == list(range(60))
@@ -117,7 +116,7 @@ def test_a5_is_a_group_of_sixty():
         assert group[table[p, q]] == product
 
 
-LETTERS = {"all": words.A5, "generators": words.GENERATORS}
+LETTERS = {"all": reasoning.A5, "generators": reasoning.GENERATORS}
 
 
 @pytest.mark.parametrize("letters", LETTERS)
@@ -129,7 +128,7 @@ def test_words_are_followed_by_moving_things(letters):
         places = list(range(5))  # Where each thing is.
         for letter, product in zip(word, products, strict=True):
             places = [LETTERS[letters][letter][place] for place in places]
-            assert words.A5[product] == tuple(places)
+            assert reasoning.A5[product] == tuple(places)
     assert len(np.unique(drawn.targets)) == 60
     assert set(drawn.distance) == {15}
 
@@ -153,7 +152,7 @@ def test_chains_have_the_class_of_their_first_node():
 
 
 def test_edges_of_chains():
-    edges = chains.adjacency(2, 3)
+    edges = reasoning.chain_adjacency(2, 3)
     assert [tuple(edge) for edge in np.argwhere(edges)] == [
         *((0, 1), (1, 0), (1, 2), (2, 1)),
         *((3, 4), (4, 3), (4, 5), (5, 4)),

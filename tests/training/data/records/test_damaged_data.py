@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from training.data import corruption
 from training.data.images import (
     cifar10,
     evaluation_batches,
@@ -17,7 +18,7 @@ from training.data.images import (
     sample,
     training_batches,
 )
-from training.data.records import damage, record_counts
+from training.data.records import shards
 from training.data.segmentation import cityscapes
 from training.errors import InputError
 from training.experiments.classification.schema import AugmentationConfig
@@ -88,7 +89,7 @@ class Imagenette:
     @staticmethod
     def read(folder):
         training, _ = imagenet.load("imagenette", folder, 16)
-        with damage.reported():
+        with corruption.reported():
             list(evaluation_batches(training, 2))
 
 
@@ -102,7 +103,7 @@ class Cityscapes:
     @staticmethod
     def read(folder):
         training, _ = cityscapes.load(folder, (SIZE, SIZE))
-        with damage.reported():
+        with corruption.reported():
             list(training.in_order().map(training.loader()))
 
 
@@ -156,7 +157,7 @@ def test_damaged_image_in_training(files, resized_crop):
     path = files(Imagenette, [Imagenette.good, (image, 3)])
     training, _ = imagenet.load("imagenette", path.parent, 16)
     augmentation = AugmentationConfig(resized_crop=resized_crop)
-    with pytest.raises(InputError, match=f"{path} 1"), damage.reported():
+    with pytest.raises(InputError, match=f"{path} 1"), corruption.reported():
         list(training_batches(training, 2, augmentation, 0, range(1)))
 
 
@@ -166,7 +167,10 @@ def test_damaged_image_in_a_fit(files):
     model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(10)])
     model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     plain = AugmentationConfig()
-    with pytest.raises(InputError, match=f"damaged JPEG.*{path} 1"), damage.reported():
+    with (
+        pytest.raises(InputError, match=f"damaged JPEG.*{path} 1"),
+        corruption.reported(),
+    ):
         batches = training_batches(training, 2, plain, 0, range(1))
         model.fit(batches, verbose=0, shuffle=False)
 
@@ -319,14 +323,14 @@ STREAMED = [Imagenette, Cityscapes]
 @pytest.mark.parametrize("kind", STREAMED)
 def test_file_that_is_gone_after_counting(kind, files, monkeypatch):
     path = files(kind)
-    count = record_counts.count
+    count = shards.count_records
 
     def count_and_remove(files, cache):
         counts = count(files, cache)
         path.unlink(missing_ok=True)
         return counts
 
-    monkeypatch.setattr(record_counts, "count", count_and_remove)
+    monkeypatch.setattr(shards, "count_records", count_and_remove)
     refused(kind, path, "does not exist")
 
 

@@ -6,8 +6,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from training.data import segmentation
-from training.data.records import damage
+from training.data import corruption, segmentation
 from training.data.segmentation import cityscapes
 from training.errors import InputError
 from training.experiments.mdeq_segmentation.schema import SegmentationDataConfig
@@ -149,7 +148,7 @@ def test_damage_names_the_record(read_damaged, change, words):
 
 def test_damage_is_an_error_of_the_input(read_damaged):
     words = "damaged. `image/encoded` is .*validation-00000.tfrecord.gz 1"
-    with pytest.raises(InputError, match=words), damage.reported():
+    with pytest.raises(InputError, match=words), corruption.reported():
         read_damaged(lambda image, labels: (image[:30], labels))
 
 

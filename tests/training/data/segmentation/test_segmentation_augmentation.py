@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from training.data.segmentation.augmentation import augment
+from training.data.segmentation.transforms import augment
 from training.experiments.mdeq_segmentation.schema import SegmentationAugmentationConfig
 
 CROP = (12, 16)

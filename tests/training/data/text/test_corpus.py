@@ -42,6 +42,22 @@ def test_names_the_missing_split_and_what_is_there(tmp_path):
         text.from_directory(tmp_path)
 
 
+@pytest.mark.parametrize("validation", ["valid", "validation"])
+def test_texts_of_a_user_need_no_test_file(tmp_path, validation):
+    write_splits(tmp_path, "{}.txt", ["train", validation])
+    corpus = text.from_directory(tmp_path)
+    assert corpus.train and corpus.validation
+    assert corpus.test == ""
+    (tmp_path / "test.txt").write_text("words to test on")
+    assert text.from_directory(tmp_path).test == "words to test on"
+
+
+def test_two_validation_files_are_refused(tmp_path):
+    write_splits(tmp_path, "{}.txt", ["train", "valid", "validation"])
+    with pytest.raises(InputError, match="train.txt and valid.txt and train.txt and v"):
+        text.from_directory(tmp_path)
+
+
 def test_a_folder_of_a_split_is_no_split(tmp_path):
     write_splits(tmp_path, "{}.txt", ["train", "valid"])
     (tmp_path / "test.txt").mkdir()
@@ -60,7 +76,7 @@ def test_folder_without_a_corpus(tmp_path):
 def test_folder_of_two_corpora(tmp_path):
     write_splits(tmp_path, "ptb.{}.txt")
     write_splits(tmp_path, "wiki.{}.tokens")
-    with pytest.raises(InputError, match="wiki.train.tokens and ptb.train.txt"):
+    with pytest.raises(InputError, match="wiki.train.tokens and .* and ptb.train.txt"):
         text.from_directory(tmp_path)
 
 

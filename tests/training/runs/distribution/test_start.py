@@ -7,7 +7,7 @@ from training.cli import main
 from training.config import reading as configs
 from training.config.fields import DistributionConfig
 from training.data import images
-from training.data.share import WHOLE
+from training.data.pipeline import WHOLE
 from training.errors import InputError
 from training.experiments.classification.job import ClassificationJob
 from training.runs.distribution import OneDevice, start

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from ....data.reasoning.words import compositions, running_products
+from ....data.reasoning import compositions, running_products
 from ..cells import ConvolutionalCell
 from .task import Task, dense, drawn, unseeded
 

@@ -1,0 +1,118 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from training.data import image_files
+from training.data.images.transforms import (
+    random_flip,
+    random_resized_crop,
+    random_window,
+    resized_center_crop,
+)
+
+
+def key(number):
+    return tf.stack([tf.constant(3, tf.int64), tf.cast(number, tf.int64)])
+
+
+def windows(shape, count=2000):
+    dataset = tf.data.Dataset.range(count).map(
+        lambda number: random_window(tf.constant(shape), key(number))
+    )
+    return np.stack(list(dataset.as_numpy_iterator()))
+
+
+def resized(image, height, width):
+    """Bilinear, with triangles as wide as the larger of both images' pixels."""
+    for axis, size in enumerate((height, width)):
+        scale = image.shape[axis] / size
+        centers = (np.arange(size) + 0.5) * scale
+        distances = np.arange(image.shape[axis]) + 0.5 - centers[:, None]
+        weights = np.maximum(0, 1 - np.abs(distances) / max(scale, 1))
+        weights /= weights.sum(axis=1, keepdims=True)
+        image = np.moveaxis(np.tensordot(weights, image, (1, axis)), 0, axis)
+    return image
+
+
+def test_windows_have_the_stated_areas_ratios_and_places():
+    top, left, height, width = windows((300, 400)).T
+    assert (top >= 0).all() and (top + height <= 300).all()
+    assert (left >= 0).all() and (left + width <= 400).all()
+    area, ratio = height * width / 120_000, width / height
+    assert 0.079 < area.min() < 0.1 and 0.9 < area.max() <= 1
+    assert 0.74 < ratio.min() < 0.77 and 1.31 < ratio.max() < 1.35
+    # Of windows that always fit, the ratio is as often below 1 as above.
+    small = area < 0.5
+    assert 0.46 < (ratio[small] < 1).mean() < 0.54
+    quarters = np.quantile(area[small], [0.25, 0.5, 0.75])
+    np.testing.assert_allclose(quarters, [0.185, 0.29, 0.395], atol=0.02)
+    place = (left / (400 - width))[small]
+    assert abs(place.mean() - 0.5) < 0.03 and place.min() < 0.02 < 0.98 < place.max()
+
+
+@pytest.mark.parametrize(
+    ("shape", "central"),
+    [((10, 1000), (0, 493, 10, 13)), ((1000, 10), (493, 0, 13, 10))],
+)
+def test_images_too_long_for_any_window_are_cut_in_the_centre(shape, central):
+    np.testing.assert_array_equal(windows(shape, count=20), [central] * 20)
+
+
+def test_windows_of_one_pixel():
+    np.testing.assert_array_equal(windows((1, 1), count=5), [[0, 0, 1, 1]] * 5)
+
+
+def test_a_window_is_decoded_as_part_of_the_whole(encoded_image):
+    encoded = encoded_image(61, 83, seed=0)
+    whole = image_files.decode_jpeg(encoded).numpy()
+    for top, left, height, width in windows((61, 83), count=10):
+        part = image_files.decode_jpeg_window(
+            encoded, [top, left, height, width]
+        ).numpy()
+        expected = whole[top : top + height, left : left + width]
+        # Colour is stored at half the resolution and interpolated inside the window.
+        np.testing.assert_array_equal(part[:, 2:-2], expected[:, 2:-2])
+        assert np.abs(part.astype(int) - expected).max() <= 12
+
+
+def test_random_resized_crop_is_its_window_resized(encoded_image):
+    encoded = encoded_image(61, 83, seed=0)
+    for number in range(5):
+        window = random_window(tf.constant([61, 83]), key(number))
+        image = random_resized_crop(encoded, 32, key(number))
+        assert image.shape == (32, 32, 3) and image.dtype == tf.float32
+        pixels = image_files.decode_jpeg_window(encoded, window).numpy()
+        np.testing.assert_allclose(image, resized(pixels, 32, 32), atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("shape", "height", "width"),
+    [((50, 75), 32, 48), ((101, 64), 50, 32), ((20, 30), 32, 48), ((32, 32), 32, 32)],
+)
+def test_evaluation_takes_the_centre_of_the_resized_image(
+    encoded_image, shape, height, width
+):
+    encoded = encoded_image(*shape, seed=1)
+    image = resized_center_crop(encoded, 28)
+    assert image.shape == (28, 28, 3) and image.dtype == tf.float32
+    expected = resized(image_files.decode_jpeg(encoded).numpy(), height, width)
+    top, left = round((height - 28) / 2), round((width - 28) / 2)
+    expected = expected[top : top + 28, left : left + 28]
+    np.testing.assert_allclose(image, expected, atol=1e-2)
+
+
+def test_grey_images_get_three_channels():
+    pixels = np.arange(40 * 30).reshape(40, 30, 1) % 256
+    encoded = tf.io.encode_jpeg(pixels.astype("uint8"), format="grayscale")
+    image = resized_center_crop(encoded, 16)
+    assert image.shape == (16, 16, 3)
+    np.testing.assert_array_equal(image[..., 0], image[..., 2])
+
+
+def test_half_of_the_images_are_mirrored():
+    image = np.arange(12.0).reshape(2, 3, 2)
+    results = np.array([random_flip(image, key(number)) for number in range(200)])
+    mirrored = (results == image[:, ::-1]).all((1, 2, 3)).sum()
+    plain = (results == image).all((1, 2, 3)).sum()
+    assert mirrored + plain == 200
+    assert 70 < mirrored < 130

@@ -1,0 +1,268 @@
+"""Read image files from a folder, or any image classification dataset of TFDS.
+
+The folder holds one subfolder for each class, as for
+`keras.utils.image_dataset_from_directory`: classes are sorted by name, and files may
+lie deeper inside. It is split at random, or has the subfolders `train` and
+`validation` (also `val` or `valid`) or `test`, each with one subfolder for each class.
+"""
+
+import functools
+import os
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from ...errors import InputError
+from ...files.input_file import check_file, check_folder
+from .. import corruption, tfds
+from ..records.record_reader import RecordReader, ShardFormat, first_error
+from ..records.shards import COUNTED_BY_TFDS, ShardedRecords
+from ..splits import ShardedSplit, Split
+from .imagenet import IMAGE_SIZE, MEAN, STANDARD_DEVIATION, label_check
+from .transforms import FileTransform
+
+FORMATS = (".bmp", ".gif", ".jpeg", ".jpg", ".png")
+_LAYOUT = (
+    "Expected one subfolder for each class, or the subfolders train and validation "
+    "with one subfolder for each class."
+)
+_VALIDATION_NAMES = ("validation", "val", "valid")
+# Records from which the next one is drawn.
+_SHUFFLE_BUFFER = 8192
+
+
+class FileSplit(Split):
+    """Labeled image files. Entries are indices.
+
+    Args:
+        paths: List of strings, the paths of the files.
+        labels: int32 array `(num_images,)`.
+        transform: See `Split`.
+    """
+
+    def __init__(self, paths, labels, transform):
+        super().__init__(transform)
+        self.paths, self.labels = paths, labels
+
+    def __len__(self):
+        return len(self.paths)
+
+    def part(self, start, stop):
+        paths, labels = self.paths[start:stop], self.labels[start:stop]
+        return FileSplit(paths, labels, self.transform)
+
+    def in_order(self):
+        return tf.data.Dataset.from_tensor_slices((tf.range(len(self)),))
+
+    def shuffled(self, key):
+        order = tf.random.experimental.stateless_shuffle(tf.range(len(self)), key)
+        return tf.data.Dataset.from_tensor_slices((order,))
+
+    def loader(self):
+        corruption.located_by(self._first_corrupt)
+        paths, labels = tf.constant(self.paths), tf.constant(self.labels)
+        return lambda index: (tf.io.read_file(paths[index]), labels[index])
+
+    def _first_corrupt(self):
+        for path, label in zip(self.paths, self.labels, strict=True):
+            check_file(path, "image file")
+            try:
+                self.transform.evaluated(tf.io.read_file(path), label)
+            except tf.errors.OpError:
+                return (
+                    f"The file {path} must be a BMP, GIF, JPEG or PNG image. It is "
+                    "corrupt, truncated or of another format. Replace the file, or "
+                    "remove it."
+                )
+        return None
+
+
+def statistics(color_mode):
+    """Returns means and standard deviations of the channels, from ImageNet."""
+    if color_mode == "rgb":
+        return MEAN, STANDARD_DEVIATION
+    return (sum(MEAN) / 3,), (sum(STANDARD_DEVIATION) / 3,)
+
+
+def from_folder(config):
+    """Returns the splits of the folder of images of a `DataConfig`.
+
+    Returns:
+        A tuple of the training, the validation and the test `Split`, and the number of
+        classes. The validation split is `None` if the folder does not have all three.
+
+    Raises:
+        InputError: if the folder cannot be read, has fewer than two classes, or a class
+            without images. Corrupt images only show when they are read.
+    """
+    directory = Path(config.directory)
+    folders = _subfolders(directory)
+    names = {"train", "test", *_VALIDATION_NAMES}
+    if "train" not in folders or len(folders) < 2 or not names.issuperset(folders):
+        classes = _checked_classes(directory, folders)
+        paths, labels = _shuffled(*_files(directory, classes), config.split_seed)
+        training, test = _cut(_split(config, paths, labels), config.validation_split)
+        return training, None, test, len(classes)
+    training, *others = (
+        directory / name
+        for name in ("train", *_VALIDATION_NAMES, "test")
+        if name in folders
+    )
+    classes = _checked_classes(training, _subfolders(training))
+    if len(others) > 2:
+        raise InputError(
+            f"{directory} must have one validation folder. Received: "
+            f"{', '.join(folders)}."
+        )
+    splits = [
+        _split(config, *_shuffled(*_files(folder, classes), config.split_seed))
+        for folder in (training, *others)
+    ]
+    validation = splits[1] if len(others) == 2 else None
+    return splits[0], validation, splits[-1], len(classes)
+
+
+def from_tfds(config):
+    """Returns the splits of the TFDS dataset of a `DataConfig`; see `from_folder`.
+
+    A dataset with neither a validation nor a test split is cut.
+
+    Raises:
+        InputError: if TFDS cannot prepare the dataset, or it does not have one image
+            and one class for each example.
+    """
+    name = config.dataset
+    info = tfds.prepared_info(
+        name,
+        "Check the name (https://www.tensorflow.org/datasets/catalog) and the "
+        "connection, or give the folder of a prepared dataset as `data.directory`.",
+        config.directory,
+    )
+    image, label = _keys(info, name)
+    num_classes = info.features[label].num_classes
+    reader = RecordReader(
+        ShardFormat("", {image: tf.string, label: tf.int64}, COUNTED_BY_TFDS),
+        functools.partial(_labeled, num_classes=num_classes),
+    )
+
+    def split(name_of_split):
+        shards = tfds.split_shards(info, name_of_split, name)
+        records = ShardedRecords.whole(reader, *shards)
+        return ShardedSplit(records, _transform(config), _SHUFFLE_BUFFER)
+
+    if "train" not in info.splits:
+        raise InputError(
+            f"The dataset {name} must have the split train. Received: "
+            f"{', '.join(info.splits) or 'no splits'}."
+        )
+    held_out = [split(key) for key in ("validation", "test") if key in info.splits]
+    training = split("train")
+    if not held_out:
+        training, test = _cut(training, config.validation_split)
+        return training, None, test, num_classes
+    validation = held_out[0] if len(held_out) == 2 else None
+    return training, validation, held_out[-1], num_classes
+
+
+def _labeled(encoded, label, num_classes):
+    error = first_error(label_check(label, num_classes))
+    return (encoded, tf.cast(label, tf.int32)), error
+
+
+def _keys(info, name):
+    """Returns the names of the features that are the image and its class."""
+    import tensorflow_datasets
+
+    features = tensorflow_datasets.features
+    kinds = (features.Image, features.ClassLabel)
+    keys = info.supervised_keys or ("image", "label")
+    is_fit = len(keys) == 2 and all(
+        key in info.features and isinstance(info.features[key], kind)
+        for key, kind in zip(keys, kinds, strict=True)
+    )
+    if not is_fit:
+        raise InputError(
+            f"The dataset {name} must have one image and one class for each example. "
+            f"Received: features={', '.join(info.features)}. Choose an image "
+            "classification dataset, or save its images in a folder (`data.name: "
+            "folder`)."
+        )
+    return keys
+
+
+def _transform(config):
+    num_channels = 3 if config.color_mode == "rgb" else 1
+    return FileTransform(config.image_size or IMAGE_SIZE, num_channels)
+
+
+def _split(config, paths, labels):
+    return FileSplit(paths, labels, _transform(config))
+
+
+def _cut(split, fraction):
+    num_held_out = int(fraction * len(split))
+    stop = len(split) - num_held_out
+    if not num_held_out or not stop:
+        raise InputError(
+            "`data.validation_split` must leave images to train on and to evaluate. "
+            f"Received: validation_split={fraction} of {len(split)} images."
+        )
+    return split.part(0, stop), split.part(stop, None)
+
+
+def _subfolders(directory):
+    check_folder(directory, "folder of images")
+    with os.scandir(directory) as entries:
+        return sorted(
+            entry.name
+            for entry in entries
+            if entry.is_dir() and not entry.name.startswith(".")
+        )
+
+
+def _checked_classes(directory, classes):
+    if len(classes) < 2:
+        raise InputError(
+            f"{directory} must have at least two classes. {_LAYOUT} Received: "
+            f"{', '.join(classes) or 'no subfolders'}."
+        )
+    return classes
+
+
+def _files(directory, classes):
+    """Returns paths and labels of the images of a folder, sorted as Keras does."""
+    unknown = sorted(set(_subfolders(directory)) - set(classes))
+    if unknown:
+        raise InputError(
+            f"{directory} must have the classes of the training images. Expected: "
+            f"{', '.join(classes)}. Received: {', '.join(unknown)}."
+        )
+    paths, labels = [], []
+    for label, name in enumerate(classes):
+        found = [
+            os.path.join(root, file)
+            for root, _, files in sorted(os.walk(directory / name, onerror=_raise))
+            for file in sorted(files)
+            if file.lower().endswith(FORMATS)
+        ]
+        if not found and (directory / name).exists():
+            raise InputError(
+                f"{directory / name} must have images ({', '.join(FORMATS)}). "
+                "Received: no such file. Add images, or remove the folder."
+            )
+        paths += found
+        labels += len(found) * [label]
+    if not paths:
+        raise InputError(f"{directory} must have images. {_LAYOUT}")
+    return paths, np.array(labels, "int32")
+
+
+def _raise(error):
+    raise InputError(f"The folder of images {error.filename} cannot be read: {error}.")
+
+
+def _shuffled(paths, labels, seed):
+    """Returns paths and labels in the order of `image_dataset_from_directory`."""
+    order = np.random.RandomState(seed).permutation(len(paths))
+    return [paths[index] for index in order], labels[order]

@@ -1,0 +1,145 @@
+"""Build multiscale DEQs, and explicit networks to compare them with."""
+
+import keras
+import keras_hub
+
+from deq_keras import models
+
+from ...errors import InputError
+from ...runs.refusals import refusals
+
+_RESNETS = {
+    "resnet_18": ("basic_block", (2, 2, 2, 2), (64, 128, 256, 512)),
+    "resnet_101": ("bottleneck_block", (3, 4, 23, 3), (64, 128, 256, 512)),
+}
+_DENSENETS = {"densenet_121": (6, 12, 24, 16)}
+
+
+def normalization(data, policy):
+    """Returns the layer that normalizes the pixels of `ImageData`."""
+    return keras.layers.Normalization(
+        mean=list(data.mean),
+        variance=[deviation**2 for deviation in data.standard_deviation],
+        dtype=policy,
+        name="normalization",
+    )
+
+
+def build_backbone(config, image_shape, precision, **arguments):
+    """Returns the `MDEQBackbone` of a config, with its initial weights if it has any.
+
+    Raises:
+        InputError: if the model refuses an argument, or the weights belong to
+            another model.
+    """
+    with refusals("model"):
+        backbone = models.MDEQBackbone(
+            config.filters,
+            expansion=config.expansion,
+            groups=config.groups,
+            num_downsamplings=config.num_downsamplings,
+            dropout=config.dropout,
+            weight_normalization=config.weight_normalization,
+            block_affine=config.block_affine,
+            fuse_affine=config.fuse_affine,
+            post_affine=config.post_affine,
+            solver=config.solver,
+            gradient=config.gradient,
+            regularizer=config.regularizer,
+            start=config.start,
+            image_shape=image_shape,
+            dtype=keras.DTypePolicy(precision),
+            **arguments,
+        )
+    if config.initial_weights is not None:
+        _start_from(backbone, config.initial_weights)
+    return backbone
+
+
+def converter(data):
+    """Returns the `MDEQImageConverter` that normalizes raw images of `ImageData`."""
+    return models.MDEQImageConverter(
+        scale=[1 / deviation for deviation in data.standard_deviation],
+        offset=[
+            -mean / deviation
+            for mean, deviation in zip(data.mean, data.standard_deviation, strict=True)
+        ],
+    )
+
+
+def build_mdeq(config, data, precision):
+    """Returns the `MDEQImageClassifier` of an `MDEQConfig`, for raw images.
+
+    Raises:
+        InputError: if the model refuses an argument.
+    """
+    if not config.head_filters:
+        raise InputError(
+            "`model.head_filters` must have one entry for each scale. "
+            "Received: head_filters=[]."
+        )
+    backbone = build_backbone(config, data.image_shape, precision)
+    with refusals("model"):
+        return models.MDEQImageClassifier(
+            backbone,
+            data.num_classes,
+            config.head_filters,
+            config.final_filters,
+            preprocessor=models.MDEQImageClassifierPreprocessor(converter(data)),
+        )
+
+
+def build_explicit(config, data, precision):
+    """Returns the functional classifier of raw images of `MDEQConfig.explicit`."""
+    policy = keras.DTypePolicy(precision)
+    pixels = keras.Input(data.image_shape, name="pixels")
+    images = normalization(data, policy)(pixels)
+    if config.explicit.upsampling > 1:
+        images = keras.layers.UpSampling2D(
+            config.explicit.upsampling, interpolation="bilinear", dtype=policy
+        )(images)
+    network = _network(config.explicit.network, data.image_shape[-1], policy)
+    for layer in network.layers:
+        if isinstance(layer, keras.layers.BatchNormalization):
+            layer.momentum = 0.9  # As published. 0.99 is too slow for short runs.
+    features = network(images)
+    features = keras.layers.GlobalAveragePooling2D(dtype=policy)(features)
+    logits = keras.layers.Dense(data.num_classes, dtype="float32", name="logits")
+    return keras.Model(pixels, logits(features), name="classifier")
+
+
+def _network(name, num_channels, policy):
+    image_shape = (None, None, num_channels)
+    if name in _RESNETS:
+        block_type, num_blocks, filters = _RESNETS[name]
+        return keras_hub.models.ResNetBackbone(
+            input_conv_filters=[64],
+            input_conv_kernel_sizes=[7],
+            stackwise_num_filters=list(filters),
+            stackwise_num_blocks=list(num_blocks),
+            stackwise_num_strides=[1, 2, 2, 2],
+            block_type=block_type,
+            image_shape=image_shape,
+            dtype=policy,
+        )
+    # KerasHub's DenseNet takes the dtype of its layers from the global policy.
+    previous = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(policy)
+    try:
+        return keras_hub.models.DenseNetBackbone(
+            stackwise_num_repeats=list(_DENSENETS[name]), image_shape=image_shape
+        )
+    finally:
+        keras.config.set_dtype_policy(previous)
+
+
+def _start_from(backbone, path):
+    try:
+        weights = keras.models.load_model(path, compile=False).backbone.get_weights()
+        backbone.set_weights(weights)
+    # A corrupt archive raises any error of the libraries that read it.
+    except Exception as error:
+        raise InputError(
+            "`model.initial_weights` must be a .keras file of an MDEQ with the same "
+            f"backbone. Received: initial_weights={path!r}. ({error})"
+        ) from error

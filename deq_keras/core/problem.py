@@ -17,6 +17,9 @@ from deq_keras.linearization import Linearization, linearize
 from deq_keras.splitting import Splitting
 from deq_keras.structure import Nest, where_rows
 
+# Default of arguments for which `None` has a meaning of its own.
+_KEEP = object()
+
 
 class FixedPointProblem:
     """A fixed-point problem z = f(z, u): a callable `state -> f(state, injection)`.
@@ -70,10 +73,12 @@ class FixedPointProblem:
 
     def __call__(self, state: Nest) -> Nest:
         if self._weights is None:
-            return masked(self.fn(state, self.injection), self.mask)
-        pairs = list(zip(self._variables, self._weights, strict=True))
-        with keras.StatelessScope(pairs):
-            return masked(self.fn(state, self.injection), self.mask)
+            value = self.fn(state, self.injection)
+        else:
+            pairs = list(zip(self._variables, self._weights, strict=True))
+            with keras.StatelessScope(pairs):
+                value = self.fn(state, self.injection)
+        return masked(value, self.mask)
 
     @property
     def splitting(self) -> Splitting | None:
@@ -96,19 +101,28 @@ class FixedPointProblem:
         has_rows = self.has_rows
         return has_rows is not None and "unknown" not in tree.flatten(has_rows)
 
-    def bound(self, injection: Nest, **options: Any) -> FixedPointProblem:
+    def bound(
+        self,
+        injection: Nest,
+        mask: Any = _KEEP,
+        is_usable: Any = _KEEP,
+        weights: Any = _KEEP,
+    ) -> FixedPointProblem:
         """Returns the same problem for other tensors.
 
         Args:
             injection: Nest of tensors like the problem's.
-            **options: Another `mask` or `is_usable`; or `weights`, a list of tensors to
-                read instead of the variables. Default to what this problem has.
+            mask: Another mask. Defaults to the problem's.
+            is_usable: Another `is_usable`. Defaults to the problem's.
+            weights: List of tensors to read instead of the variables. Defaults to the
+                tensors that the problem reads.
         """
         problem = copy.copy(self)
         problem.injection = injection
-        problem.mask = options.get("mask", self.mask)
-        problem.is_usable = options.get("is_usable", self.is_usable)
-        problem._weights = options.get("weights", self._weights)
+        others = {"mask": mask, "is_usable": is_usable, "_weights": weights}
+        for name, value in others.items():
+            if value is not _KEEP:
+                setattr(problem, name, value)
         return problem
 
     def rows(self, indices: tf.Tensor) -> FixedPointProblem:

@@ -49,3 +49,27 @@ class SolveRequest(NamedTuple):
     takes_last: bool | tf.Tensor | None = None
     records_trace: bool = True
     allows_compaction: bool = True
+
+
+def check_request(request: Any, needs_state: bool = True) -> SolveRequest:
+    """Returns a `SolveRequest` that a solver accepts.
+
+    Args:
+        request: Any object.
+        needs_state: Boolean. Whether the request must have an initial state.
+
+    Raises:
+        ValueError: If it is not a request, or lacks its initial state.
+    """
+    if not isinstance(request, SolveRequest):
+        raise ValueError(
+            "`request` must be a `deq_keras.solvers.SolveRequest`. Wrap the state and "
+            "the options of the solve: SolveRequest(initial_state, max_iter=...). "
+            f"Received: a request of type {type(request).__name__}."
+        )
+    if needs_state and request.initial_state is None:
+        raise ValueError(
+            "A solver needs a state to start from. Expected: "
+            "SolveRequest(initial_state=...). Received: initial_state=None."
+        )
+    return request

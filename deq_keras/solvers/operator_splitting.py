@@ -11,7 +11,7 @@ from keras import tree
 from deq_keras.checks import check_positive
 from deq_keras.core import nonfinite
 from deq_keras.core.problem import FixedPointProblem
-from deq_keras.core.request import SolveRequest
+from deq_keras.core.request import SolveRequest, check_request
 from deq_keras.serialization import Config
 from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solution import CONVERGED, Solution
@@ -61,10 +61,11 @@ class OperatorSplitting(FixedPointSolver):
             request: A `SolveRequest`.
 
         Raises:
-            ValueError: If the problem has no splitting.
+            ValueError: If the problem lacks a splitting.
         """
+        problem = FixedPointProblem.of(problem)
         splitting = self._splitting_of(problem)
-        initial_state = request.initial_state
+        initial_state = check_request(request).initial_state
 
         def state_of(iterate: Nest) -> Nest:
             return tree.map_structure(
@@ -79,8 +80,8 @@ class OperatorSplitting(FixedPointSolver):
             halting=_of_iterates(request.halting, state_of),
         )
         iteration = FixedPointProblem.of(self.iteration(splitting))
-        is_usable = getattr(problem, "is_usable", None)
-        solution = super().solve(iteration.bound((), is_usable=is_usable), request)
+        iteration = iteration.bound((), is_usable=problem.is_usable)
+        solution = super().solve(iteration, request)
         failed = nonfinite.has_no_evaluation(solution)
         return solution._replace(
             value=where_rows_if_any(failed, initial_state, state_of(solution.value)),
@@ -128,14 +129,14 @@ class OperatorSplitting(FixedPointSolver):
         del config["compact"]  # Iterates are not states, so rows cannot leave.
         return config
 
-    def _splitting_of(self, problem: Callable[[Nest], Nest]) -> Splitting:
-        splitting: Splitting | None = getattr(problem, "splitting", None)
+    def _splitting_of(self, problem: FixedPointProblem) -> Splitting:
+        splitting = problem.splitting
         if splitting is None:
             raise ValueError(
                 f"{type(self).__name__} needs the parts of f, z = prox(W z + b), with "
-                "a resolvent of W, and this problem has no splitting. Use a monotone "
+                "a resolvent of W, but the problem lacks them. Use a monotone "
                 "cell, such as MonotoneDenseCell, without a mask; or a solver that "
-                f"only evaluates f, such as Anderson. Received: problem={problem!r}."
+                f"only evaluates f, such as Anderson. Received: fn={problem.fn!r}."
             )
         return splitting
 
@@ -157,7 +158,7 @@ class ForwardBackward(OperatorSplitting):
         stop_mode: See `FixedPointSolver`. Defaults to `"rel"`.
 
     Raises:
-        ValueError: From `solve`, if the problem has no splitting.
+        ValueError: From `solve`, if the problem lacks a splitting.
 
     Example:
 
@@ -206,7 +207,7 @@ class PeacemanRachford(OperatorSplitting):
         stop_mode: See `FixedPointSolver`. Defaults to `"rel"`.
 
     Raises:
-        ValueError: From `solve`, if the problem has no splitting.
+        ValueError: From `solve`, if the problem lacks a splitting.
 
     Example:
 

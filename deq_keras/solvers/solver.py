@@ -13,7 +13,7 @@ from deq_keras.checks import (
     check_non_negative,
 )
 from deq_keras.core.problem import FixedPointProblem
-from deq_keras.core.request import SolveRequest
+from deq_keras.core.request import SolveRequest, check_request
 from deq_keras.draws import as_seed
 from deq_keras.serialization import Config, Configured
 from deq_keras.solvers.compaction import ActiveBatch
@@ -89,9 +89,11 @@ class FixedPointSolver(Configured):
             A `Solution`.
 
         Raises:
-            ValueError: If f does not return a state like the initial state.
+            ValueError: If `request` is not a `SolveRequest` with an initial state, or
+                f does not return a state like it.
         """
         problem = FixedPointProblem.of(problem)
+        request = check_request(request)
         request = request._replace(seed=as_seed(request.seed))
         max_iter = self.max_iter
         if request.max_iter is not None:
@@ -100,10 +102,7 @@ class FixedPointSolver(Configured):
         state = self._start(rule, max_iter, request, problem.is_usable)
         # Noise belongs to a row of the batch, so a solve with noise keeps all rows.
         is_compact = self.compact and request.allows_compaction and request.seed is None
-        if is_compact and problem.has_rows is not None:
-            variables: Any = ActiveBatch.of(problem, state, self.take)
-        else:
-            variables = (state, ())
+        is_compact = is_compact and problem.has_rows is not None
 
         def body(
             state: LoopState, batch: ActiveBatch | tuple[()]
@@ -121,7 +120,7 @@ class FixedPointSolver(Configured):
         state, batch = tf.while_loop(
             lambda state, _: state.is_running,
             body,
-            variables,
+            ActiveBatch.of(problem, state, self.take) if is_compact else (state, ()),
             maximum_iterations=None if tf.is_tensor(max_iter) else max_iter,
         )
         if batch:
@@ -261,11 +260,6 @@ class FixedPointSolver(Configured):
         }
 
     def _stopping_rule(self, request: SolveRequest) -> StoppingRule:
-        if request.initial_state is None:
-            raise ValueError(
-                "A solver needs a state to start from. Expected: "
-                "SolveRequest(initial_state=...). Received: initial_state=None."
-            )
         tol = self.tol if request.tol is None else _checked_tol(request.tol)
         structure = StateStructure(request.initial_state)
         takes_last = request.takes_last
@@ -309,7 +303,7 @@ class FixedPointSolver(Configured):
         max_iter: int | tf.Tensor,
         request: SolveRequest,
     ) -> LoopState:
-        # The error only decides. Its square root has no derivative at a residual of 0.
+        # The error only decides. The derivative of its square root at 0 is infinite.
         error = tf.stop_gradient(rule.error(evaluation))
         is_active = tf.equal(state.status, MAX_ITER)
         better = is_active & rule.is_better(error, state.best_error)

@@ -486,3 +486,45 @@ def test_more_steps_than_there_is_room_for_are_refused(
 def test_draws_without_a_seed_are_refused():
     with pytest.raises(ValueError, match="seed"):
         _solve(gradients.TruncatedGradient(), Case("float64"), seed=None)
+
+
+def test_a_step_evaluates_f_at_its_result_once():
+    """The residual and the penalty share the evaluation."""
+    count = tf.Variable(0)
+
+    def function(z, u):
+        count.assign_add(1)
+        return 0.5 * tf.tanh(z) + u
+
+    problem = solvers.FixedPointProblem(function, tf.ones((2, 3)))
+    request = SolveRequest(tf.zeros((2, 3)), seed=SEED)
+    equilibrium = _truncated(3, 2, free_share=1.0).solve(problem, request, ITERATION)
+    assert int(count) == 2 + 3 + 1
+    _, value, _ = equilibrium.linearization
+    np.testing.assert_array_equal(equilibrium.solution.value, value)
+
+
+def test_a_sample_that_fails_at_the_result_alone():
+    """z^2 overflows at the residual's evaluation: others keep their gradient."""
+    kernel = tf.Variable(1.0)
+    start = tf.constant([[0.5], [1e10], [0.2]])
+
+    def gradient(start):
+        rows = tf.shape(start)[0]
+        problem = solvers.FixedPointProblem(
+            lambda z, u: u * z**2, kernel * tf.ones([rows, 1])
+        )
+        found = _truncated(1, 0).solve(
+            problem, SolveRequest(start, seed=SEED), ITERATION
+        )
+        return found, tf.reduce_sum(found.value[0])
+
+    with tf.GradientTape(persistent=True) as tape:
+        found, loss = gradient(start)
+        _, expected = gradient(start[:1])
+        penalty = tf.reduce_sum(found.linearization.value - found.linearization.point)
+    slope = tape.gradient(loss, kernel)
+    np.testing.assert_allclose(slope, tape.gradient(expected, kernel))
+    assert found.solution.status[1] == solvers.DIVERGED
+    assert np.isfinite(penalty) and np.isfinite(tape.gradient(penalty, kernel))
+    np.testing.assert_allclose(found.value[1], [1e20])

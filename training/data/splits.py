@@ -54,7 +54,18 @@ class Split(abc.ABC):
         """Returns the function from the parts of an entry to the example."""
 
 
-class MemorySplit(Split):
+class IndexedSplit(Split):
+    """A split whose entries are the indices of its examples."""
+
+    def in_order(self):
+        return tf.data.Dataset.from_tensor_slices((tf.range(len(self)),))
+
+    def shuffled(self, key):
+        order = tf.random.experimental.stateless_shuffle(tf.range(len(self)), key)
+        return tf.data.Dataset.from_tensor_slices((order,))
+
+
+class MemorySplit(IndexedSplit):
     """Labeled images of one size, in arrays. Entries are indices, or batches of them.
 
     Args:
@@ -78,13 +89,6 @@ class MemorySplit(Split):
     def part(self, start, stop):
         images, labels = self.images[start:stop], self.labels[start:stop]
         return MemorySplit(images, labels, self.transform)
-
-    def in_order(self):
-        return tf.data.Dataset.from_tensor_slices((tf.range(len(self)),))
-
-    def shuffled(self, key):
-        order = tf.random.experimental.stateless_shuffle(tf.range(len(self)), key)
-        return tf.data.Dataset.from_tensor_slices((order,))
 
     def loader(self):
         images, labels = tf.constant(self.images), tf.constant(self.labels)

@@ -76,8 +76,8 @@ class InjectionRows:
     def __call__(self, inputs: Nest, training: bool) -> Nest:
         """Returns a nest of Booleans like the injection of inputs `(batch, ...)`.
 
-        `"unknown"` means that the first axis has no static size, for example after a
-        reshape to `(-1, ...)` along an axis of unknown size.
+        `"unknown"` marks tensors whose first axis lacks a static size, for example
+        after a reshape to `(-1, ...)` along an axis of unknown size.
         """
         specs = [
             tree.map_structure(

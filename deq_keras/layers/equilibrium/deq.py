@@ -11,6 +11,7 @@ from deq_keras import gradients, regularizers, solvers, starts
 from deq_keras.checks import check_not_renamed, check_seed
 from deq_keras.core import nonfinite
 from deq_keras.core.problem import FixedPointProblem, masked
+from deq_keras.core.request import check_request
 from deq_keras.draws import as_seed, derived_seed
 from deq_keras.layers.equilibrium import cell_check, cell_problem, components
 from deq_keras.layers.equilibrium.carry_scope import CarryScope
@@ -69,8 +70,7 @@ class DEQ(RecordsSolves, SavesRandomState, keras.layers.Layer):
             the dtype of the cell, and must have the same compute dtype.
 
     `solver`, `gradient`, `regularizer`, `max_iter_jitter` and `start` can be set later
-    (a learned start only if the layer was built with one). Compile the model after
-    that.
+    (a learned start only if the layer was built with one). Compile the model then.
 
     Call arguments:
         inputs: Nest of tensors `(batch, ...)`, passed to the cell's `inject`. A sample
@@ -234,17 +234,16 @@ class DEQ(RecordsSolves, SavesRandomState, keras.layers.Layer):
         >>> deq_keras.solvers.Broyden().solve(problem, request).status.numpy()
         array([0, 0], dtype=int32)
         """
-        function, mask = (
-            cell_problem.CellFunction(self.cell),
-            cell_problem.single_mask(mask),
-        )
+        function = cell_problem.CellFunction(self.cell)
+        mask = cell_problem.single_mask(mask)
         if injection is not None:
             return FixedPointProblem(function, injection, mask)
+        if inputs is None:
+            raise ValueError("Pass `inputs` or `injection`. Received: None for both.")
         if not self.built:
             self(inputs)
-        inputs, is_usable = nonfinite.set_aside(
-            cell_problem.cast_floating(self.compute_dtype, inputs)
-        )
+        inputs = cell_problem.cast_floating(self.compute_dtype, inputs)
+        inputs, is_usable = nonfinite.set_aside(inputs)
         call = {"inputs": inputs} if mask is None else {"inputs": inputs, "mask": mask}
         return FixedPointProblem(
             function,
@@ -265,12 +264,12 @@ class DEQ(RecordsSolves, SavesRandomState, keras.layers.Layer):
                 draws a random start. Defaults to `None`, the settings of the solver.
         """
         request = SolveRequest() if request is None else request
+        check_request(request, needs_state=False)
         seed = as_seed(request.seed)
-        start_seed, noise_seed = (
-            (None, None) if seed is None else (derived_seed(seed, i) for i in range(2))
-        )
-        if noise_seed is not None:
+        start_seed = noise_seed = None
+        if seed is not None:
             cell_check.check_noise(self.solver, problem)
+            start_seed, noise_seed = derived_seed(seed, 0), derived_seed(seed, 1)
         state = self._first_state(problem, request.initial_state, start_seed)
         return request._replace(initial_state=state, seed=noise_seed)
 
@@ -315,10 +314,8 @@ class DEQ(RecordsSolves, SavesRandomState, keras.layers.Layer):
         problem = self.problem(inputs, mask)
         start = self.start if start is None else starts.get(start)
         seed = None if seed is None else derived_seed(as_seed(seed), 0)
-        state = self._started(
-            start, cell_problem.cell_state(self.cell, problem.injection), seed
-        )
-        return masked(state, problem.mask)
+        state = cell_problem.cell_state(self.cell, problem.injection)
+        return masked(self._started(start, state, seed), problem.mask)
 
     def get_config(self) -> Config:
         return {
@@ -368,7 +365,7 @@ class DEQ(RecordsSolves, SavesRandomState, keras.layers.Layer):
 
     def _add_regularization_loss(self, linearization: Linearization) -> None:
         loss = self.regularizer(linearization, self._next_seed())
-        # A replica may have no samples, and their mean is 0 / 0.
+        # The mean over the samples of a replica without any is 0 / 0.
         num_samples = tf.shape(tree.flatten(linearization.value)[0])[0]
         loss = tf.where(num_samples > 0, loss, tf.zeros_like(loss))
         # Keras adds losses in its own precision, regardless of the layer's.

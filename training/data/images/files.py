@@ -18,7 +18,7 @@ from ...files.input_file import check_file, check_folder
 from .. import corruption, tfds
 from ..records.record_reader import RecordReader, ShardFormat, first_error
 from ..records.shards import COUNTED_BY_TFDS, ShardedRecords
-from ..splits import ShardedSplit, Split
+from ..splits import IndexedSplit, ShardedSplit
 from .imagenet import IMAGE_SIZE, MEAN, STANDARD_DEVIATION, label_check
 from .transforms import FileTransform
 
@@ -32,7 +32,7 @@ _VALIDATION_NAMES = ("validation", "val", "valid")
 _SHUFFLE_BUFFER = 8192
 
 
-class FileSplit(Split):
+class FileSplit(IndexedSplit):
     """Labeled image files. Entries are indices.
 
     Args:
@@ -51,13 +51,6 @@ class FileSplit(Split):
     def part(self, start, stop):
         paths, labels = self.paths[start:stop], self.labels[start:stop]
         return FileSplit(paths, labels, self.transform)
-
-    def in_order(self):
-        return tf.data.Dataset.from_tensor_slices((tf.range(len(self)),))
-
-    def shuffled(self, key):
-        order = tf.random.experimental.stateless_shuffle(tf.range(len(self)), key)
-        return tf.data.Dataset.from_tensor_slices((order,))
 
     def loader(self):
         corruption.located_by(self._first_corrupt)

@@ -1,0 +1,86 @@
+"""Fixed-point problems and the requests of their solves."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras import layers, solvers
+from tests.layers.cells import TanhCell
+
+INPUTS = np.random.RandomState(0).normal(size=(4, 3)).astype("float32")
+
+
+def _problem(**options):
+    injection = {"rate": tf.constant([[0.1], [0.2], [0.3]]), "kernel": tf.eye(2)}
+    return solvers.FixedPointProblem(
+        lambda z, u: u["rate"] * tf.matmul(z, u["kernel"]) + 1.0, injection, **options
+    )
+
+
+def test_rows_are_the_problem_of_these_samples():
+    mask = tf.constant([True, False, True])
+    problem = _problem(mask=mask, has_rows={"rate": True, "kernel": False})
+    state = tf.constant([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    some = problem.rows(tf.constant([2, 1]))
+    np.testing.assert_allclose(some(tf.gather(state, [2, 1])), [[2.5, 2.8], [0, 0]])
+    np.testing.assert_allclose(problem(state)[0], [1.1, 1.2])
+
+
+@pytest.mark.parametrize("has_rows", [None, {"rate": "unknown", "kernel": False}])
+def test_unknown_rows_are_refused(has_rows):
+    with pytest.raises(ValueError, match="which tensors of the injection"):
+        _problem(has_rows=has_rows).rows(tf.constant([0]))
+
+
+@pytest.mark.parametrize("has_rows", [None, {"rate": True, "kernel": False}])
+def test_a_healthy_sample_replaces_failed_ones(has_rows):
+    problem = _problem(has_rows=has_rows)
+    rate = tf.constant([[np.nan], [0.2], [0.3]])
+    problem = problem.bound({**problem.injection, "rate": rate})
+    state = tf.constant([[np.nan, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    healthy, point = problem.without(tf.constant([True, False, False]), state)
+    np.testing.assert_array_equal(point, [[3, 4], [3, 4], [5, 6]])
+    np.testing.assert_allclose(healthy(point)[:2], [[1.6, 1.8]] * 2)
+
+
+def test_a_layer_hands_its_problem_to_any_solver():
+    deq = layers.DEQ(TanhCell(5))
+    problem = deq.problem(INPUTS)  # Builds the layer.
+    request = deq.request(problem, solvers.SolveRequest(tol=1e-6))
+    for solver in (solvers.Anderson(100), solvers.Broyden(100)):
+        solution = solver.solve(problem, request)
+        np.testing.assert_array_equal(solution.status, solvers.CONVERGED)
+        np.testing.assert_allclose(problem(solution.value), solution.value, atol=1e-5)
+    linearization = problem.linearize(solution.point)
+    np.testing.assert_allclose(linearization.value, solution.value, atol=1e-5)
+    again = deq.problem(injection=deq.inject(tf.constant(INPUTS)))
+    np.testing.assert_array_equal(again(solution.point), problem(solution.point))
+
+
+@pytest.mark.parametrize("solver", ["anderson", "peaceman_rachford"])
+def test_a_state_is_not_a_request(solver):
+    cell = layers.MonotoneDenseCell(5)
+    deq = layers.DEQ(cell, solver)
+    problem = deq.problem(INPUTS)
+    with pytest.raises(ValueError, match="(?s)must be a .*SolveRequest.*ndarray"):
+        deq.solver.solve(problem, np.zeros((4, 5), "float32"))
+    with pytest.raises(ValueError, match="(?s)must be a .*SolveRequest.*ndarray"):
+        deq.solve(INPUTS, np.zeros((4, 5), "float32"))
+    with pytest.raises(ValueError, match="needs a state to start from"):
+        deq.solver.solve(problem, solvers.SolveRequest())
+    with pytest.raises(ValueError, match="`inputs` or `injection`"):
+        deq.problem()
+
+
+def test_a_result_is_assessed_without_an_evaluation():
+    solver = solvers.FixedPointIteration(tol=0.1)
+    point = tf.constant([[1.0], [1.0], [1.0], [1.0]])
+    value = tf.constant([[1.05], [2.0], [np.nan], [1.0]])
+    usable = tf.constant([True, True, True, False])
+    solution = solver.assess(point, value, usable)
+    expected = [solvers.CONVERGED, solvers.MAX_ITER, *[solvers.DIVERGED] * 2]
+    np.testing.assert_array_equal(solution.status, expected)
+    np.testing.assert_allclose(
+        solution.residual, [0.05 / 1.05, 0.5, np.inf, np.inf], 1e-6
+    )
+    np.testing.assert_allclose(solution.value[:, 0], [1.05, 2.0, 1.0, 1.0])

@@ -27,59 +27,56 @@ from deq_keras.serialization import Config
 from deq_keras.solvers import FixedPointSolver, Solution, SolveRequest
 from deq_keras.structure import Nest, where_rows_if_any
 
-# How many steps are back-propagated unless a number is given.
+# Default number of differentiated steps.
 _NUM_STEPS = 6
-# How many budgets of the solver they may be in all: answers are to stand beyond one.
+# Default `max_steps`, in budgets of the solver: results must stay correct beyond one.
 _NUM_BUDGETS = 2
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class TruncatedGradient(EquilibriumGradient):
-    """Back-propagates the last steps, and returns the state that *they* reached.
+    """Differentiates the last steps of f and returns the state that they reach.
 
-        h_0 = z_0, or z_n: n such steps later, without gradient, and noise
-        h_{t+1} = f(h_t, u)    for k steps, the output is h_k
+        h_0 = z_0, or z_n: after n such steps without gradient, plus noise
+        h_{t+1} = f(h_t, u)    for k steps; the output is h_k
 
-    Exact for what was computed, at an equilibrium or on the way to one, which is where
-    models that must carry information far learn. (`PhantomGradient` has the derivative
-    of h_k at the value f(z*): right where they meet.) The samples that begin at z_0
-    learn to reach an answer, those that begin at z_n to keep it, and n is drawn anew in
-    each training step. Memory grows with k, not with n. All steps are perturbed, and
-    damped unless `damping` is given, as those of a `FixedPointIteration` that is the
-    solver; they know nothing of other solvers.
+    Exact for the computed steps, whether or not they converged, so tasks train that
+    propagate information over long distances. Samples that start at z_0 learn to reach
+    a result; samples that start at z_n learn to keep it. n is drawn in each training
+    step. Memory grows with k, not with n. The noise and, unless `damping` is given, the
+    damping of a `FixedPointIteration` solver apply to all steps; other solvers do not
+    affect them. (`PhantomGradient` combines the derivative of h_k with the value f(z*);
+    at an equilibrium the two agree.)
 
-    The residual that is reported is that of the state that is returned.
+    The solution reports the residual of h_k. One evaluation of f serves the residual
+    and the penalty of a regularizer.
 
-    Outside of training nothing is drawn: the solver searches with its whole budget, and
-    who asks for a gradient gets the same sum at its equilibrium, `NeumannGradient` with
-    one term less than there may be steps.
+    Outside of training nothing is random: the solver spends its whole budget, and the
+    gradient is a `NeumannGradient` with one term less than the largest k.
 
     Args:
-        num_steps: How many steps are back-propagated, k: a positive integer;
-            `"uniform"` or `"log_uniform"`, from 1 to what n leaves of `max_steps`; a
-            sequence of weights, how likely 1, 2, ... steps are; or `None`, 6 or as many
-            as there is room for. Defaults to `None`.
-        num_free_steps: How many come before without gradient, n: an integer >= 0;
-            `"uniform"`, drawn from 0 to what leaves room for k; `"log_uniform"`, drawn
-            from there too, a number n with a probability near 1 / (n + 1): few steps as
-            often as many; or a sequence of weights, how likely 0, 1, ... are. Defaults
-            to `"uniform"`.
-        max_steps: Positive integer M >= n + k. `None`: twice the `max_iter` of the
-            solver, so that answers are learnt to stand beyond its budget. Defaults to
-            `None`.
-        free_share: Float in [0, 1]. The share of the samples, drawn anew in each
-            training step, that take the free steps. Defaults to `0.3`.
-        free_noise: Float >= 0. The standard deviation of noise that is added to where
-            the free steps led, so that the steps after them learn to return; relative
-            to the root mean square of the features, the last axis, at each position of
-            each sample. Defaults to `0.3`.
-        remat: Boolean. Whether the backward pass evaluates f again, so that k states
-            are kept and the activations of one evaluation, not those of k. Costs k
-            evaluations. Then tensors that f captures get no gradient, but the weights
-            of a cell, the injection and the start do. Defaults to `False`.
-        damping: Float in (0, 1]. The weight of f in each of these steps. What is learnt
-            in whole steps, `1.0`, can be solved in half ones, which settle where whole
-            ones swing. `None`: that of the solver. Defaults to `None`.
+        num_steps: Number k of differentiated steps. A positive integer; `"uniform"` or
+            `"log_uniform"`, drawn from 1 to `max_steps - n`; a sequence of weights, the
+            relative probabilities of 1, 2, ... steps; or `None`, 6 or as many as
+            `max_steps` allows. Defaults to `None`.
+        num_free_steps: Number n of steps without gradient. An integer >= 0;
+            `"uniform"` or `"log_uniform"` (probability about 1 / (n + 1)), drawn from 0
+            to `max_steps - k`; or a sequence of weights, the relative probabilities of
+            0, 1, ... steps. Defaults to `"uniform"`.
+        max_steps: Positive integer, at least n + k. `None`: twice the `max_iter` of the
+            solver, so that results stay correct beyond its budget. Defaults to `None`.
+        free_share: Float in [0, 1]. Fraction of the samples, drawn in each training
+            step, that take the free steps. Defaults to `0.3`.
+        free_noise: Float >= 0. Standard deviation of the noise that is added after the
+            free steps, relative to the root mean square over the last axis. The
+            following steps learn to remove it. Defaults to `0.3`.
+        remat: Boolean. Whether the backward pass evaluates f a second time. Then memory
+            holds k states and the activations of one evaluation, at the cost of k more
+            evaluations. Tensors that f captures get no gradient; the weights of a cell,
+            the injection and the start do. Defaults to `False`.
+        damping: Float in (0, 1]. Weight of f in each step. A model trained with whole
+            steps (`1.0`) can be solved with half steps, which converge where whole
+            steps oscillate. `None`: the damping of the solver. Defaults to `None`.
 
     Raises:
         ValueError: If n + k may be larger than `max_steps`.

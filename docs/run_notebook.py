@@ -28,6 +28,7 @@ def run(notebook):
     Args:
         notebook: what `json.load` returns for an `.ipynb` file.
     """
+    pyplot.close("all")  # Figures of the caller are not outputs of a cell.
     names = {"__name__": "notebook"}
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     return [_run_cell("".join(cell["source"]), names) for cell in cells]

@@ -15,13 +15,13 @@ from deq_keras import (  # noqa: E402
     callbacks,
     diagnostics,
     gradients,
+    initial_states,
     layers,
     metrics,
+    multistart,
     proximal,
     regularizers,
-    restarts,
     solvers,
-    starts,
 )
 
 __all__ = [
@@ -29,15 +29,15 @@ __all__ = [
     "converters",
     "diagnostics",
     "gradients",
+    "initial_states",
     "layers",
     "metrics",
     "models",
+    "multistart",
     "proximal",
     "regularizers",
-    "restarts",
     "serving",
     "solvers",
-    "starts",
     "tokenizers",
 ]
 __version__ = "0.1.0"

@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from deq_keras.checks import check_count
+from deq_keras.core.checks import check_count
 from deq_keras.diagnostics import jacobian_norm, spectral_radius
 from deq_keras.solvers import SolveRequest
 

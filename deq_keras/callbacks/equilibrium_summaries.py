@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from deq_keras.callbacks.residual_curve import ResidualCurve
 from deq_keras.callbacks.throughput import Throughput
-from deq_keras.checks import check_count
+from deq_keras.core.checks import check_count
 from deq_keras.diagnostics import StepTimer
 from deq_keras.solvers import SolveRequest
 
@@ -174,7 +174,7 @@ class EquilibriumSummaries(keras.callbacks.Callback):
         return self.layer.solve(inputs), trace
 
     def _described(self):
-        names = ("solver", "gradient", "regularizer", "start")
+        names = ("solver", "gradient", "regularizer", "initial_state")
         lines = [f"    {name}: {getattr(self.layer, name)!r}" for name in names]
         return "\n".join([self.phase or "fit", "", *lines])
 

@@ -2,7 +2,7 @@
 
 import time
 
-from deq_keras import replicas
+from deq_keras.core import replicas
 
 
 class Throughput:
@@ -47,7 +47,9 @@ class Throughput:
 
 
 def _value(count):
-    """Returns the count of all replicas, those of other workers taken to be alike: to
-    ask them would take all workers, and callbacks may be on one alone."""
-    own = replicas.parts(count)
+    """Returns the count of all replicas, assuming that all workers count alike.
+
+    Asking the others would involve all workers, but callbacks may run on one alone.
+    """
+    own = replicas.components(count)
     return sum(map(float, own)) * replicas.count(count) / len(own)

@@ -18,9 +18,9 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 from keras import ops, tree
 
-from deq_keras.custom_gradient import custom_gradient
-from deq_keras.linearization import Linearization
-from deq_keras.structure import Nest, where_rows, where_rows_if_any
+from deq_keras.core.custom_gradient import custom_gradient
+from deq_keras.core.linearization import Linearization
+from deq_keras.core.structure import Nest, where_rows, where_rows_if_any
 
 # The status of a failed sample; see `deq_keras.solvers.Solution`.
 DIVERGED = 2
@@ -72,7 +72,7 @@ def set_aside(inputs: Nest) -> tuple[Nest, tf.Tensor | None]:
     return where_rows_if_any(~is_usable, 0.0, inputs), is_usable
 
 
-def usable_start(initial_state: Nest, otherwise: Nest) -> Nest:
+def usable_state(initial_state: Nest, otherwise: Nest) -> Nest:
     """Returns a warm start in which `otherwise` replaces non-finite samples."""
     return where_rows(finite_rows(initial_state), initial_state, otherwise)
 

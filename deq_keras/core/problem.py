@@ -12,10 +12,10 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras.core import nonfinite
-from deq_keras.custom_gradient import custom_gradient
-from deq_keras.linearization import Linearization, linearize
-from deq_keras.splitting import Splitting
-from deq_keras.structure import Nest, where_rows
+from deq_keras.core.custom_gradient import custom_gradient
+from deq_keras.core.linearization import Linearization, linearize
+from deq_keras.core.splitting import Splitting
+from deq_keras.core.structure import Nest, where_rows
 
 # Default of arguments for which `None` has a meaning of its own.
 _KEEP = object()

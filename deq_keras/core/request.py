@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from deq_keras.structure import Nest
+from deq_keras.core.structure import Nest
 
 
 class SolveRequest(NamedTuple):

@@ -4,7 +4,7 @@ import itertools
 
 import tensorflow as tf
 
-from deq_keras.structure import Nest, StateStructure
+from deq_keras.core.structure import Nest, StateStructure
 
 
 def alignment_score(states: Nest, others: Nest) -> tf.Tensor:

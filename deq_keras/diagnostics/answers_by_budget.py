@@ -7,10 +7,10 @@ import numpy as np
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.checks import check_counts
+from deq_keras.core.checks import check_counts
+from deq_keras.core.structure import Nest
 from deq_keras.diagnostics.weight_tied_model import WeightTiedModel
 from deq_keras.solvers import FixedPointIteration, Solution, SolveRequest
-from deq_keras.structure import Nest
 
 
 class AnswersByBudget(NamedTuple):

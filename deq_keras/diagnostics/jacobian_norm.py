@@ -4,9 +4,9 @@ import functools
 
 import tensorflow as tf
 
-from deq_keras.checks import check_count
-from deq_keras.linearization import Linearization, matrix_vjp
-from deq_keras.structure import StateStructure
+from deq_keras.core.checks import check_count
+from deq_keras.core.linearization import Linearization, matrix_vjp
+from deq_keras.core.structure import StateStructure
 
 
 def jacobian_norm(
@@ -29,7 +29,7 @@ def jacobian_norm(
 
     Example:
 
-    >>> from deq_keras.linearization import linearize
+    >>> from deq_keras.core.linearization import linearize
     >>> linearization = linearize(lambda z: 0.5 * z, tf.zeros((1, 400)))
     >>> abs(float(deq_keras.diagnostics.jacobian_norm(linearization)[0]) - 10.0) < 1.0
     True

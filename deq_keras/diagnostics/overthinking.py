@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from deq_keras.checks import check_counts
+from deq_keras.core.checks import check_counts
 
 _FACTOR = 10
 

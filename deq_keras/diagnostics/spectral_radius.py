@@ -7,12 +7,12 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from deq_keras.checks import check_count, check_non_negative
 from deq_keras.core import nonfinite
+from deq_keras.core.checks import check_count, check_non_negative
+from deq_keras.core.linearization import Linearization, matrix_vjp
+from deq_keras.core.structure import StateStructure
 from deq_keras.diagnostics.arnoldi import Arnoldi, begin
 from deq_keras.diagnostics.schur import Schur, schur
-from deq_keras.linearization import Linearization, matrix_vjp
-from deq_keras.structure import StateStructure
 
 # Vectors of a Krylov space before it is restarted, how many the restart keeps, and the
 # iterations between two looks at the estimate. More cost memory; fewer lose the largest
@@ -102,7 +102,7 @@ def spectral_radius(
 
     Example:
 
-    >>> from deq_keras.linearization import linearize
+    >>> from deq_keras.core.linearization import linearize
     >>> rotation = 0.9 * tf.constant([[0.0, -1.0], [1.0, 0.0]])
     >>> result = deq_keras.diagnostics.spectral_radius(
     ...     linearize(lambda z: z @ rotation, tf.zeros((1, 2))))

@@ -8,8 +8,8 @@ import numpy as np
 import tensorflow as tf
 from keras import tree
 
-from deq_keras import replicas
-from deq_keras.structure import Nest
+from deq_keras.core import replicas
+from deq_keras.core.structure import Nest
 
 _ROUNDS = 3
 
@@ -90,7 +90,8 @@ class StepTimer:
         return tf.cast(leaf, self._layer.compute_dtype) if is_float else leaf
 
     def _begun(self, inputs: Nest) -> tuple[Nest, Nest]:
-        return self._layer.initial_state(inputs), self._layer.inject(inputs)
+        problem = self._layer.problem(inputs)
+        return self._layer.request(problem).initial_state, problem.injection
 
     def _evaluate_only(
         self, state: Nest, injection: Nest, count: tf.Tensor
@@ -118,7 +119,9 @@ class StepTimer:
                 size = tf.add_n([tf.size(leaf) for leaf in state])
                 square = _sum([tf.square(tf.cast(leaf, tf.float32)) for leaf in state])
                 loss = square / tf.cast(size, tf.float32) + sum(scope.losses)
-            weights = [replicas.parts(v)[0] for v in self._layer.trainable_variables]
+            weights = [
+                replicas.components(v)[0] for v in self._layer.trainable_variables
+            ]
             sources = [*leaves, *weights]
             # In the scope: the adjoint is recorded in the layer's metrics.
             return _sum(tape.gradient(loss, sources, unconnected_gradients="zero"))

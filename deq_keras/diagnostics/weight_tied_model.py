@@ -5,7 +5,7 @@ from collections.abc import Callable
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.structure import Nest
+from deq_keras.core.structure import Nest
 
 
 class WeightTiedModel:

@@ -2,14 +2,14 @@
 
 import keras
 
-from deq_keras import serialization
+from deq_keras.core import serialization
+from deq_keras.core.serialization import Config
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
 from deq_keras.gradients.implicit import ImplicitGradient
 from deq_keras.gradients.neumann import NeumannGradient
 from deq_keras.gradients.phantom import PhantomGradient
 from deq_keras.gradients.truncated import TruncatedGradient
 from deq_keras.gradients.unrolled import UnrolledGradient
-from deq_keras.serialization import Config
 
 __all__ = [
     "ALL_OBJECTS",

@@ -7,11 +7,11 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras.core import nonfinite
+from deq_keras.core.custom_gradient import custom_gradient
+from deq_keras.core.linearization import Linearization
 from deq_keras.core.problem import FixedPointProblem
-from deq_keras.custom_gradient import custom_gradient
-from deq_keras.linearization import Linearization
+from deq_keras.core.structure import Nest
 from deq_keras.solvers import FixedPointSolver, Solution, SolveRequest
-from deq_keras.structure import Nest
 
 
 def solve_without_gradient(

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from deq_keras.core.linearization import Linearization
 from deq_keras.core.problem import FixedPointProblem
-from deq_keras.linearization import Linearization
-from deq_keras.serialization import Configured
+from deq_keras.core.serialization import Configured
+from deq_keras.core.structure import Nest
 from deq_keras.solvers import FixedPointSolver, Solution, SolveRequest
-from deq_keras.structure import Nest
 
 
 class Equilibrium(NamedTuple):

@@ -10,19 +10,19 @@ from keras import tree
 
 from deq_keras import solvers
 from deq_keras.core import nonfinite
+from deq_keras.core.custom_gradient import custom_gradient
+from deq_keras.core.linearization import Linearization, linearize
 from deq_keras.core.problem import FixedPointProblem
-from deq_keras.custom_gradient import custom_gradient
+from deq_keras.core.serialization import Config
+from deq_keras.core.splitting import Splitting, moved
+from deq_keras.core.structure import Nest, in_solver_dtype
 from deq_keras.gradients.forward import (
     linearize_equilibrium,
     solve_without_gradient,
     with_gradient_of,
 )
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
-from deq_keras.linearization import Linearization, linearize
-from deq_keras.serialization import Config
 from deq_keras.solvers import FixedPointSolver, Solution, SolveRequest
-from deq_keras.splitting import Splitting, moved
-from deq_keras.structure import Nest, in_solver_dtype
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")

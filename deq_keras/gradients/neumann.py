@@ -5,12 +5,17 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from deq_keras.checks import check_count
+from deq_keras.core.checks import check_count
 from deq_keras.core.problem import FixedPointProblem
+from deq_keras.core.serialization import Config
+from deq_keras.core.structure import (
+    Nest,
+    StateStructure,
+    squared_norm,
+    where_rows_if_any,
+)
 from deq_keras.gradients.implicit import ImplicitGradient
-from deq_keras.serialization import Config
 from deq_keras.solvers import Evaluation, FixedPointIteration, Solution, SolveRequest
-from deq_keras.structure import Nest, StateStructure, squared_norm, where_rows_if_any
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")

@@ -6,18 +6,18 @@ import keras
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.checks import check_count, check_fraction
 from deq_keras.core import nonfinite
+from deq_keras.core.checks import check_count, check_positive_fraction
 from deq_keras.core.problem import FixedPointProblem
+from deq_keras.core.serialization import Config
+from deq_keras.core.structure import Nest
 from deq_keras.gradients.forward import (
     linearize_equilibrium,
     solve_without_gradient,
     with_gradient_of,
 )
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
-from deq_keras.serialization import Config
 from deq_keras.solvers import FixedPointSolver, Solution, SolveRequest
-from deq_keras.structure import Nest
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -48,7 +48,7 @@ class PhantomGradient(EquilibriumGradient):
 
     def __init__(self, num_steps: int = 5, damping: float = 0.5) -> None:
         self.num_steps = check_count("num_steps", num_steps)
-        self.damping = check_fraction("damping", damping)
+        self.damping = check_positive_fraction("damping", damping)
 
     def solve(
         self,

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
-from deq_keras.checks import check_integer
+from deq_keras.core.checks import check_integer
 
 # A number, the name of a law, or its weights.
 NumSteps: TypeAlias = int | str | Sequence[float]

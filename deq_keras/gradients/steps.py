@@ -8,9 +8,9 @@ from keras import tree
 
 from deq_keras.core import nonfinite
 from deq_keras.core.problem import FixedPointProblem
-from deq_keras.draws import derived_seed, normal_like
+from deq_keras.core.random import normal_like
+from deq_keras.core.structure import Nest, where_rows, where_rows_if_any
 from deq_keras.solvers import FixedPointSolver
-from deq_keras.structure import Nest, where_rows, where_rows_if_any
 
 
 class Steps(NamedTuple):
@@ -82,7 +82,7 @@ class Steps(NamedTuple):
         ):
             if self.damping < 1.0:
                 new = old + tf.constant(self.damping, new.dtype) * (new - old)
-            seed = None if self.seed is None else derived_seed(self.seed, j)
+            seed = None if self.seed is None else tf.random.fold_in(self.seed, j)
             leaves.append(self.solver.perturbed(new, i, seed))
         return tree.pack_sequence_as(point, leaves)
 
@@ -134,7 +134,7 @@ class FreeSteps(NamedTuple):
             )
         leaf = tree.flatten(initial_state)[0]
         count, probability = self._count(leaf.shape[0] or tf.shape(leaf)[0])
-        draw = tf.random.stateless_uniform((), derived_seed(self.seed, 0))
+        draw = tf.random.stateless_uniform((), tf.random.fold_in(self.seed, 0))
         return tf.cond(
             has_steps & (draw < probability),
             lambda: self._solved_for_some(problem, start, count),
@@ -164,7 +164,7 @@ class FreeSteps(NamedTuple):
     ) -> FreePhase:
         batch_size = tf.shape(start.failed)[0]
         order = tf.argsort(
-            tf.random.stateless_uniform([batch_size], derived_seed(self.seed, 1))
+            tf.random.stateless_uniform([batch_size], tf.random.fold_in(self.seed, 1))
         )
         chosen = order[:count]
         if not problem.knows_rows:  # The injection of single samples is unknown.
@@ -192,7 +192,7 @@ class FreeSteps(NamedTuple):
     def _perturbed(self, state: Nest) -> Nest:
         if self.noise == 0.0:
             return state
-        noise = normal_like(state, derived_seed(self.seed, 3))
+        noise = normal_like(state, tf.random.fold_in(self.seed, 3))
         return tree.map_structure(
             lambda leaf, noise: leaf + self.noise * _scale(leaf) * noise, state, noise
         )

@@ -7,25 +7,24 @@ import keras
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.checks import (
+from deq_keras.core import nonfinite
+from deq_keras.core.checks import (
     check_boolean,
     check_fraction,
     check_non_negative,
     check_optional_count,
-    check_share,
+    check_positive_fraction,
 )
-from deq_keras.core import nonfinite
 from deq_keras.core.problem import FixedPointProblem
-from deq_keras.draws import derived_seed
+from deq_keras.core.serialization import Config
+from deq_keras.core.structure import Nest, where_rows_if_any
 from deq_keras.gradients import step_counts
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
 from deq_keras.gradients.neumann import NeumannGradient
 from deq_keras.gradients.phantom import PhantomGradient
 from deq_keras.gradients.step_counts import NumSteps, StepCounts
 from deq_keras.gradients.steps import FreeSteps, Steps
-from deq_keras.serialization import Config
 from deq_keras.solvers import FixedPointSolver, Solution, SolveRequest
-from deq_keras.structure import Nest, where_rows_if_any
 
 # Default number of differentiated steps.
 _NUM_STEPS = 6
@@ -65,7 +64,7 @@ class TruncatedGradient(EquilibriumGradient):
             0, 1, ... steps. Defaults to `"uniform"`.
         max_steps: Positive integer, at least n + k. `None`: twice the `max_iter` of the
             solver, so that results stay correct beyond its budget. Defaults to `None`.
-        free_share: Float in [0, 1]. Fraction of the samples, drawn in each training
+        free_fraction: Float in [0, 1]. Fraction of the samples, drawn in each training
             step, that take the free steps. Defaults to `0.3`.
         free_noise: Float >= 0. Standard deviation of the noise that is added after the
             free steps, relative to the root mean square over the last axis. The
@@ -89,7 +88,7 @@ class TruncatedGradient(EquilibriumGradient):
 
     - Bansal et al. (2022), "End-to-end Algorithm Synthesis with Recurrent Networks:
       Logical Extrapolation Without Overthinking" (all samples take the free steps, and
-      n and k are uniform: `TruncatedGradient("uniform", free_share=1.0)`).
+      n and k are uniform: `TruncatedGradient("uniform", free_fraction=1.0)`).
     """
 
     differentiates_iterates = True
@@ -100,7 +99,7 @@ class TruncatedGradient(EquilibriumGradient):
         num_steps: NumSteps | None = None,
         num_free_steps: NumSteps = step_counts.UNIFORM,
         max_steps: int | None = None,
-        free_share: float = 0.3,
+        free_fraction: float = 0.3,
         free_noise: float = 0.3,
         remat: bool = False,
         damping: float | None = None,
@@ -108,10 +107,12 @@ class TruncatedGradient(EquilibriumGradient):
         self.num_steps = num_steps
         self.num_free_steps = num_free_steps
         self.max_steps = check_optional_count("max_steps", max_steps)
-        self.free_share = check_share("free_share", free_share)
+        self.free_fraction = check_fraction("free_fraction", free_fraction)
         self.free_noise = check_non_negative("free_noise", free_noise)
         self.remat = check_boolean("remat", remat)
-        self.damping = None if damping is None else check_fraction("damping", damping)
+        self.damping = (
+            None if damping is None else check_positive_fraction("damping", damping)
+        )
         self._counts(self.max_steps)
 
     def solve(
@@ -127,7 +128,7 @@ class TruncatedGradient(EquilibriumGradient):
         damping = solver.damping if self.damping is None else self.damping
         free_steps = FreeSteps(
             Steps(solver, damping, num_free_steps, max_steps, _derived(seed, 2)),
-            self.free_share,
+            self.free_fraction,
             self.free_noise,
             _derived(seed, 3),
         )
@@ -181,7 +182,7 @@ class TruncatedGradient(EquilibriumGradient):
             "num_steps": self.num_steps,
             "num_free_steps": self.num_free_steps,
             "max_steps": self.max_steps,
-            "free_share": self.free_share,
+            "free_fraction": self.free_fraction,
             "free_noise": self.free_noise,
             "remat": self.remat,
             "damping": self.damping,
@@ -213,7 +214,7 @@ class TruncatedGradient(EquilibriumGradient):
         has_free_steps = free_steps.is_random or free_steps.smallest > 0
         is_drawn = steps.is_random or (
             has_free_steps
-            and (0 < self.free_share < 1 or 0 < self.free_share * self.free_noise)
+            and (0 < self.free_fraction < 1 or 0 < self.free_fraction * self.free_noise)
         )
         if seed is None and (is_drawn or free_steps.is_random):
             raise ValueError("TruncatedGradient draws, and needs a `seed`.")
@@ -227,4 +228,4 @@ class TruncatedGradient(EquilibriumGradient):
 
 
 def _derived(seed: tf.Tensor | None, index: int) -> tf.Tensor | None:
-    return None if seed is None else derived_seed(seed, index)
+    return None if seed is None else tf.random.fold_in(seed, index)

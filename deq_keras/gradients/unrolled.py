@@ -8,10 +8,10 @@ from keras import tree
 
 from deq_keras.core import nonfinite
 from deq_keras.core.problem import FixedPointProblem
+from deq_keras.core.structure import Nest
 from deq_keras.gradients.forward import linearize_equilibrium
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
 from deq_keras.solvers import FixedPointSolver, Solution, SolveRequest
-from deq_keras.structure import Nest
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 from keras import dtype_policies
 
-from deq_keras.serialization import Config
+from deq_keras.core.serialization import Config
 
 
 class CompositeLayer(keras.layers.Layer):

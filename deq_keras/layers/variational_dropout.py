@@ -3,8 +3,8 @@
 import keras
 from keras import ops
 
-from deq_keras.checks import check_count, check_rate, check_seed
-from deq_keras.seeds import SavesRandomState
+from deq_keras.core.checks import check_count, check_rate, check_seed
+from deq_keras.core.random import SavesRandomState
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")

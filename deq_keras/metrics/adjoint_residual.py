@@ -6,8 +6,8 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from deq_keras.checks import check_positive
 from deq_keras.core import nonfinite
+from deq_keras.core.checks import check_positive
 from deq_keras.metrics.training_mean import TrainingMean
 
 

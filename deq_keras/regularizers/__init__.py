@@ -2,12 +2,12 @@
 
 import keras
 
-from deq_keras import serialization
+from deq_keras.core import serialization
+from deq_keras.core.serialization import Config
 from deq_keras.regularizers.contraction_regularizer import ContractionRegularizer
 from deq_keras.regularizers.jacobian_regularizer import JacobianRegularizer
 from deq_keras.regularizers.regularizer import EquilibriumRegularizer
 from deq_keras.regularizers.residual_regularizer import ResidualRegularizer
-from deq_keras.serialization import Config
 
 __all__ = [
     "ALL_OBJECTS",

@@ -5,16 +5,16 @@ import functools
 import keras
 import tensorflow as tf
 
-from deq_keras.checks import check_count, check_non_negative
-from deq_keras.draws import derived_seed, normal_like
-from deq_keras.linearization import Linearization, matrix_vjp
+from deq_keras.core.checks import check_count, check_non_negative
+from deq_keras.core.linearization import Linearization, matrix_vjp
+from deq_keras.core.random import normal_like
+from deq_keras.core.serialization import Config
+from deq_keras.core.structure import StateStructure, squared_norm
 from deq_keras.regularizers.regularizer import (
     EquilibriumRegularizer,
     loss_dtype,
 )
 from deq_keras.regularizers.residual_regularizer import excess_residual
-from deq_keras.serialization import Config
-from deq_keras.structure import StateStructure, squared_norm
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -106,7 +106,7 @@ class ContractionRegularizer(EquilibriumRegularizer):
         self, linearization: Linearization, structure: StateStructure, seed: tf.Tensor
     ) -> tf.Tensor:
         product = functools.partial(matrix_vjp, linearization, structure)
-        noise = normal_like(linearization.value, derived_seed(seed, 1))
+        noise = normal_like(linearization.value, tf.random.fold_in(seed, 1))
         # A loop: the products that find w are traced once, and have no gradient.
         (direction,) = tf.while_loop(
             lambda direction: True,

@@ -4,15 +4,15 @@ import keras
 import tensorflow as tf
 from keras import ops, tree
 
-from deq_keras.checks import check_count, check_non_negative
-from deq_keras.draws import derived_seed, normal_like
-from deq_keras.linearization import Linearization
+from deq_keras.core.checks import check_count, check_non_negative
+from deq_keras.core.linearization import Linearization
+from deq_keras.core.random import normal_like
+from deq_keras.core.serialization import Config
+from deq_keras.core.structure import Nest
 from deq_keras.regularizers.regularizer import (
     EquilibriumRegularizer,
     loss_dtype,
 )
-from deq_keras.serialization import Config
-from deq_keras.structure import Nest
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -72,7 +72,7 @@ class JacobianRegularizer(EquilibriumRegularizer):
         dtype = loss_dtype(linearization)
         total = ops.zeros((), dtype)
         for i in range(self.num_probes):
-            probe = self.probe(linearization.value, derived_seed(seed, i + 1))
+            probe = self.probe(linearization.value, tf.random.fold_in(seed, i + 1))
             products = tree.flatten(linearization.vjp(probe))
             total += sum(ops.sum(ops.square(ops.cast(p, dtype))) for p in products)
         size = sum(ops.size(leaf) for leaf in tree.flatten(linearization.value))

@@ -4,11 +4,10 @@ import keras
 import tensorflow as tf
 from keras import ops, tree
 
-from deq_keras.checks import check_fraction
-from deq_keras.draws import derived_seed
-from deq_keras.graphs import is_compiled_by_xla
-from deq_keras.linearization import Linearization
-from deq_keras.serialization import Config, Configured
+from deq_keras.core.checks import check_positive_fraction
+from deq_keras.core.graphs import is_compiled_by_xla
+from deq_keras.core.linearization import Linearization
+from deq_keras.core.serialization import Config, Configured
 
 
 class EquilibriumRegularizer(Configured):
@@ -31,13 +30,14 @@ class EquilibriumRegularizer(Configured):
     """
 
     def __init__(self, probability: float = 1.0) -> None:
-        self.probability = check_fraction("probability", probability)
+        self.probability = check_positive_fraction("probability", probability)
 
     def __call__(self, linearization: Linearization, seed: tf.Tensor) -> tf.Tensor:
         if self.probability == 1.0:
             return self.penalty(linearization, seed)
         is_drawn = (
-            tf.random.stateless_uniform((), derived_seed(seed, 0)) < self.probability
+            tf.random.stateless_uniform((), tf.random.fold_in(seed, 0))
+            < self.probability
         )
         none = ops.zeros((), loss_dtype(linearization))
         # XLA must know permutations and shapes when it compiles, and within a branch

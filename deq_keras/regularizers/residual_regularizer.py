@@ -3,11 +3,11 @@
 import keras
 import tensorflow as tf
 
-from deq_keras.checks import check_non_negative
-from deq_keras.linearization import Linearization
+from deq_keras.core.checks import check_non_negative
+from deq_keras.core.linearization import Linearization
+from deq_keras.core.serialization import Config
+from deq_keras.core.structure import StateStructure, squared_norm
 from deq_keras.regularizers.regularizer import EquilibriumRegularizer
-from deq_keras.serialization import Config
-from deq_keras.structure import StateStructure, squared_norm
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")

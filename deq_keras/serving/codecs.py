@@ -3,7 +3,7 @@
 import tensorflow as tf
 from keras_hub.layers import StartEndPacker
 
-from deq_keras.checks import check_choice, check_count, check_counts
+from deq_keras.core.checks import check_choice, check_count, check_counts
 
 
 class EncodedImages:

@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 
-from deq_keras.checks import check_count
+from deq_keras.core.checks import check_count
 from deq_keras.solvers import CONVERGED
 
 

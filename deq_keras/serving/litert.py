@@ -6,7 +6,7 @@ import tempfile
 
 import tensorflow as tf
 
-from deq_keras.checks import check_optional_count, check_positive
+from deq_keras.core.checks import check_optional_count, check_positive
 from deq_keras.serving.check import (
     ExportError,
     check_export,

@@ -5,7 +5,7 @@ import logging
 import numpy as np
 import tensorflow as tf
 
-from deq_keras.checks import check_positive
+from deq_keras.core.checks import check_positive
 from deq_keras.serving.check import (
     ExportError,
     check_export,

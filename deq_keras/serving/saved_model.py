@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from deq_keras.checks import check_positive
+from deq_keras.core.checks import check_positive
 from deq_keras.serving.check import check_export, checked_samples, new_path
 from deq_keras.serving.runtimes import SavedModelRuntime
 from deq_keras.serving.served_model import ServedModel

@@ -10,7 +10,8 @@ from tensorflow.python.framework.convert_to_constants import (
     convert_variables_to_constants_v2,
 )
 
-from deq_keras.checks import check_optional_count
+from deq_keras.core.checks import check_optional_count
+from deq_keras.core.structure import with_rows_of
 from deq_keras.layers import SolveScope
 from deq_keras.serving.check import ExportError
 from deq_keras.serving.signature import (
@@ -19,7 +20,6 @@ from deq_keras.serving.signature import (
     named_outputs,
     request_signature,
 )
-from deq_keras.structure import with_rows_of
 
 _BUDGET = {
     "max_iter": tf.TensorSpec((), tf.int64, name="max_iter"),

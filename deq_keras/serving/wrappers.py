@@ -3,11 +3,11 @@
 import keras
 from keras import tree
 
-from deq_keras.checks import check_count, check_integer
+from deq_keras.core.checks import check_count, check_integer
+from deq_keras.core.structure import with_rows_of
 from deq_keras.layers import SolveScope
-from deq_keras.restarts import Selection, chosen_rows, repeat_rows
+from deq_keras.multistart import Selection, chosen_rows, repeat_rows
 from deq_keras.serving.served_model import ServedModel
-from deq_keras.structure import with_rows_of
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -90,7 +90,7 @@ class RestartsModel(keras.Model):
         model: A built functional `keras.Model` that calls one equilibrium layer, once.
         restarts: Positive integer. Defaults to `8`.
         select: `"residual"`, `"vote"` or a function; see
-            `deq_keras.restarts.Selection`. Defaults to `"residual"`.
+            `deq_keras.multistart.Selection`. Defaults to `"residual"`.
         answer: Optional readout: a function from the outputs of `model` to a nest of
             integer or Boolean tensors `(batch, ...)`, such as the `argmax` of logits.
             `"vote"` requires it, and `agreement` then compares readouts; see
@@ -105,7 +105,7 @@ class RestartsModel(keras.Model):
     Returns:
         Dict of the `outputs` of `model` for the selected restarts, and of tensors
         `(batch,)`: `evaluations`, `residual`, `status`, `restart`, `agreement`,
-        `spread` and `total_evaluations`; see `deq_keras.restarts.SelectedSolution`.
+        `spread` and `total_evaluations`; see `deq_keras.multistart.SelectedSolution`.
 
     Raises:
         ValueError: If `model` does not call exactly one equilibrium layer, once.

@@ -2,10 +2,11 @@
 
 import keras
 
-from deq_keras import serialization
+from deq_keras.core import serialization
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.request import SolveRequest
-from deq_keras.serialization import Config
+from deq_keras.core.serialization import Config
+from deq_keras.core.splitting import Splitting
 from deq_keras.solvers.anderson import Anderson
 from deq_keras.solvers.broyden import Broyden
 from deq_keras.solvers.fixed_point_iteration import FixedPointIteration
@@ -25,7 +26,6 @@ from deq_keras.solvers.solution import (
 )
 from deq_keras.solvers.solver import FixedPointSolver
 from deq_keras.solvers.unchanged_answer import UnchangedAnswer
-from deq_keras.splitting import Splitting
 
 __all__ = [
     "ALL_OBJECTS",

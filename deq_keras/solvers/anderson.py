@@ -5,13 +5,13 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from deq_keras.checks import (
+from deq_keras.core.checks import (
     check_choice,
     check_count,
-    check_fraction,
     check_non_negative,
+    check_positive_fraction,
 )
-from deq_keras.serialization import Config
+from deq_keras.core.serialization import Config
 from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solver import FixedPointSolver
 
@@ -94,7 +94,7 @@ class Anderson(FixedPointSolver):
         self.history = check_count("history", history)
         self.ridge = check_non_negative("ridge", ridge)
         self.ridge_mode = check_choice("ridge_mode", ridge_mode, _RIDGE_MODES)
-        self.mixing = check_fraction("mixing", mixing)
+        self.mixing = check_positive_fraction("mixing", mixing)
 
     def init(self, point: tf.Tensor, max_iter: int | tf.Tensor) -> _History:
         columns = self.history

@@ -7,11 +7,11 @@ from typing import NamedTuple, Self
 import keras
 import tensorflow as tf
 
-from deq_keras.checks import check_count
-from deq_keras.serialization import Config
+from deq_keras.core.checks import check_count
+from deq_keras.core.serialization import Config
+from deq_keras.core.structure import squared_norm
 from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solver import FixedPointSolver
-from deq_keras.structure import squared_norm
 
 # The scaling 1 / (1 - c) of a step is bounded by 1 / _SMALLEST_PIVOT, which keeps the
 # approximate Jacobian from turning singular (More and Trangenstein, 1976).

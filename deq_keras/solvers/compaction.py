@@ -9,9 +9,9 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras.core.problem import FixedPointProblem
+from deq_keras.core.structure import Nest
 from deq_keras.solvers.loop import LoopState
 from deq_keras.solvers.solution import MAX_ITER
-from deq_keras.structure import Nest
 
 # Compaction copies the remaining samples, so it waits until this fraction is done.
 _SMALLEST_FRACTION = 0.125

@@ -5,8 +5,12 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from deq_keras.checks import check_fraction, check_non_negative, check_optional_count
-from deq_keras.serialization import Config
+from deq_keras.core.checks import (
+    check_non_negative,
+    check_optional_count,
+    check_positive_fraction,
+)
+from deq_keras.core.serialization import Config
 from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solver import FixedPointSolver
 
@@ -72,10 +76,10 @@ class FixedPointIteration(FixedPointSolver):
         compact: bool = False,
     ) -> None:
         super().__init__(max_iter, tol, stop_mode, compact)
-        self.damping = check_fraction("damping", damping)
+        self.damping = check_positive_fraction("damping", damping)
         self.noise = check_non_negative("noise", noise)
         self.patience = check_optional_count("patience", patience)
-        self.factor = check_fraction("factor", factor)
+        self.factor = check_positive_fraction("factor", factor)
         self._check_noise()
 
     def init(

@@ -8,17 +8,17 @@ import numpy as np
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.checks import check_positive
 from deq_keras.core import nonfinite
+from deq_keras.core.checks import check_positive
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.request import SolveRequest, check_request
-from deq_keras.serialization import Config
+from deq_keras.core.serialization import Config
+from deq_keras.core.splitting import Splitting, moved
+from deq_keras.core.structure import Nest, in_solver_dtype, where_rows_if_any
 from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solution import CONVERGED, Solution
 from deq_keras.solvers.solver import FixedPointSolver
 from deq_keras.solvers.unchanged_answer import UnchangedAnswer
-from deq_keras.splitting import Splitting, moved
-from deq_keras.structure import Nest, in_solver_dtype, where_rows_if_any
 
 
 class OperatorSplitting(FixedPointSolver):

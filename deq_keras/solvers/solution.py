@@ -5,7 +5,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from deq_keras.core.nonfinite import DIVERGED
-from deq_keras.structure import Nest, StateStructure, squared_norm
+from deq_keras.core.structure import Nest, StateStructure, squared_norm
 
 __all__ = [
     "CONVERGED",

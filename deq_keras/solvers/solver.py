@@ -6,21 +6,21 @@ from typing import Any, Self
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.checks import (
+from deq_keras.core.checks import (
     check_boolean,
     check_choice,
     check_integer,
     check_non_negative,
 )
 from deq_keras.core.problem import FixedPointProblem
+from deq_keras.core.random import as_seed
 from deq_keras.core.request import SolveRequest, check_request
-from deq_keras.draws import as_seed
-from deq_keras.serialization import Config, Configured
+from deq_keras.core.serialization import Config, Configured
+from deq_keras.core.structure import Nest, StateStructure, where_rows_if_any
 from deq_keras.solvers.compaction import ActiveBatch
 from deq_keras.solvers.loop import Evaluation, LoopState, evaluate
 from deq_keras.solvers.solution import DIVERGED, MAX_ITER, Solution
 from deq_keras.solvers.stopping import STOP_MODES, StoppingRule
-from deq_keras.structure import Nest, StateStructure, where_rows_if_any
 
 _INT32 = 2**31 - 1
 

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from deq_keras.core import nonfinite
+from deq_keras.core.structure import StateStructure, squared_norm
 from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solution import CONVERGED, DIVERGED, MAX_ITER, UNCHANGED
 from deq_keras.solvers.unchanged_answer import Answers, UnchangedAnswer
-from deq_keras.structure import StateStructure, squared_norm
 
 # Keeps 0 / 0 away from the relative residual at a fixed point that is exactly zero.
 # It is far below any scale that matters, because the adjoint of a mean loss is small.

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.answers import check_answer, read_answers
-from deq_keras.checks import check_count
-from deq_keras.structure import Nest
+from deq_keras.core.checks import check_count
+from deq_keras.core.readout import check_answer, read_answers
+from deq_keras.core.structure import Nest
 
 
 class Answers(NamedTuple):

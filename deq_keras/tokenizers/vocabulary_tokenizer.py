@@ -7,7 +7,7 @@ import pathlib
 import tensorflow as tf
 from keras_hub.tokenizers import Tokenizer
 
-from deq_keras.checks import check_count
+from deq_keras.core.checks import check_count
 from deq_keras.tokenizers.python_strings import python_strings
 
 VOCABULARY_FILE = "vocabulary.json"

@@ -116,7 +116,7 @@ def test_a_run_writes_what_tensorboard_misses(tmp_path):
 )
 def test_training_is_what_it_is_without(tmp_path, gradient, jit_compile):
     """All that is random draws the same."""
-    parts = {"gradient": gradient, "regularizer": "residual", "start": "normal"}
+    parts = {"gradient": gradient, "regularizer": "residual", "initial_state": "normal"}
     arguments = {"epochs": 2, "max_iter": 5, "jit_compile": jit_compile}
     without, watched = (
         fitted(plain_layer(**parts), tmp_path, is_watched=is_watched, **arguments)

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from deq_keras import gradients, models, regularizers, solvers
 from deq_keras.converters import locuslab
-from deq_keras.linearization import linearize
+from deq_keras.core.linearization import linearize
 from tests.golden import arrays
 
 GRADIENT_DTYPES = pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def test_a_quotient_does_not_hide_an_overflow():
 def test_a_non_finite_warm_start_is_replaced():
     warm = {"a": tf.constant([[1.0], [NAN]]), "b": tf.constant([[2.0], [2.0]])}
     cold = {"a": tf.zeros((2, 1)), "b": tf.zeros((2, 1))}
-    start = nonfinite.usable_start(warm, cold)
+    start = nonfinite.usable_state(warm, cold)
     np.testing.assert_array_equal(start["a"], [[1.0], [0.0]])
     np.testing.assert_array_equal(start["b"], [[2.0], [0.0]])
 

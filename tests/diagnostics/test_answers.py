@@ -11,7 +11,7 @@ from deq_keras.diagnostics import (
     alignment_score,
     answer_agreement,
     answers_by_budget,
-    compare_starts,
+    compare_initial_states,
     overthinking,
     rank_correlation,
 )
@@ -43,7 +43,7 @@ class TestStarts:
     @regimes.ALL_BUT_EAGER_ARE_SLOW
     def test_a_contraction_forgets_where_it_began(self, regime):
         compare = regime(
-            lambda inputs: compare_starts(CONTRACTION, inputs, solver=TIGHT)
+            lambda inputs: compare_initial_states(CONTRACTION, inputs, solver=TIGHT)
         )
         found = compare(VECTORS)
         np.testing.assert_allclose(found.alignment, np.ones((3, 3)), atol=1e-5)
@@ -53,7 +53,9 @@ class TestStarts:
         assert np.all(found.num_evaluations > 10)
 
     def test_two_attractors(self):
-        found = compare_starts(TWO_ATTRACTORS, VECTORS, ("other", "zeros"), TIGHT)
+        found = compare_initial_states(
+            TWO_ATTRACTORS, VECTORS, ("other", "zeros"), TIGHT
+        )
         # Where another sample ended, each stays: the second, the third, the first.
         np.testing.assert_allclose(found.alignment[0], [0, 0, -1], atol=1e-6)
         np.testing.assert_array_equal(found.alignment[1], [0, 0, 0])
@@ -65,14 +67,16 @@ class TestStarts:
         assert np.all(found.converged)
 
     def test_a_rotation_does_not_settle(self):
-        found = compare_starts(ROTATION, VECTORS, ["other"], TIGHT)
+        found = compare_initial_states(ROTATION, VECTORS, ["other"], TIGHT)
         assert not np.any(found.converged)
         np.testing.assert_allclose(found.residual, np.full((2, 3), 2**0.5), rtol=1e-6)
         assert np.all(found.num_evaluations == 60)
 
     def test_drawn_starts_follow_from_the_seed(self):
         def answers(seed):
-            found = compare_starts(TWO_ATTRACTORS, VECTORS, ["normal"], TIGHT, seed)
+            found = compare_initial_states(
+                TWO_ATTRACTORS, VECTORS, ["normal"], TIGHT, seed
+            )
             return found.answers[1].numpy().tolist()
 
         assert answers(0) == answers(0)
@@ -96,7 +100,7 @@ class TestStarts:
     )
     def test_bad_arguments_are_refused(self, arguments, message):
         with pytest.raises(ValueError, match=message):
-            compare_starts(CONTRACTION, **{"inputs": VECTORS, **arguments})
+            compare_initial_states(CONTRACTION, **{"inputs": VECTORS, **arguments})
 
     def test_answers_of_one_start_are_refused(self):
         with pytest.raises(ValueError, match="at least two starts.*\\(1, 3, 2\\)"):
@@ -172,14 +176,14 @@ class TestModels:
         curve = answers_by_budget(model, inputs, [1, 8])
         np.testing.assert_array_equal(curve.answers[1], expected)
         np.testing.assert_array_equal(curve.residual, solution.trace)
-        found = compare_starts(model, inputs, ["cell"], deq.solver)
+        found = compare_initial_states(model, inputs, ["cell"], deq.solver)
         np.testing.assert_array_equal(found.answers, [expected, expected])
 
     def test_a_functional_cell(self):
         state, injection = keras.Input((2,)), keras.Input((2,))
         half = keras.layers.Rescaling(0.5)(state)
         cell = keras.Model([state, injection], half + injection)
-        found = compare_starts(_model(cell), VECTORS, ["normal"], TIGHT)
+        found = compare_initial_states(_model(cell), VECTORS, ["normal"], TIGHT)
         np.testing.assert_array_equal(found.answers, [VECTORS > 0] * 2)
 
     @pytest.mark.parametrize("name", ["cell", "encoder", "head", "initial_state"])

@@ -57,7 +57,7 @@ def _solve(gradient, case, solver=ITERATION, seed=SEED, start=None):
 @pytest.mark.parametrize("num_free_steps, num_steps", [(0, 3), (4, 1), (2, 5)])
 def test_equals_a_loop_by_hand(num_free_steps, num_steps, regime):
     case = Case("float64")
-    gradient = _truncated(num_steps, num_free_steps, free_share=1.0)
+    gradient = _truncated(num_steps, num_free_steps, free_fraction=1.0)
     compute = regime(lambda sources: case.gradients(gradient, ITERATION, sources))
     state, expected = _by_hand(case, num_free_steps, num_steps)
     for got, want in zip(compute(case.sources), expected, strict=True):
@@ -70,7 +70,7 @@ def test_equals_a_loop_by_hand(num_free_steps, num_steps, regime):
 def test_steps_are_damped_as_the_solver_or_as_one_says(damping, expected):
     case = Case("float64")
     solver = solvers.FixedPointIteration(max_iter=9, tol=None, damping=0.6)
-    gradient = _truncated(4, 3, free_share=1.0, damping=damping)
+    gradient = _truncated(4, 3, free_fraction=1.0, damping=damping)
     state, wanted = _by_hand(case, 3, 4, expected)
     np.testing.assert_allclose(_solve(gradient, case, solver).value, state, rtol=1e-12)
     actual = case.gradients(gradient, solver, case.sources)
@@ -80,7 +80,7 @@ def test_steps_are_damped_as_the_solver_or_as_one_says(damping, expected):
 
 def test_the_residual_is_that_of_the_state_that_is_returned():
     case = Case("float64")
-    equilibrium = _solve(_truncated(3, 2, free_share=1.0), case)
+    equilibrium = _solve(_truncated(3, 2, free_fraction=1.0), case)
     injection = tf.matmul(case.inputs, case.projection)
     after = case.apply(equilibrium.value, injection, case.kernel, case.bias)
     expected = tf.norm(after - equilibrium.value, axis=1) / tf.norm(after, axis=1)
@@ -120,7 +120,7 @@ def _drawn(gradient, num_seeds):
 
 def test_uniform_numbers_of_steps():
     """n of 0 .. M - 1, then k of 1 .. M - n."""
-    draws = _drawn(_truncated("uniform", max_steps=4, free_share=1.0), 160)
+    draws = _drawn(_truncated("uniform", max_steps=4, free_fraction=1.0), 160)
     totals = [total for total, _ in draws]
     shares = np.bincount(totals, minlength=5)[1:] / len(draws)
     # P(n + k = t) = sum over n < t of 1 / (4 (4 - n)).
@@ -133,7 +133,7 @@ def test_uniform_numbers_of_steps():
 
 def test_log_uniform_numbers_of_free_steps():
     """n of 0 .. M - k with P(n) = log((n + 2) / (n + 1)) / log(M - k + 2)."""
-    gradient = _truncated(2, "log_uniform", 7, free_share=1.0)
+    gradient = _truncated(2, "log_uniform", 7, free_fraction=1.0)
     totals = [total for total, _ in _drawn(gradient, 200)]
     shares = np.bincount(totals, minlength=8)[2:] / len(totals)
     numbers = np.arange(6)
@@ -142,7 +142,7 @@ def test_log_uniform_numbers_of_free_steps():
 
 
 def test_numbers_of_steps_by_a_law():
-    gradient = _truncated([0, 3, 1], [1, 0, 1], 9, free_share=1.0)
+    gradient = _truncated([0, 3, 1], [1, 0, 1], 9, free_fraction=1.0)
     totals = [total for total, _ in _drawn(gradient, 100)]
     shares = np.bincount(totals, minlength=7) / len(totals)
     expected = [0, 0, 3 / 8, 1 / 8, 3 / 8, 1 / 8, 0]
@@ -152,7 +152,7 @@ def test_numbers_of_steps_by_a_law():
 @pytest.mark.parametrize("share", [0.0, 0.3])
 def test_a_share_of_the_samples_takes_the_free_steps(share):
     inputs = tf.ones((3000, 1))
-    gradient = _truncated(2, 4, free_share=share)
+    gradient = _truncated(2, 4, free_fraction=share)
     start = tf.zeros((3000, 1))
     with tf.GradientTape() as tape:
         tape.watch(start)
@@ -179,7 +179,7 @@ def test_samples_of_a_layer_take_their_own_free_steps(size, padded, regime):
     random = np.random.RandomState(0)
     inputs = tf.constant(random.normal(size=(size, 5, 3)), tf.float32)
     mask = tf.constant(random.uniform(size=(size, 5)) < 0.6) if padded else None
-    gradient = _truncated(2, 4, 6, free_share=0.4)
+    gradient = _truncated(2, 4, 6, free_fraction=0.4)
     deq = layers.DEQ(TanhCell(4), ITERATION, gradient, regularizer=None, seed=1)
     few, many = (
         deq.solve(inputs, SolveRequest(max_iter=max_iter), mask=mask).value.numpy()
@@ -199,7 +199,7 @@ def test_samples_of_a_layer_take_their_own_free_steps(size, padded, regime):
 
 @pytest.mark.parametrize("max_steps, expected", [(1, 1), (4, 4), (30, 6)])
 def test_as_many_steps_as_there_is_room_for(max_steps, expected):
-    gradient = _truncated(max_steps=max_steps, free_share=0.0)
+    gradient = _truncated(max_steps=max_steps, free_fraction=0.0)
     solution = _solve(gradient, Case("float64")).solution
     np.testing.assert_array_equal(solution.num_evaluations, [expected] * BATCH)
 
@@ -212,8 +212,8 @@ def test_two_budgets_of_the_solver_are_the_room_unless_it_is_given(max_iter):
     def total(gradient, seed=SEED):
         return int(_solve(gradient, case, solver, seed).solution.num_evaluations[0])
 
-    assert total(_truncated(free_share=0.0)) == min(2 * max_iter, 6)
-    gradient = _truncated(1, "uniform", free_share=1.0)
+    assert total(_truncated(free_fraction=0.0)) == min(2 * max_iter, 6)
+    gradient = _truncated(1, "uniform", free_fraction=1.0)
     totals = [total(gradient, tf.constant([i, 0])) for i in range(60)]
     assert max(totals) == 2 * max_iter
 
@@ -221,7 +221,7 @@ def test_two_budgets_of_the_solver_are_the_room_unless_it_is_given(max_iter):
 def test_noise_is_relative_to_the_features_of_each_position(regime):
     scales = np.array([0.0, 1e-3, 1.0, 1e3]).reshape(4, 1)
     start = tf.constant(np.ones((500, 4, 6)) * scales)
-    gradient = _truncated(1, 1, free_share=1.0, free_noise=0.5)
+    gradient = _truncated(1, 1, free_fraction=1.0, free_noise=0.5)
     value = regime(
         lambda: (
             gradient.solve(
@@ -238,7 +238,7 @@ def test_noise_is_relative_to_the_features_of_each_position(regime):
 
 def test_noise_is_for_those_who_took_free_steps_alone():
     start = tf.ones((400,))  # A state without features.
-    gradient = _truncated(1, 1, free_share=0.25, free_noise=0.5)
+    gradient = _truncated(1, 1, free_fraction=0.25, free_noise=0.5)
     value = gradient.solve(
         solvers.FixedPointProblem(lambda z, u: z, tf.zeros((400, 1))),
         SolveRequest(start, seed=SEED),
@@ -257,7 +257,7 @@ def test_the_same_seed_draws_the_same_steps():
 
 
 def test_a_drawn_budget_bounds_the_steps():
-    gradient = _truncated("uniform", max_steps=9, free_share=1.0)
+    gradient = _truncated("uniform", max_steps=9, free_fraction=1.0)
     case = Case("float64")
     for i in range(30):
         equilibrium = gradient.solve(
@@ -278,7 +278,7 @@ def test_a_drawn_budget_bounds_the_steps():
 def test_free_steps_are_plain_whatever_the_solver():
     case = Case("float64")
     solver = solvers.Anderson(max_iter=9)
-    value = _solve(_truncated(1, 5, free_share=1.0), case, solver).value
+    value = _solve(_truncated(1, 5, free_fraction=1.0), case, solver).value
     injection = tf.matmul(case.inputs, case.projection)
 
     def function(state):
@@ -330,7 +330,7 @@ def test_a_trained_model_is_tried_at_any_budget():
 
 
 def test_a_batch_of_no_samples():
-    gradient = _truncated(2, 1, free_share=0.5)
+    gradient = _truncated(2, 1, free_fraction=0.5)
     deq = layers.DEQ(TanhCell(4), ITERATION, gradient)
     assert deq(np.ones((0, 3), "float32"), training=True).shape == (0, 4)
 
@@ -422,7 +422,9 @@ def test_rematerialised_steps_keep_states_and_no_activations():
 
 
 def test_trains_with_the_default_arguments():
-    deq = layers.DEQ(TanhCell(6), gradient="truncated", start="mixed", name="deq")
+    deq = layers.DEQ(
+        TanhCell(6), gradient="truncated", initial_state="mixed", name="deq"
+    )
     model = keras.Sequential([deq, keras.layers.Dense(1)])
     model.compile(keras.optimizers.Adam(1e-2), "mse")
     random = np.random.RandomState(0)
@@ -447,9 +449,9 @@ def test_trains_with_the_default_arguments():
         {"num_free_steps": True},
         {"num_free_steps": None},
         {"max_steps": 0},
-        {"free_share": -0.1},
-        {"free_share": 1.5},
-        {"free_share": "half"},
+        {"free_fraction": -0.1},
+        {"free_fraction": 1.5},
+        {"free_fraction": "half"},
         {"free_noise": -0.1},
         {"remat": 1},
     ],
@@ -498,7 +500,7 @@ def test_a_step_evaluates_f_at_its_result_once():
 
     problem = solvers.FixedPointProblem(function, tf.ones((2, 3)))
     request = SolveRequest(tf.zeros((2, 3)), seed=SEED)
-    equilibrium = _truncated(3, 2, free_share=1.0).solve(problem, request, ITERATION)
+    equilibrium = _truncated(3, 2, free_fraction=1.0).solve(problem, request, ITERATION)
     assert int(count) == 2 + 3 + 1
     _, value, _ = equilibrium.linearization
     np.testing.assert_array_equal(equilibrium.solution.value, value)

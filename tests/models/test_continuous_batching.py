@@ -162,7 +162,7 @@ def _reasoner(gradient="unrolled", dtype=None):
         solvers.FixedPointIteration(max_iter=3, tol=0.05),
         gradient,
         regularizer=None,
-        start="mixed",
+        initial_state="mixed",
         seed=1,
         dtype=dtype,
         name="deq",
@@ -188,7 +188,7 @@ def _compiled(model, **arguments):
 
 
 # As reasoners are trained.
-FREE_STEPS = gradients.TruncatedGradient("uniform", "uniform", free_share=1.0)
+FREE_STEPS = gradients.TruncatedGradient("uniform", "uniform", free_fraction=1.0)
 
 
 @pytest.mark.parametrize(
@@ -306,7 +306,9 @@ def test_precisions_and_xla(dtype, jit_compile, tmp_path):
 @pytest.mark.slow
 def test_nests_weights_of_samples_and_a_nested_model():
     inputs = {name: keras.Input((3,), name=name) for name in ("x", "y")}
-    inner = keras.Model(inputs, layers.DEQ(TwoScaleCell(2), start="normal")(inputs))
+    inner = keras.Model(
+        inputs, layers.DEQ(TwoScaleCell(2), initial_state="normal")(inputs)
+    )
     outer = keras.Model(inputs, keras.layers.Dense(1)(inner(inputs)["vector"]))
     x = {name: np.random.rand(9, 3).astype("float32") for name in ("x", "y")}
     data = (x, np.ones((9, 1)), np.array([0.0] * 8 + [1.0]))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from deq_keras import layers, metrics, models, serving, solvers, starts
+from deq_keras import initial_states, layers, metrics, models, serving, solvers
 
 # KerasHub makes a data set of the arrays, which Keras then says it cannot shuffle.
 QUIET = {"verbose": 0, "shuffle": False}
@@ -78,11 +78,14 @@ def test_presets(preset):
 
 def test_arguments_of_a_preset_may_be_others():
     backbone = models.ReasonerBackbone.from_preset(
-        "reasoner_mixer_sudoku_4x4", load_weights=False, dtype="bfloat16", start="zeros"
+        "reasoner_mixer_sudoku_4x4",
+        load_weights=False,
+        dtype="bfloat16",
+        initial_state="zeros",
     )
     for layer in (backbone.deq, backbone.deq.cell, backbone.encoder):
         assert layer.compute_dtype == "bfloat16"
-    assert isinstance(backbone.deq.start, starts.ZeroStart)
+    assert isinstance(backbone.deq.initial_state, initial_states.Zeros)
 
 
 @FAMILIES
@@ -91,7 +94,7 @@ def test_config_round_trip(make, problems):
         dtype="mixed_bfloat16",
         regularizer="residual",
         max_iter_jitter=np.int64(2),
-        start="normal",
+        initial_state="normal",
     )
     config = json.loads(json.dumps(backbone.get_config()))
     copy = models.ReasonerBackbone.from_config(config)
@@ -106,8 +109,8 @@ def test_the_recipe_is_that_of_reasoners():
     assert (deq.solver.damping, deq.solver.stop_mode) == (1.0, "rel_max")
     gradient = deq.gradient.get_config()
     assert gradient["num_steps"] == gradient["num_free_steps"] == "uniform"
-    assert (gradient["free_share"], gradient["max_steps"]) == (1.0, 16)
-    assert isinstance(deq.start, starts.MixedStart)
+    assert (gradient["free_fraction"], gradient["max_steps"]) == (1.0, 16)
+    assert isinstance(deq.initial_state, initial_states.Mixed)
     assert deq.regularizer is None
 
 

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from deq_keras import regularizers
-from deq_keras.linearization import linearize
+from deq_keras.core.linearization import linearize
 from tests.golden.arrays import load, mlp, weights
 from tests.oracles import dense_jacobians, relative_error
 from tests.problems import ZOO

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from deq_keras import regularizers
-from deq_keras.linearization import linearize
+from deq_keras.core.linearization import linearize
 
 SEED = tf.constant([3, 4])
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from deq_keras import layers, restarts, serving, solvers
+from deq_keras import layers, multistart, serving, solvers
 from tests.layers.cells import TanhCell, TwoScaleCell
 
 INPUTS = np.random.RandomState(0).normal(size=(5, 3)).astype("float32")
@@ -41,7 +41,7 @@ def test_predict_is_the_solve_of_the_layer():
     deq, head = model.layers
     searching = serving.RestartsModel(model, 6, "vote", most_likely)
     found = searching.predict(INPUTS, batch_size=2, verbose=0)
-    expected = restarts.solve(
+    expected = multistart.solve(
         deq, INPUTS, 6, "vote", answer=lambda z: most_likely(head(z))
     )
     np.testing.assert_array_equal(found["restart"], expected.restart)

@@ -239,7 +239,7 @@ def test_an_own_activation():
     inputs = _inputs()
     injection = layer.inject(inputs)
     kernel, bias = injection["operator"].numpy(), injection["bias"].numpy()
-    expected = np.linalg.solve((np.eye(5) - kernel).T, solvers.SolveRequest(bias.T)).T
+    expected = np.linalg.solve((np.eye(5) - kernel).T, bias.T).T
     found = tf.function(layer.solve)(inputs).value
     np.testing.assert_allclose(found, expected, atol=1e-7)
 

@@ -1,4 +1,4 @@
-"""Dataclass fields that hold a solver, gradient, regulariser, start or cell.
+"""Dataclass fields that hold a solver, gradient, regularizer, initial state or cell.
 
 Each is a name of `deq_keras`, alone or with arguments: `{class_name: anderson,
 max_iter: 12}`. See `training.config.component_validation` for what is checked of it.
@@ -17,7 +17,7 @@ SOLVERS = (
 )
 GRADIENTS = ("implicit", "neumann", "phantom", "truncated", "unrolled")
 REGULARIZERS = ("contraction", "jacobian", "residual")
-STARTS = ("cell", "learned", "mixed", "normal", "zeros")
+INITIAL_STATES = ("cell", "learned", "mixed", "normal", "zeros")
 CELLS = ("residual_block_cell",)
 MONOTONE_CELLS = (
     "monotone_dense_cell",
@@ -54,14 +54,14 @@ _REGULARIZER = {
     "nullable": True,
     "arguments": {"num_iterations": BUDGET, "num_probes": TERMS},
 }
-_START = {
-    "component": STARTS,
+_INITIAL_STATE = {
+    "component": INITIAL_STATES,
     "nullable": False,
     "arguments": {
-        "starts": {
+        "initial_states": {
             "elements": {
                 # A mixture of mixtures is a mixture.
-                "component": tuple(name for name in STARTS if name != "mixed"),
+                "component": tuple(name for name in INITIAL_STATES if name != "mixed"),
                 "nullable": False,
             },
             "max_items": TERMS["maximum"],
@@ -109,14 +109,15 @@ def gradient_field(default, *alone):
 
 
 def regularizer_field(default, *alone):
-    """Returns a dataclass field that holds a regulariser, null, or one of the words
+    """Returns a dataclass field that holds a regularizer, null, or one of the words
     `alone`."""
     return field(default=default, metadata={**_REGULARIZER, "alone": alone})
 
 
-def start_field(default, *alone):
-    """Returns a dataclass field that holds a start, or one of the words `alone`."""
-    return field(default=default, metadata={**_START, "alone": alone})
+def initial_state_field(default, *alone):
+    """Returns a dataclass field that holds an initial state, or one of the words
+    `alone`."""
+    return field(default=default, metadata={**_INITIAL_STATE, "alone": alone})
 
 
 def cell_field():

@@ -1,4 +1,4 @@
-"""Checks how a config names a solver, gradient, regulariser, start or cell.
+"""Checks how a config names a solver, gradient, regularizer, initial state or cell.
 
 Names, and the form and size of arguments, in the light of a field's metadata:
 

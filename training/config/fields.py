@@ -7,9 +7,9 @@ from ..errors import InputError
 from .bounds import BATCH, BUDGET, DEVICES, EPOCHS, NAME, SEED, SHARE, WAIT
 from .component_fields import (
     gradient_field,
+    initial_state_field,
     regularizer_field,
     solver_field,
-    start_field,
 )
 
 INHERIT = "inherit"
@@ -78,7 +78,7 @@ class WeightIncrementConfig:
 
 @dataclass(frozen=True)
 class PhaseConfig:
-    """Some epochs with one solver, gradient, regulariser and start.
+    """Some epochs with one solver, gradient, regularizer and initial state.
 
     `inherit` takes the model's.
 
@@ -94,7 +94,7 @@ class PhaseConfig:
     solver: Any = solver_field(INHERIT, INHERIT)
     gradient: Any = gradient_field(INHERIT, INHERIT)
     regularizer: Any = regularizer_field(INHERIT, INHERIT)
-    start: Any = start_field(INHERIT, INHERIT)
+    initial_state: Any = initial_state_field(INHERIT, INHERIT)
     max_iter_jitter: int = field(default=0, metadata={**BUDGET, "minimum": 0})
     regularizer_weight_increment: WeightIncrementConfig | None = None
 

@@ -10,7 +10,7 @@ from ..config.fields import INHERIT, PhaseConfig
 from ..errors import InputError
 from .refusals import refusals
 
-STRATEGIES = ("solver", "gradient", "regularizer", "start")
+STRATEGIES = ("solver", "gradient", "regularizer", "initial_state")
 
 # Each makes the model anew.
 _MOST_RISES = 1000

@@ -5,9 +5,9 @@ from typing import Any
 
 from ..config.component_fields import (
     gradient_field,
+    initial_state_field,
     regularizer_field,
     solver_field,
-    start_field,
 )
 
 LAYER_DEFAULT = "default"
@@ -22,10 +22,10 @@ class EquilibriumConfig:
         gradient: name of a gradient, alone or with arguments.
         regularizer: name of a regulariser, alone or with arguments; null for
             none.
-        start: name of a start, alone or with arguments.
+        initial_state: Name of an initial state, alone or with arguments.
     """
 
     solver: Any = solver_field(LAYER_DEFAULT, LAYER_DEFAULT)
     gradient: Any = gradient_field(LAYER_DEFAULT, LAYER_DEFAULT)
     regularizer: Any = regularizer_field(LAYER_DEFAULT, LAYER_DEFAULT)
-    start: Any = start_field(LAYER_DEFAULT, LAYER_DEFAULT)
+    initial_state: Any = initial_state_field(LAYER_DEFAULT, LAYER_DEFAULT)

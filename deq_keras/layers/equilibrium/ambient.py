@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import tensorflow as tf
 
-from deq_keras.graphs import innermost_function, is_being_traced
+from deq_keras.core.graphs import innermost_function, is_being_traced
 
 Scope = TypeVar("Scope")
 

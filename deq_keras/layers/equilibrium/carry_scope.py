@@ -9,8 +9,8 @@ from keras import tree
 
 from deq_keras import solvers
 from deq_keras.core import nonfinite
+from deq_keras.core.structure import Nest, StateStructure, where_rows, with_rows_of
 from deq_keras.layers.equilibrium.ambient import AmbientScopes
-from deq_keras.structure import Nest, StateStructure, where_rows, with_rows_of
 
 _ENTERED: AmbientScopes[CarryScope] = AmbientScopes("deq_keras_carry_scope")
 
@@ -26,7 +26,7 @@ class CarryScope:
         state: Nest of tensors `(batch, ...)`, as the layer returned it. No gradient
             flows into it. It may have another precision than the layer.
         goes_on: Boolean tensor `(batch,)`. Which samples go on from there. Others, and
-            those of which the state is not finite, begin where the layer's start says.
+            those of which the state is not finite, start at the layer's initial state.
 
     Attributes:
         state: Nest like the layer's state: what it returned, as a constant. `None`
@@ -74,11 +74,11 @@ class CarryScope:
     def __exit__(self, *exception: Any) -> None:
         _ENTERED.leave()
 
-    def first_state(self, start: Nest) -> Nest:
+    def first_state(self, state: Nest) -> Nest:
         """Returns where the layer begins.
 
         Args:
-            start: Nest of `(batch, ...)` tensors: where it would without the scope.
+            state: Nest of `(batch, ...)` tensors. Where it starts without the scope.
         """
         if self.solution is not None:
             raise ValueError(
@@ -86,12 +86,12 @@ class CarryScope:
                 "training step. Received: a second call."
             )
         carried = tree.map_structure(
-            lambda leaf, like: tf.cast(leaf, like.dtype), self._carried, start
+            lambda leaf, like: tf.cast(leaf, like.dtype), self._carried, state
         )
-        carried = StateStructure(start).like(carried, "The carried state")
-        first, *_ = tree.flatten(start)
+        carried = StateStructure(state).like(carried, "The carried state")
+        first, *_ = tree.flatten(state)
         goes_on = with_rows_of(first, tf.convert_to_tensor(self._goes_on))
-        return where_rows(goes_on, nonfinite.usable_start(carried, start), start)
+        return where_rows(goes_on, nonfinite.usable_state(carried, state), state)
 
     def keep(self, value: Nest, solution: solvers.Solution) -> None:
         """Keeps what the layer found.

@@ -3,8 +3,8 @@
 import keras
 from keras import ops, tree
 
+from deq_keras.core.structure import Nest
 from deq_keras.layers.composite_layer import CompositeLayer
-from deq_keras.structure import Nest
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")

@@ -11,13 +11,13 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras.core.problem import FixedPointProblem
+from deq_keras.core.structure import Nest, StateStructure
 from deq_keras.layers.equilibrium.cell_problem import (
     CellFunction,
     cell_state,
     is_functional,
 )
 from deq_keras.solvers import FixedPointSolver
-from deq_keras.structure import Nest, StateStructure
 
 _ADVICE = (
     "A cell is evaluated until it stops changing, so its `call` must be a pure "

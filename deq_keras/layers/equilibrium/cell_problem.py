@@ -8,8 +8,8 @@ import keras
 import tensorflow as tf
 from keras import tree
 
+from deq_keras.core.structure import Nest
 from deq_keras.solvers import Splitting
-from deq_keras.structure import Nest
 
 
 def is_functional(cell: keras.layers.Layer) -> bool:

@@ -8,10 +8,10 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.framework import func_graph
 
-from deq_keras.graphs import CallTimeValue, innermost_function, is_compiled_by_xla
+from deq_keras.core.graphs import CallTimeValue, innermost_function, is_compiled_by_xla
+from deq_keras.core.serialization import Configured
 from deq_keras.layers.equilibrium.carry_scope import CarryScope
 from deq_keras.layers.equilibrium.solve_scope import Settings, SolveScope, at_most
-from deq_keras.serialization import Configured
 
 
 class CompiledCalls:
@@ -155,11 +155,11 @@ def _inference_signature(layer: Any) -> tuple:
     solver = layer.solver
     # A new budget or tolerance needs no new function.
     options = {**vars(solver), "max_iter": None, "tol": solver.tol is not None}
-    return type(solver).__name__, options, _signature(layer.start)
+    return type(solver).__name__, options, _signature(layer.initial_state)
 
 
 def _training_signature(layer: Any) -> tuple:
-    components = (layer.solver, layer.gradient, layer.regularizer, layer.start)
+    components = (layer.solver, layer.gradient, layer.regularizer, layer.initial_state)
     return (*map(_signature, components), layer.max_iter_jitter)
 
 

@@ -8,10 +8,10 @@ import keras
 import tensorflow as tf
 from keras import tree
 
-from deq_keras import gradients, regularizers, solvers, starts
-from deq_keras.checks import check_integer
-from deq_keras.serialization import Config
-from deq_keras.structure import Nest
+from deq_keras import gradients, initial_states, regularizers, solvers
+from deq_keras.core.checks import check_integer
+from deq_keras.core.serialization import Config
+from deq_keras.core.structure import Nest
 
 
 class Component:
@@ -58,14 +58,16 @@ def get_regularizer(
     return regularizers.get(regularizer)
 
 
-def get_start(layer: Any, start: str | Config | starts.Start) -> starts.Start:
-    """Returns the start of a layer."""
-    found = starts.get(start)
-    if layer.built and found.initializer and layer._learned_start is None:
+def get_initial_state(
+    layer: Any, initial_state: str | Config | initial_states.InitialState
+) -> initial_states.InitialState:
+    """Returns the initial state of a layer."""
+    found = initial_states.get(initial_state)
+    if layer.built and found.initializer and layer._learned_state is None:
         raise ValueError(
-            "A learned start has weights, which a layer cannot get once it is "
-            "built. Give `start` when the layer is made. Received: "
-            f"start={found!r}."
+            "A learned initial state needs weights, which a layer adds when it is "
+            "built. Pass `initial_state` to the constructor of the layer. Received: "
+            f"initial_state={found!r}."
         )
     return found
 
@@ -86,8 +88,8 @@ def draw_budget(layer: Any) -> tf.Tensor | None:
     )
 
 
-def add_start_weights(layer: Any, state: Nest) -> list[keras.Variable]:
-    """Adds the weights of a learned start to a layer, one vector per leaf.
+def add_initial_state_weights(layer: Any, state: Nest) -> list[keras.Variable]:
+    """Adds the weights of a learned initial state to a layer, one vector per leaf.
 
     Args:
         layer: The `DEQ` layer.
@@ -97,13 +99,13 @@ def add_start_weights(layer: Any, state: Nest) -> list[keras.Variable]:
     for leaf in leaves:
         if leaf.shape.rank < 2 or leaf.shape[-1] is None:
             raise ValueError(
-                "A learned start is a vector (features,) for each leaf of the state, "
-                "which must have the shape (batch, ..., features) with a static number "
-                f"of features. Received: shape={leaf.shape}."
+                "A learned initial state is a vector (features,) for each leaf of the "
+                "state, which must have the shape (batch, ..., features) with a static "
+                f"number of features. Received: shape={leaf.shape}."
             )
-    initializer = layer.start.initializer
+    initializer = layer.initial_state.initializer
     return [
-        layer.add_weight((leaf.shape[-1],), initializer, name=f"start_{i}")
+        layer.add_weight((leaf.shape[-1],), initializer, name=f"initial_state_{i}")
         for i, leaf in enumerate(leaves)
     ]
 

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from deq_keras.checks import check_boolean, check_count, check_seed
+from deq_keras.core.checks import check_boolean, check_count, check_seed
 from deq_keras.layers.equilibrium.cell import EquilibriumCell
 from deq_keras.layers.normalization import LayerNormalization, WeightNormalizedDense
 

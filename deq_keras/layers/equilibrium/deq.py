@@ -7,23 +7,22 @@ import keras
 import tensorflow as tf
 from keras import tree
 
-from deq_keras import gradients, regularizers, solvers, starts
-from deq_keras.checks import check_not_renamed, check_seed
+from deq_keras import gradients, initial_states, regularizers, solvers
 from deq_keras.core import nonfinite
+from deq_keras.core.checks import check_not_renamed, check_seed
+from deq_keras.core.linearization import Linearization
 from deq_keras.core.problem import FixedPointProblem, masked
+from deq_keras.core.random import SavesRandomState, as_seed
 from deq_keras.core.request import check_request
-from deq_keras.draws import as_seed, derived_seed
+from deq_keras.core.serialization import Config
+from deq_keras.core.structure import Nest, StateStructure
 from deq_keras.layers.equilibrium import cell_check, cell_problem, components
 from deq_keras.layers.equilibrium.carry_scope import CarryScope
 from deq_keras.layers.equilibrium.compiled_call import CompiledCalls
 from deq_keras.layers.equilibrium.components import Component
 from deq_keras.layers.equilibrium.solve_scope import SolveScope
 from deq_keras.layers.equilibrium.statistics import RecordsSolves
-from deq_keras.linearization import Linearization
-from deq_keras.seeds import SavesRandomState
-from deq_keras.serialization import Config
 from deq_keras.solvers import SolveRequest
-from deq_keras.structure import Nest, StateStructure
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -58,27 +57,28 @@ class DEQ(RecordsSolves, SavesRandomState, keras.layers.Layer):
             the gradient differentiates iterates, `None` for a monotone cell, else
             `"contraction"`.
         seed: Integer, or `None` for a random seed. Seeds everything that training
-            draws: probes of the regularizer, starts, numbers of steps, budgets, noise.
+            draws: regularizer probes, initial states, step counts, budgets and noise.
         max_iter_jitter: Integer in [0, max_iter of the solver). The budget of each
             training step is drawn uniformly from `max_iter - max_iter_jitter` to
             `max_iter`, so that a model does not rely on one budget. Inference and the
             adjoint solve use the whole budget. Defaults to `0`.
-        start: Where a solve starts. A name, a config dict or a
-            `deq_keras.starts.Start`. Random starts are drawn in training only. Defaults
-            to `"cell"`, the cell's own `initial_state`.
+        initial_state: Where a solve starts. A name, a config dict or a
+            `deq_keras.initial_states.InitialState`. Random states are drawn in training
+            only. Defaults to `"cell"`, the cell's own `initial_state`.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name`. `dtype` defaults to
             the dtype of the cell, and must have the same compute dtype.
 
-    `solver`, `gradient`, `regularizer`, `max_iter_jitter` and `start` can be set later
-    (a learned start only if the layer was built with one). Compile the model then.
+    `solver`, `gradient`, `regularizer`, `max_iter_jitter` and `initial_state` can be
+    set later (a learned initial state only if the layer was built with one). Compile
+    the model then.
 
     Call arguments:
         inputs: Nest of tensors `(batch, ...)`, passed to the cell's `inject`. A sample
             with a non-finite input does not affect other samples and has no gradient.
             Its output is NaN at inference. In training its output is its initial state,
             or NaN if all samples fail, so that the loss shows it.
-        initial_state: Optional state to start from (a warm start), in place of `start`.
-            Non-finite samples start at the cell's initial state.
+        initial_state: Optional state to start from (a warm start), in place of the
+            layer's. Non-finite samples start at the cell's initial state.
         mask: Optional Boolean tensor `(batch, ...)`, false at positions of the state
             (its axes after the batch axis) that are padding. They stay zero and do not
             count in norms and mixing, so padding does not change a result. Keras passes
@@ -109,7 +109,7 @@ class DEQ(RecordsSolves, SavesRandomState, keras.layers.Layer):
     gradient = Component(components.get_gradient)
     regularizer = Component(components.get_regularizer)
     max_iter_jitter = Component(components.get_jitter)
-    start = Component(components.get_start)
+    initial_state = Component(components.get_initial_state)
 
     def __init__(
         self,
@@ -119,10 +119,12 @@ class DEQ(RecordsSolves, SavesRandomState, keras.layers.Layer):
         regularizer: str | Config | regularizers.EquilibriumRegularizer | None = "auto",
         seed: int | None = None,
         max_iter_jitter: int = 0,
-        start: str | Config | starts.Start = "cell",
+        initial_state: str | Config | initial_states.InitialState = "cell",
         **kwargs: Any,
     ) -> None:
-        check_not_renamed(kwargs, jacobian_regularizer="regularizer")
+        check_not_renamed(
+            kwargs, jacobian_regularizer="regularizer", start="initial_state"
+        )
         cell_check.check_signature(cell)
         if kwargs.get("dtype") is None:
             kwargs["dtype"] = components.unquantized_policy(cell)
@@ -131,8 +133,8 @@ class DEQ(RecordsSolves, SavesRandomState, keras.layers.Layer):
         self.cell = cell
         components.choose_components(self, solver, gradient, regularizer)
         self.max_iter_jitter = max_iter_jitter
-        self._learned_start: list[keras.Variable] | None = None
-        self.start = start
+        self._learned_state: list[keras.Variable] | None = None
+        self.initial_state = initial_state
         self.seed = check_seed("seed", seed)
         self.seed_generator = keras.random.SeedGenerator(self.seed)
         self.supports_masking = True
@@ -146,8 +148,8 @@ class DEQ(RecordsSolves, SavesRandomState, keras.layers.Layer):
     def build(self, inputs_shape: Nest, initial_state_shape: Nest = None) -> None:
         del initial_state_shape
         state = cell_check.build_cell(self, inputs_shape)
-        if self.start.initializer is not None:
-            self._learned_start = components.add_start_weights(self, state)
+        if self.initial_state.initializer is not None:
+            self._learned_state = components.add_initial_state_weights(self, state)
 
     def compute_output_shape(self, inputs_shape: Nest) -> Nest:
         """Returns the shapes of the state, for layers such as `TimeDistributed`."""
@@ -260,17 +262,20 @@ class DEQ(RecordsSolves, SavesRandomState, keras.layers.Layer):
 
         Args:
             problem: A problem of this layer.
-            request: A `SolveRequest`, whose initial state and seed are optional. A seed
-                draws a random start. Defaults to `None`, the settings of the solver.
+            request: A `SolveRequest`, whose initial state and seed are optional. Its
+                initial state may also be a name, such as `"normal"`, or an
+                `InitialState`. A seed draws a random one. Defaults to `None`, the
+                settings of the layer.
         """
         request = SolveRequest() if request is None else request
         check_request(request, needs_state=False)
         seed = as_seed(request.seed)
-        start_seed = noise_seed = None
+        state_seed = noise_seed = None
         if seed is not None:
             cell_check.check_noise(self.solver, problem)
-            start_seed, noise_seed = derived_seed(seed, 0), derived_seed(seed, 1)
-        state = self._first_state(problem, request.initial_state, start_seed)
+            state_seed = tf.random.fold_in(seed, 0)
+            noise_seed = tf.random.fold_in(seed, 1)
+        state = self._first_state(problem, request.initial_state, state_seed)
         return request._replace(initial_state=state, seed=noise_seed)
 
     def solve(
@@ -282,7 +287,7 @@ class DEQ(RecordsSolves, SavesRandomState, keras.layers.Layer):
     ) -> solvers.Solution:
         """Solves without a gradient and returns all details of the solve.
 
-        `deq_keras.restarts.solve` solves each sample from several initial states.
+        `deq_keras.multistart.solve` solves each sample from several initial states.
 
         Args:
             inputs: Inputs of the layer.
@@ -296,27 +301,6 @@ class DEQ(RecordsSolves, SavesRandomState, keras.layers.Layer):
         problem = self.problem(inputs, mask, training)
         return self.solver.solve(problem, self.request(problem, request))
 
-    def initial_state(
-        self,
-        inputs: Nest,
-        start: str | Config | starts.Start | None = None,
-        seed: int | tf.Tensor | None = None,
-        mask: Nest | None = None,
-    ) -> Nest:
-        """Returns the state from which a solve starts, to be passed as `initial_state`.
-
-        Args:
-            inputs: Inputs of the layer.
-            start: A start, in place of the layer's. Defaults to `None`, the layer's.
-            seed: Integer, or int32 tensor of shape `(2,)`. Draws a random start.
-            mask: See the call arguments.
-        """
-        problem = self.problem(inputs, mask)
-        start = self.start if start is None else starts.get(start)
-        seed = None if seed is None else derived_seed(as_seed(seed), 0)
-        state = cell_problem.cell_state(self.cell, problem.injection)
-        return masked(self._started(start, state, seed), problem.mask)
-
     def get_config(self) -> Config:
         return {
             **super().get_config(),
@@ -326,7 +310,7 @@ class DEQ(RecordsSolves, SavesRandomState, keras.layers.Layer):
             "regularizer": regularizers.serialize(self.regularizer),
             "seed": self.seed,
             "max_iter_jitter": self.max_iter_jitter,
-            "start": starts.serialize(self.start),
+            "initial_state": initial_states.serialize(self.initial_state),
         }
 
     @classmethod
@@ -337,7 +321,7 @@ class DEQ(RecordsSolves, SavesRandomState, keras.layers.Layer):
 
     def _train(self, problem: FixedPointProblem, initial_state: Nest | None) -> Nest:
         cell_check.check_noise(self.solver, problem)
-        seed = self._next_seed() if self.start.is_random else None
+        seed = self._next_seed() if self.initial_state.is_random else None
         state = self._first_state(problem, initial_state, seed, training=True)
         carry = CarryScope.entered()
         if carry is not None:
@@ -383,17 +367,15 @@ class DEQ(RecordsSolves, SavesRandomState, keras.layers.Layer):
         state = cell_problem.cell_state(self.cell, problem.injection)
         cell_check.check_cell(self, state, problem.injection, training)
         if initial_state is None:
-            return masked(self._started(self.start, state, seed), problem.mask)
+            initial_state = self.initial_state
+        if isinstance(initial_state, str | initial_states.InitialState):
+            chosen = initial_states.get(initial_state)
+            first = chosen(state, seed, self._learned_state)
+            StateStructure(state).check(first, f"The value of {chosen!r}")
+            return masked(first, problem.mask)
         initial_state = cell_problem.cast_floating(self.compute_dtype, initial_state)
         initial_state = StateStructure(state).like(initial_state, "`initial_state`")
-        return masked(nonfinite.usable_start(initial_state, state), problem.mask)
-
-    def _started(
-        self, start: starts.Start, state: Nest, seed: tf.Tensor | None
-    ) -> Nest:
-        started = start(state, seed, self._learned_start)
-        StateStructure(state).check(started, f"What {start!r} returns")
-        return started
+        return masked(nonfinite.usable_state(initial_state, state), problem.mask)
 
     def _next_seed(self) -> tf.Tensor:
         return tf.cast(self.seed_generator.next(), tf.int32)

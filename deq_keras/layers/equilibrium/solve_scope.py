@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from deq_keras import solvers
-from deq_keras.checks import check_count, check_integer, check_optional_count
+from deq_keras.core.checks import check_count, check_integer, check_optional_count
 from deq_keras.core.problem import masked
+from deq_keras.core.structure import Nest
 from deq_keras.layers.equilibrium.ambient import AmbientScopes
-from deq_keras.restarts import starting_states
-from deq_keras.structure import Nest
+from deq_keras.multistart import multistart_states
 
 _ENTERED: AmbientScopes[SolveScope] = AmbientScopes("deq_keras_solve_scope")
 
@@ -39,7 +39,7 @@ class SolveScope:
         tol: Tolerance, a float or a scalar tensor. Below 0: the tolerance of the
             layer's solver. Defaults to `None`, the tolerance outside of the scope.
         initial_states: Optional dict of names, as `solutions` has them, to the states
-            that the solves start from, in place of the layer's `start`; see `DEQ`.
+            that the solves start from, in place of the layer's; see `DEQ`.
         max_iter_limit: Positive integer. The largest budget: larger ones count as it,
             and all shapes are as it makes them, as XLA asks for. Defaults to `None`, no
             limit.
@@ -157,7 +157,7 @@ class SolveScope:
         if self.restarts > 1:
             seed = tf.constant([self.seed, 0])
             state = request.initial_state
-            state = starting_states(layer.start, state, self.restarts, seed)
+            state = multistart_states(layer.initial_state, state, self.restarts, seed)
             request = request._replace(initial_state=masked(state, problem.mask))
         solution = layer.solver.solve(problem, request)
         self.solutions[name] = solution

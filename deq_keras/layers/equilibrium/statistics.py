@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from deq_keras import solvers
-from deq_keras.graphs import is_being_traced
+from deq_keras.core.graphs import is_being_traced
 from deq_keras.metrics import (
     AdjointResidual,
     ForwardResidual,

@@ -5,7 +5,7 @@ import math
 import keras
 from keras import ops
 
-from deq_keras.checks import (
+from deq_keras.core.checks import (
     check_count,
     check_counts,
     check_positive,

@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from deq_keras.checks import check_boolean
+from deq_keras.core.checks import check_boolean
 from deq_keras.layers.kernel_initializer import fresh
 from deq_keras.layers.language.adaptive_embedding import AdaptiveEmbedding
 from deq_keras.layers.language.token_check import check_token_ids

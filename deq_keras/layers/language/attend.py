@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from deq_keras.custom_gradient import custom_gradient
+from deq_keras.core.custom_gradient import custom_gradient
 
 
 def attend(

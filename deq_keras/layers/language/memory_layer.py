@@ -4,7 +4,7 @@ import contextlib
 
 import keras
 
-from deq_keras.checks import check_integer
+from deq_keras.core.checks import check_integer
 
 
 class MemoryLayer(keras.layers.Layer):

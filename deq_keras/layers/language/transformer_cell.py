@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from deq_keras.checks import (
+from deq_keras.core.checks import (
     check_boolean,
     check_count,
     check_optional_count,

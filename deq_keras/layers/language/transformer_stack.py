@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from deq_keras.checks import check_boolean, check_count
+from deq_keras.core.checks import check_boolean, check_count
 from deq_keras.layers.language.memory_buffer import MemoryBuffer
 from deq_keras.layers.language.memory_layer import MemoryLayer
 

@@ -4,7 +4,7 @@ import keras
 from keras import ops, tree
 
 from deq_keras import proximal
-from deq_keras.checks import check_positive
+from deq_keras.core.checks import check_positive
 from deq_keras.layers.equilibrium import CellFunction, EquilibriumCell
 from deq_keras.solvers import FixedPointProblem, SolveRequest, Splitting
 

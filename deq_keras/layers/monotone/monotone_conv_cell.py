@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from deq_keras.checks import check_count, check_integer
+from deq_keras.core.checks import check_count, check_integer
 from deq_keras.layers.monotone.circular_convolution import spectrum
 from deq_keras.layers.monotone.monotone_image_cell import MonotoneImageCell
 from deq_keras.layers.monotone.tier import Tier

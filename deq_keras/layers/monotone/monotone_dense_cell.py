@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from deq_keras.checks import check_count
+from deq_keras.core.checks import check_count
 from deq_keras.layers.kernel_initializer import FAN_IN_UNIFORM
 from deq_keras.layers.monotone.monotone_cell import MonotoneCell
 

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from deq_keras.checks import check_counts
+from deq_keras.core.checks import check_counts
 from deq_keras.layers.monotone.circular_convolution import convolve, convolve_transpose
 from deq_keras.layers.monotone.monotone_image_cell import MonotoneImageCell
 from deq_keras.layers.monotone.tier import Tier

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
-from deq_keras.checks import check_boolean, check_integer, check_positive
-from deq_keras.custom_gradient import custom_gradient
+from deq_keras.core.checks import check_boolean, check_integer, check_positive
+from deq_keras.core.custom_gradient import custom_gradient
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")

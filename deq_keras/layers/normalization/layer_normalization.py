@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from deq_keras.checks import check_boolean, check_positive
+from deq_keras.core.checks import check_boolean, check_positive
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")

@@ -2,7 +2,7 @@
 
 import keras
 
-from deq_keras.checks import check_count
+from deq_keras.core.checks import check_count
 from deq_keras.layers.reasoning.token_cell import TokenCell
 
 

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from deq_keras.checks import check_positive, check_share
+from deq_keras.core.checks import check_fraction, check_positive
 from deq_keras.layers.reasoning.convolutional_cell import ConvolutionalCell
 
 
@@ -72,7 +72,7 @@ class AutomatonCell(ConvolutionalCell):
             filters, rank, block_window=1, last_initializer="zeros", **kwargs
         )
         self.step = check_positive("step", step)
-        self.leak = check_share("leak", leak)
+        self.leak = check_fraction("leak", leak)
 
     def call(self, state, injection):
         _, change = self.blocks(state, injection)

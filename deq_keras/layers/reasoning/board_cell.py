@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from deq_keras.checks import check_count, check_positive
+from deq_keras.core.checks import check_count, check_positive
 from deq_keras.layers.equilibrium import EquilibriumCell
 from deq_keras.layers.reasoning.board_embedding import checked_sides
 

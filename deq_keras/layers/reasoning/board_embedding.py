@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from deq_keras.checks import check_count, check_counts
+from deq_keras.core.checks import check_count, check_counts
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")

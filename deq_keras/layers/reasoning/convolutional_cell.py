@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from deq_keras.checks import check_count, check_integer
+from deq_keras.core.checks import check_count, check_integer
 from deq_keras.layers.equilibrium import EquilibriumCell
 
 _CONVOLUTIONS = {1: keras.layers.Conv1D, 2: keras.layers.Conv2D}

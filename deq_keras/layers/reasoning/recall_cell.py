@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from deq_keras.checks import check_choice
+from deq_keras.core.checks import check_choice
 from deq_keras.layers.reasoning.convolutional_cell import ConvolutionalCell
 from deq_keras.layers.reasoning.sphere import on_sphere
 

@@ -4,7 +4,7 @@ import math
 
 from keras import ops
 
-from deq_keras.checks import check_count
+from deq_keras.core.checks import check_count
 from deq_keras.layers.equilibrium import EquilibriumCell
 from deq_keras.layers.reasoning.gated_mlp import GatedMLP
 from deq_keras.layers.reasoning.sphere import on_sphere

@@ -6,7 +6,7 @@ import random
 import keras
 from keras import ops
 
-from deq_keras.checks import (
+from deq_keras.core.checks import (
     check_boolean,
     check_count,
     check_counts,

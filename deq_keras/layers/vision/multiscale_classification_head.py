@@ -2,7 +2,7 @@
 
 import keras
 
-from deq_keras.checks import check_count, check_counts
+from deq_keras.core.checks import check_count, check_counts
 from deq_keras.layers.composite_layer import CompositeLayer
 from deq_keras.layers.vision.bottleneck_block import BottleneckBlock
 from deq_keras.layers.vision.convolution_unit import ConvolutionUnit

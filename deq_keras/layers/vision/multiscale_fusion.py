@@ -5,7 +5,7 @@ import itertools
 import keras
 from keras import ops
 
-from deq_keras.checks import check_boolean, check_count, check_counts
+from deq_keras.core.checks import check_boolean, check_count, check_counts
 from deq_keras.layers.kernel_initializer import FAN_IN_UNIFORM, SMALL_NORMAL
 from deq_keras.layers.normalization import GroupNormalization, WeightNormalizedConv2D
 from deq_keras.layers.vision.symmetric_conv import SymmetricConv2D

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from deq_keras.checks import check_count, check_rate
+from deq_keras.core.checks import check_count, check_rate
 from deq_keras.layers.kernel_initializer import SMALL_NORMAL
 from deq_keras.layers.vision.aligned_resize import resize_aligned
 from deq_keras.layers.vision.convolution_unit import ConvolutionUnit

@@ -2,7 +2,7 @@
 
 import keras
 
-from deq_keras.checks import check_boolean, check_count, check_integer, check_rate
+from deq_keras.core.checks import check_boolean, check_count, check_integer, check_rate
 from deq_keras.layers.vision.convolution_unit import ConvolutionUnit
 
 

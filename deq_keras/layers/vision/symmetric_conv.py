@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from deq_keras.checks import check_count
+from deq_keras.core.checks import check_count
 from deq_keras.layers.vision.window import check_sides
 
 

@@ -1,6 +1,6 @@
 """Checks of the windows of convolutions."""
 
-from deq_keras.checks import check_count
+from deq_keras.core.checks import check_count
 
 
 def check_side(name, value):

@@ -7,8 +7,8 @@ import keras
 import tensorflow as tf
 from keras import tree
 
+from deq_keras.core.structure import where_rows
 from deq_keras.layers import SolveScope
-from deq_keras.structure import where_rows
 
 # Larger than any number of segments.
 _FIRST = 2**30

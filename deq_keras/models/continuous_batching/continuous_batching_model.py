@@ -5,12 +5,13 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from deq_keras.checks import (
+from deq_keras.core.checks import (
+    check_fraction,
     check_integer,
     check_optional_count,
-    check_share,
     did_you_mean,
 )
+from deq_keras.core.random import SavesRandomState
 from deq_keras.layers import CarryScope
 from deq_keras.metrics import TrainingMean
 from deq_keras.models.continuous_batching.carry import (
@@ -18,7 +19,6 @@ from deq_keras.models.continuous_batching.carry import (
     ExampleSpecs,
     state_specs,
 )
-from deq_keras.seeds import SavesRandomState
 from deq_keras.solvers import CONVERGED, Solution
 
 _CONVERGED = "converged"
@@ -53,7 +53,7 @@ class ContinuousBatchingModel(SavesRandomState, keras.Model):
 
     * A **step** of `fit` is one segment of `batch_size` samples, and one update.
     * It takes one batch of the dataset, which must be smaller than `batch_size`. The
-      fresh samples start where the layer's `start` says; a fraction `inherited` of them
+      fresh samples start at the layer's `initial_state`; a fraction `inherited` of them
       starts at the state of the sample that it replaces. Fresh samples replace samples
       that have finished first, and then the samples with the most segments. A finished
       sample without a successor continues.
@@ -137,7 +137,7 @@ class ContinuousBatchingModel(SavesRandomState, keras.Model):
         self.batch_size = check_integer("batch_size", batch_size, minimum=2)
         self.max_segments = check_optional_count("max_segments", max_segments)
         self.finished = _checked_rule(finished)
-        self.inherited = check_share("inherited", inherited)
+        self.inherited = check_fraction("inherited", inherited)
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed)
         self.model = model

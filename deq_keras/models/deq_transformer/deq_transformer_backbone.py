@@ -50,7 +50,7 @@ class DEQTransformerBackbone(LanguageBackbone):
         regularizer: See `DEQ`. Defaults to `"contraction"`.
         dtype: Dtype or policy of all layers. Defaults to `None`, Keras' own.
         max_iter_jitter: See `DEQ`. Defaults to `0`.
-        start: See `DEQ`. Defaults to `"cell"`.
+        initial_state: See `DEQ`. Defaults to `"cell"`.
         name: String. Name of the model. Defaults to `None`.
         trainable: Boolean. Defaults to `True`.
 
@@ -87,7 +87,7 @@ class DEQTransformerBackbone(LanguageBackbone):
         gradient="neumann",
         regularizer="contraction",
         max_iter_jitter=0,
-        start="cell",
+        initial_state="cell",
         **arguments,
     ):
         # === Layers ===
@@ -105,7 +105,7 @@ class DEQTransformerBackbone(LanguageBackbone):
             gradient,
             regularizer,
             max_iter_jitter=max_iter_jitter,
-            start=start,
+            initial_state=initial_state,
             dtype=arguments.dtype,
             name="deq",
         )

@@ -57,7 +57,7 @@ class DEQTrellisNetBackbone(ArchitecturePresets, LanguageBackbone):
         gradient: See `DEQ`. Defaults to `"neumann"`.
         regularizer: See `DEQ`. Defaults to `"contraction"`.
         max_iter_jitter: See `DEQ`. Defaults to `0`.
-        start: See `DEQ`. Defaults to `"cell"`.
+        initial_state: See `DEQ`. Defaults to `"cell"`.
         dtype: Dtype or policy of all layers. Defaults to `None`, Keras' own.
         name: String. Name of the model. Defaults to `None`.
         trainable: Boolean. Defaults to `True`.
@@ -98,7 +98,7 @@ class DEQTrellisNetBackbone(ArchitecturePresets, LanguageBackbone):
         gradient="neumann",
         regularizer="contraction",
         max_iter_jitter=0,
-        start="cell",
+        initial_state="cell",
         **arguments,
     ):
         # === Layers ===
@@ -115,7 +115,7 @@ class DEQTrellisNetBackbone(ArchitecturePresets, LanguageBackbone):
             gradient,
             regularizer,
             max_iter_jitter=max_iter_jitter,
-            start=start,
+            initial_state=initial_state,
             dtype=arguments.dtype,
             name="deq",
         )

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from deq_keras.checks import check_non_negative
+from deq_keras.core.checks import check_non_negative
 from deq_keras.layers import TrellisStack
 from deq_keras.models.language import (
     LanguageBackbone,

@@ -2,7 +2,7 @@
 
 import keras
 
-from deq_keras import gradients, regularizers, solvers, starts
+from deq_keras import gradients, initial_states, regularizers, solvers
 
 
 def architecture(description, backbone, task=None):
@@ -94,5 +94,5 @@ def equilibrium_config(deq):
         "gradient": gradients.serialize(deq.gradient),
         "regularizer": regularizers.serialize(deq.regularizer),
         "max_iter_jitter": deq.max_iter_jitter,
-        "start": starts.serialize(deq.start),
+        "initial_state": initial_states.serialize(deq.initial_state),
     }

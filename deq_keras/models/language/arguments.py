@@ -4,7 +4,7 @@ import dataclasses
 
 import keras
 
-from deq_keras.checks import (
+from deq_keras.core.checks import (
     check_boolean,
     check_count,
     check_counts,

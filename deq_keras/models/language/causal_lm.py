@@ -3,7 +3,7 @@
 import keras
 from keras_hub.models import CausalLM
 
-from deq_keras.checks import check_boolean, check_count, check_rate
+from deq_keras.core.checks import check_boolean, check_count, check_rate
 from deq_keras.layers import AdaptiveEmbedding, AdaptiveSoftmax, MixtureSoftmax
 from deq_keras.models.kerashub import RestorableTask
 from deq_keras.models.language.backbone import padding_mask_of, token_ids_of

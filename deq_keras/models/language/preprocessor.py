@@ -9,7 +9,7 @@ from keras_hub.layers import StartEndPacker
 from keras_hub.models import CausalLMPreprocessor
 from keras_hub.tokenizers import Tokenizer
 
-from deq_keras.checks import check_boolean, check_count
+from deq_keras.core.checks import check_boolean, check_count
 
 
 class TextPreprocessor(CausalLMPreprocessor):

@@ -150,7 +150,8 @@ def _num_rows(x):
 def _has_strings(x):
     if _is_texts(x):
         return True
-    leaves = tree.flatten(getattr(x, "element_spec", x))
+    # Expands the specs of a distributed dataset, which have no dtype of their own.
+    leaves = tf.nest.flatten(getattr(x, "element_spec", x), expand_composites=True)
     return any(
         tf.as_dtype(leaf.dtype) == tf.string
         if isinstance(leaf, (tf.Tensor, tf.TypeSpec))

@@ -3,7 +3,7 @@
 import keras
 from keras_hub.models import Backbone
 
-from deq_keras.checks import check_optional_count, check_rate
+from deq_keras.core.checks import check_optional_count, check_rate
 from deq_keras.layers import DEQ, MultiscaleCell, MultiscaleStem
 from deq_keras.models.kerashub import ArchitecturePresets, equilibrium_config
 from deq_keras.models.mdeq.mdeq_presets import CLASSIFIERS, SEGMENTERS
@@ -63,7 +63,7 @@ class MDEQBackbone(ArchitecturePresets, Backbone):
             Defaults to `(None, None, 3)`.
         dtype: Dtype or policy of all layers. Defaults to `None`, Keras' own.
         max_iter_jitter: See `DEQ`. Defaults to `0`.
-        start: See `DEQ`. Defaults to `"cell"`.
+        initial_state: See `DEQ`. Defaults to `"cell"`.
         **kwargs: `name` and `trainable`.
 
     Call arguments:
@@ -114,7 +114,7 @@ class MDEQBackbone(ArchitecturePresets, Backbone):
         image_shape=(None, None, 3),
         dtype=None,
         max_iter_jitter=0,
-        start="cell",
+        initial_state="cell",
         **kwargs,
     ):
         # === Layers ===
@@ -150,7 +150,7 @@ class MDEQBackbone(ArchitecturePresets, Backbone):
             gradient,
             regularizer,
             max_iter_jitter=max_iter_jitter,
-            start=start,
+            initial_state=initial_state,
             dtype=dtype,
             name="deq",
         )

@@ -4,7 +4,7 @@ import keras
 from keras_hub.layers import ImageConverter
 from keras_hub.models import ImageClassifierPreprocessor, ImageSegmenterPreprocessor
 
-from deq_keras.checks import check_choice
+from deq_keras.core.checks import check_choice
 from deq_keras.models.mdeq.mdeq_backbone import MDEQBackbone
 
 

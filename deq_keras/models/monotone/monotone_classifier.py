@@ -2,10 +2,10 @@
 
 import keras
 
-from deq_keras import gradients, regularizers, solvers, starts
-from deq_keras.checks import check_count, check_counts
+from deq_keras import gradients, initial_states, regularizers, solvers
+from deq_keras.core.checks import check_count, check_counts
+from deq_keras.core.serialization import Config
 from deq_keras.layers import DEQ
-from deq_keras.serialization import Config
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -23,7 +23,7 @@ class MonotoneClassifier(keras.Model):
         solver: See `DEQ`. Defaults to `"peaceman_rachford"`.
         gradient: See `DEQ`. Defaults to `"implicit"`.
         regularizer: See `DEQ`. Defaults to `None`.
-        start: See `DEQ`. Defaults to `"cell"`.
+        initial_state: See `DEQ`. Defaults to `"cell"`.
         preprocessing: Optional layer for the inputs, such as
             `keras.layers.Normalization`. Defaults to `None`.
         dtype: Dtype or policy of the equilibrium. Defaults to `None`, the cell's.
@@ -57,7 +57,7 @@ class MonotoneClassifier(keras.Model):
         solver: str | Config | solvers.FixedPointSolver = "peaceman_rachford",
         gradient: str | Config | gradients.EquilibriumGradient = "implicit",
         regularizer: str | Config | regularizers.EquilibriumRegularizer | None = None,
-        start: str | Config | starts.Start = "cell",
+        initial_state: str | Config | initial_states.InitialState = "cell",
         preprocessing: keras.layers.Layer | None = None,
         dtype: str | keras.DTypePolicy | None = None,
         head_dtype: str | Config | keras.DTypePolicy | None = None,
@@ -68,7 +68,13 @@ class MonotoneClassifier(keras.Model):
         input_size = check_counts("input_size", input_size)
         num_classes = check_count("num_classes", num_classes)
         deq = DEQ(
-            cell, solver, gradient, regularizer, start=start, dtype=policy, name="deq"
+            cell,
+            solver,
+            gradient,
+            regularizer,
+            initial_state=initial_state,
+            dtype=policy,
+            name="deq",
         )
         is_double = policy.compute_dtype == "float64"
         classifier = keras.layers.Dense(
@@ -101,7 +107,7 @@ class MonotoneClassifier(keras.Model):
             "solver": solvers.serialize(self.deq.solver),
             "gradient": gradients.serialize(self.deq.gradient),
             "regularizer": regularizers.serialize(self.deq.regularizer),
-            "start": starts.serialize(self.deq.start),
+            "initial_state": initial_states.serialize(self.deq.initial_state),
             "preprocessing": keras.saving.serialize_keras_object(self.preprocessing),
             "dtype": keras.saving.serialize_keras_object(self.deq.dtype_policy),
             "head_dtype": head_dtype and keras.dtype_policies.serialize(head_dtype),

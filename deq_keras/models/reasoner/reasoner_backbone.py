@@ -7,7 +7,7 @@ from keras import ops
 from keras_hub.models import Backbone
 
 from deq_keras import gradients, solvers
-from deq_keras.checks import check_optional_count
+from deq_keras.core.checks import check_optional_count
 from deq_keras.layers import DEQ
 from deq_keras.models.kerashub import ArchitecturePresets, equilibrium_config
 from deq_keras.models.reasoner.reasoner_presets import PRESETS
@@ -18,7 +18,7 @@ _SOLVER = solvers.FixedPointIteration(max_iter=160, tol=1e-4, stop_mode="rel_max
 # 2022), and noise between them. Without the noise, states of problems larger than the
 # training problems keep changing.
 _GRADIENT = gradients.TruncatedGradient(
-    "uniform", "uniform", max_steps=16, free_share=1.0
+    "uniform", "uniform", max_steps=16, free_fraction=1.0
 )
 
 
@@ -45,10 +45,10 @@ class ReasonerBackbone(ArchitecturePresets, Backbone):
         solver: See `DEQ`. Defaults to `None`: `FixedPointIteration(max_iter=160,
             tol=1e-4, stop_mode="rel_max")`.
         gradient: See `DEQ`. Defaults to `None`: `TruncatedGradient("uniform",
-            "uniform", max_steps=16, free_share=1.0)`.
+            "uniform", max_steps=16, free_fraction=1.0)`.
         regularizer: See `DEQ`. Defaults to `None`.
         max_iter_jitter: See `DEQ`. Defaults to `0`.
-        start: See `DEQ`. Defaults to `"mixed"`.
+        initial_state: See `DEQ`. Defaults to `"mixed"`.
         **kwargs: `name` and `trainable`. The dtype policy is the cell's.
 
     Call arguments:
@@ -93,7 +93,7 @@ class ReasonerBackbone(ArchitecturePresets, Backbone):
         gradient=None,
         regularizer=None,
         max_iter_jitter=0,
-        start="mixed",
+        initial_state="mixed",
         **kwargs,
     ):
         # === Layers ===
@@ -105,7 +105,7 @@ class ReasonerBackbone(ArchitecturePresets, Backbone):
             _GRADIENT if gradient is None else gradient,
             regularizer,
             max_iter_jitter=max_iter_jitter,
-            start=start,
+            initial_state=initial_state,
             dtype=cell.dtype_policy,
             name="deq",
         )

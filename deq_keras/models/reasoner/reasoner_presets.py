@@ -27,7 +27,7 @@ def _mazes(dtype):
         "cell": RecallCell(32, dtype=dtype, name="cell"),
         "input_size": (None, None, 3),
         "gradient": TruncatedGradient(
-            "uniform", "uniform", max_steps=24, free_share=1.0
+            "uniform", "uniform", max_steps=24, free_fraction=1.0
         ),
     }
 
@@ -42,7 +42,7 @@ def _large_mazes(dtype):
             max_iter=640, tol=1e-3, stop_mode="rel_max", damping=0.5
         ),
         "gradient": TruncatedGradient(
-            "uniform", "uniform", max_steps=24, free_share=1.0, damping=1.0
+            "uniform", "uniform", max_steps=24, free_fraction=1.0, damping=1.0
         ),
     }
 

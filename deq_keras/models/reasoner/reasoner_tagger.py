@@ -3,7 +3,7 @@
 import keras
 from keras_hub.models import Task
 
-from deq_keras.checks import check_count
+from deq_keras.core.checks import check_count
 from deq_keras.metrics import ExactMatch
 from deq_keras.models.kerashub import RestorableTask
 from deq_keras.models.reasoner.reasoner_backbone import ReasonerBackbone

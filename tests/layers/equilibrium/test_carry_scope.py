@@ -17,7 +17,7 @@ def _layer(**arguments):
 
 
 def test_those_that_go_on_and_others(exact_regime):
-    deq = _layer(start="zeros")
+    deq = _layer(initial_state="zeros")
     state = np.random.RandomState(1).normal(size=(4, 5)).astype("float32")
     state[2] = np.nan
     deq(INPUTS)

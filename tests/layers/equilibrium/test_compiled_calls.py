@@ -234,7 +234,7 @@ def test_predict_refuses_replaced_components():
         ("solver", "anderson"),
         ("solver", solvers.FixedPointIteration(damping=0.5)),
         ("solver", solvers.FixedPointIteration(tol=None)),
-        ("start", "normal"),
+        ("initial_state", "normal"),
     ):
         _assert_equal(model.predict(INPUTS, verbose=0), _expected(model))
         old = getattr(deq, name)
@@ -270,7 +270,7 @@ def test_fit_refuses_replaced_components():
         ("solver", solvers.FixedPointIteration(max_iter=3)),
         ("gradient", "implicit"),
         ("regularizer", "residual"),
-        ("start", "normal"),
+        ("initial_state", "normal"),
         ("max_iter_jitter", 3),
     ):
         old = getattr(deq, name)
@@ -285,8 +285,11 @@ def test_fit_refuses_replaced_components():
 @pytest.mark.parametrize(
     "name, component",
     [
-        ("start", {"class_name": "MixedStart", "starts": ["cell", "normal"]}),
-        ("start", "learned"),
+        (
+            "initial_state",
+            {"class_name": "Mixed", "initial_states": ["cell", "normal"]},
+        ),
+        ("initial_state", "learned"),
         ("gradient", {"class_name": "ImplicitGradient", "solver": "anderson"}),
         ("gradient", {"class_name": "TruncatedGradient", "num_steps": [1, 1]}),
     ],

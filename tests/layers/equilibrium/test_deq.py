@@ -218,7 +218,7 @@ def test_a_poisoned_warm_start_starts_as_the_cell_says():
 
 
 @pytest.mark.parametrize(
-    "start",
+    "initial_state",
     [
         np.zeros((7, 3), "float32"),
         np.zeros((7, 1), "float32"),  # Would be broadcast.

@@ -17,7 +17,7 @@ GRADIENTS = (
     "neumann",
     "phantom",
     "unrolled",
-    TruncatedGradient(3, 2, free_share=1.0, free_noise=0.0, remat=True),
+    TruncatedGradient(3, 2, free_fraction=1.0, free_noise=0.0, remat=True),
 )
 # The steps of these two are traced one by one, which takes long.
 SOME_SLOW = [
@@ -259,7 +259,7 @@ class HidingCell(LogCell):
 @pytest.mark.parametrize("batch_size", [pytest.param(6, marks=pytest.mark.slow), None])
 def test_samples_are_kept_apart_where_no_shape_shows_their_rows(batch_size):
     """Neither for the share that takes free steps, nor for those that fail."""
-    gradient = TruncatedGradient(3, 2, free_share=0.5, free_noise=0.0)
+    gradient = TruncatedGradient(3, 2, free_fraction=0.5, free_noise=0.0)
     solver = solvers.FixedPointIteration(max_iter=6)
     inputs = np.stack([INPUTS, INPUTS[::-1]], axis=1)  # (6, 2, 4)
     failing = inputs.copy()

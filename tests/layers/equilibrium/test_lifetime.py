@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import deq_keras
-from deq_keras.custom_gradient import custom_gradient
+from deq_keras.core.custom_gradient import custom_gradient
 
 
 class GroupNormalizedCell(deq_keras.layers.EquilibriumCell):

@@ -7,13 +7,13 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras import solvers
+from deq_keras.core.linearization import linearize
 from deq_keras.layers import (
     DEQ,
     MonotoneConvCell,
     MonotoneDenseCell,
     MonotoneMultiscaleCell,
 )
-from deq_keras.linearization import linearize
 from tests import harness
 from tests.regimes import ALL_BUT_EAGER_ARE_SLOW
 

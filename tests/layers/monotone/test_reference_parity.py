@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from deq_keras import solvers
+from deq_keras.core.linearization import linearize
 from deq_keras.layers import DEQ
-from deq_keras.linearization import linearize
 from tests.layers.monotone.golden_cells import (
     GoldenNetwork,
     multiscale,

@@ -98,50 +98,60 @@ def test_refuses_unknown_parts_of_the_model(small, part, value, words):
 
 
 @pytest.mark.parametrize(
-    ("start", "words"),
+    ("initial_state", "words"),
     [
-        (["normal"], ["`equilibrium.start`", "'default' alone"]),
-        ("normel", ["`equilibrium.start`", "Did you mean `normal`?"]),
-        (None, ["`equilibrium.start`", "start=None"]),
-        ({"stddev": 2.0}, ["`equilibrium.start` must name its class"]),
+        (["normal"], ["`equilibrium.initial_state`", "'default' alone"]),
+        ("normel", ["`equilibrium.initial_state`", "Did you mean `normal`?"]),
+        (None, ["`equilibrium.initial_state`", "initial_state=None"]),
+        ({"stddev": 2.0}, ["`equilibrium.initial_state` must name its class"]),
         (
-            {"class_name": "mixed", "starts": "cell"},
-            ["`equilibrium.start.starts` must be a list", "starts='cell'"],
+            {"class_name": "mixed", "initial_states": "cell"},
+            [
+                "`equilibrium.initial_state.initial_states` must be a list",
+                "initial_states='cell'",
+            ],
         ),
         (
-            {"class_name": "mixed", "starts": ["cell"] * 101},
-            ["`equilibrium.start.starts` must be a list of at most 100"],
+            {"class_name": "mixed", "initial_states": ["cell"] * 101},
+            [
+                "`equilibrium.initial_state.initial_states` must be a list of at most "
+                "100"
+            ],
         ),
         (
-            {"class_name": "mixed", "starts": ["cell", "normel"]},
-            ["`equilibrium.start.starts.1`", "Did you mean `normal`?"],
+            {"class_name": "mixed", "initial_states": ["cell", "normel"]},
+            ["`equilibrium.initial_state.initial_states.1`", "Did you mean `normal`?"],
         ),
         (
-            {"class_name": "mixed", "starts": [{"class_name": "mixed"}]},
-            ["`equilibrium.start.starts.0`", "'zeros'"],
+            {"class_name": "mixed", "initial_states": [{"class_name": "mixed"}]},
+            ["`equilibrium.initial_state.initial_states.0`", "'zeros'"],
         ),
         (
-            {"class_name": "mixed", "starts": ["cell"], "shares": [1e30]},
-            ["`equilibrium.start.shares.0` must be a number <="],
+            {"class_name": "mixed", "initial_states": ["cell"], "fractions": [1e30]},
+            ["`equilibrium.initial_state.fractions.0` must be a number <="],
         ),
     ],
 )
-def test_refuses_unknown_starts(start, words):
+def test_refuses_unknown_initial_states(initial_state, words):
     task = {"name": "regression", "units": 4, "epochs": 1}
     study = {"experiment": "defaults", "tasks": [task], "variants": {"a": {}}}
     study |= {"references": ["a"]}
     normal = {"class_name": "normal", "stddev": 2.0}
-    mixed = {"class_name": "mixed", "starts": ["cell", normal], "shares": [0.5, 0.5]}
-    config = configs.resolve({**study, "equilibrium": {"start": mixed}})
-    assert config.equilibrium.start == mixed
+    mixed = {
+        "class_name": "mixed",
+        "initial_states": ["cell", normal],
+        "fractions": [0.5, 0.5],
+    }
+    config = configs.resolve({**study, "equilibrium": {"initial_state": mixed}})
+    assert config.equilibrium.initial_state == mixed
     with pytest.raises(InputError) as error:
-        configs.resolve({**study, "equilibrium": {"start": start}})
+        configs.resolve({**study, "equilibrium": {"initial_state": initial_state}})
     for word in words:
         assert word in str(error.value)
 
 
 def test_names_of_parts_are_those_of_the_library(small):
-    from deq_keras import gradients, layers, regularizers, solvers, starts
+    from deq_keras import gradients, initial_states, layers, regularizers, solvers
     from training.config import component_fields
 
     for name in component_fields.SOLVERS:
@@ -150,9 +160,9 @@ def test_names_of_parts_are_those_of_the_library(small):
     for name in component_fields.GRADIENTS:
         assert isinstance(gradients.get(name), gradients.EquilibriumGradient)
     assert len(component_fields.GRADIENTS) == len(gradients.ALL_OBJECTS)
-    for name in component_fields.STARTS:
-        assert isinstance(starts.get(name), starts.Start)
-    assert len(component_fields.STARTS) == len(starts.ALL_OBJECTS)
+    for name in component_fields.INITIAL_STATES:
+        assert isinstance(initial_states.get(name), initial_states.InitialState)
+    assert len(component_fields.INITIAL_STATES) == len(initial_states.ALL_OBJECTS)
     for name in component_fields.REGULARIZERS:
         assert regularizers.get(name) is not None
     assert len(component_fields.REGULARIZERS) == len(regularizers.ALL_OBJECTS)

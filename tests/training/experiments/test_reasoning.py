@@ -47,7 +47,7 @@ TINY = {
             "class_name": "truncated",
             "num_steps": "uniform",
             "max_steps": 4,
-            "free_share": 1.0,
+            "free_fraction": 1.0,
         },
     },
     "label_smoothing": 0.3,

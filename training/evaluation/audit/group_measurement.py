@@ -179,7 +179,7 @@ class GroupMeasurement:
         )
 
     def _comparison_of(self, inputs):
-        comparison = diagnostics.compare_starts(
+        comparison = diagnostics.compare_initial_states(
             self._model, inputs, STARTS, self._solver, self._seed
         )
         return comparison, self._model.scores(comparison.value)

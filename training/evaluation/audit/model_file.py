@@ -108,14 +108,15 @@ def assembled(cell, encoder=None, head=None):
 
 
 class _CellOfLayer:
-    """The cell of a DEQ layer, whose injection has where the layer begins."""
+    """The cell of a DEQ layer, whose injection includes the layer's initial state."""
 
     def __init__(self, layer):
         self._layer = layer
         self._parts = diagnostics.WeightTiedModel(layer.cell)
 
     def inject(self, inputs):
-        return self._parts.inject(inputs), self._layer.initial_state(inputs)
+        problem = self._layer.problem(inputs)
+        return problem.injection, self._layer.request(problem).initial_state
 
     def initial_state(self, injection):
         return injection[1]

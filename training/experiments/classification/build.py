@@ -63,7 +63,10 @@ def build_single_scale(config, data, precision):
         # The cell keeps the size of the map.
         _check_fits("head.pool_size", config.head.pool_size or 1, features)
         equilibrium = deq_keras.layers.DEQ(
-            _cell(config.cell, policy), start=config.start, dtype=policy, name="deq"
+            _cell(config.cell, policy),
+            initial_state=config.initial_state,
+            dtype=policy,
+            name="deq",
         )
         set_strategies(equilibrium, config, "model")
         features = equilibrium(features)
@@ -89,7 +92,7 @@ def build_monotone(config, data, precision):
             _cell(config.cell, policy),
             data.image_shape,
             data.num_classes,
-            start=config.start,
+            initial_state=config.initial_state,
             preprocessing=normalization(data, policy),
             name="classifier",
         )

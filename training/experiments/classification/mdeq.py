@@ -46,7 +46,7 @@ def build_backbone(config, image_shape, precision, **arguments):
             solver=config.solver,
             gradient=config.gradient,
             regularizer=config.regularizer,
-            start=config.start,
+            initial_state=config.initial_state,
             image_shape=image_shape,
             dtype=keras.DTypePolicy(precision),
             **arguments,

@@ -7,10 +7,10 @@ from ...config.bounds import BATCH, COUNT, FILTERS, NATURAL, RATE, SEED, SIDE, W
 from ...config.component_fields import (
     cell_field,
     gradient_field,
+    initial_state_field,
     monotone_cell_field,
     regularizer_field,
     solver_field,
-    start_field,
 )
 from ...config.fields import EvaluationConfig, VariantsConfig
 
@@ -111,8 +111,8 @@ class HeadConfig:
 class SingleScaleConfig:
     """Stem, `DEQ(cell)` and head.
 
-    A phase may replace solver, gradient, regularizer and start. Each of them is a name
-    of `deq_keras`, alone or with arguments:
+    A phase may replace solver, gradient, regularizer and initial state. Each of them is
+    a name of `deq_keras`, alone or with arguments:
     `{class_name: anderson, max_iter: 12}`.
     """
 
@@ -122,7 +122,7 @@ class SingleScaleConfig:
     solver: Any = solver_field("anderson")
     gradient: Any = gradient_field("implicit")
     regularizer: Any = regularizer_field(None)
-    start: Any = start_field("cell")
+    initial_state: Any = initial_state_field("cell")
     head: HeadConfig = HeadConfig()
 
 
@@ -163,7 +163,7 @@ class MDEQBackboneConfig:
     solver: Any = solver_field("anderson")
     gradient: Any = gradient_field("neumann")
     regularizer: Any = regularizer_field("contraction")
-    start: Any = start_field("cell")
+    initial_state: Any = initial_state_field("cell")
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class MonotoneConfig:
     solver: Any = solver_field("peaceman_rachford")
     gradient: Any = gradient_field("implicit")
     regularizer: Any = regularizer_field(None)
-    start: Any = start_field("cell")
+    initial_state: Any = initial_state_field("cell")
 
 
 @dataclass(frozen=True)

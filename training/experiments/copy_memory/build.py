@@ -39,7 +39,9 @@ def _deq_transformer(features, config, policy):
         dropout_rate=config.dropout,
         dtype=policy,
     )
-    layer = deq_keras.layers.DEQ(cell, start=config.start, dtype=policy, name="deq")
+    layer = deq_keras.layers.DEQ(
+        cell, initial_state=config.initial_state, dtype=policy, name="deq"
+    )
     set_strategies(layer, config, "model")
     return layer(features)
 

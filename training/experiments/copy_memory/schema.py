@@ -6,9 +6,9 @@ from typing import Any, Literal
 from ...config.bounds import BATCH, BUDGET, DRAWN, LAYERS, RATE, SEED, WIDTH
 from ...config.component_fields import (
     gradient_field,
+    initial_state_field,
     regularizer_field,
     solver_field,
-    start_field,
 )
 from ...config.fields import VariantsConfig
 
@@ -60,7 +60,7 @@ class ModelConfig:
     solver: Any = solver_field("anderson")
     gradient: Any = gradient_field("implicit")
     regularizer: Any = regularizer_field(None)
-    start: Any = start_field("cell")
+    initial_state: Any = initial_state_field("cell")
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from typing import Any, Literal
 from ...config.bounds import BATCH, BUDGET, COUNT, LAYERS, RATE, WIDTH
 from ...config.component_fields import (
     gradient_field,
+    initial_state_field,
     regularizer_field,
     solver_field,
-    start_field,
 )
 from ...config.fields import VariantsConfig
 from ...errors import InputError
@@ -97,7 +97,7 @@ class TransformerConfig:
     solver: Any = solver_field("anderson")
     gradient: Any = gradient_field("neumann")
     regularizer: Any = regularizer_field("contraction")
-    start: Any = start_field("cell")
+    initial_state: Any = initial_state_field("cell")
 
     def __post_init__(self):
         if self.explicit is not None and self.transformer_xl is not None:

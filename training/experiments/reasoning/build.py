@@ -53,7 +53,7 @@ def build_reasoner(config, task, precision):
             _input_size(task),
             encoder,
             "float32" if task.num_tokens is None else "int32",
-            start=config.start,
+            initial_state=config.initial_state,
         )
     set_strategies(backbone.deq, config, "model")
     return deq_keras.models.ReasonerTagger(backbone, task.num_classes)

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from deq_keras import diagnostics, restarts, solvers
+from deq_keras import diagnostics, multistart, solvers
 
 from ...data.reasoning import solved
 from ...evaluation.settling import (
@@ -156,7 +156,7 @@ class LevelMeasurement:
             **{**config, "max_iter": self._config.max_iter}
         )
         parts = weight_tied(self._model, inputs)
-        return diagnostics.compare_starts(*parts, _STARTS, solver, self._seed)
+        return diagnostics.compare_initial_states(*parts, _STARTS, solver, self._seed)
 
     def _selected_of(self, inputs):
         """Returns the answers of the first start and of each selection, `(selections,
@@ -165,7 +165,7 @@ class LevelMeasurement:
         solutions = [
             self._layer.solve(encoded),
             *(
-                restarts.solve(
+                multistart.solve(
                     self._layer,
                     encoded,
                     self._config.restarts,
@@ -188,7 +188,7 @@ def weight_tied(model, inputs):
     It begins where the layer begins with these inputs.
     """
     layer, encoded = model.backbone.deq, model.backbone.encode(inputs)
-    state = layer.initial_state(encoded)
+    state = layer.request(layer.problem(encoded)).initial_state
     parts = diagnostics.WeightTiedModel(
         layer.cell, head=model.head, initial_state=lambda injection: state
     )

@@ -6,10 +6,10 @@ from typing import Any, Literal
 from ...config.bounds import BATCH, BUDGET, COUNT, DRAWN, SEED, WIDTH
 from ...config.component_fields import (
     gradient_field,
+    initial_state_field,
     reasoning_cell_field,
     regularizer_field,
     solver_field,
-    start_field,
 )
 from ...config.fields import EvaluationConfig, SegmentsConfig, VariantsConfig
 from ...data.reasoning import TASKS
@@ -87,7 +87,7 @@ class ModelConfig:
     solver: Any = solver_field("fixed_point_iteration")
     gradient: Any = gradient_field("truncated")
     regularizer: Any = regularizer_field(None)
-    start: Any = start_field("mixed")
+    initial_state: Any = initial_state_field("mixed")
 
 
 @dataclass(frozen=True)

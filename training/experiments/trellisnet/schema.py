@@ -6,9 +6,9 @@ from typing import Any, Literal
 from ...config.bounds import COUNT, LAYERS, RATE, WIDTH
 from ...config.component_fields import (
     gradient_field,
+    initial_state_field,
     regularizer_field,
     solver_field,
-    start_field,
 )
 from ..language_model.schema import LanguageModelConfig
 
@@ -38,8 +38,8 @@ class TrellisNetModelConfig:
 
     Args:
         explicit: levels instead of an equilibrium, for comparison; `dilation_rate`,
-            `cell_shift`, `solver`, `gradient`, `regularizer` and `start` then mean
-            nothing.
+            `cell_shift`, `solver`, `gradient`, `regularizer` and `initial_state` are
+            then ignored.
     """
 
     hidden_dim: int = field(metadata=WIDTH)
@@ -65,7 +65,7 @@ class TrellisNetModelConfig:
     solver: Any = solver_field("anderson")
     gradient: Any = gradient_field("neumann")
     regularizer: Any = regularizer_field("contraction")
-    start: Any = start_field("cell")
+    initial_state: Any = initial_state_field("cell")
 
 
 @dataclass(frozen=True)

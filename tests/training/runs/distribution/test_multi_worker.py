@@ -108,7 +108,9 @@ def test_workers_equal_each_other_and_one_process(workers):
     weights = [name for name in one if "seed_generator" not in name]
     for name in weights:
         np.testing.assert_array_equal(other[name], two[name], err_msg=name)
-        np.testing.assert_allclose(two[name], one[name], 1e-5, 1e-5, err_msg=name)
+        # Two workers add gradients in another order. The optimizer divides by their
+        # magnitude, which amplifies the rounding error of small gradients.
+        np.testing.assert_allclose(two[name], one[name], 1e-5, 1e-4, err_msg=name)
     (row,), (expected,) = (history(workers.folder / name) for name in ("two", "one"))
     assert row.keys() == expected.keys()
     for name in row.keys() - {"phase", "seconds", "data_wait"}:

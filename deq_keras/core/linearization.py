@@ -1,0 +1,72 @@
+"""One taped evaluation of f, and any number of products with its Jacobian."""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import tensorflow as tf
+from keras import tree
+
+from deq_keras.core.structure import Nest, StateStructure
+
+
+class Linearization(NamedTuple):
+    """A function at a point, with its vector-Jacobian products.
+
+    Attributes:
+        point: Nest of tensors. Where the function was evaluated; a constant.
+        value: Nest like `point`. The function there. Gradients of parameters and of
+            everything else the function uses pass through it.
+        vjp: Function from a nest v like `value` to the nest v^T df/dz like `point`. It
+            costs one backward pass and no forward pass, may be called in a
+            `tf.while_loop`, and is differentiable itself.
+    """
+
+    point: Nest
+    value: Nest
+    vjp: Callable[[Nest], Nest]
+
+
+def linearize(fn: Callable[[Nest], Nest], point: Nest) -> Linearization:
+    """Evaluates `fn` at `point` and keeps what its vector-Jacobian products need.
+
+    Args:
+        fn: Function from a nest of floating-point tensors to a nest like it.
+        point: Nest of tensors. No gradient flows into it.
+
+    Returns:
+        A `Linearization`.
+    """
+    point = tree.map_structure(tf.stop_gradient, point)
+    leaves = tree.flatten(point)
+    zero = tf.UnconnectedGradients.ZERO
+    if tf.executing_eagerly():
+        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
+            tape.watch(leaves)
+            value = fn(point)
+        gradient = functools.partial(tape.gradient, unconnected_gradients=zero)
+    else:
+        # A gradient function of the graph keeps the products, and thus the tape, whose
+        # references to the graph the garbage collector cannot see.
+        value = fn(point)
+        gradient = functools.partial(tf.gradients, unconnected_gradients=zero)
+
+    def vjp(vector: Nest) -> Nest:
+        products = gradient(tree.flatten(value), leaves, tree.flatten(vector))
+        return tree.pack_sequence_as(point, products)
+
+    return Linearization(point, value, vjp)
+
+
+def matrix_vjp(
+    linearization: Linearization, structure: StateStructure, matrix: tf.Tensor
+) -> tf.Tensor:
+    """Returns v^T df/dz for the samples v of a `(batch, features)` matrix, as such.
+
+    Args:
+        linearization: A `Linearization`.
+        structure: The `StateStructure` of its point.
+        matrix: Tensor `(batch, features)`.
+    """
+    vector = structure.to_state(tf.ensure_shape(matrix, structure.matrix_shape))
+    return structure.to_matrix(linearization.vjp(vector))

@@ -1,0 +1,45 @@
+"""What a user reads off a state or an output, and compares."""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from keras import tree
+
+from deq_keras.core.structure import Nest
+
+
+def check_answer(answer: Any) -> Callable[[Nest], Nest]:
+    """Returns a function that reads answers."""
+    if not callable(answer):
+        raise ValueError(
+            "`answer` must be a function to integer or Boolean tensors "
+            f"(batch, ...). Received: answer={answer!r}."
+        )
+    return answer
+
+
+def read_answers(answer: Callable[[Nest], Nest], source: Nest) -> Nest:
+    """Returns what is read off.
+
+    Args:
+        answer: Function from a nest of `(batch, ...)` tensors to a nest of integer or
+            Boolean tensors `(batch, ...)`.
+        source: Such a nest.
+
+    Raises:
+        ValueError: If it returns other tensors.
+    """
+    batch_size = tree.flatten(source)[0].shape[:1]
+    answers = tree.map_structure(tf.convert_to_tensor, answer(source))
+    for leaf in tree.flatten(answers):
+        has_rows = leaf.shape[:1].is_compatible_with(batch_size)
+        if not has_rows or not (leaf.dtype.is_integer or leaf.dtype.is_bool):
+            raise ValueError(
+                "`answer` must return integer or Boolean tensors (batch, ...), as "
+                "numbers that are computed are hardly ever equal; take the argmax of "
+                f"logits over the last axis, for example. Received: "
+                f"dtype={leaf.dtype.name}, shape={leaf.shape}, of a batch of shape "
+                f"{tree.flatten(source)[0].shape}."
+            )
+    return answers

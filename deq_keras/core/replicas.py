@@ -1,0 +1,23 @@
+"""Read the variables of a `tf.distribute.Strategy` outside its replicas."""
+
+from typing import Any
+
+import tensorflow as tf
+
+
+def components(variable: Any) -> tuple[Any, ...]:
+    """Returns the variables behind a Keras variable in this process, one per replica.
+
+    Reading the variable itself may involve all processes: some are sums over replicas.
+    """
+    return _strategy(variable).experimental_local_results(variable.value)
+
+
+def count(variable: Any) -> int:
+    """Returns the number of replicas, over all processes, of a Keras variable."""
+    return _strategy(variable).num_replicas_in_sync
+
+
+def _strategy(variable: Any) -> Any:
+    default = tf.distribute.get_strategy()
+    return getattr(variable.value, "distribute_strategy", default)

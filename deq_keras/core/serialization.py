@@ -1,0 +1,123 @@
+"""Names, configs and instances: the three ways to say which object is meant."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Self, TypeAlias, TypeVar
+
+import keras
+
+from deq_keras.core.checks import did_you_mean
+
+Config: TypeAlias = dict[str, Any]
+T = TypeVar("T", bound="Configured")
+
+
+class Configured:
+    """An object that is what its config says: solvers, gradients, regularisers."""
+
+    def get_config(self) -> Config:
+        return {}
+
+    @classmethod
+    def from_config(cls, config: Config) -> Self:
+        return cls(**config)
+
+    def __repr__(self) -> str:
+        arguments = ", ".join(f"{k}={v!r}" for k, v in self.get_config().items())
+        return f"{type(self).__name__}({arguments})"
+
+
+def registry(classes: Iterable[type[T]]) -> dict[str, type[T]]:
+    """Maps snake-case names to classes: `FixedPointIteration` has the name
+    `fixed_point_iteration`."""
+    return {_snake_case(cls.__name__): cls for cls in classes}
+
+
+def get(
+    identifier: Any,
+    base: type[T],
+    classes: tuple[type[T], ...],
+    kind: str,
+    aliases: Mapping[str, type[T]] | None = None,
+) -> T:
+    """Returns an object from its name, config or instance.
+
+    Args:
+        identifier: String (a registered name, or a class name), dict (what
+            `serialize` returns, or `{"class_name": name, **arguments}`), or an
+            instance of `base`.
+        base: Class that every object of this family derives from.
+        classes: Tuple of classes that are known by name.
+        kind: String. The family's name in messages, `"solver"` for example.
+        aliases: Optional dict of further names to classes.
+
+    Returns:
+        An instance of `base`.
+
+    Raises:
+        ValueError: For an unknown name, and for a config that no object can be made of.
+    """
+    if isinstance(identifier, base):
+        return identifier
+    known = {**registry(classes), **(aliases or {})}
+    if isinstance(identifier, str):
+        return _class_named(identifier, known, kind)()
+    if isinstance(identifier, dict) and "class_name" in identifier:
+        return _from_config(identifier, base, known, kind)
+    raise ValueError(
+        f"A {kind} must be a name, a config dict with the key 'class_name' or an "
+        f"instance of {base.__name__}. Received: {kind}={identifier!r} "
+        f"(of type {type(identifier).__name__}). Names: {sorted(known)}."
+    )
+
+
+def _from_config(
+    config: Config, base: type[T], known: Mapping[str, type[T]], kind: str
+) -> T:
+    if "config" in config:
+        return _deserialized(config, base, known, kind)
+    arguments = {key: value for key, value in config.items() if key != "class_name"}
+    cls = _class_named(config["class_name"], known, kind)
+    try:
+        return cls.from_config(arguments)
+    except (OverflowError, TypeError) as error:
+        raise ValueError(
+            f"{cls.__name__} does not take these arguments. Received: {arguments!r} "
+            f"({error})."
+        ) from error
+
+
+def _deserialized(
+    config: Config, base: type[T], known: Mapping[str, type[T]], kind: str
+) -> T:
+    """Returns the object of what `keras.saving.serialize_keras_object` returned."""
+    classes = {cls.__name__: cls for cls in known.values()}
+    try:
+        result = keras.saving.deserialize_keras_object(config, custom_objects=classes)
+    # Keras takes it for granted that a config is well-formed.
+    except (AttributeError, LookupError, OverflowError, TypeError) as error:
+        raise ValueError(
+            f"No {kind} can be made of this: with the key 'config', it must be what "
+            "`serialize` returns; without, arguments stand beside 'class_name'. "
+            f"Received: {config!r} ({error})."
+        ) from error
+    if not isinstance(result, base):
+        raise ValueError(
+            f"Expected the config of a {kind}. Received: {config!r}, which is a "
+            f"{type(result).__name__}."
+        )
+    return result
+
+
+def _class_named(name: Any, known: Mapping[str, type[T]], kind: str) -> type[T]:
+    by_any_name = {**known, **{cls.__name__: cls for cls in known.values()}}
+    if isinstance(name, str) and name in by_any_name:
+        return by_any_name[name]
+    raise ValueError(
+        f"Unknown {kind}. Expected one of {sorted(known)}. "
+        f"Received: {kind}={name!r}.{did_you_mean(name, by_any_name)}"
+    )
+
+
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()

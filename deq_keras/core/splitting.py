@@ -1,0 +1,65 @@
+"""The parts of a monotone fixed-point problem: an affine map and a proximal map."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from keras import tree
+
+from deq_keras.core.structure import Nest
+
+
+class Splitting:
+    """The parts of f(z) = prox(W z + b), for solvers by operator splitting.
+
+    I - W is strongly monotone and prox is the proximal map of a convex function h, so z
+    is a fixed point of f if and only if 0 is in (I - W) z - b + dh(z). States are nests
+    of float32 or float64 tensors, regardless of the dtype of the cell.
+
+    Args:
+        linear: Function from a state z to W z.
+        bias: State b.
+        resolvent: Function of a step size alpha > 0 that returns the function from z to
+            (I + alpha (I - W))^-1 z. It is called once per solve and does the costly
+            part.
+        proximal: Function of a state and alpha: the proximal map of alpha h.
+        derivative: Function from a state p to the elementwise derivatives of prox at p.
+    """
+
+    def __init__(
+        self,
+        linear: Callable[[Nest], Nest],
+        bias: Nest,
+        resolvent: Callable[[float], Callable[[Nest], Nest]],
+        proximal: Callable[[Nest, float], Nest],
+        derivative: Callable[[Nest], Nest],
+    ) -> None:
+        self.linear = linear
+        self.bias = bias
+        self.resolvent = resolvent
+        self.proximal = proximal
+        self.derivative = derivative
+
+    def affine(self, state: Nest) -> Nest:
+        """Returns W z + b."""
+        return tree.map_structure(
+            lambda product, bias: product + bias, self.linear(state), self.bias
+        )
+
+    def to_auxiliary(self, state: Nest, alpha: float) -> Nest:
+        """Returns the iterate u = z + alpha (W z + b - z) of a state z.
+
+        The iterate of an equilibrium is a fixed point of the splitting.
+        """
+        return moved(state, self.affine(state), alpha)
+
+    def from_auxiliary(self, iterate: Nest, alpha: float) -> Nest:
+        """Returns the state z = prox(u) of an iterate u."""
+        return self.proximal(iterate, alpha)
+
+
+def moved(state: Nest, target: Nest, fraction: float) -> Nest:
+    """Returns state + fraction * (target - state)."""
+    return tree.map_structure(
+        lambda leaf, other: leaf + fraction * (other - leaf), state, target
+    )

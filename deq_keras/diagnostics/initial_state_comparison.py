@@ -1,0 +1,149 @@
+"""Compare the equilibria that a model reaches from several initial states."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+from keras import tree
+
+from deq_keras import initial_states, solvers
+from deq_keras.core.checks import check_integer
+from deq_keras.core.serialization import Config
+from deq_keras.core.structure import Nest
+from deq_keras.diagnostics.agreement import alignment_score
+from deq_keras.diagnostics.weight_tied_model import WeightTiedModel
+from deq_keras.initial_states import InitialState
+from deq_keras.solvers import FixedPointSolver, Solution, SolveRequest
+
+_OTHER = "other"
+
+
+class InitialStateComparison(NamedTuple):
+    """Equilibria from the model's own initial state, the first, and from others.
+
+    Attributes:
+        alignment: Float tensor `(others, batch)`. The `alignment_score` between the
+            equilibrium from each other initial state and the one from the model's own.
+        answers: Int32 tensor `(1 + others, batch, ...)`.
+        residual: Float tensor `(1 + others, batch)`. See `Solution`.
+        converged: Boolean tensor `(1 + others, batch)`. Whether the tolerance was met.
+            Without convergence, the alignment does not compare equilibria.
+        num_evaluations: Int32 tensor `(1 + others, batch)`.
+        trace: Float tensor `(1 + others, max_iter, batch)`. The residual of every
+            evaluation, NaN after a sample's last. It shows whether a sample that has
+            not converged was still converging.
+        value: Nest of tensors `(batch, ...)`. The equilibrium from the model's own
+            initial state.
+    """
+
+    alignment: tf.Tensor
+    answers: tf.Tensor
+    residual: tf.Tensor
+    converged: tf.Tensor
+    num_evaluations: tf.Tensor
+    trace: tf.Tensor
+    value: Nest
+
+
+def compare_initial_states(
+    model: WeightTiedModel,
+    inputs: Nest,
+    others: Sequence[str | Config | InitialState] = (_OTHER, "zeros", "normal"),
+    solver: str | Config | FixedPointSolver = "fixed_point_iteration",
+    seed: int = 0,
+) -> InitialStateComparison:
+    """Solves from the model's own start, and again from others.
+
+    A model is path independent where it ends in the same state from anywhere (Anil et
+    al., 2022). Their measure is the alignment from `"other"`: sample i starts at what
+    was found for sample i + 1, and the last at that of the first.
+
+    Args:
+        model: A `WeightTiedModel`.
+        inputs: What its encoder takes.
+        others: Sequence of starts: `"other"`, or what `deq_keras.initial_states.get`.
+            Defaults to `("other", "zeros", "normal")`.
+        solver: A name, a config dict or a `FixedPointSolver`, that of the model if it
+            has one. Its budget must suffice. Defaults to `"fixed_point_iteration"`.
+        seed: Integer. Draws random initial states. Defaults to `0`.
+
+    Returns:
+        A `InitialStateComparison`.
+
+    Raises:
+        ValueError: If the batch has a single sample, so that there is no other.
+
+    Example:
+
+    >>> model = deq_keras.diagnostics.WeightTiedModel(lambda z, u: 0.5 * z + u)
+    >>> inputs = np.array([[1.0, 3.0], [2.0, 0.0]], "float32")
+    >>> comparison = deq_keras.diagnostics.compare_initial_states(model, inputs)
+    >>> bool(tf.reduce_min(comparison.alignment) > 0.99)
+    True
+    >>> deq_keras.diagnostics.answer_agreement(comparison.answers).numpy()
+    array([1., 1.], dtype=float32)
+
+    Reference:
+
+    - Anil et al. (2022), "Path Independent Equilibrium Models Can Better Exploit
+      Test-Time Computation".
+    """
+    solver = solvers.get(solver)
+    checked = _checked(others)
+    seed_of_all = tf.constant([check_integer("seed", seed), 0])
+    injection = model.inject(inputs)
+    own = model.initial_state(injection)
+
+    def solve(state: Nest) -> Solution:
+        return solver.solve(
+            lambda state: model.step(state, injection), SolveRequest(state)
+        )
+
+    solutions = [solve(own)]
+    for i, other in enumerate(checked):
+        if other is None:
+            state = _next_samples(solutions[0].value)
+        else:
+            state = other(own, tf.random.fold_in(seed_of_all, i))
+        solutions.append(solve(state))
+    first = solutions[0].value
+    return InitialStateComparison(
+        tf.stack([alignment_score(first, other.value) for other in solutions[1:]]),
+        tf.stack([model.answer(solution.value) for solution in solutions]),
+        tf.stack([solution.residual for solution in solutions]),
+        tf.stack([solution.status == solvers.CONVERGED for solution in solutions]),
+        tf.stack([solution.num_evaluations for solution in solutions]),
+        tf.stack([solution.trace for solution in solutions]),
+        first,
+    )
+
+
+def _checked(
+    identifiers: Sequence[str | Config | InitialState],
+) -> list[InitialState | None]:
+    """Returns the initial states; `None` for the equilibrium of another sample."""
+    if isinstance(identifiers, str) or not identifiers:
+        raise ValueError(
+            "`others` must be a sequence of names, such as ('other', 'normal'). "
+            f"Received: others={identifiers!r}."
+        )
+    checked = [
+        None if one == _OTHER else initial_states.get(one) for one in identifiers
+    ]
+    for one in checked:
+        if one is not None and one.initializer is not None:
+            raise ValueError(
+                "A learned initial state needs the weights of a layer. Use the model's "
+                f"own `initial_state`. Received: others={identifiers!r}."
+            )
+    return checked
+
+
+def _next_samples(state: Nest) -> Nest:
+    batch_size = tree.flatten(state)[0].shape[0]
+    if batch_size == 1:
+        raise ValueError(
+            "There must be at least two samples for one to start where another ended. "
+            "Received: a batch of 1."
+        )
+    return tree.map_structure(lambda leaf: tf.roll(leaf, -1, axis=0), state)

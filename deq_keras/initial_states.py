@@ -1,0 +1,338 @@
+"""The state from which the solve of a sample starts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras import tree
+
+from deq_keras.core import serialization
+from deq_keras.core.checks import check_fraction, check_positive
+from deq_keras.core.random import normal_like
+from deq_keras.core.serialization import Config, Configured
+from deq_keras.core.structure import Nest, where_rows
+
+__all__ = [
+    "ALL_OBJECTS",
+    "FromCell",
+    "InitialState",
+    "Learned",
+    "Mixed",
+    "Normal",
+    "Zeros",
+    "deserialize",
+    "get",
+    "serialize",
+]
+
+
+class InitialState(Configured):
+    """Base class of the initial states of a solve.
+
+    An initial state holds only its configuration, round-trips through `get_config`, and
+    may be shared by layers. Subclasses implement `__call__`.
+
+    Attributes:
+        is_random: Boolean. Whether it is drawn.
+        initializer: The `keras.initializers.Initializer` of the weights it needs, which
+            the layer owns; `None` if it needs none.
+
+    Call arguments:
+        state: Nest of `(batch, ...)` tensors. The cell's own initial state.
+        seed: Int32 tensor of shape `(2,)`. Seeds every draw. With `None`, outside
+            training unless the user asks for a draw, nothing is drawn.
+        learned: Sequence of tensors `(features,)`, the layer's weights for each leaf of
+            `state`, or `None`.
+
+    Returns:
+        A nest like `state`.
+    """
+
+    is_random = False
+    initializer: keras.initializers.Initializer | None = None
+
+    @property
+    def random_part(self) -> InitialState | None:
+        """The distribution of the further restarts of a sample, or `None`.
+
+        All samples share its draws: it is called with zeros instead of the cell's
+        initial state.
+        """
+        return self if self.is_random else None
+
+    def __call__(
+        self,
+        state: Nest,
+        seed: tf.Tensor | None = None,
+        learned: Sequence[tf.Tensor] | None = None,
+    ) -> Nest:
+        raise NotImplementedError
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class FromCell(InitialState):
+    """Starts from the cell's own `initial_state`, which may depend on the injection.
+
+    Example:
+
+    >>> initial_state = deq_keras.initial_states.FromCell()
+    """
+
+    def __call__(
+        self,
+        state: Nest,
+        seed: tf.Tensor | None = None,
+        learned: Sequence[tf.Tensor] | None = None,
+    ) -> Nest:
+        return state
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class Zeros(InitialState):
+    """Starts from zero, regardless of the cell.
+
+    Example:
+
+    >>> initial_state = deq_keras.initial_states.Zeros()
+    """
+
+    def __call__(
+        self,
+        state: Nest,
+        seed: tf.Tensor | None = None,
+        learned: Sequence[tf.Tensor] | None = None,
+    ) -> Nest:
+        return tree.map_structure(tf.zeros_like, state)
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class Normal(InitialState):
+    """Starts from N(0, stddev^2), drawn independently for each entry of the state.
+
+    Training from random states teaches a model to reach the same result from any state.
+    Without a seed, outside training, it is the cell's own initial state.
+
+    Args:
+        stddev: Float > 0. Defaults to `1.0`.
+
+    Example:
+
+    >>> initial_state = deq_keras.initial_states.Normal(stddev=0.3)
+
+    Reference:
+
+    - Anil et al. (2022), "Path Independent Equilibrium Models Can Better Exploit
+      Test-Time Computation".
+    """
+
+    is_random = True
+
+    def __init__(self, stddev: float = 1.0) -> None:
+        self.stddev = check_positive("stddev", stddev)
+
+    def __call__(
+        self,
+        state: Nest,
+        seed: tf.Tensor | None = None,
+        learned: Sequence[tf.Tensor] | None = None,
+    ) -> Nest:
+        if seed is None:
+            return state
+        return tree.map_structure(
+            lambda leaf: tf.constant(self.stddev, leaf.dtype) * leaf,
+            normal_like(state, seed),
+        )
+
+    def get_config(self) -> Config:
+        return {"stddev": self.stddev}
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class Learned(InitialState):
+    """Starts from a trainable vector, the same at all positions of a leaf.
+
+    Only gradients that differentiate the first iterates train it: `UnrolledGradient`,
+    and `TruncatedGradient` in steps without free steps. With other gradients the vector
+    keeps its initial value.
+
+    Args:
+        initializer: Name, config or `keras.initializers.Initializer` of the weights, of
+            shape `(features,)`. Defaults to `"zeros"`.
+
+    Example:
+
+    >>> initial_state = deq_keras.initial_states.Learned("truncated_normal")
+    """
+
+    def __init__(
+        self, initializer: str | Config | keras.initializers.Initializer = "zeros"
+    ) -> None:
+        self.initializer = keras.initializers.get(initializer)
+        if self.initializer is None:
+            raise ValueError(
+                "`initializer` must be a Keras initializer. Received: "
+                f"initializer={initializer!r}."
+            )
+
+    def __call__(
+        self,
+        state: Nest,
+        seed: tf.Tensor | None = None,
+        learned: Sequence[tf.Tensor] | None = None,
+    ) -> Nest:
+        if learned is None:
+            raise ValueError(
+                "A learned initial state needs weights, which this layer was built "
+                "without. Pass `initial_state` to the constructor of the layer."
+            )
+        leaves = [
+            tf.zeros_like(leaf) + tf.cast(weights, leaf.dtype)
+            for leaf, weights in zip(tree.flatten(state), learned, strict=True)
+        ]
+        return tree.pack_sequence_as(state, leaves)
+
+    def get_config(self) -> Config:
+        return {"initializer": keras.initializers.serialize(self.initializer)}
+
+
+# A mixture combines these, but no other mixture.
+_UNMIXED = (FromCell, Zeros, Normal, Learned)
+_SHORT_NAMES = {"cell": FromCell}
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class Mixed(InitialState):
+    """Draws one of several initial states for each sample.
+
+    Without a seed, outside training, all samples use the first of them.
+
+    Args:
+        initial_states: Sequence of names, config dicts or instances. Defaults to
+            `("cell", "normal")`.
+        fractions: Sequence of floats in [0, 1] that add up to one, one per initial
+            state. Defaults to `None`, equal fractions.
+
+    Example:
+
+    >>> initial_state = deq_keras.initial_states.Mixed(["cell", "normal"], [0.75, 0.25])
+
+    Reference:
+
+    - Anil et al. (2022), "Path Independent Equilibrium Models Can Better Exploit
+      Test-Time Computation".
+    """
+
+    def __init__(
+        self,
+        initial_states: Sequence[Any] = ("cell", "normal"),
+        fractions: Sequence[float] | None = None,
+    ) -> None:
+        if not isinstance(initial_states, list | tuple) or not initial_states:
+            raise ValueError(
+                "`initial_states` must be a sequence of initial states. Received: "
+                f"initial_states={initial_states!r}."
+            )
+        self.initial_states = [
+            serialization.get(
+                one, InitialState, _UNMIXED, "initial state", _SHORT_NAMES
+            )
+            for one in initial_states
+        ]
+        self.fractions = _checked_fractions(fractions, len(self.initial_states))
+        learned = [s for s in self.initial_states if s.initializer is not None]
+        if len(learned) > 1:
+            raise ValueError(
+                "At most one of `initial_states` may be learned, because the layer "
+                f"holds weights for one. Received: initial_states={initial_states!r}."
+            )
+        self.initializer = learned[0].initializer if learned else None
+        self.is_random = (
+            len(self.initial_states) > 1 or self.initial_states[0].is_random
+        )
+
+    def __call__(
+        self,
+        state: Nest,
+        seed: tf.Tensor | None = None,
+        learned: Sequence[tf.Tensor] | None = None,
+    ) -> Nest:
+        first = None if seed is None else tf.random.fold_in(seed, 1)
+        result = self.initial_states[0](state, first, learned)
+        if seed is None:
+            return result
+        batch_size = tf.shape(tree.flatten(state)[0])[0]
+        draw = tf.random.stateless_uniform([batch_size], tf.random.fold_in(seed, 0))
+        for i in range(1, len(self.initial_states)):
+            other_seed = tf.random.fold_in(seed, i + 1)
+            other = self.initial_states[i](state, other_seed, learned)
+            result = where_rows(draw >= math.fsum(self.fractions[:i]), other, result)
+        return result
+
+    @property
+    def random_part(self) -> InitialState | None:
+        drawn = [
+            (one, fraction)
+            for one, fraction in zip(self.initial_states, self.fractions, strict=True)
+            if one.is_random and fraction > 0
+        ]
+        if not drawn:
+            return None
+        total = math.fsum(fraction for _, fraction in drawn)
+        return Mixed([one for one, _ in drawn], [f / total for _, f in drawn])
+
+    def get_config(self) -> Config:
+        return {
+            "initial_states": [
+                keras.saving.serialize_keras_object(s) for s in self.initial_states
+            ],
+            "fractions": self.fractions,
+        }
+
+
+def _checked_fractions(fractions: Sequence[float] | None, size: int) -> list[float]:
+    if fractions is None:
+        return [1.0 / size] * size
+    if not isinstance(fractions, list | tuple) or len(fractions) != size:
+        raise ValueError(
+            f"`fractions` must have one number for each of the {size} initial states. "
+            f"Received: fractions={fractions!r}."
+        )
+    fractions = [check_fraction(f"fractions[{i}]", f) for i, f in enumerate(fractions)]
+    if not math.isclose(math.fsum(fractions), 1.0, abs_tol=1e-6):
+        raise ValueError(
+            f"`fractions` must add up to one. Received: fractions={fractions!r}."
+        )
+    return fractions
+
+
+ALL_OBJECTS = (*_UNMIXED, Mixed)
+
+
+def get(identifier: str | Config | InitialState) -> InitialState:
+    """Returns an initial state from a name, a config dict or an instance.
+
+    Args:
+        identifier: `"cell"`, `"zeros"`, `"normal"`, `"mixed"`, `"learned"`; a dict like
+            `{"class_name": "Normal", "stddev": 0.3}` or what `serialize` returns; or an
+            `InitialState`, which is returned unchanged.
+
+    Raises:
+        ValueError: For an unknown name or argument.
+    """
+    return serialization.get(
+        identifier, InitialState, ALL_OBJECTS, "initial state", _SHORT_NAMES
+    )
+
+
+def serialize(initial_state: InitialState) -> Config:
+    """Returns the config dict of an initial state."""
+    return keras.saving.serialize_keras_object(initial_state)
+
+
+def deserialize(config: str | Config) -> InitialState:
+    """Returns the initial state of a config dict."""
+    return get(config)

@@ -1,0 +1,170 @@
+"""Activations as proximal maps, which operator-splitting solvers need."""
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from deq_keras.core import serialization
+from deq_keras.core.serialization import Config, Configured
+
+__all__ = [
+    "ALL_OBJECTS",
+    "ProximalMap",
+    "Relu",
+    "Sigmoid",
+    "SmoothProximalMap",
+    "Softplus",
+    "Tanh",
+    "get",
+]
+
+# Newton's method needs about six steps. Bisection, which replaces steps that leave the
+# bracket, needs as many as a float64 has bits.
+_MAX_STEPS = 60
+
+
+class ProximalMap(Configured):
+    """An activation s as the proximal map of a convex function h of one number.
+
+    Every s that does not fall and does not expand, 0 <= s' <= 1, is one:
+
+        s(x) = argmin_z (z - x)^2 / 2 + h(z),    prox(x, alpha) the same with alpha h
+
+    Splittings with a step size alpha take alpha h, and meet at the same equilibrium.
+    """
+
+    def __call__(self, inputs: Any) -> Any:
+        """Returns s(x), `prox(x, 1)`."""
+        raise NotImplementedError
+
+    def derivative(self, inputs: Any) -> Any:
+        """Returns s'(x), from 0 to 1."""
+        raise NotImplementedError
+
+    def proximal(self, inputs: Any, alpha: float) -> Any:
+        """Returns `prox(x, alpha)`.
+
+        Args:
+            inputs: Floating-point tensor.
+            alpha: Float > 0.
+        """
+        raise NotImplementedError
+
+
+class SmoothProximalMap(ProximalMap):
+    """A smooth activation, whose proximal map of other step sizes is searched.
+
+    With z = s(p) and p = z + h'(z), the proximal map solves, for each number x,
+
+        alpha p + (1 - alpha) s(p) = x
+
+    which has a slope between 1 and alpha everywhere: Newton's method in a bracket.
+    """
+
+    def proximal(self, inputs: Any, alpha: float) -> Any:
+        if alpha == 1.0:
+            return self(inputs)
+        point = ops.stop_gradient(self._solved(inputs, alpha))
+        # One more step of Newton's method, which has the derivative of the solution.
+        slope = ops.stop_gradient(self._slope(point, alpha))
+        return self(point - (self._excess(point, alpha) - inputs) / slope)
+
+    def _excess(self, point: Any, alpha: float) -> Any:
+        return alpha * point + (1.0 - alpha) * self(point)
+
+    def _slope(self, point: Any, alpha: float) -> Any:
+        return alpha + (1.0 - alpha) * self.derivative(point)
+
+    def _solved(self, inputs: Any, alpha: float) -> Any:
+        inputs = ops.stop_gradient(inputs)
+        rounding = 4.0 * np.finfo(inputs.dtype.name).eps * (1.0 + ops.abs(inputs))
+        error = self._excess(inputs, alpha) - inputs
+        reach = ops.abs(error) / min(alpha, 1.0)
+
+        def step(point: Any, error: Any, low: Any, high: Any) -> tuple[Any, ...]:
+            low = ops.where(error < 0, point, low)
+            high = ops.where(error < 0, high, point)
+            new = point - error / self._slope(point, alpha)
+            is_inside = (low <= new) & (new <= high)
+            new = ops.where(is_inside, new, (low + high) / 2)
+            return new, self._excess(new, alpha) - inputs, low, high
+
+        point, *_ = ops.while_loop(
+            lambda point, error, low, high: ops.any(ops.abs(error) > rounding),
+            step,
+            (inputs, error, inputs - reach, inputs + reach),
+            maximum_iterations=_MAX_STEPS,
+        )
+        return point
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class Relu(ProximalMap):
+    """max(x, 0): the projection to what is not negative, whatever alpha is.
+
+    Example:
+
+    >>> relu = deq_keras.proximal.Relu()
+    >>> float(relu.proximal(tf.constant(-2.0), alpha=0.5))
+    0.0
+    """
+
+    def __call__(self, inputs: Any) -> Any:
+        return ops.relu(inputs)
+
+    def derivative(self, inputs: Any) -> Any:
+        return ops.cast(inputs > 0, inputs.dtype)
+
+    def proximal(self, inputs: Any, alpha: float) -> Any:
+        return ops.relu(inputs)
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class Tanh(SmoothProximalMap):
+    """The hyperbolic tangent."""
+
+    def __call__(self, inputs: Any) -> Any:
+        return ops.tanh(inputs)
+
+    def derivative(self, inputs: Any) -> Any:
+        return 1.0 - ops.square(ops.tanh(inputs))
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class Sigmoid(SmoothProximalMap):
+    """The logistic function 1 / (1 + exp(-x))."""
+
+    def __call__(self, inputs: Any) -> Any:
+        return ops.sigmoid(inputs)
+
+    def derivative(self, inputs: Any) -> Any:
+        return ops.sigmoid(inputs) * ops.sigmoid(-inputs)
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class Softplus(SmoothProximalMap):
+    """log(1 + exp(x)), a smooth ReLU."""
+
+    def __call__(self, inputs: Any) -> Any:
+        return ops.softplus(inputs)
+
+    def derivative(self, inputs: Any) -> Any:
+        return ops.sigmoid(inputs)
+
+
+ALL_OBJECTS = (Relu, Sigmoid, Softplus, Tanh)
+
+
+def get(identifier: str | Config | ProximalMap) -> ProximalMap:
+    """Returns a proximal map from a name, a config dict or an instance.
+
+    Args:
+        identifier: `"relu"`, `"sigmoid"`, `"softplus"`, `"tanh"`; a config dict; or a
+            `ProximalMap`, which is returned as it is.
+
+    Raises:
+        ValueError: For an unknown name.
+    """
+    return serialization.get(identifier, ProximalMap, ALL_OBJECTS, "proximal map")

@@ -1,0 +1,88 @@
+"""One taped evaluation and any number of vector-Jacobian products."""
+
+import numpy as np
+import tensorflow as tf
+from keras import tree
+
+from deq_keras.core.linearization import linearize
+from tests.oracles import dense_jacobians
+from tests.problems import ZOO
+
+
+def test_products_equal_the_dense_jacobian(regime):
+    problem = ZOO["tanh"]()
+    point = tf.random.stateless_normal((3, 6), [0, 1], dtype=tf.float64)
+    vector = tf.random.stateless_normal((3, 6), [0, 2], dtype=tf.float64)
+    jacobians = dense_jacobians(problem.function, point)
+
+    @regime
+    def product(point, vector):
+        linearization = linearize(problem.function, point)
+        return linearization.value, linearization.vjp(vector)
+
+    value, result = product(point, vector)
+    expected = np.einsum("bi,bij->bj", vector, jacobians)
+    np.testing.assert_allclose(value, problem.function(point), rtol=1e-14)
+    np.testing.assert_allclose(result, expected, rtol=0, atol=1e-13)
+
+
+def test_products_may_be_taken_again_and_in_a_loop(regime):
+    problem = ZOO["tanh"]()
+    point = tf.random.stateless_normal((3, 6), [0, 1], dtype=tf.float64)
+    jacobians = dense_jacobians(problem.function, point)
+
+    @regime
+    def fifth_power(point):
+        linearization = linearize(problem.function, point)
+        return tf.while_loop(
+            lambda i, vector: i < 5,
+            lambda i, vector: (i + 1, linearization.vjp(vector)),
+            (0, tf.ones_like(point)),
+        )[1]
+
+    expected = np.ones((3, 1, 6)) @ np.linalg.matrix_power(jacobians, 5)
+    np.testing.assert_allclose(fifth_power(point), expected[:, 0], atol=1e-12)
+
+
+def test_nests_and_leaves_that_do_not_matter():
+    point = {"used": tf.ones((2, 3)), "unused": tf.ones((2, 1))}
+
+    def function(state):
+        return {"used": 2.0 * state["used"], "unused": tf.ones((2, 1))}
+
+    linearization = linearize(function, point)
+    product = linearization.vjp(tree.map_structure(tf.ones_like, point))
+    np.testing.assert_array_equal(product["used"], 2.0)
+    np.testing.assert_array_equal(product["unused"], 0.0)
+
+
+def test_no_gradient_flows_into_the_point():
+    point, scale = tf.ones((2, 3)), tf.constant(3.0)
+    with tf.GradientTape() as tape:
+        tape.watch([point, scale])
+        linearization = linearize(lambda z: scale * z, point)
+    to_point, to_scale = tape.gradient(linearization.value, [point, scale])
+    assert to_point is None
+    np.testing.assert_allclose(to_scale, 6.0)
+
+
+def test_products_are_differentiable(regime):
+    """d/dw |v^T J|^2 with J = w diag(tanh'(w z)), against the closed form."""
+    point = tf.constant([[0.3, -0.7]], tf.float64)
+    weight = tf.constant(1.3, tf.float64)
+
+    @regime
+    def gradient(weight):
+        with tf.GradientTape() as tape:
+            tape.watch(weight)
+            linearization = linearize(lambda z: tf.tanh(weight * z), point)
+            loss = tf.reduce_sum(tf.square(linearization.vjp(tf.ones_like(point))))
+        return tape.gradient(loss, weight)
+
+    z, w = point.numpy(), 1.3
+    slope = 1 - np.tanh(w * z) ** 2
+    jacobian = w * slope
+    derivative = slope - 2 * w * z * np.tanh(w * z) * slope
+    np.testing.assert_allclose(
+        gradient(weight), np.sum(2 * jacobian * derivative), rtol=1e-12
+    )

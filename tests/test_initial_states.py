@@ -1,0 +1,156 @@
+"""Every initial state by itself."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras import initial_states
+
+SEED = tf.constant([1, 2])
+CONFIGURED = [
+    initial_states.FromCell(),
+    initial_states.Zeros(),
+    initial_states.Normal(0.5),
+    initial_states.Learned("ones"),
+    initial_states.Mixed(["zeros", initial_states.Normal(2.0)], [0.25, 0.75]),
+]
+
+
+def _state(batch=4, dtype="float32"):
+    return {
+        "map": tf.ones((batch, 3, 2), dtype),
+        "vector": 2.0 * tf.ones((batch, 5), dtype),
+    }
+
+
+@pytest.mark.parametrize("initial_state", CONFIGURED, ids=repr)
+def test_round_trips(initial_state):
+    config = initial_states.serialize(initial_state)
+    for copy in (
+        initial_states.deserialize(config),
+        keras.saving.deserialize_keras_object(config),
+        type(initial_state).from_config(initial_state.get_config()),
+    ):
+        assert type(copy) is type(initial_state)
+        assert repr(copy.get_config()) == repr(initial_state.get_config())
+    assert initial_states.get(initial_state) is initial_state
+
+
+@pytest.mark.parametrize(
+    "name, cls",
+    [
+        ("cell", initial_states.FromCell),
+        ("zeros", initial_states.Zeros),
+        ("normal", initial_states.Normal),
+        ("mixed", initial_states.Mixed),
+        ("learned", initial_states.Learned),
+        ("from_cell", initial_states.FromCell),
+        ("Normal", initial_states.Normal),
+    ],
+)
+def test_names(name, cls):
+    assert type(initial_states.get(name)) is cls
+
+
+def test_a_dict_configures():
+    initial_state = initial_states.get(
+        {
+            "class_name": "mixed",
+            "initial_states": ["cell", {"class_name": "normal", "stddev": 3.0}],
+            "fractions": [1.0, 0.0],
+        }
+    )
+    assert initial_state.initial_states[1].stddev == 3.0
+    assert initial_state.fractions == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
+@pytest.mark.parametrize("initial_state", CONFIGURED, ids=repr)
+def test_keeps_structure_shapes_and_dtypes(initial_state, dtype, regime):
+    state = _state(dtype=dtype)
+    learned = [tf.ones(2), tf.ones(5)]
+    for seed in (None, SEED):
+        result = regime(lambda seed=seed: initial_state(state, seed, learned))()
+        keras.tree.assert_same_structure(state, result)
+        for old, new in zip(
+            keras.tree.flatten(state), keras.tree.flatten(result), strict=True
+        ):
+            assert (old.shape, old.dtype) == (new.shape, new.dtype)
+
+
+def test_deterministic_initial_states():
+    state = _state()
+    assert initial_states.FromCell()(state, SEED) is state
+    for leaf in keras.tree.flatten(initial_states.Zeros()(state, SEED)):
+        np.testing.assert_array_equal(leaf, 0.0)
+    learned = [tf.constant([1.0, 2.0]), tf.range(5.0)]
+    result = initial_states.Learned()(state, SEED, learned)
+    np.testing.assert_array_equal(result["map"], np.broadcast_to([1.0, 2.0], (4, 3, 2)))
+    np.testing.assert_array_equal(result["vector"][3], [0, 1, 2, 3, 4])
+
+
+def test_normal_is_drawn_for_each_entry():
+    state = _state(2000)
+    result = initial_states.Normal(0.5)(state, SEED)
+    for leaf in keras.tree.flatten(result):
+        assert abs(np.mean(leaf)) < 0.02
+        assert abs(np.std(leaf) - 0.5) < 0.02
+        assert len(np.unique(leaf)) > 0.99 * leaf.numpy().size
+
+
+def test_draws_follow_from_the_seed_alone():
+    for initial_state in (initial_states.Normal(), initial_states.Mixed()):
+        one, two, other = (
+            initial_state(_state(), seed)["map"]
+            for seed in (SEED, SEED, tf.constant([9, 9]))
+        )
+        np.testing.assert_array_equal(one, two)
+        assert np.any(one != other)
+        # A sample's draw does not depend on how many come after it.
+        np.testing.assert_array_equal(initial_state(_state(2), SEED)["map"], one[:2])
+
+
+def test_fractions_of_a_mixture():
+    mixed = initial_states.Mixed(["cell", "zeros", "normal"], [0.5, 0.2, 0.3])
+    result = mixed(_state(4000), SEED)["vector"].numpy()
+    is_cell = np.all(result == 2.0, axis=1)
+    is_zero = np.all(result == 0.0, axis=1)
+    assert abs(np.mean(is_cell) - 0.5) < 0.03
+    assert abs(np.mean(is_zero) - 0.2) < 0.03
+    assert abs(np.mean(~is_cell & ~is_zero) - 0.3) < 0.03
+    # Each sample has all its leaves from one initial state.
+    maps = mixed(_state(4000), SEED)["map"].numpy()
+    np.testing.assert_array_equal(is_cell, np.all(maps == 1.0, axis=(1, 2)))
+
+
+def test_without_a_seed_nothing_is_drawn():
+    state = _state()
+    assert initial_states.Normal()(state) is state
+    assert initial_states.Mixed(["cell", "normal"])(state) is state
+    zeros = initial_states.Mixed(["zeros", "normal"])(state)
+    np.testing.assert_array_equal(zeros["map"], 0.0)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: initial_states.Normal(0.0),
+        lambda: initial_states.Normal(-1.0),
+        lambda: initial_states.Normal("1"),
+        lambda: initial_states.Learned(None),
+        lambda: initial_states.Mixed([]),
+        lambda: initial_states.Mixed("cell"),
+        lambda: initial_states.Mixed(["cell", "nowhere"]),
+        lambda: initial_states.Mixed(["cell", "normal"], [0.5]),
+        lambda: initial_states.Mixed(["cell", "normal"], [0.5, 0.6]),
+        lambda: initial_states.Mixed(["cell", "normal"], [1.5, -0.5]),
+        lambda: initial_states.Mixed(["cell", "normal"], [1, "0"]),
+        lambda: initial_states.Mixed(["learned", "learned"]),
+        lambda: initial_states.get("nowhere"),
+        lambda: initial_states.get({"class_name": "normal", "std": 1.0}),
+    ],
+)
+def test_bad_arguments_are_refused(make):
+    with pytest.raises(ValueError, match="Received: "):
+        make()

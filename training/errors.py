@@ -3,6 +3,7 @@
 import contextlib
 import errno
 
+_LONGEST_REASON = 600
 _REMEDIES = {
     errno.ENOSPC: "Free some space, then run the command again (train: with --resume).",
     errno.EDQUOT: "Free some space, then run the command again (train: with --resume).",
@@ -63,3 +64,35 @@ def describe(error):
     place = " -> ".join(map(str, names))
     remedy = _REMEDIES.get(error.errno, "")
     return f"{f'{place}: ' if place else ''}{trouble}. {remedy}".rstrip()
+
+
+@contextlib.contextmanager
+def config_errors(path):
+    """Converts the errors of its block to an `InputError` that names a config key.
+
+    A config is valid only if everything can be built from it: components and layers
+    check their own arguments, and raise errors of their own.
+
+    Args:
+        path: String. Dotted path of the config key.
+    """
+    import tensorflow as tf  # Deferred: the command line starts without TensorFlow.
+
+    try:
+        yield
+    except InputError:
+        raise
+    except (MemoryError, tf.errors.ResourceExhaustedError) as error:
+        raise InputError(
+            f"`{path}` needs more memory than there is. Take smaller sizes, such as "
+            f"fewer filters or units. ({_reason(error)})"
+        ) from error
+    except (ArithmeticError, TypeError, ValueError, tf.errors.OpError) as error:
+        raise InputError(f"`{path}`: {_reason(error)}") from error
+
+
+def _reason(error):
+    """Returns the message of an error on one line."""
+    # An eager operation prefixes its message with its name, {{...}}.
+    text = " ".join(str(error).rpartition("}}")[2].split()) or type(error).__name__
+    return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]} ..."

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from training.cli import main
-from training.runs.epoch_recorder import EpochRecorder
+from training.runs.callbacks import EpochRecorder
 
 
 @pytest.fixture

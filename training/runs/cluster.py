@@ -1,7 +1,10 @@
-"""The workers that `TF_CONFIG` names, without TensorFlow."""
+"""The workers that `TF_CONFIG` names."""
 
+import contextlib
 import json
 import os
+import socket
+import time
 from typing import NamedTuple
 
 from ..errors import InputError
@@ -11,23 +14,26 @@ _EXAMPLE = (
     '{"cluster": {"worker": ["host0:12345", "host1:12345"]}, '
     '"task": {"type": "worker", "index": 0}}'
 )
-# In the order in which TensorFlow counts them.
+# The order in which TensorFlow counts them.
 _TYPES = ("chief", "worker")
+# Seconds.
+_RETRY_INTERVAL = 0.2
+_CONNECTION_TIMEOUT = 2.0
 
 
 class Cluster(NamedTuple):
-    """All workers, and which of them this process is.
+    """All workers and the index of this process.
 
     Attributes:
-        addresses: list of `host:port`, the chief's first.
-        index: int. The place of this process in it.
+        addresses: List of `host:port`, the chief first.
+        index: Integer. The index of this process in `addresses`.
     """
 
     addresses: list
     index: int
 
     def folder(self, path):
-        """Returns where this process writes: the chief at `path`, others beside it."""
+        """Returns the folder of this process: `path` for the chief, else a sibling."""
         own = f"{path.name}-worker-{self.index}"
         return path.with_name(own) if self.index else path
 
@@ -83,8 +89,10 @@ def _is_address(address):
 
 
 def _check_distinct(addresses):
-    """Raises `InputError` if two workers have one address: each would take the other's
-    calls, and both would wait for ever."""
+    """Raises `InputError` if two workers have one address.
+
+    Each would answer the other's calls, and both would wait forever.
+    """
     places = [name.casefold().rpartition(":") for name in addresses]
     places = [(host, int(port)) for host, _, port in places]
     for address, place in zip(addresses, places, strict=True):
@@ -97,3 +105,64 @@ def _refused(expected, received):
         f"{_VARIABLE} must be {expected}, such as {_EXAMPLE}. Received: "
         f"{str(received)[:200]}."
     )
+
+
+def wait_for_workers(cluster, timeout):
+    """Waits until all workers of a `Cluster` have started.
+
+    TensorFlow would wait for minutes. Each worker listens at its own address until all
+    others answer; then TensorFlow listens there.
+
+    Args:
+        cluster: A `Cluster`.
+        timeout: Float. Seconds.
+
+    Raises:
+        InputError: If a worker does not answer in time, or the address of this process
+            is in use.
+    """
+    end = time.monotonic() + timeout
+    missing = dict(enumerate(cluster.addresses))
+    del missing[cluster.index]
+    with _listening(cluster.addresses[cluster.index]):
+        while missing:
+            reasons = {
+                place: _connection_error(name) for place, name in missing.items()
+            }
+            missing = {i: name for i, name in missing.items() if reasons[i]}
+            if missing and time.monotonic() > end:
+                place, address = next(iter(missing.items()))
+                raise InputError(
+                    f"Worker {place} does not answer at {address} ({reasons[place]}). "
+                    f"It must start within {timeout} s of the others, which is "
+                    "`distribution.start_timeout`, and TF_CONFIG must name it alike in "
+                    "all of them."
+                )
+            if missing:
+                time.sleep(_RETRY_INTERVAL)
+
+
+@contextlib.contextmanager
+def _listening(address):
+    port = int(address.rpartition(":")[2])
+    try:
+        server = socket.create_server(("", port), reuse_port=True)
+    except OSError as error:
+        raise InputError(
+            f"This worker cannot listen at {address}, its address in TF_CONFIG: "
+            f"{error.strerror}."
+        ) from error
+    with server:
+        yield
+
+
+def _connection_error(address):
+    """Returns why no process answers at an address, or an empty string."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection(
+            (host.strip("[]"), int(port)), _CONNECTION_TIMEOUT
+        ):
+            return ""
+    except OSError as error:
+        return error.strerror or str(error)

@@ -4,16 +4,26 @@ import json
 import os
 
 import keras
+import tensorflow as tf
+from tensorboard.plugins.hparams import api
 
 import deq_keras
 
+from .. import registry
+from ..config import reading as configs
 from ..errors import reading
 from ..evaluation.plots import residual_image
-from ..files.atomic_file import write_text
+from ..files import records
+from ..files.atomic_file import replacing, write_text
 from ..files.records import read_json
+from ..files.tensorflow_files import writing
 
 EVENTS = "tensorboard"
 _SIZES = "sizes.json"
+_REMEDY = "Remove it and continue the run with --resume, which makes it again."
+
+# Parts of a config that do not affect training.
+_NO_PARAMETERS = ("experiment", "evaluation", "tensorboard", "variants")
 
 # Samples whose equilibria are followed.
 _NUM_SAMPLES = 16
@@ -107,3 +117,51 @@ def _read_sizes(folder):
         return {
             epochs: dict(sizes) for epochs, sizes in read_json(path, remedy).items()
         }
+
+
+def write_scores(config, folder, name):
+    """Writes the config of a finished variant beside what was measured of it, once.
+
+    Args:
+        config: its `VariantsConfig`.
+        folder: `pathlib.Path` of the variant's run, with evaluation and diagnosis.
+        name: str. That of the variant.
+    """
+    events = folder / EVENTS / "scores"
+    if not config.tensorboard or events.exists():
+        return
+    scores = _scores(registry.find(config.experiment).score.name, folder)
+    with writing(folder / EVENTS), replacing(events) as temporary:
+        writer = tf.summary.create_file_writer(str(temporary))
+        with writer.as_default(0):
+            api.hparams(hyper_parameters(config), trial_id=name)
+            for score, value in scores.items():
+                tf.summary.scalar(f"scores/{score}", value)
+        writer.close()
+
+
+def hyper_parameters(config):
+    """Returns dotted path -> number, text or boolean of what a variant trains with."""
+    mapping = configs.to_mapping(config)
+    parts = {key: mapping[key] for key in mapping if key not in _NO_PARAMETERS}
+    return dict(_leaves(parts))
+
+
+def _leaves(tree, path=""):
+    if isinstance(tree, dict | list):
+        for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
+            yield from _leaves(value, f"{path}.{key}" if path else str(key))
+    elif tree is not None:
+        yield path, tree
+
+
+def _scores(name, folder):
+    """Returns what was measured at the largest budget, and of the equilibrium."""
+    evaluation = records.read_evaluation(folder / records.EVALUATION, name, _REMEDY)
+    largest = max(evaluation["budgets"], key=lambda row: row["budget"])
+    scores = {name: largest[name], "parameters": evaluation["parameters"]}
+    if (folder / records.DIAGNOSIS).exists():
+        diagnosis = records.read_diagnosis(folder / records.DIAGNOSIS, _REMEDY)
+        scores |= {part: diagnosis[part] for part in ("evaluations", "residual")}
+        scores["spectral_radius"] = diagnosis["spectral_radius"]["mean"]
+    return {score: value for score, value in scores.items() if value is not None}

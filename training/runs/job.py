@@ -1,11 +1,13 @@
 """What a run must know of one variant of an experiment."""
 
+import keras
+
 import deq_keras
 
-from ..errors import InputError
+from ..data.pipeline import evaluation_batches, steps_per_epoch
+from ..errors import InputError, config_errors
 from ..evaluation.diagnose import diagnose
 from .distribution import OneDevice
-from .optimizer import build_optimizer
 from .phases import phase_spans
 
 
@@ -160,3 +162,131 @@ def batch_sizes(data):
     """Returns the `Job.batch_sizes` of the `data` of a config."""
     names = ("batch_size", "evaluation_batch_size")
     return {f"data.{name}": getattr(data, name) for name in names}
+
+
+class ImageJob(Job):
+    """One variant of a model of images; see `Job`.
+
+    Args:
+        config: with `data.batch_size` and `data.evaluation_batch_size`.
+        data: with the splits `training`, `validation` and `test`.
+        folder: of the run.
+        distribution: of the training.
+    """
+
+    @property
+    def batch_sizes(self):
+        return batch_sizes(self.config.data)
+
+    @property
+    def steps_per_epoch(self):
+        return steps_per_epoch(
+            self.data.training,
+            self.config.data.batch_size,
+            self.distribution.drops_remainder,
+        )
+
+    def training_batches(self, epochs, share):
+        """Returns the stream of a `BatchShard` of the training batches of a `range` of
+        epochs."""
+        raise NotImplementedError
+
+    def fit_arguments(self, epochs):
+        split, size = self.data.validation, self.config.data.evaluation_batch_size
+        return {
+            "x": self.distribution.batches(
+                lambda share: self.training_batches(epochs, share)
+            ),
+            "validation_data": self.distribution.batches(
+                lambda share: evaluation_batches(split, size, share)
+            ),
+            "steps_per_epoch": self.steps_per_epoch,
+            "validation_steps": self.distribution.validation_steps(len(split), size),
+        }
+
+    def batches(self, model, split):
+        """Returns batches of a split as the model takes them, in their order."""
+        batches = evaluation_batches(split, self.config.data.evaluation_batch_size)
+        preprocessor = getattr(model, "preprocessor", None)
+        return batches if preprocessor is None else batches.map(preprocessor)
+
+    def samples(self, model):
+        split = self.data.test.part(0, self.config.evaluation.num_samples)
+        return (images for images, _ in self.batches(model, split))
+
+
+def build_optimizer(config, num_epochs, steps_per_epoch, precision):
+    """Returns the optimizer of an `OptimizerConfig` for a run of `num_epochs`."""
+    warmup = round(config.warmup_epochs * steps_per_epoch)
+    total = num_epochs * steps_per_epoch
+    if warmup >= total:
+        raise InputError(
+            f"`optimizer.warmup_epochs` must be less than the {num_epochs} epochs of "
+            f"all phases. Received: warmup_epochs={config.warmup_epochs}."
+        )
+    arguments = {
+        "learning_rate": _schedule(config, warmup, total),
+        "weight_decay": config.weight_decay,
+        "global_clipnorm": config.clip_norm,
+    }
+    if config.ema_momentum is not None:
+        arguments |= {"use_ema": True, "ema_momentum": config.ema_momentum}
+    if config.name == "sgd":
+        optimizer = keras.optimizers.SGD(
+            momentum=0.9, nesterov=config.nesterov, **arguments
+        )
+    else:
+        optimizer = keras.optimizers.Adam(**arguments)
+    if precision == "mixed_float16":
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+    return optimizer
+
+
+def _schedule(config, warmup, total):
+    """Returns the learning rate of each of the steps of a run."""
+    peak, last = config.learning_rate, config.final_learning_rate
+    if config.schedule == "poly":
+        if warmup:
+            raise InputError(
+                "`optimizer.warmup_epochs` must be 0 with the schedule `poly`. "
+                f"Received: warmup_epochs={config.warmup_epochs}."
+            )
+        return keras.optimizers.schedules.PolynomialDecay(peak, total, last, power=0.9)
+    if config.schedule == "constant":
+        last = peak
+    return keras.optimizers.schedules.CosineDecay(
+        initial_learning_rate=0.0 if warmup else peak,
+        decay_steps=total - warmup,
+        alpha=last / peak,
+        warmup_target=peak if warmup else None,
+        warmup_steps=warmup,
+    )
+
+
+def in_segments(model, examples, batch_size, config):
+    """Returns the `ContinuousBatchingModel` that trains a model in segments.
+
+    Args:
+        model: A built `keras.Model` that calls one equilibrium layer.
+        examples: `(x, y)` or `(x, y, sample_weight)` of `fit`, arrays or specs.
+        batch_size: Positive integer. Number of fresh samples per training step.
+        config: A `SegmentsConfig`.
+
+    Raises:
+        InputError: If the config does not fit the batches or the model.
+    """
+    if config.in_search <= batch_size:
+        raise InputError(
+            "`segments.in_search` must be larger than a batch, the samples that every "
+            f"training step admits. Received: in_search={config.in_search}, "
+            f"batch_size={batch_size}."
+        )
+    with config_errors("segments"):
+        return deq_keras.models.ContinuousBatchingModel(
+            model,
+            examples,
+            config.in_search,
+            config.max_segments,
+            config.finished,
+            config.inherited,
+        )

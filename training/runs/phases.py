@@ -7,8 +7,7 @@ from typing import NamedTuple
 import deq_keras
 
 from ..config.fields import INHERIT, PhaseConfig
-from ..errors import InputError
-from .refusals import refusals
+from ..errors import InputError, config_errors
 
 STRATEGIES = ("solver", "gradient", "regularizer", "initial_state")
 
@@ -93,7 +92,7 @@ def _regularizer(span):
             "weight rises. Set the phase's regularizer, or the increment to null. "
             "Received: regularizer=None."
         )
-    with refusals(f"{span.path}.regularizer"):
+    with config_errors(f"{span.path}.regularizer"):
         return deq_keras.regularizers.get(config)
 
 
@@ -104,5 +103,5 @@ def set_strategies(layer, config, path):
         InputError: if one of them refuses its arguments. The message names `path`.
     """
     for name in STRATEGIES:
-        with refusals(f"{path}.{name}"):
+        with config_errors(f"{path}.{name}"):
             setattr(layer, name, getattr(config, name))

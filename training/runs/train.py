@@ -6,16 +6,19 @@ import sys
 import keras
 
 from ..data import corruption
-from ..errors import InputError
+from ..errors import InputError, config_errors
 from ..files import records, saved_model
 from ..files.tensorflow_files import writing
 from . import checkpoint, event_files
-from .averaged_weights import AveragedWeights
-from .data_wait import DataWait
-from .epoch_recorder import EpochBackup, EpochRecorder
+from .callbacks import (
+    AveragedWeights,
+    DataWait,
+    EpochBackup,
+    EpochLine,
+    EpochRecorder,
+    ShortBar,
+)
 from .phases import set_strategies
-from .progress import EpochLine, ShortBar
-from .refusals import refusals
 
 MODEL = "model.keras"
 REMEDY = (
@@ -27,7 +30,7 @@ REMEDY = (
 def check(job):
     """Raises `InputError` if a part of the model or of a phase cannot be made."""
     job.distribution.check(job)
-    with refusals("config"):
+    with config_errors("config"):
         _forget_earlier_models(job)
         model, _, spans = job.build()
         job.trainer(model)
@@ -145,7 +148,7 @@ def _set_strategies(job, model, span):
     layer = job.equilibrium(model)
     if layer is not None:
         set_strategies(layer, span.phase, span.path)
-        with refusals(f"{span.path}.max_iter_jitter"):
+        with config_errors(f"{span.path}.max_iter_jitter"):
             layer.max_iter_jitter = span.phase.max_iter_jitter
 
 

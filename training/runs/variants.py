@@ -9,7 +9,7 @@ from ..evaluation.diagnose import write_residuals
 from ..evaluation.plots import plot_residuals, plot_scores
 from ..files import records, saved_model
 from ..files.atomic_file import write_text
-from .scores import write_scores
+from .event_files import write_scores
 from .train import MODEL, REMEDY, check, train
 
 

@@ -4,12 +4,14 @@ import contextlib
 import os
 from pathlib import Path
 
+import filelock
+
 from ..config import reading as configs
 from ..errors import InputError
 from ..files.atomic_file import is_partial, remove_partial, write_text
-from . import directory_lock
 
 _CONFIG = "config.yaml"
+_LOCK = ".lock"
 
 
 class WorkDirectory:
@@ -37,8 +39,8 @@ class WorkDirectory:
         """
         path = Path(path)
         _check_place(path)
-        if (path / directory_lock.NAME).exists():
-            with directory_lock.only_process(path):
+        if (path / _LOCK).exists():
+            with _only_process(path):
                 pass
         _check_empty(path)
         return cls(path, config, is_new=True)
@@ -97,7 +99,7 @@ class WorkDirectory:
         """
         if self._is_new:
             self.path.mkdir(parents=True, exist_ok=True)
-        with directory_lock.only_process(self.path):
+        with _only_process(self.path):
             if self._is_new:
                 self._begin()
             remove_partial(self.path)
@@ -146,7 +148,7 @@ def _check_empty(path):
     """What a process leaves that was killed as it began does not count."""
     if not path.is_dir():
         return
-    files = [file for file in path.iterdir() if not directory_lock.is_lock(file)]
+    files = [file for file in path.iterdir() if file.name != _LOCK]
     if not all(map(is_partial, files)):
         raise InputError(
             f"The work directory {path} is not empty, and a run never overwrites "
@@ -169,3 +171,32 @@ def _differences(old, new, path=""):
         place = f"{path}.{key}" if path else str(key)
         changes += _differences(before, after, place)
     return changes
+
+
+@contextlib.contextmanager
+def _only_process(folder):
+    """Locks a folder for this process, until the block or the process ends.
+
+    The operating system releases the lock however the process ends; the remaining file
+    blocks no other process.
+
+    Args:
+        folder: `pathlib.Path` of an existing folder.
+
+    Raises:
+        InputError: If another process has locked it.
+    """
+    lock = filelock.FileLock(folder / _LOCK)
+    try:
+        # Waits briefly: another process may be testing whether the folder is locked.
+        lock.acquire(timeout=0.5)
+    except filelock.Timeout as error:
+        raise InputError(
+            f"Another process is at work in {folder}, and a work directory takes one "
+            "at a time. Wait until it has ended or stop it, or choose another work "
+            "directory."
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()

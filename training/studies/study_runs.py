@@ -7,7 +7,7 @@ import keras
 
 from ..errors import reading
 from ..files import records, saved_model
-from ..runs.optimizer import build_optimizer
+from ..runs.job import build_optimizer
 
 
 def finished(directory, name, train, line):

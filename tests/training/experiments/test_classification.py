@@ -9,7 +9,7 @@ from training.errors import InputError
 from training.evaluation.cut_model import equilibrium_layer
 from training.experiments.classification.build import build_single_scale
 from training.experiments.classification.job import ClassificationJob
-from training.runs.optimizer import build_optimizer
+from training.runs.job import build_optimizer
 from training.runs.phases import phase_spans
 from training.runs.train import enter_phase
 

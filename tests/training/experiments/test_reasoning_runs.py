@@ -93,7 +93,7 @@ def test_a_resumed_run_ends_like_one_that_was_not_interrupted(tmp_path, monkeypa
         (tmp_path / name).mkdir()
     whole, history = train(job(changed), tmp_path / "whole")
 
-    save = "training.runs.epoch_recorder.checkpoint.save"
+    save = "training.runs.callbacks.checkpoint.save"
     with monkeypatch.context() as patch:
         from training.runs import checkpoint
 

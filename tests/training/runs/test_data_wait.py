@@ -10,7 +10,7 @@ import tensorflow as tf
 from training.config import reading as configs
 from training.data import images as datasets
 from training.experiments.classification.job import ClassificationJob
-from training.runs.data_wait import DataWait, Stopwatch
+from training.runs.callbacks import DataWait, Stopwatch
 from training.runs.train import train
 
 ROW = np.ones((4, 3), "float32")

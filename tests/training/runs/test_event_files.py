@@ -10,7 +10,7 @@ from training.errors import InputError
 from training.experiments.classification.job import ClassificationJob
 from training.runs import event_files, variants
 from training.runs import train as training
-from training.runs.epoch_recorder import EpochRecorder
+from training.runs.callbacks import EpochRecorder
 from training.runs.work_directory import WorkDirectory
 
 

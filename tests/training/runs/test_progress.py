@@ -10,8 +10,7 @@ import tensorflow as tf
 from training.config import reading as configs
 from training.data import images as datasets
 from training.experiments.classification.job import ClassificationJob
-from training.runs.epoch_recorder import EpochRecorder
-from training.runs.progress import EpochLine, ShortBar
+from training.runs.callbacks import EpochLine, EpochRecorder, ShortBar
 from training.runs.train import train
 
 NAN = math.nan

@@ -3,10 +3,9 @@ import tensorflow as tf
 
 from training.config import reading as configs
 from training.data import images as datasets
-from training.errors import InputError
+from training.errors import InputError, config_errors
 from training.experiments.classification.build import build_single_scale
 from training.runs.phases import phase_spans
-from training.runs.refusals import refusals
 
 
 def build(mapping):
@@ -39,20 +38,20 @@ def build(mapping):
     ids=lambda value: type(value).__name__,
 )
 def test_refusals_become_input_errors(error, words):
-    with pytest.raises(InputError, match=words), refusals("model"):
+    with pytest.raises(InputError, match=words), config_errors("model"):
         raise error
 
 
 def test_long_reasons_are_cut():
-    with pytest.raises(InputError) as error, refusals("model"):
+    with pytest.raises(InputError) as error, config_errors("model"):
         raise ValueError("x" * 100_000)
     assert len(str(error.value)) < 700
 
 
 def test_other_errors_stay_what_they_are():
-    with pytest.raises(KeyboardInterrupt), refusals("model"):
+    with pytest.raises(KeyboardInterrupt), config_errors("model"):
         raise KeyboardInterrupt
-    with pytest.raises(AttributeError), refusals("model"):
+    with pytest.raises(AttributeError), config_errors("model"):
         raise AttributeError("a mistake of ours")
 
 

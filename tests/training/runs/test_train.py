@@ -12,7 +12,7 @@ from training.experiments.classification.job import ClassificationJob
 from training.files.tensorflow_files import writing
 from training.runs import checkpoint
 from training.runs import train as training
-from training.runs.epoch_recorder import EpochRecorder
+from training.runs.callbacks import EpochRecorder
 
 
 class Killed(Exception):

@@ -4,9 +4,8 @@ import keras
 
 import deq_keras
 
-from ...errors import InputError
+from ...errors import InputError, config_errors
 from ...runs.phases import set_strategies
-from ...runs.refusals import refusals
 from .mdeq import build_explicit, build_mdeq, normalization
 
 _CELLS = {
@@ -58,7 +57,7 @@ def build_single_scale(config, data, precision):
     policy = keras.DTypePolicy(precision)
     pixels = keras.Input(data.image_shape, name="pixels")
     _check_fits("stem.strides", config.stem.strides, pixels)
-    with refusals("model"):
+    with config_errors("model"):
         features = _stem(normalization(data, policy)(pixels), config.stem, policy)
         # The cell keeps the size of the map.
         _check_fits("head.pool_size", config.head.pool_size or 1, features)
@@ -87,7 +86,7 @@ def build_monotone(config, data, precision):
             the cell the size of the images.
     """
     policy = keras.DTypePolicy(precision)
-    with refusals("model"):
+    with config_errors("model"):
         model = deq_keras.models.MonotoneClassifier(
             _cell(config.cell, policy),
             data.image_shape,
@@ -148,5 +147,5 @@ def _cell(config, policy):
         config = {"class_name": config}
     arguments = {key: value for key, value in config.items() if key != "class_name"}
     cls = _CELLS[config["class_name"].replace("_", "").lower()]
-    with refusals("model.cell"):
+    with config_errors("model.cell"):
         return cls(**arguments, dtype=policy, name="cell")

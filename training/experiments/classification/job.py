@@ -8,7 +8,7 @@ import numpy as np
 from ...data.images import load, sample, training_batches
 from ...evaluation.audit import Group
 from ...evaluation.cut_model import CutModel, cut, equilibrium_layer
-from ...runs.image_job import ImageJob
+from ...runs.job import ImageJob
 from .build import build_model
 from .mdeq import normalization
 from .measure import accuracy_at_budgets, accuracy_of_layers

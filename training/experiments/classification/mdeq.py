@@ -5,8 +5,7 @@ import keras_hub
 
 from deq_keras import models
 
-from ...errors import InputError
-from ...runs.refusals import refusals
+from ...errors import InputError, config_errors
 
 _RESNETS = {
     "resnet_18": ("basic_block", (2, 2, 2, 2), (64, 128, 256, 512)),
@@ -32,7 +31,7 @@ def build_backbone(config, image_shape, precision, **arguments):
         InputError: if the model refuses an argument, or the weights belong to
             another model.
     """
-    with refusals("model"):
+    with config_errors("model"):
         backbone = models.MDEQBackbone(
             config.filters,
             expansion=config.expansion,
@@ -79,7 +78,7 @@ def build_mdeq(config, data, precision):
             "Received: head_filters=[]."
         )
     backbone = build_backbone(config, data.image_shape, precision)
-    with refusals("model"):
+    with config_errors("model"):
         return models.MDEQImageClassifier(
             backbone,
             data.num_classes,

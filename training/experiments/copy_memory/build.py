@@ -4,8 +4,8 @@ import keras
 
 import deq_keras
 
+from ...errors import config_errors
 from ...runs.phases import set_strategies
-from ...runs.refusals import refusals
 from .sequences import NUM_SYMBOLS
 
 
@@ -21,7 +21,7 @@ def build_network(config, precision):
     """
     policy = keras.DTypePolicy(precision)
     symbols = keras.Input((None,), dtype="int32", name="symbols")
-    with refusals("model"):
+    with config_errors("model"):
         embedded = keras.layers.Embedding(NUM_SYMBOLS, config.units, dtype=policy)(
             symbols
         )

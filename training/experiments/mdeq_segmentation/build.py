@@ -2,8 +2,7 @@
 
 from deq_keras import models
 
-from ...errors import InputError
-from ...runs.refusals import refusals
+from ...errors import InputError, config_errors
 from ..classification.mdeq import build_backbone, converter
 from .loss import (
     HardPixelCrossEntropy,
@@ -31,7 +30,7 @@ def build_segmenter(config, data):
         config.precision,
         batch_norm_momentum=config.model.batch_norm_momentum,
     )
-    with refusals("model"):
+    with config_errors("model"):
         return models.MDEQImageSegmenter(
             backbone,
             len(data.classes),

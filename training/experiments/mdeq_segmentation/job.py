@@ -11,7 +11,7 @@ from ...data.segmentation import (
 )
 from ...errors import InputError
 from ...evaluation.cut_model import CutModel
-from ...runs.image_job import ImageJob
+from ...runs.job import ImageJob
 from ..classification.mdeq import normalization
 from .build import build_loss, build_segmenter
 from .measure import (

@@ -5,9 +5,8 @@ import keras
 import deq_keras
 
 from ...data.reasoning import TASKS
-from ...errors import InputError
+from ...errors import InputError, config_errors
 from ...runs.phases import set_strategies
-from ...runs.refusals import refusals
 
 _CELLS = {
     "attentioncell": deq_keras.layers.AttentionCell,
@@ -26,7 +25,7 @@ def build_task(config):
         InputError: if it refuses an argument.
     """
     make, arguments = _named(_TASKS, config)
-    with refusals("data.task"):
+    with config_errors("data.task"):
         return make(**arguments)
 
 
@@ -47,7 +46,7 @@ def build_reasoner(config, task, precision):
     policy = keras.DTypePolicy(precision)
     encoder = _encoder(config.embedding_units, task, policy)
     cell, arguments = _named(_CELLS, config.cell)
-    with refusals("model"):
+    with config_errors("model"):
         backbone = deq_keras.models.ReasonerBackbone(
             cell(**arguments, dtype=policy, name="cell"),
             _input_size(task),
@@ -62,7 +61,7 @@ def build_reasoner(config, task, precision):
 def check_iteration(phase):
     """Raises `InputError` unless one solve with the solver of a phase shows the answers
     at all budgets."""
-    with refusals("model.solver"):
+    with config_errors("model.solver"):
         solver = deq_keras.solvers.get(phase.solver)
     is_one = isinstance(solver, deq_keras.solvers.FixedPointIteration)
     if not is_one or solver.patience is not None:

@@ -12,9 +12,8 @@ from ...evaluation.cut_model import cut_reasoner
 from ...evaluation.reasoning_pictures import AccuracyCurve, plot_accuracy
 from ...evaluation.settling import correlation, floor
 from ...files import records
-from ...runs.job import Job
+from ...runs.job import Job, in_segments
 from ...runs.phases import phase_spans
-from ...runs.segments import in_segments
 from .batches import in_batches, validation_batches
 from .build import build_reasoner, build_task, check_iteration
 from .level_measurement import LevelMeasurement

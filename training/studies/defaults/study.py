@@ -7,7 +7,7 @@ from ...config import reading as configs
 from ...errors import InputError
 from ...files import records
 from ...files.atomic_file import write_text
-from ...runs.optimizer import build_optimizer
+from ...runs.job import build_optimizer
 from .. import study_runs
 from ..summary import to_csv
 from . import table

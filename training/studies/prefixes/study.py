@@ -9,8 +9,7 @@ import numpy as np
 from ...data.reasoning import PrefixSums
 from ...files import records
 from ...files.atomic_file import write_text
-from ...runs.optimizer import build_optimizer
-from ...runs.segments import in_segments
+from ...runs.job import build_optimizer, in_segments
 from .. import study_runs
 from ..summary import to_csv
 from . import table

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(
 _PAGES = """
 import resource, sys, threading
 import numpy as np
-from training.runs.distribution.freed_memory import keep_freed_memory
+from training.runs.platform_repairs import keep_freed_memory
 
 if sys.argv[1] == "keep":
     keep_freed_memory()

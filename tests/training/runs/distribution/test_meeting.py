@@ -7,8 +7,7 @@ import time
 import pytest
 
 from training.errors import InputError
-from training.runs.cluster import Cluster
-from training.runs.distribution.meeting import meet
+from training.runs.cluster import Cluster, wait_for_workers
 
 
 @pytest.fixture
@@ -25,7 +24,7 @@ def test_all_go_on_when_the_last_has_come(addresses):
     gone = []
 
     def come(index):
-        meet(Cluster(addresses, index), timeout=20)
+        wait_for_workers(Cluster(addresses, index), timeout=20)
         gone.append(index)
         # From here on TensorFlow listens.
         with socket.create_server(
@@ -52,16 +51,16 @@ def test_all_go_on_when_the_last_has_come(addresses):
 def test_a_worker_that_does_not_come_is_named(addresses):
     words = f"Worker 1 does not answer at {addresses[1]} .*within 1 s"
     with pytest.raises(InputError, match=words):
-        meet(Cluster(addresses[:2], 0), timeout=1)
+        wait_for_workers(Cluster(addresses[:2], 0), timeout=1)
 
 
 def test_an_address_that_is_not_known():
     with pytest.raises(InputError, match="Worker 1 does not answer at nowhere.invalid"):
-        meet(Cluster(["localhost:0", "nowhere.invalid:5"], 0), timeout=1)
+        wait_for_workers(Cluster(["localhost:0", "nowhere.invalid:5"], 0), timeout=1)
 
 
 def test_an_address_that_is_taken(addresses):
     port = int(addresses[0].partition(":")[2])
     with socket.create_server(("", port)):
         with pytest.raises(InputError, match="cannot listen at localhost.*in use"):
-            meet(Cluster(addresses[:1], 0), timeout=1)
+            wait_for_workers(Cluster(addresses[:1], 0), timeout=1)

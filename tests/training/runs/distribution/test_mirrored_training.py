@@ -20,7 +20,7 @@ from tests.training.experiments.test_language_model import SMALL as LANGUAGE
 from tests.training.experiments.test_mdeq_segmentation import SMALL as SEGMENTATION
 from training.config import reading as configs
 from training.runs import distribution, variants
-from training.runs.epoch_recorder import EpochRecorder
+from training.runs.callbacks import EpochRecorder
 from training.runs.train import check, train
 from training.runs.work_directory import WorkDirectory
 

@@ -10,8 +10,7 @@ from training.data import images
 from training.data.pipeline import WHOLE
 from training.errors import InputError
 from training.experiments.classification.job import ClassificationJob
-from training.runs.distribution import OneDevice, start
-from training.runs.distribution.replicas import Replicas
+from training.runs.distribution import OneDevice, Replicas, start
 
 
 class TwoReplicas(Replicas):

@@ -1,0 +1,313 @@
+"""The devices and processes that train a run."""
+
+import contextlib
+import functools
+
+import keras
+import tensorflow as tf
+
+from ..data.pipeline import WHOLE, BatchShard
+from ..errors import InputError, LostWorker
+from . import cluster, platform_repairs
+from .callbacks import Stopwatch
+
+# Errors of collective operations whose other workers are gone.
+_LOST = (
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.UnavailableError,
+)
+
+
+def start(config):
+    """Returns the distribution of a `DistributionConfig`.
+
+    Call it once per process, before anything else uses TensorFlow, which fixes the
+    devices of a process when it first looks at them.
+
+    Raises:
+        InputError: If the devices do not exist, TensorFlow has already started with
+            another number of logical CPUs, `TF_CONFIG` does not describe a cluster, or
+            a worker does not start.
+    """
+    strategies = {
+        "single": _single,
+        "mirrored": _mirrored,
+        "multi_worker": _multi_worker,
+    }
+    return strategies[config.strategy](config)
+
+
+def _single(config):
+    del config
+    return OneDevice()
+
+
+def _mirrored(config):
+    """Returns the `Replicas` on the devices of this machine."""
+    if config.logical_cpus is not None:
+        platform_repairs.keep_freed_memory()
+        _divide_cpu(config.logical_cpus)
+    devices = config.devices
+    known = [
+        device.name.removeprefix("/device:")
+        for device in tf.config.list_logical_devices()
+    ]
+    if devices is None:
+        gpus = [name for name in known if name.startswith("GPU:")]
+        devices = gpus or [name for name in known if name.startswith("CPU:")]
+    missing = [name for name in devices if name not in known]
+    if missing:
+        raise InputError(
+            f"`distribution.devices` must be among {known}, the devices there are. "
+            "More CPUs: set distribution.logical_cpus. Received: "
+            f"devices={devices}."
+        )
+    return Replicas(tf.distribute.MirroredStrategy(devices), WHOLE)
+
+
+def _divide_cpu(count):
+    """Splits the CPU into logical devices."""
+    cpu, *_ = tf.config.list_physical_devices("CPU")
+    parts = [tf.config.LogicalDeviceConfiguration()] * count
+    try:
+        tf.config.set_logical_device_configuration(cpu, parts)
+    except RuntimeError as error:
+        known = len(tf.config.list_logical_devices("CPU"))
+        if known != count:
+            raise InputError(
+                "`distribution.logical_cpus` must be set before TensorFlow starts, and "
+                f"this process has started it with {known}. Use a new process. "
+                f"Received: logical_cpus={count}."
+            ) from error
+
+
+def _multi_worker(config):
+    """Returns the `Replicas` of all workers, once they have started."""
+    workers = cluster.from_environment()
+    cluster.wait_for_workers(workers, config.start_timeout)
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    return Replicas(strategy, BatchShard(workers.index, len(workers.addresses)))
+
+
+class OneDevice:
+    """A single process on a single device, without a strategy.
+
+    Attributes:
+        drops_remainder: Boolean. Whether training epochs drop a smaller last batch.
+        is_chief: Boolean. Whether this process writes the results of the run.
+        stopwatch: The `Stopwatch` of the data that `fit` reads.
+    """
+
+    drops_remainder = False
+    is_chief = True
+
+    def __init__(self):
+        self.stopwatch = Stopwatch()
+        self._preprocessed = Preprocessing()
+
+    def check(self, job):
+        """Raises `InputError` if a `Job` cannot be trained so."""
+        del job
+        self._preprocessed = Preprocessing()  # Forgets the previous model.
+
+    def scope(self):
+        """Returns the context in which models and optimizers are created."""
+        return contextlib.nullcontext()
+
+    def begin(self, model, optimizer):
+        """Makes a new model and its optimizer train as one device would."""
+        del optimizer
+        self._preprocessed.take_over_from(model)
+
+    def continue_from(self, model):
+        """Completes the state of a new or restored model."""
+
+    def batches(self, make):
+        """Returns the dataset that `fit` reads.
+
+        Args:
+            make: Function from a `BatchShard` to the dataset of its rows of every
+                batch.
+        """
+        return self.stopwatch.over(self._preprocessed(make(WHOLE)))
+
+    def validation_steps(self, num_examples, batch_size):
+        """Returns the argument of `fit`: `None` reads all data."""
+        del num_examples, batch_size
+
+    def in_step(self):
+        """Returns a context for operations that involve other workers."""
+        return contextlib.nullcontext()
+
+    def least(self, number):
+        """Returns the minimum over all workers, an integer."""
+        return number
+
+
+class Replicas:
+    """The replicas of a `tf.distribute` strategy, which train synchronously.
+
+    All replicas share a batch of the config. A step computes what one device would: the
+    mean of the losses, the sum of the gradients before they are clipped, and
+    normalization statistics over the whole batch. Each replica draws its own random
+    numbers. See `OneDevice` for the attributes that both have.
+
+    Args:
+        strategy: A `tf.distribute.Strategy`.
+        worker: The `BatchShard` of every batch that this process reads.
+    """
+
+    drops_remainder = True
+
+    def __init__(self, strategy, worker):
+        self.strategy = strategy
+        self.worker = worker
+        self.is_chief = worker.index == 0
+        self.stopwatch = Stopwatch()
+        self._preprocessed = Preprocessing()
+
+    @property
+    def num_replicas(self):
+        """Number of replicas of all workers."""
+        return self.strategy.num_replicas_in_sync
+
+    @property
+    def _replicas_here(self):
+        return self.num_replicas // self.worker.count
+
+    def check(self, job):
+        """Raises `InputError` if a `Job` cannot be trained so."""
+        self._preprocessed = Preprocessing()  # Forgets the previous model.
+        if job.batch_sizes is None:
+            raise InputError(
+                f"`distribution.strategy` must be single for {job.config.experiment}: "
+                f"its job does not tell `batch_sizes`. Received: "
+                f"strategy={job.config.distribution.strategy}."
+            )
+        if job.config.jit_compile is True:
+            raise InputError(
+                "`jit_compile` must be false or auto where several devices train: XLA "
+                "compiles for one. Received: jit_compile=True, "
+                f"strategy={job.config.distribution.strategy}."
+            )
+        for name, size in job.batch_sizes.items():
+            if size % self.num_replicas:
+                raise InputError(
+                    f"`{name}` must be a multiple of {self.num_replicas}, the number "
+                    f"of replicas. Received: {name.rpartition('.')[2]}={size}."
+                )
+        if not job.steps_per_epoch:
+            raise InputError(
+                "`data.batch_size` must be at most the number of training examples, "
+                "since replicas leave out smaller batches. Received: "
+                f"batch_size={job.batch_sizes['data.batch_size']}."
+            )
+
+    def scope(self):
+        """Returns the context in which models and optimizers are created."""
+        return self.strategy.scope()
+
+    def begin(self, model, optimizer):
+        """Makes a new model and its optimizer train as one device would."""
+        platform_repairs.build_from_local_batch(model)
+        platform_repairs.return_vectors_of_logs(model)
+        self._preprocessed.take_over_from(model)
+        platform_repairs.synchronize_normalization(model)
+        platform_repairs.isolate_replica_losses(model)
+        first_replica = self.worker.index * self._replicas_here
+        platform_repairs.seed_worker(model, first_replica)
+        platform_repairs.sum_gradients_first(optimizer)
+
+    def continue_from(self, model):
+        """Completes the state of a new or restored model."""
+        platform_repairs.seed_replicas(self.strategy, model)
+
+    def batches(self, make):
+        """Returns the dataset that `fit` reads; see `OneDevice`.
+
+        It is endless: the end of a finite one costs Keras a second per epoch.
+        """
+
+        def of_worker(context):
+            del context
+            batches = self._preprocessed(make(self.worker)).repeat()
+            return self.stopwatch.over(batches).flat_map(self._of_replicas)
+
+        # Kept on the host, as for a single device, where the stopwatch measures.
+        options = tf.distribute.InputOptions(experimental_fetch_to_device=False)
+        return self.strategy.distribute_datasets_from_function(of_worker, options)
+
+    def validation_steps(self, num_examples, batch_size):
+        """Returns the argument of `fit`.
+
+        Raises:
+            InputError: If a replica has no row of the last batch, which some TensorFlow
+                operations do not support.
+        """
+        rest = num_examples % batch_size
+        if 0 < rest < self.num_replicas:
+            raise InputError(
+                f"`data.evaluation_batch_size` must leave at least {self.num_replicas} "
+                f"of the {num_examples} validation examples, one for each replica, to "
+                f"the last batch, or none. Received: evaluation_batch_size={batch_size}"
+                f", which leaves {rest}."
+            )
+        return -(-num_examples // batch_size)
+
+    @contextlib.contextmanager
+    def in_step(self):
+        """Raises `LostWorker` when another worker is lost."""
+        try:
+            yield
+        except _LOST as error:
+            if self.worker.count == 1:
+                raise
+            raise LostWorker(
+                "Another worker has ended or cannot be reached, so this one ends too. "
+                "When all have ended, continue with --resume in all of them."
+            ) from error
+
+    def least(self, number):
+        """Returns the minimum over all workers, an integer."""
+        numbers = self.strategy.experimental_distribute_values_from_function(
+            lambda context: tf.constant([int(number)])
+        )
+        return int(tf.reduce_min(self.strategy.gather(numbers, axis=0)))
+
+    def _of_replicas(self, *batch):
+        """Returns a dataset of the shards of a worker's batch, one per replica."""
+        count = self._replicas_here
+        parts = [BatchShard(index, count).rows(*batch) for index in range(count)]
+        datasets = [tf.data.Dataset.from_tensors(part) for part in parts]
+        whole = datasets[0]
+        for dataset in datasets[1:]:
+            whole = whole.concatenate(dataset)
+        return whole
+
+
+class Preprocessing:
+    """The preprocessing of the model being trained, if it has a preprocessor.
+
+    KerasHub's `fit` would preprocess after the clock that measures waiting for data,
+    and does not support data for several devices.
+    """
+
+    def __init__(self):
+        self._function = None
+
+    def take_over_from(self, model):
+        """Moves the preprocessing from `fit` of a model to this object."""
+        self._function = getattr(model, "preprocess_samples", None)
+        if self._function is not None:
+            model.fit = functools.partial(keras.Model.fit, model)
+
+    def __call__(self, batches):
+        """Returns a dataset of preprocessed batches."""
+        if self._function is None:
+            return batches
+        batches = batches.map(
+            self._function, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+        )
+        return batches.prefetch(tf.data.AUTOTUNE)

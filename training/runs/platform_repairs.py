@@ -1,0 +1,186 @@
+"""Patches for training on several devices, one function per defect of the platform.
+
+Each replaces methods of an instance, so that saved files name Keras' own class. No
+Keras release up to 3.15.1 makes one of the first five unnecessary; remove a patch when
+the oldest supported Keras does.
+
+* `build_from_local_batch`, `return_vectors_of_logs`: Keras issue 20585, `fit` and
+  `evaluate` fail under `MultiWorkerMirroredStrategy`.
+* `isolate_replica_losses`: all replicas share one list of added losses.
+* `sum_gradients_first`: each replica clips its own gradient.
+* `seed_worker`, `seed_replicas`: all replicas draw the same random numbers.
+* `synchronize_normalization`: a per-layer option of Keras.
+* `keep_freed_memory`: glibc returns the freed memory of threads to the system.
+"""
+
+import ctypes
+import os
+import platform
+
+import keras
+import tensorflow as tf
+from keras import tree
+
+_SEED_STATE = "seed_generator_state"
+_TOP_PAD, _MMAP_THRESHOLD = -2, -3  # Constants of malloc.h.
+_THREAD_HEAP = 64 * 2**20  # Bytes. glibc returns a heap of this size when it is empty.
+
+
+def build_from_local_batch(model):
+    """Makes Keras build a model from the first batch of one local replica.
+
+    Keras builds it from the mean over the replicas' first batches, which requires equal
+    shapes and fails on several workers.
+    """
+    build = model._maybe_symbolic_build
+    strategy = tf.distribute.get_strategy()
+
+    def build_from_first(iterator=None, data_batch=None):
+        if iterator is not None:
+            _, _, batches = next(iter(iterator))
+            data_batch = tree.map_structure(
+                lambda value: strategy.experimental_local_results(value)[0],
+                next(batches),
+            )
+        return build(data_batch=data_batch)
+
+    model._maybe_symbolic_build = build_from_first
+
+
+def return_vectors_of_logs(model):
+    """Makes the steps of a model return logs of shape `(1,)` under several workers.
+
+    Keras reduces logs along their first axis, which scalars lack.
+    """
+    strategy = tf.distribute.get_strategy()
+    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        model.train_step = _with_vectors(model.train_step)
+        model.test_step = _with_vectors(model.test_step)
+
+
+def _with_vectors(step):
+    def step_with_vectors(data):
+        return tree.map_structure(lambda value: tf.reshape(value, [1]), step(data))
+
+    return step_with_vectors
+
+
+def synchronize_normalization(model):
+    """Makes all batch normalization use the statistics of all replicas.
+
+    Without it each replica normalizes its part of the batch by itself.
+    """
+    for layer in model._flatten_layers():
+        if isinstance(layer, keras.layers.BatchNormalization):
+            layer.synchronized = True
+
+
+def isolate_replica_losses(model):
+    """Makes each replica ignore the losses that layers added in other replicas.
+
+    Replicas take turns where they wait for each other within the forward pass, as in
+    synchronized normalization. Keras keeps one list of added losses for all of them,
+    and later replicas would log the losses of earlier ones. Gradients are not affected.
+
+    Args:
+        model: A new `keras.Model`.
+    """
+    added = []
+    aggregate = model._aggregate_additional_loss
+
+    def aggregate_own(loss):
+        replica = tf.distribute.get_replica_context()
+        is_of_another = any(
+            loss is other and replica is not owner for other, owner in added
+        )
+        return tf.zeros_like(loss) if is_of_another else aggregate(loss)
+
+    model._aggregate_additional_loss = aggregate_own
+    for layer in model._flatten_layers():
+        layer.add_loss = _with_owner(layer.add_loss, added)
+
+
+def _with_owner(add_loss, added):
+    def add(loss):
+        owner = tf.distribute.get_replica_context()
+        added.extend((leaf, owner) for leaf in tf.nest.flatten(loss))
+        add_loss(loss)
+
+    return add
+
+
+def sum_gradients_first(optimizer):
+    """Makes an optimizer sum the gradients of all replicas before it uses them.
+
+    Keras sums them last. Each replica would clip its part of the gradient, which
+    differs from the clipped gradient. With loss scaling, a replica with a non-finite
+    gradient would not keep the others from applying theirs.
+
+    Args:
+        optimizer: A `keras.Optimizer`, possibly a `LossScaleOptimizer`.
+    """
+    apply = optimizer.apply
+    applied = getattr(optimizer, "inner_optimizer", optimizer)
+
+    def apply_sums(gradients, trainable_variables=None):
+        return apply(_summed(gradients), trainable_variables)
+
+    optimizer.apply = apply_sums
+    applied._all_reduce_sum_gradients = lambda gradients_and_variables: list(
+        gradients_and_variables
+    )
+
+
+def _summed(gradients):
+    known = [gradient for gradient in gradients if gradient is not None]
+    summed = iter(tf.distribute.get_replica_context().all_reduce("SUM", known))
+    return [gradient if gradient is None else next(summed) for gradient in gradients]
+
+
+def seed_worker(model, replica):
+    """Sets the seeds of the first replica of this process.
+
+    Replica r uses the seeds of replica 0 plus r. A strategy starts all replicas with
+    equal seeds: each would draw the same noise for its first sample, its second sample
+    and so on.
+
+    Args:
+        model: A new `keras.Model`, built under the strategy.
+        replica: Integer. Index of the replica over all workers.
+    """
+    for state in _seed_states(model):
+        state.assign(state.value + [replica, 0])
+
+
+def seed_replicas(strategy, model):
+    """Sets the seeds of the other replicas of this process.
+
+    Args:
+        strategy: A `tf.distribute.Strategy`.
+        model: A `keras.Model`, new or restored, whose first replica has its seeds.
+    """
+    for state in _seed_states(model):
+        copies = strategy.experimental_local_results(state.value)
+        first = tf.identity(copies[0])
+        for replica, copy in enumerate(copies):
+            copy.assign(first + [replica, 0])
+
+
+def _seed_states(model):
+    return [state for state in model.variables if state.path.endswith(_SEED_STATE)]
+
+
+def keep_freed_memory():
+    """Makes glibc keep the memory that the threads of replicas free.
+
+    glibc has heaps for each thread and returns empty ones to the system: a training
+    step of two replicas spent a third of its time on zeroed pages that it got back.
+    This function does nothing if the user's environment tunes malloc, or without glibc.
+    """
+    tuned = any(name.startswith("MALLOC_") for name in os.environ)
+    if tuned or "GLIBC_TUNABLES" in os.environ or platform.libc_ver()[0] != "glibc":
+        return
+    libc = ctypes.CDLL(None)
+    libc.mallopt(_TOP_PAD, _THREAD_HEAP)
+    # Setting the first disables the adaptation of the second, which starts at 128 KiB.
+    libc.mallopt(_MMAP_THRESHOLD, _THREAD_HEAP // 2)

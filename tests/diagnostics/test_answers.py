@@ -93,8 +93,11 @@ class TestStarts:
             ({"inputs": VECTORS[:1]}, "at least two samples.*batch of 1"),
             ({"others": ()}, "`others` must be a sequence"),
             ({"others": "other"}, "`others` must be a sequence"),
-            ({"others": ["noise"]}, "Unknown start"),
-            ({"others": ["zeros", "learned"]}, "learned start has weights in a layer"),
+            ({"others": ["noise"]}, "Unknown initial state"),
+            (
+                {"others": ["zeros", "learned"]},
+                "learned initial state needs the weights of a layer",
+            ),
             ({"seed": None}, "`seed` must be an integer"),
         ],
     )

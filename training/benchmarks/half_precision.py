@@ -153,7 +153,7 @@ def build(name, precision, jit_compile, num_batches):
     model, optimizer, spans = job.build()
     enter_phase(job, model, spans[-1], optimizer)
     batches = _first(job.fit_arguments(_MANY_EPOCHS)["x"], num_batches)
-    opened = job.cut(model)
+    opened = job.split(model)
     samples = next(iter(job.samples(model)))
     inputs = opened.encode(samples[: len(batches[0][0])], training=False)
     return Family(model, batches, opened.layer, inputs)

@@ -125,7 +125,7 @@ def _of_run(arguments):
     budgets = arguments.budgets or job.config.evaluation.budgets
     size = max(3, job.config.data.evaluation_batch_size)
     settings = {**_settings(budgets), "batch_size": size, "seed": job.config.seed}
-    audited = audits.of_layer(job.cut(model))
+    audited = audits.of_layer(job.split(model))
     return audited, groups, settings, f"{arguments.model}, {name}"
 
 

@@ -73,7 +73,7 @@ def evaluate(arguments):
 def _evaluate_export(path, directory, names, budgets):
     """Prints the table of an exported file; what the run has written stays."""
     name = only(names)
-    from ..evaluation.answers import ExportedModel
+    from ..evaluation.readout import ExportedModel
     from ..runs import variants
 
     job = variants.make_job(directory, name)

@@ -51,7 +51,7 @@ def callbacks(job, model, span, folder):
 
 
 def _summaries(job, model, span, folder):
-    opened, samples = job.cut(model), next(iter(job.samples(model)))[:_NUM_SAMPLES]
+    opened, samples = job.split(model), next(iter(job.samples(model)))[:_NUM_SAMPLES]
     return deq_keras.callbacks.EquilibriumSummaries(
         opened.layer,
         lambda: opened.encode(samples, training=False),

@@ -95,7 +95,7 @@ class Job:
 
     def diagnostics(self, model, inputs):
         """Returns the callback that follows the equilibrium of a few inputs."""
-        opened = self.cut(model)
+        opened = self.split(model)
         return deq_keras.callbacks.EquilibriumDiagnostics(
             opened.layer,
             lambda: opened.encode(inputs, training=False),
@@ -110,8 +110,8 @@ class Job:
         the score of the experiment, `residual` and `evaluations`."""
         raise NotImplementedError
 
-    def cut(self, model):
-        """Returns the `CutModel` of a model that has an equilibrium."""
+    def split(self, model):
+        """Returns the `EncoderSolverHead` of a model that has an equilibrium."""
         raise NotImplementedError
 
     def samples(self, model):
@@ -120,7 +120,7 @@ class Job:
 
     def diagnose(self, model):
         """Returns what `diagnose` measures of a model's equilibrium."""
-        opened, config = self.cut(model), self.config.evaluation
+        opened, config = self.split(model), self.config.evaluation
         return diagnose(
             opened.layer, opened.encode, self.samples(model), config.max_iter
         )

@@ -226,12 +226,12 @@ def test_a_poisoned_warm_start_starts_as_the_cell_says():
     ],
     ids=["shape", "broadcast", "structure"],
 )
-def test_a_warm_start_that_is_no_state_is_refused(start):
+def test_a_warm_start_that_is_no_state_is_refused(initial_state):
     deq = _tanh()
     with pytest.raises(ValueError, match="initial_state"):
-        deq(INPUTS, initial_state=start)
+        deq(INPUTS, initial_state=initial_state)
     with pytest.raises(ValueError, match="initial_state"):
-        deq.solve(INPUTS, solvers.SolveRequest(start))
+        deq.solve(INPUTS, solvers.SolveRequest(initial_state))
 
 
 def test_a_warm_start_of_other_rows_is_refused_when_it_runs(tmp_path):

@@ -10,10 +10,10 @@ import deq_keras
 from deq_keras.solvers import SolveRequest
 from training.config import reading as configs
 from training.data import images as datasets
-from training.evaluation.cut_model import cut
 from training.evaluation.diagnose import diagnose
+from training.evaluation.readout import measure_at_budgets, split_model
 from training.evaluation.report import report
-from training.experiments.classification.measure import accuracy_at_budgets
+from training.experiments.classification.measure import accuracy
 from training.runs.work_directory import WorkDirectory
 
 
@@ -29,11 +29,12 @@ def split(finished_run):
 
 def _accuracies(model, split, budgets, batch_size=256):
     batches = datasets.evaluation_batches(split, batch_size)
-    return accuracy_at_budgets(cut(model), batches, budgets)
+    answer = split_model(model).answer()
+    return measure_at_budgets(answer, batches, accuracy, budgets)
 
 
 def test_parts_put_together_are_the_model(model, split):
-    parts = cut(model)
+    parts = split_model(model)
     images = split.images.astype("float32")
     logits = parts.classify(parts.layer(parts.encode(images)))
     np.testing.assert_allclose(logits, model(images), atol=1e-5)
@@ -64,7 +65,7 @@ def test_evaluations_follow_the_budget(model, split):
 
 
 def test_diagnosis_agrees_with_direct_solves(model, split):
-    parts = cut(model)
+    parts = split_model(model)
     images = split.images[:6].astype("float32")
     batches = [images[:4], images[4:]]
     result = diagnose(parts.layer, parts.encode, batches, max_iter=5)
@@ -99,7 +100,7 @@ def test_diagnosis_of_the_radii_that_were_found(
         )
 
     monkeypatch.setattr(deq_keras.diagnostics, "spectral_radius", radius)
-    parts = cut(model)
+    parts = split_model(model)
     images = split.images[:3].astype("float32")
     result = diagnose(parts.layer, parts.encode, [images], max_iter=2)
     received = result["spectral_radius"]

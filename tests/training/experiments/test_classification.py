@@ -6,7 +6,7 @@ from training.config.fields import OptimizerConfig
 from training.data import images as datasets
 from training.data.images import digits
 from training.errors import InputError
-from training.evaluation.cut_model import equilibrium_layer
+from training.evaluation.readout import equilibrium_layer
 from training.experiments.classification.build import build_single_scale
 from training.experiments.classification.job import ClassificationJob
 from training.runs.job import build_optimizer

@@ -16,7 +16,7 @@ from training.cli import main
 from training.config import reading as configs
 from training.conversion.export import export
 from training.errors import InputError
-from training.evaluation.answers import ExportedModel
+from training.evaluation.readout import ExportedModel
 from training.experiments.language_model import text
 from training.experiments.language_model.job import LanguageModelJob, build_model
 from training.runs import variants

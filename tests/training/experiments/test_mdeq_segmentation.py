@@ -13,7 +13,7 @@ from training.cli import main
 from training.config import reading as configs
 from training.data import segmentation
 from training.errors import InputError
-from training.evaluation.answers import ExportedModel
+from training.evaluation.readout import ExportedModel
 from training.experiments.mdeq_segmentation.build import build_loss, build_segmenter
 from training.experiments.mdeq_segmentation.job import MDEQSegmentationJob
 from training.experiments.mdeq_segmentation.measure import BudgetPredictor
@@ -140,7 +140,7 @@ def test_windows_of_evaluation(trained):
     """Two windows side by side are two solves; one of the image's size is the image."""
     job, model = trained
     images, _ = next(iter(job.batches(model, job.data.test)))
-    predictor = BudgetPredictor(job.cut(model))
+    predictor = BudgetPredictor(job.split(model))
     whole, statistics = predictor.predict(images, 3)
     assert statistics["evaluations"].shape == (2,)
     predictor.window = predictor.stride = (16, 32)

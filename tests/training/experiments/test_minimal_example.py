@@ -38,7 +38,7 @@ def written(tmp_path, monkeypatch):
 
 def test_it_trains_reports_and_exports(written, monkeypatch, capsys):
     monkeypatch.chdir(written)
-    assert len(FILES) == 6
+    assert len(FILES) == 5
     assert main(["train", "configs/regression/small.yaml"]) == 0
     assert "test error at NFE" in capsys.readouterr().out
     folder = Path("runs/regression-small/model")

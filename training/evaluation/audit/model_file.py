@@ -10,7 +10,7 @@ from deq_keras import diagnostics, solvers
 from ...errors import InputError
 from ...files import saved_model
 from ...files.input_file import check_file
-from ..cut_model import cut, cut_reasoner
+from ..readout import split_model, split_reasoner
 
 _REMEDY = "Save the model again, with model.save('NAME.keras')."
 
@@ -31,7 +31,7 @@ class Audited(NamedTuple):
 
 
 def of_layer(opened):
-    """Returns the `Audited` of a `CutModel`.
+    """Returns the `Audited` of a `EncoderSolverHead`.
 
     It begins where the layer begins. The iteration has the tolerance and the residual
     of the layer's solver, and its damping, if that is an iteration too.
@@ -64,7 +64,7 @@ def opened(path):
     """
     model = _load("model", path)
     if isinstance(model, deq_keras.models.ReasonerTagger):
-        return of_layer(cut_reasoner(model))
+        return of_layer(split_reasoner(model))
     ends = [len(getattr(model, name, None) or ()) for name in ("inputs", "outputs")]
     if ends != [1, 1]:
         raise InputError(
@@ -72,7 +72,7 @@ def opened(path):
             f"a {type(model).__name__}. Save its parts, and name them by --cell, "
             "--encoder and --head."
         )
-    return of_layer(cut(model))
+    return of_layer(split_model(model))
 
 
 def assembled(cell, encoder=None, head=None):

@@ -7,11 +7,16 @@ import numpy as np
 
 from ...data.images import load, sample, training_batches
 from ...evaluation.audit import Group
-from ...evaluation.cut_model import CutModel, cut, equilibrium_layer
+from ...evaluation.readout import (
+    EncoderSolverHead,
+    equilibrium_layer,
+    measure_at_budgets,
+    split_model,
+)
 from ...runs.job import ImageJob
 from .build import build_model
 from .mdeq import normalization
-from .measure import accuracy_at_budgets, accuracy_of_layers
+from .measure import accuracy, accuracy_of_layers
 
 
 class ClassificationJob(ImageJob):
@@ -74,21 +79,24 @@ class ClassificationJob(ImageJob):
         images = sample(self.data.validation, self.config.evaluation.num_samples)
         return [self.diagnostics(model, model.preprocessor(images))]
 
-    def cut(self, model):
+    def split(self, model):
         if self._is_multiscale:
-            return CutModel(model.backbone.stem, model.backbone.deq, model.head)
-        return cut(model)
+            return EncoderSolverHead(
+                model.backbone.stem, model.backbone.deq, model.head
+            )
+        return split_model(model)
 
     def evaluate(self, model, budgets):
         batches = self.batches(model, self.data.test)
         if self._is_explicit:
             num_layers = int(self.config.model.explicit.network.rpartition("_")[2])
             return [accuracy_of_layers(model, num_layers, batches)]
-        return accuracy_at_budgets(self.cut(model), batches, budgets)
+        answer = self.split(model).answer()
+        return measure_at_budgets(answer, batches, accuracy, budgets)
 
     def evaluate_export(self, exported, budgets):
         pixels = self.batches(None, self.data.test)
-        return accuracy_at_budgets(exported, pixels, budgets)
+        return measure_at_budgets(exported.answer(), pixels, accuracy, budgets)
 
     def groups(self, model):
         batches = self.batches(model, self.data.test).as_numpy_iterator()

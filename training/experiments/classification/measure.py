@@ -1,41 +1,12 @@
-"""Measure the accuracy of a classifier at fixed numbers of function evaluations."""
+"""Accuracy of a classifier."""
 
 import numpy as np
 import tensorflow as tf
 
-from ...evaluation.answers import means_of_solves
 
-
-def accuracy_at_budgets(opened, batches, budgets):
-    """Returns the accuracy of a classifier at budgets of function evaluations.
-
-    Every budget is a new solve with the model's own solver and tolerance, started from
-    the cell's initial state.
-
-    Args:
-        opened: `CutModel` of a classifier, or `ExportedModel`.
-        batches: Dataset of `(images, labels)` as the model takes them.
-        budgets: List of positive integers, each a `max_iter`.
-
-    Returns:
-        A list of one dict per budget: `budget`; `accuracy`; means over the images of
-        `evaluations` (fewer than the budget if the tolerance was met) and of the
-        `residual`; the fraction `converged`.
-    """
-    answer = opened.answers()
-
-    def measure(images, labels, budget):
-        logits, statistics = answer(images, budget)
-        is_correct = np.argmax(logits, axis=-1) == np.asarray(labels)
-        return {"accuracy": is_correct, **statistics}
-
-    return [
-        {
-            "budget": budget,
-            **means_of_solves([measure(*batch, budget) for batch in batches]),
-        }
-        for budget in budgets
-    ]
+def accuracy(logits, labels):
+    """Returns whether each image is classified correctly."""
+    return {"accuracy": np.argmax(logits, axis=-1) == np.asarray(labels)}
 
 
 def accuracy_of_layers(model, num_layers, batches):

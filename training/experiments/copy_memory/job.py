@@ -5,10 +5,10 @@ import operator
 import keras
 
 from ...conversion.export import export
-from ...evaluation.cut_model import cut
+from ...evaluation.readout import measure_at_budgets, split_model
 from ...runs.job import Job
 from .build import build_network
-from .measure import loss_of_network, losses_at_budgets
+from .measure import loss, loss_of_network, sequences
 from .sequences import copy_memory
 
 
@@ -52,8 +52,8 @@ class CopyMemoryJob(Job):
             "validation_data": test,
         }
 
-    def cut(self, model):
-        return cut(model)
+    def split(self, model):
+        return split_model(model)
 
     def samples(self, model):
         del model
@@ -66,7 +66,8 @@ class CopyMemoryJob(Job):
         batch_size = self.config.data.batch_size
         if self.equilibrium(model) is None:
             return [loss_of_network(model, *self.data[1], batch_size)]
-        return losses_at_budgets(self.cut(model), *self.data[1], batch_size, budgets)
+        batches = sequences(*self.data[1], batch_size)
+        return measure_at_budgets(self.split(model).answer(), batches, loss, budgets)
 
     def export(self, model, path):
         return export(model, self._some_inputs(), path)

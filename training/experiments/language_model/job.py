@@ -8,13 +8,14 @@ import keras
 from deq_keras import models
 
 from ...errors import InputError
-from ...evaluation.cut_model import CutModel
+from ...evaluation.readout import EncoderSolverHead, measure_at_budgets
 from ...runs.job import Job, batch_sizes
 from ...runs.phases import STRATEGIES
 from .measure import (
-    exported_losses_at_budgets,
+    loss_and_perplexity,
     loss_of_layers,
     losses_at_budgets,
+    token_losses,
 )
 from .text import (
     evaluation_segments,
@@ -108,10 +109,10 @@ class LanguageModelJob(Job):
             return []
         return [self.diagnostics(model, self.sample_segments())]
 
-    def cut(self, model):
+    def split(self, model):
         causal_lm = model.causal_lm
         embedding, layer = causal_lm.backbone.token_embedding, causal_lm.backbone.deq
-        return CutModel(
+        return EncoderSolverHead(
             embedding,
             layer,
             lambda state: causal_lm.softmax(layer.cell.features(state)),
@@ -144,7 +145,12 @@ class LanguageModelJob(Job):
                 f"model. Received: model.memory_length={memory_length}."
             )
         segments = evaluation_segments(self.config.data, self._tested)
-        return exported_losses_at_budgets(exported, segments, budgets)
+        batches = segments.map(
+            lambda examples, targets: (examples["token_ids"], targets)
+        )
+        return measure_at_budgets(
+            exported.answer(), batches, token_losses, budgets, loss_and_perplexity
+        )
 
     def servable(self, model):
         """Log-probabilities of texts on their own: without the memory, which would make

@@ -7,8 +7,6 @@ import numpy as np
 
 from deq_keras.layers import SolveScope
 
-from ...evaluation.answers import means_of_solves
-
 
 def losses_at_budgets(model, layer, segments, budgets):
     """Measures the loss of a text at each budget.
@@ -41,22 +39,23 @@ def losses_at_budgets(model, layer, segments, budgets):
     return rows
 
 
-def exported_losses_at_budgets(exported, segments, budgets):
-    """Measures an exported model of log-probabilities, as `losses_at_budgets` does."""
-    answer = exported.answers()
-    rows = []
-    for budget in budgets:
-        losses, solves = [], []
-        for examples, targets in segments:
-            log_probabilities, statistics = answer(examples["token_ids"], budget)
-            targets = np.asarray(targets)[..., None]  # (B, T, 1)
-            found = np.take_along_axis(np.asarray(log_probabilities), targets, axis=-1)
-            losses.append(-found.ravel())
-            solves.append(statistics)
-        loss = float(np.mean(np.concatenate(losses), dtype="float64"))
-        row = {"budget": budget, "loss": loss, "perplexity": math.exp(loss)}
-        rows.append({**row, **means_of_solves(solves)})
-    return rows
+def token_losses(log_probabilities, targets):
+    """Returns the loss of each token, in nats.
+
+    Args:
+        log_probabilities: Array `(batch, length, vocabulary)`.
+        targets: Integer array `(batch, length)`.
+    """
+    targets = np.asarray(targets)[..., None]  # (batch, length, 1)
+    found = np.take_along_axis(np.asarray(log_probabilities), targets, axis=-1)
+    return {"loss": -found.ravel()}
+
+
+def loss_and_perplexity(scores):
+    """Returns the mean `loss` over all tokens and its `perplexity`."""
+    losses = np.concatenate([one["loss"] for one in scores])
+    loss = float(np.mean(losses, dtype="float64"))
+    return {"loss": loss, "perplexity": math.exp(loss)}
 
 
 def loss_of_layers(model, num_layers, segments):

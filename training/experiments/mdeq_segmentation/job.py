@@ -10,13 +10,13 @@ from ...data.segmentation import (
     training_batches,
 )
 from ...errors import InputError
-from ...evaluation.cut_model import CutModel
+from ...evaluation.readout import EncoderSolverHead, measure_at_budgets
 from ...runs.job import ImageJob
 from ..classification.mdeq import normalization
 from .build import build_loss, build_segmenter
 from .measure import (
     BudgetPredictor,
-    mean_iou_at_budgets,
+    MeanIoU,
 )
 from .overlays import write_overlay
 
@@ -78,8 +78,8 @@ class MDEQSegmentationJob(ImageJob):
         ((images, _),) = evaluation_batches(split, num_samples)
         return [self.diagnostics(model, model.preprocessor(images))]
 
-    def cut(self, model):
-        return CutModel(model.backbone.stem, model.backbone.deq, model.head)
+    def split(self, model):
+        return EncoderSolverHead(model.backbone.stem, model.backbone.deq, model.head)
 
     def windows(self):
         """Returns size and stride of evaluation's windows, `None` for whole images.
@@ -105,7 +105,7 @@ class MDEQSegmentationJob(ImageJob):
 
     def evaluate(self, model, budgets):
         """See `Job`. Overlays at the largest budget are written into the folder."""
-        predictor = BudgetPredictor(self.cut(model), *self.windows())
+        predictor = BudgetPredictor(self.split(model), *self.windows())
         rows = self._scores(predictor, self.batches(model, self.data.test), budgets)
         self._write_overlays(model, predictor, max(budgets))
         return rows
@@ -115,7 +115,10 @@ class MDEQSegmentationJob(ImageJob):
         return self._scores(predictor, self.batches(None, self.data.test), budgets)
 
     def _scores(self, predictor, batches, budgets):
-        return mean_iou_at_budgets(predictor, batches, budgets, self.data.classes.names)
+        iou = MeanIoU(self.data.classes.names)
+        return measure_at_budgets(
+            predictor.predict, batches, iou.score, budgets, iou.summarize
+        )
 
     def _write_overlays(self, model, predictor, budget):
         folder, palette = self.folder / "overlays", self.data.classes.palette

@@ -1,9 +1,8 @@
-"""Mean intersection over union at fixed numbers of function evaluations."""
+"""Predictions of a segmenter, and their mean intersection over union."""
 
 import numpy as np
 
 from ...data.segmentation import IGNORED
-from ...evaluation.answers import means_of_solves
 from .windows import predict_in_windows
 
 
@@ -11,7 +10,7 @@ class BudgetPredictor:
     """Predicts the classes of pixels with so many evaluations of the cell.
 
     Args:
-        opened: the `CutModel` of a segmenter, or an `ExportedModel`.
+        opened: the `EncoderSolverHead` of a segmenter, or an `ExportedModel`.
         window: `(height, width)`, or `None` for whole images.
         stride: `(down, right)`, or `None` for that of the window.
     """
@@ -19,7 +18,7 @@ class BudgetPredictor:
     def __init__(self, opened, window=None, stride=None):
         self.window = window
         self.stride = stride or window
-        self._answer = opened.answers()
+        self._answer = opened.answer()
 
     def predict(self, images, budget):
         """Returns the classes of the pixels of preprocessed images, and statistics.
@@ -48,34 +47,26 @@ class BudgetPredictor:
         return predicted.argmax(axis=-1), statistics
 
 
-def mean_iou_at_budgets(predictor, batches, budgets, class_names):
-    """Measures a segmenter at each budget.
+class MeanIoU:
+    """Scores of predicted classes, from the confusion matrix of all images.
 
-    Every budget is a new solve with the model's own solver and tolerance, started from
-    the cell's initial state.
+    `measure_at_budgets` takes `score` and `summarize`.
 
     Args:
-        predictor: a `BudgetPredictor`.
-        batches: dataset of `(images, labels)` as the model takes them.
-        budgets: list of ints, each a `max_iter`.
-        class_names: tuple of strings.
-
-    Returns:
-        A list of one dict a budget: `budget`; `mean_iou`; `class_iou`, a dict of class
-        names; `pixel_accuracy`; means over the solves of `evaluations`, `residual` and
-        the share `converged`.
+        class_names: Tuple of strings.
     """
-    rows = []
-    for budget in budgets:
-        confusion = np.zeros((len(class_names), len(class_names)), "int64")
-        solves = []
-        for images, labels in batches:
-            predicted, statistics = predictor.predict(images, budget)
-            confusion += confusion_matrix(np.asarray(labels), predicted, confusion)
-            solves.append(statistics)
-        rows.append({"budget": budget, **_scores(confusion, class_names)})
-        rows[-1].update(means_of_solves(solves))
-    return rows
+
+    def __init__(self, class_names):
+        self.class_names = class_names
+
+    def score(self, predicted, labels):
+        """Returns the confusion matrix of a batch."""
+        zeros = np.zeros((len(self.class_names), len(self.class_names)), "int64")
+        return {"confusion": confusion_matrix(np.asarray(labels), predicted, zeros)}
+
+    def summarize(self, scores):
+        """Returns `mean_iou`, `class_iou` by class name, and `pixel_accuracy`."""
+        return _scores(sum(one["confusion"] for one in scores), self.class_names)
 
 
 def confusion_matrix(labels, predicted, like):

@@ -2,13 +2,15 @@
 
 import operator
 
+import numpy as np
+
 from deq_keras.metrics import ExactMatch
 
-from ...data.reasoning import held_out_examples, read_mazes, read_puzzles
+from ...data.reasoning import held_out_examples, read_mazes, read_puzzles, solved
 from ...data.reasoning.dataset import example_specs, training_dataset
 from ...errors import InputError
 from ...evaluation.audit import Group
-from ...evaluation.cut_model import cut_reasoner
+from ...evaluation.readout import measure_at_budgets, split_reasoner
 from ...evaluation.reasoning_pictures import AccuracyCurve, plot_accuracy
 from ...evaluation.settling import correlation, floor
 from ...files import records
@@ -18,7 +20,6 @@ from .batches import in_batches, validation_batches
 from .build import build_reasoner, build_task, check_iteration
 from .level_measurement import LevelMeasurement
 from .loss import SmoothedCrossEntropy
-from .measure import exact_at_budgets
 from .pictures import check_picture, draw_solving
 from .tables import LEVELS
 
@@ -96,8 +97,8 @@ class ReasoningJob(Job):
             "steps_per_epoch": updates,
         }
 
-    def cut(self, model):
-        return cut_reasoner(model)
+    def split(self, model):
+        return split_reasoner(model)
 
     def samples(self, model):
         del model
@@ -144,12 +145,13 @@ class ReasoningJob(Job):
                 f"task {self.data.name}, data={path}."
             )
         groups = _READERS[self.data.name](path)
-        return self._exact(self.cut(model), groups, budgets)
+        return self._exact(self.split(model), groups, budgets)
 
     def _exact(self, opened, groups, budgets):
         size = self.config.data.evaluation_batch_size
         batches = [batch for group in groups for batch in in_batches(group, size)]
-        return exact_at_budgets(opened, batches, budgets)
+        pairs = [(batch.inputs, batch) for batch in batches]
+        return measure_at_budgets(opened.answer(), pairs, _exact_match, budgets)
 
     def groups(self, model):
         reach = getattr(model.backbone.deq.cell, "reach", None)
@@ -194,3 +196,8 @@ def _line(level):
         f"level {level['level']}: {best['exact_match']:.1%} exact at NFE "
         f"{best['budget']}"
     )
+
+
+def _exact_match(logits, batch):
+    """Returns whether each problem of `Examples` is solved."""
+    return {"exact_match": solved(np.argmax(logits, axis=-1), batch)}

@@ -7,7 +7,7 @@ import numpy as np
 import deq_keras
 from deq_keras.solvers import SolveRequest
 
-from ...evaluation.cut_model import cut
+from ...evaluation.readout import split_model
 
 
 def measure(model, score, examples, config):
@@ -27,7 +27,7 @@ def measure(model, score, examples, config):
         was found) and `spectral_radius_converged`, the share of these. A number that is
         not finite or not there is `None`.
     """
-    opened = cut(model)
+    opened = split_model(model)
     features = opened.encode.predict(examples.inputs, verbose=0)
     solution = opened.layer.solve(features)
     long = opened.layer.solve(features, SolveRequest(max_iter=config.long_budget))

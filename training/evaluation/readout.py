@@ -1,0 +1,163 @@
+"""The outputs of a model at a budget, and scores at several budgets."""
+
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import deq_keras
+from deq_keras.solvers import SolveRequest
+
+from ..errors import InputError, reading
+
+
+class EncoderSolverHead(NamedTuple):
+    """The parts of a model before, at and after its equilibrium layer.
+
+    Attributes:
+        encode: Model from inputs to the inputs of the layer.
+        layer: The `DEQ` layer.
+        classify: Model from an equilibrium to outputs.
+    """
+
+    encode: Any
+    layer: Any
+    classify: Any
+
+    def answer(self):
+        """Returns a function from inputs and a budget to outputs and statistics.
+
+        The statistics are a dict of `evaluations`, `residual` and `converged`, each an
+        array with one entry per sample.
+        """
+
+        # One trace serves all budgets, because they are tensors.
+        @tf.function(reduce_retracing=True)
+        def answer(inputs, budget):
+            solution = self.layer.solve(
+                self.encode(inputs), SolveRequest(max_iter=budget)
+            )
+            return self.classify(solution.value), {
+                "evaluations": solution.num_evaluations,
+                "residual": solution.residual,
+                "converged": tf.equal(solution.status, deq_keras.solvers.CONVERGED),
+            }
+
+        return lambda inputs, budget: answer(inputs, tf.constant(budget))
+
+
+def split_model(model):
+    """Returns the `EncoderSolverHead` of a functional model; it shares the weights."""
+    layer = equilibrium_layer(model)
+    return EncoderSolverHead(
+        encode=keras.Model(model.inputs[0], layer.input, name="encode"),
+        layer=layer,
+        classify=keras.Model(layer.output, model.outputs[0], name="classify"),
+    )
+
+
+def split_reasoner(model):
+    """Returns the `EncoderSolverHead` of a `ReasonerTagger`; it shares the weights."""
+
+    def encode(inputs, training=False):
+        del training
+        return model.backbone.encode(inputs)
+
+    return EncoderSolverHead(encode, model.backbone.deq, model.head)
+
+
+def equilibrium_layer(model):
+    """Returns the one `DEQ` layer of a model."""
+    layers = [
+        layer for layer in model.layers if isinstance(layer, deq_keras.layers.DEQ)
+    ]
+    if len(layers) != 1:
+        raise InputError(
+            f"The model must have exactly one DEQ layer. Received: {len(layers)}."
+        )
+    return layers[0]
+
+
+class ExportedModel:
+    """An exported file that answers like an `EncoderSolverHead`.
+
+    Args:
+        path: Path of the file or folder.
+
+    Raises:
+        InputError: If it cannot be loaded.
+    """
+
+    def __init__(self, path):
+        self._path = path
+        try:
+            with self._reading():
+                self._serve = deq_keras.serving.load(path)
+        except ImportError as error:
+            raise InputError(str(error)) from error
+
+    def answer(self):
+        """See `EncoderSolverHead.answer`."""
+
+        def answer(inputs, budget):
+            request = {
+                "inputs": np.asarray(inputs),
+                "max_iter": np.array(budget, "int64"),
+                "tol": np.array(-1.0, "float32"),
+            }
+            with self._reading():
+                answered = self._serve(request)
+                return answered["outputs"], {
+                    "evaluations": answered["evaluations"],
+                    "residual": answered["residual"],
+                    "converged": answered["status"] == deq_keras.solvers.CONVERGED,
+                }
+
+        return answer
+
+    def _reading(self):
+        return reading(self._path, "Write it again with deq-keras export.")
+
+
+def measure_at_budgets(answer, batches, score, budgets, summarize=None):
+    """Scores a model at several budgets of function evaluations.
+
+    Each budget is a new solve with the model's own solver and tolerance, started from
+    the cell's initial state.
+
+    Args:
+        answer: Function from inputs and a budget to outputs and statistics, such as
+            `EncoderSolverHead.answer()`.
+        batches: Iterable of `(inputs, targets)`.
+        score: Function from outputs and targets to a dict of arrays.
+        budgets: List of positive integers, each a `max_iter`.
+        summarize: Optional function from the list of these dicts to a dict of scores.
+            Defaults to `None`, the means over all entries.
+
+    Returns:
+        A list of one dict per budget: `budget`; the scores; means over the samples of
+        `evaluations` (fewer than the budget if the tolerance was met) and of the
+        `residual`; the fraction `converged`.
+    """
+    rows = []
+    for budget in budgets:
+        scores, solves = [], []
+        for inputs, targets in batches:
+            outputs, statistics = answer(inputs, budget)
+            scores.append(score(outputs, targets))
+            solves.append(statistics)
+        summary = (summarize or means)(scores)
+        rows.append({"budget": budget, **summary, **means(solves)})
+    return rows
+
+
+def means(measured):
+    """Returns the mean of each array over all entries.
+
+    Args:
+        measured: List of dicts of arrays with one entry for each sample.
+    """
+    names = measured[0]
+    values = {name: [np.asarray(one[name]) for one in measured] for name in names}
+    return {name: float(np.concatenate(parts).mean()) for name, parts in values.items()}

@@ -32,10 +32,10 @@ class LostWorker(Exception):
 
 @contextlib.contextmanager
 def reading(path, remedy):
-    """Turns every error of reading a file into an `InputError`.
+    """Converts every error of reading a file to an `InputError`.
 
-    For files that only our own programs write: whatever is wrong with one, it is
-    damaged or of another version.
+    For files that only this package writes: an unreadable one is corrupt or comes from
+    another version.
 
     Args:
         path: the file.
@@ -58,7 +58,7 @@ def reading(path, remedy):
 
 
 def describe(error):
-    """Returns a sentence about an `OSError`: which file, what trouble, what to do."""
+    """Returns the file, the error and a remedy of an `OSError` as a sentence."""
     trouble = error.strerror or str(error)
     names = [name for name in (error.filename, error.filename2) if name is not None]
     place = " -> ".join(map(str, names))

@@ -23,7 +23,7 @@ class Score(NamedTuple):
 
     Attributes:
         name: str. Its key in logs and rows.
-        label: str. What it is, with its unit.
+        label: String. Name with its unit.
         scale: float. Its unit in the rows over that of the label.
         digits: str. Its format.
     """

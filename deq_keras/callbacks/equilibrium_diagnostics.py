@@ -87,7 +87,7 @@ class EquilibriumDiagnostics(keras.callbacks.Callback):
         state_size = tf.add_n(
             [tf.size(leaf) for leaf in tf.nest.flatten(solution.point)]
         ) / tf.size(norm)
-        # Of no samples the mean is 0 / 0, which is NaN.
+        # The mean over no samples is 0 / 0, which is NaN.
         found = tf.cast(radius.converged, norm.dtype)
         total = tf.reduce_sum(tf.where(radius.converged, radius.value, 0.0))
         return {

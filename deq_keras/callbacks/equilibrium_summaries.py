@@ -13,7 +13,7 @@ from deq_keras.core.checks import check_count
 from deq_keras.diagnostics import StepTimer
 from deq_keras.solvers import SolveRequest
 
-# Below it residuals are rounding, and 0 has no logarithm.
+# Smaller residuals are rounding errors; the logarithm of 0 is infinite.
 _SMALLEST = 1e-30
 
 
@@ -62,7 +62,7 @@ class EquilibriumSummaries(keras.callbacks.Callback):
         draw: Optional function that draws a curve: of a float array `(max_iter, 3)`,
             the quartiles over the samples within 1, 2, ... evaluations, it returns an
             image, uint8 `(height, width, channels)`. Defaults to `None`, no images.
-        phase: Optional string. What this part of a training is called.
+        phase: Optional string. Name of the training phase.
 
     Raises:
         ImportError: If TensorBoard is not installed.

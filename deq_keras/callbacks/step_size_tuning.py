@@ -6,7 +6,7 @@ from deq_keras.solvers import OperatorSplitting
 
 
 class StepSizeTuning(keras.callbacks.Callback):
-    """Gives a monotone layer the step size with which its solves take fewest steps.
+    """Sets the step size of a monotone layer that minimizes solver steps.
 
     At the end of every epoch some samples are solved with step sizes of 1, 1/2, 1/4 and
     so on, as long as that helps; see `MonotoneCell.tuned`. Where the best one changed,

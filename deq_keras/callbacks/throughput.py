@@ -30,7 +30,7 @@ class Throughput:
         self._is_open = True
 
     def step(self):
-        """Tells that a step is done."""
+        """Records the end of a step."""
         if self._first is None:
             self._first_count = _value(self._metric.count)  # Waits for the step.
             self._first = time.perf_counter()

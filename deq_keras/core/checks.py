@@ -91,7 +91,7 @@ def check_positive(name: str, value: Any) -> float:
 
 
 def check_boolean(name: str, value: Any) -> bool:
-    """Returns a bool. What is only true or false in a condition is none."""
+    """Returns a bool; other truthy values raise."""
     if not isinstance(value, bool | np.bool_):
         raise ValueError(_message(name, value, "True or False"))
     return bool(value)

@@ -135,7 +135,7 @@ def is_being_traced(graph: tf.Graph) -> bool:
 def is_compiled_by_xla() -> bool:
     """Returns whether XLA compiles the function being traced.
 
-    TensorFlow has no public name for this.
+    TensorFlow offers no public function for this.
     """
     graph = tf.compat.v1.get_default_graph()
     return bool(control_flow_util.GraphOrParentsInXlaContext(graph))

@@ -13,7 +13,7 @@ T = TypeVar("T", bound="Configured")
 
 
 class Configured:
-    """An object that is what its config says: solvers, gradients, regularisers."""
+    """Base class of objects defined by their config, such as solvers."""
 
     def get_config(self) -> Config:
         return {}

@@ -129,8 +129,8 @@ class StateStructure:
         """Raises `ValueError` if `state` is not like the template.
 
         Args:
-            state: What a cell or a function returned.
-            source: String. What the state is or who returned it, for the message.
+            state: State that a cell or a function returned.
+            source: String. Description of the state in the message.
         """
         try:
             tree.assert_same_structure(self.template, state)

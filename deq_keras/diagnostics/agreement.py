@@ -56,7 +56,7 @@ def answer_agreement(answers: tf.Tensor) -> tf.Tensor:
         every position.
 
     Raises:
-        ValueError: If there are no two starts.
+        ValueError: If there are fewer than two initial states.
 
     Example:
 

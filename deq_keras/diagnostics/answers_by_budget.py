@@ -55,10 +55,11 @@ def answers_by_budget(
 
     Args:
         model: A `WeightTiedModel`.
-        inputs: What its encoder takes.
+        inputs: Inputs of its encoder.
         budgets: Increasing positive integers, numbers of evaluations.
         damping: Float in (0, 1]. See `FixedPointIteration`. Defaults to `1.0`.
-        stop_mode: What the residual is; see `FixedPointSolver`. Defaults to `"rel"`.
+        stop_mode: String. Defines the residual; see `FixedPointSolver`. Defaults to
+            `"rel"`.
         initial_state: Nest to start from. Defaults to `None`, the model's own.
 
     Returns:

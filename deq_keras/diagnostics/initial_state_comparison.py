@@ -60,7 +60,7 @@ def compare_initial_states(
 
     Args:
         model: A `WeightTiedModel`.
-        inputs: What its encoder takes.
+        inputs: Inputs of its encoder.
         others: Sequence of starts: `"other"`, or what `deq_keras.initial_states.get`.
             Defaults to `("other", "zeros", "normal")`.
         solver: A name, a config dict or a `FixedPointSolver`, that of the model if it

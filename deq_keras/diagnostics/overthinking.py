@@ -1,4 +1,4 @@
-"""What a model loses that goes on after its best answer."""
+"""The accuracy that a model loses by iterating past its best budget."""
 
 from collections.abc import Sequence
 

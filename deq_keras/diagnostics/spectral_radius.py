@@ -176,7 +176,7 @@ def _advanced(
 def _is_closed(space: Arnoldi) -> tf.Tensor:
     """Whether the space is invariant, or not finite: neither grows."""
     length = tf.reduce_sum(tf.abs(space.link), axis=1)  # (B,)
-    # Not `~(length > 0)`: graph optimisation makes that `length <= 0`, false of NaN.
+    # Not `~(length > 0)`: graph optimization makes that `length <= 0`, false of NaN.
     return tf.equal(length, 0) | ~tf.math.is_finite(length)
 
 

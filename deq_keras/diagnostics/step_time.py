@@ -22,7 +22,7 @@ class StepTime(NamedTuple):
             does nothing else.
         solver: Float. What the forward pass takes beyond them: mixing, norms,
             bookkeeping, the injection, evaluations of samples that are done already.
-        gradient: Float. What differentiating the forward pass adds.
+        gradient: Float. Time of the backward pass.
     """
 
     f: float
@@ -66,7 +66,7 @@ class StepTimer:
         """Returns the `StepTime` of a batch. The first call compiles.
 
         Args:
-            inputs: What the layer is called with.
+            inputs: Inputs of the layer.
         """
         inputs = tree.map_structure(self._cast, inputs)
         state, injection = self._begin(inputs)

@@ -62,7 +62,7 @@ class WeightTiedModel:
         """Returns the injection of inputs: what is constant while the cell is applied.
 
         Args:
-            inputs: What the encoder takes.
+            inputs: Inputs of the encoder.
         """
         encoded = inputs if self.encoder is None else self.encoder(inputs)
         encoded = tree.map_structure(self._cast, encoded)
@@ -106,7 +106,7 @@ class WeightTiedModel:
         return tf.argmax(self.scores(state), axis=-1, output_type=tf.int32)
 
     def _cast(self, tensor: Nest) -> tf.Tensor:
-        # As a layer around the cell would.
+        # A layer around the cell casts its inputs the same way.
         tensor = tf.convert_to_tensor(tensor)
         dtype = getattr(self.cell, "compute_dtype", None)
         is_other = dtype is not None and tensor.dtype.is_floating

@@ -19,7 +19,7 @@ from deq_keras.multistart.rows import (
     votes_for_majority,
 )
 
-# States that are no further apart count as the same equilibrium.
+# States within this relative distance count as the same equilibrium.
 _SAME_DISTANCE = 0.01
 _NAMES = ("residual", "vote")
 _OUTSIDE = "`select` must return indices of restarts, from 0 to `restarts` - 1."
@@ -31,7 +31,7 @@ class SelectedSolution(NamedTuple):
     Failed restarts, whose status is `DIVERGED`, agree with no other restart.
 
     Attributes:
-        value: Nest like the state. This and the next six are those of `Solution`.
+        value: Nest like the state. `Solution` documents this and the next six.
         point: Nest like the state.
         residual: Float tensor `(batch,)`.
         status: Int32 tensor `(batch,)`.
@@ -192,7 +192,7 @@ def _rows(solution: solvers.Solution) -> Any:
 
 
 def _rank(solutions: solvers.Solution) -> tf.Tensor:
-    """Tells how searches ended; those of a lower rank are chosen first."""
+    """Returns the rank of each restart; the selection prefers lower ranks."""
     rank = tf.where(tf.equal(solutions.status, solvers.MAX_ITER), 1, 0)
     rank = tf.where(nonfinite.has_failed(solutions), 2, rank)
     return tf.where(nonfinite.has_no_evaluation(solutions), 3, rank)

@@ -1,4 +1,4 @@
-"""Regularisers of an equilibrium."""
+"""Regularizers of an equilibrium."""
 
 import keras
 
@@ -31,7 +31,7 @@ _SHORT_NAMES = {
 def get(
     identifier: str | Config | EquilibriumRegularizer | None,
 ) -> EquilibriumRegularizer | None:
-    """Returns a regulariser, or `None` for `None`.
+    """Returns a regularizer, or `None` for `None`.
 
     Args:
         identifier: `None`; `"contraction"`, `"jacobian"`, `"residual"`; a dict like
@@ -53,12 +53,12 @@ def get(
 
 
 def serialize(regularizer: EquilibriumRegularizer | None) -> Config | None:
-    """Returns the config dict of a regulariser, or `None` for `None`."""
+    """Returns the config dict of a regularizer, or `None` for `None`."""
     if regularizer is None:
         return None
     return keras.saving.serialize_keras_object(regularizer)
 
 
 def deserialize(config: str | Config | None) -> EquilibriumRegularizer | None:
-    """Returns the regulariser of a config dict."""
+    """Returns the regularizer of a config dict."""
     return get(config)

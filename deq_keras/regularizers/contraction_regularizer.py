@@ -1,4 +1,4 @@
-"""Regularisation towards an equilibrium that the solver reaches."""
+"""Regularization towards an equilibrium that the solver reaches."""
 
 import functools
 
@@ -19,7 +19,7 @@ from deq_keras.regularizers.residual_regularizer import excess_residual
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class ContractionRegularizer(EquilibriumRegularizer):
-    """Asks that f contracts where it matters, and that the solver has arrived.
+    """Penalizes growth in the least damped directions, and the residual.
 
     With z* the solver's best iterate, held constant, and J = df/dz there,
 
@@ -30,7 +30,7 @@ class ContractionRegularizer(EquilibriumRegularizer):
     `num_iterations` products with J^T make of noise: the direction that J damps least,
     so |J^T w| is near the spectral radius where J is near normal. A J that carries
     information from position to position undamped has |J^T w| near 1 for as long as it
-    travels, though its spectral radius is 0, and is penalised for it. Below the margins
+    travels, though its spectral radius is 0, and is penalized for it. Below the margins
     the model is left alone. The Frobenius norm of
     `JacobianRegularizer` weighs all directions alike and hardly sees the few that keep
     a solver from converging. The second term, a `ResidualRegularizer`, moves f(z*) to

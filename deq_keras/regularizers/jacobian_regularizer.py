@@ -1,4 +1,4 @@
-"""Regularisation of the Frobenius norm of the Jacobian."""
+"""Regularization of the Frobenius norm of the Jacobian."""
 
 import keras
 import tensorflow as tf
@@ -17,7 +17,7 @@ from deq_keras.regularizers.regularizer import (
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class JacobianRegularizer(EquilibriumRegularizer):
-    """Penalises the Frobenius norm of df/dz at the equilibrium.
+    """Penalizes the Frobenius norm of df/dz at the equilibrium.
 
         weight * mean_v |v^T J(z*)|^2 / (B D),        v ~ N(0, I)
 

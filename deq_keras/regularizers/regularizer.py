@@ -1,4 +1,4 @@
-"""The base of the regularisers of an equilibrium."""
+"""Base class of regularizers."""
 
 import keras
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""Regularisation towards a state that no longer changes."""
+"""Regularization towards a state that no longer changes."""
 
 import keras
 import tensorflow as tf
@@ -12,7 +12,7 @@ from deq_keras.regularizers.regularizer import EquilibriumRegularizer
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class ResidualRegularizer(EquilibriumRegularizer):
-    """Asks that a step from where the solve stopped changes little.
+    """Penalizes the change of one more step after the solve.
 
     With z that state, held constant,
 
@@ -60,7 +60,7 @@ def excess_residual(linearization: Linearization, margin: float) -> tf.Tensor:
     structure = StateStructure(linearization.value)
     value = structure.to_matrix(linearization.value)
     residual = value - structure.to_matrix(linearization.point)
-    # The scale is a constant: a larger f(z) is no smaller residual.
+    # The scale is a constant: growing f(z) must not lower the penalty.
     scale = tf.stop_gradient(squared_norm(value))
     relative = squared_norm(residual) / tf.where(scale > 0, scale, 1.0)
     return tf.reduce_mean(tf.nn.relu(relative - margin**2))

@@ -54,7 +54,7 @@ class Anderson(FixedPointSolver):
             Defaults to `"rel"`.
         history: Positive integer. How many evaluations are mixed. Defaults to `4`: more
             save little at tolerances of 1e-3, and each costs two passes over the state.
-        ridge: Float >= 0. Regularises the mixture. Defaults to `1e-5`.
+        ridge: Float >= 0. Regularizes the mixture. Defaults to `1e-5`.
         ridge_mode: `"relative"` takes r_i = ridge |g_i|^2, which works alike at every
             scale of the residual. `"absolute"` takes r_i = ridge, as the reference,
             locuslab/deq of Bai et al. (2021), does (with 1e-4): it caps the accuracy

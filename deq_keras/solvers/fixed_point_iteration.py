@@ -16,7 +16,7 @@ from deq_keras.solvers.solver import FixedPointSolver
 
 
 class _Patience(NamedTuple):
-    """How the search of each sample goes, `(batch, 1)` each."""
+    """Progress of each sample, tensors `(batch, 1)`."""
 
     damping: tf.Tensor
     smallest: tf.Tensor  # squared residual

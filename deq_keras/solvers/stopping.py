@@ -1,4 +1,4 @@
-"""When the search of a sample ends, and which iterate is its result."""
+"""Decides when a sample stops, and which iterate is its result."""
 
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ class StoppingRule(NamedTuple):
     Attributes:
         structure: The `StateStructure` of the state.
         stop_mode: One of `STOP_MODES`.
-        tol: Float scalar tensor, or `None`. One below 0 is none, either.
+        tol: Float scalar tensor, or `None`. A negative one means no tolerance.
         halting: An `UnchangedAnswer`, or `None`.
         takes_last_iterate: Boolean, or Boolean scalar tensor. Whether the last finite
             iterate is the result, and not the best.

@@ -1,4 +1,4 @@
-"""Halting on an answer that has settled, whatever the state still does."""
+"""Stop when the answer is stable, even if the state still changes."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -16,7 +16,7 @@ class Answers(NamedTuple):
 
     Attributes:
         answer: Nest of integer or Boolean tensors `(batch, ...)`.
-        num_unchanged: Int32 tensor `(batch,)`. For how many evaluations it has stood.
+        num_unchanged: Int32 tensor `(batch,)`. Evaluations since its last change.
     """
 
     answer: Nest
@@ -24,7 +24,7 @@ class Answers(NamedTuple):
 
 
 class UnchangedAnswer:
-    """Ends the search of a sample whose answer has not changed for some evaluations.
+    """Stops a sample whose answer has not changed for some evaluations.
 
     What a user reads off a state often stands long before the state does, and on long
     inputs a small residual is no sign that it stands: the few positions that still

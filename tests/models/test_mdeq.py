@@ -155,8 +155,8 @@ def test_classifies_raw_pixels(classifier):
     results = model.evaluate(pixels, labels, verbose=0, return_dict=True)
     assert np.isfinite(results["loss"])
     logits = model.predict(pixels, verbose=0)
-    normalised = model.preprocessor(pixels)
-    np.testing.assert_allclose(logits, model(normalised), atol=1e-4)
+    normalized = model.preprocessor(pixels)
+    np.testing.assert_allclose(logits, model(normalized), atol=1e-4)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The Jacobian regulariser against the explicit Jacobian and the reference."""
+"""The Jacobian regularizer against the explicit Jacobian and the reference."""
 
 import keras
 import numpy as np

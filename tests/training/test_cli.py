@@ -139,7 +139,7 @@ def test_a_file_comes_before_a_shipped_config(config_file, tmp_path, monkeypatch
 REFUSED = {
     "solver": ["model.solver.histroy=3"],
     "gradient of a phase": ["phases.0.gradient={class_name: phantom, steps: 3}"],
-    "regulariser": ["model.regularizer={class_name: jacobian, wight: 1}"],
+    "regularizer": ["model.regularizer={class_name: jacobian, wight: 1}"],
     "cell": ["model.cell.groups=3"],
     "head": ["model.head.pool_size=50"],
     "optimizer": ["optimizer.warmup_epochs=1"],

@@ -18,7 +18,7 @@ def main(argv=None):
     """Runs one command and returns the exit status.
 
     Args:
-        argv: list of strings; `None` takes those of the process.
+        argv: List of strings. Defaults to `None`, the arguments of the process.
 
     Returns:
         0 on success, 2 where the user's input, a file or a folder cannot be used, 1 for

@@ -2,7 +2,7 @@
 
 import contextlib
 
-# What is imported -> what is installed.
+# Imported module -> package to install.
 EXTRA = {
     "filelock": "filelock",
     "importlib_resources": "importlib_resources",
@@ -19,7 +19,7 @@ class MissingPackage(ImportError):
 
 @contextlib.contextmanager
 def asked_for():
-    """Says what to install where a package of the extra cannot be imported."""
+    """Raises `InputError` with the command that installs a missing package."""
     try:
         yield
     except ImportError as error:

@@ -14,7 +14,7 @@ def selected(path, name=None):
         name: str. The only variant. Defaults to `None`: all of them.
 
     Raises:
-        InputError: if it is no run of an experiment, or has no such variant.
+        InputError: If it is not a run of an experiment, or lacks the variant.
     """
     directory = WorkDirectory.open(path)
     registry.check_scored(directory.config.experiment)
@@ -24,7 +24,7 @@ def selected(path, name=None):
 
 
 def only(names):
-    """Returns the one of some names, or raises `InputError`."""
+    """Returns the only name, or raises `InputError`."""
     if len(names) > 1:
         raise InputError(f"Choose one --variant of {', '.join(names)}.")
     return names[0]

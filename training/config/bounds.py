@@ -28,7 +28,7 @@ DRAWN = {"minimum": 1, "maximum": 10_000_000}
 # Every evaluation has a place in a solve's trace, and in Broyden's graph a state.
 BUDGET = {"minimum": 1, "maximum": 10_000}
 
-# Of them, every one or every pair is a piece of a graph.
+# Limit for counts that unroll into graph nodes.
 TERMS = {"minimum": 1, "maximum": 100}
 
 # Filters and units: a square matrix of the largest width is all that a machine holds.
@@ -50,5 +50,5 @@ RATE = {"minimum": 0.0, "maximum": 0.99}
 # Parts of a whole.
 SHARE = {"minimum": 0.0, "maximum": 1.0}
 
-# Names that become names of files or stand in tables.
+# Names used as file names and in tables.
 NAME = {"pattern": r"[A-Za-z0-9][A-Za-z0-9_-]*", "max_length": 64}

@@ -35,7 +35,7 @@ REASONING_CELLS = (
 _SOLVER = {
     "component": SOLVERS,
     "nullable": False,
-    # What is mixed is a graph of its own for every pair of columns.
+    # Mixing unrolls into a graph node for every pair of columns.
     "arguments": {"max_iter": BUDGET, "history": TERMS},
 }
 _GRADIENT = {

@@ -3,12 +3,12 @@
 Names, and the form and size of arguments, in the light of a field's metadata:
 
 - `component`: tuple of the names that the object may have,
-- `alone`: names that stand for an object and take no arguments,
+- `alone`: names of objects that take no arguments,
 - `nullable`: whether there may be none,
 - `arguments`: name -> metadata of an argument: a component again; `elements`, the
   metadata of each of a list of components, and its `max_items`; or a `maximum`.
 
-What else its arguments must be, the object itself checks when it is made.
+The object itself checks its other arguments when it is built.
 """
 
 from ..errors import InputError

@@ -63,7 +63,7 @@ class OptimizerConfig:
 
 @dataclass(frozen=True)
 class WeightIncrementConfig:
-    """Raises the weight of a regulariser step by step.
+    """Raises the weight of a regularizer step by step.
 
     Args:
         every_epochs: the weight rises when so many epochs of the run are done, and
@@ -85,7 +85,7 @@ class PhaseConfig:
     Args:
         max_iter_jitter: by how much the budget of a training step, which is drawn, may
             be lower than the solver's `max_iter`.
-        regularizer_weight_increment: how the weight of the regulariser rises in the
+        regularizer_weight_increment: how the weight of the regularizer rises in the
             phase; null for not at all.
     """
 
@@ -107,7 +107,7 @@ class SegmentsConfig:
     ones.
 
     Args:
-        in_search: how many samples are; more than those of a batch.
+        in_search: Positive integer. Number of samples in progress, more than a batch.
         max_segments: after which a sample has finished; null for no limit.
         finished: `converged`, samples that met the tolerance of the solver have too;
             null, they have not.
@@ -179,7 +179,7 @@ class VariantsConfig:
 
     Args:
         experiment: the experiment this config is for.
-        seed: of all that is random: initialisation, shuffling, augmentation, dropout.
+        seed: of all that is random: initialization, shuffling, augmentation, dropout.
         precision: the Keras dtype policy of the model; its logits are float32.
         jit_compile: whether training and evaluation steps are compiled by XLA; `auto`
             leaves it to Keras: on a GPU, where all layers can be compiled.

@@ -14,7 +14,7 @@ from .refusal import fail, join, place, shortened
 
 MAX_DEPTH = 32
 MAX_VALUES = 10_000
-MAX_TEXT = 4096  # As long as a path may be.
+MAX_TEXT = 4096  # Maximum length of a path.
 MAX_KEY = 200
 _MAX_INTEGER = 2**63 - 1
 

@@ -28,7 +28,7 @@ class _Loader(yaml.SafeLoader):
         mark = self.peek_event().start_mark
         self.depth += 1
         self.num_nodes += 1
-        # Here and not in the tree alone: composing recurses.
+        # Checked here too, because composing recurses.
         if self.depth > MAX_DEPTH:
             _fail(f"nested more than {MAX_DEPTH} levels deep", mark)
         if self.num_nodes > MAX_VALUES:
@@ -41,7 +41,7 @@ class _Loader(yaml.SafeLoader):
     def construct_object(self, node, deep=False):
         try:
             return super().construct_object(node, deep)
-        # What Python itself says of `!!int abc`, `!!bool maybe` or `!!int ""`.
+        # Python's errors for `!!int abc`, `!!bool maybe` or `!!int ""`.
         except (ArithmeticError, LookupError, ValueError) as error:
             kind = node.tag.removeprefix(_PREFIX)
             text = f"{shortened(node.value)} is not of type {kind} ({error})"

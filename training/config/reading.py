@@ -39,7 +39,7 @@ def read_yaml(path):
         with open(path, "rb") as file:
             content = file.read(_MAX_BYTES + 1)
         return plain_yaml.parse(_text(content))
-    # Of these, ValueError is what a path or a text has that cannot be one.
+    # ValueError: a path with a null byte, or text that is not UTF-8.
     except (OSError, ValueError) as error:
         raise InputError(f"Cannot read the config {path}: {error}") from error
 
@@ -82,7 +82,7 @@ def variant(config, name):
     """Returns the config of one of the variants: its values replaced, no variants.
 
     Raises:
-        InputError: if there is no such variant or its values are not valid.
+        InputError: If the variant does not exist or its values are invalid.
     """
     if name not in config.variants:
         raise InputError(
@@ -124,7 +124,7 @@ def assign(mapping, assignments):
     becomes `{class_name: anderson, ...}`.
 
     Raises:
-        InputError: if there is no such place, or the result is no plain tree.
+        InputError: If the path does not exist, or the result is not a plain tree.
     """
     mapping = copy.deepcopy(mapping)
     for path, value in assignments:

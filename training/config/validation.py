@@ -19,7 +19,7 @@ from .component_validation import checked_component
 from .refusal import closest, fail, join, place
 from .scalar_validation import check_name, checked_choice, checked_scalar
 
-# What an element is made of multiplies: each is a model, a graph or a file.
+# Each element costs a model, a graph or a file.
 _MAX_ITEMS = 256
 
 
@@ -29,7 +29,7 @@ def from_mapping(cls, mapping, path=""):
     Args:
         cls: a dataclass; its fields may be dataclasses or lists of them.
         mapping: dict, a plain tree. Fields that are left out take their defaults.
-        path: str. Where the mapping stands in the config, for messages.
+        path: String. Path of the mapping in the config, for messages.
 
     Raises:
         InputError: for an unknown or missing key and for a value of the wrong type or

@@ -66,12 +66,12 @@ def _read_arrays(path):
 
 
 def _archive(stream):
-    # Not `np.load`, which tells files by their first bytes, and offers unpickling.
+    # `np.load` would guess the format from the first bytes, and suggest unpickling.
     return np.lib.npyio.NpzFile(stream, allow_pickle=False)
 
 
 def _array(path, arrays, name):
-    # What NumPy says of objects and long headers is how to load them all the same.
+    # NumPy's messages suggest unsafe ways to load objects and long headers.
     try:
         array = arrays[name]
     except Exception as error:
@@ -94,14 +94,14 @@ def _read_tensors(path):
             f"Reading {path} needs PyTorch: `pip install torch`. Or save the state "
             "dict as arrays with `numpy.savez`, and give that .npz file."
         ) from error
-    if zipfile.is_zipfile(path):  # Not before 2020.
+    if zipfile.is_zipfile(path):  # PyTorch wrote no such files before 2020.
         _check_archive(path)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             # Tensors only: unpickling more would run code from the file.
             content = torch.load(path, map_location="cpu", weights_only=True)
-    # Not quoted: what PyTorch says of other objects is how to load them all the same.
+    # PyTorch's message is not quoted: it suggests an unsafe way to load objects.
     except Exception as error:
         raise InputError(
             f"{path} is damaged, or holds more than tensors: other objects are not "

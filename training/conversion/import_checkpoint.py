@@ -45,7 +45,7 @@ def import_checkpoint(path, out, architecture):
     return model
 
 
-# What the names of weights have, and who loads them; a DEQ-Transformer's have neither.
+# Substring of the weights' names -> loader. A DEQ-Transformer contains neither.
 _LOADERS = {
     "fullstage.": locuslab.load_mdeq,
     "full_conv.": locuslab.load_deq_trellisnet,
@@ -62,7 +62,7 @@ def _loaded(state_dict, architecture):
 
 
 def _check_new(out):
-    """Tells what would only show when the model has been made."""
+    """Raises errors that would otherwise appear after the model is built."""
     if out.suffix != ".keras" or os.path.lexists(out):
         raise InputError(
             f"--out must be a new file that ends in .keras. Received: {out}"

@@ -1,4 +1,4 @@
-"""When iterations settle, and what their numbers say where they are defined."""
+"""Statistics of convergence, `None` where they are undefined."""
 
 import math
 
@@ -66,5 +66,5 @@ def overthinking(budgets, accuracy):
 
 
 def finite(number):
-    """Returns a float, or `None` if it is none that JSON has."""
+    """Returns a finite float, else `None`: JSON has no other floats."""
     return float(number) if math.isfinite(number) else None

@@ -14,7 +14,7 @@ class Thresholds(NamedTuple):
             own start, of every other start. Defaults to `0.99`.
         agreement: float. The least share of pairs of starts with the same answer.
             Defaults to `0.99`.
-        settled: float. The least share of problems that meet the tolerance, from every
+        settled: Float. Least fraction of problems that meet the tolerance, from every
             start. Defaults to `0.99`.
         lost: float. The most exact answers that may be lost from the best budget to ten
             times it. Defaults to `0.01`.
@@ -179,7 +179,7 @@ def _lost(groups, threshold):
 
 
 def _lost_in(group, threshold):
-    """Returns what a group loses, `None` if its best budget has no tenfold."""
+    """Returns the loss of a group, `None` without ten times its best budget."""
     exact = dict(zip(group.budgets, group.exact, strict=True))
     followed = [share for budget, share in exact.items() if 10 * budget in exact]
     best = max(exact, key=exact.get)

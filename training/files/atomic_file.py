@@ -11,7 +11,7 @@ _PARTIAL = re.compile(r"\..+\.[0-9]+\.partial(\..*)?")
 
 @contextlib.contextmanager
 def replacing(path):
-    """Gives a temporary path to write to, which then takes the place of `path`.
+    """Yields a temporary path that replaces `path` at the end of the block.
 
     The bytes are on disk before the name changes, so a crash at any moment leaves
     either the old file or the new one. After an exception the old file stays. What is
@@ -36,13 +36,13 @@ def replacing(path):
         os.replace(temporary, path)
         _flush(path.parent)
     except OSError as error:
-        # A full disk has no name of its own, and the temporary one says nothing.
+        # Errors of a full disk lack a file name. Names the target of the write.
         if error.filename not in (None, str(temporary)):
             raise
         reason = error.strerror or str(error)
         raise OSError(error.errno, reason, str(path)) from error
     finally:
-        # What keeps it from being removed has kept it from being made.
+        # If it cannot be removed, it was never created.
         with contextlib.suppress(OSError):
             _remove(temporary)
 

@@ -13,7 +13,7 @@ def check_file(path, kind="file"):
 
     Args:
         path: the path.
-        kind: str. What the file is to the user, for the message.
+        kind: String. Name of the file in messages.
     """
     try:
         mode = os.stat(path).st_mode
@@ -31,7 +31,7 @@ def check_folder(path, kind="folder"):
 
     Args:
         path: the path.
-        kind: str. What the folder is to the user, for the message.
+        kind: String. Name of the folder in messages.
     """
     try:
         with os.scandir(path):

@@ -51,7 +51,7 @@ def read_json(path, remedy):
     """Returns what a JSON file holds.
 
     Raises:
-        InputError: if it is no JSON.
+        InputError: If it is not JSON.
     """
     with reading(path, remedy):
         return json.loads(path.read_text(encoding="utf-8"))
@@ -64,7 +64,7 @@ def read_evaluation(path, score, remedy):
     Args:
         path: the file.
         score: str. The key of the score in these dicts.
-        remedy: str. What to do if it is damaged, a sentence.
+        remedy: String. Sentence that says how to replace a corrupt file.
 
     Raises:
         InputError: if the file is damaged.

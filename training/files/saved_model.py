@@ -21,7 +21,7 @@ def load(path, remedy):
 
     Args:
         path: `pathlib.Path` of the file.
-        remedy: str. What to do if it is damaged, a sentence.
+        remedy: String. Sentence that says how to replace a corrupt file.
 
     Raises:
         InputError: if the file cannot be read, or has a class that is not known; it

@@ -21,7 +21,7 @@ _CODES = (
 
 @contextlib.contextmanager
 def writing(path):
-    """Turns TensorFlow's errors about files at or below a path into those of Python.
+    """Converts TensorFlow's errors about files below a path to Python's `OSError`.
 
     Args:
         path: `pathlib.Path` that is written to.

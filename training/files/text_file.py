@@ -18,7 +18,7 @@ def read_text(path):
 
     Raises:
         InputError: if the file cannot be read, holds nothing but white space, or is not
-            UTF-8 text. The message gives the first bad byte and where it stands.
+            UTF-8 text. The message names the first invalid byte and its position.
     """
     path = Path(path)
     check_file(path, "text file")

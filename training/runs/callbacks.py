@@ -230,7 +230,7 @@ class Stopwatch:
             with tf.control_dependencies([waited]):
                 return tf.nest.map_structure(tf.identity, batch)
 
-        # Of a pair, the first is made first: the time at which a batch was asked for.
+        # `zip` reads its first dataset first: the time at which a batch was requested.
         asked = tf.data.Dataset.counter().map(lambda _: tf.timestamp())
         options = tf.data.Options()
         # A buffer after the clock would be what is timed.

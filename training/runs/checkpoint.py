@@ -34,7 +34,7 @@ class State(NamedTuple):
 def save(folder, model, history):
     """Saves all variables of a compiled model, its optimizer's, and the history.
 
-    Weights, optimizer moments and step, normalisation statistics and the states of
+    Weights, optimizer moments and step, normalization statistics and the states of
     random generators are all variables. The checkpoint before is kept, so that there
     is a complete one at every moment.
 
@@ -55,7 +55,7 @@ def save(folder, model, history):
 
 
 def restore_epoch(folder, model, optimizer, num_epochs):
-    """Gives a model and its optimizer the state after so many epochs.
+    """Restores a model and its optimizer after a number of epochs.
 
     Workers end an epoch together, but one may be killed before its checkpoint: the one
     before is then the newest that all have.
@@ -88,7 +88,7 @@ def restore_epoch(folder, model, optimizer, num_epochs):
 
 
 def restore(folder, model, optimizer):
-    """Gives a model and its optimizer the state of the newest checkpoint that is whole.
+    """Restores a model and its optimizer from the newest intact checkpoint.
 
     One that is damaged is put aside, and the one before takes its place.
 

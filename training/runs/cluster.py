@@ -42,7 +42,7 @@ def from_environment():
     """Returns the `Cluster` of the environment variable `TF_CONFIG`.
 
     Raises:
-        InputError: if there is none, or it is not such a cluster.
+        InputError: If it is missing or does not describe a cluster.
     """
     text = os.environ.get(_VARIABLE)
     if text is None:

@@ -117,7 +117,7 @@ class OneDevice:
         return contextlib.nullcontext()
 
     def begin(self, model, optimizer):
-        """Makes a new model and its optimizer train as one device would."""
+        """Prepares a new model and its optimizer for training."""
         del optimizer
         self._preprocessed.take_over_from(model)
 
@@ -210,7 +210,7 @@ class Replicas:
         return self.strategy.scope()
 
     def begin(self, model, optimizer):
-        """Makes a new model and its optimizer train as one device would."""
+        """Prepares a new model and its optimizer for training."""
         platform_repairs.build_from_local_batch(model)
         platform_repairs.return_vectors_of_logs(model)
         self._preprocessed.take_over_from(model)

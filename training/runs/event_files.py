@@ -33,7 +33,7 @@ _NUM_REMEMBERED = 3
 
 
 def callbacks(job, model, span, folder):
-    """Returns what writes the event files of a phase; they stand before the recorder.
+    """Returns the callbacks that write event files; they precede the recorder.
 
     Args:
         job: the `Job`.
@@ -94,7 +94,7 @@ def rewind(folder, num_epochs):
     """
     events = folder / EVENTS
     sizes = _read_sizes(events).get(str(num_epochs)) if num_epochs else {}
-    if sizes is None:  # Of a run that began before sizes were kept.
+    if sizes is None:  # The run started before sizes were recorded.
         return
     for name, size in _sizes(events).items():
         if name not in sizes:

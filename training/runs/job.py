@@ -78,7 +78,7 @@ class Job:
         raise NotImplementedError
 
     def compile(self, model, optimizer):
-        """Compiles a model or its trainer; the optimizer goes on where it is."""
+        """Compiles a model or its trainer; the optimizer keeps its state."""
         raise NotImplementedError
 
     def fit_arguments(self, epochs):

@@ -20,7 +20,7 @@ class PhaseSpan(NamedTuple):
 
     Attributes:
         phase: the `PhaseConfig`, nothing inherited any more.
-        path: str. Where it stands in the config, for messages.
+        path: String. Path of the config key, for messages.
         epochs: `range` of epochs, counted from the start of the run.
     """
 
@@ -32,10 +32,10 @@ class PhaseSpan(NamedTuple):
 def phase_spans(config):
     """Returns the `PhaseSpan`s of a config, one after the other.
 
-    A phase whose regulariser rises in weight has one for each of the weights.
+    A phase whose regularizer rises in weight has one for each of the weights.
 
     Raises:
-        InputError: if the weight of a regulariser rises that there is not.
+        InputError: if the weight of a regularizer rises that there is not.
     """
     spans, start = [], 0
     for index, phase in enumerate(config.phases):
@@ -54,7 +54,7 @@ def phase_spans(config):
 
 
 def _spans_of_weights(span):
-    """Cuts a span where the weight of its regulariser rises."""
+    """Cuts a span where the weight of its regularizer rises."""
     increment = span.phase.regularizer_weight_increment
     if increment is None:
         return [span]
@@ -74,7 +74,7 @@ def _spans_of_weights(span):
 
 
 def _heavier(span, amount):
-    """Returns the phase of a span with more weight of its regulariser."""
+    """Returns the phase of a span with more weight of its regularizer."""
     regularizer = _regularizer(span)
     config = {
         "class_name": type(regularizer).__name__,
@@ -88,7 +88,7 @@ def _regularizer(span):
     config = span.phase.regularizer
     if config is None:
         raise InputError(
-            f"`{span.path}.regularizer_weight_increment` needs a regulariser whose "
+            f"`{span.path}.regularizer_weight_increment` needs a regularizer whose "
             "weight rises. Set the phase's regularizer, or the increment to null. "
             "Received: regularizer=None."
         )

@@ -27,7 +27,7 @@ _THREAD_HEAP = 64 * 2**20  # Bytes. glibc returns a heap of this size when it is
 
 
 def build_from_local_batch(model):
-    """Makes Keras build a model from the first batch of one local replica.
+    """Patches Keras to build a model from the first batch of one local replica.
 
     Keras builds it from the mean over the replicas' first batches, which requires equal
     shapes and fails on several workers.
@@ -48,7 +48,7 @@ def build_from_local_batch(model):
 
 
 def return_vectors_of_logs(model):
-    """Makes the steps of a model return logs of shape `(1,)` under several workers.
+    """Reshapes the logs of a model's steps to `(1,)` under several workers.
 
     Keras reduces logs along their first axis, which scalars lack.
     """
@@ -66,7 +66,7 @@ def _with_vectors(step):
 
 
 def synchronize_normalization(model):
-    """Makes all batch normalization use the statistics of all replicas.
+    """Computes batch normalization statistics over all replicas.
 
     Without it each replica normalizes its part of the batch by itself.
     """
@@ -76,7 +76,7 @@ def synchronize_normalization(model):
 
 
 def isolate_replica_losses(model):
-    """Makes each replica ignore the losses that layers added in other replicas.
+    """Excludes losses that layers added in other replicas.
 
     Replicas take turns where they wait for each other within the forward pass, as in
     synchronized normalization. Keras keeps one list of added losses for all of them,
@@ -110,7 +110,7 @@ def _with_owner(add_loss, added):
 
 
 def sum_gradients_first(optimizer):
-    """Makes an optimizer sum the gradients of all replicas before it uses them.
+    """Sums the gradients of all replicas before the optimizer uses them.
 
     Keras sums them last. Each replica would clip its part of the gradient, which
     differs from the clipped gradient. With loss scaling, a replica with a non-finite
@@ -171,7 +171,7 @@ def _seed_states(model):
 
 
 def keep_freed_memory():
-    """Makes glibc keep the memory that the threads of replicas free.
+    """Configures glibc to keep the memory that the threads of replicas free.
 
     glibc has heaps for each thread and returns empty ones to the system: a training
     step of two replicas spent a third of its time on zeroed pages that it got back.

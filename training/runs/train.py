@@ -41,7 +41,7 @@ def check(job):
 
 
 def _check_compiles(job, model):
-    """Says before training what XLA would say in terms of its own."""
+    """Raises before training where XLA would fail with an internal message."""
     layers = [layer for layer in model._flatten_layers() if not layer.supports_jit]
     if job.config.jit_compile is True and layers:
         raise InputError(
@@ -73,7 +73,7 @@ def train(job, folder):
         InputError: if what an earlier process has saved cannot be used.
     """
     finished, is_chief = folder / MODEL, job.distribution.is_chief
-    # The chief's answer is that of all workers.
+    # All workers use the chief's answer.
     if not job.distribution.least(finished.exists() or not is_chief):
         history = _trained(job, folder)
     elif is_chief:
@@ -127,7 +127,7 @@ def _rewrite_table(folder, history):
 
 
 def _forget_earlier_models(job):
-    """Lets what is built now begin as in a process of its own."""
+    """Resets the global state of Keras, as in a new process."""
     # Resets the names of variables too, by which a checkpoint is checked.
     keras.utils.clear_session()
     keras.utils.set_random_seed(job.config.seed)
@@ -137,7 +137,7 @@ def enter_phase(job, model, span, optimizer, trainer=None):
     """Gives the model the strategies of a phase and compiles what `fit` is called on,
     the model unless it has a `trainer`.
 
-    The optimizer goes on where it is: its moments and its step stay.
+    The optimizer keeps its moments and its step.
     """
     with job.distribution.scope():
         _set_strategies(job, model, span)

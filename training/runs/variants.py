@@ -20,7 +20,7 @@ def run(jobs, directory):
 
     Args:
         jobs: dict of names of variants to their `Job`s.
-        directory: their `WorkDirectory`. What is already finished in it is kept.
+        directory: Their `WorkDirectory`. Finished parts in it are kept.
 
     Raises:
         InputError: if a variant cannot be made of its config.
@@ -96,7 +96,7 @@ def evaluate(job, model, folder, budgets=None):
     with corruption.reported():
         rows = job.evaluate(model, budgets)
     result = {"parameters": model.count_params(), "budgets": rows}
-    # Last: it says that the evaluation is done.
+    # Written last: this file marks a finished evaluation.
     records.write_json(folder / records.EVALUATION, result)
 
 
@@ -112,7 +112,7 @@ def diagnose(job, model, folder, name):
         result = job.diagnose(model)
     write_residuals(folder / "residuals.csv", result["residual_quantiles"])
     plot_residuals(folder / "residuals.png", {name: result})
-    # Last: it says that the diagnosis is done.
+    # Written last: this file marks a finished diagnosis.
     records.write_json(folder / records.DIAGNOSIS, result)
     return True
 

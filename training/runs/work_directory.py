@@ -128,7 +128,7 @@ def is_run(path):
 
 
 def _check_place(path):
-    """Says at once what would keep the folder from being made minutes later."""
+    """Raises now if the folder could not be created later."""
     nearest = next(
         place for place in (path, *path.absolute().parents) if place.exists()
     )

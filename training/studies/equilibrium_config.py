@@ -20,7 +20,7 @@ class EquilibriumConfig:
     Args:
         solver: name of a solver, alone or with arguments.
         gradient: name of a gradient, alone or with arguments.
-        regularizer: name of a regulariser, alone or with arguments; null for
+        regularizer: name of a regularizer, alone or with arguments; null for
             none.
         initial_state: Name of an initial state, alone or with arguments.
     """

@@ -1,4 +1,4 @@
-"""The runs of a study: trained once, saved, and only read when it goes on."""
+"""The runs of a study: trained once, saved, and read when the study continues."""
 
 import math
 import time
@@ -39,7 +39,7 @@ def finished(directory, name, train, line):
     model, history, result = train()
     records.write_history(folder / "history.csv", history)
     saved_model.save(model, folder / "model.keras")
-    # Last: it says that the run is finished.
+    # Written last: this file marks a finished run.
     records.write_json(file, result)
     return result
 

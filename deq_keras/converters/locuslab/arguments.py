@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-# Of the functions that load, beside the architecture.
+# Arguments of the loading functions, besides the architecture.
 _OF_LOADING = ("solver", "gradient", "regularizer", "dtype")
 _LARGEST = 10**6
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
@@ -19,7 +19,7 @@ class Kind(NamedTuple):
     """What an argument may be.
 
     Attributes:
-        words: String. What is expected.
+        words: String. Description of the expected value.
         accepts: Function of a value, true for what may be passed.
     """
 

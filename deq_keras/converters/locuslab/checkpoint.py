@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from deq_keras.converters.locuslab.weight_arrays import as_array, faults
 
-# Of models in a wrapper: of several devices, compiled, or with their loss.
+# Prefixes of wrapped models: for several devices, compiled, or with their loss.
 _WRAPPERS = re.compile(r"((module|_orig_mod|model)\.)*")
 
 

@@ -11,7 +11,7 @@ from deq_keras.converters.locuslab.mdeq_architecture import normalized, read
 from deq_keras.converters.locuslab.shapes import shape
 from deq_keras.models import MDEQBackbone, MDEQImageClassifier, MDEQImageSegmenter
 
-# Copies of other entries, and of a loss, whose weights are no model's.
+# Copies of other entries, and weights of a loss.
 _NOT_OF_THE_MODEL = ("fullstage_copy.", "deq.", "loss.")
 
 
@@ -32,7 +32,7 @@ def load_mdeq(
     smallest has no choice), `num_groups` where it is not 8, and `dropout` for further
     training. What is given besides is checked against the weights.
 
-    The model takes normalised images `(batch, height, width, channels)`; see
+    The model takes normalized images `(batch, height, width, channels)`; see
     `MDEQImageConverter.for_dataset`. It differs from the reference where that is a
     matter of taste: the head sees f(z*) also in evaluation (there z*), and each sample
     stops by itself.

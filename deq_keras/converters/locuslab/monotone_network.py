@@ -29,7 +29,7 @@ def load_monotone_network(
     """Returns a `MonotoneClassifier` with the weights of a checkpoint.
 
     Which network it is, dense, of one convolution or of several tiers, and its widths
-    are read from the weights. The model takes normalised vectors `(batch, features)` or
+    are read from the weights. The model takes normalized vectors `(batch, features)` or
     images `(batch, height, width, channels)`; the border that the reference adds before
     its convolutions, it adds itself. Each sample stops by itself.
 
@@ -102,7 +102,8 @@ def _model(state_dict, image_size, m, solver, dtype):
         size = (side, side, channels)
     else:
         cell = MonotoneConvCell(filters, m, sign=_sign(state_dict), dtype=dtype)
-        side = 4 * _side(num_features, filters)  # Of windows of 4 in the side + 2.
+        # The features are windows of size 4 in an image padded to side + 2 pixels.
+        side = 4 * _side(num_features, filters)
         _check_image_size(image_size, range(side - 2, side + 2))
         size = (image_size or side, image_size or side, channels)
     return MonotoneClassifier(cell, size, num_classes, solver)

@@ -10,7 +10,7 @@ def shape(state_dict, name, *ranks):
         *ranks: Positive integers. Numbers of axes that it may have.
 
     Raises:
-        ValueError: If there is no such entry, or of another rank.
+        ValueError: If the entry is missing or has another rank.
     """
     if name not in state_dict:
         raise ValueError(f"it has no {name}")

@@ -1,4 +1,4 @@
-"""A scope in which an equilibrium layer goes on from the states of the step before."""
+"""A scope in which an equilibrium layer continues from earlier states."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ENTERED: AmbientScopes[CarryScope] = AmbientScopes("deq_keras_carry_scope")
 
 
 class CarryScope:
-    """Within it, the `DEQ` layer of a model that is trained goes on from given states.
+    """Continues the `DEQ` layer of a model in training from given states.
 
     It is for training steps of which each continues the search of the one before, as
     `deq_keras.models.ContinuousBatchingModel` does. A call outside of training takes no

@@ -13,10 +13,10 @@ class EquilibriumCell(CompositeLayer):
 
     A cell is to `DEQ` what an RNN cell is to `keras.layers.RNN`. Subclasses write
     `call`, and `inject` where anything can be computed once a solve instead of once
-    an evaluation: projections of the input, normalised weights, dropout masks.
+    an evaluation: projections of the input, normalized weights, dropout masks.
 
     `call` must be pure, because it is evaluated until it stops changing: no randomness,
-    no variable updates, no `add_loss`, and no normalisation over the batch. `DEQ`
+    no variable updates, no `add_loss`, and no normalization over the batch. `DEQ`
     checks that it returns the structure, shapes and dtypes that it was given. Give
     sublayers `dtype=self.dtype_policy`, or mixed precision does not reach them.
 

@@ -28,7 +28,7 @@ _MISFIT = r"dimension|incompatible|broadcast|shapes? (must|of|do|are|\()"
 
 
 def check_signature(cell: keras.layers.Layer) -> None:
-    """Raises `ValueError` if `cell` is no layer that takes `(state, injection)`."""
+    """Raises `ValueError` unless `cell` is a layer called with `(state, injection)`."""
     if not isinstance(cell, keras.layers.Layer):
         raise ValueError(
             "`cell` must be a Keras layer, usually an EquilibriumCell, whose call "
@@ -141,7 +141,7 @@ def check_application(
     injection: Nest,
     differentiates_jacobian: bool = False,
 ) -> bool:
-    """Traces `apply(state, injection)` once; raises `ValueError` if it is no cell.
+    """Traces `apply(state, injection)` once and checks the contract of a cell.
 
     Args:
         apply: Function `(state, injection) -> state` that calls `cell`.

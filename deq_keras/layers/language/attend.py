@@ -171,7 +171,7 @@ def _transposed_product(left, right):
 
 def _by_key(scores):
     """Moves column c of row i, which belongs to the distance K - c, to the key that
-    far before the query: c - (L - i). What wraps around is masked later."""
+    far before the query: c - (L - i). Entries that wrap around are masked later."""
     batch, heads, length, columns = ops.shape(scores)  # (B, H, L, K + 1)
     rows = ops.reshape(scores, (batch, heads, columns, length))[:, :, 1:]
     return ops.reshape(rows, (batch, heads, length, columns - 1))

@@ -25,7 +25,7 @@ def repeated_history(memory, num_positions):
 def padded_history(memory, num_positions):
     """Returns the last positions of a memory; where it is shorter, zeros before it.
 
-    The arguments are those of `repeated_history`.
+    See `repeated_history` for the arguments.
     """
     padded = ops.pad(memory, ((0, 0), (num_positions, 0), (0, 0)))
     return ops.take(padded, ops.arange(num_positions) + ops.shape(memory)[1], axis=1)

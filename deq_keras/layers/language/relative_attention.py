@@ -246,7 +246,7 @@ class RelativeAttention(CompositeLayer):
 
     def _positions(self, length, training):
         """Projects the sinusoids of the distances `length - 1` to 0."""
-        # In half precision, neighbouring large distances would be the same.
+        # In half precision, neighboring large distances would be the same.
         dtype = keras.backend.result_type(self.compute_dtype, "float32")
         distances = ops.cast(ops.arange(length - 1, -1, -1), dtype)
         exponents = ops.arange(0, self.units, 2, dtype=dtype) / self.units

@@ -47,7 +47,7 @@ class SegmentMemory(MemoryLayer):
         `(batch, length, output_dim)`: the features that the cell has of its states.
 
     Raises:
-        ValueError: If `length` is negative, or `deq` has no such cell.
+        ValueError: If `length` is negative, or the cell is not a `SegmentCell`.
         tf.errors.InvalidArgumentError: If the batch size changes while something is
             remembered.
 

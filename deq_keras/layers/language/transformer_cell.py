@@ -218,7 +218,7 @@ class TransformerCell(SegmentCell):
             self.build(tuple(inputs.shape))
         constants = given.get("constants") or self._branch_kernels()
         if memory is not None and self.normalize_first and "states" in memory:
-            # Keys and values are those of normalized states already.
+            # Keys and values are already computed from normalized states.
             memory = {**memory, "states": self.norm(memory["states"])}
         attention = self.attention.prepare(
             self.injection_projection(inputs),

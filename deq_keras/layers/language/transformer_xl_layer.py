@@ -193,7 +193,7 @@ class TransformerXLLayer(CompositeLayer):
         """
         inputs, memory = given["inputs"], given.get("memory")
         if memory is not None and self.normalize_first and "states" in memory:
-            # Keys and values are those of normalized states already.
+            # Keys and values are already computed from normalized states.
             memory = {**memory, "states": self.attention_norm(memory["states"])}
         constants = given["constants"]
         nothing = ops.zeros_like(inputs[..., :1])  # Nothing is injected.

@@ -149,7 +149,7 @@ class MonotoneCell(EquilibriumCell):
 
         Args:
             solver: A `PeacemanRachford` or a `ForwardBackward`.
-            inputs: What the layer is called with, a few samples.
+            inputs: Inputs of the layer, a few samples.
 
         Returns:
             A solver like it; see `deq_keras.solvers.OperatorSplitting.tuned`.

@@ -18,7 +18,7 @@ from deq_keras.layers.monotone.scaled_kernel import ScaledKernel
 
 
 class Tier(keras.layers.Layer):
-    """Makes the kernels of W = (1 - m) I - s A^T A + B - B^T - C^T C on a tier of maps.
+    """Builds the kernels of W = (1 - m) I - s A^T A + B - B^T - C^T C on one tier.
 
     C, a convolution of stride 2, leads to the next tier; the last one has none. The
     sign s is 1, or -1 for a single tier.

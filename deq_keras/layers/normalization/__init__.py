@@ -1,4 +1,4 @@
-"""Normalisation of activations and of weights, with right second derivatives."""
+"""Normalization of activations and of weights, with right second derivatives."""
 
 from deq_keras.layers.normalization.group_normalization import GroupNormalization
 from deq_keras.layers.normalization.layer_normalization import LayerNormalization

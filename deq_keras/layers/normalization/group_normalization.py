@@ -37,7 +37,7 @@ class GroupNormalization(keras.layers.Layer):
         groups: Positive integer. Number of groups, which divides the number of
             channels; or `-1` for one group a channel. Defaults to `32`, as in Keras.
         axis: Integer. The channel axis. Defaults to `-1`.
-        epsilon: Float > 0. What is added to the variance. Defaults to `1e-5`, as in
+        epsilon: Float > 0. Added to the variance. Defaults to `1e-5`, as in
             the reference, the authors' PyTorch code (locuslab/deq); in Keras `1e-3`.
         center: Boolean. Whether to add `beta`. Defaults to `True`.
         scale: Boolean. Whether to multiply with `gamma`. Defaults to `True`.

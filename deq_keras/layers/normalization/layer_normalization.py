@@ -23,7 +23,7 @@ class LayerNormalization(keras.layers.Layer):
     taken in float32 (float64 for float64 inputs) whatever the compute dtype.
 
     Args:
-        epsilon: Float > 0. What is added to the variance. Defaults to `1e-5`, as in
+        epsilon: Float > 0. Added to the variance. Defaults to `1e-5`, as in
             the reference, the authors' PyTorch code (locuslab/deq); in Keras `1e-3`.
         center: Boolean. Whether to add `beta`. Defaults to `True`.
         scale: Boolean. Whether to multiply with `gamma`. Defaults to `True`.

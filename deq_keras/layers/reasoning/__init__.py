@@ -1,4 +1,4 @@
-"""Cells that reason: what they are shown stays in sight until the answer stands."""
+"""Cells that reason: they see the problem again in every evaluation."""
 
 from deq_keras.layers.reasoning.attention_cell import AttentionCell
 from deq_keras.layers.reasoning.automaton_cell import AutomatonCell

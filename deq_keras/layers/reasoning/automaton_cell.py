@@ -9,7 +9,7 @@ from deq_keras.layers.reasoning.convolutional_cell import ConvolutionalCell
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class AutomatonCell(ConvolutionalCell):
-    """A neural cellular automaton: each position knows its neighbours and itself.
+    """A neural cellular automaton: each position knows its neighbors and itself.
 
     The cell for answers that follow from one place to the next over any distance, such
     as a path through a maze. With the input x and the state z of each position,
@@ -20,11 +20,11 @@ class AutomatonCell(ConvolutionalCell):
     f(z, x) = tanh((1 - leak) * z + step * W4 * relu(W3 * h))
     ```
 
-    Only the convolution W0 sees neighbours, the next ones: information travels by one
+    Only the convolution W0 sees neighbors, the next ones: information travels by one
     position in an evaluation, `reach`, a fifth of that of a `RecallCell`. So a small
     problem cannot be answered at a glance, and what has been learnt of it holds for
     large ones, which take more evaluations, as many as their answers are long. Nothing
-    has a bias, and nothing is normalised over positions. W4 is zero before training: a
+    has a bias, and nothing is normalized over positions. W4 is zero before training: a
     rule that changes nothing is a better one to begin with than one drawn at random,
     which fills the states with noise after a few evaluations. What a state holds leaks
     away unless the rule keeps it up. Without the leak, a state that the rule leaves

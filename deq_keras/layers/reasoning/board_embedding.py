@@ -1,4 +1,4 @@
-"""What stands on the squares of a board, and where the squares are."""
+"""Embeds the tokens of a board and the positions of its squares."""
 
 import keras
 from keras import ops
@@ -8,7 +8,7 @@ from deq_keras.core.checks import check_count, check_counts
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class BoardEmbedding(keras.layers.Layer):
-    """Embeds the tokens of a board, and adds what is learnt of each row, column and
+    """Embeds the tokens of a board, and adds a learned vector for each row, column and
     box.
 
     ```

@@ -12,7 +12,7 @@ _CONVOLUTIONS = {1: keras.layers.Conv1D, 2: keras.layers.Conv2D}
 class ConvolutionalCell(EquilibriumCell):
     """Two residual blocks of convolutions, after one of the state and the input.
 
-    Nothing has a bias, and nothing is normalised over positions, so that problems may
+    Nothing has a bias, and nothing is normalized over positions, so that problems may
     have any size, and padding stays zero. Subclasses write `call`, with `blocks`.
 
     Args:
@@ -20,7 +20,7 @@ class ConvolutionalCell(EquilibriumCell):
         rank: Integer, `1` for sequences or `2` for images and boards.
         block_window: Positive odd integer. Positions a side that the convolutions of
             the blocks see; the one before them sees three.
-        last_initializer: What the kernel of the last convolution begins with.
+        last_initializer: Initializer of the last convolution's kernel.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
     """
 
@@ -122,5 +122,5 @@ def _convolved(tensor, kernel):
 
 
 def _kept(hidden, mask):
-    # What padding is given of its neighbours does not come back to them.
+    # Values that reach padding must not return to its neighbors.
     return hidden if mask is None else hidden * mask

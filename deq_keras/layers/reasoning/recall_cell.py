@@ -19,8 +19,8 @@ _ACTIVATIONS = {
 class RecallCell(ConvolutionalCell):
     """Two residual blocks of convolutions that see the input in every evaluation.
 
-    The cell for tasks of any length or size, whose answers spread from neighbour to
-    neighbour: prefixes, paths. With the input x and the state z of each position,
+    The cell for tasks of any length or size, whose answers spread from neighbor to
+    neighbor: prefixes, paths. With the input x and the state z of each position,
 
     ```
     h = relu(W0 * [z, x])
@@ -29,7 +29,7 @@ class RecallCell(ConvolutionalCell):
     ```
 
     (Bansal et al., 2022, DT-net with recall). The five convolutions have windows of
-    three positions a side and no bias, and nothing is normalised over positions:
+    three positions a side and no bias, and nothing is normalized over positions:
     information travels by at most `reach` positions in an evaluation, which is 5.
 
     Args:

@@ -59,7 +59,7 @@ class TokenCell(EquilibriumCell):
             self.perceptrons.append(self.make_perceptron(f"perceptron{i}", shape))
 
     def inject(self, inputs, training=False, mask=None):
-        """Returns the inputs, and which positions are no padding.
+        """Returns the inputs, and a mask of the positions that are not padding.
 
         Args:
             inputs: Tensor of shape `(batch, *positions, units)`.

@@ -27,7 +27,7 @@ def resize_aligned(feature_map, height, width):
 
 def _weights(size, old_size, dtype):
     """Returns the matrix `(size, old_size)` of the weights of old positions."""
-    # In whole numbers, which have no rounding: |i (old - 1) - j (new - 1)|.
+    # Integers avoid rounding: |i (old - 1) - j (new - 1)|.
     new_steps = ops.maximum(size - 1, 1)
     centers = ops.expand_dims(ops.arange(size) * (old_size - 1), 1)
     distance = ops.abs(centers - ops.arange(old_size) * new_steps)

@@ -193,7 +193,7 @@ class MultiscaleFusion(keras.layers.Layer):
         path = self.paths[f"{source}_to_{target}"]
         if source > target:
             ((convolution, norm),) = path
-            # Last, so that convolution and norm see the small map.
+            # Resizes last, so that convolution and norm process the small map.
             return _repeat(norm(convolution(feature_map)), 2 ** (source - target))
         for stage, (convolution, norm) in enumerate(path):
             if stage > 0:

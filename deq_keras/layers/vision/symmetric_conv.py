@@ -60,7 +60,8 @@ class SymmetricConv2D(keras.layers.Conv2D):
         )
 
     def convolution_op(self, inputs, kernel):
-        if max(self.strides) == 1:  # Then "same" is symmetric, without a copy.
+        # Without strides, padding "same" is symmetric and needs no copy.
+        if max(self.strides) == 1:
             return super().convolution_op(inputs, kernel)
         sides = [(size // 2, size // 2) for size in self.kernel_size]
         return ops.conv(

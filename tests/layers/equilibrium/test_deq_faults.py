@@ -401,7 +401,7 @@ def test_training_goes_on(gradient, jit_compile):
 
 
 def test_a_weight_in_the_injection_as_square_as_the_batch():
-    """Normalised weights travel in the injection; they are no samples."""
+    """Normalized weights travel in the injection; they are no samples."""
 
     class SharedKernelCell(TanhCell):
         def inject(self, inputs, training=False):

@@ -24,7 +24,7 @@ def _relu(array):
     return np.maximum(array, 0)
 
 
-def _neighbourhood(inputs):
+def _neighborhood(inputs):
     """The values of three positions a side, `(batch, *positions, 3, ..., channels)`."""
     axes = tuple(range(1, inputs.ndim - 1))
     padded = np.pad(inputs, [(0, 0), *[(1, 1)] * len(axes), (0, 0)])
@@ -39,7 +39,7 @@ def test_formula(rank):
     inputs, state = (_normal((*shape, size)).astype("float64") for size in (3, 6))
     first, *others = (weight.numpy() for weight in cell.weights)
     inner1, inner2, inner3, inner4 = (kernel.reshape(6, 6) for kernel in others)
-    seen = _neighbourhood(np.concatenate([state, inputs], axis=-1))
+    seen = _neighborhood(np.concatenate([state, inputs], axis=-1))
     axes = tuple(range(-rank - 1, 0))
     hidden = _relu(np.tensordot(seen, first, (axes, tuple(range(rank + 1)))))
     hidden = _relu(hidden + _relu(hidden @ inner1) @ inner2)

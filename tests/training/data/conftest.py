@@ -6,7 +6,7 @@ import tensorflow as tf
 
 
 def encoded_image(height, width, seed):
-    """Returns a JPEG file of smooth random colours."""
+    """Returns a JPEG file of smooth random colors."""
     coarse = np.random.default_rng(seed).uniform(0, 255, (3, 4, 3))
     image = tf.image.resize(coarse, (height, width), "bicubic")
     return tf.io.encode_jpeg(tf.saturate_cast(image, tf.uint8), quality=95).numpy()

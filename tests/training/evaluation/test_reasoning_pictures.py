@@ -1,4 +1,4 @@
-"""Pictures of reasoning: their frames, their colours, and what they refuse."""
+"""Pictures of reasoning: their frames, their colors, and what they refuse."""
 
 import numpy as np
 import pytest
@@ -55,15 +55,15 @@ def test_a_maze_is_solved_frame_by_frame(tmp_path, maze):
     assert [file.name for file in tmp_path.iterdir()] == ["maze.gif"]
 
 
-def test_colours_of_a_maze(maze):
+def test_colors_of_a_maze(maze):
     inputs, probabilities, truth = maze
-    colours = mazes.maze_colours(inputs, probabilities[-1])
+    colors = mazes.maze_colors(inputs, probabilities[-1])
     walls, ends = ~inputs.any(axis=-1), np.ptp(inputs, axis=-1) > 0
-    assert np.all(colours[walls] == colours[0, 0]) and np.all(colours[0, 0] < 0.3)
-    np.testing.assert_array_equal(colours[ends], inputs[ends])
+    assert np.all(colors[walls] == colors[0, 0]) and np.all(colors[0, 0] < 0.3)
+    np.testing.assert_array_equal(colors[ends], inputs[ends])
     inner = (truth == 1) & ~ends
-    np.testing.assert_allclose(colours[inner], np.tile(mazes._PATH, (inner.sum(), 1)))
-    np.testing.assert_array_equal(colours[~walls & (truth == 0)], 1.0)
+    np.testing.assert_allclose(colors[inner], np.tile(mazes._PATH, (inner.sum(), 1)))
+    np.testing.assert_array_equal(colors[~walls & (truth == 0)], 1.0)
 
 
 def test_titles_count_what_is_wrong():
@@ -91,10 +91,10 @@ def test_digits_of_a_board(board):
     expected = truth + 1
     expected[row, column] = (truth[row, column] + 1) % 4 + 1
     np.testing.assert_array_equal(shown, expected)
-    colours = np.reshape([text.get_color() for text in axes.texts], (4, 4))
-    assert set(colours[inputs > 0]) == {"black"}
-    assert colours[row, column] == "tab:red"
-    assert np.sum(colours == "tab:blue") == np.sum(inputs == 0) - 1
+    colors = np.reshape([text.get_color() for text in axes.texts], (4, 4))
+    assert set(colors[inputs > 0]) == {"black"}
+    assert colors[row, column] == "tab:red"
+    assert np.sum(colors == "tab:blue") == np.sum(inputs == 0) - 1
     alphas = np.reshape([text.get_alpha() for text in axes.texts], (4, 4))
     assert alphas[row, column] == pytest.approx(0.8)
     # Of 5 lines each way, those around boxes are thick.

@@ -130,8 +130,8 @@ def test_overlays(finished, trained):
     image, labels = job.data.test.images[0], job.data.test.labels[0]
     overlay = tf.io.decode_png((folder / "000-labels.png").read_bytes()).numpy()
     np.testing.assert_array_equal(overlay[labels == 255], image[labels == 255])
-    colours = np.array(job.data.classes.palette)[labels[labels != 255]]
-    mixed = (image[labels != 255] + colours) / 2
+    colors = np.array(job.data.classes.palette)[labels[labels != 255]]
+    mixed = (image[labels != 255] + colors) / 2
     np.testing.assert_allclose(overlay[labels != 255], mixed, atol=0.5)
 
 

@@ -48,7 +48,7 @@ def test_the_weight_does_not_rise_where_the_phase_begins(small):
 @pytest.mark.parametrize(
     "phase, words",
     [
-        ({**RISING}, r"`phases.0.regularizer_weight_increment` needs a regulariser"),
+        ({**RISING}, r"`phases.0.regularizer_weight_increment` needs a regularizer"),
         (
             {**RISING, "regularizer": {"class_name": "jacobian", "wight": 1}},
             "`phases.0.regularizer`.*wight",
@@ -74,7 +74,7 @@ class Killed(Exception):
 
 
 class RegressionJob(Job):
-    """A regression of seconds that logs the weight of its regulariser.
+    """A regression of seconds that logs the weight of its regularizer.
 
     Args:
         phases: list of dicts.

@@ -171,8 +171,8 @@ class TestExamples:
         ends = chains[:, :, 0, :2].argmax(axis=-1)
         assert np.all(labels == ends[..., None])
         cell = TASKS["chain"].cell(4, 0)
-        neighbours = [np.flatnonzero(row) for row in cell.adjacency]
-        for node, others in enumerate(neighbours):
+        neighbors = [np.flatnonzero(row) for row in cell.adjacency]
+        for node, others in enumerate(neighbors):
             expected = [n for n in (node - 1, node + 1) if 0 <= n < 24]
             assert list(others) == [n for n in expected if n // 8 == node // 8]
 
@@ -228,7 +228,7 @@ class TestAttentionCell:
         assert np.all(np.abs(second - second_changed).max(axis=(0, 2)) > 1e-3)
 
     def test_second_order_gradient(self):
-        # What a regulariser of the Jacobian differentiates: |J^T w|^2.
+        # What a regularizer of the Jacobian differentiates: |J^T w|^2.
         keras.utils.set_random_seed(0)
         cell = AttentionCell(4, num_heads=2, dtype="float64")
         state, injection, weights, direction = tf.random.normal(

@@ -25,7 +25,7 @@ class Audit(NamedTuple):
         verdict: str. One sentence.
         criteria: list of `Criterion`, which are all passed by an equilibrium.
         tol: float. The tolerance of the residual.
-        stop_mode: str. What the residual is.
+        stop_mode: String. Definition of the residual.
         damping: float. Of the iteration.
         correlation: float. Spearman's, of evaluations and difficulty, over all problems
             whose difficulty is known; `None` where one does not vary.

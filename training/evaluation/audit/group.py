@@ -11,7 +11,7 @@ class Group(NamedTuple):
     """Problems with their answers.
 
     Attributes:
-        label: str. What tells it from others, such as a size.
+        label: String. Unique name of the group, such as a size.
         inputs: array `(examples, ...)`, what the model takes, at least two examples.
         targets: integer array `(examples, *positions)`, the right classes.
         weights: array like them, zero where a position does not count.

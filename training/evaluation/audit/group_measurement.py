@@ -26,7 +26,7 @@ class FoundFrom(NamedTuple):
         alignment: float. Of the state with that from the model's own start; `None`
             where one is not finite.
         agreement: float. The share of problems with the same answer.
-        settled: float. The share that meets the tolerance.
+        settled: Float. Fraction that meets the tolerance.
         falling: float. The share that does not, but whose residual still falls.
     """
 
@@ -55,7 +55,7 @@ class FoundOfGroup(NamedTuple):
         correlation: float. Spearman's, of the two; `None` where one does not vary.
         overthinking: float. `exact` at the best budget less that at ten times it, where
             it was measured.
-        settled: float. The share of problems that meets the tolerance from the model's
+        settled: Float. Fraction of problems that meet the tolerance from the model's
             own start.
         falling: float. The share of problems that does not, but whose residual still
             falls at the largest budget.

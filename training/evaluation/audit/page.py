@@ -37,7 +37,7 @@ def write_page(path, result, title):
     Args:
         path: the HTML file, in an existing folder.
         result: the `Audit`.
-        title: str. What was audited.
+        title: String. Name of the audited model.
     """
     page = _PAGE.format(
         title=html.escape(title),

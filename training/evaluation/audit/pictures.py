@@ -10,7 +10,7 @@ _ROUNDING = 1e-8
 def draw_curves(groups):
     """Returns the figure of residual and exact answers against evaluations.
 
-    The floor of a group is a dashed line of the colour of its curves.
+    The floor of a group is a dashed line of the color of its curves.
 
     Args:
         groups: list of `FoundOfGroup`.
@@ -45,7 +45,7 @@ def draw_difficulty(groups, correlation):
 
     Args:
         groups: list of `FoundOfGroup`, of which some have a difficulty.
-        correlation: that of all of them, or `None`.
+        correlation: Correlation over all of them, or `None`.
     """
     figure, (axes,) = _figure(1)
     for group in groups:

@@ -20,7 +20,7 @@ def read_problems(path, reach=None):
 
     It has the arrays `inputs` and `targets`, and may have `weights`, `difficulty`, as
     `Group` says, and `distance`: how far information has to travel in each problem, an
-    integer >= 0, in steps from a position to its neighbour.
+    integer >= 0, in steps from a position to its neighbor.
 
     Args:
         path: the file.
@@ -28,7 +28,7 @@ def read_problems(path, reach=None):
             not known, and the group has no floor.
 
     Raises:
-        InputError: if it is no such file, or has other arrays.
+        InputError: If it is not such a file, or contains other arrays.
     """
     check_file(path, "file of problems")
     with reading(path, _REMEDY):

@@ -27,7 +27,7 @@ class AccuracyCurve(NamedTuple):
 def plot_accuracy(path, curves):
     """Draws exact answers against the budget; the file is replaced atomically.
 
-    The floor of a size is a dashed line of the colour of its curve.
+    The floor of a size is a dashed line of the color of its curve.
 
     Args:
         path: the PNG or SVG file, in an existing folder.

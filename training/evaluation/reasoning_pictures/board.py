@@ -7,7 +7,7 @@ from .animation import check_frames, progress, square, write_gif
 
 _RIGHT = "tab:blue"
 _WRONG = "tab:red"
-# Of a digit that is as likely as any other, or less.
+# Opacity of a digit that is at most as likely as the others.
 _FAINTEST = 0.15
 _DPI = 120
 
@@ -68,15 +68,15 @@ def _draw(axes, board, probabilities, truth, box_shape):
     _draw_lines(axes, len(board), box_shape)
     for (row, column), given in np.ndenumerate(board):
         digit = probabilities[row, column].argmax()
-        colour, alpha = "black", 1.0
+        color, alpha = "black", 1.0
         if not given:
-            colour = _RIGHT if digit == truth[row, column] else _WRONG
+            color = _RIGHT if digit == truth[row, column] else _WRONG
             alpha = _strength(probabilities[row, column, digit], len(board))
         axes.text(
             column + 0.5,
             row + 0.5,
             str(given or digit + 1),
-            color=colour,
+            color=color,
             alpha=alpha,
             weight="bold" if given else "normal",
             **{"ha": "center", "va": "center", "size": 120 / len(board)},

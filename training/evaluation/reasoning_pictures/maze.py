@@ -29,10 +29,10 @@ def animate_maze(path, maze, probabilities, truth, evaluations):
     is_corridor = maze.any(axis=-1)
     figure, axes = square()
     axes.set_axis_off()
-    image = axes.imshow(maze_colours(maze, probabilities[0]))
+    image = axes.imshow(maze_colors(maze, probabilities[0]))
 
     def draw(frame):
-        image.set_data(maze_colours(maze, probabilities[frame]))
+        image.set_data(maze_colors(maze, probabilities[frame]))
         is_wrong = (probabilities[frame] > 0.5) != (truth == 1)
         num_wrong = np.sum(is_wrong & is_corridor)
         axes.set_title(progress(evaluations[frame], num_wrong))
@@ -40,10 +40,10 @@ def animate_maze(path, maze, probabilities, truth, evaluations):
     write_gif(path, figure, draw, len(evaluations))
 
 
-def maze_colours(maze, probabilities):
+def maze_colors(maze, probabilities):
     """Returns the pixels of a frame, floats `(height, width, 3)` from 0 to 1."""
     share = np.clip(probabilities, 0.0, 1.0)[..., None]
-    colours = (1 - share) * _CORRIDOR + share * _PATH
+    colors = (1 - share) * _CORRIDOR + share * _PATH
     is_end = maze.any(axis=-1, keepdims=True) & (maze.min(axis=-1, keepdims=True) == 0)
-    colours = np.where(is_end, maze, colours)
-    return np.where(maze.any(axis=-1, keepdims=True), colours, _WALL)
+    colors = np.where(is_end, maze, colors)
+    return np.where(maze.any(axis=-1, keepdims=True), colors, _WALL)

@@ -26,7 +26,7 @@ class AugmentationConfig:
             original size is cut; for images of one size.
         resized_crop: whether a random window, of 8 % to 100 % of the image's area and a
             ratio of sides of 3/4 to 4/3, is resized to `image_size`; for images of many
-            sizes, of which otherwise the centre is taken as in evaluation.
+            sizes, of which otherwise the center is taken as in evaluation.
         horizontal_flip: whether half of the images are mirrored.
     """
 
@@ -86,7 +86,7 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class StemConfig:
-    """Convolution, batch normalisation and ReLU before the equilibrium layer."""
+    """Convolution, batch normalization and ReLU before the equilibrium layer."""
 
     filters: int = field(default=24, metadata=FILTERS)
     kernel_size: int = field(default=3, metadata=WINDOW)

@@ -1,4 +1,4 @@
-"""Makes the networks of the copy memory task from their config."""
+"""Builds the networks of the copy memory task from their config."""
 
 import keras
 

@@ -24,7 +24,7 @@ class DataConfig:
         num_train: sequences to train on, drawn once.
         num_test: sequences to test with.
         batch_size: of a training step.
-        seed: of the sequences, whatever that of the run.
+        seed: Seed of the sequences, independent of the seed of the run.
     """
 
     delay: int = field(default=400, metadata=_DELAY)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-NUM_SYMBOLS = 10  # What is copied, and what marks: 1 to 8, 0 for nothing, 9.
+NUM_SYMBOLS = 10  # Symbols 1 to 8 are copied, 0 is blank, 9 marks the copy.
 NUM_COPIED = 10
 
 

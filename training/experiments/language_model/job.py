@@ -25,7 +25,7 @@ from .text import (
     training_segments,
 )
 
-# What a config may have in place of the equilibrium.
+# Config keys that replace the equilibrium.
 _EXPLICIT = {
     "explicit": (
         models.ExplicitTransformerBackbone,

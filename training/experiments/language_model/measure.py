@@ -11,7 +11,7 @@ from deq_keras.layers import SolveScope
 def losses_at_budgets(model, layer, segments, budgets):
     """Measures the loss of a text at each budget.
 
-    The tolerance is that of the trained solver, so a large budget need not be used.
+    The trained solver's tolerance applies, so solves may use less than the budget.
 
     Args:
         model: a `NextTokenLossModel`.

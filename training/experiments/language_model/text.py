@@ -35,7 +35,7 @@ def load(config, cache=None):
         cache: optional folder that keeps the vocabulary.
 
     Raises:
-        InputError: if there is no such text, or no validation text.
+        InputError: If the text or the validation text does not exist.
     """
     loaded, keep = find(config, cache)
     if cache is not None:

@@ -1,4 +1,4 @@
-"""Makes a multiscale DEQ for segmentation, and its loss, from a config."""
+"""Builds a multiscale DEQ for segmentation, and its loss, from a config."""
 
 from deq_keras import models
 

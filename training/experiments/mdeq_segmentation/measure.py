@@ -12,7 +12,7 @@ class BudgetPredictor:
     Args:
         opened: the `EncoderSolverHead` of a segmenter, or an `ExportedModel`.
         window: `(height, width)`, or `None` for whole images.
-        stride: `(down, right)`, or `None` for that of the window.
+        stride: `(down, right)`, or `None` for the size of the window.
     """
 
     def __init__(self, opened, window=None, stride=None):

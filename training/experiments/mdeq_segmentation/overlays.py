@@ -1,4 +1,4 @@
-"""Images with their classes in colour."""
+"""Images with their classes in color."""
 
 import numpy as np
 import tensorflow as tf
@@ -8,7 +8,7 @@ from ...files.atomic_file import replacing
 
 
 def write_overlay(path, image, labels, palette):
-    """Writes an image, mixed in equal parts with the colours of its classes, as PNG.
+    """Writes an image, mixed in equal parts with the colors of its classes, as PNG.
 
     The file is replaced atomically. Pixels of the label 255 stay as they are.
 
@@ -27,6 +27,6 @@ def blend(image, labels, palette):
     """Returns the uint8 pixels of `write_overlay`."""
     image, labels = np.asarray(image, "float32"), np.asarray(labels)
     is_ignored = labels == IGNORED
-    colours = np.asarray(palette, "float32")[np.where(is_ignored, 0, labels)]
-    mixed = np.where(is_ignored[..., None], image, (image + colours) / 2)
+    colors = np.asarray(palette, "float32")[np.where(is_ignored, 0, labels)]
+    mixed = np.where(is_ignored[..., None], image, (image + colors) / 2)
     return np.clip(np.rint(mixed), 0, 255).astype("uint8")

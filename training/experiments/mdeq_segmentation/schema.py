@@ -11,7 +11,7 @@ from ..classification.schema import MDEQBackboneConfig
 
 _SIZE = {"num_items": 2, **SIDE}
 
-# Of the shapes, which are held in memory.
+# Bounds of the generated shapes, which are held in memory.
 _MOST_PIXELS = 2**28
 
 
@@ -115,7 +115,7 @@ class SegmentationEvaluationConfig(EvaluationConfig):
         stride: `[down, right]`, from one window to the next; null takes the windows
             side by side.
         num_overlays: so many test images are written with the predicted and the right
-            classes in colour, at the largest of the budgets.
+            classes in color, at the largest of the budgets.
     """
 
     window: list[int] | None = field(default=None, metadata=_SIZE)

@@ -13,7 +13,7 @@ def predict_in_windows(predict, images, size, stride):
         predict: function from a window `(batch, *size, channels)` to its logits
             `(batch, *size, num_classes)`.
         images: tensor `(batch, height, width, channels)`.
-        size: `(height, width)` of the windows, at most those of the images.
+        size: `(height, width)` of the windows, at most the size of the images.
         stride: `(down, right)`, from one window to the next.
 
     Returns:

@@ -23,7 +23,7 @@ def in_batches(examples, size):
 def validation_batches(task, levels, size, seed):
     """Returns the dataset of inputs, targets and weights of a list of `LevelConfig`.
 
-    They are other examples than those of the test.
+    They differ from the test examples.
     """
     batches = [
         _dataset(held_out_examples(task, level.level, level.examples, seed + 1), size)

@@ -1,4 +1,4 @@
-"""Makes tasks and reasoners from their config."""
+"""Builds tasks and reasoners from their config."""
 
 import keras
 

@@ -23,7 +23,7 @@ from .loss import SmoothedCrossEntropy
 from .pictures import check_picture, draw_solving
 from .tables import LEVELS
 
-# What reads the file of a user, as a list of `Examples`.
+# Functions that read a user's file as a list of `Examples`.
 _READERS = {
     "mazes": read_mazes,
     "sudoku_4x4": lambda path: [read_puzzles(path, 4)],

@@ -1,4 +1,4 @@
-"""What a trained reasoner answers at a level, and whether it settles."""
+"""Measurements of a trained reasoner at one level."""
 
 import numpy as np
 import tensorflow as tf

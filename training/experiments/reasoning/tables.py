@@ -26,7 +26,7 @@ _NOTE = """\
 A line a level; the table of all variants above is of the last one.
 
 Floor: the least evaluations that carry information as far as all examples ask, from a
-position to its neighbours. A bound for strings, chains and words; a path may be found
+position to its neighbors. A bound for strings, chains and words; a path may be found
 in fewer, by filling dead ends. -: every position sees all others.
 
 At the largest budget, with the median of residuals. NFE to tol: that budget where the

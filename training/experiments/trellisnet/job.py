@@ -10,7 +10,7 @@ from ...errors import InputError
 from ...runs.phases import STRATEGIES
 from ..language_model.job import LanguageModelJob
 
-# Of the equilibrium alone.
+# Config keys of the equilibrium only.
 _OF_EQUILIBRIUM = (*STRATEGIES, "dilation_rate", "cell_shift")
 _OF_TASK = ("tie_weights", "num_experts", "expert_dropout", "auxiliary_weight")
 

@@ -54,7 +54,7 @@ def relative_residual(solution):
     axes = tuple(range(1, value.ndim))
     difference = np.sqrt(np.sum(np.square(value - point), axis=axes))
     scale = np.sqrt(np.sum(np.square(value), axis=axes))
-    # Of f(z) = 0 it is zero at the equilibrium z = 0 and infinite elsewhere.
+    # If f(z) = 0, the residual is zero at the equilibrium z = 0 and infinite elsewhere.
     infinite = np.where(difference > 0, np.inf, 0.0)
     return np.divide(difference, scale, out=infinite, where=scale > 0)
 

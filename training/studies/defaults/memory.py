@@ -25,7 +25,7 @@ def training_peak(config, task_config, examples, seed):
         config: the `EquilibriumConfig` of the variant.
         task_config: a `TaskConfig`.
         examples: `Examples`, which are repeated as needed.
-        seed: int. Of initialisation.
+        seed: int. Of initialization.
     """
     model = build(config, task_config, examples.inputs.shape[1:], seed)
     state_size = math.prod(model.get_layer("deq").output.shape[1:]) * 4
@@ -42,7 +42,7 @@ def training_peak(config, task_config, examples, seed):
         return tape.gradient(value, model.trainable_variables)
 
     growth = peak_growth(lambda: step(*arguments))
-    # Who keeps less than one state has not been seen.
+    # Growth below one state is not detected.
     if growth is None or growth < batch * state_size / 2**20:
         return None
     return growth * task_config.batch_size / batch

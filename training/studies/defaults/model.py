@@ -1,4 +1,4 @@
-"""Makes the model of one run."""
+"""Builds the model of one run."""
 
 import keras
 
@@ -15,12 +15,12 @@ def build(config, task_config, input_shape, seed):
             explicit weight-tied network of L layers.
         task_config: a `TaskConfig`.
         input_shape: shape of one example's input.
-        seed: int. Of initialisation and probes.
+        seed: int. Of initialization and probes.
 
     Raises:
         InputError: if the cell, or a part of the layer, refuses an argument.
     """
-    # Here, because initialisation draws from the global generator.
+    # Set here, because initializers draw from the global generator.
     keras.utils.set_random_seed(seed)
     task = TASKS[task_config.name]
     with refused_in(f"task `{task_config.name}`"):

@@ -56,7 +56,7 @@ class TaskConfig:
             - `seen_before`: whether a token has been seen before, by a transformer
               cell.
             - `chain`: the class that stands at one end of a chain, by messages between
-              neighbours.
+              neighbors.
         units: channels or units of the state; a multiple of 4 but with `digits_dense`,
             `regression`, `gated` and `chain`.
         epochs: of every run; see `updates`.
@@ -103,7 +103,7 @@ class DefaultsConfig:
         variants: name -> {dotted path: value}, the changes of each variant.
         references: the variants with the best of which the others are compared, seed by
             seed.
-        seeds: of data that are drawn, initialisation, shuffling and probes.
+        seeds: of data that are drawn, initialization, shuffling and probes.
         equilibrium: how every variant solves and differentiates.
         updates: factor on the epochs of every task, so that a variant may be trained
             for longer. They are rounded, and at least one.

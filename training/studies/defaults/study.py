@@ -39,7 +39,7 @@ def run(config, directory):
 def _run(config, directory):
     results = []
     for index, task in enumerate(config.tasks):
-        memory = {}  # Of each variant, where it is known: no matter of the seed.
+        memory = {}  # Memory of each variant, if known; it does not depend on the seed.
         for seed in config.seeds:
             for variant in config.variants:
                 result = study_runs.finished(
@@ -74,7 +74,7 @@ def _check(config):
 
 
 def _check_models(config):
-    """Makes the model of every task once: nothing is written before that."""
+    """Builds the model of every task once, before anything is written."""
     seed = config.seeds[0]
     for task in config.tasks:
         inputs = TASKS[task.name].draw(task, seed)[0].inputs
@@ -90,7 +90,7 @@ def _num_epochs(config, task):
 def _trained(config, index, variant, seed, memory):
     """Returns the model of a run, its history and its result.
 
-    `memory` is that of a step, or `None` where it is not known yet.
+    `memory` is the memory of a step, or `None` if not measured yet.
     """
     changed = configs.variant(config, variant)
     task_config = changed.tasks[index]

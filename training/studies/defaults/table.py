@@ -4,7 +4,7 @@ from ...evaluation.text_table import aligned
 from ..summary import cell, spread
 
 _KEYS = ("task", "variant", "seed")
-# What was not found or cannot be measured says nothing against a run.
+# Values that were not found or cannot be measured do not count against a run.
 _MAY_BE_MISSING = ("spectral_radius", "largest_spectral_radius", "memory")
 _COLUMNS = (
     ("score", 2),
@@ -21,7 +21,7 @@ _COLUMNS = (
 
 
 def has_failed(result):
-    """Tells whether a number of a run that must be finite is not."""
+    """Returns whether a required number of a run is not finite."""
     return any(
         value is None for key, value in result.items() if key not in _MAY_BE_MISSING
     )

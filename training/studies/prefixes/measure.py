@@ -15,7 +15,7 @@ def measure(model, config, seed):
     Args:
         model: a trained model.
         config: a `MeasurementConfig`.
-        seed: int. Of the strings, which those of training do not follow from.
+        seed: Integer. Seed of the strings, different from the training seed.
 
     Returns:
         A list of one dict for each length and budget: `length`, `budget`, `right`, the

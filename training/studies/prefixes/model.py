@@ -1,4 +1,4 @@
-"""Makes one model of the study of prefixes."""
+"""Builds a model of the study of prefixes."""
 
 import keras
 
@@ -12,12 +12,12 @@ def build(config, seed):
 
     Args:
         config: the `PrefixesConfig`.
-        seed: int. Of initialisation and all else that is drawn.
+        seed: int. Of initialization and all else that is drawn.
 
     Raises:
         InputError: if a part of the layer refuses an argument.
     """
-    # Here, because initialisation draws from the global generator.
+    # Set here, because initializers draw from the global generator.
     keras.utils.set_random_seed(seed)
     layer = equilibrium_layer(
         RecallCell(config.units, 1, config.activation, name="cell"),

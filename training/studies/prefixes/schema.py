@@ -39,7 +39,7 @@ class PrefixesConfig:
 
     Args:
         experiment: the experiment this config is for.
-        seeds: of strings, initialisation and all else that is drawn.
+        seeds: of strings, initialization and all else that is drawn.
         length: bits of the strings of training.
         train_examples: strings of training, each seen once.
         units: channels of the state.

@@ -84,7 +84,7 @@ def _trained(config, seed):
 
 
 def _trainable(model, strings, config):
-    """Returns what `fit` trains: the model, or its searches in segments."""
+    """Returns the model that `fit` trains, possibly in segments."""
     if config.segments is None:
         return model
     examples = (strings.inputs, strings.targets)

@@ -1,4 +1,4 @@
-"""A scalar equilibrium model of a curve, with and without Jacobian regularisation.
+"""A scalar equilibrium model of a curve, with and without Jacobian regularization.
 
 The synthetic study of Bai et al. (2021), "Stabilizing Equilibrium Models by Jacobian
 Regularization", figure 5.

@@ -14,7 +14,7 @@ class ScalarCell(deq_keras.layers.EquilibriumCell):
 
     `W1`, `U`, `b` start uniform on (-1, 1) and `W2` on (-1, 1) / sqrt(units), so
     df/dz has a standard deviation of about 0.24 and iterating converges at
-    initialisation.
+    initialization.
 
     Args:
         units: int >= 1. Hidden units. The cell has `4 * units` parameters. Defaults to

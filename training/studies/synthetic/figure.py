@@ -21,7 +21,7 @@ def plot_study(path, models, config):
 
     Args:
         path: the PNG file.
-        models: weight of the regulariser -> trained model.
+        models: weight of the regularizer -> trained model.
         config: the `SyntheticConfig`.
     """
     limit = config.data.limit
@@ -91,7 +91,7 @@ def _draw_slices(axes, layer, config, z_limits):
 
 
 def _count(points, values, tol):
-    """Says how many evaluations the trajectory takes to the tolerance."""
+    """Labels the trajectory with its evaluations until the tolerance is met."""
     is_close = np.abs(values - points) <= tol * np.abs(values)
     if not is_close.any():
         return f"more than {len(points)} evaluations"

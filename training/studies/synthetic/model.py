@@ -1,4 +1,4 @@
-"""Makes one scalar equilibrium model."""
+"""Builds a scalar equilibrium model."""
 
 import keras
 
@@ -13,13 +13,13 @@ def build(config, weight, seed):
 
     Args:
         config: the `SyntheticConfig`.
-        weight: float. The weight of the Jacobian regulariser; 0 for none.
-        seed: int. Of initialisation and probes.
+        weight: float. The weight of the Jacobian regularizer; 0 for none.
+        seed: int. Of initialization and probes.
 
     Raises:
         InputError: if the solver or the gradient refuses an argument.
     """
-    # Here, because initialisation draws from the global generator.
+    # Set here, because initializers draw from the global generator.
     keras.utils.set_random_seed(seed)
     regularizer = None
     if weight:

@@ -92,8 +92,8 @@ class SyntheticConfig:
     Args:
         experiment: the experiment this config is for.
         epochs: of every run.
-        weights: weights gamma of the Jacobian regulariser. With 0 there is none.
-        seeds: of data, initialisation, shuffling and probes.
+        weights: Weights gamma of the Jacobian regularizer; 0 disables it.
+        seeds: of data, initialization, shuffling and probes.
     """
 
     experiment: Literal["synthetic"]

@@ -36,7 +36,7 @@ def run(config, directory):
 
 
 def _check(config):
-    """Makes every model once: nothing is written before that."""
+    """Builds every model once, before anything is written."""
     if config.figure.seed not in config.seeds:
         raise InputError(
             f"`figure.seed` must be one of `seeds`, {config.seeds}. "

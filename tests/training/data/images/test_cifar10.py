@@ -47,7 +47,7 @@ def test_reads_all_shards_in_order(folder):
 
 
 def test_decodes_with_the_accurate_transform(tmp_path):
-    # Smooth colours are where the fast and the accurate transform differ.
+    # Smooth colors are where the fast and the accurate transform differ.
     ramp = np.linspace(0, 255, 32)
     image = np.stack(np.broadcast_arrays(ramp[:, None], ramp, ramp[::-1]), -1)
     record = example(image.astype("uint8"), 0)

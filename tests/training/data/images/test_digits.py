@@ -21,7 +21,7 @@ def test_split_is_fixed_stratified_and_complete():
     assert images.sum(dtype=int) == 561718  # As scikit-learn's load_digits().
 
 
-def test_normalisation_is_that_of_the_training_pixels():
+def test_normalization_is_that_of_the_training_pixels():
     training, _ = digits.load()
     assert training.images.mean() == pytest.approx(digits.MEAN[0], abs=1e-3)
     assert training.images.std() == pytest.approx(

@@ -70,7 +70,7 @@ def test_a_window_is_decoded_as_part_of_the_whole(encoded_image):
             encoded, [top, left, height, width]
         ).numpy()
         expected = whole[top : top + height, left : left + width]
-        # Colour is stored at half the resolution and interpolated inside the window.
+        # Color is stored at half the resolution and interpolated inside the window.
         np.testing.assert_array_equal(part[:, 2:-2], expected[:, 2:-2])
         assert np.abs(part.astype(int) - expected).max() <= 12
 

@@ -66,13 +66,13 @@ def test_paths_lead_from_start_to_goal(drawn):
 
 
 def test_pixels_are_walls_corridors_and_two_ends(drawn):
-    colours = {tuple(pixel) for pixel in drawn.inputs.reshape(-1, 3)}
-    assert colours == {(0, 0, 0), (1, 1, 1), (0, 1, 0), (1, 0, 0)}
+    colors = {tuple(pixel) for pixel in drawn.inputs.reshape(-1, 3)}
+    assert colors == {(0, 0, 0), (1, 1, 1), (0, 1, 0), (1, 0, 0)}
     ends = np.any(drawn.inputs != drawn.inputs[..., :1], axis=-1)
     assert set(ends.sum(axis=(1, 2))) == {2}
 
 
-def test_starts_have_one_neighbour_and_more():
+def test_starts_have_one_neighbor_and_more():
     drawn = Mazes().examples(np.random.default_rng(0), 100, 9)
     degrees = []
     for maze in drawn.inputs:

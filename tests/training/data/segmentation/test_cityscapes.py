@@ -137,7 +137,7 @@ def corrupt(encoded):
         (lambda image, labels: (image, image), "label/encoded.*must have 1 channels"),
         (lambda image, labels: b"no example", "not an example of"),
     ],
-    ids=["image", "labels", "truncated", "colours", "record"],
+    ids=["image", "labels", "truncated", "colors", "record"],
 )
 def test_damage_names_the_record(read_damaged, change, words):
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"(?s){words}") as error:

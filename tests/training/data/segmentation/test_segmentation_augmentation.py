@@ -47,7 +47,7 @@ def test_labels_move_with_the_image(pair, random_scale):
         expected = 20.0 * labels + 10
         is_right = np.isclose(image[..., 0], expected) | is_ignored
         if random_scale:
-            # Bilinear interpolation mixes the levels of neighbours at their border.
+            # Bilinear interpolation mixes the levels of neighbors at their border.
             assert is_right.mean() > 0.5
             similar = np.abs(image[..., 0] - expected) <= 50
             assert np.all(similar | is_ignored)

@@ -8,7 +8,7 @@ import deq_keras
 
 @keras.saving.register_keras_serializable("deq_keras_training")
 class AttentionCell(deq_keras.layers.EquilibriumCell):
-    """Cell of one transformer layer without mask, normalised after each branch.
+    """Cell of one transformer layer without mask, normalized after each branch.
 
         h       = norm1(z + attention(z) + x U + b)
         f(z, x) = norm2(h + W2 relu(W1 h + b1) + b2)
@@ -59,7 +59,7 @@ class AttentionCell(deq_keras.layers.EquilibriumCell):
         self.expansion = self._dense(2 * units, "expansion")
         self.contraction = self._dense(units, "contraction")
         # Not a LayerNormalization: its second-order gradient is wrong on TensorFlow,
-        # and a regulariser of the Jacobian needs it.
+        # and a regularizer of the Jacobian needs it.
         self.norm1, self.norm2 = (
             keras.layers.RMSNormalization(name=name, dtype=self.dtype_policy)
             for name in ("norm1", "norm2")

@@ -9,7 +9,7 @@ import deq_keras
 
 @keras.saving.register_keras_serializable("deq_keras_training")
 class MessagePassingCell(deq_keras.layers.EquilibriumCell):
-    """Cell in which every node of a graph hears the mean of its neighbours.
+    """Cell in which every node of a graph hears the mean of its neighbors.
 
         f(z, x) = tanh(M z W + x U + b)
 
@@ -52,7 +52,7 @@ class MessagePassingCell(deq_keras.layers.EquilibriumCell):
         self.units = units
         self.adjacency = adjacency
         sums = adjacency.sum(axis=1, keepdims=True)
-        # A node without neighbours hears nothing.
+        # A node without neighbors hears nothing.
         self._mixing = adjacency / np.where(sums > 0, sums, 1)
         self.injection_layer = keras.layers.Dense(
             units, name="injection", dtype=self.dtype_policy

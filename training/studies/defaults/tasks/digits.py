@@ -9,7 +9,7 @@ from .task import Examples, Task, dense
 
 
 def _draw(config, seed):
-    """Returns normalised images `(8, 8, 1)` and labels; the same for every seed."""
+    """Returns normalized images `(8, 8, 1)` and labels; the same for every seed."""
     del seed
     sizes = config.train_examples, config.test_examples
     return tuple(

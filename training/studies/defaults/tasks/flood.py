@@ -28,13 +28,13 @@ def _examples(generator, size):
 
 
 def _reached(free, source):
-    reached, grown = source, _with_neighbours(source) & free
+    reached, grown = source, _with_neighbors(source) & free
     while np.any(grown != reached):
-        reached, grown = grown, _with_neighbours(grown) & free
+        reached, grown = grown, _with_neighbors(grown) & free
     return reached
 
 
-def _with_neighbours(pixels):
+def _with_neighbors(pixels):
     grown = pixels.copy()
     grown[:, 1:] |= pixels[:, :-1]
     grown[:, :-1] |= pixels[:, 1:]

@@ -15,7 +15,7 @@ PRODUCT_LENGTH = 12
 _DIFFERENT_SHARE = 0.9
 
 _PERMUTATIONS = tuple(itertools.permutations(range(3)))
-# None, and the two swaps of neighbours, of which the products are all permutations.
+# None, and the two swaps of neighbors, of which the products are all permutations.
 _FACTORS = ((0, 1, 2), (1, 0, 2), (0, 2, 1))
 _AFTER = compositions(_FACTORS, _PERMUTATIONS)
 

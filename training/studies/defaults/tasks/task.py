@@ -27,7 +27,7 @@ def unchanged(inputs, units):
 
 
 def cross_entropy(ignored=None):
-    """Makes the loss of labels, without those that are `ignored`."""
+    """Returns the loss of labels, excluding the `ignored` label."""
     return keras.losses.SparseCategoricalCrossentropy(
         from_logits=True, ignore_class=ignored
     )

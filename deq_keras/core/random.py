@@ -52,7 +52,7 @@ class SavesRandomState:
             store[_KEY] = keras.ops.convert_to_numpy(generator.state)
 
     def load_own_variables(self, store: Mapping[str, Any]) -> None:
-        # Weights that Keras saved for a layer without this mixin have no state.
+        # A file saved without this mixin lacks the key.
         variables = {k: store[k] for k in store.keys() if k != _KEY}
         super().load_own_variables(variables)  # type: ignore[misc]
         generator = getattr(self, "seed_generator", None)

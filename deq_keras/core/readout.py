@@ -1,4 +1,4 @@
-"""What a user reads off a state or an output, and compares."""
+"""Read answers, integers or Booleans that can be compared, off states or outputs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ from deq_keras.core.structure import Nest
 
 
 def check_answer(answer: Any) -> Callable[[Nest], Nest]:
-    """Returns a function that reads answers."""
+    """Returns `answer`, a function, or raises `ValueError`."""
     if not callable(answer):
         raise ValueError(
             "`answer` must be a function to integer or Boolean tensors "
@@ -20,15 +20,15 @@ def check_answer(answer: Any) -> Callable[[Nest], Nest]:
 
 
 def read_answers(answer: Callable[[Nest], Nest], source: Nest) -> Nest:
-    """Returns what is read off.
+    """Returns the answers that `answer` reads off `source`.
 
     Args:
         answer: Function from a nest of `(batch, ...)` tensors to a nest of integer or
             Boolean tensors `(batch, ...)`.
-        source: Such a nest.
+        source: Nest of `(batch, ...)` tensors.
 
     Raises:
-        ValueError: If it returns other tensors.
+        ValueError: If `answer` returns other tensors.
     """
     batch_size = tree.flatten(source)[0].shape[:1]
     answers = tree.map_structure(tf.convert_to_tensor, answer(source))

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from deq_keras.core.serialization import Configured
 from deq_keras.core.structure import Nest
 
 
@@ -11,8 +12,9 @@ class SolveRequest(NamedTuple):
     """The initial state of a solve, its budget, and its stopping criteria.
 
     Args:
-        initial_state: Nest of floating-point tensors `(batch, ...)`. `None` is only
-            supported by `DEQ.solve`, which then uses the initial state of the layer.
+        initial_state: Nest of floating-point tensors `(batch, ...)`. `DEQ.solve` and
+            `DEQ.request` also accept `None`, the initial state of the layer; a name
+            such as `"normal"`; and a `deq_keras.initial_states.InitialState`.
         max_iter: Positive integer, or an integer scalar tensor (new values need no
             retracing; values below 1 count as 1). Budget of function evaluations.
             `None`: the `max_iter` of the solver.
@@ -67,9 +69,11 @@ def check_request(request: Any, needs_state: bool = True) -> SolveRequest:
             "the options of the solve: SolveRequest(initial_state, max_iter=...). "
             f"Received: a request of type {type(request).__name__}."
         )
-    if needs_state and request.initial_state is None:
+    state = request.initial_state
+    if needs_state and (state is None or isinstance(state, str | Configured)):
         raise ValueError(
-            "A solver needs a state to start from. Expected: "
-            "SolveRequest(initial_state=...). Received: initial_state=None."
+            "A solver needs a state of tensors to start from. Expected: "
+            "SolveRequest(initial_state=tensors); `DEQ.request` returns one for the "
+            f"initial state of a layer. Received: initial_state={state!r}."
         )
     return request

@@ -52,26 +52,26 @@ def compare_initial_states(
     solver: str | Config | FixedPointSolver = "fixed_point_iteration",
     seed: int = 0,
 ) -> InitialStateComparison:
-    """Solves from the model's own start, and again from others.
+    """Solves from the model's own initial state, and from others.
 
-    A model is path independent where it ends in the same state from anywhere (Anil et
-    al., 2022). Their measure is the alignment from `"other"`: sample i starts at what
-    was found for sample i + 1, and the last at that of the first.
+    A model is path independent if it converges to the same state from any state (Anil
+    et al., 2022). Their measure is the alignment from `"other"`: sample i starts at the
+    equilibrium of sample i + 1, and the last sample at the equilibrium of the first.
 
     Args:
         model: A `WeightTiedModel`.
         inputs: Inputs of its encoder.
-        others: Sequence of starts: `"other"`, or what `deq_keras.initial_states.get`.
-            Defaults to `("other", "zeros", "normal")`.
-        solver: A name, a config dict or a `FixedPointSolver`, that of the model if it
-            has one. Its budget must suffice. Defaults to `"fixed_point_iteration"`.
+        others: Sequence of `"other"`, names, config dicts or `InitialState`s. Defaults
+            to `("other", "zeros", "normal")`.
+        solver: A name, a config dict or a `FixedPointSolver`, usually the model's own.
+            Its budget must suffice. Defaults to `"fixed_point_iteration"`.
         seed: Integer. Draws random initial states. Defaults to `0`.
 
     Returns:
-        A `InitialStateComparison`.
+        An `InitialStateComparison`.
 
     Raises:
-        ValueError: If the batch has a single sample, so that there is no other.
+        ValueError: If the batch has a single sample.
 
     Example:
 

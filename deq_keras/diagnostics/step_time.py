@@ -22,7 +22,7 @@ class StepTime(NamedTuple):
             does nothing else.
         solver: Float. What the forward pass takes beyond them: mixing, norms,
             bookkeeping, the injection, evaluations of samples that are done already.
-        gradient: Float. Time of the backward pass.
+        gradient: Float. Time that differentiation adds to the forward pass.
     """
 
     f: float

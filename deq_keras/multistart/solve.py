@@ -75,8 +75,8 @@ def multistart_states(
     """Returns `state` with random states for all restarts but the first.
 
     The states are drawn from the `random_part` of `initial_state`, or from N(0, 1) if
-    it has none. All samples share the draws, so that a result depends neither on the
-    other samples of a batch nor on the sample's position in it.
+    it is not random. All samples share the draws, so that the rest of the batch and the
+    order of its samples do not affect a result.
 
     Args:
         initial_state: A `deq_keras.initial_states.InitialState`.

@@ -66,7 +66,7 @@ def test_a_state_is_not_a_request(solver):
         deq.solver.solve(problem, np.zeros((4, 5), "float32"))
     with pytest.raises(ValueError, match="(?s)must be a .*SolveRequest.*ndarray"):
         deq.solve(INPUTS, np.zeros((4, 5), "float32"))
-    with pytest.raises(ValueError, match="needs a state to start from"):
+    with pytest.raises(ValueError, match="needs a state of tensors to start from"):
         deq.solver.solve(problem, solvers.SolveRequest())
     with pytest.raises(ValueError, match="`inputs` or `injection`"):
         deq.problem()

@@ -48,7 +48,7 @@ def train(arguments):
 def _own_folder(path, config):
     """Returns the work directory of this process: all workers but the chief back up in
     others."""
-    distribution = getattr(config, "distribution", None)  # Studies have no variants.
+    distribution = getattr(config, "distribution", None)  # Studies train on one device.
     if distribution is None or distribution.strategy != "multi_worker":
         return path
     return cluster.from_environment().folder(path)

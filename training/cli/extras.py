@@ -19,7 +19,7 @@ class MissingPackage(ImportError):
 
 @contextlib.contextmanager
 def asked_for():
-    """Raises `InputError` with the command that installs a missing package."""
+    """Raises `MissingPackage` with the command that installs it."""
     try:
         yield
     except ImportError as error:

@@ -36,7 +36,7 @@ def replacing(path):
         os.replace(temporary, path)
         _flush(path.parent)
     except OSError as error:
-        # Errors of a full disk lack a file name. Names the target of the write.
+        # The error of a full disk has no file name: report the target of the write.
         if error.filename not in (None, str(temporary)):
             raise
         reason = error.strerror or str(error)

@@ -242,8 +242,8 @@ class DataWait(keras.callbacks.Callback):
     """Adds to the logs of an epoch the share of its training that waited for data.
 
     `data_wait` is between 0 and 1, from the beginning of the epoch to the end of its
-    last training step. On a device that computes while the host goes on it is the share
-    in which the host waits, and thus the most that better input would save.
+    last training step. On a device that computes while the host continues, it is the
+    fraction in which the host waits: the most that faster input could save.
 
     Args:
         stopwatch: the `Stopwatch` of the data.

@@ -46,7 +46,7 @@ _KINDS = {
     "pretrain_steps": integer(0),
     "load": TEXT,
 }
-# Values that 0 and None mean in the reference.
+# The value that 0 and None mean in the reference.
 _DEFAULT_LOCAL_SIZE = 1000
 
 

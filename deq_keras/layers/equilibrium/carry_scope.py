@@ -18,15 +18,15 @@ _ENTERED: AmbientScopes[CarryScope] = AmbientScopes("deq_keras_carry_scope")
 class CarryScope:
     """Continues the `DEQ` layer of a model in training from given states.
 
-    It is for training steps of which each continues the search of the one before, as
-    `deq_keras.models.ContinuousBatchingModel` does. A call outside of training takes no
-    notice of it, nor does another thread.
+    Each training step continues the solve of the step before, as
+    `deq_keras.models.ContinuousBatchingModel` does. Calls outside training and other
+    threads ignore it.
 
     Args:
         state: Nest of tensors `(batch, ...)`, as the layer returned it. No gradient
             flows into it. It may have another precision than the layer.
-        goes_on: Boolean tensor `(batch,)`. Which samples go on from there. Others, and
-            those of which the state is not finite, start at the layer's initial state.
+        goes_on: Boolean tensor `(batch,)`. Samples that continue from `state`. Others,
+            and samples with a non-finite state, start at the layer's initial state.
 
     Attributes:
         state: Nest like the layer's state: what it returned, as a constant. `None`
@@ -35,7 +35,7 @@ class CarryScope:
 
     Raises:
         ValueError: If the model calls several equilibrium layers, or one twice; or if
-            the state is none of this batch.
+            the state belongs to another batch.
 
     Example:
 

@@ -88,6 +88,22 @@ def draw_budget(layer: Any) -> tf.Tensor | None:
     )
 
 
+def requested_state(
+    request: solvers.SolveRequest, own: initial_states.InitialState
+) -> tuple[initial_states.InitialState, Nest | None]:
+    """Returns the `InitialState` of a request, and its state if it contains tensors."""
+    state = request.initial_state
+    if not isinstance(state, str | initial_states.InitialState):
+        return own, state
+    source = initial_states.get(state)
+    if source.is_random and request.seed is None:
+        raise ValueError(
+            "A random initial state needs a seed. Pass it to the request: "
+            f"SolveRequest({state!r}, seed=0). Received: seed=None."
+        )
+    return source, None
+
+
 def add_initial_state_weights(layer: Any, state: Nest) -> list[keras.Variable]:
     """Adds the weights of a learned initial state to a layer, one vector per leaf.
 

@@ -122,9 +122,7 @@ class DEQ(RecordsSolves, SavesRandomState, keras.layers.Layer):
         initial_state: str | Config | initial_states.InitialState = "cell",
         **kwargs: Any,
     ) -> None:
-        check_not_renamed(
-            kwargs, jacobian_regularizer="regularizer", start="initial_state"
-        )
+        check_not_renamed(kwargs, jacobian_regularizer="regularizer")
         cell_check.check_signature(cell)
         if kwargs.get("dtype") is None:
             kwargs["dtype"] = components.unquantized_policy(cell)
@@ -264,7 +262,7 @@ class DEQ(RecordsSolves, SavesRandomState, keras.layers.Layer):
             problem: A problem of this layer.
             request: A `SolveRequest`, whose initial state and seed are optional. Its
                 initial state may also be a name, such as `"normal"`, or an
-                `InitialState`. A seed draws a random one. Defaults to `None`, the
+                `InitialState`; a random one needs the seed. Defaults to `None`, the
                 settings of the layer.
         """
         request = SolveRequest() if request is None else request
@@ -275,7 +273,8 @@ class DEQ(RecordsSolves, SavesRandomState, keras.layers.Layer):
             cell_check.check_noise(self.solver, problem)
             state_seed = tf.random.fold_in(seed, 0)
             noise_seed = tf.random.fold_in(seed, 1)
-        state = self._first_state(problem, request.initial_state, state_seed)
+        source, state = components.requested_state(request, self.initial_state)
+        state = self._first_state(problem, state, state_seed, source=source)
         return request._replace(initial_state=state, seed=noise_seed)
 
     def solve(
@@ -362,16 +361,18 @@ class DEQ(RecordsSolves, SavesRandomState, keras.layers.Layer):
         initial_state: Nest | None,
         seed: tf.Tensor | None = None,
         training: bool = False,
+        source: initial_states.InitialState | None = None,
     ) -> Nest:
-        """Checks the cell; returns the state from which a solve starts."""
+        """Checks the cell; returns the state from which a solve starts.
+
+        `source`, by default the layer's, applies if `initial_state` is `None`.
+        """
         state = cell_problem.cell_state(self.cell, problem.injection)
         cell_check.check_cell(self, state, problem.injection, training)
         if initial_state is None:
-            initial_state = self.initial_state
-        if isinstance(initial_state, str | initial_states.InitialState):
-            chosen = initial_states.get(initial_state)
-            first = chosen(state, seed, self._learned_state)
-            StateStructure(state).check(first, f"The value of {chosen!r}")
+            source = source or self.initial_state
+            first = source(state, seed, self._learned_state)
+            StateStructure(state).check(first, f"The value of {source!r}")
             return masked(first, problem.mask)
         initial_state = cell_problem.cast_floating(self.compute_dtype, initial_state)
         initial_state = StateStructure(state).like(initial_state, "`initial_state`")

@@ -150,7 +150,7 @@ class TrellisCell(SegmentCell):
             # The same seed would draw the same numbers.
             seed=None if self.seed is None else self.seed + 1,
             name="weight_dropout",
-            dtype="float32",  # Drops weights, not activations.
+            dtype="float32",  # The weights' dtype, whatever the compute dtype is.
         )
 
     def _convolution(self, name, initializer):
@@ -158,7 +158,7 @@ class TrellisCell(SegmentCell):
         plain = keras.layers.Conv1D
         cls = WeightNormalizedConv1D if self.weight_normalization else plain
         return cls(
-            4 * self.units,  # Kernels of the gates i, o, g, f.
+            4 * self.units,  # Channels of the gates i, o, g and f.
             self.kernel_size,
             kernel_initializer=fresh(initializer),
             name=name,

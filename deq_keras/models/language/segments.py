@@ -150,7 +150,7 @@ def _num_rows(x):
 def _has_strings(x):
     if _is_texts(x):
         return True
-    # Expands the specs of a distributed dataset, which have no dtype of their own.
+    # Expands the composite specs of a distributed dataset, which lack a dtype.
     leaves = tf.nest.flatten(getattr(x, "element_spec", x), expand_composites=True)
     return any(
         tf.as_dtype(leaf.dtype) == tf.string

@@ -178,3 +178,23 @@ def test_a_learned_start_needs_a_static_number_of_features(initial_state):
 def test_what_is_no_start_is_refused(identifier):
     with pytest.raises(ValueError, match="initial state"):
         layers.DEQ(TanhCell(3), initial_state=identifier)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_name_in_place_of_a_state_is_refused(training):
+    """It would start from the cell's state, because a call has no seed to draw with."""
+    deq = layers.DEQ(TanhCell(3), ONCE)
+    with pytest.raises(ValueError, match="initial_state"):
+        deq(INPUTS, initial_state="normal", training=training)
+
+
+@pytest.mark.parametrize("state", ["normal", initial_states.Mixed()])
+def test_a_request_for_a_random_state_needs_a_seed(state):
+    deq = layers.DEQ(TanhCell(3), ONCE)
+    request = solvers.SolveRequest(state)
+    with pytest.raises(ValueError, match=r"needs a seed.*Received: seed=None"):
+        deq.solve(INPUTS, request)
+    with pytest.raises(ValueError, match="A solver needs a state of tensors"):
+        deq.solver.solve(deq.problem(INPUTS), request)
+    with pytest.raises(ValueError, match="Did you mean 'normal'"):
+        deq.solve(INPUTS, solvers.SolveRequest("nromal", seed=1))

@@ -31,7 +31,7 @@ class Audited(NamedTuple):
 
 
 def of_layer(opened):
-    """Returns the `Audited` of a `EncoderSolverHead`.
+    """Returns the `Audited` of an `EncoderSolverHead`.
 
     It begins where the layer begins. The iteration has the tolerance and the residual
     of the layer's solver, and its damping, if that is an iteration too.

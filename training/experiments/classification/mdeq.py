@@ -100,7 +100,7 @@ def build_explicit(config, data, precision):
     network = _network(config.explicit.network, data.image_shape[-1], policy)
     for layer in network.layers:
         if isinstance(layer, keras.layers.BatchNormalization):
-            layer.momentum = 0.9  # As published; 0.99 is too slow for short runs.
+            layer.momentum = 0.9  # The published value; 0.99 is too slow here.
     features = network(images)
     features = keras.layers.GlobalAveragePooling2D(dtype=policy)(features)
     logits = keras.layers.Dense(data.num_classes, dtype="float32", name="logits")

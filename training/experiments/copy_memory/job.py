@@ -8,7 +8,7 @@ from ...conversion.export import export
 from ...evaluation.readout import measure_at_budgets, split_model
 from ...runs.job import Job
 from .build import build_network
-from .measure import loss, loss_of_network, sequences
+from .measure import in_batches, loss, loss_of_network
 from .sequences import copy_memory
 
 
@@ -66,7 +66,7 @@ class CopyMemoryJob(Job):
         batch_size = self.config.data.batch_size
         if self.equilibrium(model) is None:
             return [loss_of_network(model, *self.data[1], batch_size)]
-        batches = sequences(*self.data[1], batch_size)
+        batches = in_batches(*self.data[1], batch_size)
         return measure_at_budgets(self.split(model).answer(), batches, loss, budgets)
 
     def export(self, model, path):

@@ -5,7 +5,7 @@ import numpy as np
 import tensorflow as tf
 
 
-def sequences(inputs, targets, batch_size):
+def in_batches(inputs, targets, batch_size):
     """Returns a dataset of batches of `(inputs, targets)`, int32 `(batch, length)`."""
     return tf.data.Dataset.from_tensor_slices((inputs, targets)).batch(batch_size)
 
@@ -17,7 +17,7 @@ def loss(logits, targets):
 
 def loss_of_network(model, inputs, targets, batch_size):
     """Returns the row of an explicit network, which reads a symbol at a time."""
-    batches = sequences(inputs, targets, batch_size)
+    batches = in_batches(inputs, targets, batch_size)
     losses = [_losses(said, model(symbols)) for symbols, said in batches]
     return {
         "budget": 1,

@@ -16,7 +16,7 @@ from ..classification.mdeq import normalization
 from .build import build_loss, build_segmenter
 from .measure import (
     BudgetPredictor,
-    MeanIoU,
+    SegmentationScores,
 )
 from .overlays import write_overlay
 
@@ -115,9 +115,9 @@ class MDEQSegmentationJob(ImageJob):
         return self._scores(predictor, self.batches(None, self.data.test), budgets)
 
     def _scores(self, predictor, batches, budgets):
-        iou = MeanIoU(self.data.classes.names)
+        scores = SegmentationScores(self.data.classes.names)
         return measure_at_budgets(
-            predictor.predict, batches, iou.score, budgets, iou.summarize
+            predictor.predict, batches, scores.score, budgets, scores.summarize
         )
 
     def _write_overlays(self, model, predictor, budget):

@@ -47,7 +47,7 @@ class BudgetPredictor:
         return predicted.argmax(axis=-1), statistics
 
 
-class MeanIoU:
+class SegmentationScores:
     """Scores of predicted classes, from the confusion matrix of all images.
 
     `measure_at_budgets` takes `score` and `summarize`.

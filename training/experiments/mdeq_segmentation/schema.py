@@ -11,7 +11,7 @@ from ..classification.schema import MDEQBackboneConfig
 
 _SIZE = {"num_items": 2, **SIDE}
 
-# Bounds of the generated shapes, which are held in memory.
+# Limit of the dataset `shapes`, which is held in memory.
 _MOST_PIXELS = 2**28
 
 

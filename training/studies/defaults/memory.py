@@ -42,7 +42,7 @@ def training_peak(config, task_config, examples, seed):
         return tape.gradient(value, model.trainable_variables)
 
     growth = peak_growth(lambda: step(*arguments))
-    # Growth below one state is not detected.
+    # A step keeps at least one state: less growth means that it was not measured.
     if growth is None or growth < batch * state_size / 2**20:
         return None
     return growth * task_config.batch_size / batch

@@ -15,7 +15,8 @@ def measure(model, config, seed):
     Args:
         model: a trained model.
         config: a `MeasurementConfig`.
-        seed: Integer. Seed of the strings, different from the training seed.
+        seed: Integer. Seed of the run. `[seed, length]` seeds the strings, which are
+            independent of the training strings.
 
     Returns:
         A list of one dict for each length and budget: `length`, `budget`, `right`, the

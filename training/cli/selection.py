@@ -1,4 +1,4 @@
-"""Which variants of a run a command is about."""
+"""The runs that a command is for."""
 
 from .. import registry
 from ..config import reading as configs
@@ -7,20 +7,24 @@ from ..runs.work_directory import WorkDirectory
 
 
 def selected(path, name=None):
-    """Returns the `WorkDirectory` at a path, and the names of its variants.
+    """Returns the `WorkDirectory` at a path, and names of its runs.
 
     Args:
-        path: the folder of a run.
-        name: str. The only variant. Defaults to `None`: all of them.
+        path: Path of a work directory.
+        name: String. A variant or a run. Defaults to `None`: all runs.
 
     Raises:
         InputError: If it is not a run of an experiment, or lacks the variant.
     """
     directory = WorkDirectory.open(path)
     registry.check_scored(directory.config.experiment)
-    if name is not None:
-        configs.variant(directory.config, name)
-    return directory, [name] if name else list(directory.config.variants)
+    names = configs.run_names(directory.config)
+    if name is None:
+        return directory, names
+    if name in directory.config.variants:
+        return directory, [run for run in names if configs.variant_of(run) == name]
+    configs.run_config(directory.config, name)
+    return directory, [name]
 
 
 def only(names):

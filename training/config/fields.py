@@ -180,6 +180,8 @@ class VariantsConfig:
     Args:
         experiment: the experiment this config is for.
         seed: of all that is random: initialization, shuffling, augmentation, dropout.
+        seeds: trains every variant once per seed, in place of `seed`, and reports means
+            and standard deviations; null for one run with `seed`.
         precision: the Keras dtype policy of the model; its logits are float32.
         jit_compile: whether training and evaluation steps are compiled by XLA; `auto`
             leaves it to Keras: on a GPU, where all layers can be compiled.
@@ -194,6 +196,9 @@ class VariantsConfig:
     model: Any
     phases: list[PhaseConfig] = field(metadata={"non_empty": True})
     seed: int = field(default=0, metadata=SEED)
+    seeds: list[int] | None = field(
+        default=None, metadata={"non_empty": True, "distinct": True, **SEED}
+    )
     precision: Literal["float32", "float64", "mixed_bfloat16", "mixed_float16"] = (
         "float32"
     )

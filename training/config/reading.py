@@ -78,6 +78,49 @@ def to_yaml(config):
     return plain_yaml.dump(to_mapping(config))
 
 
+def run_names(config):
+    """Returns the names of all runs of a `VariantsConfig`.
+
+    A name is that of a variant or, if there are `seeds`, `<variant>/seed_<seed>`. All
+    variants of a seed precede the next seed.
+    """
+    if config.seeds is None:
+        return list(config.variants)
+    return [f"{name}/seed_{seed}" for seed in config.seeds for name in config.variants]
+
+
+def variant_of(run_name):
+    """Returns the name of the variant that a run belongs to."""
+    return run_name.partition("/")[0]
+
+
+def by_variant(runs):
+    """Returns a dict of variants to the list of their values in a dict of runs."""
+    variants = {}
+    for name, value in runs.items():
+        variants.setdefault(variant_of(name), []).append(value)
+    return variants
+
+
+def run_config(config, run_name):
+    """Returns the config of one run: its seed, and its variant's values replaced.
+
+    Raises:
+        InputError: If the run does not exist or its values are invalid.
+    """
+    name = variant_of(run_name)
+    one = variant(config, name)
+    if config.seeds is None and run_name == name:
+        return one
+    seeds = {f"{name}/seed_{seed}": seed for seed in config.seeds or ()}
+    if run_name not in seeds:
+        raise InputError(
+            f"There is no run `{run_name}`.{closest(run_name, seeds)} "
+            f"Runs: {', '.join(run_names(config))}."
+        )
+    return dataclasses.replace(one, seed=seeds[run_name], seeds=None)
+
+
 def variant(config, name):
     """Returns the config of one of the variants: its values replaced, no variants.
 
@@ -107,12 +150,15 @@ def _changes(config, name):
             f"`variants.{name}` must be a mapping of dotted paths to values. "
             f"{received(name, changes)}"
         )
+    shared = ["variants", "distribution", "seeds"]
+    if getattr(config, "seeds", None) is not None:
+        shared.append("seed")
     for path in changes:
-        # A process trains all of them, and has one strategy.
-        if path.partition(".")[0] in ("variants", "distribution"):
+        # One process trains all variants with one strategy, with the same seeds.
+        if path.partition(".")[0] in shared:
             raise InputError(
-                f"`variants.{name}` cannot change the variants, nor the distribution. "
-                f"Received: {path}."
+                f"`variants.{name}` cannot change {', '.join(f'`{s}`' for s in shared)}"
+                f", which all variants share. Received: {path}."
             )
     return changes
 

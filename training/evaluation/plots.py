@@ -7,44 +7,54 @@ matplotlib.use("Agg")
 
 from matplotlib import pyplot  # noqa: E402
 
+from ..config.reading import by_variant  # noqa: E402
 from ..files.atomic_file import replacing  # noqa: E402
+from .summary import at_budgets  # noqa: E402
 
 
 def plot_scores(path, evaluations, score):
-    """Draws a score against the budget of evaluations.
+    """Draws a score against the budget of evaluations, a line for each variant.
+
+    Several seeds are drawn as their mean, with a band of a standard deviation.
 
     Args:
         path: the PNG file.
-        evaluations: name of a variant -> list of dicts of `budget` and the score.
+        evaluations: Dict of runs to lists of dicts of `budget` and the score.
         score: the `Score`.
     """
     figure, axes = _figure("function evaluations (NFE)", score.label)
-    for name, rows in evaluations.items():
-        budgets = [row["budget"] for row in rows]
-        values = [score.scale * row[score.name] for row in rows]
-        axes.plot(budgets, values, marker="o", label=name)
+    for name, runs in by_variant(evaluations).items():
+        values = at_budgets(runs, score.name)
+        mean = np.array([score.scale * np.mean(one) for one in values.values()])
+        (line,) = axes.plot(list(values), mean, marker="o", label=name)
+        if all(len(one) > 1 for one in values.values()):
+            deviation = [score.scale * np.std(one, ddof=1) for one in values.values()]
+            _band(axes, list(values), mean - deviation, mean + deviation, line)
     _save(figure, axes, path)
 
 
 def plot_residuals(path, diagnoses):
     """Draws the residual against evaluations: median and quartiles over samples.
 
+    Of several seeds, geometric means of the medians and quartiles are drawn.
+
     Args:
         path: the PNG file.
-        diagnoses: name of a variant -> what `diagnose` returns.
+        diagnoses: Dict of runs to what `diagnose` returns.
     """
     figure, axes = _figure("function evaluations (NFE)", "smallest residual so far")
-    for name, diagnosis in diagnoses.items():
-        rows = diagnosis["residual_quantiles"]
-        budgets = [row["budget"] for row in rows]
-        (line,) = axes.semilogy(budgets, [row["q50"] for row in rows], label=name)
-        axes.fill_between(
-            budgets,
-            [row["q25"] for row in rows],
-            [row["q75"] for row in rows],
-            color=line.get_color(),
-            alpha=0.25,
+    for name, runs in by_variant(diagnoses).items():
+        budgets = [row["budget"] for row in runs[0]["residual_quantiles"]]
+        quartiles = np.array(
+            [
+                [[row[q] for q in ("q25", "q50", "q75")] for row in rows]
+                for rows in (run["residual_quantiles"] for run in runs)
+            ]
         )
+        with np.errstate(divide="ignore"):  # A residual may be 0.
+            low, median, high = np.exp(np.log(quartiles).mean(axis=0)).T
+        (line,) = axes.semilogy(budgets, median, label=name)
+        _band(axes, budgets, low, high, line)
     _save(figure, axes, path)
 
 
@@ -71,6 +81,10 @@ def _figure(x_label, y_label):
     axes.set_ylabel(y_label)
     axes.grid(alpha=0.3)
     return figure, axes
+
+
+def _band(axes, budgets, low, high, line):
+    axes.fill_between(budgets, low, high, color=line.get_color(), alpha=0.25)
 
 
 def _save(figure, axes, path):

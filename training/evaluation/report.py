@@ -1,7 +1,9 @@
 """The table of a run, from what its folder holds. Needs no TensorFlow."""
 
 from .. import registry
+from ..config.reading import by_variant, run_names
 from ..files import records
+from .summary import at_budgets, mean_text
 from .text_table import aligned
 
 
@@ -25,8 +27,8 @@ def report(directory):
 
 
 def measurements(directory):
-    """Returns what has been measured: dicts of variants to the rows of their
-    evaluation, and to their diagnosis."""
+    """Returns two dicts of what has been measured so far: of runs to the rows of their
+    evaluation, and of runs to their diagnosis."""
     evaluations = _evaluations(directory)
     rows = {name: result["budgets"] for name, result in evaluations.items()}
     diagnoses = _present(
@@ -55,23 +57,20 @@ def _progress(directory, score):
 
 
 def score_table(evaluations, score):
-    """Returns the table of scores and residuals at budgets.
+    """Returns the table of scores and residuals at budgets, a line for each variant.
 
     Args:
-        evaluations: dict of variants to the rows of their evaluation.
+        evaluations: Dict of runs to the rows of their evaluation.
         score: the `Score` of the experiment.
     """
     budgets = sorted({row["budget"] for rows in evaluations.values() for row in rows})
     tables = []
     for key, label, scale, digits in (score, ("residual", "residual", 1, ".2g")):
         table = [[f"{label} at NFE", *map(str, budgets)]]
-        for name, rows in evaluations.items():
-            values = {
-                row["budget"]: f"{scale * row[key]:{digits}}"
-                for row in rows
-                if row[key] is not None
-            }
-            table.append([name, *(values.get(budget, "-") for budget in budgets)])
+        for name, runs in by_variant(evaluations).items():
+            values = at_budgets(runs, key)
+            cells = [mean_text(values.get(b, ()), digits, scale) for b in budgets]
+            table.append([name, *cells])
         tables += table
     return aligned(tables)
 
@@ -79,16 +78,14 @@ def score_table(evaluations, score):
 def _diagnosis_table(diagnoses):
     heading = ["", "mean NFE", "residual", "converged", "spectral radius", "(90 %)"]
     rows = [[*heading, "radius found"]]
-    for name, diagnosis in diagnoses.items():
-        rows.append(
-            [
-                name,
-                f"{diagnosis['evaluations']:.1f}",
-                f"{diagnosis['residual']:.2g}",
-                f"{diagnosis['converged']:.0%}",
-                *_radius_cells(diagnosis["spectral_radius"]),
-            ]
-        )
+    for name, runs in by_variant(diagnoses).items():
+        cells = [
+            mean_text([run[key] for run in runs], form)
+            for key, form in (("evaluations", ".1f"), ("residual", ".2g"))
+        ]
+        converged = mean_text([run["converged"] for run in runs], ".0%")
+        radii = _radius_cells([run["spectral_radius"] for run in runs])
+        rows.append([name, *cells, converged, *radii])
     budget = len(next(iter(diagnoses.values()))["residual_quantiles"])
     note = f"Means of solves to the trained tolerance, at most {budget} evaluations:"
     table = f"{note}\n{aligned(rows)}"
@@ -99,20 +96,23 @@ def _diagnosis_table(diagnoses):
     return table
 
 
-def _radius_cells(radius):
-    """Mean, 90 % quantile, and the share of samples whose radius was found. Where that
-    is not all the numbers are marked; those of older files include all estimates."""
-    share = radius.get("converged")
-    mark = "" if share == 1 else "~"
-    numbers = (radius[name] for name in ("mean", "q90"))
+def _radius_cells(radii):
+    """Returns the mean, the 90 % quantile, and the share of samples whose radius was
+    found, averaged over runs. Where that is not all, the numbers are marked; those of
+    older files include all estimates."""
+    shares = [radius.get("converged") for radius in radii]
+    mark = "" if set(shares) == {1} else "~"
+    cells = [
+        mean_text([radius[name] for radius in radii], ".3f") for name in ("mean", "q90")
+    ]
     return [
-        *("-" if number is None else f"{mark}{number:.3f}" for number in numbers),
-        "-" if share is None else f"{share:.0%}",
+        *(cell if cell == "-" else mark + cell for cell in cells),
+        mean_text(shares, ".0%"),
     ]
 
 
 def _folders(directory):
-    return {name: directory.path / name for name in directory.config.variants}
+    return {name: directory.path / name for name in run_names(directory.config)}
 
 
 def _history(directory, folder):
@@ -136,7 +136,7 @@ def _evaluations(directory):
 
 
 def _present(directory, file_name, command, read):
-    """Returns what the files of the variants hold that are there."""
+    """Returns what the files of the runs contain, without missing files."""
     files = {name: folder / file_name for name, folder in _folders(directory).items()}
     return {
         name: read(

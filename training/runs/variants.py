@@ -1,7 +1,7 @@
-"""Trains, measures and compares the variants of a config."""
+"""Trains, measures and compares the runs of a config: of each variant and seed."""
 
 from .. import registry
-from ..config.reading import variant
+from ..config.reading import run_config, run_names, variant_of
 from ..data import corruption
 from ..errors import InputError
 from ..evaluation import report
@@ -14,19 +14,19 @@ from .train import MODEL, REMEDY, check, train
 
 
 def run(jobs, directory):
-    """Trains, measures and compares all variants; prints and saves the report.
+    """Trains, measures and compares all runs; prints and saves the report.
 
     Nothing is written before all variants have been checked.
 
     Args:
-        jobs: dict of names of variants to their `Job`s.
+        jobs: Dict of names of runs to their `Job`s.
         directory: Their `WorkDirectory`. Finished parts in it are kept.
 
     Raises:
         InputError: if a variant cannot be made of its config.
     """
     # A mistake in the last variant should not wait for the training of the first.
-    for job in jobs.values():
+    for job in {variant_of(name): job for name, job in jobs.items()}.values():
         check(job)
     with directory.in_use():
         for name, job in jobs.items():
@@ -36,9 +36,9 @@ def run(jobs, directory):
 
 
 def make_jobs(directory, distribution=None):
-    """Returns the jobs of all variants, as `run` takes them.
+    """Returns the jobs of all runs, as `run` takes them.
 
-    Data are loaded once for all variants whose `data` are the same.
+    Data are loaded once for all runs whose `data` are the same.
 
     Args:
         directory: their `WorkDirectory`.
@@ -46,8 +46,8 @@ def make_jobs(directory, distribution=None):
     """
     job = registry.implementation(directory.config.experiment)
     loaded, jobs = [], {}
-    for name in directory.config.variants:
-        config, folder = variant(directory.config, name), directory.folder(name)
+    for name in run_names(directory.config):
+        config, folder = run_config(directory.config, name), directory.folder(name)
         data = next((data for known, data in loaded if known == config.data), None)
         if data is None:
             data = job.load_data(config.data, folder)
@@ -57,14 +57,14 @@ def make_jobs(directory, distribution=None):
 
 
 def make_job(directory, name):
-    """Returns the job of one variant."""
+    """Returns the job of one run."""
     job = registry.implementation(directory.config.experiment)
-    config, folder = variant(directory.config, name), directory.folder(name)
+    config, folder = run_config(directory.config, name), directory.folder(name)
     return job(config, job.load_data(config.data, folder), folder)
 
 
 def _finish(job, folder, name):
-    """Trains and measures a variant as far as that has not been done."""
+    """Trains and measures one run as far as that has not been done."""
     print(f"{name}: training in {folder}", flush=True)
     if job.distribution.is_chief:
         job.keep()
@@ -118,7 +118,7 @@ def diagnose(job, model, folder, name):
 
 
 def trained(directory, name):
-    """Returns the job and the saved model of a variant."""
+    """Returns the job and the saved model of a run."""
     # First, since it imports the classes that the saved model is made of.
     registry.implementation(directory.config.experiment)
     model = load_trained(directory, name)
@@ -126,7 +126,7 @@ def trained(directory, name):
 
 
 def load_trained(directory, name):
-    """Returns the saved model of a variant.
+    """Returns the saved model of a run.
 
     Raises:
         InputError: if it has not been trained to its end, or the file is damaged.

@@ -112,11 +112,11 @@ class WorkDirectory:
         self._is_new = False
 
     def folder(self, name):
-        """Returns the path of one variant's run, whether it is there or not."""
+        """Returns the path of one run's folder, whether it exists or not."""
         return self.path / name
 
     def run(self, name):
-        """Returns the folder of one variant's run, and makes it if it is not there."""
+        """Returns the folder of one run, and makes it if it does not exist."""
         folder = self.folder(name)
         folder.mkdir(parents=True, exist_ok=True)
         return folder

@@ -176,7 +176,7 @@ NO_CONFIG = {
     "variants of one name": (text("variants: {a: {}, A: {}}"), "more than their case"),
     "variant of variants": (
         text("variants: {a: {variants.b: {}}}"),
-        "`variants.a` cannot change the variants",
+        "`variants.a` cannot change `variants`",
     ),
     "variant number": (text("variants: {a: 0}"), "`variants.a` must be a mapping"),
     "variant place": (text("variants: {a: {seed.x: 1}}"), "variant `a`: `seed` has no"),

@@ -1,6 +1,8 @@
 """The tables of a reasoner, level by level. Needs no TensorFlow."""
 
+from ...config.reading import run_names, variant_of
 from ...errors import reading
+from ...evaluation.summary import at_budgets, mean_text
 from ...evaluation.text_table import aligned
 from ...files import records
 
@@ -45,14 +47,12 @@ def of_levels(directory):
     """
     measured = {
         name: _read(directory, name)
-        for name in directory.config.variants
+        for name in run_names(directory.config)
         if (directory.folder(name) / LEVELS).exists()
     }
     if not measured:
         return None
-    levels = [
-        (name, level) for name, found in measured.items() for level in found["levels"]
-    ]
+    levels = _by_variant_and_level(measured)
     return "\n\n".join(
         [
             _exact(levels),
@@ -78,14 +78,27 @@ def _read(directory, name):
     return found
 
 
+def _by_variant_and_level(measured):
+    """Returns a dict of `(variant, level)` to the measurements of all seeds."""
+    levels = {}
+    for name, found in measured.items():
+        for level in found["levels"]:
+            key = variant_of(name), str(level["level"])
+            levels.setdefault(key, []).append(level)
+    return levels
+
+
 def _exact(levels):
-    budgets = sorted({row["budget"] for _, level in levels for row in level["budgets"]})
+    exact = {
+        key: at_budgets([level["budgets"] for level in runs], "exact_match")
+        for key, runs in levels.items()
+    }
+    budgets = sorted(set().union(*exact.values()))
     rows = [["exact answers [%] at NFE", "level", "floor", *map(str, budgets)]]
-    for name, level in levels:
-        shares = {row["budget"]: row["exact_match"] for row in level["budgets"]}
-        cells = [_text(shares.get(budget), ".1f", 100) for budget in budgets]
-        floor = _text(level["floor"], "d")
-        rows.append([name, str(level["level"]), floor, *cells])
+    for key, values in exact.items():
+        cells = [mean_text(values.get(b, ()), ".1f", 100) for b in budgets]
+        floor = levels[key][0]["floor"]  # It depends on the examples alone.
+        rows.append([*key, "-" if floor is None else f"{floor:d}", *cells])
     return aligned(rows)
 
 
@@ -104,7 +117,7 @@ def _settling(level):
 
 def _restarts(levels):
     """Returns the table of restarts in a list, which is empty if there were none."""
-    chosen = [(name, level) for name, level in levels if level["restarts"]]
+    chosen = {key: runs for key, runs in levels.items() if runs[0]["restarts"]}
     if not chosen:
         return []
     heading = "exact answers [%], restarts"
@@ -112,7 +125,7 @@ def _restarts(levels):
 
 
 def _correlations(measured):
-    """Returns a line for each variant whose evaluations vary with the difficulty."""
+    """Returns a line for each run whose evaluations vary with the difficulty."""
     return [
         f"{name}: rank correlation of NFE to tol with difficulty, over all levels: "
         f"{found['correlation']:.2f}"
@@ -123,12 +136,10 @@ def _correlations(measured):
 
 def _table(heading, columns, levels, numbers_of):
     rows = [[heading, "level", *(column for column, *_ in columns)]]
-    for name, level in levels:
-        numbers = numbers_of(level)
-        cells = [_text(numbers[key], *form) for _, key, *form in columns]
-        rows.append([name, str(level["level"]), *cells])
+    for place, runs in levels.items():
+        numbers = [numbers_of(level) for level in runs]
+        cells = [
+            mean_text([n[key] for n in numbers], *form) for _, key, *form in columns
+        ]
+        rows.append([*place, *cells])
     return aligned(rows)
-
-
-def _text(number, form, scale=1):
-    return "-" if number is None else f"{scale * number:{form}}"

@@ -5,11 +5,11 @@ import math
 
 from ...config import reading as configs
 from ...errors import InputError
+from ...evaluation.summary import to_csv
 from ...files import records
 from ...files.atomic_file import write_text
 from ...runs.job import build_optimizer
 from .. import study_runs
-from ..summary import to_csv
 from . import table
 from .measure import measure
 from .memory import training_peak

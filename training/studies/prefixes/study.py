@@ -7,11 +7,11 @@ import keras
 import numpy as np
 
 from ...data.reasoning import PrefixSums
+from ...evaluation.summary import to_csv
 from ...files import records
 from ...files.atomic_file import write_text
 from ...runs.job import build_optimizer, in_segments
 from .. import study_runs
-from ..summary import to_csv
 from . import table
 from .measure import measure
 from .model import build

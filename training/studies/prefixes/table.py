@@ -1,7 +1,7 @@
 """The table of the study of prefixes."""
 
+from ...evaluation.summary import cell, spread
 from ...evaluation.text_table import aligned
-from ..summary import cell, spread
 
 _HEADING = ["bits", "budget", "runs", "right", "smallest", "NFE", "residual"]
 

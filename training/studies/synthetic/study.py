@@ -4,11 +4,11 @@ import functools
 import math
 
 from ...errors import InputError
+from ...evaluation.summary import to_csv
 from ...files import records
 from ...files.atomic_file import write_text
 from ...runs.job import build_optimizer
 from .. import study_runs
-from ..summary import to_csv
 from . import table
 from .figure import plot_study
 from .measure import measure

@@ -1,7 +1,7 @@
 """The tables of the synthetic study."""
 
+from ...evaluation.summary import cell, spread
 from ...evaluation.text_table import aligned
-from ..summary import cell, spread
 
 LABELS = {
     "fixed_point_iteration": "fixed-point iteration",

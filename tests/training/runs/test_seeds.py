@@ -1,0 +1,113 @@
+"""Runs of every variant with several seeds."""
+
+import json
+import statistics
+
+import pytest
+import yaml
+
+from training.cli import main
+from training.config import reading as configs
+from training.errors import InputError
+from training.files import records
+
+NAMES = [f"{name}/seed_{seed}" for seed in (3, 5) for name in ("plain", "penalized")]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    from tests.training.conftest import SMALL
+
+    folder = tmp_path_factory.mktemp("seeds")
+    config = {
+        **SMALL,
+        "seeds": [3, 5],
+        "variants": {
+            "plain": {},
+            "penalized": {"model.regularizer": {"class_name": "jacobian"}},
+        },
+    }
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    train = ["train", str(folder / "config.yaml"), "--work-dir", str(folder / "run")]
+    assert main(train) == 0
+    return folder / "run", train
+
+
+def test_a_table_has_the_mean_and_deviation_of_the_seeds(run):
+    path, _ = run
+    scores = []
+    for seed in (3, 5):
+        file = path / "plain" / f"seed_{seed}" / records.EVALUATION
+        rows = json.loads(file.read_text())["budgets"]
+        scores.append(100 * rows[-1]["accuracy"])
+    report = (path / "report.txt").read_text()
+    expected = f"{statistics.mean(scores):.1f} +- {statistics.stdev(scores):.1f}"
+    (line,) = [
+        line
+        for line in report.split("accuracy [%] at NFE")[1].splitlines()
+        if line.startswith("plain ")
+    ][:1]
+    assert line.endswith(expected)
+    assert all(f"{name} " in report for name in NAMES)  # Progress, run by run.
+    assert (path / "accuracy.png").is_file() and (path / "residuals.png").is_file()
+
+
+def test_a_run_of_a_seed_is_the_run_with_this_seed(run, tmp_path):
+    path, train = run
+    changes = ("seeds=null", "seed=5", "variants={plain: {}}")
+    single = [*train[:2], *(word for change in changes for word in ("--set", change))]
+    assert main([*single, "--work-dir", str(tmp_path / "single")]) == 0
+    seeds, alone = path / "plain" / "seed_5", tmp_path / "single" / "plain"
+    for file in (records.EVALUATION, records.DIAGNOSIS):
+        assert (seeds / file).read_text() == (alone / file).read_text()
+    first = (path / "plain" / "seed_3" / records.EVALUATION).read_text()
+    assert first != (path / "plain" / "seed_5" / records.EVALUATION).read_text()
+
+
+def test_an_interrupted_comparison_trains_the_missing_seed(run, capsys):
+    path, train = run
+    before = (path / "report.txt").read_text()
+    file = path / "penalized" / "seed_5" / records.EVALUATION
+    kept = file.read_text()
+    file.unlink()
+    assert main([*train, "--resume"]) == 0
+    assert file.read_text() == kept
+    assert (path / "report.txt").read_text() == before
+
+
+def test_commands_take_a_variant_or_one_of_its_runs(run, tmp_path, capsys):
+    path, _ = run
+    out = ["--format", "litert", "--out", str(tmp_path / "model.tflite")]
+    assert main(["diagnose", str(path), "--variant", "plain"]) == 0
+    printed = capsys.readouterr().out
+    assert "plain/seed_3: residuals" in printed and "plain/seed_5:" in printed
+    assert "penalized/seed_3: residuals" not in printed
+    assert main(["export", str(path), "--variant", "plain", *out]) == 2
+    assert "Choose one --variant of plain/seed_3, plain/seed_5" in (
+        capsys.readouterr().err
+    )
+    assert main(["export", str(path), "--variant", "plain/seed_5", *out]) == 0
+    assert main(["export", str(path), "--variant", "plain/seed_4", *out]) == 2
+    assert "Did you mean `plain/seed_" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seeds", [[], [1, 1], [-1], [0.5], 3, [2**31]])
+def test_seeds_that_are_none_are_refused(small, seeds):
+    with pytest.raises(InputError, match="seeds"):
+        configs.resolve({**small, "seeds": seeds})
+
+
+@pytest.mark.parametrize("change", ["seed", "seeds"])
+def test_variants_share_their_seeds(small, change):
+    variants = {"one": {change: 1}}
+    with pytest.raises(InputError, match=f"`{change}`"):
+        configs.resolve({**small, "seeds": [0, 1], "variants": variants})
+
+
+def test_names_of_runs(small):
+    config = configs.resolve({**small, "seeds": [4, 2]})
+    assert configs.run_names(config) == ["model/seed_4", "model/seed_2"]
+    one = configs.run_config(config, "model/seed_2")
+    assert (one.seed, one.seeds, list(one.variants)) == (2, None, ["model"])
+    with pytest.raises(InputError, match="no run `model`"):
+        configs.run_config(config, "model")

@@ -1,0 +1,65 @@
+"""Means and standard deviations over seeds."""
+
+import csv
+import io
+import itertools
+import statistics
+
+
+def spread(name, values):
+    """Returns `<name>_mean` and `<name>_std` of a list of numbers.
+
+    Without a number the mean is `None`, with a single one the deviation.
+    """
+    return {
+        f"{name}_mean": statistics.fmean(values) if values else None,
+        f"{name}_std": statistics.stdev(values) if len(values) > 1 else None,
+    }
+
+
+def cell(summary, name, digits):
+    """Returns the text of a number in a dict with what `spread` returned."""
+    mean, deviation = summary[f"{name}_mean"], summary[f"{name}_std"]
+    if mean is None:
+        return "-"
+    text = f"{mean:.{digits}f}"
+    return text if deviation is None else f"{text} +- {deviation:.{digits}f}"
+
+
+def mean_text(values, form, scale=1):
+    """Returns the mean of numbers as text, with the deviation if there are several.
+
+    Args:
+        values: List of numbers, or of `None` where a number is missing.
+        form: String. Format of the numbers.
+        scale: Number. Factor of the values. Defaults to `1`.
+    """
+    numbers = [scale * value for value in values if value is not None]
+    if not numbers:
+        return "-"
+    text = f"{statistics.fmean(numbers):{form}}"
+    if len(numbers) > 1:
+        text += f" +- {statistics.stdev(numbers):{form}}"
+    return text
+
+
+def at_budgets(runs, key):
+    """Returns a dict of budgets, ascending, to the values of several runs.
+
+    Args:
+        runs: List of the rows of each run, dicts of `budget` and numbers or `None`.
+        key: String. Key of the number.
+    """
+    values = {}
+    for row in itertools.chain(*runs):
+        values.setdefault(row["budget"], []).append(row[key])
+    return dict(sorted(values.items()))
+
+
+def to_csv(rows):
+    """Returns a list of dicts with the same keys as CSV text."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()

@@ -103,7 +103,7 @@ def warm_starts(effort, run, variant, speeds=_SPEEDS, frames=32):
 
     directory = WorkDirectory.open(run)
     configs.variant(directory.config, variant)
-    job, model = variants.trained(directory, variant)
+    ((_, job, model),) = variants.trained(directory, [variant])
     model, images = job.servable(model)
     return {
         f"{speed:g} pixels": _warm_evaluations(model, images, speed, frames)

@@ -39,7 +39,7 @@ def job_of(config, variant=None, overrides=(), devices=None):
     config = configs.load(shipped.find(config), overrides)
     config = configs.variant(config, variant or next(iter(config.variants)))
     job = registry.implementation(config.experiment)
-    return job(config, job.load_data(config.data, None), None, devices)
+    return job(config, lambda: job.load_data(config.data, None), None, devices)
 
 
 def mirrored_steps(effort, **arguments):

@@ -117,7 +117,7 @@ def _of_run(arguments):
     from ..evaluation import audit as audits
     from ..runs import variants
 
-    job, model = variants.trained(directory, name)
+    ((_, job, model),) = variants.trained(directory, [name])
     if job.equilibrium(model) is None:
         raise InputError(f"{name} of {arguments.model} has no equilibrium to audit.")
     with corruption.reported():

@@ -42,7 +42,7 @@ def train(arguments):
     from ..runs import distribution, variants
 
     devices = distribution.start(config.distribution)
-    return variants.run(variants.make_jobs(directory, devices), directory)
+    return variants.run(variants.make_jobs(directory, None, devices), directory)
 
 
 def _own_folder(path, config):
@@ -64,8 +64,7 @@ def evaluate(arguments):
     from ..runs import variants
 
     with directory.in_use():
-        for name in names:
-            job, model = variants.trained(directory, name)
+        for name, job, model in variants.trained(directory, names):
             variants.evaluate(job, model, directory.folder(name), budgets)
     return report(arguments)
 
@@ -76,7 +75,7 @@ def _evaluate_export(path, directory, names, budgets):
     from ..evaluation.readout import ExportedModel
     from ..runs import variants
 
-    job = variants.make_job(directory, name)
+    job = variants.make_jobs(directory, [name])[name]
     budgets = budgets or job.config.evaluation.budgets
     rows = job.evaluate_export(ExportedModel(path), budgets)
     score = registry.find(directory.config.experiment).score
@@ -88,8 +87,7 @@ def _evaluate_file(path, directory, names, budgets):
     from ..runs import variants
 
     rows = {}
-    for name in names:
-        job, model = variants.trained(directory, name)
+    for name, job, model in variants.trained(directory, names):
         chosen = budgets or job.config.evaluation.budgets
         rows[name] = job.evaluate_file(model, path, chosen)
     score = registry.find(directory.config.experiment).score
@@ -112,8 +110,7 @@ def diagnose(arguments):
     from ..runs import variants
 
     with directory.in_use():
-        for name in names:
-            job, model = variants.trained(directory, name)
+        for name, job, model in variants.trained(directory, names):
             if variants.diagnose(job, model, directory.folder(name), name):
                 print(f"{name}: residuals.png, residuals.csv, diagnosis.json")
             else:
@@ -129,8 +126,7 @@ def export(arguments):
     from ..data import corruption
     from ..runs import variants
 
-    job, model = variants.trained(directory, name)
-
+    ((_, job, model),) = variants.trained(directory, [name])
     with corruption.reported():
         difference = export(job, model, arguments.out, arguments.format)
     print(

@@ -1,14 +1,20 @@
 """What a run must know of one variant of an experiment."""
 
+import functools
+
 import keras
+import numpy as np
 
 import deq_keras
 
-from ..data.pipeline import evaluation_batches, steps_per_epoch
-from ..errors import InputError, config_errors
+from ..data.pipeline import evaluation_batches, sample, steps_per_epoch
+from ..errors import InputError, config_errors, reading
 from ..evaluation.diagnose import diagnose
+from ..files.atomic_file import replacing
 from .distribution import OneDevice
 from .phases import phase_spans
+
+SAMPLES = "samples.npz"
 
 
 class Job:
@@ -16,8 +22,10 @@ class Job:
 
     Args:
         config: a `VariantsConfig`, with `data` and `evaluation`.
-        data: what `load_data` returned.
-        folder: `pathlib.Path` of the run, for what an evaluation writes beside numbers.
+        load: Function without arguments that returns what `load_data` does. It is
+            called at the first use of `data`: exports and diagnoses need none.
+        folder: `pathlib.Path` of the run, for its samples and for what an evaluation
+            writes beside numbers. Defaults to `None`: nothing is kept.
         distribution: the distribution of the training; `None` for one device.
 
     Attributes:
@@ -32,11 +40,16 @@ class Job:
     is_better: staticmethod
     batch_sizes = None
 
-    def __init__(self, config, data, folder=None, distribution=None):
+    def __init__(self, config, load, folder=None, distribution=None):
         self.config = config
-        self.data = data
+        self._load = load
         self.folder = folder
         self.distribution = distribution or OneDevice()
+
+    @functools.cached_property
+    def data(self):
+        """What `load_data` returned."""
+        return self._load()
 
     @staticmethod
     def load_data(config, folder):
@@ -103,7 +116,28 @@ class Job:
         )
 
     def keep(self):
-        """Writes into the folder of the run what later commands need not make again."""
+        """Writes into the folder of the run what later commands need of the data."""
+        path = self.folder / SAMPLES
+        if not path.exists():
+            with replacing(path) as temporary:
+                np.savez_compressed(temporary, inputs=self.sample_inputs)
+
+    @functools.cached_property
+    def sample_inputs(self):
+        """Array `(num_samples, ...)` of the inputs that exports and diagnoses use.
+
+        It is read from the folder of the run, or from the data of a run without it.
+        """
+        path = None if self.folder is None else self.folder / SAMPLES
+        if path is None or not path.exists():
+            return np.asarray(self.first_inputs())
+        remedy = "Remove it: the next command reads the samples from the data again."
+        with reading(path, remedy), path.open("rb") as file:
+            return np.load(file)["inputs"]
+
+    def first_inputs(self):
+        """Returns the first `evaluation.num_samples` held-out inputs."""
+        raise NotImplementedError
 
     def evaluate(self, model, budgets):
         """Measures a model at numbers of evaluations: one dict for each, of `budget`,
@@ -116,7 +150,8 @@ class Job:
 
     def samples(self, model):
         """Returns batches, as `encode` of the cut model takes them, to diagnose."""
-        raise NotImplementedError
+        del model
+        return [self.sample_inputs]
 
     def diagnose(self, model):
         """Returns what `diagnose` measures of a model's equilibrium."""
@@ -169,7 +204,8 @@ class ImageJob(Job):
 
     Args:
         config: with `data.batch_size` and `data.evaluation_batch_size`.
-        data: with the splits `training`, `validation` and `test`.
+        load: Function that returns data with the splits `training`, `validation` and
+            `test`.
         folder: of the run.
         distribution: of the training.
     """
@@ -210,9 +246,14 @@ class ImageJob(Job):
         preprocessor = getattr(model, "preprocessor", None)
         return batches if preprocessor is None else batches.map(preprocessor)
 
+    def first_inputs(self):
+        return sample(self.data.test, self.config.evaluation.num_samples)
+
     def samples(self, model):
-        split = self.data.test.part(0, self.config.evaluation.num_samples)
-        return (images for images, _ in self.batches(model, split))
+        size = self.config.data.evaluation_batch_size
+        preprocessor = getattr(model, "preprocessor", None) or (lambda images: images)
+        for start in range(0, len(self.sample_inputs), size):
+            yield preprocessor(self.sample_inputs[start : start + size])
 
 
 def build_optimizer(config, num_epochs, steps_per_epoch, precision):

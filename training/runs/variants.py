@@ -1,5 +1,7 @@
 """Trains, measures and compares the runs of a config: of each variant and seed."""
 
+import functools
+
 from .. import registry
 from ..config.reading import run_config, run_names, variant_of
 from ..data import corruption
@@ -35,32 +37,28 @@ def run(jobs, directory):
             _compare(directory)
 
 
-def make_jobs(directory, distribution=None):
-    """Returns the jobs of all runs, as `run` takes them.
+def make_jobs(directory, names=None, distribution=None):
+    """Returns the jobs of runs, as `run` takes them.
 
-    Data are loaded once for all runs whose `data` are the same.
+    Jobs whose `data` are the same load them once, at the first use.
 
     Args:
         directory: their `WorkDirectory`.
+        names: List of strings. Names of runs. Defaults to `None`: all runs.
         distribution: the distribution of their training; `None` for one device.
     """
     job = registry.implementation(directory.config.experiment)
-    loaded, jobs = [], {}
-    for name in run_names(directory.config):
+    loaders, jobs = [], {}
+    for name in names or run_names(directory.config):
         config, folder = run_config(directory.config, name), directory.folder(name)
-        data = next((data for known, data in loaded if known == config.data), None)
-        if data is None:
-            data = job.load_data(config.data, folder)
-            loaded.append((config.data, data))
-        jobs[name] = job(config, data, folder, distribution)
+        load = next((load for known, load in loaders if known == config.data), None)
+        if load is None:
+            load = functools.cache(
+                functools.partial(job.load_data, config.data, folder)
+            )
+            loaders.append((config.data, load))
+        jobs[name] = job(config, load, folder, distribution)
     return jobs
-
-
-def make_job(directory, name):
-    """Returns the job of one run."""
-    job = registry.implementation(directory.config.experiment)
-    config, folder = run_config(directory.config, name), directory.folder(name)
-    return job(config, job.load_data(config.data, folder), folder)
 
 
 def _finish(job, folder, name):
@@ -117,24 +115,19 @@ def diagnose(job, model, folder, name):
     return True
 
 
-def trained(directory, name):
-    """Returns the job and the saved model of a run."""
-    # First, since it imports the classes that the saved model is made of.
-    registry.implementation(directory.config.experiment)
-    model = load_trained(directory, name)
-    return make_job(directory, name), model
-
-
-def load_trained(directory, name):
-    """Returns the saved model of a run.
+def trained(directory, names):
+    """Returns a generator of the name, the job and the saved model of runs.
 
     Raises:
-        InputError: if it has not been trained to its end, or the file is damaged.
+        InputError: if one has not been trained to its end, or a file is damaged.
     """
-    path = directory.folder(name) / MODEL
-    if not path.exists():
-        raise InputError(
-            f"There is no {path}. Finish the training first: deq-keras train CONFIG "
-            f"--resume --work-dir {directory.path}."
-        )
-    return saved_model.load(path, REMEDY)
+    # Loads no data, but imports the classes that the saved models are made of.
+    jobs = make_jobs(directory, names)
+    paths = {name: directory.folder(name) / MODEL for name in names}
+    for path in paths.values():
+        if not path.exists():
+            raise InputError(
+                f"There is no {path}. Finish the training first: deq-keras train "
+                f"CONFIG --resume --work-dir {directory.path}."
+            )
+    return ((name, jobs[name], saved_model.load(paths[name], REMEDY)) for name in names)

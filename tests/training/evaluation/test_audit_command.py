@@ -229,7 +229,7 @@ def test_runs_that_cannot_be_audited(finished_run, arguments, words, tmp_path, c
 
 
 def test_an_experiment_that_does_not_say_what_is_right():
-    job = Job(types.SimpleNamespace(experiment="copy_memory"), data=None)
+    job = Job(types.SimpleNamespace(experiment="copy_memory"), load=None)
     with pytest.raises(InputError, match="experiment copy_memory are not audited"):
         job.groups(model=None)
 

@@ -129,6 +129,7 @@ def test_run_leaves_everything_it_promises(finished_run):
             "model.keras",
             "residuals.csv",
             "residuals.png",
+            "samples.npz",
         }
     image = matplotlib.image.imread(finished_run.path / "accuracy.png")
     assert image[..., :3].std() > 0.05

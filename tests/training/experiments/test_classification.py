@@ -58,7 +58,7 @@ def test_half_precision_scales_the_loss(small):
     config = configs.resolve(small)
     data = datasets.load(config.data)
     data = data._replace(training=data.training.part(0, 16))
-    job = ClassificationJob(config, data)
+    job = ClassificationJob(config, lambda: data)
     model, optimizer, (span,) = job.build()
     enter_phase(job, model, span, optimizer)
     loss = model.train_on_batch(
@@ -88,7 +88,7 @@ def test_entering_a_phase_keeps_the_optimizer(small):
     small["phases"] = [{"epochs": 1, "gradient": "implicit"}, {"epochs": 1}]
     config = configs.resolve(small)
     data = datasets.load(config.data)
-    job = ClassificationJob(config, data)
+    job = ClassificationJob(config, lambda: data)
     model, optimizer, spans = job.build()
     images, labels = data.training.images[:16], data.training.labels[:16]
     for step, span in enumerate(spans, start=1):

@@ -182,7 +182,7 @@ def test_an_export_without_memory_has_the_loss_of_the_model(small, tmp_path):
     small["model"]["memory_length"] = 0
     config = configs.resolve(small)
     data = LanguageModelJob.load_data(config.data, tmp_path)
-    job = LanguageModelJob(config, data, tmp_path)
+    job = LanguageModelJob(config, lambda: data, tmp_path)
     model = job.build_model()
     export(job, model, tmp_path / "model.tflite", "litert")
     exported = ExportedModel(tmp_path / "model.tflite")
@@ -205,7 +205,7 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(small, tmp_path):
         pass
 
     parts = WorkDirectory.start(tmp_path / "parts", config)
-    job = variants.make_job(parts, "model")
+    job = variants.make_jobs(parts, ["model"])["model"]
     make = job.callbacks
     stop = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, _: _raise(epoch))
 

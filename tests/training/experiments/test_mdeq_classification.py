@@ -148,7 +148,7 @@ def test_resumed_run_ends_like_an_uninterrupted_one(small, tmp_path, monkeypatch
 
     def job(path):
         directory = WorkDirectory.start(path, config)
-        return variants.make_job(directory, "model"), directory.run("model")
+        return variants.make_jobs(directory, ["model"])["model"], directory.run("model")
 
     whole, _ = train(*job(tmp_path / "whole"))
     interrupted, folder = job(tmp_path / "interrupted")

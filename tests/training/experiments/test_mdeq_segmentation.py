@@ -73,7 +73,7 @@ def finished(tmp_path_factory):
 @pytest.fixture(scope="module")
 def trained(finished):
     """Its job and its model."""
-    job = variants.make_job(finished, "model")
+    job = variants.make_jobs(finished, ["model"])["model"]
     path = finished.run("model") / "model.keras"
     return job, keras.models.load_model(path, compile=False)
 
@@ -230,13 +230,13 @@ def test_what_cannot_be_made(small, tmp_path, path, value, words):
     with pytest.raises(InputError, match=f"(?s){words}"):
         config = configs.resolve(small, [(path, value)])
         data = segmentation.load(config.data)
-        MDEQSegmentationJob(config, data, tmp_path).build()
+        MDEQSegmentationJob(config, lambda: data, tmp_path).build()
 
 
 def test_gaps_between_windows(small, tmp_path):
     small["evaluation"] |= {"window": [8, 16], "stride": [8, 20]}
     config = configs.resolve(small)
-    job = MDEQSegmentationJob(config, segmentation.load(config.data), tmp_path)
+    job = MDEQSegmentationJob(config, lambda: segmentation.load(config.data), tmp_path)
     with pytest.raises(InputError, match=r"stride.*\[8, 16\].*gaps.*\[8, 20\]"):
         job.build()
 
@@ -254,13 +254,13 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(small, tmp_path):
     small["phases"] = [{"epochs": 2}]
     config = configs.resolve(small)
     whole = WorkDirectory.start(tmp_path / "whole", config)
-    train(variants.make_job(whole, "model"), whole.run("model"))
+    train(variants.make_jobs(whole, ["model"])["model"], whole.run("model"))
 
     class Interruption(Exception):
         pass
 
     parts = WorkDirectory.start(tmp_path / "parts", config)
-    job = variants.make_job(parts, "model")
+    job = variants.make_jobs(parts, ["model"])["model"]
     make = job.callbacks
 
     def stop(epoch, _):
@@ -273,7 +273,7 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(small, tmp_path):
     ]
     with pytest.raises(Interruption):
         train(job, parts.run("model"))
-    train(variants.make_job(parts, "model"), parts.run("model"))
+    train(variants.make_jobs(parts, ["model"])["model"], parts.run("model"))
     with (
         np.load(whole.run("model") / "checkpoint.npz") as expected,
         np.load(parts.run("model") / "checkpoint.npz") as received,

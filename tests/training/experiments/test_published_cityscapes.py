@@ -130,7 +130,7 @@ def test_trains_at_full_size(name, tmp_path):
         mean=cityscapes.MEAN,
         standard_deviation=cityscapes.STANDARD_DEVIATION,
     )
-    job = MDEQSegmentationJob(config, data, tmp_path)
+    job = MDEQSegmentationJob(config, lambda: data, tmp_path)
     model, optimizer, spans = job.build()
     images = np.random.default_rng(0).normal(size=(1, 64, 64, 3)).astype("float32")
     labels = np.arange(64 * 64).reshape(1, 64, 64) % 20

@@ -252,7 +252,7 @@ def train_both_phases(config, vocabulary_size, eagerly=False):
     words = ["<eos>", *(f"{i}" for i in range(vocabulary_size - 1))]
     tokens = np.zeros(2**14, "int32")  # Enough to be cut into streams.
     loaded = text.Text(WordTokenizer(words), nothing, tokens, nothing)
-    job = LanguageModelJob(config, (loaded, lambda folder: None))
+    job = LanguageModelJob(config, lambda: (loaded, None))
     model, optimizer, (pretraining, equilibrium, *_) = job.build()
     assert model.count_params() == parameters(config.model, vocabulary_size)
     take_step(job, model, optimizer, pretraining, eagerly)

@@ -187,7 +187,7 @@ def take_steps(config, size, num_classes):
     data = datasets.ImageData(
         split, split, split, num_classes, (124.0, 116.0, 104.0), (58.0, 57.0, 57.0)
     )
-    job = ClassificationJob(config, data)
+    job = ClassificationJob(config, lambda: data)
     model, optimizer, spans = job.build()
     inputs = model.preprocessor(images)
     for span in spans[:2]:

@@ -73,7 +73,9 @@ def strings(**changes):
 
 
 def job(config, folder=None):
-    return ReasoningJob(config, ReasoningJob.load_data(config.data, folder), folder)
+    return ReasoningJob(
+        config, lambda: ReasoningJob.load_data(config.data, folder), folder
+    )
 
 
 @keras.saving.register_keras_serializable("tests")

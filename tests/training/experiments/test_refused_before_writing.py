@@ -109,4 +109,5 @@ def test_the_vocabulary_is_kept_when_the_run_begins(tmp_path, monkeypatch):
     assert _train(tmp_path, {**TEXT, "data": data}) == 130
     assert (tmp_path / "run" / "model" / "vocabulary.word.json").is_file()
     monkeypatch.setattr(WordTokenizer, "learn", None)
-    variants.make_job(WorkDirectory.open(tmp_path / "run"), "model")
+    (job,) = variants.make_jobs(WorkDirectory.open(tmp_path / "run")).values()
+    assert job.text.tokenizer.vocabulary_size()

@@ -123,7 +123,7 @@ def _job(config, vocabulary_size):
     words = ["<eos>", *(f"{i}" for i in range(vocabulary_size - 1))]
     tokens = np.zeros(2**14, "int32")  # Enough to be cut into streams.
     loaded = text.Text(WordTokenizer(words), tokens, tokens, nothing)
-    return TrellisNetJob(config, (loaded, lambda folder: None))
+    return TrellisNetJob(config, lambda: (loaded, None))
 
 
 def _take_steps(config, vocabulary_size):

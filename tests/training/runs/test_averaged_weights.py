@@ -25,7 +25,7 @@ def config(small):
 
 def test_the_kept_models_are_averages(tmp_path, config):
     """The second phase begins at the averages of the first, which go on from there."""
-    job = ClassificationJob(config, datasets.load(config.data))
+    job = ClassificationJob(config, lambda: datasets.load(config.data))
     seen = []
 
     class Seen(keras.callbacks.Callback):
@@ -45,7 +45,7 @@ def test_the_kept_models_are_averages(tmp_path, config):
 
 
 def test_the_best_model_has_the_score_of_its_epoch(tmp_path, config):
-    job = ClassificationJob(config, datasets.load(config.data))
+    job = ClassificationJob(config, lambda: datasets.load(config.data))
     _, history = train(job, tmp_path)
     best = keras.saving.load_model(tmp_path / "best.keras")
     job.compile(best, keras.optimizers.SGD())

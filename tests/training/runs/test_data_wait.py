@@ -78,7 +78,7 @@ def test_batches_stay_what_they_are():
 @pytest.mark.slow
 def test_is_a_column_of_the_history(small, tmp_path):
     config = configs.resolve(small)
-    job = ClassificationJob(config, datasets.load(config.data))
+    job = ClassificationJob(config, lambda: datasets.load(config.data))
     _, (row,) = train(job, tmp_path)
     assert 0 <= row["data_wait"] <= 1
     assert "data_wait" in (tmp_path / "history.csv").read_text()

@@ -125,7 +125,7 @@ def test_an_interrupted_run_writes_nothing_twice(tmp_path, small, monkeypatch):
 
     def run(folder):
         folder.mkdir(exist_ok=True)
-        job = ClassificationJob(config, datasets.load(config.data))
+        job = ClassificationJob(config, lambda: datasets.load(config.data))
         return training.train(job, folder)
 
     run(tmp_path / "whole")

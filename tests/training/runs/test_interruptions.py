@@ -54,8 +54,11 @@ class RegressionJob(Job):
         residual = float(np.mean(solution.residual))
         return [{"budget": 4, "accuracy": 0.5, "residual": residual}]
 
+    def first_inputs(self):
+        return INPUTS
+
     def diagnose(self, model):
-        return diagnose(model.get_layer("deq"), lambda x: x, [INPUTS], 5)
+        return diagnose(model.get_layer("deq"), lambda x: x, self.samples(model), 5)
 
 
 @pytest.fixture
@@ -93,13 +96,15 @@ def kill_after(monkeypatch):
     yield arm
 
 
-def _regression(config):
-    return RegressionJob(config, None)
+def _regression(config, folder):
+    return RegressionJob(config, None, folder)
 
 
 def _run(make_job, config, path):
     enter = WorkDirectory.resume if path.exists() else WorkDirectory.start
-    variants.run({"model": make_job(config)}, enter(path, config))
+    directory = enter(path, config)
+    job = make_job(config, directory.folder("model"))
+    variants.run({"model": job}, directory)
 
 
 def _assert_same(parts, whole):
@@ -140,8 +145,8 @@ def test_killed_after_the_last_checkpoint_and_after_every_later_write(
     _assert_same(tmp_path / "parts", tmp_path / "whole")
 
 
-def _classifier(config):
-    return ClassificationJob(config, load(config.data))
+def _classifier(config, folder):
+    return ClassificationJob(config, lambda: load(config.data), folder)
 
 
 @pytest.mark.slow

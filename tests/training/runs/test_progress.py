@@ -72,7 +72,9 @@ def test_a_run_keeps_no_nan_of_what_was_not_recorded(tmp_path, small, capsys):
     small["tensorboard"] = True
     small["model"] |= {"gradient": "neumann", "regularizer": "jacobian"}
     config = configs.resolve(small)
-    _, history = train(ClassificationJob(config, datasets.load(config.data)), tmp_path)
+    _, history = train(
+        ClassificationJob(config, lambda: datasets.load(config.data)), tmp_path
+    )
     (row,) = history
     assert row["deq_jacobian"] >= 0 and row["deq_adjoint_evaluations"] > 0
     assert "val_deq_jacobian" not in row and "val_deq_residual" in row

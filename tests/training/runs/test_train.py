@@ -45,7 +45,7 @@ def phased(small):
 
 
 def job(config):
-    return ClassificationJob(config, datasets.load(config.data))
+    return ClassificationJob(config, lambda: datasets.load(config.data))
 
 
 def run(config, folder):

@@ -15,7 +15,7 @@ from ...evaluation.readout import (
 )
 from ...runs.job import ImageJob
 from .build import build_model
-from .mdeq import normalization
+from .mdeq import normalization_of
 from .measure import accuracy, accuracy_of_layers
 
 
@@ -24,7 +24,7 @@ class ClassificationJob(ImageJob):
 
     Args:
         config: `ClassificationConfig`. Its `model.name` chooses the model.
-        data: `ImageData`.
+        load: Function that returns the `ImageData`.
         folder: Folder of the run.
         distribution: Distribution of the training.
     """
@@ -106,9 +106,9 @@ class ClassificationJob(ImageJob):
     def servable(self, model):
         if self._is_multiscale:
             # The export takes raw pixels: it contains the preprocessor's normalization.
-            pixels = images = keras.Input(self.data.image_shape, name="pixels")
+            shape = self.sample_inputs.shape[1:]
+            pixels = images = keras.Input(shape, name="pixels")
             if not self._is_explicit:
-                policy = keras.DTypePolicy(self.config.precision)
-                images = normalization(self.data, policy)(pixels)
+                images = normalization_of(model, self.config.precision)(pixels)
             model = keras.Model(pixels, model(images), name="classifier")
-        return model, sample(self.data.test, 8)
+        return model, self.sample_inputs[:8]

@@ -16,9 +16,24 @@ _DENSENETS = {"densenet_121": (6, 12, 24, 16)}
 
 def normalization(data, policy):
     """Returns the layer that normalizes the pixels of `ImageData`."""
+    return _normalization(data.mean, data.standard_deviation, policy)
+
+
+def normalization_of(task, precision):
+    """Returns the layer that normalizes pixels as the preprocessor of a task does."""
+    converter = task.preprocessor.image_converter
+    deviations = [1 / scale for scale in converter.scale]
+    means = [
+        -offset * deviation
+        for offset, deviation in zip(converter.offset, deviations, strict=True)
+    ]
+    return _normalization(means, deviations, keras.DTypePolicy(precision))
+
+
+def _normalization(means, deviations, policy):
     return keras.layers.Normalization(
-        mean=list(data.mean),
-        variance=[deviation**2 for deviation in data.standard_deviation],
+        mean=list(means),
+        variance=[deviation**2 for deviation in deviations],
         dtype=policy,
         name="normalization",
     )

@@ -55,11 +55,7 @@ class CopyMemoryJob(Job):
     def split(self, model):
         return split_model(model)
 
-    def samples(self, model):
-        del model
-        return [self._some_inputs()]
-
-    def _some_inputs(self):
+    def first_inputs(self):
         return self.data[1][0][: self.config.evaluation.num_samples]
 
     def evaluate(self, model, budgets):
@@ -70,4 +66,4 @@ class CopyMemoryJob(Job):
         return measure_at_budgets(self.split(model).answer(), batches, loss, budgets)
 
     def export(self, model, path):
-        return export(model, self._some_inputs(), path)
+        return export(model, self.sample_inputs, path)

@@ -40,7 +40,8 @@ class LanguageModelJob(Job):
 
     Args:
         config: a `LanguageModelConfig`.
-        data: the `Text`, and a function of a folder that writes the vocabulary into it.
+        load: Function that returns the `Text`, and a function of a folder that writes
+            the vocabulary into it.
         folder: of the run, which keeps the vocabulary.
         distribution: of the training.
     """
@@ -48,16 +49,19 @@ class LanguageModelJob(Job):
     monitor = "val_loss"
     is_better = staticmethod(operator.lt)
 
-    def __init__(self, config, data, *arguments):
-        super().__init__(config, data, *arguments)
-        self.text, self._keep = data
-
     @staticmethod
     def load_data(config, folder):
         return find(config, folder)
 
+    @property
+    def text(self):
+        """The `Text`."""
+        return self.data[0]
+
     def keep(self):
-        self._keep(self.folder)
+        super().keep()
+        _, keep_vocabulary = self.data
+        keep_vocabulary(self.folder)
 
     @property
     def batch_sizes(self):
@@ -107,7 +111,7 @@ class LanguageModelJob(Job):
     def callbacks(self, model):
         if self.equilibrium(model) is None:
             return []
-        return [self.diagnostics(model, self.sample_segments())]
+        return [self.diagnostics(model, self.sample_inputs)]
 
     def split(self, model):
         causal_lm = model.causal_lm
@@ -118,11 +122,7 @@ class LanguageModelJob(Job):
             lambda state: causal_lm.softmax(layer.cell.features(state)),
         )
 
-    def samples(self, model):
-        del model
-        return [self.sample_segments()]
-
-    def sample_segments(self):
+    def first_inputs(self):
         """Returns validation segments with as many positions as a training step has
         keys, int32 `(num_samples, length)`."""
         length = self.config.data.length + self.config.model.memory_length
@@ -157,7 +157,7 @@ class LanguageModelJob(Job):
         one caller's text part of the next one's."""
         causal_lm = model.causal_lm
         causal_lm.backbone.memory_length = 0
-        return causal_lm, self.sample_segments()
+        return causal_lm, self.sample_inputs
 
 
 def build_model(config, tokenizer):

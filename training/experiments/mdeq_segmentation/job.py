@@ -12,7 +12,7 @@ from ...data.segmentation import (
 from ...errors import InputError
 from ...evaluation.readout import EncoderSolverHead, measure_at_budgets
 from ...runs.job import ImageJob
-from ..classification.mdeq import normalization
+from ..classification.mdeq import normalization_of
 from .build import build_loss, build_segmenter
 from .measure import (
     BudgetPredictor,
@@ -26,7 +26,7 @@ class MDEQSegmentationJob(ImageJob):
 
     Args:
         config: an `MDEQSegmentationConfig`.
-        data: the `SegmentationData`.
+        load: Function that returns the `SegmentationData`.
         folder: `pathlib.Path` of the run, for the overlays.
         distribution: of the training.
     """
@@ -135,11 +135,9 @@ class MDEQSegmentationJob(ImageJob):
     def servable(self, model):
         """Logits of raw pixels: what the preprocessor does is part of it."""
         pixels = keras.Input((None, None, 3), name="pixels")
-        policy = keras.DTypePolicy(self.config.precision)
-        images = normalization(self.data, policy)(pixels)
+        images = normalization_of(model, self.config.precision)(pixels)
         whole = keras.Model(pixels, model(images), name="segmenter")
-        (samples, _), *_ = evaluation_batches(self.data.test.part(0, 2), 2)
-        return whole, samples
+        return whole, self.sample_inputs[:2]
 
 
 def _check_within(name, size, limit, of_what):

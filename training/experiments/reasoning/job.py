@@ -36,7 +36,7 @@ class ReasoningJob(Job):
 
     Args:
         config: a `ReasoningConfig`.
-        data: the `ReasoningTask`.
+        load: Function that returns the `ReasoningTask`.
         folder: `pathlib.Path` of the run, for the measurements of levels and pictures.
         distribution: of the training.
     """
@@ -100,10 +100,9 @@ class ReasoningJob(Job):
     def split(self, model):
         return split_reasoner(model)
 
-    def samples(self, model):
-        del model
+    def first_inputs(self):
         first = self._examples(self.config.data.test[0])
-        return [first.inputs[: self.config.evaluation.num_samples]]
+        return first.inputs[: self.config.evaluation.num_samples]
 
     def _examples(self, level):
         return held_out_examples(
@@ -161,8 +160,7 @@ class ReasoningJob(Job):
         ]
 
     def servable(self, model):
-        examples = self._examples(self.config.data.test[0])
-        return model, examples.inputs[:2]
+        return model, self.sample_inputs[:2]
 
 
 def _group(level, examples, reach):

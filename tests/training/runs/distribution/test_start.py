@@ -75,7 +75,9 @@ def test_a_cpu_is_divided_before_tensorflow_starts():
 def test_a_job_that_replicas_cannot_train(small, change, words):
     change["distribution.strategy"] = "mirrored"
     config = configs.resolve(small, change.items())
-    job = ClassificationJob(config, images.load(config.data), None, TwoReplicas())
+    job = ClassificationJob(
+        config, lambda: images.load(config.data), None, TwoReplicas()
+    )
     with pytest.raises(InputError, match=words):
         job.distribution.check(job)
 

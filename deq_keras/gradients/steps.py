@@ -9,7 +9,13 @@ from keras import tree
 from deq_keras.core import nonfinite
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.random import normal_like
-from deq_keras.core.structure import Nest, where_rows, where_rows_if_any
+from deq_keras.core.structure import (
+    Nest,
+    StateStructure,
+    squared_norm,
+    where_rows,
+    where_rows_if_any,
+)
 from deq_keras.solvers import FixedPointSolver
 
 
@@ -22,6 +28,8 @@ class Steps(NamedTuple):
         num_steps: Integer or int32 scalar tensor.
         max_steps: Integer. Upper bound of `num_steps`.
         seed: Int32 tensor of shape `(2,)`, or `None`. Seeds the noise.
+        tol: Float >= 0, or `None`. Relative residual at which the steps stop early: its
+            root mean square over the batch. `None`: all steps are taken.
     """
 
     solver: FixedPointSolver
@@ -29,29 +37,37 @@ class Steps(NamedTuple):
     num_steps: int | tf.Tensor
     max_steps: int
     seed: tf.Tensor | None
+    tol: float | None
 
-    def free(self, problem: FixedPointProblem, state: Nest) -> Nest:
-        """Returns the state after the steps, without a gradient."""
+    def free(
+        self, problem: FixedPointProblem, state: Nest
+    ) -> tuple[Nest, int | tf.Tensor]:
+        """Returns the state after the steps, without a gradient, and their number."""
         state, injection = tree.map_structure(
             tf.stop_gradient, (state, problem.injection)
         )
         problem = problem.bound(injection)
 
-        def body(i: tf.Tensor, state: Nest) -> tuple[tf.Tensor, Nest]:
-            return i + 1, self._next(state, problem(state), i)
+        def body(
+            i: tf.Tensor, state: Nest, residual: tf.Tensor
+        ) -> tuple[tf.Tensor, Nest, tf.Tensor]:
+            value = problem(state)
+            return i + 1, self._next(state, value, i), self._residual(state, value)
 
-        _, state = tf.while_loop(
-            lambda i, _: i < self.num_steps,
+        count, state, _ = tf.while_loop(
+            lambda i, _, residual: self._continues(i, residual),
             body,
-            (tf.constant(0), state),
+            (tf.constant(0), state, tf.constant(math.inf)),
             maximum_iterations=self.max_steps,
         )
-        return tree.map_structure(tf.stop_gradient, state)
+        state = tree.map_structure(tf.stop_gradient, state)
+        return state, self.num_steps if self.tol is None else count
 
     def graded(
         self, problem: FixedPointProblem, state: Nest, remat: bool
-    ) -> tuple[Nest, tf.Tensor]:
-        """Returns the state after the steps, and which samples became non-finite.
+    ) -> tuple[Nest, tf.Tensor, int | tf.Tensor]:
+        """Returns the state after the steps, which samples became non-finite, and the
+        number of steps.
 
         Args:
             problem: The `FixedPointProblem`.
@@ -61,19 +77,38 @@ class Steps(NamedTuple):
         evaluate = problem.rematerialized if remat else problem
 
         def body(
-            i: tf.Tensor, state: Nest, failed: tf.Tensor
-        ) -> tuple[tf.Tensor, Nest, tf.Tensor]:
-            state = self._next(state, evaluate(state), i)
-            return i + 1, state, failed | nonfinite.failed_rows(state)
+            i: tf.Tensor, state: Nest, failed: tf.Tensor, residual: tf.Tensor
+        ) -> tuple[tf.Tensor, Nest, tf.Tensor, tf.Tensor]:
+            value = evaluate(state)
+            residual = self._residual(state, value)
+            state = self._next(state, value, i)
+            return i + 1, state, failed | nonfinite.failed_rows(state), residual
 
         failed = tf.zeros_like(nonfinite.failed_rows(state))
-        _, state, failed = tf.while_loop(
-            lambda i, *_: i < self.num_steps,
+        count, state, failed, _ = tf.while_loop(
+            lambda i, _, failed, residual: self._continues(i, residual),
             body,
-            (tf.constant(0), state, failed),
+            (tf.constant(0), state, failed, tf.constant(math.inf)),
             maximum_iterations=self.max_steps,
         )
-        return state, failed
+        return state, failed, self.num_steps if self.tol is None else count
+
+    def _continues(self, i: tf.Tensor, residual: tf.Tensor) -> tf.Tensor:
+        has_steps = i < self.num_steps
+        return has_steps if self.tol is None else has_steps & (residual > self.tol)
+
+    def _residual(self, point: Nest, value: Nest) -> tf.Tensor:
+        """Returns the root mean square of the relative residuals of finite samples."""
+        if self.tol is None:
+            return tf.constant(math.inf)
+        point, value = tree.map_structure(tf.stop_gradient, (point, value))
+        structure = StateStructure(value)
+        after = structure.to_matrix(value)
+        scale = squared_norm(after)
+        squares = squared_norm(after - structure.to_matrix(point))
+        squares = tf.where(scale > 0, squares / scale, squares)
+        total, count = nonfinite.finite_total(squares, "float32")
+        return tf.sqrt(tf.math.divide_no_nan(total, count))
 
     def _next(self, point: Nest, value: Nest, i: tf.Tensor) -> Nest:
         leaves = []
@@ -180,13 +215,13 @@ class FreeSteps(NamedTuple):
         )
 
     def _solved(self, problem: FixedPointProblem, state: Nest) -> FreePhase:
-        solved = self.steps.free(problem, state)
+        solved, count = self.steps.free(problem, state)
         failed = nonfinite.failed_rows(solved)
         start = tree.map_structure(tf.stop_gradient, state)
         return FreePhase(
             where_rows_if_any(failed, start, self._perturbed(solved)),
             failed,
-            tf.fill(tf.shape(failed), self.steps.num_steps),
+            tf.fill(tf.shape(failed), count),
         )
 
     def _perturbed(self, state: Nest) -> Nest:

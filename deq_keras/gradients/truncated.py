@@ -26,8 +26,9 @@ from deq_keras.gradients.step_counts import NumSteps, StepCounts
 from deq_keras.gradients.steps import FreeSteps, Steps
 from deq_keras.solvers import FixedPointSolver, Solution, SolveRequest
 
-# Default number of differentiated steps.
-_NUM_STEPS = 6
+# Largest default number of differentiated steps, and the residual that needs no more.
+_NUM_STEPS = 12
+_TOL = 0.01
 # Default `max_steps`, in budgets of the solver: results must stay correct beyond one.
 _NUM_BUDGETS = 2
 
@@ -42,7 +43,8 @@ class TruncatedGradient(EquilibriumGradient):
     Exact for the computed steps, whether or not they converged, so tasks train that
     propagate information over long distances. Samples that start at z_0 learn to reach
     a result; samples that start at z_n learn to keep it. n is drawn in each training
-    step. Memory grows with k, not with n. The noise and, unless `damping` is given, the
+    step. Both kinds of steps stop early when the batch has converged, so that their
+    number follows from the cell and the data. Memory grows with k, not with n. The noise and, unless `damping` is given, the
     damping of a `FixedPointIteration` solver apply to all steps; other solvers do not
     affect them. (`PhantomGradient` combines the derivative of h_k with the value f(z*);
     at an equilibrium the two agree.)
@@ -56,8 +58,8 @@ class TruncatedGradient(EquilibriumGradient):
     Args:
         num_steps: Number k of differentiated steps. A positive integer; `"uniform"` or
             `"log_uniform"`, drawn from 1 to `max_steps - n`; a sequence of weights, the
-            relative probabilities of 1, 2, ... steps; or `None`, 6 or as many as
-            `max_steps` allows. Defaults to `None`.
+            relative probabilities of 1, 2, ... steps; or `None`: at most 12, or as many
+            as `max_steps` allows. Defaults to `None`.
         num_free_steps: Number n of steps without gradient. An integer >= 0;
             `"uniform"` or `"log_uniform"` (probability about 1 / (n + 1)), drawn from 0
             to `max_steps - k`; or a sequence of weights, the relative probabilities of
@@ -65,7 +67,7 @@ class TruncatedGradient(EquilibriumGradient):
         max_steps: Positive integer, at least n + k. `None`: twice the `max_iter` of the
             solver, so that results stay correct beyond its budget. Defaults to `None`.
         free_fraction: Float in [0, 1]. Fraction of the samples, drawn in each training
-            step, that take the free steps. Defaults to `0.3`.
+            step, that take the free steps. Defaults to `0.7`.
         free_noise: Float >= 0. Standard deviation of the noise that is added after the
             free steps, relative to the root mean square over the last axis. The
             following steps learn to remove it. Defaults to `0.3`.
@@ -76,6 +78,10 @@ class TruncatedGradient(EquilibriumGradient):
         damping: Float in (0, 1]. Weight of f in each step. A model trained with whole
             steps (`1.0`) can be solved with half steps, which converge where whole
             steps oscillate. `None`: the damping of the solver. Defaults to `None`.
+        tol: Float >= 0. Relative residual at which both kinds of steps stop early: its
+            root mean square over the batch. Cells that converge fast then cost fewer
+            steps than slow cells. `None`: 0.01 if `num_steps` is `None`, else 0, so
+            that all steps are taken. Defaults to `None`.
 
     Raises:
         ValueError: If n + k may be larger than `max_steps`.
@@ -99,10 +105,11 @@ class TruncatedGradient(EquilibriumGradient):
         num_steps: NumSteps | None = None,
         num_free_steps: NumSteps = step_counts.UNIFORM,
         max_steps: int | None = None,
-        free_fraction: float = 0.3,
+        free_fraction: float = 0.7,
         free_noise: float = 0.3,
         remat: bool = False,
         damping: float | None = None,
+        tol: float | None = None,
     ) -> None:
         self.num_steps = num_steps
         self.num_free_steps = num_free_steps
@@ -113,6 +120,7 @@ class TruncatedGradient(EquilibriumGradient):
         self.damping = (
             None if damping is None else check_positive_fraction("damping", damping)
         )
+        self.tol = None if tol is None else check_non_negative("tol", tol)
         self._counts(self.max_steps)
 
     def solve(
@@ -126,17 +134,25 @@ class TruncatedGradient(EquilibriumGradient):
         seed = request.seed
         num_free_steps, num_steps = self._draw(max_steps, request.budget, seed)
         damping = solver.damping if self.damping is None else self.damping
+        tol = self.tol
+        if tol is None and self.num_steps is None:
+            tol = _TOL
+
+        def steps(count: int | tf.Tensor, index: int) -> Steps:
+            seeded = _derived(seed, index)
+            return Steps(solver, damping, count, max_steps, seeded, tol or None)
+
         free_steps = FreeSteps(
-            Steps(solver, damping, num_free_steps, max_steps, _derived(seed, 2)),
+            steps(num_free_steps, 2),
             self.free_fraction,
             self.free_noise,
             _derived(seed, 3),
         )
         free = free_steps.run(problem, request.initial_state)
-        steps = Steps(solver, damping, num_steps, max_steps, _derived(seed, 4))
+        last_steps = steps(num_steps, 4)
 
         def run(problem: FixedPointProblem, state: Nest) -> tuple[Nest, tf.Tensor, Any]:
-            value, failed = steps.graded(problem, state, self.remat)
+            value, failed, count = last_steps.graded(problem, state, self.remat)
             failed |= free.failed
             value = where_rows_if_any(failed, state, value)
             point = tree.map_structure(tf.stop_gradient, value)
@@ -145,19 +161,19 @@ class TruncatedGradient(EquilibriumGradient):
             linearization = healthy.linearize(healthy_point)
             solution = solver.assess(point, linearization.value, is_usable=~failed)
             failed = nonfinite.has_failed(solution)
-            return value, failed, (linearization, solution)
+            return value, failed, (linearization, solution, count)
 
-        value, (linearization, solution) = nonfinite.differentiable(
+        value, (linearization, solution, count) = nonfinite.differentiable(
             problem, run, free.state
         )
         failed = nonfinite.has_failed(solution)
         linearization = nonfinite.usable_linearization(linearization, failed)
         solution = tree.map_structure(tf.stop_gradient, solution)
         solution = solution._replace(
-            num_evaluations=free.num_evaluations + num_steps,
+            num_evaluations=free.num_evaluations + count,
             # The maximum over an empty batch is not a number of steps.
             batch_evaluations=tf.maximum(tf.reduce_max(free.num_evaluations), 0)
-            + num_steps,
+            + count,
         )
         return Equilibrium(value, solution, linearization)
 
@@ -186,6 +202,7 @@ class TruncatedGradient(EquilibriumGradient):
             "free_noise": self.free_noise,
             "remat": self.remat,
             "damping": self.damping,
+            "tol": self.tol,
         }
 
     def _counts(self, max_steps: int | None) -> tuple[StepCounts, StepCounts]:

@@ -197,14 +197,14 @@ def test_samples_of_a_layer_take_their_own_free_steps(size, padded, regime):
     assert abs(np.mean(shares) - 0.4) < 0.25
 
 
-@pytest.mark.parametrize("max_steps, expected", [(1, 1), (4, 4), (30, 6)])
+@pytest.mark.parametrize("max_steps, expected", [(1, 1), (4, 4), (30, 12)])
 def test_as_many_steps_as_there_is_room_for(max_steps, expected):
-    gradient = _truncated(max_steps=max_steps, free_fraction=0.0)
+    gradient = _truncated(max_steps=max_steps, free_fraction=0.0, tol=0.0)
     solution = _solve(gradient, Case("float64")).solution
     np.testing.assert_array_equal(solution.num_evaluations, [expected] * BATCH)
 
 
-@pytest.mark.parametrize("max_iter", [1, 2, 5])
+@pytest.mark.parametrize("max_iter", [1, 2, 9])
 def test_two_budgets_of_the_solver_are_the_room_unless_it_is_given(max_iter):
     solver = solvers.FixedPointIteration(max_iter, tol=None)
     case = Case("float64")
@@ -212,10 +212,74 @@ def test_two_budgets_of_the_solver_are_the_room_unless_it_is_given(max_iter):
     def total(gradient, seed=SEED):
         return int(_solve(gradient, case, solver, seed).solution.num_evaluations[0])
 
-    assert total(_truncated(free_fraction=0.0)) == min(2 * max_iter, 6)
+    all_steps = _truncated(free_fraction=0.0, tol=0.0)
+    assert total(all_steps) == min(2 * max_iter, 12)
     gradient = _truncated(1, "uniform", free_fraction=1.0)
     totals = [total(gradient, tf.constant([i, 0])) for i in range(60)]
     assert max(totals) == 2 * max_iter
+
+
+def _halving(gradient, inputs, regime=lambda call: call):
+    """The value of z = z / 2 + u from zero, its `Solution`, and the slopes by u."""
+
+    def compute():
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            equilibrium = gradient.solve(
+                solvers.FixedPointProblem(lambda z, u: 0.5 * z + u, inputs),
+                SolveRequest(tf.zeros_like(inputs), seed=SEED),
+                ITERATION,
+            )
+            loss = tf.reduce_sum(equilibrium.value)
+        return equilibrium.value, equilibrium.solution, tape.gradient(loss, inputs)
+
+    return regime(compute)()
+
+
+@XLA_IS_SLOW
+def test_steps_stop_at_the_tolerance(regime):
+    """The residuals of the points before steps 0, 1, 2, ... are 1, 1/3, 1/7, 1/15."""
+    inputs = tf.constant([[1.0], [-3.0]])
+    gradient = _truncated(8, 0, tol=0.07)
+    value, solution, slopes = _halving(gradient, inputs, regime=regime)
+    np.testing.assert_array_equal(solution.num_evaluations, [4, 4])
+    assert int(solution.batch_evaluations) == 4
+    np.testing.assert_allclose(value, inputs * (2 - 2 * 0.5**4), rtol=1e-6)
+    np.testing.assert_allclose(slopes, [[2 - 2 * 0.5**4]] * 2, rtol=1e-6)
+
+
+@XLA_IS_SLOW
+def test_free_steps_stop_at_the_tolerance_too(regime):
+    inputs = tf.ones((3, 1))
+    gradient = _truncated(2, 9, free_fraction=1.0, tol=0.07)
+    value, solution, slopes = _halving(gradient, inputs, regime=regime)
+    # The first step after four free ones has a smaller residual than the tolerance.
+    np.testing.assert_array_equal(solution.num_evaluations, [5] * 3)
+    np.testing.assert_allclose(value, [[2 - 2 * 0.5**5]] * 3, rtol=1e-6)
+    np.testing.assert_allclose(slopes, [[1.0]] * 3, rtol=1e-6)
+
+
+def test_a_given_number_of_steps_has_no_tolerance():
+    _, solution, _ = _halving(_truncated(9, 9, free_fraction=1.0), tf.ones((3, 1)))
+    np.testing.assert_array_equal(solution.num_evaluations, [18] * 3)
+    _, solution, _ = _halving(_truncated(None, 0), tf.ones((3, 1)))
+    assert 6 < solution.num_evaluations[0] < 9  # 1 / 127 < 0.01 < 1 / 63.
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_failed_sample_does_not_change_when_steps_stop(bad):
+    gradient = _truncated(9, 9, free_fraction=1.0, tol=0.07)
+    _, expected, _ = _halving(gradient, tf.ones((2, 1)))
+    _, solution, _ = _halving(gradient, tf.constant([[1.0], [bad], [1.0]]))
+    for index in (0, 2):
+        count = solution.num_evaluations[index]
+        assert count == expected.num_evaluations[0]
+
+
+@pytest.mark.parametrize("tol", [-0.1, "small", float("nan")])
+def test_a_tolerance_is_a_number_from_zero_on(tol):
+    with pytest.raises(ValueError, match="tol"):
+        _truncated(tol=tol)
 
 
 def test_noise_is_relative_to_the_features_of_each_position(regime):

@@ -14,7 +14,9 @@ from training.studies.defaults.cells import (
     AttentionCell,
     ConvolutionalCell,
     GatedCell,
+    LeakyCell,
     MessagePassingCell,
+    NormalizedCell,
 )
 from training.studies.defaults.tasks import TASKS
 from training.studies.defaults.tasks.regression import (
@@ -154,6 +156,37 @@ class TestExamples:
         x = inputs.astype("float64")
         value = x[:, 0] * x[:, 1] + 0.5 * x[:, 2] * x[:, 3] + np.sin(2 * x[:, 4])
         np.testing.assert_array_equal(targets, value > 0)
+
+    def test_tabular(self):
+        inputs, targets = drawn("tabular_gated")
+        x = inputs.astype("float64").T
+        expected = np.sin(np.pi * x[0]) * x[1] - x[0] * x[3] / 2
+        expected += np.exp(-4 * x[2] ** 2) * np.cos(2 * x[3])
+        expected += x[4] * x[5] * np.sin(2 * x[1])
+        assert 0.005 < np.std(targets[:, 0] - expected) < 0.04
+        for name in ("tabular_leaky", "tabular_normalized"):
+            np.testing.assert_array_equal(drawn(name).targets, targets)
+
+    def test_field(self):
+        sources, fields = drawn("field")
+        around = np.pad(fields / 4.2, ((0, 0), (1, 1), (1, 1), (0, 0)))
+        neighbors = (
+            around[:, :-2, 1:-1]
+            + around[:, 2:, 1:-1]
+            + around[:, 1:-1, :-2]
+            + around[:, 1:-1, 2:]
+        )
+        equation = 4.3 * fields / 4.2 - neighbors
+        np.testing.assert_allclose(equation, sources, atol=1e-5)
+
+    def test_groups(self):
+        inputs, targets = drawn("groups")
+        for filled, label in zip(inputs[..., 0] > 0, targets, strict=True):
+            left, count = {tuple(p) for p in np.argwhere(filled)}, 0
+            while left:
+                left -= searched(filled, min(left))
+                count += 1
+            assert label == np.clip(count - 11, 0, 9)
 
     def test_seen_before(self):
         inputs, targets = drawn("seen_before")
@@ -340,7 +373,9 @@ class TestCells:
     CELLS = {
         "convolutional": lambda: ConvolutionalCell(4),
         "convolutional_2d": lambda: ConvolutionalCell(4, rank=2),
-        "gated": lambda: GatedCell(4),
+        "gated": lambda: GatedCell(4, retention=1.0),
+        "leaky": lambda: LeakyCell(4, rate=0.3),
+        "normalized": lambda: NormalizedCell(4),
         "message_passing": lambda: MessagePassingCell(4, np.ones((5, 5))),
         "attention": lambda: AttentionCell(4, num_heads=2),
     }
@@ -351,8 +386,9 @@ class TestCells:
 
     @pytest.mark.parametrize("name", CELLS)
     def test_mixed_precision(self, name):
-        shapes = {"convolutional_2d": (2, 5, 5, 3), "gated": (2, 3)}
-        shape = shapes.get(name, (2, 5, 3))
+        shapes = {"convolutional_2d": (2, 5, 5, 3)}
+        is_of_vectors = name in ("gated", "leaky", "normalized")
+        shape = shapes.get(name, (2, 3) if is_of_vectors else (2, 5, 3))
         keras.config.set_dtype_policy("mixed_bfloat16")
         layer = deq_keras.layers.DEQ(self.CELLS[name]())
         assert layer(np.ones(shape, "float32")).dtype == "bfloat16"

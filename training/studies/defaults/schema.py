@@ -21,6 +21,11 @@ TASKS = (
     "addition",
     "flood",
     "permutations",
+    "tabular_gated",
+    "tabular_leaky",
+    "tabular_normalized",
+    "field",
+    "groups",
 )
 
 # They are held in memory, grids and images the largest of them.
@@ -41,6 +46,12 @@ class TaskConfig:
             - `regression`: a function of four numbers, by a dense cell.
             - `gated`: a class of eight numbers, by a gated cell.
 
+            - `tabular_gated`, `tabular_leaky`, `tabular_normalized`: a function of six
+              numbers, by cells that converge slowly.
+            - `field`: the potential of sources on a grid, by convolutions.
+            - `groups`: how many connected groups the pixels of a grid form, by
+              convolutions and a pooled head.
+
             In the others information must travel; all but `blobs` have a label at each
             position.
 
@@ -57,8 +68,8 @@ class TaskConfig:
               cell.
             - `chain`: the class that stands at one end of a chain, by messages between
               neighbors.
-        units: channels or units of the state; a multiple of 4 but with `digits_dense`,
-            `regression`, `gated` and `chain`.
+        units: channels or units of the state; a multiple of 4 for cells of
+            convolutions or attention.
         epochs: of every run; see `updates`.
         batch_size: of a training step.
         train_examples: training examples, the first ones of the digits; null takes all

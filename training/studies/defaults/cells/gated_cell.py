@@ -11,10 +11,12 @@ class GatedCell(deq_keras.layers.EquilibriumCell):
     """Cell of one gated layer, for vectors.
 
         g       = sigmoid(z W_g + x U_g + b_g)
-        f(z, x) = g tanh(z W + x U + b) + (1 - g) z / 2
+        f(z, x) = g tanh(z W + x U + b) + (1 - g) retention z
 
     Args:
         units: int >= 1. Size of the state.
+        retention: Float in [0, 1]. With `1.0` the gate decides how fast the cell
+            converges, as in a GRU. Defaults to `0.5`.
         **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -34,9 +36,10 @@ class GatedCell(deq_keras.layers.EquilibriumCell):
     TensorShape([3, 8])
     """
 
-    def __init__(self, units, **kwargs):
+    def __init__(self, units, retention=0.5, **kwargs):
         super().__init__(**kwargs)
         self.units = units
+        self.retention = retention
         self.gate = self._dense("gate")
         self.candidate = self._dense("candidate")
         self.gate_injection = self._dense("gate_injection")
@@ -65,10 +68,11 @@ class GatedCell(deq_keras.layers.EquilibriumCell):
     def call(self, state, injection):
         gate = ops.sigmoid(self.gate(state) + injection["gate"])
         candidate = ops.tanh(self.candidate(state) + injection["candidate"])
-        return gate * candidate + (1.0 - gate) * 0.5 * state
+        return gate * candidate + (1.0 - gate) * self.retention * state
 
     def get_config(self):
-        return {**super().get_config(), "units": self.units}
+        config = {"units": self.units, "retention": self.retention}
+        return {**super().get_config(), **config}
 
     def _dense(self, name):
         return keras.layers.Dense(self.units, name=name, dtype=self.dtype_policy)

@@ -44,10 +44,10 @@ class TruncatedGradient(EquilibriumGradient):
     propagate information over long distances. Samples that start at z_0 learn to reach
     a result; samples that start at z_n learn to keep it. n is drawn in each training
     step. Both kinds of steps stop early when the batch has converged, so that their
-    number follows from the cell and the data. Memory grows with k, not with n. The noise and, unless `damping` is given, the
-    damping of a `FixedPointIteration` solver apply to all steps; other solvers do not
-    affect them. (`PhantomGradient` combines the derivative of h_k with the value f(z*);
-    at an equilibrium the two agree.)
+    number follows from the cell and the data. Memory grows with k, not with n. The
+    noise and, unless `damping` is given, the damping of a `FixedPointIteration` solver
+    apply to all steps; other solvers do not affect them. (`PhantomGradient` combines
+    the derivative of h_k with the value f(z*); at an equilibrium the two agree.)
 
     The solution reports the residual of h_k. One evaluation of f serves the residual
     and the penalty of a regularizer.

@@ -1,7 +1,7 @@
 """Dataclass fields that hold a solver, gradient, regularizer, initial state or cell.
 
 Each is a name of `deq_keras`, alone or with arguments: `{class_name: anderson,
-max_iter: 12}`. See `training.config.component_validation` for what is checked of it.
+max_iter: 12}`. See `training.config.validation` for the checks.
 """
 
 from dataclasses import field

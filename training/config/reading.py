@@ -5,9 +5,8 @@ import dataclasses
 
 from .. import registry
 from ..errors import InputError
-from . import plain_yaml
-from .plain_tree import MAX_KEY, plain
-from .refusal import closest, received, shortened
+from .errors import closest, received, shortened
+from .sanitize import MAX_KEY, dump, parse, plain
 from .validation import from_mapping
 
 # Far above every config, and soon read.
@@ -38,7 +37,7 @@ def read_yaml(path):
     try:
         with open(path, "rb") as file:
             content = file.read(_MAX_BYTES + 1)
-        return plain_yaml.parse(_text(content))
+        return parse(_text(content))
     # ValueError: a path with a null byte, or text that is not UTF-8.
     except (OSError, ValueError) as error:
         raise InputError(f"Cannot read the config {path}: {error}") from error
@@ -75,7 +74,7 @@ def to_mapping(config):
 
 def to_yaml(config):
     """Returns the YAML text from which `load` makes the same config again."""
-    return plain_yaml.dump(to_mapping(config))
+    return dump(to_mapping(config))
 
 
 def run_names(config):
@@ -219,7 +218,7 @@ def parse_override(override):
             f"{MAX_KEY} characters. Received: {shortened(override)}."
         )
     try:
-        return path, plain_yaml.parse(text)
+        return path, parse(text)
     except InputError as error:
         raise InputError(f"--set {_start(override)}: {error}") from error
 

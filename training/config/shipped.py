@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from ..errors import InputError
-from .refusal import closest, shortened
+from .errors import closest, shortened
 
 # Beside the folder of the package: in the checkout, and below `deq_keras` in a wheel.
 FOLDER = Path(__file__).resolve().parents[2] / "configs"

@@ -1,24 +1,36 @@
-"""Turns plain mappings, as YAML gives them, into dataclasses, and says what is wrong.
+"""Converts plain mappings to dataclasses, with errors that name the path of a value.
 
-A field's type hint says what is expected; its `metadata` may add
+The type hint of a field is its expected type. Its `metadata` may contain:
 
-- of numbers: `minimum`, `maximum`, `above` (an excluded minimum),
-- of text: `max_length`,
-- of lists and mappings: `non_empty`, `max_items`; of lists `num_items`, `distinct`; of
-  mappings' keys `pattern` and `max_length`,
-- of objects: `component`, see `training.config.component_validation`.
+* numbers: `minimum`, `maximum`, `above` (an excluded minimum),
+* strings: `max_length`,
+* lists and mappings: `non_empty` and `max_items`; lists also `num_items` and
+  `distinct`; mappings also `pattern` and `max_length` of their keys,
+* a solver, gradient, regularizer, initial state or cell: `component`, a tuple of its
+  possible names; `alone`, the names that take no arguments; `nullable`; and
+  `arguments`, a dict of names to metadata: a component, `elements` (the metadata of a
+  list of components) with `max_items`, or a `maximum`. The object checks its other
+  arguments when it is built.
 """
 
 import dataclasses
 import functools
+import re
 import types
 import typing
 
 from ..errors import InputError
-from .component_validation import checked_component
-from .refusal import closest, fail, join, place
-from .scalar_validation import check_name, checked_choice, checked_scalar
+from .errors import closest, fail, join, place, received, shortened
+from .sanitize import MAX_TEXT
 
+# Integers become int32 tensors, and numbers become float32 tensors that are squared.
+_LARGEST = {int: 2**31 - 1, float: 1e18}
+_WORDS = {
+    int: "an integer",
+    float: "a number",
+    str: "a string that is not empty",
+    bool: "a boolean",
+}
 # Each element costs a model, a graph or a file.
 _MAX_ITEMS = 256
 
@@ -60,19 +72,19 @@ def _hints(cls):
 
 def _checked(value, hint, metadata, path):
     if "component" in metadata:
-        return checked_component(value, metadata, path)
+        return _checked_component(value, metadata, path)
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return _checked_union(value, arguments, metadata, path)
     if origin is typing.Literal:
-        return checked_choice(value, arguments, path)
+        return _checked_choice(value, arguments, path)
     if origin is list:
         return _checked_list(value, arguments[0], metadata, path)
     if origin is dict:
         return _checked_dict(value, metadata, path)
     if dataclasses.is_dataclass(hint):
         return from_mapping(hint, value, path)
-    return checked_scalar(value, hint, metadata, path)
+    return _checked_scalar(value, hint, metadata, path)
 
 
 def _checked_union(value, options, metadata, path):
@@ -91,7 +103,7 @@ def _chosen_by_name(value, options, path):
         fail(path, "a mapping", value)
     by_name = {typing.get_args(_hints(cls)["name"])[0]: cls for cls in options}
     name = value.get("name", next(iter(by_name)))
-    checked_choice(name, tuple(by_name), join(path, "name"))
+    _checked_choice(name, tuple(by_name), join(path, "name"))
     return from_mapping(by_name[name], value, path)
 
 
@@ -113,7 +125,7 @@ def _checked_dict(value, metadata, path):
         fail(path, "a mapping", value)
     _check_length(value, "a mapping", "entry", metadata, path)
     for key in value:
-        check_name(key, metadata, path)
+        _check_name(key, metadata, path)
     # They name folders, and there are file systems that do not tell such apart.
     if len({key.lower() for key in value}) < len(value):
         fail(path, "a mapping whose keys differ in more than their case", list(value))
@@ -146,3 +158,129 @@ def _unknown_key(key, fields, path):
         f"Unknown key {place(join(path, key))}.{hint} {place(path)} takes: "
         f"{', '.join(fields)}."
     )
+
+
+def _checked_component(value, metadata, path):
+    """Returns `value`, or raises `InputError` with its dotted path."""
+    alone = metadata.get("alone", ())
+    if (value is None and metadata["nullable"]) or value in alone:
+        return value
+    names = metadata["component"]
+    if isinstance(value, dict) and "class_name" not in value:
+        raise InputError(
+            f"`{path}` must name its class. Expected: {{class_name: one of "
+            f"{list(names)}, then its arguments}}. Received: {shortened(value)}."
+        )
+    name = value["class_name"] if isinstance(value, dict) else value
+    if not isinstance(name, str) or _normalized(name) not in map(_normalized, names):
+        expected = f"one of {list(names)}, alone or as `class_name` with arguments"
+        expected += "".join(f", or {word!r} alone" for word in alone)
+        hint = "" if name in alone else closest(name, (*names, *alone))
+        fail(path, expected, value, hint)
+    if isinstance(value, dict):
+        _check_arguments(value, metadata.get("arguments", {}), path)
+    return value
+
+
+def _check_arguments(config, arguments, path):
+    for name, value in config.items():
+        where, metadata = join(path, name), arguments.get(name, {})
+        if "component" in metadata:
+            _checked_component(value, metadata, where)
+        elif "elements" in metadata:
+            _check_components(value, metadata, where)
+        elif isinstance(value, dict):
+            raise InputError(
+                f"`{where}` must be text, a number, a boolean, null or a list of them. "
+                "The arguments of an object stand beside its `class_name`. "
+                f"{received(where, value)}"
+            )
+        else:
+            _check_argument(value, metadata, where)
+
+
+def _check_components(values, metadata, path):
+    if not isinstance(values, list) or len(values) > metadata["max_items"]:
+        fail(path, f"a list of at most {metadata['max_items']} objects", values)
+    for index, value in enumerate(values):
+        _checked_component(value, metadata["elements"], join(path, index))
+
+
+def _check_argument(value, metadata, path):
+    if not isinstance(value, list):
+        _check_size(value, metadata, path)
+        return
+    for index, item in enumerate(value):
+        if isinstance(item, dict | list):
+            fail(join(path, index), "text, a number, a boolean or null", item)
+        _check_size(item, metadata, join(path, index))
+
+
+def _normalized(name):
+    return name.replace("_", "").lower()
+
+
+def _checked_scalar(value, hint, metadata, path):
+    """Returns `value` as an `int`, `float`, `str` or `bool`."""
+    if hint is float and _is_number(value):
+        value = float(value)
+    if type(value) is not hint or not _is_within(value, hint, metadata):
+        fail(path, _description(value, hint, metadata), value)
+    return value
+
+
+def _check_size(value, metadata, path):
+    """Raises `InputError` if `value` is a number, and too large for one."""
+    if _is_number(value) and abs(value) > _maximum(type(value), metadata):
+        fail(path, f"a number <= {_maximum(type(value), metadata)}", value)
+
+
+def _checked_choice(value, choices, path):
+    """Returns `value` if it is one of the choices, a tuple of strings and Booleans."""
+    # 1 equals True.
+    if not any(type(value) is type(one) and value == one for one in choices):
+        words = [one for one in choices if isinstance(one, str)]
+        fail(path, f"one of {list(choices)}", value, closest(value, words))
+    return value
+
+
+def _check_name(name, metadata, path):
+    """Raises `InputError` if a name does not match `pattern`, or is too long."""
+    pattern, length = metadata.get("pattern", ".*"), metadata.get("max_length", 200)
+    if not re.fullmatch(pattern, name) or len(name) > length:
+        expected = f"a mapping whose keys match {pattern} with at most {length}"
+        fail(path, f"{expected} characters", name)
+
+
+def _is_number(value):
+    return type(value) in (int, float)
+
+
+def _is_within(value, hint, metadata):
+    if hint is str:
+        return bool(value.strip()) and len(value) <= metadata.get(
+            "max_length", MAX_TEXT
+        )
+    if hint is bool:
+        return True
+    return metadata.get("minimum", -_LARGEST[hint]) <= value <= _maximum(
+        hint, metadata
+    ) and value > metadata.get("above", -float("inf"))
+
+
+def _maximum(kind, metadata):
+    return metadata.get("maximum", _LARGEST[kind])
+
+
+def _description(value, hint, metadata):
+    bounds = {name: metadata.get(name) for name in ("minimum", "above", "maximum")}
+    if type(value) is hint and hint in _LARGEST and abs(value) > _LARGEST[hint]:
+        bounds["maximum"] = _maximum(hint, metadata)
+    signs = {"minimum": ">=", "above": ">", "maximum": "<="}
+    limits = [
+        f"{signs[name]} {bound}" for name, bound in bounds.items() if bound is not None
+    ]
+    text = " ".join([_WORDS[hint], " and ".join(limits)]).strip()
+    if "max_length" in metadata:
+        text += f" of at most {metadata['max_length']} characters"
+    return f"{text}, or null" if metadata.get("optional") else text

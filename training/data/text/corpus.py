@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import keras
 
-from ...config.refusal import closest
+from ...config.errors import closest
 from ...errors import InputError
 from ...files.input_file import check_folder
 from ...files.text_file import read_text

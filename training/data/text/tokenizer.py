@@ -8,7 +8,7 @@ from pathlib import Path
 
 from deq_keras import tokenizers
 
-from ...config.refusal import closest
+from ...config.errors import closest
 from ...errors import InputError
 from ...files import atomic_file
 from .segments import lines

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...config.refusal import closest
+from ...config.errors import closest
 from ...errors import InputError, reading
 from ...files.input_file import check_file
 from ..settling import floor

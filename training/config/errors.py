@@ -1,6 +1,6 @@
-"""How a config is refused: where, what was expected, what was received, what is near.
+"""Messages about invalid configs: where, what was expected, what was received.
 
-Values and paths are cut to a length that a terminal holds.
+Long values and paths are shortened.
 """
 
 import difflib
@@ -32,7 +32,7 @@ _shortener = _Shortener()
 
 
 def shortened(value):
-    """Returns the `repr` of a value, its middle left out where it is long."""
+    """Returns the `repr` of a value; a long one without its middle."""
     return _shortener.repr(value)
 
 

@@ -1,0 +1,191 @@
+"""Reads YAML text as plain trees, and writes it.
+
+A plain tree consists of mappings with strings as keys, lists, strings, Booleans, finite
+numbers and null. Its depth, its size and the length of strings are limited, so that
+later code needs no protection against recursion, overflow or messages of megabytes.
+"""
+
+import itertools
+import math
+import re
+import unicodedata
+
+import yaml
+from yaml.constructor import ConstructorError
+
+from ..errors import InputError
+from .errors import fail, join, place, shortened
+
+_MAX_DEPTH = 32
+_MAX_VALUES = 10_000
+MAX_TEXT = 4096  # Maximum length of a path.
+MAX_KEY = 200
+_MAX_INTEGER = 2**63 - 1
+
+_PREFIX = "tag:yaml.org,2002:"
+_KINDS = ("null", "bool", "int", "float", "str", "seq", "map")
+_TAGS = {_PREFIX + kind for kind in _KINDS}
+
+# YAML 1.1 requires a dot and a signed exponent in a float; other formats do not.
+_FLOAT = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+$")
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML with seven tags and limited depth, without repeated keys."""
+
+    def __init__(self, text):
+        super().__init__(text)
+        self.depth = self.num_nodes = 0
+
+    def compose_node(self, parent, index):
+        mark = self.peek_event().start_mark
+        self.depth += 1
+        self.num_nodes += 1
+        # Checked here too, because composing recurses.
+        if self.depth > _MAX_DEPTH:
+            _fail(f"nested more than {_MAX_DEPTH} levels deep", mark)
+        if self.num_nodes > _MAX_VALUES:
+            _fail(f"more than {_MAX_VALUES} values", mark)
+        node = super().compose_node(parent, index)
+        _check_node(node, mark)
+        self.depth -= 1
+        return node
+
+    def construct_object(self, node, deep=False):
+        try:
+            return super().construct_object(node, deep)
+        # Python's errors for `!!int abc`, `!!bool maybe` or `!!int ""`.
+        except (ArithmeticError, LookupError, ValueError) as error:
+            kind = node.tag.removeprefix(_PREFIX)
+            text = f"{shortened(node.value)} is not of type {kind} ({error})"
+            _fail(text, node.start_mark)
+
+    def construct_mapping(self, node, deep=False):
+        mapping = super().construct_mapping(node, deep)
+        seen = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node)
+            if key in seen:
+                _fail(f"the key `{key}` is given twice", key_node.start_mark)
+            seen.add(key)
+        return mapping
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes strings that `_Loader` would read as another type."""
+
+
+for _class in (_Loader, _Dumper):
+    _class.add_implicit_resolver(_PREFIX + "float", _FLOAT, "-+.0123456789")
+
+
+def parse(text):
+    """Returns the plain tree of a YAML document.
+
+    Raises:
+        InputError: If it is invalid YAML or not a plain tree. Names the line if known.
+    """
+    try:
+        loader = _Loader(text)
+        tree = loader.get_single_data()
+    except yaml.YAMLError as error:
+        raise InputError(_reason(error)) from error
+    return plain(tree)
+
+
+def dump(tree):
+    """Returns the YAML text of a plain tree, which `parse` reads."""
+    return yaml.dump(tree, Dumper=_Dumper, sort_keys=False)
+
+
+def plain(tree):
+    """Returns a copy of a tree in which no two places share a list or a mapping.
+
+    Raises:
+        InputError: If it is not a plain tree. Names the dotted path.
+    """
+    return _plain(tree, "", 0, itertools.count(1))
+
+
+def _plain(value, path, depth, counter):
+    if depth > _MAX_DEPTH:
+        raise InputError(
+            f"{place(path)} is nested more than {_MAX_DEPTH} levels deep. Nothing in a "
+            "config is; does it hold itself, by an anchor (&) and an alias (*)?"
+        )
+    if next(counter) > _MAX_VALUES:
+        raise InputError(
+            f"The config holds more than {_MAX_VALUES} values, with every alias (*) "
+            "counted as what it stands for. Leave out what has its default."
+        )
+    if isinstance(value, dict):
+        return {
+            _key(key, path): _plain(part, join(path, key), depth + 1, counter)
+            for key, part in value.items()
+        }
+    if isinstance(value, list):
+        return [
+            _plain(part, join(path, index), depth + 1, counter)
+            for index, part in enumerate(value)
+        ]
+    _check_leaf(value, path)
+    return value
+
+
+def _key(key, path):
+    if type(key) is str and 1 <= len(key) <= MAX_KEY:
+        _check_characters(key, path)
+        return key
+    raise InputError(
+        f"{place(path)} must be a mapping whose keys are text of 1 to {MAX_KEY} "
+        f"characters. Put a number in quotes. Received: key={shortened(key)}."
+    )
+
+
+def _check_leaf(value, path):
+    kind = type(value)
+    if kind is str:
+        if len(value) > MAX_TEXT:
+            fail(path, f"text of at most {MAX_TEXT} characters", value)
+        _check_characters(value, path)
+    elif kind is int:
+        if abs(value) > _MAX_INTEGER:
+            fail(path, "an integer of at most 63 bits", value)
+    elif kind is float:
+        if not math.isfinite(value):
+            fail(path, "a finite number", value)
+    elif kind is not bool and value is not None:
+        expected = "text, a number, a boolean, null, a list or a mapping"
+        fail(path, f"{expected}, not of type {kind.__name__}", value)
+
+
+def _check_characters(text, path):
+    """Refuses control characters and lone surrogates."""
+    if any(unicodedata.category(character) in ("Cc", "Cs") for character in text):
+        expected = "text of one line, without control characters or lone surrogates"
+        fail(path, expected, text)
+
+
+def _check_node(node, mark):
+    if node.tag not in _TAGS:
+        kind = shortened(node.tag.removeprefix(_PREFIX))
+        _fail(
+            f"a config holds text, numbers, booleans, null, lists and mappings, and no "
+            f"{kind}. If this is text, put it in quotes",
+            mark,
+        )
+    if isinstance(node, yaml.ScalarNode) and len(node.value) > MAX_TEXT:
+        _fail(f"more than {MAX_TEXT} characters in a value", mark)
+
+
+def _fail(problem, mark):
+    raise ConstructorError(None, None, problem, mark)
+
+
+def _reason(error):
+    """Returns the first problem and its place, in one line."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return str(error).partition("\n")[0]
+    words = ", ".join(filter(None, (error.context, error.problem)))
+    return f"line {mark.line + 1}, column {mark.column + 1}: {words}."

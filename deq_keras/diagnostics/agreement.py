@@ -1,4 +1,4 @@
-"""How alike what was found from several starts is."""
+"""Agreement of the results from several initial states."""
 
 import itertools
 
@@ -8,20 +8,20 @@ from deq_keras.core.structure import Nest, StateStructure
 
 
 def alignment_score(states: Nest, others: Nest) -> tf.Tensor:
-    """Returns the cosine of the angle between two states of each sample.
+    """Returns the cosine similarity of two states of each sample.
 
-    Between states that were found from two starts it is the asymptotic alignment of
-    Anil et al. (2022): 1 where the same state was found, or a multiple of it. It is
-    near 1, too, where all states have a large part in common: look at the
-    `answer_agreement` beside it.
+    For results from two initial states, this is the asymptotic alignment of Anil et al.
+    (2022). It is 1 if both solves found the same state or a positive multiple of it. It
+    is also near 1 if all states share a large component, so check `answer_agreement`
+    too.
 
     Args:
         states: Nest of floating-point tensors `(batch, ...)`.
-        others: Nest like it.
+        others: Nest with the same structure and shapes.
 
     Returns:
-        Float tensor `(batch,)`, float32 or better. 1 for two states that are zero, 0
-        where one is.
+        Float tensor `(batch,)`, at least float32. 1 if both states are zero, 0 if
+        exactly one is zero.
 
     Example:
 
@@ -45,15 +45,15 @@ def alignment_score(states: Nest, others: Nest) -> tf.Tensor:
 
 
 def answer_agreement(answers: tf.Tensor) -> tf.Tensor:
-    """Returns the share of the pairs of starts that led to the same answer.
+    """Returns the fraction of pairs of initial states with the same prediction.
 
     Args:
-        answers: Integer tensor `(starts, batch, ...)`. What was answered from each of
-            at least two starts.
+        answers: Integer tensor `(starts, batch, ...)`. Predictions from each of at
+            least two initial states.
 
     Returns:
-        Float32 tensor `(batch,)` from 0 to 1. Two answers are the same if they are at
-        every position.
+        Float32 tensor `(batch,)` in [0, 1]. Two predictions are the same if they are
+        equal at every position.
 
     Raises:
         ValueError: If there are fewer than two initial states.

@@ -1,4 +1,4 @@
-"""What a model answers after some evaluations, and after more."""
+"""Predictions of a model at several budgets of evaluations."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -17,21 +17,21 @@ class AnswersByBudget(NamedTuple):
     """The result of `answers_by_budget`.
 
     Attributes:
-        answers: Int32 tensor `(budgets, batch, ...)`. The answer after each budget.
-        residual: Float tensor `(largest budget, batch)`. That of every evaluation; NaN
-            where a sample was no longer finite.
+        answers: Int32 tensor `(budgets, batch, ...)`. Predictions at each budget.
+        residual: Float tensor `(largest budget, batch)`. Residual of each evaluation.
+            NaN where a sample was no longer finite.
     """
 
     answers: tf.Tensor
     residual: tf.Tensor
 
     def right(self, targets: Any, weight: Any = None) -> np.ndarray:
-        """Returns which samples are right at every position, bool `(budgets, batch)`.
+        """Returns a mask of fully correct samples, bool `(budgets, batch)`.
 
         Args:
-            targets: Integer array `(batch, ...)`, the classes.
-            weight: Optional array that broadcasts to them: zero where a position does
-                not count.
+            targets: Integer array `(batch, ...)`. Classes.
+            weight: Optional array that broadcasts to `targets`. Positions with weight
+                zero are ignored. Defaults to `None`.
         """
         is_right = np.asarray(self.answers) == np.asarray(targets)
         if weight is not None:
@@ -47,20 +47,21 @@ def answers_by_budget(
     stop_mode: str = "rel",
     initial_state: Nest | None = None,
 ) -> AnswersByBudget:
-    """Answers with several budgets of evaluations, all in one solve.
+    """Returns a model's predictions at several budgets, from a single solve.
 
-    The cell is applied as often as the largest budget says, as
-    `FixedPointIteration(damping=damping, tol=None)` does, and the state is read after
-    each budget: what is gained and what is lost as evaluations go on.
+    Iterates up to the largest budget like `FixedPointIteration(damping=damping,
+    tol=None)` and reads the state out at each budget. The curve shows how accuracy
+    changes with further evaluations.
 
     Args:
         model: A `WeightTiedModel`.
-        inputs: Inputs of its encoder.
-        budgets: Increasing positive integers, numbers of evaluations.
+        inputs: Inputs of the model's encoder.
+        budgets: Increasing positive integers. Numbers of evaluations.
         damping: Float in (0, 1]. See `FixedPointIteration`. Defaults to `1.0`.
         stop_mode: String. Defines the residual; see `FixedPointSolver`. Defaults to
             `"rel"`.
-        initial_state: Nest to start from. Defaults to `None`, the model's own.
+        initial_state: Nest. The initial state. Defaults to `None`, which uses the
+            model's initial state.
 
     Returns:
         An `AnswersByBudget`.
@@ -90,7 +91,7 @@ def answers_by_budget(
 
 
 def _next(solution: Solution, damping: float) -> Nest:
-    """Returns where the iteration that a budget ended would have gone on."""
+    """Returns the next iterate of a damped iteration that ended at its budget."""
     if damping == 1.0:
         return solution.value
     return tree.map_structure(

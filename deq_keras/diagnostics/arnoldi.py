@@ -1,4 +1,4 @@
-"""Orthonormal bases of Krylov spaces, one for each sample."""
+"""Orthonormal bases of Krylov spaces, one per sample."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -6,19 +6,19 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-# What is left of a vector after its projection is rounding below this many units.
+# A remainder after projection below this many rounding units counts as zero.
 _ROUNDING = 10
 
 
 class Arnoldi(NamedTuple):
-    """A V = V H + v h^T, with the vectors of V as rows.
+    """Arnoldi decomposition A V = V H + v h^T, with the vectors of V as rows.
 
     Attributes:
-        size: Int32 scalar. How many vectors span the space.
-        basis: `(batch, slots + 1, features)`. V and, behind it, v; zero where there is
-            none, as is v once the space is invariant.
-        coefficients: `(batch, slots + 1, slots)`. H and, below it, h; zero where there
-            is none. Not finite if a product was not.
+        size: Int32 scalar. Number of vectors that span the space.
+        basis: Tensor `(batch, slots + 1, features)`. V, followed by v. Unused slots are
+            zero, and so is v if the space is invariant.
+        coefficients: Tensor `(batch, slots + 1, slots)`. H, with h below it. Unused
+            entries are zero. Non-finite if a product was non-finite.
     """
 
     size: tf.Tensor
@@ -27,26 +27,27 @@ class Arnoldi(NamedTuple):
 
     @property
     def projection(self) -> tf.Tensor:
-        """H as upper Hessenberg matrix, `(batch, slots, slots)`."""
+        """Returns H, upper Hessenberg matrices `(batch, slots, slots)`."""
         square = self.coefficients[:, :-1]
         is_inside = tf.range(tf.shape(square)[1]) < self.size
         return tf.where(is_inside[:, None], square, 0.0)
 
     @property
     def link(self) -> tf.Tensor:
-        """h, `(batch, slots)`."""
+        """Returns h, `(batch, slots)`."""
         return tf.gather(self.coefficients, self.size, axis=1)
 
     def extended(self, product: Callable[[tf.Tensor], tf.Tensor]) -> "Arnoldi":
-        """Returns the space with one more vector.
+        """Returns the space extended by one vector.
 
         Args:
-            product: Function of a `(batch, features)` matrix of vectors, A of each.
+            product: Function that multiplies each row of a `(batch, features)` matrix
+                by A.
         """
         image = product(tf.gather(self.basis, self.size, axis=1))
         size = _norm(image)
         vector, column = image, 0.0
-        # Once is not enough where the image lies nearly in the space.
+        # Orthogonalize twice: once is inaccurate if the image is nearly in the space.
         for _ in range(2):
             overlap = tf.linalg.matvec(self.basis, vector)
             vector -= tf.linalg.matvec(self.basis, overlap, transpose_a=True)
@@ -65,19 +66,19 @@ class Arnoldi(NamedTuple):
         )
 
     def restarted(self, weights: tf.Tensor, num_kept: int) -> "Arnoldi":
-        """Returns the space that a vector of this one spans, without a new product.
+        """Returns the Krylov space of a vector of this space, without a new product.
 
         Args:
-            weights: `(batch, slots)`. Coordinates of the vector; only the first
-                `slots - num_kept + 1` are not zero.
-            num_kept: Positive integer. How many vectors span the new space.
+            weights: Tensor `(batch, slots)`. Coordinates of the vector. Only the first
+                `slots - num_kept + 1` are nonzero.
+            num_kept: Positive integer. Number of vectors that span the new space.
         """
         slots = self.coefficients.shape[2]
         matrix = tf.cast(self.coefficients, weights.dtype)
         (inner,) = tf.while_loop(
             lambda inner: inner.size < num_kept,
             lambda inner: [
-                # The last coordinate, whose image is not known, is zero so far.
+                # The last coordinate, whose image is unknown, is still zero.
                 inner.extended(lambda w: tf.linalg.matvec(matrix, w[:, :slots]))
             ],
             [begin(tf.pad(weights, [[0, 0], [0, 1]]), num_kept)],
@@ -93,11 +94,11 @@ class Arnoldi(NamedTuple):
 
 
 def begin(start: tf.Tensor, slots: int) -> Arnoldi:
-    """Returns an empty space that has room for `slots` vectors.
+    """Returns an empty space with room for `slots` vectors.
 
     Args:
-        start: `(batch, features)`. The first vector of each sample, of any length.
-        slots: Positive integer.
+        start: Tensor `(batch, features)`. First vector of each sample, of any norm.
+        slots: Positive integer. Maximum number of vectors.
     """
     first = _unit(start, _norm(start))[:, None]
     none = tf.zeros_like(first)
@@ -112,7 +113,7 @@ def begin(start: tf.Tensor, slots: int) -> Arnoldi:
 
 
 def _norm(matrix: tf.Tensor) -> tf.Tensor:
-    """Euclidean norm of each row, `(B, 1)`, without overflow or underflow."""
+    """Returns the Euclidean norm of each row, `(B, 1)`, without over- or underflow."""
     peak = tf.reduce_max(tf.abs(matrix), axis=1, keepdims=True)
     peak = tf.where(peak > 0, peak, 1.0)
     return peak * tf.norm(matrix / peak, axis=1, keepdims=True)

@@ -19,19 +19,19 @@ _OTHER = "other"
 
 
 class InitialStateComparison(NamedTuple):
-    """Equilibria from the model's own initial state, the first, and from others.
+    """Equilibria from the model's own initial state (index 0) and from others.
 
     Attributes:
         alignment: Float tensor `(others, batch)`. The `alignment_score` between the
             equilibrium from each other initial state and the one from the model's own.
-        answers: Int32 tensor `(1 + others, batch, ...)`.
+        answers: Int32 tensor `(1 + others, batch, ...)`. Predicted classes.
         residual: Float tensor `(1 + others, batch)`. See `Solution`.
         converged: Boolean tensor `(1 + others, batch)`. Whether the tolerance was met.
             Without convergence, the alignment does not compare equilibria.
-        num_evaluations: Int32 tensor `(1 + others, batch)`.
-        trace: Float tensor `(1 + others, max_iter, batch)`. The residual of every
-            evaluation, NaN after a sample's last. It shows whether a sample that has
-            not converged was still converging.
+        num_evaluations: Int32 tensor `(1 + others, batch)`. See `Solution`.
+        trace: Float tensor `(1 + others, max_iter, batch)`. Residual of every
+            evaluation, NaN after a sample's last. Shows whether the residual of an
+            unconverged sample was still decreasing.
         value: Nest of tensors `(batch, ...)`. The equilibrium from the model's own
             initial state.
     """
@@ -52,20 +52,20 @@ def compare_initial_states(
     solver: str | Config | FixedPointSolver = "fixed_point_iteration",
     seed: int = 0,
 ) -> InitialStateComparison:
-    """Solves from the model's own initial state, and from others.
+    """Solves from the model's own initial state and from others.
 
     A model is path independent if it converges to the same state from any state (Anil
-    et al., 2022). Their measure is the alignment from `"other"`: sample i starts at the
+    et al., 2022). They measure the alignment with `"other"`: sample i starts at the
     equilibrium of sample i + 1, and the last sample at the equilibrium of the first.
 
     Args:
         model: A `WeightTiedModel`.
-        inputs: Inputs of its encoder.
+        inputs: Inputs of the model's encoder.
         others: Sequence of `"other"`, names, config dicts or `InitialState`s. Defaults
             to `("other", "zeros", "normal")`.
         solver: A name, a config dict or a `FixedPointSolver`, usually the model's own.
-            Its budget must suffice. Defaults to `"fixed_point_iteration"`.
-        seed: Integer. Draws random initial states. Defaults to `0`.
+            Its budget must suffice to converge. Defaults to `"fixed_point_iteration"`.
+        seed: Integer. Seed of random initial states. Defaults to `0`.
 
     Returns:
         An `InitialStateComparison`.
@@ -121,7 +121,7 @@ def compare_initial_states(
 def _checked(
     identifiers: Sequence[str | Config | InitialState],
 ) -> list[InitialState | None]:
-    """Returns the initial states; `None` for the equilibrium of another sample."""
+    """Returns the initial states, with `None` for the equilibrium of another sample."""
     if isinstance(identifiers, str) or not identifiers:
         raise ValueError(
             "`others` must be a sequence of names, such as ('other', 'normal'). "

@@ -14,18 +14,18 @@ def jacobian_norm(
 ) -> tf.Tensor:
     """Estimates |df/dz|_F for every sample.
 
-    sqrt(mean over probes v ~ N(0, I) of |v^T J|^2), whose square is unbiased. The
-    relative standard deviation of the square is at most sqrt(2 / num_probes).
+    Computes sqrt(mean over probes v ~ N(0, I) of |v^T J|^2), whose square is unbiased.
+    The relative standard deviation of the square is at most sqrt(2 / num_probes).
 
     Args:
         linearization: A `Linearization` of f at the equilibrium. Samples must not
             depend on each other.
-        num_probes: Positive integer. One vector-Jacobian product each. Defaults to
-            `16`.
-        seed: Integer. Draws the probes. Defaults to `0`.
+        num_probes: Positive integer. Number of probes, each of which costs one
+            vector-Jacobian product. Defaults to `16`.
+        seed: Integer. Seed of the probes. Defaults to `0`.
 
     Returns:
-        Float tensor `(batch,)`, not finite where the Jacobian is not.
+        Float tensor `(batch,)`. Non-finite where the Jacobian is non-finite.
 
     Example:
 

@@ -10,20 +10,20 @@ _FACTOR = 10
 
 
 def overthinking(budgets: Sequence[int], accuracy: Sequence[float]) -> float:
-    """Returns the accuracy at the best budget less that at ten times it.
+    """Returns the accuracy lost from the best budget to ten times this budget.
 
-    A model with an equilibrium keeps what it has found: 0. One that was trained to
-    answer after some steps may answer well there, and worse later (Bansal et al.,
-    2022). The best budget is the smallest with the highest accuracy, of those whose
-    tenfold was measured too.
+    A model that converges keeps its accuracy, so the loss is 0. A model trained for a
+    fixed number of steps can be accurate there and degrade later (Bansal et al., 2022).
+    The best budget is the smallest one with the highest accuracy, among the budgets
+    whose tenfold was measured too.
 
     Args:
-        budgets: Positive integers, numbers of evaluations, some of them ten times
-            others.
-        accuracy: As many floats; that after each budget.
+        budgets: Positive integers. Numbers of evaluations. At least one must be ten
+            times another.
+        accuracy: Floats. Accuracy at each budget.
 
     Returns:
-        Float, in the unit of `accuracy`; negative if the model still gains.
+        Float in the unit of `accuracy`. Negative if the model still improves.
 
     Raises:
         ValueError: If no budget is ten times another.

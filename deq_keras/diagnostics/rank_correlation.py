@@ -1,4 +1,4 @@
-"""The correlation of ranks."""
+"""Spearman's rank correlation."""
 
 from typing import Any
 
@@ -6,20 +6,20 @@ import numpy as np
 
 
 def rank_correlation(first: Any, second: Any) -> float:
-    """Returns Spearman's rank correlation, ties having the mean of their ranks.
+    """Returns Spearman's rank correlation. Ties receive their mean rank.
 
-    Of the evaluations that samples took and of how hard they are: near 1, a model
-    spends more on what is harder.
+    Compares, for example, the evaluations per sample with the difficulty of the
+    samples: near 1, the model spends more evaluations on harder samples.
 
     Args:
-        first: Array `(samples,)`, for example the `num_evaluations` of a solution.
-        second: Array `(samples,)`, for example the lengths of paths.
+        first: Array `(samples,)`. For example, the `num_evaluations` of a solution.
+        second: Array `(samples,)`. For example, path lengths.
 
     Returns:
-        Float from -1 to 1; NaN where all numbers of one are the same.
+        Float in [-1, 1]. NaN if one of the arrays is constant.
 
     Raises:
-        ValueError: If they are not two vectors of one length, of at least 2.
+        ValueError: If the arrays are not vectors of the same length, at least 2.
 
     Example:
 
@@ -38,7 +38,7 @@ def rank_correlation(first: Any, second: Any) -> float:
 
 
 def _ranks(vector: np.ndarray) -> np.ndarray:
-    """Returns the ranks from 1 on."""
+    """Returns ranks, which start at 1."""
     _, index, counts = np.unique(vector, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     return (last - (counts - 1) / 2)[index]

@@ -1,22 +1,22 @@
-"""Eigenvalues of small Hessenberg matrices, a batch of them at once."""
+"""Eigenvalues of a batch of small Hessenberg matrices."""
 
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-# Steps per row. Two are usual; LAPACK gives up after as many.
+# Maximum QR steps per row, as in LAPACK. Two are typical.
 _STEPS_PER_ROW = 30
-# Steps after which a shift that led nowhere is replaced.
+# Number of steps without progress after which an exceptional shift is used.
 _EXCEPTIONAL = 10
 
 
 class Schur(NamedTuple):
-    """A = Q T Q^H for every matrix of a batch.
+    """Schur form A = Q T Q^H of every matrix of a batch.
 
     Attributes:
         triangle: Complex `(batch, n, n)`. T, upper triangular, with the eigenvalues on
-            its diagonal; NaN if they were not found.
+            its diagonal. NaN if the iteration did not converge.
         basis: Complex `(batch, n, n)`. Q, unitary.
     """
 
@@ -25,19 +25,19 @@ class Schur(NamedTuple):
 
     @property
     def eigenvalues(self) -> tf.Tensor:
-        """Complex `(batch, n)`, in no order."""
+        """Returns the eigenvalues, complex `(batch, n)`, unordered."""
         return tf.linalg.diag_part(self.triangle)
 
     def eigenvectors(self, index: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """The unit right eigenvector of one eigenvalue, and how sensitive that is.
+        """Returns the unit right eigenvector and the sensitivity of one eigenvalue.
 
         Args:
-            index: Integer tensor `(batch,)`. Which eigenvalue of each matrix.
+            index: Integer tensor `(batch,)`. Index of the eigenvalue in each matrix.
 
         Returns:
-            The eigenvector, complex `(batch, n)`, and 1 / |y^H x| with the unit left
-            and right eigenvectors y and x, `(batch,)`: an error E of the matrix moves
-            the eigenvalue by up to |E| times as much.
+            The eigenvector, complex `(batch, n)`, and the sensitivity 1 / |y^H x|,
+            `(batch,)`, with the unit left and right eigenvectors y and x. An error E of
+            the matrix changes the eigenvalue by up to |E| times the sensitivity.
         """
         size = tf.shape(self.triangle)[1]
         position, index = tf.range(size), index[:, None]
@@ -46,7 +46,7 @@ class Schur(NamedTuple):
         identity = tf.eye(size, dtype=self.triangle.dtype)
         shifted = _away_from_zero(self.triangle - value[..., None] * identity)
         vectors = []
-        # Above the eigenvalue the right one is not zero, below it the left one.
+        # The right eigenvector is nonzero above the eigenvalue, the left one below it.
         for part, adjoint in ((position < index, False), (position > index, True)):
             block = part[:, :, None] & part[:, None, :]
             coupling = tf.linalg.matvec(self.triangle, is_it, adjoint_a=adjoint)
@@ -66,10 +66,10 @@ class Schur(NamedTuple):
 def schur(matrix: tf.Tensor) -> Schur:
     """Returns the `Schur` form of real upper Hessenberg matrices, `(batch, n, n)`.
 
-    QR iteration in double precision with Wilkinson's shift; made of operations that XLA
-    compiles, which `tf.linalg.eig` is not.
+    Runs the QR iteration in double precision with Wilkinson's shift. XLA compiles all
+    its operations, but does not support `tf.linalg.eig`.
     """
-    # A GPU would factorise the small matrices of a batch one after the other.
+    # A GPU would factorize the small matrices of a batch one by one.
     with tf.device("CPU:0"):
         triangle = tf.cast(matrix, tf.complex128)
         negligible = np.finfo("float64").eps * tf.norm(
@@ -107,14 +107,15 @@ def schur(matrix: tf.Tensor) -> Schur:
 
 
 def _unfinished(triangle: tf.Tensor, negligible: tf.Tensor) -> tf.Tensor:
-    """How many leading rows are not triangular yet, `(B,)`."""
+    """Returns the number of leading rows that are not triangular yet, `(B,)`."""
     below = tf.abs(tf.linalg.diag_part(triangle, k=-1))  # (B, n - 1)
     rows = tf.range(2, tf.shape(triangle)[1] + 1)
     return tf.reduce_max(tf.where(below > negligible[..., 0], rows, 0), axis=1)
 
 
 def _shift(i: tf.Tensor, triangle: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
-    """The eigenvalue of the last two unfinished rows that is nearer the last entry."""
+    """Returns Wilkinson's shift: of the eigenvalues of the last two unfinished rows,
+    the one nearer the last entry."""
     rows = tf.maximum(size[:, None] - [2, 1], 0)
     corner = tf.gather(triangle, rows, axis=1, batch_dims=1)
     corner = tf.gather(corner, rows, axis=2, batch_dims=1)

@@ -14,16 +14,16 @@ from deq_keras.core.structure import StateStructure
 from deq_keras.diagnostics.arnoldi import Arnoldi, begin
 from deq_keras.diagnostics.schur import Schur, schur
 
-# Vectors of a Krylov space before it is restarted, how many the restart keeps, and the
-# iterations between two looks at the estimate. More cost memory; fewer lose the largest
-# of many eigenvalues near a circle: of 40 random matrices of size 100 to 400 none was
-# lost, with 24 and 12 now and then one, and 1 to 3 % of its modulus.
+# Vectors of a Krylov space at which it is restarted, vectors that a restart keeps, and
+# iterations between two estimates. More vectors cost memory. Fewer can miss the largest
+# of many eigenvalues near a circle: 36 and 24 missed it in 0 of 40 random matrices of
+# size 100 to 400; 24 and 12 occasionally missed one, by 1 to 3 % of its modulus.
 _SLOTS = 36
 _KEPT = 24
 _CHECK_EVERY = 6
-# The sensitivity of an eigenvalue enters its error with this power, as the small
-# problem sees too little of it where eigenvectors nearly coincide: to first order it
-# would be 1, with which blocks of 8 equal eigenvalues pass for found.
+# Power of an eigenvalue's sensitivity in its error estimate. First-order theory yields
+# 1, but the projected problem underestimates the sensitivity of nearly parallel
+# eigenvectors: with 1, blocks of 8 equal eigenvalues would wrongly count as converged.
 _CAUTION = 1.5
 _JITTER = 16
 _EPSILON = {
@@ -40,13 +40,13 @@ class SpectralRadius(NamedTuple):
     Attributes:
         value: Float tensor `(batch,)`. |lambda| of the dominant eigenvalue. NaN if
             the Jacobian is not finite.
-        residual: Float tensor `(batch,)`. |J^T w - lambda w| / |lambda| of its unit
-            eigenvector w: how far it is from an eigenpair.
-        converged: Boolean tensor `(batch,)`. Whether the relative error of `value` that
-            the residual, the rounding of the products and the sensitivity of the
-            eigenvalue let expect is at most `tol`. A `value` that has not converged is
-            only an estimate, and may be far off on either side.
-        num_iterations: Int32 scalar. Iterations that were run.
+        residual: Float tensor `(batch,)`. |J^T w - lambda w| / |lambda|, with the unit
+            eigenvector w. Zero for an exact eigenpair.
+        converged: Boolean tensor `(batch,)`. Whether the expected relative error of
+            `value` is at most `tol`. The error is estimated from the residual, the
+            rounding of the products and the sensitivity of the eigenvalue. An
+            unconverged `value` may be far too large or too small.
+        num_iterations: Int32 scalar. Number of iterations.
     """
 
     value: tf.Tensor
@@ -72,29 +72,29 @@ def spectral_radius(
     tol: float = 1e-3,
     seed: int = 0,
 ) -> SpectralRadius:
-    """Estimates the spectral radius of df/dz, for every sample.
+    """Estimates the spectral radius of df/dz for every sample.
 
-    Arnoldi iteration with J^T, restarted: the eigenvalues of its projection on a space
-    of up to 36 vectors v, J^T v, (J^T)^2 v, ... It finds complex pairs, +r and -r, and
-    several eigenvalues of equal modulus, between which a single vector (the Rayleigh
-    quotient of the reference, locuslab/deq of Bai et al., 2021) turns forever. An
-    iteration costs one vector-Jacobian product; the basis takes the memory of 37
-    states.
+    Runs a restarted Arnoldi iteration with J^T, which computes the eigenvalues of its
+    projection on a space of up to 36 vectors v, J^T v, (J^T)^2 v, ... It finds complex
+    pairs, the pair +r and -r, and several eigenvalues of equal modulus. A single vector
+    (the Rayleigh quotient of the reference, locuslab/deq of Bai et al., 2021) would
+    rotate between them forever. An iteration costs one vector-Jacobian product, and the
+    basis uses the memory of 37 states.
 
-    A small residual alone proves little: the eigenvalues of a Jacobian that is not
-    normal move by much more than its error, those of a Jordan block of size n by the
-    n-th root. A sample converges when the residual times the sensitivity of the
-    eigenvalue is small and two estimates, 6 iterations apart, agree. Many eigenvalues
-    on one circle, and highly non-normal or nilpotent Jacobians, do not converge; and
-    an eigenvalue may pass for a slightly larger one that hardly shows in the space.
+    A small residual alone proves little: eigenvalues of a non-normal Jacobian change by
+    much more than its error, in a Jordan block of size n by the n-th root. A sample
+    converges when the residual times the sensitivity of the eigenvalue is small and two
+    estimates, 6 iterations apart, agree. Jacobians with many eigenvalues on one circle,
+    and highly non-normal or nilpotent ones, do not converge. The estimate can miss a
+    slightly larger eigenvalue that is barely represented in the space.
 
     Args:
         linearization: A `Linearization` of f at the equilibrium. Samples must not
-            depend on each other; none has a part in the answer of another.
+            depend on each other. Each result depends only on its own sample.
         max_iter: Positive integer. Budget of iterations. Defaults to `300`.
-        tol: Float >= 0. Relative error that is expected of a sample that has converged;
-            the loop ends when all have, or cannot. Defaults to `1e-3`.
-        seed: Integer. Draws the first vector, the same for every sample. Defaults to
+        tol: Non-negative float. Expected relative error of a converged sample. The loop
+            stops when every sample has converged or cannot. Defaults to `1e-3`.
+        seed: Integer. Seed of the first vector, which all samples share. Defaults to
             `0`.
 
     Returns:
@@ -114,7 +114,7 @@ def spectral_radius(
     - Arnoldi (1951), "The principle of minimized iterations in the solution of the
       matrix eigenvalue problem".
     - Sorensen (1992), "Implicit application of polynomial filters in a k-step Arnoldi
-      method": what the restart keeps.
+      method": the restart.
     """
     max_iter = check_count("max_iter", max_iter)
     tol = check_non_negative("tol", tol)
@@ -136,14 +136,14 @@ def spectral_radius(
 
 
 def _start(point: tf.Tensor, seed: int) -> tf.Tensor:
-    """The first vectors, equal ones, like `point`."""
+    """Returns first vectors like `point`, equal for all samples."""
     shape = tf.shape(point)
     start = tf.random.stateless_normal(shape[1:], [seed, 0], dtype=point.dtype)
     return tf.ensure_shape(tf.broadcast_to(start, shape), point.shape)
 
 
 def _first_search(space: Arnoldi, number: tf.Tensor) -> _Search:
-    """The loop's variables before the first iteration; `number` is like a result."""
+    """Returns the loop's initial variables; `number` has a result's shape and dtype."""
     nan = tf.zeros_like(number) + float("nan")
     return _Search(
         num_iterations=tf.constant(0),
@@ -162,7 +162,7 @@ def _advanced(
     tol: float,
     rounding: float,
 ) -> _Search:
-    """One product, and from time to time a look at what it tells."""
+    """Computes one product, and updates the estimates every few iterations."""
     count, space = search.num_iterations + 1, search.space.extended(product)
     search = search._replace(num_iterations=count, space=space)
     is_over = (count == max_iter) | (space.size % _CHECK_EVERY == 0)
@@ -174,14 +174,14 @@ def _advanced(
 
 
 def _is_closed(space: Arnoldi) -> tf.Tensor:
-    """Whether the space is invariant, or not finite: neither grows."""
+    """Returns whether the space cannot grow: it is invariant or non-finite."""
     length = tf.reduce_sum(tf.abs(space.link), axis=1)  # (B,)
-    # Not `~(length > 0)`: graph optimization makes that `length <= 0`, false of NaN.
+    # Grappler would turn `~(length > 0)` into `length <= 0`, which is false for NaN.
     return tf.equal(length, 0) | ~tf.math.is_finite(length)
 
 
 def _looked_at(search: _Search, tol: float, rounding: float) -> _Search:
-    """Updates the estimates, and restarts a space that is full."""
+    """Updates the estimates and restarts a full space."""
     space, is_searched, dtype = search.space, search.is_searched, search.value.dtype
     is_finite = nonfinite.finite_rows(space.coefficients)
     is_used = (is_finite & is_searched)[:, None, None]
@@ -194,7 +194,7 @@ def _looked_at(search: _Search, tol: float, rounding: float) -> _Search:
     is_closed = _is_closed(space)
     is_steady = is_closed | (tf.abs(value - search.value) <= tol * value)
     converged = is_steady & (error <= tol * value) & tf.math.is_finite(value)
-    # A zero Jacobian has the eigenvalue zero exactly.
+    # For a zero Jacobian, the eigenvalue zero is exact.
     residual = tf.where(residual > 0, residual / value, residual)
     return _Search(
         num_iterations=search.num_iterations,
@@ -211,8 +211,10 @@ def _looked_at(search: _Search, tol: float, rounding: float) -> _Search:
 
 
 def _jittered(projection: tf.Tensor) -> tf.Tensor:
-    """In double precision, changed by little more than the rounding that it has in any
-    case: eigenvalues equal to the last digit would have an infinite sensitivity."""
+    """Casts to double precision and adds noise slightly above the rounding error.
+
+    Exactly equal eigenvalues would have an infinite sensitivity.
+    """
     noise = np.random.default_rng(0).standard_normal(projection.shape[1:])
     eps = np.finfo(projection.dtype.as_numpy_dtype).eps
     return tf.cast(projection, tf.float64) * (1 + _JITTER * eps * noise)
@@ -221,7 +223,7 @@ def _jittered(projection: tf.Tensor) -> tf.Tensor:
 def _dominant(
     form: Schur, projection: tf.Tensor, link: tf.Tensor, rounding: float
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """The largest |Ritz value|, the residual of its pair, and its expected error."""
+    """Returns the largest |Ritz value|, its residual and its expected error."""
     moduli = tf.abs(form.eigenvalues)
     vector, sensitivity = form.eigenvectors(
         tf.argmax(moduli, axis=1, output_type="int32")
@@ -233,12 +235,12 @@ def _dominant(
 
 
 def _filter(values: tf.Tensor, projection: tf.Tensor) -> tf.Tensor:
-    """The first vector without its parts along the small Ritz values, `(B, slots)`."""
+    """Removes the components of small Ritz values, `(B, slots)`."""
     slots = projection.shape[1]
     num_kept = min(_KEPT, slots)
     moduli, order = tf.math.top_k(tf.abs(values), slots)
     shifts = tf.gather(values, order, batch_dims=1)
-    # A conjugate pair stays, or goes, as a whole.
+    # Keep or drop a conjugate pair as a whole.
     is_dropped = moduli < (1 - 1e-8) * moduli[:, num_kept - 1 : num_kept]
     matrix = tf.cast(projection, values.dtype)
 

@@ -1,4 +1,4 @@
-"""Where the time of a layer's training step goes."""
+"""Breakdown of the time of a layer's training step."""
 
 import time
 from typing import Any, NamedTuple
@@ -15,13 +15,13 @@ _ROUNDS = 3
 
 
 class StepTime(NamedTuple):
-    """Seconds of the parts of a training step.
+    """Times of the components of a training step, in seconds.
 
     Attributes:
-        f: Float. As many evaluations of f as samples needed in the mean, in a loop that
-            does nothing else.
-        solver: Float. What the forward pass takes beyond them: mixing, norms,
-            bookkeeping, the injection, evaluations of samples that are done already.
+        f: Float. Time of a bare loop of evaluations of f, as many as samples needed in
+            the mean.
+        solver: Float. Remaining time of the forward pass: mixing, norms, bookkeeping,
+            the injection, and evaluations of samples that are already done.
         gradient: Float. Time that differentiation adds to the forward pass.
     """
 
@@ -31,16 +31,17 @@ class StepTime(NamedTuple):
 
 
 class StepTimer:
-    """Times the parts of a `DEQ` layer's training step, on inputs of their own.
+    """Times the components of a `DEQ` layer's training step in isolation.
 
-    The layer's forward pass in training is timed; that and its gradient, of the loss
-    mean(z*^2) and the penalty; and a bare loop of evaluations of f. Each is compiled,
-    and of three runs the fastest counts. What is around the layer is not in it, nor is
-    waiting for data. The layer stays as it is: no metric and no seed moves.
+    Times three functions: the layer's forward pass in training; the forward pass with
+    its gradient, for the loss mean(z*^2) and the penalty; and a bare loop of
+    evaluations of f. Each is compiled, and the fastest of three runs counts. The rest
+    of the model and the input pipeline are excluded. Metrics and seeds of the layer do
+    not change.
 
     Args:
         layer: A built `DEQ` layer.
-        jit_compile: Boolean. Whether XLA compiles the parts. Defaults to `False`.
+        jit_compile: Boolean. Whether XLA compiles the functions. Defaults to `False`.
 
     Example:
 
@@ -63,7 +64,7 @@ class StepTimer:
         self._evaluations = next(m for m in layer.metrics if m.name == name)
 
     def measure(self, inputs: Nest) -> StepTime:
-        """Returns the `StepTime` of a batch. The first call compiles.
+        """Measures the `StepTime` of a batch. The first call compiles.
 
         Args:
             inputs: Inputs of the layer.
@@ -78,7 +79,7 @@ class StepTimer:
             lambda: self._step(inputs),
         )
         rounds = [[_seconds(call) for call in calls] for _ in range(_ROUNDS)]
-        # The first round may compile; what is slower than the fastest was disturbed.
+        # The first round may compile, and other load only slows a run down.
         evaluate, forward, step = map(float, np.min(rounds, axis=0))
         forward = min(forward, step)
         evaluate = min(evaluate, forward)
@@ -105,7 +106,7 @@ class StepTimer:
         return _sum(state)
 
     def _forward_only(self, inputs: Nest) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns a number of the state, and the mean of the samples' evaluations."""
+        """Returns a scalar that depends on the state, and the mean evaluations."""
         with self._without_effects():
             state = self._layer(inputs, training=True)
             return _sum(state), self._evaluations.result()
@@ -123,12 +124,12 @@ class StepTimer:
                 replicas.components(v)[0] for v in self._layer.trainable_variables
             ]
             sources = [*leaves, *weights]
-            # In the scope: the adjoint is recorded in the layer's metrics.
+            # Stays in the scope because the adjoint updates the layer's metrics.
             return _sum(tape.gradient(loss, sources, unconnected_gradients="zero"))
 
     def _without_effects(self) -> keras.StatelessScope:
-        """Returns a scope in which metrics count from 0, and variables stay."""
-        # All metrics: to read one under a strategy would take all of its workers.
+        """Returns a scope in which metrics start at 0 and no variable changes."""
+        # Covers all metrics: reading one under a strategy would require all workers.
         metrics = [v for metric in self._layer.metrics for v in metric.variables]
         counts = [(v, tf.zeros(v.shape, v.dtype)) for v in metrics]
         return keras.StatelessScope(counts, collect_losses=True)

@@ -1,4 +1,4 @@
-"""A model that applies one cell again and again, cut into its parts."""
+"""Models that iterate a single cell, split into their components."""
 
 from collections.abc import Callable
 
@@ -9,26 +9,27 @@ from deq_keras.core.structure import Nest
 
 
 class WeightTiedModel:
-    """A model that applies one cell again and again, cut into its parts.
+    """A model that iterates a single cell, split into its components.
 
     ```
     u = inject(encoder(inputs)),  z_0 = initial_state(u),  z_{t+1} = cell(z_t, u)
     answer = argmax(head(z_T))
     ```
 
-    What the diagnostics of answers look at: a `DEQ`, or any other model of that kind,
-    however it was trained.
+    Diagnostics of predictions accept this form of a `DEQ` or of any other weight-tied
+    model, however it was trained.
 
     Args:
-        cell: A built cell as `DEQ` takes it, such as the `cell` of a `DEQ`: an
-            `EquilibriumCell`, a functional model of `[state, injection]`, or any layer
-            or function of `(state, injection)`.
-        encoder: Function from inputs to what the cell injects. Defaults to `None`: the
-            inputs as they are.
+        cell: A built cell, such as the `cell` of a `DEQ`: an `EquilibriumCell`, a
+            functional model of `[state, injection]`, or any layer or function of
+            `(state, injection)`.
+        encoder: Function from inputs to the inputs of the cell. Defaults to `None`,
+            the identity.
         head: Function from a state to scores `(batch, ..., classes)`. Defaults to
-            `None`: the state itself.
-        initial_state: Function from an injection to the state to start from. Defaults
-            to `None`: the cell's own; zeros like the injection if it has none.
+            `None`, the identity.
+        initial_state: Function from an injection to the initial state. Defaults to
+            `None`: the initial state of the cell if it defines one, otherwise zeros
+            like the injection.
 
     Example:
 
@@ -59,7 +60,7 @@ class WeightTiedModel:
         self._initial_state = initial_state or getattr(cell, "initial_state", None)
 
     def inject(self, inputs: Nest) -> Nest:
-        """Returns the injection of inputs: what is constant while the cell is applied.
+        """Returns the injection of inputs, which is constant over all evaluations.
 
         Args:
             inputs: Inputs of the encoder.
@@ -69,10 +70,10 @@ class WeightTiedModel:
         return self.cell.inject(encoded) if hasattr(self.cell, "inject") else encoded
 
     def initial_state(self, injection: Nest) -> Nest:
-        """Returns the state to start from.
+        """Returns the initial state.
 
         Args:
-            injection: What `inject` returned.
+            injection: Result of `inject`.
         """
         if self._initial_state is None:
             return tree.map_structure(tf.zeros_like, injection)
@@ -83,7 +84,7 @@ class WeightTiedModel:
 
         Args:
             state: Nest of tensors `(batch, ...)`.
-            injection: What `inject` returned.
+            injection: Result of `inject`.
         """
         if len(getattr(self.cell, "inputs", None) or ()) == 2:  # A functional model.
             return self.cell([state, injection])

@@ -1,4 +1,4 @@
-"""Stop when the answer is stable, even if the state still changes."""
+"""Stop when the readout is stable, even if the state still changes."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -12,10 +12,10 @@ from deq_keras.core.structure import Nest
 
 
 class Answers(NamedTuple):
-    """The last answer of every sample.
+    """The latest readout of every sample.
 
     Attributes:
-        answer: Nest of integer or Boolean tensors `(batch, ...)`.
+        answer: Nest of integer or Boolean tensors `(batch, ...)`. The readout.
         num_unchanged: Int32 tensor `(batch,)`. Evaluations since its last change.
     """
 
@@ -24,20 +24,20 @@ class Answers(NamedTuple):
 
 
 class UnchangedAnswer:
-    """Stops a sample whose answer has not changed for some evaluations.
+    """Stops a sample whose readout has not changed for `patience` evaluations.
 
-    What a user reads off a state often stands long before the state does, and on long
-    inputs a small residual is no sign that it stands: the few positions that still
-    change are few. Samples that end so have the status `UNCHANGED`.
+    The readout is often final long before the state converges. On long inputs, a small
+    residual does not guarantee a final readout: a few positions can still change
+    without affecting the residual much. Stopped samples have the status `UNCHANGED`.
 
     Args:
-        answer: Function from a state, a nest of `(batch, ...)` tensors, to what is read
-            off it: a nest of integer or Boolean tensors `(batch, ...)`, for example the
-            `argmax` of a head's logits. It is called once an evaluation.
-        patience: Positive integer. For how many evaluations in a row the answer must
-            stand. Information moves a cell's reach an evaluation: a patience below the
-            time that it takes for a change to arrive anywhere ends too early. Defaults
-            to `4`.
+        answer: Function from a state, a nest of `(batch, ...)` tensors, to a readout, a
+            nest of integer or Boolean tensors `(batch, ...)`. For example, the `argmax`
+            of a head's logits. It is called once per evaluation.
+        patience: Positive integer. Number of consecutive evaluations without a change.
+            An evaluation propagates information only as far as the cell's reach, so a
+            small patience can stop before a change reaches the readout. Defaults to
+            `4`.
 
     Example:
 
@@ -58,21 +58,21 @@ class UnchangedAnswer:
         self.patience = check_count("patience", patience)
 
     def start(self, state: Nest, batch_size: tf.Tensor) -> Answers:
-        """Returns the `Answers` before the first evaluation: those of the start."""
+        """Returns the `Answers` of the initial state."""
         return Answers(
             read_answers(self.answer, state), tf.zeros([batch_size], tf.int32)
         )
 
     def update(self, answers: Answers, state: Nest) -> tuple[Answers, tf.Tensor]:
-        """Compares the answers of a new state with the last ones.
+        """Compares the readout of a new state with the previous one.
 
         Args:
-            answers: The `Answers` so far.
+            answers: The previous `Answers`.
             state: Nest of `(batch, ...)` tensors.
 
         Returns:
-            The new `Answers`, and of which samples they have stood for long enough, a
-            Boolean tensor `(batch,)`.
+            The new `Answers` and a Boolean tensor `(batch,)`, which marks the samples
+            that have been unchanged for `patience` evaluations.
         """
         answer = read_answers(self.answer, state)
         is_same = tree.map_structure(_equal_rows, answer, answers.answer)

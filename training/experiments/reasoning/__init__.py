@@ -1,4 +1,4 @@
-"""Reasoners: trained on small or easy problems, tried on larger and harder ones."""
+"""Reasoners, trained on small or easy problems and tested on larger, harder ones."""
 
 from ...registry import Experiment, Score
 from .schema import ReasoningConfig

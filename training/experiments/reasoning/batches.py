@@ -1,4 +1,4 @@
-"""Examples in batches, as `fit` and evaluations take them."""
+"""Batches of examples for validation and evaluation."""
 
 import numpy as np
 import tensorflow as tf
@@ -7,9 +7,9 @@ from ...data.reasoning import Examples, held_out_examples
 
 
 def in_batches(examples, size):
-    """Returns `Examples` in parts of almost one size, at most `size`.
+    """Splits `Examples` into batches of almost equal size, at most `size` each.
 
-    A part is of one example only where there are no two, if `size` is 3 or more.
+    If `size` is at least 3, a batch of one example occurs only if there is just one.
     """
     num_batches = -(-len(examples.inputs) // size)
     return [
@@ -21,9 +21,9 @@ def in_batches(examples, size):
 
 
 def validation_batches(task, levels, size, seed):
-    """Returns the dataset of inputs, targets and weights of a list of `LevelConfig`.
+    """Returns a dataset of inputs, targets and weights for a list of `LevelConfig`.
 
-    They differ from the test examples.
+    The seed differs from the seed of the test examples.
     """
     batches = [
         _dataset(held_out_examples(task, level.level, level.examples, seed + 1), size)

@@ -19,10 +19,10 @@ _TASKS = {name.replace("_", ""): make for name, make in TASKS.items()}
 
 
 def build_task(config):
-    """Returns the `ReasoningTask` of a name, or of a mapping with its arguments.
+    """Builds a `ReasoningTask` from its name or from a mapping with its arguments.
 
     Raises:
-        InputError: if it refuses an argument.
+        InputError: If an argument of the task is invalid.
     """
     make, arguments = _named(_TASKS, config)
     with config_errors("data.task"):
@@ -30,18 +30,19 @@ def build_task(config):
 
 
 def build_reasoner(config, task, precision):
-    """Returns the `ReasonerTagger` of a task.
+    """Builds the `ReasonerTagger` of a task.
 
-    With `gradient: unrolled`, `start: cell` and a `fixed_point_iteration` of `max_iter:
-    L` and `tol: null` it is the explicit weight-tied network of L layers.
+    With `gradient: unrolled`, `initial_state: cell` and a `fixed_point_iteration` with
+    `max_iter: L` and `tol: null`, the model is an explicit weight-tied network of L
+    layers.
 
     Args:
-        config: a `ModelConfig`.
-        task: a `ReasoningTask`.
-        precision: str. The dtype policy of all layers; logits are float32.
+        config: A `ModelConfig`.
+        task: A `ReasoningTask`.
+        precision: String. Dtype policy of all layers. Logits are float32.
 
     Raises:
-        InputError: if a part refuses an argument, or does not take such inputs.
+        InputError: If a component rejects an argument or the shape of its inputs.
     """
     policy = keras.DTypePolicy(precision)
     encoder = _encoder(config.embedding_units, task, policy)
@@ -59,8 +60,7 @@ def build_reasoner(config, task, precision):
 
 
 def check_iteration(phase):
-    """Raises `InputError` unless one solve with the solver of a phase shows the answers
-    at all budgets."""
+    """Raises `InputError` unless one solve of a phase yields results at all budgets."""
     with config_errors("model.solver"):
         solver = deq_keras.solvers.get(phase.solver)
     is_one = isinstance(solver, deq_keras.solvers.FixedPointIteration)
@@ -73,7 +73,7 @@ def check_iteration(phase):
 
 
 def _named(factories, config):
-    """Returns what makes an object, and its arguments."""
+    """Returns the constructor of an object and its arguments."""
     if isinstance(config, str):
         config = {"class_name": config}
     arguments = {key: value for key, value in config.items() if key != "class_name"}
@@ -81,7 +81,7 @@ def _named(factories, config):
 
 
 def _input_size(task):
-    """Returns the shape of an input; an axis that differs among levels is `None`."""
+    """Returns the shape of an input; an axis that differs between levels is `None`."""
     least, most = map(task.input_shape, (task.levels.minimum, task.levels.maximum))
     return tuple(
         one if one == other else None for one, other in zip(least, most, strict=True)
@@ -89,7 +89,7 @@ def _input_size(task):
 
 
 def _encoder(units, task, policy):
-    """Returns the layer that embeds tokens; `None` for inputs that have channels."""
+    """Returns the layer that embeds tokens, or `None` for inputs with channels."""
     if (task.num_tokens is None) != (units is None):
         expected = "null" if task.num_tokens is None else "an integer"
         kind = "channels" if task.num_tokens is None else "tokens"

@@ -1,4 +1,4 @@
-"""How a reasoner is made, fed and measured."""
+"""Builds, trains and evaluates a reasoner."""
 
 import operator
 
@@ -35,10 +35,10 @@ class ReasoningJob(Job):
     """One variant of a reasoner.
 
     Args:
-        config: a `ReasoningConfig`.
+        config: A `ReasoningConfig`.
         load: Function that returns the `ReasoningTask`.
-        folder: `pathlib.Path` of the run, for the measurements of levels and pictures.
-        distribution: of the training.
+        folder: `pathlib.Path` of the run. Stores the measurements and the pictures.
+        distribution: Distribution of the training.
     """
 
     monitor = "val_exact_match"
@@ -110,8 +110,10 @@ class ReasoningJob(Job):
         )
 
     def evaluate(self, model, budgets):
-        """See `Job`. The rows are those of the last test level. What is measured of all
-        levels, a plot of it, and a picture are written into the folder."""
+        """See `Job`. Returns the rows of the last test level.
+
+        Writes the measurements of all levels, their plot and a picture into the folder.
+        """
         measure = LevelMeasurement(model, self.config, budgets)
         levels = []
         for test in self.config.data.test:
@@ -170,7 +172,7 @@ def _group(level, examples, reach):
 
 
 def _correlation(levels):
-    """Returns that of the examples of all levels."""
+    """Returns the correlation over the examples of all levels."""
     evaluations, difficulty = (
         [number for level in levels for number in level[name]]
         for name in ("evaluations", "difficulty")
@@ -197,5 +199,5 @@ def _line(level):
 
 
 def _exact_match(logits, batch):
-    """Returns whether each problem of `Examples` is solved."""
+    """Returns whether each problem in `Examples` is solved."""
     return {"exact_match": solved(np.argmax(logits, axis=-1), batch)}

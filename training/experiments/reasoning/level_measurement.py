@@ -15,18 +15,18 @@ from ...evaluation.settling import (
 )
 from .batches import in_batches
 
-# The first is that of the alignment score.
+# The alignment score compares with the first one.
 _STARTS = ("other", "normal")
 _SELECTIONS = ("residual", "vote")
 
 
 class LevelMeasurement:
-    """Measures a reasoner at one level after another.
+    """Measures a reasoner at single levels.
 
     Args:
-        model: a `ReasonerTagger` whose solver is a `FixedPointIteration`.
-        config: its `ReasoningConfig`.
-        budgets: ints, numbers of evaluations.
+        model: A `ReasonerTagger` whose solver is a `FixedPointIteration`.
+        config: The `ReasoningConfig` of the model.
+        budgets: Positive integers. Numbers of evaluations.
     """
 
     def __init__(self, model, config, budgets):
@@ -36,7 +36,7 @@ class LevelMeasurement:
         self._batch_size = config.data.evaluation_batch_size
         self._seed = config.seed
         self._budgets = sorted(set(budgets))
-        # One trace each, for batches of all sizes and problems of all levels.
+        # Each function is traced once for all batch sizes and all levels.
         problems = tf.TensorSpec(model.input.shape, model.input.dtype)
         self._curve, self._comparison, self._selected = (
             tf.function(function, [problems])
@@ -44,31 +44,33 @@ class LevelMeasurement:
         )
 
     def __call__(self, level, examples):
-        """Returns what is known of a level, plain numbers and lists in a dict.
-
-        A number that is not defined is `None`.
+        """Measures one level.
 
         Args:
-            level: int.
-            examples: its `Examples`, at least two.
+            level: Integer.
+            examples: `Examples` of the level, at least two.
 
         Returns:
+            A dict of plain numbers and lists. Undefined numbers are `None`.
             `level`, and the number of `examples`.
-            `floor`: the least evaluations in which information travels as far as it has
-                to in all of them.
-            `budgets`: list of one dict for each: `budget`; `exact_match`, the share of
-                examples that are right at every position; `accuracy`, that of positions
-                that count; `residual`, the median; `evaluations`, the mean of those
-                until the tolerance was met, at most the budget; `converged`, the share.
-            `evaluations` and `difficulty`: of each example, those until the tolerance
-                was met, at most the largest budget; and what the task says.
-            `correlation`: Spearman's, of the two.
-            `overthinking`: `exact_match` at the best budget less that at ten times it.
-            `alignment`, the mean `alignment_score`, and `agreement`, the mean
-                `answer_agreement`, over starts.
-            `restarts`: the shares that are right with the solver's own budget and
-                tolerance: of the `first` start, and of what is chosen by `residual` and
-                by `vote`.
+            `floor`: Minimum number of evaluations in which information can travel as
+                far as every example requires.
+            `budgets`: List with one dict per budget: `budget`; `exact_match`, the
+                fraction of examples with all positions correct; `accuracy`, the
+                fraction of correct weighted positions; `residual`, the median;
+                `evaluations`, the mean number until the tolerance was met, at most the
+                budget; `converged`, the fraction of examples that met the tolerance.
+            `evaluations`: Evaluations of each example until it met the tolerance, at
+                most the largest budget.
+            `difficulty`: Difficulty of each example, as the task defines it.
+            `correlation`: Spearman's, of `evaluations` and `difficulty`.
+            `overthinking`: `exact_match` at the best budget minus `exact_match` at ten
+                times this budget.
+            `alignment`: Mean `alignment_score` over initial states.
+            `agreement`: Mean `answer_agreement` over initial states.
+            `restarts`: Fractions of exact results with the solver's own budget and
+                tolerance: of the `first` initial state, and of the results selected by
+                `residual` and by `vote`.
         """
         batches = in_batches(examples, self._batch_size)
         residuals, exact, accuracy = self._answered(batches)
@@ -104,8 +106,8 @@ class LevelMeasurement:
         return floor(distance, getattr(self._layer.cell, "reach", None))
 
     def _answered(self, batches):
-        """Returns the residuals `(evaluations, examples)`, and the shares of examples
-        and of positions that are right at each budget, lists."""
+        """Returns residuals `(evaluations, examples)`, and two lists with the fractions
+        of correct examples and of correct positions at each budget."""
         residuals, exact, hits = [], [], []
         for batch in batches:
             curve = self._curve(batch.inputs)
@@ -159,8 +161,8 @@ class LevelMeasurement:
         return diagnostics.compare_initial_states(*parts, _STARTS, solver, self._seed)
 
     def _selected_of(self, inputs):
-        """Returns the answers of the first start and of each selection, `(selections,
-        batch, *positions)`."""
+        """Returns the predictions of the first initial state and of each selection,
+        `(1 + selections, batch, *positions)`."""
         encoded = self._model.backbone.encode(inputs)
         solutions = [
             self._layer.solve(encoded),
@@ -183,9 +185,9 @@ class LevelMeasurement:
 
 
 def weight_tied(model, inputs):
-    """Returns a `ReasonerTagger` as a `WeightTiedModel`, and what that takes.
+    """Returns a `ReasonerTagger` as a `WeightTiedModel`, and its encoded inputs.
 
-    It begins where the layer begins with these inputs.
+    Its initial state is the initial state of the layer for these inputs.
     """
     layer, encoded = model.backbone.deq, model.backbone.encode(inputs)
     state = layer.request(layer.problem(encoded)).initial_state

@@ -1,4 +1,4 @@
-"""The loss of the class of every position that counts."""
+"""The cross entropy of all weighted positions."""
 
 import keras
 from keras import ops
@@ -6,18 +6,18 @@ from keras import ops
 
 @keras.saving.register_keras_serializable(package="deq_keras_training")
 class SmoothedCrossEntropy(keras.losses.Loss):
-    """Cross entropy of integer labels that are smoothed, a mean over what counts.
+    """Computes the cross entropy of smoothed integer labels, averaged by weight.
 
     ```
     q = (1 - s) one_hot(y) + s / C,   loss = sum_i w_i (-q_i . log p_i) / sum_i w_i
     ```
 
-    over all positions i of the batch, of C classes, with their sample weights w: those
-    of walls and padding, 0, do not thin out the gradient of the others.
+    over all positions i of the batch, with C classes and sample weights w. Walls and
+    padding have weight 0, so they do not dilute the gradient of the other positions.
 
     Args:
-        label_smoothing: Float in [0, 1), s. Defaults to `0.0`.
-        **kwargs: `name` and `dtype`.
+        label_smoothing: Float in [0, 1). The smoothing s. Defaults to `0.0`.
+        **kwargs: Keyword arguments of `keras.losses.Loss`: `name` and `dtype`.
 
     Call arguments:
         y_true: Integer labels `(batch, *positions)`.

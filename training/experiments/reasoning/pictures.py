@@ -1,4 +1,4 @@
-"""Animated pictures of a problem that is solved, evaluation by evaluation."""
+"""Animations of the solution of a problem, evaluation by evaluation."""
 
 import tensorflow as tf
 
@@ -8,14 +8,15 @@ from .level_measurement import weight_tied
 
 
 def draw_solving(path, task, model, examples, num_evaluations):
-    """Draws how the first of some examples is solved, as GIF.
+    """Writes a GIF that shows how a model solves the first example.
 
     Args:
-        path: the file.
-        task: the `ReasoningTask`.
-        model: a `ReasonerTagger` whose solver is a `FixedPointIteration`.
-        examples: its `Examples`.
-        num_evaluations: int. So many, one frame before each and one after the last.
+        path: Path of the file.
+        task: The `ReasoningTask`.
+        model: A `ReasonerTagger` whose solver is a `FixedPointIteration`.
+        examples: `Examples` of the task.
+        num_evaluations: Positive integer. Number of evaluations. The GIF has one frame
+            before each evaluation and one after the last.
     """
     probabilities = _probabilities(model, examples.inputs[:1], num_evaluations)
     _PICTURES[task.name](
@@ -39,8 +40,8 @@ def check_picture(task, level):
 
 
 def _probabilities(model, inputs, num_evaluations):
-    """Returns those of the classes before and after evaluations, `(1 + evaluations,
-    *positions, classes)`."""
+    """Returns the class probabilities of the initial state and after each evaluation,
+    `(1 + evaluations, *positions, classes)`."""
     damping = model.backbone.deq.solver.damping
 
     @tf.function

@@ -1,4 +1,4 @@
-"""What the config of an experiment of reasoning may say, with all defaults."""
+"""The config of a reasoning experiment, with all defaults."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -14,7 +14,7 @@ from ...config.component_fields import (
 from ...config.fields import EvaluationConfig, SegmentsConfig, VariantsConfig
 from ...data.reasoning import TASKS
 
-# A task knows its own; see `ReasoningTask.levels`.
+# Each task checks its own range; see `ReasoningTask.levels`.
 _LEVEL = {"minimum": 0, "maximum": 2**14}
 
 _TASK = {
@@ -26,11 +26,11 @@ _TASK = {
 
 @dataclass(frozen=True)
 class LevelConfig:
-    """Examples of one level of the task, none of which training sees.
+    """Held-out examples of one level of the task.
 
     Args:
-        level: size or difficulty, as the task counts it.
-        examples: how many are drawn.
+        level: Integer. Size or difficulty, as the task defines it.
+        examples: Integer, at least 2. Number of examples.
     """
 
     level: int = field(metadata=_LEVEL)
@@ -42,21 +42,25 @@ _LEVELS = {"non_empty": True, "max_items": 32}
 
 @dataclass(frozen=True)
 class DataConfig:
-    """The problems, all made up.
+    """The problems, which are all generated.
 
     Args:
-        task: a name of `TASKS`, alone or with its arguments: `{class_name: sudoku_6x6,
+        task: Name in `TASKS`, alone or with its arguments: `{class_name: sudoku_6x6,
             num_puzzles: 2000}`.
-        levels: of training. Each batch is of one, drawn evenly from this list, in which
-            a level may stand more than once.
-        validation: what is answered after each epoch; the score is that of all levels
-            together.
-        test: what is measured in the end, from the easiest level to the hardest, which
-            the tables of all experiments show.
-        updates_per_epoch: training steps of an epoch, each with a fresh batch.
-        batch_size: of a training step; with segments, fresh problems of one.
-        evaluation_batch_size: the most problems that are solved at once.
-        seed: of validation and test, whatever that of the run, which training follows.
+        levels: List of integers. Levels of training. Each batch has one level, drawn
+            uniformly from this list, which may contain duplicates.
+        validation: List of levels for validation after each epoch. The score is
+            computed over all levels together.
+        test: List of levels for the final evaluation, from the easiest to the hardest.
+            Tables that compare experiments show the last level.
+        updates_per_epoch: Positive integer. Training steps per epoch, each with a new
+            batch.
+        batch_size: Positive integer. Problems per training step. With segments, the
+            new problems per step.
+        evaluation_batch_size: Integer, at least 3. Maximum number of problems that are
+            solved at once.
+        seed: Non-negative integer. Seed of the validation and test examples. Training
+            examples follow the seed of the run.
     """
 
     levels: list[int] = field(metadata={"non_empty": True, **_LEVEL})
@@ -74,12 +78,13 @@ class ModelConfig:
     """A `ReasonerTagger`.
 
     Args:
-        cell: a name of `deq_keras.layers`, with its arguments: `{class_name:
+        cell: Name of a cell in `deq_keras.layers`, with its arguments: `{class_name:
             recall_cell, filters: 32}`.
-        embedding_units: features of the embedding of tokens, those of the cell if it
-            counts `units`; null for a task whose inputs have channels.
-        solver: of the equilibrium, as the other parts. In the last phase a fixed-point
-            iteration: one solve then shows the answers at all budgets.
+        embedding_units: Positive integer or null. Features of the token embedding,
+            equal to the `units` of a cell that has this argument. Null for tasks whose
+            inputs have channels.
+        solver: Solver of the layer. The last phase requires a fixed-point iteration,
+            whose single solve yields the results at all budgets.
     """
 
     cell: Any = reasoning_cell_field()
@@ -92,11 +97,12 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class PictureConfig:
-    """The animated picture of a problem that is solved, of a maze or a Sudoku.
+    """An animation of the solution of a maze or a Sudoku.
 
     Args:
-        level: of the problem, which is one that training does not see.
-        evaluations: one frame before each of them, and one after the last.
+        level: Integer. Level of the held-out problem.
+        evaluations: Positive integer, at most 500. Number of evaluations. The animation
+            has one frame before each evaluation and one after the last.
     """
 
     level: int = field(metadata=_LEVEL)
@@ -105,17 +111,19 @@ class PictureConfig:
 
 @dataclass(frozen=True)
 class ReasoningEvaluationConfig(EvaluationConfig):
-    """What is measured of a trained reasoner; see `EvaluationConfig`.
+    """The measurements of a trained reasoner; see `EvaluationConfig`.
 
     Args:
-        budgets: numbers of function evaluations (NFE) at which answers are read, at all
-            test levels alike. What is lost by going on is known of those of which ten
-            times as many are there too.
-        num_samples: of the first test level, for the diagnosis.
-        max_iter: evaluations of the diagnosis, and of the solves from other starts.
-        restarts: how often each problem is solved to choose among the answers; null for
-            once.
-        picture: null for none.
+        budgets: List of positive integers. Numbers of function evaluations (NFE) at
+            which every test level is measured. Overthinking is measured for each budget
+            whose tenfold is listed too.
+        num_samples: Positive integer. Samples of the first test level for the
+            diagnosis.
+        max_iter: Positive integer. Evaluations of the diagnosis and of the solves from
+            other initial states.
+        restarts: Integer, at least 2, or null. Solves per problem, from which one
+            result is selected. Null skips this measurement.
+        picture: Animation of one problem, or null.
     """
 
     budgets: list[int] = field(
@@ -133,9 +141,10 @@ class ReasoningConfig(VariantsConfig):
     """A reasoner; see `VariantsConfig`.
 
     Args:
-        label_smoothing: the share of a target that is spread over all classes.
-        segments: how the model is trained in segments, of problems of one level; null
-            for whole searches in each step.
+        label_smoothing: Float in [0, 0.99]. Fraction of a target that is spread over
+            all classes.
+        segments: Training in segments, with problems of one level. Null trains with
+            complete solves in each step.
     """
 
     experiment: Literal["reasoning"]

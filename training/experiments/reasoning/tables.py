@@ -1,4 +1,4 @@
-"""The tables of a reasoner, level by level. Needs no TensorFlow."""
+"""Tables of a reasoner's measurements by level. Does not import TensorFlow."""
 
 from ...config.reading import run_names, variant_of
 from ...errors import reading
@@ -8,7 +8,7 @@ from ...files import records
 
 LEVELS = "levels.json"
 
-# Heading, key, format and scale of what is known of a level.
+# Heading, key, format and scale of each measurement of a level.
 _SETTLING = (
     ("positions [%]", "accuracy", ".2f", 100),
     ("residual", "residual", ".1e", 1),
@@ -37,13 +37,13 @@ exact answers at the best budget less those at ten times it."""
 
 
 def of_levels(directory):
-    """Returns the tables of what was measured at each level, `None` before it was.
+    """Returns the tables of all levels, or `None` before they have been measured.
 
     Args:
-        directory: the `WorkDirectory` of the run.
+        directory: The `WorkDirectory` of the run.
 
     Raises:
-        InputError: if a file is damaged.
+        InputError: If a file is corrupt.
     """
     measured = {
         name: _read(directory, name)
@@ -79,7 +79,7 @@ def _read(directory, name):
 
 
 def _by_variant_and_level(measured):
-    """Returns a dict of `(variant, level)` to the measurements of all seeds."""
+    """Returns a dict from `(variant, level)` to the measurements of all seeds."""
     levels = {}
     for name, found in measured.items():
         for level in found["levels"]:
@@ -97,13 +97,13 @@ def _exact(levels):
     rows = [["exact answers [%] at NFE", "level", "floor", *map(str, budgets)]]
     for key, values in exact.items():
         cells = [mean_text(values.get(b, ()), ".1f", 100) for b in budgets]
-        floor = levels[key][0]["floor"]  # It depends on the examples alone.
+        floor = levels[key][0]["floor"]  # Depends only on the examples.
         rows.append([*key, "-" if floor is None else f"{floor:d}", *cells])
     return aligned(rows)
 
 
 def _settling(level):
-    """Returns what is known of a level at the largest budget, by the keys of
+    """Returns the measurements of a level at the largest budget, by the keys of
     `_SETTLING`."""
     last = level["budgets"][-1]
     of_last = {name: last[name] for name in ("accuracy", "residual", "converged")}
@@ -116,7 +116,7 @@ def _settling(level):
 
 
 def _restarts(levels):
-    """Returns the table of restarts in a list, which is empty if there were none."""
+    """Returns a list with the table of restarts, empty without restarts."""
     chosen = {key: runs for key, runs in levels.items() if runs[0]["restarts"]}
     if not chosen:
         return []
@@ -125,7 +125,7 @@ def _restarts(levels):
 
 
 def _correlations(measured):
-    """Returns a line for each run whose evaluations vary with the difficulty."""
+    """Returns one line per run whose correlation is defined."""
     return [
         f"{name}: rank correlation of NFE to tol with difficulty, over all levels: "
         f"{found['correlation']:.2f}"

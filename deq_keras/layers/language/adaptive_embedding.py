@@ -1,4 +1,4 @@
-"""Token embedding by frequency."""
+"""Token embedding with fewer dimensions for rarer tokens."""
 
 import math
 
@@ -19,69 +19,69 @@ from deq_keras.layers.variational_dropout import VariationalDropout
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class AdaptiveEmbedding(keras.layers.Layer):
-    """Token embedding that spends fewer dimensions on rarer tokens.
+    """Embeds tokens, with fewer dimensions for rarer tokens.
 
-    The vocabulary, sorted by falling frequency, is cut into buckets. Bucket i has a
-    table of rows of `embedding_dim // div_val**i` numbers, and a projection to the
-    size of the model:
+    The vocabulary, sorted by decreasing frequency, is split into buckets. Bucket i has
+    a table with `embedding_dim // div_val**i` columns, and a projection to the size of
+    the model:
 
     ```
     outputs[token] = tables[i][token - start_i] @ projections[i] * scale
     ```
 
-    where i is the bucket of the token and start_i its first id. With `div_val=1` one
-    table serves all buckets, and is projected only if `embedding_dim` is not
-    `output_dim` already. Most words of a large vocabulary are rare, so `div_val=4`
+    where i is the bucket of the token and start_i the first id of the bucket. With
+    `div_val=1`, all buckets share one table, which is projected only if `embedding_dim`
+    differs from `output_dim`. Most words of a large vocabulary are rare, so `div_val=4`
     saves most of the parameters of a word-level language model.
 
-    All shapes are static: every bucket looks up every token, and those of other
-    buckets are masked, so the layer compiles under XLA.
+    All shapes are static, so the layer compiles under XLA: every bucket looks up every
+    token and masks tokens of other buckets.
 
     Args:
         vocabulary_size: Positive integer. Number of tokens. Ids are in
-            `[0, vocabulary_size)`, 0 the most frequent token.
-        embedding_dim: Positive integer. Size of the rows of the first bucket.
-        output_dim: Positive integer. Size of the outputs. Defaults to `None`, that is
-            `embedding_dim`.
+            `[0, vocabulary_size)`, where 0 is the most frequent token.
+        embedding_dim: Positive integer. Row size of the first bucket.
+        output_dim: Positive integer. Size of the outputs. Defaults to `None`, which
+            uses `embedding_dim`.
         cutoffs: Tuple of strictly increasing integers in `(0, vocabulary_size)`. First
-            id of each bucket but the first. Defaults to `()`, one bucket.
-        div_val: Positive integer. What the size of the rows is divided by from one
-            bucket to the next, rounded down. Defaults to `1`.
+            id of each bucket except the first. Defaults to `()`, one bucket.
+        div_val: Positive integer. Factor by which the row size shrinks from one bucket
+            to the next, rounded down. Defaults to `1`.
         embeddings_initializer: Initializer of the tables. Defaults to `None`, a
-            normal distribution of standard deviation 0.01, as in the reference, the
+            normal distribution with standard deviation 0.01, as in the reference, the
             authors' PyTorch code (locuslab/deq).
         projection_initializer: Initializer of the projections. Defaults to `None`,
-            the same.
-        scale: Positive float. What the outputs are multiplied by. Defaults to `None`,
-            that is `sqrt(output_dim)`, as in Transformers.
-        dropout_rate: Float in `[0, 1)`. Rate at which tokens are dropped in training,
-            each wherever it occurs in a batch. Defaults to `0.0`.
-        seed: Integer. Seed of the dropout. Defaults to `None`, a random one.
+            the same distribution.
+        scale: Positive float. Factor of the outputs. Defaults to `None`, which uses
+            `sqrt(output_dim)`, as in Transformers.
+        dropout_rate: Float in `[0, 1)`. Rate of token dropout in training, which drops
+            all occurrences of a token in a batch. Defaults to `0.0`.
+        seed: Integer. Seed of the dropout. Defaults to `None`, a random seed.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
-        token_ids: Integer tensor. An id out of the range raises
-            `tf.errors.InvalidArgumentError`; under XLA, which has no assertions, it
-            is embedded like some other token.
+        token_ids: Integer tensor. An id out of range raises
+            `tf.errors.InvalidArgumentError`. XLA does not support assertions: there,
+            the id is embedded like an arbitrary token.
 
     Input shape:
-        `(batch, length)`, or any other.
+        `(batch, length)`, or any other shape.
 
     Output shape:
         `(batch, length, output_dim)`: one more axis than the ids.
 
     Attributes:
-        bucket_bounds: List of one `(start, end)` for each bucket, which holds the ids
+        bucket_bounds: List of pairs `(start, end)`, one per bucket, which holds the ids
             from `start` to `end - 1`.
-        tables: List of variables `(end - start, embedding_dim // div_val**i)`, once
-            the layer is built; for `div_val=1` only
+        tables: List of variables `(end - start, embedding_dim // div_val**i)`,
+            available once the layer is built. With `div_val=1`, a single variable
             `(vocabulary_size, embedding_dim)`.
-        projections: List of variables of shape (columns of the table, `output_dim`),
-            or of `None`, one for each table.
+        projections: List of variables `(columns of the table, output_dim)` or `None`,
+            one per table.
 
     Raises:
-        ValueError: If an argument is out of its range, a bucket is left without
-            dimensions, or token ids are not integers.
+        ValueError: If an argument is out of range, a bucket has no dimensions left, or
+            token ids are not integers.
 
     Example:
 
@@ -153,7 +153,7 @@ class AdaptiveEmbedding(keras.layers.Layer):
 
     @property
     def table_shapes(self):
-        """List of the shapes of the tables."""
+        """Returns the list of table shapes."""
         if self.div_val == 1:
             return [(self.vocabulary_size, self.embedding_dim)]
         return [
@@ -163,7 +163,7 @@ class AdaptiveEmbedding(keras.layers.Layer):
 
     @property
     def has_projections(self):
-        """Whether rows are projected to the outputs."""
+        """Returns whether rows are projected to the outputs."""
         return self.div_val > 1 or self.embedding_dim != self.output_dim
 
     def build(self, input_shape=None):
@@ -202,11 +202,11 @@ class AdaptiveEmbedding(keras.layers.Layer):
         return outputs * ops.take(mask, token_ids, axis=0)
 
     def _embed(self, token_ids, index):
-        """Embeds the tokens of one table, and all others as zeros."""
+        """Embeds the tokens of one table, and all other tokens as zeros."""
         size, _ = self.table_shapes[index]
         rows_of_ids = token_ids - self.bucket_bounds[index][0]
         is_in_table = ops.logical_and(rows_of_ids >= 0, rows_of_ids < size)
-        # No clip: LiteRT takes one from 0 to 6 for a ReLU6, which it has for floats.
+        # Avoids `clip`: LiteRT turns a clip to [0, 6] into ReLU6, which needs floats.
         rows = ops.where(is_in_table, rows_of_ids, 0)
         rows = ops.take(self.tables[index], rows, axis=0)
         if len(self.tables) > 1:

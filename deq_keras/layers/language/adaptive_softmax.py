@@ -1,4 +1,4 @@
-"""Log-probabilities and losses of the next token, by frequency."""
+"""Adaptive softmax: log-probabilities and losses of the next token."""
 
 import keras
 import tensorflow as tf
@@ -12,11 +12,11 @@ from deq_keras.layers.language.token_check import check_token_ids
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class AdaptiveSoftmax(keras.layers.Layer):
-    """Log-probabilities of the next token, in two steps for rare tokens.
+    """Computes log-probabilities of the next token, in two steps for rare tokens.
 
-    The vocabulary is cut into the buckets of an `AdaptiveEmbedding`. A head chooses
-    among the tokens of bucket 0 and the other buckets, the n clusters; within cluster
-    i a tail chooses the token:
+    The vocabulary is split into the buckets of an `AdaptiveEmbedding`. A head scores
+    the tokens of bucket 0 and the other buckets, the n clusters. The tail of cluster i
+    scores the tokens of this cluster:
 
     ```
     head   = log_softmax([h_0 @ tables[0]^T + biases[0];
@@ -27,48 +27,48 @@ class AdaptiveSoftmax(keras.layers.Layer):
     ```
 
     with `h_i = hidden @ projections[i]^T`, so cluster 1 has the last column of the
-    head, as in the reference, the authors' PyTorch code (locuslab/deq). Tables and
-    projections are the very variables of the embedding where they are tied: they have
-    one gradient and one state in the optimizer.
+    head, as in the reference, the authors' PyTorch code (locuslab/deq). Tied tables and
+    projections are the variables of the embedding itself, so they have one gradient and
+    one optimizer state.
 
-    `call` returns all log-probabilities. `loss` returns the loss of given tokens and
-    evaluates a tail for its own tokens only, which is what makes a large vocabulary
-    cheap to train. Logits are computed in the compute dtype, softmax and biases in
-    float32, or float64 for that dtype policy.
+    `call` returns all log-probabilities. `loss` returns the loss of the targets and
+    evaluates each tail only for tokens of its cluster, which makes training with a
+    large vocabulary cheap. Logits use the compute dtype. Softmax and biases use
+    float32, or float64 with a float64 policy.
 
-    The tie is kept in a `.keras` file by a functional model that calls the embedding
-    before this layer, and by any model whose constructor makes both. It is not kept by
-    `keras.models.clone_model`, nor where the embedding is a layer of a functional model
-    inside another: there loading raises an error.
+    A `.keras` file keeps the tie for a functional model that calls the embedding before
+    this layer, and for any model whose constructor creates both layers.
+    `keras.models.clone_model` breaks the tie. If the embedding belongs to a functional
+    model nested in another model, loading raises an error.
 
     Args:
-        embedding: `AdaptiveEmbedding`, which says the sizes and what is tied.
-        tie_weights: Boolean. Whether the tables are those of the embedding. Otherwise
-            the layer has tables of its own, of the same shapes. Defaults to `True`.
-        tie_projections: Tuple of Booleans, one for each bucket. Whether its projection
-            is that of the embedding. Without effect where the embedding has none.
-            Defaults to `None`: with `tie_weights` all but the first, as in the
-            reference, otherwise none.
+        embedding: `AdaptiveEmbedding`. Defines the sizes and provides the tied weights.
+        tie_weights: Boolean. Whether to share the tables of the embedding. Otherwise,
+            the layer has its own tables of the same shapes. Defaults to `True`.
+        tie_projections: Tuple of Booleans, one per bucket. Whether to share the
+            projection of the embedding. Ignored if the embedding has no projections.
+            Defaults to `None`: with `tie_weights`, all except the first are tied, as in
+            the reference; otherwise all are untied.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
-    The layer's own weights start as those of the embedding do, biases at zero.
+    The layer's own weights use the initializers of the embedding. Biases start at zero.
 
     Call arguments:
         hidden: Tensor of shape `(batch, length, output_dim)`, with the `output_dim`
             of the embedding.
-        targets: Optional integer tensor `(batch, length)`. With it the outputs are
-            those of `loss`.
+        targets: Optional integer tensor `(batch, length)`. If passed, the layer returns
+            the result of `loss`.
 
     Input shape:
-        `(batch, length, output_dim)`, or any other rank with that last axis.
+        `(batch, length, output_dim)`, or any other rank with this last axis.
 
     Output shape:
-        `(batch, length, vocabulary_size)`, or with targets `(batch, length)`, of dtype
-        float32 (float64 for that dtype policy).
+        `(batch, length, vocabulary_size)`, or `(batch, length)` with targets. The dtype
+        is float32 (float64 with a float64 policy).
 
     Raises:
-        ValueError: If an argument is not as above, or the last axis of the inputs is
-            not `output_dim`.
+        ValueError: If an argument is invalid, or the last axis of the inputs is not
+            `output_dim`.
 
     Example:
 
@@ -100,7 +100,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
             tie_projections = (False,) + (self.tie_weights,) * self.num_clusters
         self.tie_projections = self._checked_ties(tie_projections)
         if not self.tie_weights and not any(self.tie_projections):
-            # Only its sizes matter: its weights must not become weights of this layer.
+            # Copies the sizes: this layer must not track the embedding's weights.
             embedding = AdaptiveEmbedding.from_config(embedding.get_config())
         self.embedding = embedding
 
@@ -148,7 +148,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
             self.cluster_bias = self._add("cluster_bias", shape[:1], "zeros")
 
     def _add_projection(self, bucket):
-        """Every bucket has one of its own, also where one table serves them all."""
+        """Adds a projection for a bucket, even if all buckets share one table."""
         embedding = self.embedding
         if self.tie_projections[bucket] or not embedding.has_projections:
             return None
@@ -160,7 +160,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
         )
 
     def _add(self, name, shape, initializer):
-        # `loss` is no call, and so has no autocast scope: `call` does without it too.
+        # `loss` runs without Keras' autocast scope, so `call` must not rely on it.
         return self.add_weight(
             name=name, shape=shape, initializer=fresh(initializer), autocast=False
         )
@@ -170,12 +170,12 @@ class AdaptiveSoftmax(keras.layers.Layer):
 
     @property
     def tables(self):
-        """List of the tables, the embedding's own if they are tied."""
+        """Returns the list of tables, shared with the embedding if tied."""
         return self.embedding.tables if self.tie_weights else self._own_tables
 
     @property
     def projections(self):
-        """List of the projections, one for each bucket, or `None` for each."""
+        """Returns a list with the projection of each bucket, or `None` for each."""
         return [
             self.embedding.projections[self._table_of(i)] if is_tied else own
             for i, (is_tied, own) in enumerate(
@@ -198,18 +198,18 @@ class AdaptiveSoftmax(keras.layers.Layer):
     def loss(self, hidden, targets):
         """Returns the negative log-likelihood of each target.
 
-        Equal to `-call(hidden)` at the targets, without an array of the size
-        `(tokens, vocabulary)`: the head sees all tokens, and a tail only those in its
-        cluster. XLA, whose shapes are static, compiles it too, but then each tail
-        takes the time of all tokens: train with `jit_compile=False`.
+        Equals `-call(hidden)` at the targets, without an array of size
+        `(tokens, vocabulary)`: the head scores all tokens, and a tail only tokens in
+        its cluster. XLA requires static shapes, so each compiled tail is as slow as for
+        all tokens. Train with `jit_compile=False`.
 
         Args:
             hidden: Tensor of shape `(batch, length, output_dim)`.
             targets: Integer tensor of shape `(batch, length)`.
 
         Returns:
-            Tensor of shape `(batch, length)`, in nats, in the order of the tokens and
-            of the dtype of the log-probabilities.
+            Tensor of shape `(batch, length)`. Losses in nats, with the dtype of the
+            log-probabilities.
         """
         hidden, targets = ops.convert_to_tensor(hidden), self._checked(hidden, targets)
         if not self.built:
@@ -220,8 +220,8 @@ class AdaptiveSoftmax(keras.layers.Layer):
         for i in range(1, self.num_clusters + 1):
             start, end = self.embedding.bucket_bounds[i]
             is_in_cluster = ops.logical_and(tokens >= start, tokens < end)
-            # How many tokens there are depends on their values: no op of Keras gathers
-            # them, but a mask would have every tail score every token.
+            # The number of tokens depends on their values. Keras has no op to gather
+            # them, and with a mask every tail would score every token.
             where = tf.where(is_in_cluster)  # (tokens of the cluster, 1)
             tail = _cross_entropy(
                 tf.gather_nd(tokens, where) - start,
@@ -241,7 +241,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
         return targets
 
     def _head_targets(self, tokens):
-        """Replaces the tokens of a cluster by the column of the cluster."""
+        """Replaces each token of a cluster by the head's column for this cluster."""
         targets = tokens
         for i, (start, _) in enumerate(self.embedding.bucket_bounds[1:], start=1):
             column = self.embedding.bucket_bounds[0][1] + self.num_clusters - i
@@ -251,7 +251,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
         return targets
 
     def _logits(self, hidden, bucket):
-        """Scores of the tokens of a bucket, and of the clusters for bucket 0."""
+        """Returns scores of a bucket's tokens, and of the clusters for bucket 0."""
         table, bias = self._table_and_bias(bucket)
         hidden = ops.cast(hidden, self.compute_dtype)
         projection = self.projections[bucket]
@@ -277,7 +277,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
         return table, bias
 
     def compute_mask(self, inputs, previous_mask=None):
-        # Tokens that do not count have a sample weight of zero already.
+        # Ignored tokens already have a sample weight of zero.
         return None
 
     def compute_output_shape(self, input_shape):
@@ -290,8 +290,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
         return keras.KerasTensor(shape, dtype=self._wide_dtype)
 
     def get_config(self):
-        # While it writes and reads a file, Keras gives a layer that it meets twice one
-        # identity: the embedding of a model comes back as one layer.
+        # Keras deduplicates layers within a file, so a loaded model has one embedding.
         config = {
             "embedding": keras.saving.serialize_keras_object(self.embedding),
             "tie_weights": self.tie_weights,

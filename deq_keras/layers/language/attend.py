@@ -1,4 +1,4 @@
-"""Attention with relative positions, in little memory."""
+"""Memory-efficient attention with relative positions."""
 
 import functools
 from typing import NamedTuple
@@ -13,31 +13,31 @@ from deq_keras.core.custom_gradient import custom_gradient
 def attend(
     content_queries, position_queries, keys, positions, values, mask, dropout=None
 ):
-    """Mixes the values with the weights of the attention.
+    """Computes attention with relative positions.
 
-    Its gradient is written out, and the gradient of that, which the penalties of the
-    Jacobian take: both keep one array of the size of the scores, the weights.
-    TensorFlow's would keep every such array, throughout the loop of an adjoint.
+    Implements its first and second derivative; Jacobian penalties use the second. Both
+    store a single array of the size of the scores, the attention weights. TensorFlow's
+    gradients would store every such array throughout the loop of an adjoint solve.
 
     Args:
         content_queries: Tensor `(batch, heads, length, head_dim)`, scaled.
         position_queries: Tensor of the same shape, scaled.
         keys: Tensor `(batch, heads, num_keys, head_dim)`.
-        positions: Tensor `(heads, head_dim, num_keys + 1)`: keys of the distances from
-            `num_keys` down to 0, the first of which no query sees.
-        values: Tensor of the shape of the keys.
+        positions: Tensor `(heads, head_dim, num_keys + 1)`. Keys of the distances from
+            `num_keys` down to 0. No query sees the first one.
+        values: Tensor with the shape of the keys.
         mask: Tensor that is added to the scores `(batch, heads, length, num_keys)`.
-        dropout: Optional tensor that the weights are multiplied by.
+        dropout: Optional tensor. Factor of the attention weights.
 
     Returns:
-        Tensor of the shape of the queries.
+        Tensor with the shape of the queries.
     """
     mix = custom_gradient(lambda *arguments: _mix(mask, dropout, *arguments))
     return mix(content_queries, position_queries, keys, positions, values)
 
 
 def _mix(mask, dropout, content_queries, position_queries, keys, positions, values):
-    """Returns what `attend` does, and the function of its gradient."""
+    """Returns the result of `attend` and the function of its gradient."""
     factors = (content_queries, position_queries, keys, positions)
     scores = _scores(*factors) + mask  # (B, H, L, K)
     wide = keras.backend.result_type(scores.dtype, "float32")
@@ -57,9 +57,9 @@ def _mix(mask, dropout, content_queries, position_queries, keys, positions, valu
 
 def _gradients(forward, mixed, upstream, values, *factors):
     """Returns the gradients of the values and of the factors of the scores, and the
-    function of the gradient of these."""
+    function that differentiates these gradients."""
     on_weights = forward.on_weights(upstream, values)
-    # The mean of on_weights by the weights, without their product.
+    # The mean of on_weights under the attention weights, without forming their product.
     mean = _dot(upstream, mixed, forward.wide)
     on_scores = forward.softmax_gradient(on_weights, mean)
     on_values = _transposed_product(forward.drop(forward.weights), upstream)
@@ -70,12 +70,12 @@ def _gradients(forward, mixed, upstream, values, *factors):
 
 
 def _second_gradients(forward, mean, upstream, values, factors, at_values, *at_factors):
-    """Given the gradients of what `_gradients` returns, those of what it is given.
+    """Backpropagates through `_gradients`, from its outputs to its inputs.
 
-    on_scores = w (a - m), with w the weights, a = on_weights and m the sum of w a. What
-    arrives there, x, goes on as w (x - sum(w x)) to a, and as x (a - m) - sum(w x) a to
-    w. Control dependencies put the arrays of this size one after the other: few of them
-    are held at once.
+    on_scores = w (a - m), with the weights w, a = on_weights and m = sum(w a). For a
+    gradient x at on_scores, the gradient at a is w (x - sum(w x)), and the gradient at
+    w is x (a - m) - sum(w x) a. Control dependencies serialize the arrays of this size,
+    so that few are in memory at once.
     """
     weights, wide = forward.weights, forward.wide
     at_scores = _scores_along(factors, at_factors)
@@ -97,19 +97,19 @@ def _second_gradients(forward, mean, upstream, values, factors, at_values, *at_f
     on_scores = forward.softmax_gradient(second, _dot(weights, second, wide))
     through_weights = _score_gradients(on_scores, *factors)
     on_factors = [tf.add(*pair) for pair in zip(through_products, through_weights)]
-    # The last: who waits for the end of a gradient waits for this one.
+    # Makes consumers of the gradient wait for the complete computation.
     with tf.control_dependencies(on_factors):
         on_upstream = tf.identity(on_upstream)
     return on_upstream, on_values, *on_factors
 
 
 class _Forward(NamedTuple):
-    """What the gradients keep of an evaluation: constants to both of them.
+    """Tensors of the forward pass that the gradients use as constants.
 
     Attributes:
-        weights: Tensor `(batch, heads, length, num_keys)`.
-        dropout: Optional tensor that they are multiplied by.
-        wide: String. The dtype of sums, float32 or better.
+        weights: Tensor `(batch, heads, length, num_keys)`. Attention weights.
+        dropout: Optional tensor. Factor of the attention weights.
+        wide: String. Dtype of sums, at least float32.
     """
 
     weights: tf.Tensor
@@ -124,7 +124,10 @@ class _Forward(NamedTuple):
         return self.drop(tf.matmul(upstream, values, transpose_b=True))
 
     def softmax_gradient(self, on_weights, mean):
-        """Given their mean by the weights, too. Its transpose is itself."""
+        """Backpropagates through the softmax, which is a symmetric linear map.
+
+        `mean` is the mean of `on_weights` under the attention weights.
+        """
         weights = tf.cast(self.weights, self.wide)
         on_scores = weights * (tf.cast(on_weights, self.wide) - mean)
         return tf.cast(on_scores, self.weights.dtype)
@@ -164,21 +167,23 @@ def _dot(left, right, dtype):
 
 
 def _transposed_product(left, right):
-    """Returns left^T right, for a left too large to transpose."""
+    """Returns left^T right without transposing `left`, which may be large."""
     product = ops.matmul(ops.swapaxes(right, -1, -2), left)
     return ops.swapaxes(product, -1, -2)
 
 
 def _by_key(scores):
-    """Moves column c of row i, which belongs to the distance K - c, to the key that
-    far before the query: c - (L - i). Entries that wrap around are masked later."""
+    """Moves column c of row i, the score at distance K - c, to its key c - (L - i).
+
+    Entries that wrap around are masked later.
+    """
     batch, heads, length, columns = ops.shape(scores)  # (B, H, L, K + 1)
     rows = ops.reshape(scores, (batch, heads, columns, length))[:, :, 1:]
     return ops.reshape(rows, (batch, heads, length, columns - 1))
 
 
 def _by_distance(scores):
-    """The transpose of `_by_key`."""
+    """Applies the transpose of `_by_key`."""
     batch, heads, length, keys = ops.shape(scores)  # (B, H, L, K)
     rows = ops.reshape(scores, (batch, heads, keys, length))
     rows = ops.pad(rows, ((0, 0), (0, 0), (1, 0), (0, 0)))

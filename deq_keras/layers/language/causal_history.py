@@ -1,21 +1,20 @@
-"""What a causal convolution sees of the positions before a sequence."""
+"""Causal convolutions over a sequence and the positions before it."""
 
 from keras import ops
 
 
 def repeated_history(memory, num_positions):
-    """Returns the last positions of a memory; where it is shorter, its first again.
+    """Returns the last positions of a memory, padded with copies of its first position.
 
     Args:
-        memory: Tensor `(batch, memory_length, channels)`. An empty one stands for
-            zeros.
-        num_positions: Positive integer.
+        memory: Tensor `(batch, memory_length, channels)`. If empty, the result is zero.
+        num_positions: Positive integer. Number of positions to return.
 
     Returns:
         Tensor `(batch, num_positions, channels)`.
     """
     length = ops.shape(memory)[1]
-    # A zero in front, for an empty memory.
+    # Prepends a zero position, which represents an empty memory.
     padded = ops.pad(memory, ((0, 0), (1, 0), (0, 0)))
     indices = ops.arange(num_positions) + (length - num_positions)
     indices = ops.minimum(ops.maximum(indices, 0) + 1, length)
@@ -23,7 +22,7 @@ def repeated_history(memory, num_positions):
 
 
 def padded_history(memory, num_positions):
-    """Returns the last positions of a memory; where it is shorter, zeros before it.
+    """Returns the last positions of a memory, padded with zeros in front.
 
     See `repeated_history` for the arguments.
     """
@@ -32,10 +31,10 @@ def padded_history(memory, num_positions):
 
 
 def convolve(history, sequence, kernel):
-    """Convolves a sequence with what was before it, as far back as the taps reach.
+    """Convolves a sequence and its history, as far back as the taps reach.
 
-    The length of the history tells how far apart the taps are. One product of matrices,
-    of any order of derivatives on all devices, where convolutions lack some.
+    The length of the history determines the distance of the taps. Unlike convolutions,
+    a single matrix product has derivatives of any order on all devices.
 
     Args:
         history: Tensor `(batch, (num_taps - 1) * distance, channels)`.

@@ -1,4 +1,4 @@
-"""What a layer remembers from one segment of a text to the next, of one quantity."""
+"""Buffer for one tensor that a layer remembers from segment to segment."""
 
 import tensorflow as tf
 
@@ -8,32 +8,32 @@ OTHER_ROWS = "The batch size differs from the batch size of the remembered segme
 class MemoryBuffer(tf.Module):
     """Remembers a tensor `(batch, positions, size)` from segment to segment.
 
-    It takes any batch size and begins empty. Under a `tf.distribute` strategy each
-    replica has its own.
+    It supports any batch size and starts empty. Under a `tf.distribute` strategy, each
+    replica has its own buffer.
 
     Args:
         size: Positive integer. Size of the last axis.
-        dtype: Dtype of what is remembered.
+        dtype: String or dtype. Dtype of the tensor.
         name: String. Name of the variable.
     """
 
     def __init__(self, size, dtype, name):
         super().__init__(name=name)
         with tf.init_scope():
-            # No Keras weight: its shape changes, and it is not saved with a model.
+            # A Keras weight would be saved, and its shape could not change.
             self._variable = tf.Variable(
                 lambda: tf.zeros((0, 0, size), dtype),
                 shape=(None, None, size),
                 trainable=False,
                 name=name,
-                # Each replica has samples of its own, and nobody reads another's.
+                # Each replica has its own samples, and no code reads across replicas.
                 synchronization=tf.VariableSynchronization.ON_READ,
                 aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
             )
 
     @property
     def value(self):
-        """Tensor `(batch, positions, size)` of what is remembered."""
+        """Returns the remembered tensor `(batch, positions, size)`."""
         return tf.identity(self._variable)
 
     def reset(self):
@@ -42,10 +42,10 @@ class MemoryBuffer(tf.Module):
         self._variable.assign(tf.zeros(shape, self._variable.dtype))
 
     def read(self, batch):
-        """Returns what is remembered; `(batch, 0, size)` if that is nothing.
+        """Returns the remembered tensor, or `(batch, 0, size)` if the buffer is empty.
 
         Raises:
-            tf.errors.InvalidArgumentError: If it is of another batch size.
+            tf.errors.InvalidArgumentError: If its batch size differs.
         """
         value = tf.convert_to_tensor(self._variable)
         empty = tf.zeros((batch, 0, value.shape[-1]), value.dtype)
@@ -60,7 +60,7 @@ class MemoryBuffer(tf.Module):
             return tf.identity(value)
 
     def write(self, before, new, length):
-        """Remembers the last `length` positions of `before` and `new`, as constants."""
+        """Stores the last `length` positions of `before` and `new` as constants."""
         new = tf.cast(new, self._variable.dtype)
         remembered = tf.concat([before, new], axis=1)[:, -length:]
         self._variable.assign(tf.stop_gradient(remembered))

@@ -1,4 +1,4 @@
-"""What layers have in common that remember the segments of a text they have read."""
+"""Base class of layers that remember the previous segments of a text."""
 
 import contextlib
 
@@ -8,14 +8,15 @@ from deq_keras.core.checks import check_integer
 
 
 class MemoryLayer(keras.layers.Layer):
-    """Base of layers that remember the last positions of the segments before.
+    """Base class of layers that remember the last positions of previous segments.
 
-    Only calls in training, and calls within `reading_segments`, are segments of longer
-    texts, which come one after the other. All others stand alone: they neither see a
-    memory nor leave one.
+    Calls in training and calls within `reading_segments` process consecutive segments
+    of longer texts. All other calls are independent: they neither read nor write the
+    memory.
 
     Args:
-        length: Integer >= 0. Positions to remember; 0 for no memory.
+        length: Non-negative integer. Number of positions to remember. 0 disables the
+            memory.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
     """
 
@@ -37,7 +38,7 @@ class MemoryLayer(keras.layers.Layer):
 
     @contextlib.contextmanager
     def reading_segments(self):
-        """A scope in which every call is a segment that continues the one before."""
+        """Returns a scope in which every call continues the previous segment."""
         before, self._is_reading = self._is_reading, True
         try:
             yield

@@ -21,11 +21,11 @@ from deq_keras.layers.variational_dropout import VariationalDropout
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class MixtureSoftmax(CompositeLayer):
-    """Log-probabilities of the next token, from a mixture of softmaxes.
+    """Computes log-probabilities of the next token with a mixture of softmaxes.
 
-    One softmax of hidden states of d channels has logits of rank d at most. A mixture
-    of several, each with its own view of the hidden state and all with one table, has
-    no such limit (Yang et al., 2018):
+    The logits of a single softmax over d channels have at most rank d. A mixture of
+    softmaxes avoids this limit (Yang et al., 2018). Each has its own projection of the
+    hidden state, and all share one table:
 
     ```
     prior    = softmax(h @ prior_kernel + prior_bias)
@@ -33,39 +33,37 @@ class MixtureSoftmax(CompositeLayer):
     p(token) = sum_n prior_n softmax(h_n @ table^T + bias)[token] + epsilon
     ```
 
-    Logits are computed in the compute dtype, softmax and sum in float32, or float64 for
-    that dtype policy. What the mixture sums are arrays `(batch, length, num_experts,
-    vocabulary_size)`.
+    Logits use the compute dtype. Softmax and sum use float32, or float64 with a float64
+    policy. The mixture needs arrays `(batch, length, num_experts, vocabulary_size)`.
 
     Args:
-        embedding: `AdaptiveEmbedding` without cutoffs and projection, which says the
-            sizes and what is tied.
+        embedding: `AdaptiveEmbedding` without cutoffs and projection. Defines the sizes
+            and provides the tied table.
         num_experts: Positive integer. Number of softmaxes.
-        tie_weights: Boolean. Whether the table is that of the embedding. Defaults to
+        tie_weights: Boolean. Whether to share the table of the embedding. Defaults to
             `True`.
-        dropout_rate: Float in `[0, 1)`. Rate at which channels of the experts' views
-            are dropped, each for all positions of a sample. Defaults to `0.0`.
-        epsilon: Positive float. Added to every probability, so that none is zero.
-            Defaults to `1e-8`, as in the reference, the authors' PyTorch code
-            (locuslab/deq).
-        seed: Integer. Seed of the dropout. Defaults to `None`, a random one.
+        dropout_rate: Float in `[0, 1)`. Rate at which channels of the experts'
+            projections are dropped, for all positions of a sample. Defaults to `0.0`.
+        epsilon: Positive float. Added to every probability to keep it nonzero. Defaults
+            to `1e-8`, as in the reference, the authors' PyTorch code (locuslab/deq).
+        seed: Integer. Seed of the dropout. Defaults to `None`, a random seed.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
         hidden: Tensor of shape `(batch, length, features)`.
-        targets: Optional integer tensor `(batch, length)`. With it the outputs are the
-            losses of these tokens, in nats.
-        training: Boolean. Whether to drop.
+        targets: Optional integer tensor `(batch, length)`. If passed, the layer returns
+            the losses of these tokens, in nats.
+        training: Boolean. Whether to apply dropout.
 
     Input shape:
         `(batch, length, features)`.
 
     Output shape:
-        `(batch, length, vocabulary_size)`, or with targets `(batch, length)`, of dtype
-        float32 (float64 for that dtype policy).
+        `(batch, length, vocabulary_size)`, or `(batch, length)` with targets. The dtype
+        is float32 (float64 with a float64 policy).
 
     Raises:
-        ValueError: If an argument is not as above.
+        ValueError: If an argument is invalid.
 
     Example:
 
@@ -119,7 +117,7 @@ class MixtureSoftmax(CompositeLayer):
             )
         if self.tie_weights:
             return embedding
-        # Only its sizes matter: its weights must not become weights of this layer.
+        # Copies the sizes: this layer must not track the embedding's weights.
         return AdaptiveEmbedding.from_config(embedding.get_config())
 
     def build(self, hidden_shape, targets_shape=None):
@@ -145,7 +143,7 @@ class MixtureSoftmax(CompositeLayer):
 
     @property
     def table(self):
-        """The variable `(vocabulary_size, embedding_dim)`, the embedding's if tied."""
+        """Returns the (possibly tied) table `(vocabulary_size, embedding_dim)`."""
         return self.embedding.tables[0] if self.tie_weights else self._own_table
 
     def call(self, hidden, targets=None, training=False):
@@ -173,7 +171,7 @@ class MixtureSoftmax(CompositeLayer):
         return keras.backend.result_type(self.compute_dtype, "float32")
 
     def compute_mask(self, inputs, previous_mask=None):
-        # Tokens that do not count have a sample weight of zero already.
+        # Ignored tokens already have a sample weight of zero.
         return None
 
     def compute_output_spec(self, hidden, targets=None, training=False):

@@ -22,10 +22,10 @@ from deq_keras.layers.variational_dropout import VariationalDropout
 class RelativeAttention(CompositeLayer):
     """Causal multi-head self-attention with relative positions and a memory.
 
-    The attention of Transformer-XL (Dai et al., 2019), split for use in an
-    equilibrium cell: `prepare` computes once a solve what the state does not enter,
-    `call` the rest. With queries q, keys k and values v of the states z, an injection
-    u, and M positions of memory in front of the sequence,
+    This is the attention of Transformer-XL (Dai et al., 2019), split for use in an
+    equilibrium cell: `prepare` computes all tensors that do not depend on the state,
+    once per solve, and `call` the rest. With queries q, keys k and values v of the
+    states z, an injection u, and M positions of memory in front of the sequence,
 
     ```
     q, k, v     = split(z W + u)
@@ -35,15 +35,15 @@ class RelativeAttention(CompositeLayer):
     ```
 
     where r_d is a projection of the sinusoid of the distance d. A position sees
-    itself and what lies before it.
+    itself and all positions before it.
 
     Args:
-        num_heads: Positive integer. Number of attention heads, which divides the size
-            of the states.
+        num_heads: Positive integer. Number of attention heads. Must divide the size of
+            the states.
         local_size: Positive integer or `None`. Number of positions that a query
-            sees, its own included. Defaults to `None`, all of them.
-        dropout_rate: Float in `[0, 1)`. Rate at which attention weights are dropped,
-            the same ones at all evaluations of a solve. Defaults to `0.0`.
+            sees, including its own. Defaults to `None`, all positions.
+        dropout_rate: Float in `[0, 1)`. Rate at which attention weights are dropped.
+            All evaluations of a solve share the mask. Defaults to `0.0`.
         position_dropout_rate: Float in `[0, 1)`. Rate at which channels of the
             sinusoids are dropped. Defaults to `0.0`.
         weight_normalization: Boolean. Whether the three kernels are weight
@@ -52,22 +52,22 @@ class RelativeAttention(CompositeLayer):
             `"glorot_uniform"`.
         bias_initializer: Initializer of `content_bias` and `position_bias`. Defaults
             to `"zeros"`.
-        seed: Integer. Seed of the dropout. Defaults to `None`, a random one.
+        seed: Integer. Seed of the dropout. Defaults to `None`, a random seed.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
         inputs: Tensor of shape `(batch, length, units)`.
-        prepared: What `prepare` returned for this solve.
+        prepared: Dict. Result of `prepare` for this solve.
 
     Input shape:
         `(batch, length, units)`.
 
     Output shape:
-        As the inputs.
+        Same as the input shape.
 
     Raises:
-        ValueError: If an argument is out of its range, or `num_heads` does not divide
-            the size of the states.
+        ValueError: If an argument is out of range, or `num_heads` does not divide the
+            size of the states.
 
     Example:
 
@@ -112,7 +112,7 @@ class RelativeAttention(CompositeLayer):
         self.position_dropout = VariationalDropout(
             check_rate("position_dropout_rate", position_dropout_rate),
             noise_shape=(1, None),
-            # The same seed would draw the same numbers.
+            # Uses another seed: the same one would draw the same numbers.
             seed=None if self.seed is None else self.seed + 1,
             name="position_dropout",
             dtype=self.dtype_policy,
@@ -154,11 +154,11 @@ class RelativeAttention(CompositeLayer):
         )
 
     def constants(self, num_keys, training=False):
-        """Computes what depends on neither inputs nor state.
+        """Computes the tensors that depend on neither inputs nor state.
 
         Args:
-            num_keys: Integer or scalar tensor. Positions of the memory and the sequence
-                together.
+            num_keys: Integer or scalar tensor. Number of positions of the memory and
+                the sequence together.
             training: Boolean. Whether to drop channels of the sinusoids.
 
         Returns:
@@ -175,20 +175,20 @@ class RelativeAttention(CompositeLayer):
     def prepare(
         self, injection, memory=None, training=False, constants=None, mask=None
     ):
-        """Computes what is constant during a solve.
+        """Computes the tensors that are constant during a solve.
 
         Args:
             injection: Tensor `(batch, length, 3 * units)`, added to the queries, keys
                 and values of the sequence; or `(batch, length, 1)`, the same for all.
-            memory: Optional dict of what lies before the sequence, oldest first:
+            memory: Optional dict of the positions before the sequence, oldest first:
                 either `"states"`, `(batch, memory_length, units)`, and
-                `"injections"`, `(batch, memory_length, 3 * units)`; or their
-                `"keys"` and `"values"`, as `keys_and_values` returns them. And
-                optionally `"mask"`, boolean `(batch, memory_length)`: which positions
-                hold something.
+                `"injections"`, `(batch, memory_length, 3 * units)`; or the
+                `"keys"` and `"values"` that `keys_and_values` returned. It may also
+                have a `"mask"`, Boolean `(batch, memory_length)`, true at valid
+                positions.
             training: Boolean. Whether to sample dropout masks.
-            constants: Optional. What `constants` returned, to solve many times with it.
-            mask: Optional boolean tensor `(batch, length)`, false at padding.
+            constants: Optional dict. Result of `constants`, to reuse in many solves.
+            mask: Optional Boolean tensor `(batch, length)`, false at padding.
 
         Returns:
             Dict of tensors.
@@ -214,11 +214,11 @@ class RelativeAttention(CompositeLayer):
         return prepared
 
     def keys_and_values(self, inputs, prepared):
-        """Returns the keys and values of states, to be remembered.
+        """Returns the keys and values of states, for the memory.
 
         Args:
             inputs: Tensor `(batch, length, units)`.
-            prepared: What `prepare` returned for this solve.
+            prepared: Dict. Result of `prepare` for this solve.
 
         Returns:
             Two tensors `(batch, num_heads, length, head_dim)`.
@@ -246,7 +246,7 @@ class RelativeAttention(CompositeLayer):
 
     def _positions(self, length, training):
         """Projects the sinusoids of the distances `length - 1` to 0."""
-        # In half precision, neighboring large distances would be the same.
+        # In half precision, neighboring large distances would round to the same number.
         dtype = keras.backend.result_type(self.compute_dtype, "float32")
         distances = ops.cast(ops.arange(length - 1, -1, -1), dtype)
         exponents = ops.arange(0, self.units, 2, dtype=dtype) / self.units
@@ -261,11 +261,11 @@ class RelativeAttention(CompositeLayer):
             self.position_projection(sinusoids), (-1, self.num_heads, self.head_dim)
         )  # (K, H, head_dim)
         positions = ops.transpose(positions, (1, 2, 0))  # (H, head_dim, K)
-        # One more column, which no query sees, makes room for the shift of `attend`.
+        # Adds a column that no query sees, for the shift in `attend`.
         return ops.pad(positions, ((0, 0), (0, 0), (1, 0)))
 
     def _mask(self, length, memory_length, memory_mask, own_mask):
-        """Returns what is added to the scores: 0, or -3e4 where nothing is seen."""
+        """Returns the mask to add to the scores: 0, or -3e4 at masked positions."""
         queries = ops.expand_dims(ops.arange(length) + memory_length, 1)
         distances = queries - ops.arange(memory_length + length)  # (L, K)
         is_seen = distances >= 0
@@ -283,7 +283,7 @@ class RelativeAttention(CompositeLayer):
             )  # (B, K)
             is_filled = ops.expand_dims(is_filled, (1, 2))  # (B, 1, 1, K)
             is_seen = ops.logical_and(is_seen, is_filled)
-        # Float16 ends at 65504, and exp(-3e4) is 0 in any dtype.
+        # Float16 is finite up to 65504, and exp(-3e4) is 0 in every dtype.
         return ops.where(
             is_seen,
             ops.cast(0, self.compute_dtype),
@@ -331,7 +331,7 @@ class RelativeAttention(CompositeLayer):
 
 
 def _or_all(mask, other, length):
-    """Returns a mask, or one of `length` true positions for the samples of `other`."""
+    """Returns `mask`, or by default `length` true positions per sample of `other`."""
     if mask is not None:
         return ops.cast(mask, "bool")
     return ops.ones((ops.shape(other)[0], length), "bool")

@@ -1,43 +1,43 @@
-"""What a cell says that reads texts segment by segment."""
+"""Base class of cells that read texts segment by segment."""
 
 from deq_keras.layers.equilibrium import EquilibriumCell
 
 
 class SegmentCell(EquilibriumCell):
-    """Base of the cells of `SegmentMemory`.
+    """Base class of the cells of `SegmentMemory`.
 
-    Their `inject` takes a dict of `"inputs"`, `(batch, length, features)`, and
-    `"memory"`, a dict of what is remembered of the positions before, oldest first. The
-    memory has as many positions as there have been, up to the length that is carried.
+    `inject` accepts a dict of `"inputs"`, `(batch, length, features)`, and `"memory"`,
+    a dict of tensors for the previous positions, oldest first. The memory grows up to
+    the length of the `SegmentMemory`.
     """
 
     @property
     def output_dim(self):
-        """Size of the features that the layers after the equilibrium see."""
+        """Returns the size of the features that the following layers receive."""
         raise NotImplementedError
 
     @property
     def memory_sizes(self):
-        """Dict of the names of what is remembered of a position, and its sizes."""
+        """Returns a dict from the name of each remembered tensor to its last axis."""
         raise NotImplementedError
 
     def remembered(self, inputs, state):
-        """Returns what is remembered of a segment.
+        """Returns the tensors to remember for a segment.
 
         Args:
             inputs: Tensor `(batch, length, features)`.
-            state: Its equilibrium.
+            state: Equilibrium of the segment.
 
         Returns:
-            Dict of tensors `(batch, length, size)`, of the `memory_sizes`.
+            Dict of tensors `(batch, length, size)`, with sizes from `memory_sizes`.
         """
         raise NotImplementedError
 
     def features(self, state):
-        """Returns what the layers after the equilibrium see of it.
+        """Returns the features that the following layers receive.
 
         Args:
-            state: The equilibrium.
+            state: Equilibrium of the segment.
 
         Returns:
             Tensor `(batch, length, output_dim)`.

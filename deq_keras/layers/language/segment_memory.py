@@ -1,4 +1,4 @@
-"""The memory of an equilibrium that reads texts segment by segment."""
+"""Memory of an equilibrium layer that reads texts segment by segment."""
 
 import keras
 from keras import ops
@@ -12,31 +12,32 @@ from deq_keras.layers.language.segment_cell import SegmentCell
 class SegmentMemory(MemoryLayer):
     """Carries the memory of an equilibrium from segment to segment.
 
-    Wraps a `DEQ` layer of a `TransformerCell` or a `TrellisCell`. Each call in
-    training, or within `reading_segments()`, solves one segment of a longer sequence,
-    with what its cell remembers of the last `length` positions before it in front (Dai
-    et al., 2019: of a Transformer, the equilibrium and the injection), and remembers
-    its own. No gradient flows into the memory. Any other call stands alone, so an
-    exported layer keeps nothing between requests.
+    Wraps a `DEQ` layer with a `TransformerCell` or a `TrellisCell`. Each call in
+    training, or within `reading_segments()`, solves one segment of a longer sequence.
+    The cell also sees its memory of the last `length` positions before the segment (Dai
+    et al., 2019; for a Transformer, equilibrium and injection). The layer then adds the
+    segment to the memory. No gradient flows into the memory. Any other call is
+    independent, so an exported layer keeps no memory between requests.
 
-    Sample b of a batch must continue sample b of the batch before. The memory starts
-    empty, fills while segments come, and is empty again after `reset_memory()`, which
-    is due wherever a new sequence begins. A model that holds this layer should call it
-    in `reset_metrics`, which Keras calls at the start of every epoch and evaluation.
-    Under a `tf.distribute` strategy each replica remembers its own samples.
+    Sample b of a batch must continue sample b of the previous batch. The memory starts
+    empty and grows with each segment. Call `reset_memory()` to empty it wherever a new
+    sequence starts. A model that contains this layer should call it in `reset_metrics`,
+    which Keras calls at the start of every epoch and evaluation. Under a
+    `tf.distribute` strategy, each replica remembers its own samples.
 
-    The memory is not saved with the model. It takes any batch size and changes its
+    The memory is not saved with the model. It supports any batch size and changes its
     shape as it fills, which XLA cannot compile.
 
     Args:
         deq: `DEQ` layer whose cell is a `TransformerCell` or a `TrellisCell`.
-        length: Integer >= 0. Positions to remember; 0 for no memory. May be set later,
-            to remember more at test time; compile the model again after that.
+        length: Non-negative integer. Number of positions to remember. 0 disables the
+            memory. It can be changed later, for example to remember more at test time.
+            Recompile the model after a change.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
         inputs: Tensor of shape `(batch, length, features)`.
-        mask: Optional Boolean tensor `(batch, length)`, false at padding, which comes
+        mask: Optional Boolean tensor `(batch, length)`, false at padding, which must be
             at the end of a text. Passed to `deq`.
         training: Boolean. Passed to `deq`.
 
@@ -44,12 +45,12 @@ class SegmentMemory(MemoryLayer):
         `(batch, length, features)`.
 
     Output shape:
-        `(batch, length, output_dim)`: the features that the cell has of its states.
+        `(batch, length, output_dim)`: the cell's features of its states.
 
     Raises:
         ValueError: If `length` is negative, or the cell is not a `SegmentCell`.
-        tf.errors.InvalidArgumentError: If the batch size changes while something is
-            remembered.
+        tf.errors.InvalidArgumentError: If the batch size changes while the memory is
+            not empty.
 
     Example:
 
@@ -77,7 +78,7 @@ class SegmentMemory(MemoryLayer):
 
     @property
     def memory_length(self):
-        """Number of positions that are remembered at the moment."""
+        """Returns the number of positions that are currently remembered."""
         if not self.built:
             return 0
         return int(ops.shape(next(iter(self.memory.values())))[1])
@@ -92,8 +93,8 @@ class SegmentMemory(MemoryLayer):
 
     @property
     def memory(self):
-        """Dict of what is remembered, `(batch, memory_length, size)` of the sizes that
-        the cell names."""
+        """Returns a dict of the remembered tensors `(batch, memory_length, size)`, with
+        sizes from the cell's `memory_sizes`."""
         return {name: buffer.value for name, buffer in self._memory.items()}
 
     def reset_memory(self):

@@ -6,8 +6,8 @@ from deq_keras.layers.normalization import WeightNormalizedDense
 def solve_kernels(**layers):
     """Returns a dict of the kernels to compute once per solve, by name.
 
-    Only weight-normalized layers have one. Others apply their kernel themselves, so
-    that it may be quantized or have a LoRA update.
+    It contains only weight-normalized layers. Other layers apply their own kernel,
+    which may be quantized or have a LoRA update.
     """
     return {
         name: layer.normalized_kernel()
@@ -17,5 +17,5 @@ def solve_kernels(**layers):
 
 
 def apply_dense(layer, inputs, kernel=None):
-    """Applies a dense layer, with the kernel that `solve_kernels` returned, if any."""
+    """Applies a dense layer, with the kernel from `solve_kernels` if it has one."""
     return layer(inputs) if kernel is None else layer(inputs, kernel=kernel)

@@ -6,11 +6,10 @@ from keras import ops
 
 
 def check_token_ids(token_ids, vocabulary_size):
-    """Checks that token ids are integers of a vocabulary.
+    """Checks that token ids are integers in the range of a vocabulary.
 
-    The range is checked when the ids have values: at once in eager execution, at each
-    run in a graph. XLA compiles no assertions, so under `jit_compile=True` only the
-    dtype is checked.
+    Eager execution checks the range immediately, a graph at each run. XLA does not
+    compile assertions, so `jit_compile=True` only checks the dtype.
 
     Args:
         token_ids: Integer tensor or array of any shape.
@@ -21,7 +20,7 @@ def check_token_ids(token_ids, vocabulary_size):
 
     Raises:
         ValueError: If the ids are not integers.
-        tf.errors.InvalidArgumentError: If an id is out of the range.
+        tf.errors.InvalidArgumentError: If an id is out of range.
 
     Example:
 
@@ -29,7 +28,7 @@ def check_token_ids(token_ids, vocabulary_size):
     tf.int32
     """
     token_ids = ops.convert_to_tensor(token_ids)
-    # The size of the vocabulary may be more than a narrow dtype holds.
+    # A narrow dtype might not represent the vocabulary size.
     if check_token_dtype(token_ids.dtype) != "int32":
         token_ids = ops.cast(token_ids, "int64")
     message = (
@@ -47,7 +46,7 @@ def check_token_ids(token_ids, vocabulary_size):
 
 
 def check_token_dtype(dtype):
-    """Returns the name of a dtype if it is one of integers, else raises ValueError."""
+    """Returns the name of an integer dtype. Raises `ValueError` for other dtypes."""
     dtype = keras.backend.standardize_dtype(dtype)
     if "int" not in dtype:
         raise ValueError(

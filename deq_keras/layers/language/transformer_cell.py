@@ -22,56 +22,56 @@ from deq_keras.layers.variational_dropout import VariationalDropout
 class TransformerCell(SegmentCell):
     """Transformer layer with a memory: the cell of the DEQ-Transformer.
 
-    With the injection u of the inputs x, which enters the queries, keys and values,
+    With the injection u of the inputs x, which is added to the queries, keys and
+    values,
 
     ```
     a       = z + m1 * attention(z, u)                          h = norm(a)
     f(z, x) = h + m3 * (W2 (m2 * relu(W1 h + b1)) + b2)         normalized again, or not
     ```
 
-    With `normalize_first=False` (post-LN) the result is normalized again. With
-    `normalize_first=True` (pre-LN) it is not, and the attention sees `norm(z)` instead
-    of z. There too the second branch starts from the normalized h, as in the reference,
-    the authors' PyTorch code (locuslab/deq): from a itself, f would contain z
-    unchanged, and hardly contract. The norms have no weights. The dropout masks m are
-    fixed during a solve.
+    With `normalize_first=False` (post-LN), the result is normalized too. With
+    `normalize_first=True` (pre-LN), it is not, and the attention sees `norm(z)` instead
+    of z. In both cases the second branch starts from the normalized h, as in the
+    reference, the authors' PyTorch code (locuslab/deq). Starting from a instead, f
+    would contain z unchanged and barely contract. The norms are not trainable. The
+    dropout masks m are fixed during a solve.
 
     Args:
         units: Positive even integer, a multiple of `num_heads`. Size of the states.
         num_heads: Positive integer. Number of attention heads.
-        intermediate_dim: Positive integer. Number of units of the hidden layer of the
-            second branch.
-        normalize_first: Boolean. Whether the norm comes before the attention (pre-LN)
-            or after both branches (post-LN). Defaults to `False`.
+        intermediate_dim: Positive integer. Number of hidden units of the second branch.
+        normalize_first: Boolean. Whether the norm precedes the attention (pre-LN) or
+            follows both branches (post-LN). Defaults to `False`.
         local_size: Positive integer or `None`. Number of positions that a position
-            sees, its own included. Defaults to `None`, all of them.
+            sees, including its own. Defaults to `None`, all positions.
         dropout_rate: Float in `[0, 1)`. Rate at which channels are dropped after both
             branches, in the hidden layer and in the sinusoids. Defaults to `0.0`.
         attention_dropout_rate: Float in `[0, 1)`. Rate at which attention weights are
             dropped. Defaults to `0.0`.
-        weight_normalization: Boolean. Whether all kernels but that of the injection
-            are weight normalized. Defaults to `True`.
-        kernel_initializer: Initializer of those kernels. Defaults to `None`, the
-            uniform distribution on `(-1, 1) / sqrt(fan_in)` that the reference starts
-            from in effect.
+        weight_normalization: Boolean. Whether all kernels except the injection's are
+            weight normalized. Defaults to `True`.
+        kernel_initializer: Initializer of all kernels except the injection's. Defaults
+            to `None`, a uniform distribution on `(-1, 1) / sqrt(fan_in)`, as in effect
+            in the reference.
         injection_initializer: Initializer of the injection's kernel and of the biases
-            of the attention. Defaults to `None`, the normal distribution of
-            standard deviation 0.01 of the reference.
-        seed: Integer. Seed of the dropout. Defaults to `None`, a random one.
+            of the attention. Defaults to `None`, a normal distribution with standard
+            deviation 0.01, as in the reference.
+        seed: Integer. Seed of the dropout. Defaults to `None`, a random seed.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
         state: Tensor of shape `(batch, length, units)`.
-        injection: What `inject` returned for this solve.
+        injection: Nest of tensors. Result of `inject` for this solve.
 
     Input shape:
-        Of `inject`: `(batch, length, features)`, or a dict as described there.
+        `(batch, length, features)` or a dict; see `inject`.
 
     Output shape:
         `(batch, length, units)`.
 
     Raises:
-        ValueError: If an argument is out of its range.
+        ValueError: If an argument is out of range.
 
     Example:
 
@@ -137,7 +137,7 @@ class TransformerCell(SegmentCell):
             weight_normalization=self.weight_normalization,
             kernel_initializer=fresh(self.kernel_initializer),
             bias_initializer=fresh(self.injection_initializer),
-            # The attention takes two seeds, the dropout below this one.
+            # The attention uses this seed and the next one, the dropout `self.seed`.
             seed=None if self.seed is None else self.seed + 1,
             name="attention",
             dtype=self.dtype_policy,
@@ -174,14 +174,14 @@ class TransformerCell(SegmentCell):
         self.contraction.build((*inputs_shape[:-1], self.intermediate_dim))
 
     def constants(self, num_keys, training=False):
-        """Computes what depends on neither inputs nor state: kernels and positions.
+        """Computes kernels and positions, which depend on neither inputs nor state.
 
-        `inject` does so for each solve. Who solves many times with the same weights
-        and the same number of positions computes it once.
+        `inject` calls this method in each solve. For many solves with the same weights
+        and the same number of positions, call it once and pass the result to `inject`.
 
         Args:
-            num_keys: Integer or scalar tensor. Positions of the memory and the sequence
-                together.
+            num_keys: Integer or scalar tensor. Number of positions of the memory and
+                the sequence together.
             training: Boolean. Whether to drop channels of the sinusoids.
 
         Returns:
@@ -199,15 +199,15 @@ class TransformerCell(SegmentCell):
         """Projects inputs and positions, and fixes memory, kernels and masks.
 
         Args:
-            inputs: Tensor `(batch, length, features)`; or a dict of it as `"inputs"`
-                and, as `"memory"`, a dict of `"states"`, `(batch, memory_length,
-                units)`, and `"injections"`, `(batch, memory_length, 3 * units)`, of the
-                positions before; or of their `"keys"` and `"values"`. The memory may
-                hold a `"mask"`; see `RelativeAttention.prepare`. The dict may also have
-                the `"constants"` of the cell.
+            inputs: Tensor `(batch, length, features)`; or a dict with this tensor as
+                `"inputs"`, the optional `"memory"` of previous positions and the
+                optional `"constants"` of the cell. The memory is a dict of `"states"`,
+                `(batch, memory_length, units)`, and `"injections"`, `(batch,
+                memory_length, 3 * units)`; or of `"keys"` and `"values"`. It may have a
+                `"mask"`; see `RelativeAttention.prepare`.
             training: Boolean. Whether to sample dropout masks.
-            mask: Optional Boolean tensor `(batch, length)`, false at padding, which no
-                position sees.
+            mask: Optional Boolean tensor `(batch, length)`, false at padding, which
+                other positions ignore.
 
         Returns:
             Nest of tensors.
@@ -245,7 +245,7 @@ class TransformerCell(SegmentCell):
         }
 
     def initial_state(self, injection):
-        """Returns zeros of the shape of the state."""
+        """Returns a state of zeros."""
         return ops.zeros_like(injection["attention"]["injection"][..., : self.units])
 
     def call(self, state, injection):
@@ -269,23 +269,23 @@ class TransformerCell(SegmentCell):
         return {"states": self.units, "injections": 3 * self.units}
 
     def remembered(self, inputs, state):
-        # Keys and values of the memory are computed anew from both, with the weights of
-        # the time at which it is read.
+        # Stores states and injections, not keys and values: reading the memory computes
+        # keys and values with the current weights.
         return {"states": state, "injections": self.injection_projection(inputs)}
 
     def features(self, state):
         return state
 
     def first_state(self, inputs):
-        """Returns the zeros that a stack of layers starts from."""
+        """Returns zeros, the initial state of a stack of layers."""
         return ops.zeros((*ops.shape(inputs)[:-1], self.units), inputs.dtype)
 
     def keys_and_values(self, state, injection):
-        """Returns the keys and values of an equilibrium, to be remembered.
+        """Returns the keys and values of an equilibrium, for the memory.
 
         Args:
             state: Tensor `(batch, length, units)`.
-            injection: What `inject` returned for the solve.
+            injection: Result of `inject` for the solve.
 
         Returns:
             Two tensors `(batch, num_heads, length, head_dim)`.

@@ -1,4 +1,4 @@
-"""Explicit Transformer layers, the baseline of an equilibrium."""
+"""Explicit Transformer layers, a baseline for equilibrium models."""
 
 import keras
 from keras import ops
@@ -12,31 +12,31 @@ from deq_keras.layers.language.memory_layer import MemoryLayer
 class TransformerStack(MemoryLayer):
     """Explicit layers of a Transformer.
 
-    Of `TransformerCell`s it is the baseline of an equilibrium: `num_layers`
-    applications to the same injected input, starting from zeros, back-propagated
-    through,
+    With `TransformerCell`s, it is a baseline for equilibrium models: it applies
+    `num_layers` layers to the same injected input, starting at zero, and backpropagates
+    through all of them:
 
         z_0 = 0,    z_(l + 1) = f_l(z_l, x),    l = 0 ... num_layers - 1
 
-    Of `TransformerXLLayer`s it is Transformer-XL (Dai et al., 2019): z_0 is the input,
-    which no other layer sees. All layers are the same (weight-tied), or each has
-    weights of its own. Each attends to its own inputs of the segments before; see
-    `SegmentMemory` for what holds of a memory.
+    With `TransformerXLLayer`s, it is Transformer-XL (Dai et al., 2019): z_0 is the
+    input, and only the first layer sees it. All layers share their weights, or each has
+    its own. Each layer attends to its own inputs in previous segments; see
+    `SegmentMemory` for properties of the memory.
 
     Args:
-        cells: List of one `TransformerCell` or `TransformerXLLayer`, or of `num_layers`
-            of them.
+        cells: List of `TransformerCell`s or `TransformerXLLayer`s. Its length must be 1
+            or `num_layers`.
         num_layers: Positive integer. Number of applications.
-        length: Integer >= 0. Positions to remember. Defaults to `0`.
-        recompute: Boolean. Whether the backward pass computes the activations inside
-            a layer again instead of keeping them (`keras.remat`). Defaults to `False`.
+        length: Non-negative integer. Number of positions to remember. Defaults to `0`.
+        recompute: Boolean. Whether the backward pass recomputes the activations inside
+            a layer instead of storing them (`keras.remat`). Defaults to `False`.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
         inputs: Tensor of shape `(batch, length, features)`.
-        mask: Optional Boolean tensor `(batch, length)`, false at padding, which no
-            position sees.
-        training: Boolean. Whether to drop.
+        mask: Optional Boolean tensor `(batch, length)`, false at padding, which other
+            positions ignore.
+        training: Boolean. Whether to apply dropout.
 
     Input shape:
         `(batch, length, features)`.
@@ -45,8 +45,7 @@ class TransformerStack(MemoryLayer):
         `(batch, length, units)`, with the units of the cells.
 
     Raises:
-        ValueError: If there are other numbers of cells, or an argument is out of its
-            range.
+        ValueError: If the number of cells is invalid, or an argument is out of range.
 
     Example:
 
@@ -72,7 +71,7 @@ class TransformerStack(MemoryLayer):
 
     def build(self, inputs_shape):
         for cell in self.cells:
-            if not cell.built:  # One that is read from a file is.
+            if not cell.built:  # A cell loaded from a file is already built.
                 cell.build(inputs_shape)
         self._states = MemoryBuffer(
             self.num_layers * self.cells[0].units, self.compute_dtype, "memory_states"
@@ -97,7 +96,7 @@ class TransformerStack(MemoryLayer):
             for layer in range(self.num_layers)
         }
         states, _ = self._apply_layers(inputs, memories, mask, training)
-        # The memory of a layer is what came in.
+        # The memory of a layer consists of its inputs.
         self._states.write(
             memory[0], ops.concatenate(states[:-1], axis=-1), self.length
         )
@@ -107,19 +106,19 @@ class TransformerStack(MemoryLayer):
     def apply_after(
         self, inputs, cache=None, cache_mask=None, constants=None, mask=None
     ):
-        """Applies the layers to positions after others, outside of training.
+        """Applies the layers to positions that follow cached ones, for inference.
 
         Args:
             inputs: Tensor `(batch, length, features)`.
             cache: Optional tensor `(batch, 2 * num_layers, num_heads, cache_length,
-                head_dim)`: keys and values of the positions before in each layer.
-            cache_mask: Boolean tensor `(batch, cache_length)`: which of them there are.
-            constants: Optional. What `constants` returned.
+                head_dim)`. Keys and values of the previous positions in each layer.
+            cache_mask: Boolean tensor `(batch, cache_length)`, true at valid positions.
+            constants: Optional. Result of `constants`.
             mask: Optional Boolean tensor `(batch, length)`, false at padding.
 
         Returns:
             Tuple of the outputs `(batch, length, units)`, and the keys and values of
-            these positions, as in `cache`.
+            the new positions, in the format of `cache`.
         """
         memories = {}
         if cache is not None:
@@ -137,8 +136,7 @@ class TransformerStack(MemoryLayer):
         return states[-1], ops.stack(keys_and_values, axis=1)
 
     def _apply_layers(self, inputs, memories, mask, training, constants=None):
-        """Returns the inputs of all layers and the output of the last, and what was
-        injected."""
+        """Returns the inputs of all layers with the last output, and the injections."""
         states, injections = [self.cells[0].first_state(inputs)], []
         if constants is None:
             num_keys = ops.shape(inputs)[1]
@@ -151,7 +149,7 @@ class TransformerStack(MemoryLayer):
             given = {"inputs": inputs, "constants": constants[layer % len(self.cells)]}
             if memories:
                 given["memory"] = memories[layer]
-            # Draws the dropout masks, so it is not computed again.
+            # Draws the dropout masks, so `keras.remat` must not recompute it.
             injection = cell.inject(given, training=bool(training), mask=mask)
             apply = keras.remat(cell.__call__) if self.recompute else cell
             states.append(apply(states[-1], injection))
@@ -159,11 +157,11 @@ class TransformerStack(MemoryLayer):
         return states, injections
 
     def constants(self, num_keys, training=False):
-        """Returns kernels and positions by cell: tied layers share them.
+        """Returns kernels and positions for each cell. Tied layers share them.
 
         Args:
-            num_keys: Integer or scalar tensor. Positions of the memory and the sequence
-                together.
+            num_keys: Integer or scalar tensor. Number of positions of the memory and
+                the sequence together.
             training: Boolean. Whether to drop channels of the sinusoids.
         """
         return [cell.constants(num_keys, training) for cell in self.cells]

@@ -28,47 +28,46 @@ class TransformerXLLayer(CompositeLayer):
     ```
 
     or, with `normalize_first`, `h = z + m1 * attention(norm_1(z))` and
-    `h + m3 * (W2 (m2 * relu(W1 norm_2(h) + b1)) + b2)`. For a `TransformerStack`, which
-    calls it as it calls a `TransformerCell`; unlike that it has no injection: the
-    inputs of the model enter the first layer alone. Norms have weights, dropout is
-    drawn for each position. The attention has biases of its own, also at its output,
-    and the dropout of the sinusoids drops channels.
+    `h + m3 * (W2 (m2 * relu(W1 norm_2(h) + b1)) + b2)`. A `TransformerStack` uses it
+    like a `TransformerCell`, but without an injection: only the first layer sees the
+    inputs of the model. Norms have weights, and dropout is drawn for each position. The
+    attention has its own biases and an output bias. Dropout of the sinusoids drops
+    channels.
 
     Args:
         units: Positive even integer, a multiple of `num_heads`. Size of the states and
             of the inputs.
         num_heads: Positive integer. Number of attention heads.
-        intermediate_dim: Positive integer. Number of units of the hidden layer of the
-            second branch.
-        normalize_first: Boolean. Whether the norms come before attention and branch
-            (pre-LN) or after each. Defaults to `False`.
+        intermediate_dim: Positive integer. Number of hidden units of the second branch.
+        normalize_first: Boolean. Whether the norms precede attention and branch
+            (pre-LN) or follow them (post-LN). Defaults to `False`.
         local_size: Positive integer or `None`. Number of positions that a position
-            sees, its own included. Defaults to `None`, all of them.
+            sees, including its own. Defaults to `None`, all positions.
         dropout_rate: Float in `[0, 1)`. Rate of the masks m, and of the dropout of the
             sinusoids. Defaults to `0.0`.
         attention_dropout_rate: Float in `[0, 1)`. Rate at which attention weights are
             dropped. Defaults to `0.0`.
         weight_normalization: Boolean. Whether the kernels are weight normalized.
             Defaults to `False`.
-        kernel_initializer: Initializer of kernels and of the biases of the attention.
-            Defaults to `None`, the normal distribution of standard deviation 0.02 of
-            the published code (kimiyoung/transformer-xl).
-        seed: Integer. Seed of the dropout. Defaults to `None`, a random one.
+        kernel_initializer: Initializer of the kernels and of the biases of the
+            attention. Defaults to `None`, a normal distribution with standard deviation
+            0.02, as in the published code (kimiyoung/transformer-xl).
+        seed: Integer. Seed of the dropout. Defaults to `None`, a random seed.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
         state: Tensor of shape `(batch, length, units)`.
-        prepared: What `inject` returned for this call.
+        prepared: Nest of tensors. Result of `inject` for this call.
 
     Input shape:
         `(batch, length, units)`.
 
     Output shape:
-        As the state.
+        `(batch, length, units)`.
 
     Raises:
-        ValueError: If an argument is out of its range, or the inputs have another size
-            than `units`.
+        ValueError: If an argument is out of range, or the last axis of the inputs is
+            not `units`.
 
     Example:
 
@@ -123,7 +122,7 @@ class TransformerXLLayer(CompositeLayer):
             weight_normalization=self.weight_normalization,
             kernel_initializer=fresh(self.kernel_initializer),
             bias_initializer=fresh(self.kernel_initializer),
-            # The attention takes two seeds, the dropout below this one.
+            # The attention uses this seed and the next one, the dropout `self.seed`.
             seed=None if self.seed is None else self.seed + 1,
             name="attention",
             dtype=self.dtype_policy,
@@ -171,11 +170,11 @@ class TransformerXLLayer(CompositeLayer):
         }
 
     def first_state(self, inputs):
-        """Returns what enters the first layer: the inputs."""
+        """Returns the inputs, the state that enters the first layer."""
         return inputs
 
     def remembered(self, inputs, state):
-        """Returns the memory of a layer, of what entered it before."""
+        """Returns the memory of a layer, which consists of its previous inputs."""
         del inputs
         return {"states": state, "injections": ops.zeros_like(state[..., :1])}
 
@@ -183,8 +182,8 @@ class TransformerXLLayer(CompositeLayer):
         """Fixes memory, kernels and masks, as `TransformerCell.inject` does.
 
         Args:
-            given: Dict of `"inputs"`, `(batch, length, units)`, the `"constants"` and,
-                optionally, the `"memory"`.
+            given: Dict of `"inputs"`, `(batch, length, units)`, `"constants"` and an
+                optional `"memory"`.
             training: Boolean. Whether to sample dropout masks.
             mask: Optional Boolean tensor `(batch, length)`, false at padding.
 
@@ -196,7 +195,7 @@ class TransformerXLLayer(CompositeLayer):
             # Keys and values are already computed from normalized states.
             memory = {**memory, "states": self.attention_norm(memory["states"])}
         constants = given["constants"]
-        nothing = ops.zeros_like(inputs[..., :1])  # Nothing is injected.
+        nothing = ops.zeros_like(inputs[..., :1])  # The layer has no injection.
         attention = self.attention.prepare(
             nothing, memory, training, constants["attention"], mask
         )
@@ -233,7 +232,7 @@ class TransformerXLLayer(CompositeLayer):
         return outputs if first else self.branch_norm(outputs)
 
     def keys_and_values(self, state, prepared):
-        """See `TransformerCell.keys_and_values`; `state` is what entered."""
+        """See `TransformerCell.keys_and_values`; `state` is the input of the layer."""
         if self.normalize_first:
             state = self.attention_norm(state)
         return self.attention.keys_and_values(state, prepared["attention"])

@@ -36,48 +36,48 @@ class TrellisCell(SegmentCell):
     h'_t = sigmoid(o) * tanh(c'_t)
     ```
 
-    Before a sequence, h and c are those of the memory, or zero, and x is zero. Nothing
-    depends on what follows: an equilibrium settles from the first position to the last,
-    and the eigenvalues of the Jacobian are those of single positions, each of which
-    depends on itself by the tap of the present, `W_0`.
+    Before the start of a sequence, h and c are read from the memory or zero, and x is
+    zero. The cell is causal, so an equilibrium converges from the first position to the
+    last. The Jacobian is block triangular: its eigenvalues are the eigenvalues of its
+    diagonal blocks, one per position, which depend only on the present tap `W_0`.
 
     Args:
         units: Positive integer. Number of channels of h, and of c.
-        output_dim: Positive integer, at most `units`. The last so many channels of h
-            are the features that layers after the equilibrium see. Defaults to `None`,
-            all of them.
-        kernel_size: Integer >= 2. Number of taps k. Defaults to `2`.
+        output_dim: Positive integer, at most `units`. Number of features for the layers
+            after the equilibrium: the last `output_dim` channels of h. Defaults to
+            `None`, all channels.
+        kernel_size: Integer, at least 2. Number of taps k. Defaults to `2`.
         dilation_rate: Positive integer. Distance d between the taps of h. Defaults to
             `1`.
-        cell_shift: Positive integer. Distance s to the cell state that a gate keeps.
-            Defaults to `1` whatever the dilation, as in the reference, the authors'
-            PyTorch code (locuslab/deq); the published TrellisNet has the dilation.
-        dropout_rate: Float in `[0, 1)`. Rate at which channels of h are dropped where
-            they enter the convolution. Defaults to `0.0`.
-        weight_dropout_rate: Float in `[0, 1)`. Rate at which weights are dropped, of
-            all taps but the last, that of the present. Defaults to `0.0`.
+        cell_shift: Positive integer. Distance s to the cell state in the forget gate's
+            term. Defaults to `1` for any dilation, as in the reference, the authors'
+            PyTorch code (locuslab/deq). The published TrellisNet uses the dilation.
+        dropout_rate: Float in `[0, 1)`. Rate at which channels of h are dropped at the
+            input of the convolution. Defaults to `0.0`.
+        weight_dropout_rate: Float in `[0, 1)`. Rate at which weights of all taps except
+            the present one are dropped. Defaults to `0.0`.
         weight_normalization: Boolean. Whether both kernels are weight normalized.
             Defaults to `True`.
-        kernel_initializer: Initializer of the kernel W. Defaults to `None`, the normal
-            distribution of standard deviation 0.01 of the reference.
-        injection_initializer: Initializer of the kernel V. Defaults to `None`, the
-            uniform distribution on `(-1, 1) / sqrt(fan_in)` of the reference.
-        seed: Integer. Seed of the dropout. Defaults to `None`, a random one.
+        kernel_initializer: Initializer of the kernel W. Defaults to `None`, a normal
+            distribution with standard deviation 0.01, as in the reference.
+        injection_initializer: Initializer of the kernel V. Defaults to `None`, a
+            uniform distribution on `(-1, 1) / sqrt(fan_in)`, as in the reference.
+        seed: Integer. Seed of the dropout. Defaults to `None`, a random seed.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
         state: Dict of `"hidden"` and `"cell"`, tensors `(batch, length, units)`.
-        injection: What `inject` returned for this solve.
+        injection: Dict. Result of `inject` for this solve.
 
     Input shape:
-        Of `inject`: `(batch, length, features)`, or a dict as described there.
+        `(batch, length, features)` or a dict; see `inject`.
 
     Output shape:
         Dict of `"hidden"` and `"cell"`, `(batch, length, units)`.
 
     Raises:
-        ValueError: If an argument is out of its range, or a sequence without a memory
-            is shorter than the reach of the taps.
+        ValueError: If an argument is out of range, or a sequence without a memory is
+            shorter than the reach of the taps.
 
     Example:
 
@@ -147,14 +147,14 @@ class TrellisCell(SegmentCell):
         )
         self.weight_dropout = VariationalDropout(
             self.weight_dropout_rate,
-            # The same seed would draw the same numbers.
+            # Uses another seed: the same one would draw the same numbers.
             seed=None if self.seed is None else self.seed + 1,
             name="weight_dropout",
-            dtype="float32",  # The weights' dtype, whatever the compute dtype is.
+            dtype="float32",  # The weights' dtype, independent of the compute dtype.
         )
 
     def _convolution(self, name, initializer):
-        """A layer for its weights: `convolve` has the history that Keras' lacks."""
+        """Returns a layer that only holds weights; `convolve` applies them."""
         plain = keras.layers.Conv1D
         cls = WeightNormalizedConv1D if self.weight_normalization else plain
         return cls(
@@ -194,10 +194,10 @@ class TrellisCell(SegmentCell):
         return state["hidden"][..., self.units - self.output_dim :]
 
     def constants(self, training=False):
-        """Computes what depends on neither inputs nor state: the kernels.
+        """Computes the kernels, which depend on neither inputs nor state.
 
-        `inject` does so for each solve. Who solves many times with the same weights
-        computes it once.
+        `inject` calls this method in each solve. For many solves with the same weights,
+        call it once and pass the result to `inject`.
 
         Args:
             training: Boolean. Whether to drop weights.
@@ -217,7 +217,7 @@ class TrellisCell(SegmentCell):
 
         Args:
             inputs: Tensor `(batch, length, features)`.
-            training: Boolean. Without it, or a rate of zero, there is none: `None`.
+            training: Boolean. If false, or with a rate of zero, returns `None`.
         """
         if not training or self.dropout_rate == 0:
             return None
@@ -243,13 +243,13 @@ class TrellisCell(SegmentCell):
         """Convolves the inputs, and fixes history, kernel and mask.
 
         Args:
-            inputs: Tensor `(batch, length, features)`; or a dict of it as `"inputs"`
-                and, as `"memory"`, a dict of `"hidden"` and `"cell"`,
-                `(batch, memory_length, units)`, of the positions before. Where the taps
-                reach further back, they see the first of these again; an empty memory
-                is zeros. The memory may also hold the `"inputs"` before, which are
-                zeros otherwise. The dict may also have the `"constants"` of the cell.
-            training: Boolean. Whether to drop.
+            inputs: Tensor `(batch, length, features)`; or a dict with this tensor as
+                `"inputs"`, the optional `"memory"` of previous positions and the
+                optional `"constants"` of the cell. The memory is a dict of `"hidden"`
+                and `"cell"`, `(batch, memory_length, units)`. Taps that reach further
+                back see copies of its first position, or zeros if it is empty. It may
+                also have the previous `"inputs"`, which default to zeros.
+            training: Boolean. Whether to apply dropout.
 
         Returns:
             Dict of tensors.
@@ -266,14 +266,14 @@ class TrellisCell(SegmentCell):
         return self.inject_dilated(given, self.dilation_rate, 1, self.cell_shift)
 
     def inject_dilated(self, given, dilation_rate, input_dilation_rate, cell_shift):
-        """Does what `inject` does, with other distances than the cell's own.
+        """Computes the injection like `inject`, but for the given distances.
 
         Args:
-            given: Dict of `"inputs"`, `"memory"` or `None`, the `"constants"`, and as
-                `"mask"` what `sample_mask` returned.
+            given: Dict of `"inputs"`, `"memory"` (which may be `None`), `"constants"`,
+                and `"mask"`, the result of `sample_mask`.
             dilation_rate: Positive integer. Distance between the taps of h.
             input_dilation_rate: Positive integer. Distance between the taps of x.
-            cell_shift: Positive integer. Distance to the cell state that is kept.
+            cell_shift: Positive integer. Distance to the cell state of the forget gate.
 
         Returns:
             Dict of tensors.
@@ -324,7 +324,7 @@ class TrellisCell(SegmentCell):
                 )
 
     def initial_state(self, injection):
-        """Returns zeros of the shape of the state."""
+        """Returns a state of zeros."""
         zeros = ops.zeros_like(injection["inputs"][..., : self.units])
         return {"hidden": zeros, "cell": zeros}
 

@@ -1,4 +1,4 @@
-"""The levels of a TrellisNet, the baseline of its equilibrium."""
+"""The levels of a TrellisNet, a baseline for equilibrium models."""
 
 import keras
 from keras import ops
@@ -16,45 +16,45 @@ from deq_keras.layers.language.trellis_cell import TrellisCell
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class TrellisStack(MemoryLayer):
-    """The levels of a TrellisNet: a `TrellisCell` that is applied so many times.
+    """The levels of a TrellisNet: repeated applications of a `TrellisCell`.
 
-    All levels have the same weights and dropout masks, and start from zeros,
+    All levels share the weights and dropout masks, and the first one starts at zero:
 
         z_0 = 0,    z_(l + 1) = f_(d_l)(z_l, x),    l = 0 ... num_layers - 1
 
-    with a dilation d_l for each. As published, it is the distance between the taps of
-    the inputs, too, and that to the cell state which a gate keeps, whatever the cell's
-    own are. What is remembered of a segment is the state of the last level, and it
-    stands before all levels of the next.
+    Level l has the dilation d_l. As published, the taps of the inputs and the shift of
+    the cell state use the same distance, instead of the cell's own values. The layer
+    remembers the last level's state of a segment, and all levels of the next segment
+    see it as their memory.
 
     Args:
         cell: `TrellisCell`.
         num_layers: Positive integer. Number of levels.
-        dilations: Tuple of positive integers, those of the levels, repeated as often as
-            there are levels. Defaults to `(1,)`.
-        length: Integer >= 0. Positions to remember, 1 in the published models. Defaults
-            to `0`.
-        auxiliary_frequency: Positive integer. Every so many levels' features are
-            outputs too, for auxiliary losses. Defaults to `None`, those of no level.
-        recompute: Boolean. Whether the backward pass computes the activations inside
-            a level again instead of keeping them (`keras.remat`). Defaults to `False`.
+        dilations: Tuple of positive integers. Dilations of the levels, repeated
+            cyclically. Defaults to `(1,)`.
+        length: Non-negative integer. Number of positions to remember, 1 in the
+            published models. Defaults to `0`.
+        auxiliary_frequency: Positive integer. Interval of levels whose features are
+            additional outputs, for auxiliary losses. Defaults to `None`, which disables
+            them.
+        recompute: Boolean. Whether the backward pass recomputes the activations inside
+            a level instead of storing them (`keras.remat`). Defaults to `False`.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
         inputs: Tensor of shape `(batch, length, features)`.
-        mask: Without effect: padding, which comes at the end, is seen by nothing
-            before it.
-        training: Boolean. Whether to drop.
+        mask: Ignored. Causal levels never see padding at the end of a text.
+        training: Boolean. Whether to apply dropout.
 
     Input shape:
         `(batch, length, features)`.
 
     Output shape:
-        `(batch, length, output_dim)`, with the `output_dim` of the cell; with an
-        `auxiliary_frequency` a list of that and one for each of those levels.
+        `(batch, length, output_dim)`, with the `output_dim` of the cell. With an
+        `auxiliary_frequency`, a list of this output and the auxiliary ones.
 
     Raises:
-        ValueError: If an argument is out of its range.
+        ValueError: If an argument is out of range.
 
     Example:
 
@@ -125,7 +125,7 @@ class TrellisStack(MemoryLayer):
         return states[1:]
 
     def _injections(self, inputs, memory, training):
-        """Returns the injection of each dilation, all with the same masks."""
+        """Returns the injection of each dilation. All share the same masks."""
         given = {
             "inputs": inputs,
             "memory": memory,

@@ -1,10 +1,10 @@
-"""Convolutions of maps whose borders meet, and their inverses in Fourier space.
+"""Circular convolutions and their inverses in Fourier space.
 
-Kernels have 3 x 3 taps and are `(3, 3, channels, filters)`. A spectrum holds, for each
-frequency, the matrix that acts on rows of channels there: that of a product of
-convolutions is the product of theirs. A complex matrix P + i Q is the real one of the
-blocks [[P, Q], [-Q, P]], which is multiplied fast and inverted by XLA too, so a
-spectrum is `(height, width, 2 channels, 2 filters)`.
+Kernels have shape `(3, 3, channels, filters)`. A spectrum stores one matrix per
+frequency, which acts on rows of channels. The spectrum of a composition is the product
+of the spectra. A complex matrix P + i Q is stored as the real block matrix
+[[P, Q], [-Q, P]], which multiplies fast and which XLA can invert, so a spectrum has
+shape `(height, width, 2 channels, 2 filters)`.
 """
 
 import tensorflow as tf
@@ -12,7 +12,7 @@ from keras import ops
 
 
 def convolve(maps, kernel, strides=1):
-    """Convolves maps `(batch, height, width, channels)`, of even sides for `strides=2`.
+    """Convolves maps `(batch, height, width, channels)`; `strides=2` needs even sides.
 
     Returns:
         Tensor `(batch, height / strides, width / strides, filters)`.
@@ -23,15 +23,15 @@ def convolve(maps, kernel, strides=1):
 
 
 def convolve_transpose(maps, kernel, strides=1):
-    """The transpose of `convolve`: maps `(batch, height / strides, width / strides,
-    filters)` become `(batch, height, width, channels)`."""
+    """Applies the transpose of `convolve`: maps `(batch, height / strides,
+    width / strides, filters)` become `(batch, height, width, channels)`."""
     maps = ops.conv_transpose(maps, kernel, strides=strides, padding="valid")
     maps = _folded(maps, strides)
     return ops.swapaxes(_folded(ops.swapaxes(maps, 1, 2), strides), 1, 2)
 
 
 def _folded(maps, strides):
-    """Adds what is beyond an end of the first axis of maps to the other end."""
+    """Adds the margin beyond each end of the first spatial axis to the other end."""
     first, last = maps[:, :1], maps[:, -1:]
     if strides == 2:
         return ops.concatenate([maps[:, 1:-1], last + first], axis=1)
@@ -40,14 +40,14 @@ def _folded(maps, strides):
 
 
 def spectrum(kernel, height, width):
-    """Returns the spectrum of a convolution of maps of a size."""
+    """Returns the spectrum of a convolution on maps of size `(height, width)`."""
     taps = tf.transpose(kernel, (2, 3, 0, 1))
     placed = tf.pad(taps, ((0, 0), (0, 0), (0, height - 3), (0, width - 3)))
     placed = tf.roll(placed, (-1, -1), (2, 3))  # The middle tap is at 0.
     dtype = tf.complex128 if kernel.dtype == tf.float64 else tf.complex64
     transformed = tf.signal.fft2d(tf.cast(placed, dtype))
     matrices = tf.transpose(transformed, (2, 3, 0, 1))  # (H, W, C, D)
-    # A convolution of layers is a correlation, and its matrices are the conjugates.
+    # Convolution layers compute a correlation, which conjugates the matrices.
     real, imaginary = tf.math.real(matrices), -tf.math.imag(matrices)
     rows = _side_by_side(real, imaginary), _side_by_side(-imaginary, real)
     return tf.concat(rows, axis=-2)
@@ -64,19 +64,19 @@ def inverse(matrices):
 
 
 def identity_like(matrices):
-    """Returns the matrix of the identity, at each frequency the same."""
+    """Returns the spectrum of the identity, a single matrix for all frequencies."""
     return tf.eye(matrices.shape[-1], dtype=matrices.dtype)
 
 
 def half(width):
-    """Returns how many columns of a spectrum maps of a width have: they are real."""
+    """Returns the number of spectrum columns that real maps of a width need."""
     return width // 2 + 1
 
 
 def decimated(matrices):
-    """Returns the spectrum, on a grid of half the sides, of the matrices on a whole one
-    between keeping each second position and filling in zeros: the mean over the four
-    frequencies that the smaller grid does not tell apart."""
+    """Returns the spectrum on a grid of half the size of: upsample with zeros, apply
+    the matrices on the full grid, keep every second position. It is the mean over the
+    four frequencies that alias on the smaller grid."""
     height, width, *channels = matrices.shape
     folded = tf.reshape(matrices, [2, height // 2, 2, width // 2, *channels])
     return tf.reduce_mean(folded, axis=(0, 2))
@@ -87,7 +87,7 @@ def filtered(maps, matrices):
 
     Args:
         maps: Tensor `(batch, height, width, channels)`.
-        matrices: Spectrum, of which the first `half(width)` columns are enough.
+        matrices: Spectrum. Only its first `half(width)` columns are used.
 
     Returns:
         Tensor `(batch, height, width, filters)`.

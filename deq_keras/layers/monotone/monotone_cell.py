@@ -1,4 +1,4 @@
-"""The base of cells whose equilibrium exists and is unique by construction."""
+"""Base class of cells with a unique equilibrium by construction."""
 
 import keras
 from keras import ops, tree
@@ -11,26 +11,27 @@ from deq_keras.solvers import FixedPointProblem, SolveRequest, Splitting
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class MonotoneCell(EquilibriumCell):
-    """Base of cells f(z, x) = s(W z + U x + b) with a monotone operator I - W.
+    """Base class of cells f(z, x) = s(W z + U x + b) with a monotone operator I - W.
 
     ```
     W = (1 - m) I - A^T A + B - B^T    so that    z^T (I - W) z >= m |z|^2
     ```
 
-    For every value of the weights there is exactly one equilibrium, which does not move
-    faster than `lipschitz_bound` times the inputs. f itself may expand: solvers by
-    operator splitting (`"peaceman_rachford"`, `"forward_backward"`) find it anyway,
-    Anderson and the others as far as they do.
+    For all values of the weights, there is exactly one equilibrium, which is Lipschitz
+    continuous in the inputs with the constant `lipschitz_bound`. f itself can expand.
+    Operator splitting solvers (`"peaceman_rachford"`, `"forward_backward"`) converge
+    anyway. Anderson and other solvers have no guarantee.
 
-    All is computed in float32 or float64, whatever the compute dtype is; only the state
-    that the cell is called with, and returns, has that.
+    All computations use float32 or float64, independent of the compute dtype. Only the
+    input and output states of the cell have the compute dtype.
 
-    Subclasses write `inject`, which returns a dict of `"bias"`, the state U x + b, and
-    `"operator"`, a nest of what W is made of; `linear`; `resolvent`; and `input_norm`.
+    Subclasses implement `inject`, which returns a dict of `"bias"`, the state U x + b,
+    and `"operator"`, a nest of tensors that define W; `linear`; `resolvent`; and
+    `input_norm`.
 
     Args:
-        m: Float > 0. The strong monotonicity of I - W. Large values make equilibria
-            easy to find, and the layer smooth. Defaults to `1.0`.
+        m: Positive float. Strong monotonicity of I - W. With large values, solvers
+            converge fast, and the layer is smooth. Defaults to `1.0`.
         activation: The function s: `"relu"`, `"sigmoid"`, `"softplus"`, `"tanh"`, or a
             `deq_keras.proximal.ProximalMap`. Defaults to `"relu"`.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
@@ -41,14 +42,14 @@ class MonotoneCell(EquilibriumCell):
     """
 
     def __init__(self, m=1.0, activation="relu", **kwargs):
-        # Keras would cast the injection to the compute dtype.
+        # With autocast, Keras would cast the injection to the compute dtype.
         super().__init__(autocast=False, **kwargs)
         self.m = check_positive("m", m)
         self.activation = proximal.get(activation)
 
     @property
     def solver_dtype(self):
-        """String. In what W and its resolvent are computed."""
+        """Returns the dtype in which W and its resolvent are computed, a string."""
         return "float64" if self.compute_dtype == "float64" else "float32"
 
     def linear(self, state, operator):
@@ -65,7 +66,7 @@ class MonotoneCell(EquilibriumCell):
 
         Args:
             operator: The `"operator"` of the injection.
-            alpha: Float > 0.
+            alpha: Positive float. Step size.
         """
         raise NotImplementedError
 
@@ -82,7 +83,7 @@ class MonotoneCell(EquilibriumCell):
         return leaf
 
     def initial_state(self, injection):
-        """Returns zeros of the shape of the state."""
+        """Returns a state of zeros."""
         return tree.map_structure(
             lambda leaf: ops.cast(ops.zeros_like(leaf), self.compute_dtype),
             injection["bias"],
@@ -96,7 +97,7 @@ class MonotoneCell(EquilibriumCell):
         )
 
     def operator_splitting(self, injection):
-        """Returns the `deq_keras.solvers.Splitting` of f, for an injection."""
+        """Returns the `deq_keras.solvers.Splitting` of f for an injection."""
         operator = injection["operator"]
         return Splitting(
             linear=lambda state: self.linear(state, operator),
@@ -112,18 +113,18 @@ class MonotoneCell(EquilibriumCell):
         )
 
     def distance_bound(self, state, injection):
-        """Returns a bound of the distance of a state to the equilibrium z*.
+        """Returns a bound on the distance of a state to the equilibrium z*.
 
-        Of z' = f(z), W (z' - z) is the residual of the monotone inclusion, so that
+        For z' = f(z), W (z' - z) is the residual of the monotone inclusion, so that
 
             |z' - z*| <= |W (z' - z)| / m    and    |z - z*| <= |z' - z| + |z' - z*|
 
         Args:
             state: State z, from any solver.
-            injection: What `inject` returned.
+            injection: Result of `inject`.
 
         Returns:
-            Float tensor `(batch,)`, a bound of |z - z*| up to rounding.
+            Float tensor `(batch,)`. Bound on |z - z*|, up to rounding.
         """
         parts = self.operator_splitting(injection)
         state = self._in_solver_dtype(state)
@@ -132,7 +133,7 @@ class MonotoneCell(EquilibriumCell):
         return _norm(step) + _norm(parts.linear(step)) / self.strong_monotonicity()
 
     def lipschitz_bound(self):
-        """Returns how much faster the equilibrium may move than the inputs, |U| / m.
+        """Returns |U| / m, a Lipschitz constant of the equilibrium in the inputs.
 
         Returns:
             Float.
@@ -145,14 +146,14 @@ class MonotoneCell(EquilibriumCell):
         return self.input_norm() / float(self.strong_monotonicity())
 
     def tuned(self, solver, inputs):
-        """Returns a splitting with the step size that is best for some inputs.
+        """Returns a splitting solver with the best step size for some inputs.
 
         Args:
             solver: A `PeacemanRachford` or a `ForwardBackward`.
             inputs: Inputs of the layer, a few samples.
 
         Returns:
-            A solver like it; see `deq_keras.solvers.OperatorSplitting.tuned`.
+            A solver of the same class; see `deq_keras.solvers.OperatorSplitting.tuned`.
         """
         injection = self.inject(ops.convert_to_tensor(inputs, self.compute_dtype))
         problem = FixedPointProblem(CellFunction(self), injection)

@@ -1,4 +1,4 @@
-"""The monotone cell of one convolution."""
+"""The monotone cell with convolutions on a single resolution."""
 
 import keras
 from keras import ops
@@ -11,39 +11,39 @@ from deq_keras.layers.monotone.tier import Tier
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class MonotoneConvCell(MonotoneImageCell):
-    """Monotone cell of convolutions on maps of one resolution, for images.
+    """Monotone cell with convolutions on a single resolution, for images.
 
     ```
     f(z, x) = s(W z + U x + b),    W = (1 - m) I - A^T A + B - B^T
     ```
 
-    A, B and U are convolutions of 3 x 3, A and B of a direction and a learned norm.
-    Those of the state are circular, which Fourier transforms turn into products, and
-    so the resolvent. The state has a border of zeros around the image, one position
-    wide, so that nothing meets beyond the borders.
+    A, B and U are 3 x 3 convolutions. A and B have a learned direction and norm. The
+    convolutions of the state are circular, so Fourier transforms turn them and the
+    resolvent into products. The state has a border of zeros around the image, one
+    position wide, so that opposite sides do not interact.
 
     Args:
         filters: Positive integer. Channels of the state.
-        m: Float > 0. See `MonotoneCell`. Defaults to `1.0`.
+        m: Positive float. See `MonotoneCell`. Defaults to `1.0`.
         activation: See `MonotoneCell`. Defaults to `"relu"`.
-        sign: `1`, or `-1` for a network that was trained elsewhere with + A^T A in W.
-            Then I - W is monotone only while |A|^2 < m, which training does not ensure;
-            see `strong_monotonicity`. Defaults to `1`.
+        sign: `1`, or `-1` for an imported network that was trained with + A^T A in W.
+            With `-1`, I - W is monotone only if |A|^2 < m, which training does not
+            ensure; see `strong_monotonicity`. Defaults to `1`.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
         state: Tensor of shape `(batch, height + 2, width + 2, filters)`.
-        injection: What `inject` returned for this solve.
+        injection: Dict. Result of `inject` for this solve.
 
     Input shape:
-        Of `inject`: `(batch, height, width, channels)`, of a static size.
+        `(batch, height, width, channels)`, for `inject`, with a static size.
 
     Output shape:
         `(batch, height + 2, width + 2, filters)`.
 
     Raises:
-        ValueError: If `m` is not positive, the activation unknown, or the inputs no
-            images of a static size.
+        ValueError: If `m` is not positive, the activation is unknown, or the inputs are
+            not images of a static size.
 
     Example:
 
@@ -72,11 +72,11 @@ class MonotoneConvCell(MonotoneImageCell):
         )
 
     def inject(self, inputs, training=False):
-        """Returns a dict of the state `"bias"`, U x + b, and of kernels, `"operator"`.
+        """Returns a dict of the state `"bias"`, U x + b, and the kernels `"operator"`.
 
         Args:
             inputs: Tensor of shape `(batch, height, width, channels)`.
-            training: Boolean. Without effect.
+            training: Boolean. Ignored.
         """
         del training
         return {"bias": self.projected(inputs), "operator": self.tier.kernels()}

@@ -1,4 +1,4 @@
-"""The monotone cell of one dense layer."""
+"""The monotone cell with dense kernels."""
 
 import keras
 import numpy as np
@@ -11,7 +11,7 @@ from deq_keras.layers.monotone.monotone_cell import MonotoneCell
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class MonotoneDenseCell(MonotoneCell):
-    """Monotone cell of one dense layer, for vectors.
+    """Monotone cell with dense kernels, for vectors.
 
     ```
     f(z, x) = s(W z + U x + b),    W = (1 - m) I - A^T A + B - B^T
@@ -19,22 +19,22 @@ class MonotoneDenseCell(MonotoneCell):
 
     Args:
         units: Positive integer. Size of the state.
-        m: Float > 0. See `MonotoneCell`. Defaults to `1.0`.
+        m: Positive float. See `MonotoneCell`. Defaults to `1.0`.
         activation: See `MonotoneCell`. Defaults to `"relu"`.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
         state: Tensor of shape `(batch, units)`.
-        injection: What `inject` returned for this solve.
+        injection: Dict. Result of `inject` for this solve.
 
     Input shape:
-        Of `inject`: `(batch, ...)`, flattened to vectors.
+        `(batch, ...)`, for `inject`, which flattens it to vectors.
 
     Output shape:
         `(batch, units)`.
 
     Raises:
-        ValueError: If `m` is not positive, or the activation unknown.
+        ValueError: If `m` is not positive, or the activation is unknown.
 
     Example:
 
@@ -67,7 +67,7 @@ class MonotoneDenseCell(MonotoneCell):
                 f"of shape {tuple(input_shape)}."
             )
         self.projection.build((input_shape[0], int(np.prod(input_shape[1:]))))
-        # Each draws numbers of its own.
+        # Each kernel needs its own initializer with its own random numbers.
         self.symmetric, self.skew = (
             self.add_weight(
                 (self.units, self.units),
@@ -79,11 +79,11 @@ class MonotoneDenseCell(MonotoneCell):
         )
 
     def inject(self, inputs, training=False):
-        """Returns a dict of the state `"bias"`, U x + b, and of W^T, `"operator"`.
+        """Returns a dict of the state `"bias"`, U x + b, and `"operator"`, W^T.
 
         Args:
             inputs: Tensor of shape `(batch, ...)`.
-            training: Boolean. Without effect.
+            training: Boolean. Ignored.
         """
         del training
         if not self.built:
@@ -115,7 +115,7 @@ class MonotoneDenseCell(MonotoneCell):
     def _projection_kernel(self):
         if self.projection.quantization_mode in (None, "float8"):
             return np.asarray(self.projection.kernel)
-        # The attribute holds integers; the layer applies the dequantized kernel.
+        # The attribute holds integers, but the layer applies the dequantized kernel.
         identity = np.eye(self.projection.input_spec.axes[-1], dtype=self.solver_dtype)
         return np.asarray(self.projection(identity) - self.projection.bias)
 

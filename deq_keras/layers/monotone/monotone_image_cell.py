@@ -1,4 +1,4 @@
-"""The base of monotone cells of circular convolutions."""
+"""Base class of monotone cells with circular convolutions."""
 
 import keras
 import numpy as np
@@ -10,15 +10,15 @@ from deq_keras.layers.monotone.monotone_cell import MonotoneCell
 
 
 class MonotoneImageCell(MonotoneCell):
-    """Base of monotone cells for images: U, and the border of the state.
+    """Base class of monotone cells for images: provides U and the border of the state.
 
-    The state is one position wider at each side than the image, and zero there, so that
-    the circular convolutions bring nothing from one side to the other.
+    The state is one position wider than the image at each side, and zero there, so that
+    opposite sides do not interact through the circular convolutions.
 
     Args:
         filters: Positive integer. Channels of U x.
-        num_halvings: Integer. How often the sides of the image must be even.
-        m: Float > 0. See `MonotoneCell`.
+        num_halvings: Non-negative integer. Number of times the image is halved.
+        m: Positive float. See `MonotoneCell`.
         activation: See `MonotoneCell`.
         **kwargs: Arguments of `keras.layers.Layer`.
     """
@@ -60,7 +60,7 @@ class MonotoneImageCell(MonotoneCell):
         return self.projection(_with_border(inputs))
 
     def size_of_tier(self, index):
-        """Returns height and width of a tier of the state, the image's being tier 0."""
+        """Returns height and width of a tier of the state. Tier 0 has the image's."""
         return tuple(side // 2**index + 2 for side in self.image_size)
 
     def constrained(self, leaf):

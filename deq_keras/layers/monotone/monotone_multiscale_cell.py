@@ -1,4 +1,4 @@
-"""The monotone cell of convolutions on several resolutions."""
+"""The monotone cell with convolutions on several resolutions."""
 
 import keras
 from keras import ops
@@ -11,7 +11,7 @@ from deq_keras.layers.monotone.tier import Tier
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class MonotoneMultiscaleCell(MonotoneImageCell):
-    """Monotone cell of convolutions on tiers of maps, each of half the resolution.
+    """Monotone cell with convolutions on tiers of maps, each of half the resolution.
 
     ```
     f(z, x)_i = s(sum_j W_ij z_j + [i = 0] (U x + b))
@@ -19,30 +19,30 @@ class MonotoneMultiscaleCell(MonotoneImageCell):
     W_i+1,i = -2 A_i+1^T C_i
     ```
 
-    C_i is a convolution of stride 2 from tier i to the next; all others are as in
-    `MonotoneConvCell`. Tier 0 sees the image, the last one is read by a classifier. The
-    resolvent goes from tier to tier.
+    C_i is a convolution with stride 2 from tier i to the next. All other convolutions
+    are as in `MonotoneConvCell`. Tier 0 sees the image, and a classifier reads the last
+    tier. The resolvent is computed tier by tier.
 
     Args:
         filters: Tuple of positive integers. Channels of each tier, the finest first.
-        m: Float > 0. See `MonotoneCell`. Defaults to `1.0`.
+        m: Positive float. See `MonotoneCell`. Defaults to `1.0`.
         activation: See `MonotoneCell`. Defaults to `"relu"`.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
         state: List of tensors of shape `(batch, height / 2^i + 2, width / 2^i + 2,
             filters[i])`.
-        injection: What `inject` returned for this solve.
+        injection: Dict. Result of `inject` for this solve.
 
     Input shape:
-        Of `inject`: `(batch, height, width, channels)`, of a static size.
+        `(batch, height, width, channels)`, for `inject`, with a static size.
 
     Output shape:
-        That of the state.
+        Same as the state.
 
     Raises:
-        ValueError: If `m` is not positive, the activation unknown, or the inputs no
-            images of a static size that can be halved for each further tier.
+        ValueError: If `m` is not positive, the activation is unknown, or the inputs are
+            not images of a static size that can be halved for each further tier.
 
     Example:
 
@@ -69,11 +69,11 @@ class MonotoneMultiscaleCell(MonotoneImageCell):
         ]
 
     def inject(self, inputs, training=False):
-        """Returns a dict of the state `"bias"` and of kernels, `"operator"`.
+        """Returns a dict of the state `"bias"` and the kernels `"operator"`.
 
         Args:
             inputs: Tensor of shape `(batch, height, width, channels)`.
-            training: Boolean. Without effect.
+            training: Boolean. Ignored.
         """
         del training
         bias = [self.projected(inputs)]
@@ -112,9 +112,9 @@ class MonotoneMultiscaleCell(MonotoneImageCell):
 
 
 def _down(maps, kernels):
-    """Returns what C makes of maps, on the grid of the next tier, or `None`."""
+    """Applies C to maps, on the grid of the next tier. Returns `None` without C."""
     if "down" not in kernels:
         return None
     lower = convolve(maps, kernels["down"], strides=2)
-    # With its border, the next tier has one row and one column more than half of them.
+    # Including its border, the next tier has one more row and column than half of them.
     return ops.pad(lower, ((0, 0), (0, 1), (0, 1), (0, 0)))

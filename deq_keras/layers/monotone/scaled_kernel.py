@@ -1,11 +1,11 @@
-"""Convolution kernels of a direction and a learned norm."""
+"""Convolution kernels with a learned direction and norm."""
 
 import keras
 from keras import ops
 
 from deq_keras.layers.kernel_initializer import FAN_IN_UNIFORM
 
-# Keeps a direction of zeros from being divided by its norm.
+# Lower bound of the norm, which avoids division by zero.
 _SMALLEST_NORM = 1e-12
 
 
@@ -13,8 +13,8 @@ class ScaledKernel(keras.layers.Layer):
     """A 3 x 3 kernel scale * v / |v|, with the norm over all of v.
 
     Args:
-        channels: Positive integer.
-        filters: Positive integer.
+        channels: Positive integer. Input channels.
+        filters: Positive integer. Output channels.
         **kwargs: Arguments of `keras.layers.Layer`.
     """
 

@@ -1,4 +1,4 @@
-"""The operators of one tier of maps: what a monotone convolutional cell is made of."""
+"""The operators of one tier of maps of a monotone convolutional cell."""
 
 import keras
 from keras import ops
@@ -20,13 +20,13 @@ from deq_keras.layers.monotone.scaled_kernel import ScaledKernel
 class Tier(keras.layers.Layer):
     """Builds the kernels of W = (1 - m) I - s A^T A + B - B^T - C^T C on one tier.
 
-    C, a convolution of stride 2, leads to the next tier; the last one has none. The
-    sign s is 1, or -1 for a single tier.
+    C is a convolution with stride 2 to the next tier. The last tier has only A and B.
+    The sign s is 1, or -1 for a single tier.
 
     Args:
         filters: Positive integer. Channels of the tier.
-        next_filters: Positive integer, those of the next tier, or `None`.
-        m: Float > 0. See `MonotoneCell`.
+        next_filters: Positive integer or `None`. Channels of the next tier, if any.
+        m: Positive float. See `MonotoneCell`.
         sign: `1` or `-1`. Defaults to `1`.
         **kwargs: Arguments of `keras.layers.Layer`.
     """
@@ -47,8 +47,8 @@ class Tier(keras.layers.Layer):
         self.built = True
 
     def kernels(self):
-        """Returns a dict of the kernels: `"symmetric"`, A; `"skew"`, that of B - B^T;
-        and `"down"`, C."""
+        """Returns a dict of the kernels: `"symmetric"`, A; `"skew"`, B - B^T; and
+        `"down"`, C."""
         b = self.skew.kernel()
         transposed = ops.swapaxes(ops.flip(b, (0, 1)), 2, 3)
         kernels = {"symmetric": self.symmetric.kernel(), "skew": b - transposed}
@@ -57,13 +57,13 @@ class Tier(keras.layers.Layer):
         return kernels
 
     def linear(self, maps, kernels, from_above=None):
-        """Returns what W makes of the maps of this tier.
+        """Applies W to the maps of this tier.
 
         Args:
             maps: Tensor `(batch, height, width, filters)`.
-            kernels: What `kernels` returned.
-            from_above: Optional tensor like it, what C made of the tier before. To the
-                operator on both tiers belongs -2 A^T C.
+            kernels: Dict. Result of `kernels`.
+            from_above: Optional tensor like `maps`. C applied to the previous tier, for
+                the term -2 A^T C.
         """
         inner = convolve(maps, kernels["symmetric"])
         if from_above is not None:
@@ -80,10 +80,10 @@ class Tier(keras.layers.Layer):
         """Returns the function from maps z to (I + alpha (I - W))^-1 z.
 
         Args:
-            kernels: What `kernels` returned.
-            alpha: Float > 0.
-            height: Integer.
-            width: Integer.
+            kernels: Dict. Result of `kernels`.
+            alpha: Positive float. Step size.
+            height: Positive integer. Height of the maps.
+            width: Positive integer. Width of the maps.
         """
         columns = width if "down" in kernels else half(width)
         a = spectrum(kernels["symmetric"], height, width)[:, :columns]
@@ -98,7 +98,7 @@ class Tier(keras.layers.Layer):
 def _woodbury(inverted, kernel, alpha, height, width):
     """Returns the function z -> (D + alpha C^T C)^-1 z, given the spectrum of D^-1.
 
-    C leaves out positions and so mixes frequencies; C D^-1 C^T is a convolution again:
+    C skips positions, which mixes frequencies, but C D^-1 C^T is a convolution:
 
         (D + alpha C^T C)^-1 = D^-1 - alpha D^-1 C^T (I + alpha C D^-1 C^T)^-1 C D^-1
     """

@@ -1,4 +1,4 @@
-"""The cell whose tokens attend to each other."""
+"""The reasoning cell with attention between tokens."""
 
 import keras
 
@@ -10,8 +10,8 @@ from deq_keras.layers.reasoning.token_cell import TokenCell
 class AttentionCell(TokenCell):
     """Blocks of attention over the tokens and a perceptron over the features.
 
-    The cell for boards of several sizes, or whose rules tie positions that are far
-    apart. With the injection x and the state z of all positions,
+    Suited to boards of several sizes, and to rules that relate distant positions. With
+    the injection x and the state z of all positions,
 
     ```
     h = z + x
@@ -20,31 +20,32 @@ class AttentionCell(TokenCell):
     f(z, x) = h
     ```
 
-    (Jolicoeur-Martineau, 2025, with one state in place of two). `sphere` scales the
-    features of a position to a root mean square of one, which bounds the state; the
-    perceptrons have gates (SwiGLU). Where a position stands, it knows from its
-    injection, see `BoardEmbedding`.
+    (Jolicoeur-Martineau, 2025, with one state instead of two). `sphere` scales the
+    features of a position to a root mean square of one, which bounds the state. The
+    perceptrons are gated (SwiGLU). The injection must encode the positions; see
+    `BoardEmbedding`.
 
     Args:
         units: Positive integer, a multiple of `num_heads`. Features of each position.
-        num_heads: Positive integer. Defaults to `4`.
-        num_blocks: Positive integer. Defaults to `2`.
-        expansion: Positive integer. Hidden features of the perceptrons for each
-            feature. Defaults to `2`.
+        num_heads: Positive integer. Number of attention heads. Defaults to `4`.
+        num_blocks: Positive integer. Number of blocks. Defaults to `2`.
+        expansion: Positive integer. Hidden features of the perceptrons per feature.
+            Defaults to `2`.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
         state: Tensor of shape `(batch, *positions, units)`.
-        injection: What `inject` returned for this solve.
+        injection: Dict. Result of `inject` for this solve.
 
     Input shape:
-        Of `inject`: `(batch, *positions, units)`.
+        `(batch, *positions, units)`, for `inject`.
 
     Output shape:
         `(batch, *positions, units)`.
 
     Raises:
-        ValueError: If an argument is out of its range, or the inputs have other units.
+        ValueError: If an argument is out of range, or the last axis of the inputs is
+            not `units`.
 
     Example:
 
@@ -80,7 +81,7 @@ class AttentionCell(TokenCell):
 
     def mix(self, mixing, tokens, mask):
         if mask is not None:
-            mask = mask[:, None, :]  # (B, 1, tokens): nobody attends to padding.
+            mask = mask[:, None, :]  # (B, 1, tokens): no token attends to padding.
         return mixing(tokens, tokens, attention_mask=mask)
 
     def get_config(self):

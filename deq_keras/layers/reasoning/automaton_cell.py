@@ -1,4 +1,4 @@
-"""The convolutional cell that changes its state step by step, by what is near."""
+"""The convolutional reasoning cell with small local updates."""
 
 import keras
 from keras import ops
@@ -9,10 +9,10 @@ from deq_keras.layers.reasoning.convolutional_cell import ConvolutionalCell
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class AutomatonCell(ConvolutionalCell):
-    """A neural cellular automaton: each position knows its neighbors and itself.
+    """A neural cellular automaton: each position sees its neighbors and itself.
 
-    The cell for answers that follow from one place to the next over any distance, such
-    as a path through a maze. With the input x and the state z of each position,
+    Suited to problems whose solution spreads from neighbor to neighbor over any
+    distance, such as mazes. With the input x and the state z of each position,
 
     ```
     h = relu(W0 * [z, x])
@@ -20,39 +20,38 @@ class AutomatonCell(ConvolutionalCell):
     f(z, x) = tanh((1 - leak) * z + step * W4 * relu(W3 * h))
     ```
 
-    Only the convolution W0 sees neighbors, the next ones: information travels by one
-    position in an evaluation, `reach`, a fifth of that of a `RecallCell`. So a small
-    problem cannot be answered at a glance, and what has been learnt of it holds for
-    large ones, which take more evaluations, as many as their answers are long. Nothing
-    has a bias, and nothing is normalized over positions. W4 is zero before training: a
-    rule that changes nothing is a better one to begin with than one drawn at random,
-    which fills the states with noise after a few evaluations. What a state holds leaks
-    away unless the rule keeps it up. Without the leak, a state that the rule leaves
-    alone hardly moves, and others drift or swing for thousands of evaluations after the
-    answer is there; with it they settle. The swings from one evaluation to the next
-    that are left are damped by half steps, `FixedPointIteration(damping=0.5)`.
+    Only the convolution W0 sees adjacent positions, so information travels by one
+    position per evaluation (`reach`), a fifth of a `RecallCell`'s reach. Even small
+    problems take many evaluations, so the learned rule generalizes to large problems,
+    which take as many evaluations as their solutions are long. The cell uses neither
+    biases nor normalization over positions. W4 is zero before training: the identity is
+    a better initial rule than a random one, which fills the states with noise after a
+    few evaluations. The leak decays the state unless the rule maintains it. Without the
+    leak, states drift or oscillate for thousands of evaluations after the solution is
+    found; with it, they converge. Half steps, `FixedPointIteration(damping=0.5)`, damp
+    the remaining oscillations.
 
     Args:
         filters: Positive integer. Number of channels of the state.
-        rank: Integer, `1` for sequences or `2` for images and boards. Defaults to `2`.
-        step: Positive float. How fast a state changes. Defaults to `0.2`.
-        leak: Float in [0, 1]. Share of a state that an evaluation forgets. Defaults to
-            `0.1`.
+        rank: Integer. `1` for sequences or `2` for images and boards. Defaults to `2`.
+        step: Positive float. Step size of the updates. Defaults to `0.2`.
+        leak: Float in [0, 1]. Fraction of the state that decays per evaluation.
+            Defaults to `0.1`.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
         state: Tensor of shape `(batch, *positions, filters)`.
-        injection: What `inject` returned for this solve.
+        injection: Dict. Result of `inject` for this solve.
 
     Input shape:
-        Of `inject`: `(batch, length, channels)`, or `(batch, height, width, channels)`
-        with a `rank` of 2.
+        `(batch, length, channels)`, or `(batch, height, width, channels)` with a `rank`
+        of 2, for `inject`.
 
     Output shape:
-        `(batch, *positions, filters)`, from -1 to 1.
+        `(batch, *positions, filters)`, with values in [-1, 1].
 
     Raises:
-        ValueError: If an argument is out of its range, or the inputs have another rank.
+        ValueError: If an argument is out of range, or the inputs have another rank.
 
     Example:
 

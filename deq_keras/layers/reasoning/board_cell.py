@@ -1,4 +1,4 @@
-"""The cell whose squares hear of their row, their column and their box."""
+"""The reasoning cell whose squares see their row, their column and their box."""
 
 import keras
 from keras import ops
@@ -10,11 +10,11 @@ from deq_keras.layers.reasoning.board_embedding import checked_sides
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class BoardCell(EquilibriumCell):
-    """A relational network: each square knows itself and the means of its groups.
+    """A relational network: each square sees itself and the means of its groups.
 
-    The cell for boards whose rules are about rows, columns and boxes, such as Sudoku.
-    With the input x and the state z of each square, and the means r, c and b of z over
-    its row, its column and its box,
+    Suited to boards with rules for rows, columns and boxes, such as Sudoku. With the
+    input x and the state z of each square, and the means r, c and b of z over its row,
+    its column and its box,
 
     ```
     h = relu(W0 * [z, r, c, b, x] + w0)
@@ -22,32 +22,32 @@ class BoardCell(EquilibriumCell):
     f(z, x) = tanh(z + step * W4 * relu(W3 * h))
     ```
 
-    All squares have the same weights, whatever the size of the board: what is learnt of
-    one row holds for all. (Palm et al., 2018, who sum messages of pairs of squares
-    where this takes means.)
+    All squares share the weights, for any size of the board, so a rule learned for one
+    row holds for all rows. (Palm et al., 2018, sum messages between pairs of squares
+    instead of using means.)
 
     Args:
         units: Positive integer. Features of each square.
-        box_shape: Tuple `(rows, columns)` of positive integers that divide those of the
-            board, the sides of a box; or `None` for a board without. Defaults to
-            `None`.
-        step: Positive float. How fast a state changes. Defaults to `0.2`.
+        box_shape: Tuple `(rows, columns)` of positive integers or `None`. Shape of a
+            box, whose sides must divide the sides of the board. Defaults to `None`, no
+            boxes.
+        step: Positive float. Step size of the updates. Defaults to `0.2`.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
         state: Tensor of shape `(batch, rows, columns, units)`.
-        injection: What `inject` returned for this solve.
+        injection: Dict. Result of `inject` for this solve.
 
     Input shape:
-        Of `inject`: `(batch, rows, columns, channels)`, such as the boards of a
-        `BoardEmbedding`, with static rows and columns.
+        `(batch, rows, columns, channels)`, for `inject`, such as the outputs of a
+        `BoardEmbedding`. Rows and columns must be static.
 
     Output shape:
-        `(batch, rows, columns, units)`, from -1 to 1.
+        `(batch, rows, columns, units)`, with values in [-1, 1].
 
     Raises:
-        ValueError: If an argument is out of its range, or inputs are no boards that the
-            boxes divide.
+        ValueError: If an argument is out of range, or inputs are not boards that
+            the boxes divide.
 
     Example:
 
@@ -90,18 +90,17 @@ class BoardCell(EquilibriumCell):
             layer.build((batch, *board, self.units))
 
     def inject(self, inputs, training=False, mask=None):
-        """Returns what the first layer makes of the inputs, and which squares are no
-        padding.
+        """Returns the first layer's projection of the inputs, and the padding mask.
 
         Args:
             inputs: Tensor of shape `(batch, rows, columns, channels)`.
-            training: Boolean. Without effect.
-            mask: Boolean tensor `(batch, rows, columns)`, false at padding, or `None`.
+            training: Boolean. Ignored.
+            mask: Optional Boolean tensor `(batch, rows, columns)`, false at padding.
 
         Returns:
             Dict of the tensor `"inputs"`, `(batch, rows, columns, units)`, and, with a
-            mask, of `"mask"`, `(batch, rows, columns, 1)`, and `"shares"`, the list of
-            its means over the groups.
+            mask, `"mask"`, `(batch, rows, columns, 1)`, and `"shares"`, a list of the
+            means of the mask over the groups.
         """
         del training
         if not self.built:
@@ -109,13 +108,13 @@ class BoardCell(EquilibriumCell):
         injection = {"inputs": self.of_inputs(inputs)}
         if mask is not None:
             injection["mask"] = ops.cast(mask, self.compute_dtype)[..., None]
-            # Padding is zero, and so are the means of groups of nothing else.
+            # Avoids division by zero: groups of only padding have zero means.
             shares = self._means(injection["mask"])
             injection["shares"] = [ops.maximum(share, 1e-3) for share in shares]
         return injection
 
     def initial_state(self, injection):
-        """Returns zeros of the shape of the state."""
+        """Returns a state of zeros."""
         return ops.zeros_like(injection["inputs"])
 
     def call(self, state, injection):
@@ -151,8 +150,8 @@ class BoardCell(EquilibriumCell):
         )
 
     def _heard(self, state, shares):
-        """Returns what each square hears of itself and of its groups, without the
-        input: `(batch, rows, columns, units)`."""
+        """Returns the first layer's projection of each square and its groups, without
+        the input, `(batch, rows, columns, units)`."""
         means = self._means(state)
         if shares is not None:
             means = [mean / share for mean, share in zip(means, shares, strict=True)]
@@ -163,7 +162,7 @@ class BoardCell(EquilibriumCell):
         return sum(heard)
 
     def _means(self, tensor):
-        """Returns a tensor, and its means over rows, columns and boxes."""
+        """Returns a list of a tensor and its means over rows, columns and boxes."""
         rows, columns = (ops.mean(tensor, axis, keepdims=True) for axis in (2, 1))
         if self.box_shape is None:
             return [tensor, rows, columns]

@@ -8,23 +8,22 @@ from deq_keras.core.checks import check_count, check_counts
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class BoardEmbedding(keras.layers.Layer):
-    """Embeds the tokens of a board, and adds a learned vector for each row, column and
-    box.
+    """Embeds tokens of a board and adds learned vectors for rows, columns and boxes.
 
     ```
     y[r, c] = sqrt(units) (T[token] + R[r] + C[c] + B[box of (r, c)])
     ```
 
-    The tables start so that y has entries of variance one. The factor lets an optimizer
-    move them as fast as a kernel (Jolicoeur-Martineau, 2025).
+    Initially, y has entries of variance one. With the factor, the optimizer updates the
+    tables as fast as a kernel (Jolicoeur-Martineau, 2025).
 
     Args:
         vocabulary_size: Positive integer. Number of tokens.
         units: Positive integer. Size of the embedding.
-        board_shape: Tuple `(rows, columns)` of positive integers.
-        box_shape: Tuple `(rows, columns)` of positive integers that divide those of the
-            board, the sides of a box; or `None` for a board without. Defaults to
-            `None`.
+        board_shape: Tuple `(rows, columns)` of positive integers. Shape of the board.
+        box_shape: Tuple `(rows, columns)` of positive integers or `None`. Shape of a
+            box, whose sides must divide the sides of the board. Defaults to `None`, no
+            boxes.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
@@ -37,7 +36,7 @@ class BoardEmbedding(keras.layers.Layer):
         `(batch, rows, columns, units)`.
 
     Raises:
-        ValueError: If an argument is out of its range, or boards have another shape.
+        ValueError: If an argument is out of range, or boards have another shape.
 
     Example:
 
@@ -109,7 +108,7 @@ class BoardEmbedding(keras.layers.Layer):
         }
 
     def _boxes(self):
-        """Returns the number of the box of each square, `(rows, columns)`."""
+        """Returns the index of the box of each square, `(rows, columns)`."""
         (rows, columns), (height, width) = self.board_shape, self.box_shape
         across = columns // width
         return [
@@ -129,7 +128,7 @@ class BoardEmbedding(keras.layers.Layer):
 
 
 def checked_sides(name, shape):
-    """Returns a tuple `(rows, columns)` of positive integers."""
+    """Returns `shape` as a tuple `(rows, columns)` of positive integers."""
     shape = check_counts(name, shape)
     if len(shape) != 2:
         raise ValueError(

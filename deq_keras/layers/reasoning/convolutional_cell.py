@@ -1,4 +1,4 @@
-"""What the convolutional cells that see their input in every evaluation share."""
+"""Base class of convolutional reasoning cells."""
 
 import keras
 from keras import ops
@@ -10,17 +10,18 @@ _CONVOLUTIONS = {1: keras.layers.Conv1D, 2: keras.layers.Conv2D}
 
 
 class ConvolutionalCell(EquilibriumCell):
-    """Two residual blocks of convolutions, after one of the state and the input.
+    """A convolution of state and input, followed by two residual blocks.
 
-    Nothing has a bias, and nothing is normalized over positions, so that problems may
-    have any size, and padding stays zero. Subclasses write `call`, with `blocks`.
+    The cell uses neither biases nor normalization over positions, so problems can have
+    any size, and padding stays zero. Subclasses implement `call` with `blocks`.
 
     Args:
         filters: Positive integer. Number of channels of the state.
-        rank: Integer, `1` for sequences or `2` for images and boards.
-        block_window: Positive odd integer. Positions a side that the convolutions of
-            the blocks see; the one before them sees three.
-        last_initializer: Initializer of the last convolution's kernel.
+        rank: Integer. `1` for sequences or `2` for images and boards.
+        block_window: Positive odd integer. Kernel size of the convolutions in the
+            blocks. The first convolution has kernel size 3.
+        last_initializer: Initializer of the last convolution's kernel. Defaults to
+            `"he_uniform"`.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
     """
 
@@ -66,18 +67,17 @@ class ConvolutionalCell(EquilibriumCell):
             layer.build((*positions, self.filters))
 
     def inject(self, inputs, training=False, mask=None):
-        """Returns what the first convolution makes of the inputs, and which positions
-        are no padding.
+        """Returns the first convolution of the inputs, and the padding mask.
 
         Args:
             inputs: Tensor of shape `(batch, *positions, channels)`.
-            training: Boolean. Without effect.
-            mask: Boolean tensor `(batch, *positions)`, false at padding, or `None`.
+            training: Boolean. Ignored.
+            mask: Optional Boolean tensor `(batch, *positions)`, false at padding.
 
         Returns:
-            Dict of the tensors `"recalled"`, `(batch, *positions, filters)`, `"kernel"`
-            of what that convolution makes of a state, and, with a mask, `"mask"`,
-            `(batch, *positions, 1)`.
+            Dict of the tensors `"recalled"`, `(batch, *positions, filters)`, and
+            `"kernel"`, the kernel to convolve the state with. With a mask, also
+            `"mask"`, `(batch, *positions, 1)`.
         """
         del training
         if not self.built:
@@ -87,14 +87,14 @@ class ConvolutionalCell(EquilibriumCell):
         if mask is not None:
             injection["mask"] = ops.cast(mask, self.compute_dtype)[..., None]
             inputs = inputs * injection["mask"]
-        # W0 * [z, x] is W0z * z + W0x * x.
+        # Splits the kernel: W0 * [z, x] is W0z * z + W0x * x.
         kernel = ops.cast(self.recall.kernel, self.compute_dtype)
         injection["kernel"] = kernel[..., : self.filters, :]
         of_inputs = kernel[..., self.filters :, :]
         return {**injection, "recalled": _convolved(inputs, of_inputs)}
 
     def initial_state(self, injection):
-        """Returns zeros of the shape of the state."""
+        """Returns a state of zeros."""
         return ops.zeros_like(injection["recalled"])
 
     def blocks(self, state, injection):
@@ -122,5 +122,5 @@ def _convolved(tensor, kernel):
 
 
 def _kept(hidden, mask):
-    # Values that reach padding must not return to its neighbors.
+    # Zeroes padding, so that values cannot travel through it.
     return hidden if mask is None else hidden * mask

@@ -9,17 +9,17 @@ from deq_keras.layers.composite_layer import CompositeLayer
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class GatedMLP(CompositeLayer):
-    """`(silu(x A) * x B) C`: a perceptron with a gate (SwiGLU), without biases.
+    """A gated perceptron (SwiGLU) without biases: `(silu(x A) * x B) C`.
 
     Args:
-        expansion: Positive integer. A and B have so many columns for each feature of x.
+        expansion: Positive integer. Number of columns of A and B per feature of x.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Input shape:
         `(batch, ..., features)`.
 
     Output shape:
-        The same.
+        Same as the input shape.
 
     Example:
 
@@ -43,8 +43,8 @@ class GatedMLP(CompositeLayer):
         self.outer.build((None, hidden))
 
     def call(self, inputs):
-        # As one matrix: the gradient of a product with more axes is not XLA's within a
-        # loop, where their sizes are not known.
+        # Flattens to a matrix: within a loop, XLA cannot differentiate a product with
+        # more axes of unknown sizes.
         rows = ops.reshape(inputs, (-1, self.outer.units))
         gate, values = ops.split(self.inner(rows), 2, axis=-1)
         return ops.reshape(self.outer(ops.silu(gate) * values), ops.shape(inputs))

@@ -1,4 +1,4 @@
-"""The cell that mixes the tokens of boards of one size."""
+"""The reasoning cell with a perceptron over tokens, for boards of one size."""
 
 import keras
 from keras import ops
@@ -10,8 +10,8 @@ from deq_keras.layers.reasoning.token_cell import TokenCell
 class MixerCell(TokenCell):
     """Blocks of a perceptron over the tokens and one over the features.
 
-    The cell for boards of one size, small enough that every position may have weights
-    for every other. With the injection x and the state z of all positions,
+    Suited to small boards of one size, since it has weights for every pair of
+    positions. With the injection x and the state z of all positions,
 
     ```
     h = z + x
@@ -20,31 +20,31 @@ class MixerCell(TokenCell):
     f(z, x) = h
     ```
 
-    (Jolicoeur-Martineau, 2025, with one state in place of two). `sphere` scales the
-    features of a position to a root mean square of one, which bounds the state; the
-    perceptrons have gates (SwiGLU).
+    (Jolicoeur-Martineau, 2025, with one state instead of two). `sphere` scales the
+    features of a position to a root mean square of one, which bounds the state. The
+    perceptrons are gated (SwiGLU).
 
     Args:
         units: Positive integer. Features of each position.
-        num_blocks: Positive integer. Defaults to `2`.
-        expansion: Positive integer. Hidden features of the perceptrons for each
-            feature, or token. Defaults to `2`.
+        num_blocks: Positive integer. Number of blocks. Defaults to `2`.
+        expansion: Positive integer. Hidden features of the perceptrons per feature or
+            token. Defaults to `2`.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
         state: Tensor of shape `(batch, *positions, units)`.
-        injection: What `inject` returned for this solve.
+        injection: Dict. Result of `inject` for this solve.
 
     Input shape:
-        Of `inject`: `(batch, *positions, units)`, such as the boards of a
-        `BoardEmbedding`, with static positions.
+        `(batch, *positions, units)`, for `inject`, such as the outputs of a
+        `BoardEmbedding`. The positions must be static.
 
     Output shape:
         `(batch, *positions, units)`.
 
     Raises:
-        ValueError: If an argument is out of its range, or the inputs have other units
-            or unknown positions.
+        ValueError: If an argument is out of range, the last axis of the inputs is not
+            `units`, or their positions are not static.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""The convolutional cell that sees its input again in every evaluation."""
+"""The convolutional reasoning cell of DT-net with recall."""
 
 import keras
 from keras import ops
@@ -19,8 +19,9 @@ _ACTIVATIONS = {
 class RecallCell(ConvolutionalCell):
     """Two residual blocks of convolutions that see the input in every evaluation.
 
-    The cell for tasks of any length or size, whose answers spread from neighbor to
-    neighbor: prefixes, paths. With the input x and the state z of each position,
+    Suited to problems of any length or size whose solution spreads from neighbor to
+    neighbor, such as prefix sums or paths. With the input x and the state z of each
+    position,
 
     ```
     h = relu(W0 * [z, x])
@@ -28,33 +29,33 @@ class RecallCell(ConvolutionalCell):
     f(z, x) = activation(h + W4 * relu(W3 * h))
     ```
 
-    (Bansal et al., 2022, DT-net with recall). The five convolutions have windows of
-    three positions a side and no bias, and nothing is normalized over positions:
-    information travels by at most `reach` positions in an evaluation, which is 5.
+    (Bansal et al., 2022, DT-net with recall). The five convolutions have kernel size 3.
+    The cell uses neither biases nor normalization over positions, so information
+    travels by at most 5 positions per evaluation (`reach`).
 
     Args:
         filters: Positive integer. Number of channels of the state.
-        rank: Integer, `1` for sequences or `2` for images and boards. Defaults to `2`.
-        activation: What bounds the state: `"relu6"`, entries from 0 to 6; `"tanh"`,
-            from -1 to 1; `"sphere"`, each position scaled to a root mean square of one.
-            Or `"relu"` of Bansal et al., which bounds nothing: states may grow without
-            end before training has begun. Defaults to `"relu6"`, which leaves states
-            alone that have been trained.
+        rank: Integer. `1` for sequences or `2` for images and boards. Defaults to `2`.
+        activation: String. Function that bounds the state: `"relu6"` to [0, 6],
+            `"tanh"` to [-1, 1], or `"sphere"`, which scales each position to a root
+            mean square of one. `"relu"` of Bansal et al. does not bound the state,
+            which can grow indefinitely before training. Defaults to `"relu6"`, which
+            does not affect trained states.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
         state: Tensor of shape `(batch, *positions, filters)`.
-        injection: What `inject` returned for this solve.
+        injection: Dict. Result of `inject` for this solve.
 
     Input shape:
-        Of `inject`: `(batch, length, channels)`, or `(batch, height, width, channels)`
-        with a `rank` of 2.
+        `(batch, length, channels)`, or `(batch, height, width, channels)` with a `rank`
+        of 2, for `inject`.
 
     Output shape:
         `(batch, *positions, filters)`.
 
     Raises:
-        ValueError: If an argument is out of its range, or the inputs have another rank.
+        ValueError: If an argument is out of range, or the inputs have another rank.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""The sphere on which a position's features are held."""
+"""Normalization of the features of a position to a sphere."""
 
 from keras import ops
 
@@ -6,8 +6,9 @@ _EPSILON = 1e-5
 
 
 def on_sphere(tensor):
-    """Returns each vector of the last axis scaled to a root mean square of one.
+    """Scales each vector of the last axis to a root mean square of one.
 
-    Vectors that are much shorter than `sqrt(1e-5)` stay short, and zero stays zero.
+    Vectors with a root mean square far below `sqrt(1e-5)` stay short, and zero stays
+    zero.
     """
     return ops.rms_normalization(tensor, axis=-1, epsilon=_EPSILON)

@@ -1,4 +1,4 @@
-"""What the cells that mix tokens have in common."""
+"""Base class of reasoning cells that mix tokens."""
 
 import math
 
@@ -13,13 +13,13 @@ from deq_keras.layers.reasoning.sphere import on_sphere
 class TokenCell(EquilibriumCell):
     """Blocks that mix tokens, then features, with each token on a sphere.
 
-    Subclasses write `make_mixing` and `mix`.
+    Subclasses implement `make_mixing` and `mix`.
 
     Args:
         units: Positive integer. Features of each token.
-        num_blocks: Positive integer.
-        expansion: Positive integer. Hidden features of the perceptrons for each
-            feature.
+        num_blocks: Positive integer. Number of blocks. Defaults to `2`.
+        expansion: Positive integer. Hidden features of the perceptrons per feature.
+            Defaults to `2`.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
     """
 
@@ -30,17 +30,17 @@ class TokenCell(EquilibriumCell):
         self.expansion = check_count("expansion", expansion)
 
     def make_mixing(self, name, shape):
-        """Returns the layer that mixes the tokens of a block, built for tokens of a
-        shape `(batch, tokens, units)`."""
+        """Returns the layer that mixes the tokens of a block, built for tokens of shape
+        `(batch, tokens, units)`."""
         raise NotImplementedError
 
     def mix(self, mixing, tokens, mask):
-        """Returns what such a layer adds to tokens.
+        """Returns the residual update that the mixing layer adds to the tokens.
 
         Args:
-            mixing: The layer.
+            mixing: Layer from `make_mixing`.
             tokens: Tensor of shape `(batch, tokens, units)`.
-            mask: Tensor of shape `(batch, tokens)`, zero at padding, or `None`.
+            mask: Optional tensor of shape `(batch, tokens)`, zero at padding.
         """
         raise NotImplementedError
 
@@ -59,12 +59,12 @@ class TokenCell(EquilibriumCell):
             self.perceptrons.append(self.make_perceptron(f"perceptron{i}", shape))
 
     def inject(self, inputs, training=False, mask=None):
-        """Returns the inputs, and a mask of the positions that are not padding.
+        """Returns the inputs and the padding mask.
 
         Args:
             inputs: Tensor of shape `(batch, *positions, units)`.
-            training: Boolean. Without effect.
-            mask: Boolean tensor `(batch, *positions)`, false at padding, or `None`.
+            training: Boolean. Ignored.
+            mask: Optional Boolean tensor `(batch, *positions)`, false at padding.
 
         Returns:
             Dict of the tensors `"inputs"` and, with a mask, `"mask"`, `(batch,
@@ -79,7 +79,7 @@ class TokenCell(EquilibriumCell):
         return injection
 
     def initial_state(self, injection):
-        """Returns zeros of the shape of the state."""
+        """Returns a state of zeros."""
         return ops.zeros_like(injection["inputs"])
 
     def call(self, state, injection):
@@ -94,7 +94,7 @@ class TokenCell(EquilibriumCell):
         return ops.reshape(tokens, shape)
 
     def make_perceptron(self, name, shape):
-        """Returns a `GatedMLP` over the last axis of a shape."""
+        """Returns a `GatedMLP` built for a shape, over its last axis."""
         perceptron = GatedMLP(self.expansion, name=name, dtype=self.dtype_policy)
         perceptron.build(shape)
         return perceptron

@@ -1,11 +1,12 @@
-"""Experiments and studies: what each declares, and where they are found.
+"""Registry of experiments and studies.
 
 A folder of `training.experiments` or `training.studies` declares itself in its
 `__init__`, which must not import TensorFlow:
 
     EXPERIMENT = Experiment(ClassificationConfig, "job:ClassificationJob", ACCURACY)
 
-The name of the folder is the `experiment` of its configs. There is no list of them.
+The name of the folder is the `experiment` of its configs. All folders are found
+automatically.
 """
 
 import importlib
@@ -14,18 +15,18 @@ from typing import NamedTuple
 
 from .errors import InputError
 
-# By name, so that each may import what is declared here.
+# Imported by name, because experiments and studies import this module.
 _GROUPS = (".experiments", ".studies")
 
 
 class Score(NamedTuple):
-    """What the variants of an experiment are compared by.
+    """The score by which the variants of an experiment are compared.
 
     Attributes:
-        name: str. Its key in logs and rows.
-        label: String. Name with its unit.
-        scale: float. Its unit in the rows over that of the label.
-        digits: str. Its format.
+        name: String. Key of the score in logs and rows.
+        label: String. Name of the score with its unit.
+        scale: Float. Factor from the values in rows to the unit of the label.
+        digits: String. Format of the score.
     """
 
     name: str
@@ -38,16 +39,16 @@ ACCURACY = Score("accuracy", "test accuracy [%]", 100, ".1f")
 
 
 class Experiment(NamedTuple):
-    """Models that are trained in phases and compared, a job for each variant.
+    """An experiment, which trains models in phases and compares them.
 
     Attributes:
-        schema: dataclass of its configs, a `VariantsConfig`.
-        job: str `module:class` in the folder of the experiment. The `Job` of a variant,
-            imported when it is run.
-        score: the `Score` of its tables.
-        tables: str `module:function` in the folder of the experiment, or `None`. What a
-            report has to say beside it, text or `None`: a function of the
-            `WorkDirectory`, which needs no TensorFlow.
+        schema: Dataclass of the configs, a `VariantsConfig`.
+        job: String `module:class` in the folder of the experiment. The `Job` of a
+            variant, imported when it runs.
+        score: `Score` of the tables.
+        tables: String `module:function` in the folder of the experiment, or `None`. The
+            function returns additional tables of a `WorkDirectory` as text, or `None`,
+            and must not import TensorFlow.
     """
 
     schema: type
@@ -57,12 +58,12 @@ class Experiment(NamedTuple):
 
 
 class Study(NamedTuple):
-    """What trains and compares many small models in a way of its own.
+    """A study, which trains and compares many small models with its own code.
 
     Attributes:
-        schema: dataclass of its configs.
-        run: str `module:function` in the folder of the study. A function of the config
-            and its `WorkDirectory`, imported when it is run.
+        schema: Dataclass of the configs.
+        run: String `module:function` in the folder of the study. A function of the
+            config and its `WorkDirectory`, imported when it runs.
     """
 
     schema: type
@@ -75,7 +76,7 @@ def names():
 
 
 def scored():
-    """Returns the names of those whose runs have tables of a score."""
+    """Returns the names of all experiments, whose runs have tables of a score."""
     return [name for name in names() if isinstance(find(name), Experiment)]
 
 
@@ -85,14 +86,14 @@ def find(name):
 
 
 def implementation(name):
-    """Returns the job class of an experiment, or the function that runs a study."""
+    """Imports the job class of an experiment, or the function that runs a study."""
     declared = find(name)
     path = declared.job if isinstance(declared, Experiment) else declared.run
     return _imported(name, path)
 
 
 def tables(directory):
-    """Returns the further tables of the experiment of a `WorkDirectory`, or `None`."""
+    """Returns the additional tables of a `WorkDirectory`'s experiment, or `None`."""
     name = directory.config.experiment
     path = find(name).tables
     return None if path is None else _imported(name, path)(directory)

@@ -1,4 +1,4 @@
-"""Weights of published checkpoints, into the models of this library."""
+"""Converters from published checkpoints to models of this library."""
 
 from deq_keras.converters import locuslab
 

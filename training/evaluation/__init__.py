@@ -1,1 +1,1 @@
-"""What is measured of a trained model, its table and its figures."""
+"""Measurements of trained models, with tables and figures."""

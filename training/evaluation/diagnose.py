@@ -1,4 +1,4 @@
-"""How a trained model's equilibrium is reached, and how stable it is."""
+"""Convergence and stability of a trained model's equilibrium."""
 
 import csv
 import io
@@ -15,24 +15,23 @@ QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 
 def diagnose(layer, encode, batches, max_iter):
-    """Measures residuals against evaluations, and the spectral radius of df/dz.
+    """Measures residuals over evaluations, and the spectral radius of df/dz.
 
     Args:
-        layer: a `DEQ` layer.
-        encode: function of a batch that returns what the layer is called with.
-        batches: iterable of batches to measure on.
-        max_iter: int. Evaluations of every solve.
+        layer: A `DEQ` layer.
+        encode: Function from a batch to the inputs of the layer.
+        batches: Iterable of batches to measure on.
+        max_iter: Positive integer. Evaluations of every solve.
 
     Returns:
-        A dict:
-        `residual_quantiles`: one dict for each evaluation 1 ... max_iter: `budget` and
-            the quantiles over samples of the smallest residual so far.
-        `evaluations`, `residual`, `converged`: means of a solve to the tolerance of the
-            layer's solver with at most `max_iter` evaluations.
-        `spectral_radius`: dict of `mean` and the quantiles over the samples for which
-            the estimate is reliable, `None` if there are none, and `converged`, the
-            share of those samples; at the best iterate of the solve without a
-            tolerance.
+        A dict with these keys:
+        `residual_quantiles`: List with one dict per evaluation 1 ... max_iter: `budget`
+            and the quantiles over samples of the smallest residual so far.
+        `evaluations`, `residual`, `converged`: Means over samples of a solve with the
+            solver's own tolerance and at most `max_iter` evaluations.
+        `spectral_radius`: Dict of the `mean` and the quantiles over samples with a
+            reliable estimate (`None` without any), and `converged`, the fraction of
+            these samples. Measured at the best iterate of a solve without a tolerance.
     """
 
     @tf.function(reduce_retracing=True)
@@ -67,7 +66,7 @@ def diagnose(layer, encode, batches, max_iter):
 
 
 def write_residuals(path, quantiles):
-    """Writes the `residual_quantiles` of `diagnose` as CSV."""
+    """Writes the `residual_quantiles` of `diagnose` to a CSV file."""
     text = io.StringIO()
     writer = csv.DictWriter(text, quantiles[0], lineterminator="\n")
     writer.writeheader()
@@ -76,7 +75,7 @@ def write_residuals(path, quantiles):
 
 
 def _residual_quantiles(trace):
-    # A trace ends in NaN where its sample was done. `fmin` passes over NaN.
+    # A trace is NaN after its sample has stopped. `fmin` ignores NaN.
     best = np.fmin.accumulate(trace, axis=1)  # (N, max_iter)
     return [
         {"budget": k + 1, **_quantiles(residuals)} for k, residuals in enumerate(best.T)

@@ -1,4 +1,4 @@
-"""Peak memory of a call by TensorFlow's own statistics of its allocator."""
+"""Peak memory of a call, from the statistics of TensorFlow's allocator."""
 
 import gc
 
@@ -9,26 +9,26 @@ _REPEATS = 3
 
 
 def peak_growth(call):
-    """Returns by how much allocated memory grows in a call, in MiB.
+    """Returns the growth of allocated memory during a call, in MiB.
 
-    The first call is not measured: what it leaves, compiled graphs above all, is there
-    once. Of the others it is the median: the order in which operations run in parallel
-    moves the peak by a tensor or two.
+    The first call is a warm-up: it permanently allocates memory, mainly for compiled
+    graphs. The result is the median of the following calls, because the order of
+    parallel operations changes the peak by one or two tensors.
 
-    On a CPU the statistics leave out tensors below 256 KiB.
+    On a CPU, the statistics ignore tensors below 256 KiB.
 
     Args:
-        call: function without arguments.
+        call: Function without arguments.
 
     Returns:
-        A float, or `None` where the allocator keeps no statistics.
+        Float, or `None` if the allocator does not collect statistics.
     """
     device = "GPU:0" if tf.config.list_logical_devices("GPU") else "CPU:0"
     call()
     gc.collect()
     try:
         return float(np.median([_growth(call, device) for _ in range(_REPEATS)]))
-    except ValueError:  # Which device keeps statistics depends on TensorFlow's version.
+    except ValueError:  # Support per device depends on the TensorFlow version.
         return None
 
 

@@ -13,14 +13,14 @@ from .summary import at_budgets  # noqa: E402
 
 
 def plot_scores(path, evaluations, score):
-    """Draws a score against the budget of evaluations, a line for each variant.
+    """Plots a score over the budget of evaluations, with one line per variant.
 
-    Several seeds are drawn as their mean, with a band of a standard deviation.
+    For several seeds, plots the mean with a band of one standard deviation.
 
     Args:
-        path: the PNG file.
-        evaluations: Dict of runs to lists of dicts of `budget` and the score.
-        score: the `Score`.
+        path: Path of the PNG file.
+        evaluations: Dict from runs to lists of dicts with `budget` and the score.
+        score: The `Score`.
     """
     figure, axes = _figure("function evaluations (NFE)", score.label)
     for name, runs in by_variant(evaluations).items():
@@ -34,13 +34,13 @@ def plot_scores(path, evaluations, score):
 
 
 def plot_residuals(path, diagnoses):
-    """Draws the residual against evaluations: median and quartiles over samples.
+    """Plots the residual over evaluations: median and quartiles over samples.
 
-    Of several seeds, geometric means of the medians and quartiles are drawn.
+    For several seeds, plots the geometric means of the medians and quartiles.
 
     Args:
-        path: the PNG file.
-        diagnoses: Dict of runs to what `diagnose` returns.
+        path: Path of the PNG file.
+        diagnoses: Dict from runs to results of `diagnose`.
     """
     figure, axes = _figure("function evaluations (NFE)", "smallest residual so far")
     for name, runs in by_variant(diagnoses).items():
@@ -51,7 +51,7 @@ def plot_residuals(path, diagnoses):
                 for rows in (run["residual_quantiles"] for run in runs)
             ]
         )
-        with np.errstate(divide="ignore"):  # A residual may be 0.
+        with np.errstate(divide="ignore"):  # A residual can be 0.
             low, median, high = np.exp(np.log(quartiles).mean(axis=0)).T
         (line,) = axes.semilogy(budgets, median, label=name)
         _band(axes, budgets, low, high, line)
@@ -59,10 +59,11 @@ def plot_residuals(path, diagnoses):
 
 
 def residual_image(quartiles):
-    """Draws the residual against evaluations as an image, uint8 `(height, width, 4)`.
+    """Plots the residual over evaluations as an image, uint8 `(height, width, 4)`.
 
     Args:
-        quartiles: array `(max_iter, 3)`, of the smallest residual so far over samples.
+        quartiles: Array `(max_iter, 3)`. Quartiles over samples of the smallest
+            residual so far.
     """
     figure, axes = _figure("function evaluations (NFE)", "smallest residual so far")
     low, median, high = quartiles.T

@@ -13,7 +13,7 @@ from ..errors import InputError, reading
 
 
 class EncoderSolverHead(NamedTuple):
-    """The parts of a model before, at and after its equilibrium layer.
+    """A model split into its equilibrium layer and the models before and after it.
 
     Attributes:
         encode: Model from inputs to the inputs of the layer.
@@ -32,7 +32,7 @@ class EncoderSolverHead(NamedTuple):
         array with one entry per sample.
         """
 
-        # One trace serves all budgets, because they are tensors.
+        # Budgets are tensors, so that one trace serves all of them.
         @tf.function(reduce_retracing=True)
         def answer(inputs, budget):
             solution = self.layer.solve(
@@ -48,7 +48,7 @@ class EncoderSolverHead(NamedTuple):
 
 
 def split_model(model):
-    """Returns the `EncoderSolverHead` of a functional model; it shares the weights."""
+    """Returns a functional model as an `EncoderSolverHead` with shared weights."""
     layer = equilibrium_layer(model)
     return EncoderSolverHead(
         encode=keras.Model(model.inputs[0], layer.input, name="encode"),
@@ -58,7 +58,7 @@ def split_model(model):
 
 
 def split_reasoner(model):
-    """Returns the `EncoderSolverHead` of a `ReasonerTagger`; it shares the weights."""
+    """Returns a `ReasonerTagger` as an `EncoderSolverHead` with shared weights."""
 
     def encode(inputs, training=False):
         del training
@@ -68,7 +68,7 @@ def split_reasoner(model):
 
 
 def equilibrium_layer(model):
-    """Returns the one `DEQ` layer of a model."""
+    """Returns the only `DEQ` layer of a model."""
     layers = [
         layer for layer in model.layers if isinstance(layer, deq_keras.layers.DEQ)
     ]
@@ -80,13 +80,13 @@ def equilibrium_layer(model):
 
 
 class ExportedModel:
-    """An exported file that answers like an `EncoderSolverHead`.
+    """An exported model with the interface of an `EncoderSolverHead`.
 
     Args:
         path: Path of the file or folder.
 
     Raises:
-        InputError: If it cannot be loaded.
+        InputError: If the model cannot be loaded.
     """
 
     def __init__(self, path):
@@ -132,8 +132,8 @@ def measure_at_budgets(answer, batches, score, budgets, summarize=None):
         batches: Iterable of `(inputs, targets)`.
         score: Function from outputs and targets to a dict of arrays.
         budgets: List of positive integers, each a `max_iter`.
-        summarize: Optional function from the list of these dicts to a dict of scores.
-            Defaults to `None`, the means over all entries.
+        summarize: Optional function from the list of the batches' dicts to a dict of
+            scores. Defaults to `None`, the means over all entries.
 
     Returns:
         A list of one dict per budget: `budget`; the scores; means over the samples of
@@ -153,10 +153,10 @@ def measure_at_budgets(answer, batches, score, budgets, summarize=None):
 
 
 def means(measured):
-    """Returns the mean of each array over all entries.
+    """Returns a dict with the mean of each array over all entries.
 
     Args:
-        measured: List of dicts of arrays with one entry for each sample.
+        measured: List of dicts of arrays with one entry per sample.
     """
     names = measured[0]
     values = {name: [np.asarray(one[name]) for one in measured] for name in names}

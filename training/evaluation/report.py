@@ -1,4 +1,4 @@
-"""The table of a run, from what its folder holds. Needs no TensorFlow."""
+"""The tables of a run, from the files in its folder. Does not import TensorFlow."""
 
 from .. import registry
 from ..config.reading import by_variant, run_names
@@ -8,10 +8,10 @@ from .text_table import aligned
 
 
 def report(directory):
-    """Returns the text that compares the variants of a work directory.
+    """Returns a text that compares the variants of a work directory.
 
     Args:
-        directory: a `WorkDirectory` of an experiment, finished or not.
+        directory: `WorkDirectory` of a finished or unfinished experiment.
     """
     score = registry.find(directory.config.experiment).score
     evaluations, diagnoses = measurements(directory)
@@ -27,8 +27,8 @@ def report(directory):
 
 
 def measurements(directory):
-    """Returns two dicts of what has been measured so far: of runs to the rows of their
-    evaluation, and of runs to their diagnosis."""
+    """Returns two dicts of the measurements so far: from runs to the rows of their
+    evaluation, and from runs to their diagnosis."""
     evaluations = _evaluations(directory)
     rows = {name: result["budgets"] for name, result in evaluations.items()}
     diagnoses = _present(
@@ -57,11 +57,11 @@ def _progress(directory, score):
 
 
 def score_table(evaluations, score):
-    """Returns the table of scores and residuals at budgets, a line for each variant.
+    """Returns the table of scores and residuals at all budgets, one line per variant.
 
     Args:
-        evaluations: Dict of runs to the rows of their evaluation.
-        score: the `Score` of the experiment.
+        evaluations: Dict from runs to the rows of their evaluation.
+        score: `Score` of the experiment.
     """
     budgets = sorted({row["budget"] for rows in evaluations.values() for row in rows})
     tables = []
@@ -97,9 +97,9 @@ def _diagnosis_table(diagnoses):
 
 
 def _radius_cells(radii):
-    """Returns the mean, the 90 % quantile, and the share of samples whose radius was
-    found, averaged over runs. Where that is not all, the numbers are marked; those of
-    older files include all estimates."""
+    """Returns the mean, the 90 % quantile, and the fraction of reliable estimates,
+    averaged over runs. If not all estimates are reliable, the numbers are marked.
+    Numbers of older files include all estimates."""
     shares = [radius.get("converged") for radius in radii]
     mark = "" if set(shares) == {1} else "~"
     cells = [
@@ -136,7 +136,7 @@ def _evaluations(directory):
 
 
 def _present(directory, file_name, command, read):
-    """Returns what the files of the runs contain, without missing files."""
+    """Returns the contents of the runs' files, without missing files."""
     files = {name: folder / file_name for name, folder in _folders(directory).items()}
     return {
         name: read(

@@ -1,4 +1,4 @@
-"""Statistics of convergence, `None` where they are undefined."""
+"""Statistics of convergence, which are `None` where undefined."""
 
 import math
 
@@ -10,11 +10,11 @@ from ..data.reasoning import least_evaluations
 
 
 def evaluations_until(tol, residuals):
-    """Returns how many evaluations it takes to meet a tolerance, and whether it is met.
+    """Returns the number of evaluations to meet a tolerance, and whether it was met.
 
     Args:
-        tol: float, or `None`, which is never met.
-        residuals: array `(evaluations, examples)`, of each evaluation.
+        tol: Float, or `None`, which is never met.
+        residuals: Array `(evaluations, examples)`. Residuals of each evaluation.
     """
     is_met = residuals <= (-1.0 if tol is None else tol)
     has_converged = is_met.any(axis=0)
@@ -23,17 +23,18 @@ def evaluations_until(tol, residuals):
 
 
 def still_falls(residuals):
-    """Returns for which examples the residual was still falling when the budget ended.
+    """Returns a mask of examples whose residual was still falling at the budget's end.
 
     The median over the last quarter of the evaluations must be at most 0.75 times the
-    median over the second quarter. Cycles and noise keep their medians.
+    median over the second quarter. Cycles and noise have constant medians.
 
     Args:
-        residuals: array `(..., evaluations, examples)`, of each evaluation, NaN where
-            an example was done or not finite. NaN does not fall.
+        residuals: Array `(..., evaluations, examples)`. Residuals of each evaluation,
+            NaN where an example had stopped or was non-finite. NaN counts as not
+            falling.
 
     Returns:
-        Bool array `(..., examples)`.
+        Boolean array `(..., examples)`.
     """
     count = residuals.shape[-2]
     second = np.median(residuals[..., count // 4 : -(-count // 2), :], axis=-2)
@@ -42,29 +43,28 @@ def still_falls(residuals):
 
 
 def floor(distance, reach):
-    """Returns the least evaluations in which information travels as far as it has to in
-    all examples.
+    """Returns the minimum evaluations that transport information in all examples.
 
     Args:
-        distance: int array `(examples,)`, see `least_evaluations`.
-        reach: int, or `None` where that is not known, as is what is returned.
+        distance: Integer array `(examples,)`. See `least_evaluations`.
+        reach: Positive integer, or `None` if unknown. The result is then `None` too.
     """
     return reach and int(np.max(least_evaluations(distance, reach)))
 
 
 def correlation(first, second):
-    """Returns Spearman's rank correlation, `None` where one does not vary."""
+    """Returns Spearman's rank correlation, or `None` if an argument is constant."""
     return finite(diagnostics.rank_correlation(first, second))
 
 
 def overthinking(budgets, accuracy):
-    """Returns what is lost from the best budget to ten times it, `None` where there are
-    no two such budgets."""
+    """Returns the accuracy lost from the best budget to ten times this budget, or
+    `None` if no budget is ten times another."""
     if not any(10 * budget in budgets for budget in budgets):
         return None
     return diagnostics.overthinking(budgets, accuracy)
 
 
 def finite(number):
-    """Returns a finite float, else `None`: JSON has no other floats."""
+    """Returns a finite number as a float. Returns `None` otherwise, for JSON."""
     return float(number) if math.isfinite(number) else None

@@ -7,9 +7,9 @@ import statistics
 
 
 def spread(name, values):
-    """Returns `<name>_mean` and `<name>_std` of a list of numbers.
+    """Returns a dict with `<name>_mean` and `<name>_std` of a list of numbers.
 
-    Without a number the mean is `None`, with a single one the deviation.
+    The mean is `None` for an empty list, the deviation also for a single number.
     """
     return {
         f"{name}_mean": statistics.fmean(values) if values else None,
@@ -18,7 +18,7 @@ def spread(name, values):
 
 
 def cell(summary, name, digits):
-    """Returns the text of a number in a dict with what `spread` returned."""
+    """Returns the text of a number in a dict that contains the result of `spread`."""
     mean, deviation = summary[f"{name}_mean"], summary[f"{name}_std"]
     if mean is None:
         return "-"
@@ -27,10 +27,10 @@ def cell(summary, name, digits):
 
 
 def mean_text(values, form, scale=1):
-    """Returns the mean of numbers as text, with the deviation if there are several.
+    """Returns the mean of numbers as text, with the deviation for several numbers.
 
     Args:
-        values: List of numbers, or of `None` where a number is missing.
+        values: List of numbers, with `None` for missing ones.
         form: String. Format of the numbers.
         scale: Number. Factor of the values. Defaults to `1`.
     """
@@ -44,7 +44,7 @@ def mean_text(values, form, scale=1):
 
 
 def at_budgets(runs, key):
-    """Returns a dict of budgets, ascending, to the values of several runs.
+    """Returns a dict from ascending budgets to the values of several runs.
 
     Args:
         runs: List of the rows of each run, dicts of `budget` and numbers or `None`.

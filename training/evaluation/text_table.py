@@ -5,9 +5,9 @@ def aligned(rows, left=1):
     """Returns rows of text as lines with aligned columns.
 
     Args:
-        rows: list of lists of strings, of equal length.
-        left: int. How many columns, the first ones, are aligned to the left. Defaults
-            to `1`. The others are aligned to the right, as numbers are.
+        rows: List of lists of strings, all of the same length.
+        left: Integer. Number of leading columns that are aligned to the left. Other
+            columns are aligned to the right. Defaults to `1`.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []

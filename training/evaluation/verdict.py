@@ -1,4 +1,4 @@
-"""Whether what was measured is an equilibrium, and which kind. Needs no TensorFlow."""
+"""Verdict of an audit: the kind of equilibrium. Does not import TensorFlow."""
 
 import math
 from typing import NamedTuple
@@ -7,17 +7,17 @@ from ..errors import InputError
 
 
 class Thresholds(NamedTuple):
-    """What an equilibrium has to reach in every group, shares from 0 to 1.
+    """Thresholds that an equilibrium must meet in every group, floats in [0, 1].
 
     Attributes:
-        alignment: float. The least mean alignment with what is found from the model's
-            own start, of every other start. Defaults to `0.99`.
-        agreement: float. The least share of pairs of starts with the same answer.
-            Defaults to `0.99`.
-        settled: Float. Least fraction of problems that meet the tolerance, from every
-            start. Defaults to `0.99`.
-        lost: float. The most exact answers that may be lost from the best budget to ten
-            times it. Defaults to `0.01`.
+        alignment: Float. Minimum mean alignment of the result from every other initial
+            state with the result from the model's own. Defaults to `0.99`.
+        agreement: Float. Minimum fraction of pairs of initial states with the same
+            prediction. Defaults to `0.99`.
+        settled: Float. Minimum fraction of problems that meet the tolerance, from every
+            initial state. Defaults to `0.99`.
+        lost: Float. Maximum fraction of exact predictions that may be lost from the
+            best budget to ten times this budget. Defaults to `0.01`.
     """
 
     alignment: float = 0.99
@@ -27,14 +27,14 @@ class Thresholds(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What the measurements of all groups show.
+    """The conclusion from the measurements of all groups.
 
     Attributes:
-        kind: str. `"unique"`: an equilibrium, the same from every start.
-            `"not_unique"`: an equilibrium from the model's own start, but a different
-            one or none from another. `"slow"`: the budget ends while residuals still
-            fall. `"none"`: residuals neither meet the tolerance nor fall.
-        text: str. One sentence with the numbers that decide.
+        kind: String. `"unique"`: the same equilibrium from every initial state.
+            `"not_unique"`: an equilibrium from the model's own initial state, but not
+            the same one from another. `"slow"`: residuals still fall at the largest
+            budget. `"none"`: residuals neither meet the tolerance nor fall.
+        text: String. One sentence with the decisive numbers.
     """
 
     kind: str
@@ -42,14 +42,14 @@ class Verdict(NamedTuple):
 
 
 class Criterion(NamedTuple):
-    """One condition of an equilibrium, where it is nearest to being missed.
+    """One condition of an equilibrium, with its worst value.
 
     Attributes:
-        name: str. A field of `Thresholds`.
-        value: float, the worst; `None` if it is not known.
-        threshold: float.
-        passed: bool.
-        where: str. The group, and the start.
+        name: String. Name of a field of `Thresholds`.
+        value: Float or `None`. Worst value, `None` if unknown.
+        threshold: Float. Bound of the value.
+        passed: Boolean. Whether the value meets the threshold.
+        where: String. Group and initial state of the worst value.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Criterion(NamedTuple):
 
     @property
     def bound(self):
-        """What the value must be, such as `"at least 0.99"`."""
+        """Returns the condition on the value, such as `"at least 0.99"`."""
         side = "at most" if self.name == "lost" else "at least"
         return f"{side} {self.threshold:g}"
 
@@ -70,7 +70,7 @@ class Criterion(NamedTuple):
 
 
 def check_thresholds(thresholds):
-    """Raises `InputError` unless all `Thresholds` are shares."""
+    """Raises `InputError` unless all `Thresholds` are in [0, 1]."""
     for name, value in thresholds._asdict().items():
         if not isinstance(value, int | float) or not 0 <= value <= 1:
             raise InputError(
@@ -83,8 +83,8 @@ def criteria(groups, thresholds):
     """Returns the list of `Criterion`.
 
     Args:
-        groups: list of `FoundOfGroup`.
-        thresholds: the `Thresholds`.
+        groups: List of `FoundOfGroup`.
+        thresholds: `Thresholds` of the criteria.
     """
     alignment, agreement, settled = [], [], []
     for group in groups:
@@ -106,9 +106,9 @@ def verdict(groups, judged, thresholds):
     """Returns the `Verdict`.
 
     Args:
-        groups: list of `FoundOfGroup`.
-        judged: what `criteria` returned for them.
-        thresholds: the `Thresholds`.
+        groups: List of `FoundOfGroup`.
+        judged: List. Result of `criteria` for the groups.
+        thresholds: `Thresholds` of the criteria.
     """
     kind, text = _kind(groups, judged, thresholds)
     missed = [str(one) for one in judged if one.name == "lost" and not one.passed]
@@ -124,14 +124,14 @@ def verdict(groups, judged, thresholds):
 
 
 def _kind(groups, judged, thresholds):
-    """Returns kind and text of the `Verdict` on states, whatever their answers."""
+    """Returns kind and text of the `Verdict` on the states, without lost accuracy."""
     own = [(group, "the model's own start", group) for group in groups]
     others = [(group, one.start, one) for group in groups for one in group.starts]
     for solves in (own, others):
         short = [solve for solve in solves if solve[2].settled < thresholds.settled]
         if not short:
             continue
-        # The one that is furthest from settling with any budget.
+        # Reports the solves that are furthest from convergence at any budget.
         group, start, found = min(short, key=lambda solve: _in_the_end(solve[2]))
         text = _unsettled(group, start, found)
         if _in_the_end(found) >= thresholds.settled:
@@ -146,7 +146,7 @@ def _kind(groups, judged, thresholds):
 
 
 def _in_the_end(found):
-    """Returns the fraction that has converged or still converges."""
+    """Returns the fraction of problems that have converged or still converge."""
     return found.settled + found.falling
 
 
@@ -179,7 +179,7 @@ def _lost(groups, threshold):
 
 
 def _lost_in(group, threshold):
-    """Returns the loss of a group, `None` without ten times its best budget."""
+    """Returns the loss of a group, or `None` without ten times its best budget."""
     exact = dict(zip(group.budgets, group.exact, strict=True))
     followed = [share for budget, share in exact.items() if 10 * budget in exact]
     best = max(exact, key=exact.get)

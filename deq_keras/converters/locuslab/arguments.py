@@ -9,18 +9,18 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-# Arguments of the loading functions, besides the architecture.
+# Arguments of the loading functions that are not part of the architecture.
 _OF_LOADING = ("solver", "gradient", "regularizer", "dtype")
 _LARGEST = 10**6
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 
 class Kind(NamedTuple):
-    """What an argument may be.
+    """The valid values of an argument.
 
     Attributes:
         words: String. Description of the expected value.
-        accepts: Function of a value, true for what may be passed.
+        accepts: Function that returns whether a value is valid.
     """
 
     words: str
@@ -28,7 +28,7 @@ class Kind(NamedTuple):
 
 
 def integer(minimum, maximum=_LARGEST):
-    """Returns the kind of integers from `minimum` to `maximum`."""
+    """Returns the `Kind` of integers from `minimum` to `maximum`."""
     return Kind(
         f"an integer from {minimum} to {maximum}",
         lambda value: _is_integer(value) and minimum <= value <= maximum,
@@ -36,14 +36,14 @@ def integer(minimum, maximum=_LARGEST):
 
 
 def list_of(kind):
-    """Returns the kind of lists and tuples of values of another kind."""
+    """Returns the `Kind` of lists and tuples whose elements have another kind."""
     return Kind(
         f"a list, and each of its elements {kind.words}",
         lambda value: isinstance(value, list | tuple) and all(map(kind.accepts, value)),
     )
 
 
-# Of weights, which tell it: the reference's -1 stands for what they say.
+# A size that the weights determine. The reference also accepts -1 for it.
 SIZE = Kind(
     f"an integer from 1 to {_LARGEST}, or -1 for what the weights say",
     lambda value: _is_integer(value) and (value == -1 or 1 <= value <= _LARGEST),
@@ -61,13 +61,13 @@ TEXT = Kind("a text", lambda value: isinstance(value, str))
 
 
 def checked(architecture, kinds, others=()):
-    """Returns an architecture without its arguments that are `None`, not given.
+    """Checks the arguments of an architecture and drops arguments that are `None`.
 
     Args:
         architecture: Dict of arguments.
-        kinds: Dict of all names to a `Kind`.
-        others: List of strings. Names of further arguments of the function that loads,
-            for the hint. Defaults to `()`.
+        kinds: Dict from all known names to a `Kind`.
+        others: List of strings. Further argument names of the loading function, for the
+            hint. Defaults to `()`.
 
     Raises:
         ValueError: If an argument is unknown or not of its kind.
@@ -89,7 +89,7 @@ def check(name, value, kind):
 
 
 def check_dtype(dtype):
-    """Raises `ValueError` unless weights of a dtype or policy are floating-point."""
+    """Raises `ValueError` unless a dtype or policy has floating-point weights."""
     try:
         variable_dtype = keras.dtype_policies.get(dtype).variable_dtype
     except (AttributeError, TypeError, ValueError):

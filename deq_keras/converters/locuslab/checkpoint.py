@@ -1,23 +1,23 @@
-"""State dicts of the reference (PyTorch, locuslab/deq), and how variables get them."""
+"""Assignment of the reference's state dicts (PyTorch, locuslab/deq) to variables."""
 
 import re
 from collections.abc import Mapping
 
 from deq_keras.converters.locuslab.weight_arrays import as_array, faults
 
-# Prefixes of wrapped models: for several devices, compiled, or with their loss.
+# Prefixes of models wrapped for several devices, by `torch.compile` or with a loss.
 _WRAPPERS = re.compile(r"((module|_orig_mod|model)\.)*")
 
 
 def cleaned(state_dict, is_ignored):
-    """Returns the arrays of a state dict, without the names of wrappers before theirs.
+    """Returns the arrays of a state dict by their names without wrapper prefixes.
 
     Args:
-        state_dict: Mapping of names to arrays.
-        is_ignored: Function of a name, true for what is left out.
+        state_dict: Mapping from names to arrays.
+        is_ignored: Function that returns whether to skip a name.
 
     Raises:
-        ValueError: If it is something else, two names become one, or a value is no
+        ValueError: If it is not a mapping, two names become equal, or a value is not an
             array of floating-point numbers.
     """
     if not isinstance(state_dict, Mapping):
@@ -45,7 +45,7 @@ def _plain(name):
 def without_ones(array, rank):
     """Returns an array without the axes of size 1 after its first `rank` axes.
 
-    An array of another rank or size there stays what it is, and fits nowhere.
+    An array with another rank or other sizes there is returned unchanged.
     """
     has_ones_only = all(size == 1 for size in array.shape[rank:])
     return array.reshape(array.shape[:rank]) if has_ones_only else array
@@ -68,18 +68,18 @@ def layer_variables(name, layer):
 
 
 def assign(variables, state_dict, as_keras, as_reference):
-    """Assigns all variables, or none and names everything that does not fit.
+    """Assigns all variables, or raises an error that names every mismatch.
 
-    Numbers that are not finite do not fit either.
+    Non-finite numbers count as a mismatch. After an error, no variable has changed.
 
     Args:
-        variables: Dict of the reference's names to variables; a tied one has several.
-        state_dict: Dict of the reference's names to arrays.
-        as_keras: Function of a name and its array that returns it in Keras' layout.
-        as_reference: Function of a name and a shape that returns the reference's shape.
+        variables: Dict from names to variables. Tied variables have several names.
+        state_dict: Dict from the reference's names to arrays.
+        as_keras: Function that returns the array of a name in Keras' layout.
+        as_reference: Function from a name and its shape to the reference's shape.
 
     Raises:
-        ValueError: If something does not fit.
+        ValueError: If anything does not match.
     """
     arrays = {
         name: as_keras(name, state_dict[name])

@@ -14,9 +14,9 @@ from deq_keras.converters.locuslab.deq_transformer_architecture import (
 )
 from deq_keras.models import DEQTransformerBackbone, DEQTransformerCausalLM
 
-# Derived from the architecture, or copies of other entries.
+# Entries that follow from the architecture or copy other entries.
 _IGNORED = ("pos_emb.inv_freq", "func_copy.", "deq.", "deqback.")
-# In 2019 the projections were parameters, and no layers with a `weight`.
+# In 2019, the projections were parameters, not layers with a `weight`.
 _PROJECTION = re.compile(r"(word_emb\.emb|crit\.out)_projs\.\d+")
 
 
@@ -30,33 +30,33 @@ def load_deq_transformer(
 ):
     """Returns a `DEQTransformerCausalLM` with the weights of a checkpoint.
 
-    The sizes are read from the shapes of the weights. What shapes do not tell must be
-    given, where it differs from the defaults of the reference: `pre_lnorm`,
-    `local_size` (0 stands for 1000, as there), `mem_len`, and `cutoffs` where
-    `div_val` is 1. What is given besides is checked against the weights.
+    The sizes are read from the shapes of the weights. Pass arguments that the shapes do
+    not determine if they differ from the defaults of the reference: `pre_lnorm`,
+    `local_size` (0 means 1000, as in the reference), `mem_len`, and `cutoffs` if
+    `div_val` is 1. All other arguments are checked against the weights.
 
-    The model differs from the reference where that is a matter of taste: its hidden
-    states are f(z*) also in evaluation (there z*), each sample stops by itself, and
-    dropout of the hidden states drops channels (there, positions).
+    The model deliberately differs from the reference in three points: evaluation
+    returns f(z*) as hidden states, like training (reference: z*); each sample stops
+    individually; and dropout of hidden states drops channels (reference: positions).
 
     Args:
-        state_dict: Mapping of parameter names to arrays of floating-point numbers:
-            weight-normalized or not, adaptive or not, tied or not, of the releases of
-            2019 or of 2021. Leading names of wrappers, as `module.`, are dropped.
+        state_dict: Mapping from parameter names to floating-point arrays, with or
+            without weight normalization, adaptive softmax and tied weights, from the
+            releases of 2019 or 2021. Wrapper prefixes, such as `module.`, are removed.
         solver: See `DEQ`. Defaults to `"anderson"`.
         gradient: See `DEQ`. Defaults to `"neumann"`.
         regularizer: See `DEQ`. Defaults to `"contraction"`.
-        dtype: Dtype or policy of the model. Defaults to `None`, Keras' own.
+        dtype: Dtype or policy of the model. Defaults to `None`, Keras' default.
         **architecture: Arguments of the reference's `DEQTransformerLM`: `n_token`,
             `n_head`, `d_model`, `d_head`, `d_embed`, `d_inner`, `dropout`, `dropatt`,
             `tie_weights`, `tie_projs`, `div_val`, `pre_lnorm`, `wnorm`, `mem_len`,
-            `local_size`, `cutoffs`; its `n_layer`, `eval_n_layer`, `tgt_len`,
-            `pretrain_steps` and `load` mean nothing here.
+            `local_size`, `cutoffs`. Its `n_layer`, `eval_n_layer`, `tgt_len`,
+            `pretrain_steps` and `load` are ignored.
 
     Raises:
-        ValueError: If an argument is unknown, of a wrong type or range or contradicts
-            the weights, or entries of the checkpoint are no arrays, missing, left over,
-            of a wrong shape or not finite; all are named.
+        ValueError: If an argument is unknown, invalid or contradicts the weights, or if
+            entries of the checkpoint are missing, unexpected, not arrays, non-finite or
+            of a wrong shape. The message names all of them.
     """
     check_dtype(dtype)
     state_dict = cleaned(state_dict, lambda name: name.startswith(_IGNORED))
@@ -79,7 +79,7 @@ def _as_of_2021(name):
 
 
 def _variables(model):
-    """Returns the reference's names of all variables; tied ones have several."""
+    """Returns all variables by the reference's names. Tied variables have several."""
     cell = model.backbone.deq.cell
     embedding, softmax = model.backbone.token_embedding, model.softmax
     variables = {
@@ -120,8 +120,8 @@ def _is_kernel(name):
 
 
 def _as_keras(name, array):
-    """Returns an array in Keras' layout: kernels are (out, in), or (out, in, 1) for a
-    convolution; here (in, out)."""
+    """Returns an array in Keras' layout: transposes kernels (out, in), or (out, in, 1)
+    of convolutions, to (in, out)."""
     if name.endswith(".weight_g"):
         return without_ones(array, 1)
     return without_ones(array, 2).T if _is_kernel(name) else array

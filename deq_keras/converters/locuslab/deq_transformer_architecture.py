@@ -1,4 +1,4 @@
-"""What the shapes of a DEQ-Transformer's weights say about its architecture."""
+"""Reads the architecture of a DEQ-Transformer from the shapes of its weights."""
 
 import numpy as np
 
@@ -38,28 +38,28 @@ _KINDS = {
     "mem_len": integer(0),
     "dropout": RATE,
     "dropatt": RATE,
-    # Of the constructor of the reference (PyTorch, locuslab/deq), but they say nothing
-    # about the function.
+    # Constructor arguments of the reference (PyTorch, locuslab/deq) that do not affect
+    # the function.
     "n_layer": integer(0),
     "eval_n_layer": integer(0),
     "tgt_len": integer(0),
     "pretrain_steps": integer(0),
     "load": TEXT,
 }
-# The value that 0 and None mean in the reference.
+# The reference replaces 0 and None by this value.
 _DEFAULT_LOCAL_SIZE = 1000
 
 
 def backbone_arguments(state_dict, architecture):
-    """Returns arguments of `DEQTransformerBackbone`, and of the ties of the softmax.
+    """Returns arguments of `DEQTransformerBackbone` and of the ties of the softmax.
 
     Args:
-        state_dict: Dict of names to arrays.
+        state_dict: Dict from names to arrays.
         architecture: Dict of arguments of the reference's constructor.
 
     Raises:
-        ValueError: If an argument is unknown, of a wrong type or range or contradicts
-            the weights, or weights are missing from which the sizes are read.
+        ValueError: If an argument is unknown, invalid or contradicts the weights, or if
+            weights that determine the sizes are missing.
     """
     architecture = checked(architecture, _KINDS)
     found = _read(state_dict, architecture)
@@ -142,7 +142,7 @@ def _cutoffs(sizes, num_clusters, architecture):
 
 
 def _read_ties(state_dict, num_clusters):
-    """What the reference tied is equal to the last bit."""
+    """Detects tied weights, which are bitwise equal in the reference."""
     pairs = [
         (_TABLE, "crit.out_layers.{}.weight"),
         ("word_emb.emb_projs.{}.weight", "crit.out_projs.{}.weight"),
@@ -165,7 +165,8 @@ def _check_agreement(found, architecture):
     if "cutoffs" in given:
         ends = [end for end in given["cutoffs"] if end != found["n_token"]]
         given["cutoffs"] = ends
-    # Equal arrays may be untied, and where there is no projection, a tie means nothing.
+    # Skips ties: untied arrays can be equal, and without a projection a tie has no
+    # effect.
     given = {key: given[key] for key in given if not key.startswith("tie_")}
     for name, value in given.items():
         if value != found[name] and value != -1:

@@ -19,7 +19,7 @@ from deq_keras.models import DEQTrellisNetBackbone, DEQTrellisNetCausalLM
 
 _CONVOLUTION = "trellisnet.func.full_conv"
 _INJECTION = "trellisnet.inject_conv"
-# Copies of other entries.
+# Entries that copy other entries.
 _IGNORED = ("trellisnet.func_copy.", "trellisnet.deq.")
 
 
@@ -35,32 +35,32 @@ def load_deq_trellisnet(
     """Returns a `DEQTrellisNetCausalLM` with the weights of a checkpoint.
 
     The sizes are read from the shapes of the weights. The model has a `memory_length`
-    of 1: as there, the last hidden and cell state of a segment stand before the next.
-    It has no dropout.
+    of 1: as in the reference, the next segment sees the last hidden and cell state of a
+    segment. The model does not use dropout.
 
     Args:
-        state_dict: Mapping of parameter names to arrays of floating-point numbers:
-            weight-normalized or not, tied or not, with one softmax or a mixture.
-            Leading names of wrappers, as `module.`, are dropped.
-        dilation: Integer. The reference's `dilation`. Defaults to `1`.
-        splits: List of integers. The `splits` of its `SplitCrossEntropyLoss`, a module
-            of its own; `state_dict` must then have its `tail_vectors` and `tail_bias`
-            too. Defaults to `()`, the softmax of all tokens.
+        state_dict: Mapping from parameter names to floating-point arrays, with or
+            without weight normalization and tied weights, with one softmax or a
+            mixture. Wrapper prefixes, such as `module.`, are removed.
+        dilation: Positive integer. The reference's `dilation`. Defaults to `1`.
+        splits: List of integers. The `splits` of the reference's separate module
+            `SplitCrossEntropyLoss`. If passed, `state_dict` must contain its
+            `tail_vectors` and `tail_bias`. Defaults to `()`, a full softmax.
         solver: See `DEQ`. Defaults to `"anderson"`.
         gradient: See `DEQ`. Defaults to `"neumann"`.
         regularizer: See `DEQ`. Defaults to `"contraction"`.
-        dtype: Dtype or policy of the model. Defaults to `None`, Keras' own.
+        dtype: Dtype or policy of the model. Defaults to `None`, Keras' default.
 
     Raises:
-        ValueError: If an argument is of a wrong type or range, or entries of the
-            checkpoint are no arrays, missing, left over, of a wrong shape or not
-            finite; all are named.
+        ValueError: If an argument is invalid, or if entries of the checkpoint are
+            missing, unexpected, not arrays, non-finite or of a wrong shape. The message
+            names all of them.
     """
     check("dilation", dilation, integer(1))
     check("splits", splits, list_of(integer(1)))
     check_dtype(dtype)
     state_dict = cleaned(state_dict, lambda name: name.startswith(_IGNORED))
-    # Where weights were dropped, what they are without is called so.
+    # With weight dropout, the reference adds this suffix to the original weights.
     state_dict = {
         name.removesuffix("_raw"): array for name, array in state_dict.items()
     }
@@ -81,7 +81,7 @@ def load_deq_trellisnet(
 
 
 def _architecture(state_dict):
-    """Returns arguments of the backbone, and of the task."""
+    """Returns arguments of the backbone and of the task."""
     is_normalized = f"{_CONVOLUTION}.weight_g" in state_dict
     weight = "weight_v" if is_normalized else "weight"
     try:
@@ -116,7 +116,7 @@ def _architecture(state_dict):
 
 
 def _softmax_sizes(state_dict, embedding_dim):
-    """Returns the number of softmaxes, and of the channels that they see."""
+    """Returns the number of softmaxes and of their input channels."""
     if "mixsoft.prior.weight" in state_dict:
         return shape(state_dict, "mixsoft.prior.weight", 2)
     if "decoder.weight" in state_dict:
@@ -125,7 +125,7 @@ def _softmax_sizes(state_dict, embedding_dim):
 
 
 def _variables(model):
-    """Returns the reference's names of all variables; tied ones have several."""
+    """Returns all variables by the reference's names. Tied variables have several."""
     cell, softmax = model.backbone.deq.cell, model.softmax
     variables = {
         **layer_variables(_CONVOLUTION, cell.convolution),
@@ -154,8 +154,8 @@ def _is_kernel(name):
 
 
 def _as_keras(name, array):
-    """Returns an array in Keras' layout: kernels are (out, in) or (out, in, taps); here
-    (in, out) and (taps, in, out)."""
+    """Returns an array in Keras' layout: transposes kernels (out, in) to (in, out), and
+    (out, in, taps) to (taps, in, out)."""
     if name.endswith(".weight_g"):
         return without_ones(array, 1)
     return array.T if _is_kernel(name) else array

@@ -11,7 +11,7 @@ from deq_keras.converters.locuslab.mdeq_architecture import normalized, read
 from deq_keras.converters.locuslab.shapes import shape
 from deq_keras.models import MDEQBackbone, MDEQImageClassifier, MDEQImageSegmenter
 
-# Copies of other entries, and weights of a loss.
+# Entries that copy other entries or belong to a loss.
 _NOT_OF_THE_MODEL = ("fullstage_copy.", "deq.", "loss.")
 
 
@@ -26,39 +26,37 @@ def load_mdeq(
 ):
     """Returns an `MDEQImageClassifier` with the weights of a checkpoint.
 
-    A checkpoint of a segmentation model gives an `MDEQImageSegmenter`. The sizes are
-    read from the shapes of the weights. What they do not tell must be given:
-    `downsample_times` (0 for the published models of CIFAR-10, 2 for the others; the
-    smallest has no choice), `num_groups` where it is not 8, and `dropout` for further
-    training. What is given besides is checked against the weights.
+    For checkpoints of segmentation models, returns an `MDEQImageSegmenter`. The sizes
+    are read from the shapes of the weights. Pass arguments that the shapes do not
+    determine: `downsample_times` (0 for the published CIFAR-10 models, 2 for the
+    others; fixed for the smallest model), `num_groups` if it is not 8, and `dropout`
+    for further training. All other arguments are checked against the weights.
 
-    The model takes normalized images `(batch, height, width, channels)`; see
-    `MDEQImageConverter.for_dataset`. It differs from the reference where that is a
-    matter of taste: the head sees f(z*) also in evaluation (there z*), and each sample
-    stops by itself.
+    The model expects normalized images `(batch, height, width, channels)`; see
+    `MDEQImageConverter.for_dataset`. It deliberately differs from the reference in two
+    points: the head also sees f(z*) in evaluation (reference: z*), and each sample
+    stops individually.
 
     Args:
-        state_dict: Mapping of parameter names to arrays of floating-point numbers, as
-            the reference saves it. Leading names of wrappers, as `module.`, are
-            dropped.
+        state_dict: Mapping from parameter names to floating-point arrays, as saved by
+            the reference. Wrapper prefixes, such as `module.`, are removed.
         solver: See `DEQ`. Defaults to `"anderson"`.
         gradient: See `DEQ`. Defaults to `"neumann"`.
         regularizer: See `DEQ`. Defaults to `"contraction"`.
-        drop_head: Boolean. Whether the model gets a new classifier for `num_classes`
-            classes, and the last weights of the checkpoint are not used. Defaults to
-            `False`.
-        dtype: Dtype or policy of the model. Defaults to `None`, Keras' own.
+        drop_head: Boolean. Whether to create a new classifier for `num_classes` classes
+            and ignore the last weights of the checkpoint. Defaults to `False`.
+        dtype: Dtype or policy of the model. Defaults to `None`, Keras' default.
         **architecture: Entries of the reference's configuration under their names, in
             upper or lower case: `num_channels`, `num_blocks`, `big_kernels`,
             `expansion_factor`, `num_groups`, `downsample_times`, `dropout`, `wnorm`,
             `block_gn_affine`, `fuse_gn_affine`, `post_gn_affine`, `head_channels`,
-            `final_chansize`, `num_classes`; its `num_modules`, `num_layers`, `block`,
-            `fuse_method` and `pretrained` mean nothing here.
+            `final_chansize`, `num_classes`. Its `num_modules`, `num_layers`, `block`,
+            `fuse_method` and `pretrained` are ignored.
 
     Raises:
-        ValueError: If an argument is unknown, missing, of a wrong type or range or
-            contradicts the weights, or entries of the checkpoint are no arrays,
-            missing, left over, of a wrong shape or not finite; all are named.
+        ValueError: If an argument is unknown, missing, invalid or contradicts the
+            weights, or if entries of the checkpoint are missing, unexpected, not
+            arrays, non-finite or of a wrong shape. The message names all of them.
     """
     check("drop_head", drop_head, BOOLEAN)
     check_dtype(dtype)
@@ -137,7 +135,7 @@ def _model(backbone, state_dict, chosen, num_classes):
 
 
 def _variables(model):
-    """Returns the variables under the reference's names."""
+    """Returns all variables by the reference's names."""
     backbone, head = model.backbone, model.head
     variables = {**_stem(backbone.stem), **_cell(backbone.deq.cell)}
     if isinstance(model, MDEQImageSegmenter):
@@ -166,7 +164,7 @@ def _stem(stem):
     if stem.injection_unit:
         variables.update(_unit("stage0.0", "stage0.1", units.pop()))
     for index, unit in enumerate(units):
-        # A Sequential of convolution, normalization, ReLU; further ones have names.
+        # The first two units are flat in a Sequential; further units have names.
         names = (f"{3 * index}", f"{3 * index + 1}")
         if index >= 2:
             names = (f"DS{index + 1}", f"DS{index + 1}-BN")
@@ -216,8 +214,8 @@ def _unit(convolution_name, normalization_name, unit):
 
 
 def _as_keras(name, array):
-    """Returns an array in Keras' layout: kernels are (out, in, height, width) or
-    (out, in), here (height, width, in, out) or (in, out)."""
+    """Returns an array in Keras' layout: transposes kernels (out, in, height, width) to
+    (height, width, in, out), and (out, in) to (in, out)."""
     if name.endswith("weight_g"):
         return without_ones(array, 1)
     if array.ndim == 4:

@@ -1,4 +1,4 @@
-"""What the shapes of an MDEQ's weights say about its architecture."""
+"""Reads the architecture of an MDEQ from the shapes of its weights."""
 
 from deq_keras.converters.locuslab.arguments import (
     BOOLEAN,
@@ -11,8 +11,7 @@ from deq_keras.converters.locuslab.arguments import (
 )
 from deq_keras.converters.locuslab.shapes import count, shape
 
-# The names of the reference (PyTorch, locuslab/deq), in lower case, of what is passed
-# on.
+# Defaults by the names of the reference (PyTorch, locuslab/deq), in lower case.
 _DEFAULTS = {"num_groups": 8, "dropout": 0.0}
 _COUNT = integer(1)
 _KINDS = {
@@ -31,7 +30,7 @@ _KINDS = {
     "head_channels": list_of(_COUNT),
     "final_chansize": _COUNT,
     "num_classes": _COUNT,
-    # Of the reference's configuration, but they say nothing about the function.
+    # Entries of the reference's configuration that do not affect the function.
     "num_layers": integer(0),
     "num_modules": integer(0),
     "block": TEXT,
@@ -43,10 +42,10 @@ _BLOCK = "fullstage.branches.{}.blocks.{}.{}"
 
 
 def normalized(architecture):
-    """Returns arguments of an architecture under the reference's names in lower case.
+    """Returns the arguments of an architecture by the reference's lower-case names.
 
     Raises:
-        ValueError: If an argument is unknown, given twice or of a wrong type or range.
+        ValueError: If an argument is unknown, invalid or passed twice.
     """
     names = [name.lower() for name in architecture]
     for name in names:
@@ -57,15 +56,15 @@ def normalized(architecture):
 
 
 def read(state_dict, architecture):
-    """Returns the whole architecture, under the reference's names in lower case.
+    """Returns the complete architecture by the reference's lower-case names.
 
     Args:
-        state_dict: Dict of names to arrays.
-        architecture: Dict. What `normalized` returned.
+        state_dict: Dict from names to arrays.
+        architecture: Dict. Result of `normalized`.
 
     Raises:
-        ValueError: If an argument contradicts the weights, weights are missing from
-            which sizes are read, or what the weights do not tell is not given.
+        ValueError: If an argument contradicts the weights, or if weights that determine
+            the sizes, or arguments that the weights do not determine, are missing.
     """
     try:
         found = {**_read_cell(state_dict), **_read_head(state_dict)}
@@ -130,7 +129,7 @@ def _read_head(state_dict):
 
 
 def _read_downsamplings(state_dict, architecture):
-    """Strides leave no trace in the weights, but for a third halving."""
+    """Returns `downsample_times` if the weights show it; strides are not visible."""
     if "stage0.0.weight" not in state_dict:
         return {"downsample_times": 0}
     further = count(state_dict, "downsample.DS{}.", start=3)

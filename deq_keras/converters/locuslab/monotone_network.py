@@ -18,7 +18,7 @@ from deq_keras.models import MonotoneClassifier
 
 _MODULE = "mon.linear_module."
 _G = f"{_MODULE}g"
-# Convolutions in a list, or their weights.
+# Names of convolutions in a list, or of their weights.
 _LISTED = re.compile(r"(.*\.(A0|B0|A_n0)\.\d+)")
 _SQUARES = re.compile(r".*\.(g|g\.\d+|gn\.\d+)")
 
@@ -28,31 +28,30 @@ def load_monotone_network(
 ):
     """Returns a `MonotoneClassifier` with the weights of a checkpoint.
 
-    Which network it is, dense, of one convolution or of several tiers, and its widths
-    are read from the weights. The model takes normalized vectors `(batch, features)` or
-    images `(batch, height, width, channels)`; the border that the reference adds before
-    its convolutions, it adds itself. Each sample stops by itself.
+    The type of network (dense, a single convolution or several tiers) and its widths
+    are read from the weights. The model expects normalized vectors `(batch, features)`
+    or images `(batch, height, width, channels)` without a border, which the reference
+    adds before its convolutions. Each sample stops individually.
 
     Args:
-        state_dict: Mapping of parameter names to arrays of floating-point numbers, as
-            the reference saves it. Leading names of wrappers, as `module.`, are
-            dropped.
-        m: Float > 0. The strong monotonicity that the network was made with, which
-            weights do not tell. Defaults to `1.0`, that of the published runs.
-        image_size: Integer. Side of the images of a convolutional network. `None`:
-            what its classifier tells; of a single convolution the multiple of 4.
-            Defaults to `None`.
+        state_dict: Mapping from parameter names to floating-point arrays, as saved by
+            the reference. Wrapper prefixes, such as `module.`, are removed.
+        m: Positive float. Strong monotonicity of the network, which the weights do not
+            determine. Defaults to `1.0`, the value of the published runs.
+        image_size: Positive integer. Side of the images of a convolutional network.
+            Defaults to `None`, which reads it from the classifier. For a single
+            convolution, this is the multiple of 4.
         solver: See `DEQ`. Defaults to `"peaceman_rachford"`.
-        dtype: Dtype or policy of the model. Defaults to `None`, Keras' own.
+        dtype: Dtype or policy of the model. Defaults to `None`, Keras' default.
 
     Raises:
-        ValueError: If an argument is of a wrong type or range or contradicts the
-            weights, I - W is not strongly monotone, or entries of the checkpoint are
-            no arrays, missing, left over, of a wrong shape or not finite; all are
-            named.
+        ValueError: If an argument is invalid or contradicts the weights, if I - W is
+            not strongly monotone, or if entries of the checkpoint are missing,
+            unexpected, not arrays, non-finite or of a wrong shape. The message names
+            all of them.
 
-    Warns of a single convolution whose g is negative, and of the strong monotonicity
-    that is left: W = (1 - m) I - g A^T A + B - B^T, with an A of norm 1, makes it
+    For a single convolution with negative g, warns about the reduced strong
+    monotonicity: W = (1 - m) I - g A^T A + B - B^T, with an A of norm 1, reduces it to
     m + g |A|^2, where |A| is the largest singular value.
     """
     check_dtype(dtype)
@@ -102,7 +101,7 @@ def _model(state_dict, image_size, m, solver, dtype):
         size = (side, side, channels)
     else:
         cell = MonotoneConvCell(filters, m, sign=_sign(state_dict), dtype=dtype)
-        # The features are windows of size 4 in an image padded to side + 2 pixels.
+        # The classifier reads windows of size 4 of an image padded to side + 2 pixels.
         side = 4 * _side(num_features, filters)
         _check_image_size(image_size, range(side - 2, side + 2))
         size = (image_size or side, image_size or side, channels)
@@ -114,7 +113,7 @@ def _sign(state_dict):
 
 
 def _check_monotone(cell, state_dict):
-    """Raises `ValueError` if a negative g leaves nothing of the strong monotonicity."""
+    """Raises `ValueError` if a negative g removes the strong monotonicity."""
     if getattr(cell, "sign", 1) == 1:
         return
     bound, g = float(cell.strong_monotonicity()), float(state_dict[_G])
@@ -155,7 +154,7 @@ def _read_shape(model):
 
 
 def _variables(model):
-    """Returns the reference's names of all variables."""
+    """Returns all variables by the reference's names."""
     cell = model.deq.cell
     variables = {
         **layer_variables(f"{_MODULE}U", cell.projection),
@@ -187,7 +186,7 @@ def _of_tier(tier, symmetric, skew, down, symmetric_scale, skew_scale, down_scal
 
 
 def _as_keras(name, array):
-    """Returns an array in Keras' layout; A and B of a dense network are matrices."""
+    """Returns an array in Keras' layout. A and B of a dense network stay unchanged."""
     if _SQUARES.fullmatch(name):
         return _root(name, array)
     if array.ndim == 4:
@@ -196,7 +195,7 @@ def _as_keras(name, array):
 
 
 def _root(name, array):
-    """The reference learns the square of a scale."""
+    """Returns the scale, whose square is a weight of the reference."""
     if name == _G:  # The sign is an argument of the cell.
         return np.sqrt(np.abs(array))
     if np.any(array < 0):
@@ -208,7 +207,7 @@ def _root(name, array):
 
 
 def _channels_last(array, read_shape):
-    """The reference flattens maps (channels, height, width)."""
+    """Reorders weights for maps that the reference flattens with channels first."""
     height, width, channels = read_shape
     if array.shape[1] != height * width * channels:
         return array.T

@@ -1,13 +1,13 @@
-"""Shapes of a state dict's entries, from which sizes of an architecture are read."""
+"""Shapes of a state dict's entries, which determine the sizes of an architecture."""
 
 
 def shape(state_dict, name, *ranks):
     """Returns the shape of an entry.
 
     Args:
-        state_dict: Dict of names to arrays.
+        state_dict: Dict from names to arrays.
         name: String. Name of the entry.
-        *ranks: Positive integers. Numbers of axes that it may have.
+        *ranks: Positive integers. Valid numbers of axes.
 
     Raises:
         ValueError: If the entry is missing or has another rank.
@@ -22,11 +22,11 @@ def shape(state_dict, name, *ranks):
 
 
 def count(names, pattern, start=0):
-    """Returns how many numbers from `start` on, without a gap, names have in a place.
+    """Counts consecutive numbers, from `start`, that occur in names.
 
     Args:
         names: Iterable of strings.
-        pattern: String. The begin of names with the place, as `"blocks.{}."`.
+        pattern: String. Prefix of the names with a placeholder, such as `"blocks.{}."`.
         start: Integer. The first number. Defaults to `0`.
     """
     number = 0

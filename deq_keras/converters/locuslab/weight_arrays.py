@@ -1,4 +1,4 @@
-"""Weights as floating-point arrays, whatever holds them, and what cannot be one."""
+"""Conversion of weights to floating-point arrays, and checks of their values."""
 
 import numpy as np
 
@@ -14,10 +14,10 @@ def as_array(name, value):
 
     Args:
         name: String. Name of the weight, for messages.
-        value: Array-like of floating-point numbers, also of 8 and 16 bits.
+        value: Array-like of floating-point numbers, including 8 and 16 bits.
 
     Raises:
-        ValueError: If it is something else, or holds no numbers at all.
+        ValueError: If `value` is not a floating-point array, or is empty.
     """
     try:
         array = np.asarray(value)
@@ -31,18 +31,18 @@ def as_array(name, value):
         )
     if not array.size:
         raise ValueError(f"`{name}` is empty: its shape is {array.shape}.")
-    # In the byte order of this machine, too.
+    # Also converts to the byte order of this machine.
     return array.astype("float64" if array.dtype.itemsize > 4 else "float32")
 
 
 def _raw(dtype):
-    """What NumPy's files make of bfloat16."""
+    """Returns a hint for raw bytes, which NumPy files with bfloat16 contain."""
     is_raw = dtype.kind == "V" and dtype.names is None
     return ", bytes of which NumPy does not know the meaning" if is_raw else ""
 
 
 def faults(name, array, dtype):
-    """Returns what is wrong with the numbers of an array for a variable of a dtype."""
+    """Returns a list of problems with the values of an array for a variable's dtype."""
     with np.errstate(over="ignore"):
         is_finite = np.isfinite(array.astype(dtype).astype("float64"))
     if not is_finite.all():

@@ -67,7 +67,7 @@ class MonotoneDenseCell(MonotoneCell):
                 f"of shape {tuple(input_shape)}."
             )
         self.projection.build((input_shape[0], int(np.prod(input_shape[1:]))))
-        # Each kernel needs its own initializer with its own random numbers.
+        # Each kernel draws its own random numbers.
         self.symmetric, self.skew = (
             self.add_weight(
                 (self.units, self.units),

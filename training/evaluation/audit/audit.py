@@ -1,4 +1,4 @@
-"""Whether a model that applies one cell again and again has an equilibrium."""
+"""Audit of whether a weight-tied model has an equilibrium."""
 
 from typing import NamedTuple
 
@@ -21,15 +21,15 @@ class Audit(NamedTuple):
     """The result of `audit`, plain numbers, strings and lists.
 
     Attributes:
-        kind: str. See `Verdict`.
-        verdict: str. One sentence.
-        criteria: list of `Criterion`, which are all passed by an equilibrium.
-        tol: float. The tolerance of the residual.
+        kind: String. See `Verdict`.
+        verdict: String. The verdict in one sentence.
+        criteria: List of `Criterion`. An equilibrium passes all of them.
+        tol: Float. Tolerance of the residual.
         stop_mode: String. Definition of the residual.
-        damping: float. Of the iteration.
-        correlation: float. Spearman's, of evaluations and difficulty, over all problems
-            whose difficulty is known; `None` where one does not vary.
-        groups: list of `FoundOfGroup`.
+        damping: Float. Damping of the iteration.
+        correlation: Float or `None`. Spearman's correlation of evaluations and
+            difficulty, over all problems with a known difficulty. `None` if undefined.
+        groups: List of `FoundOfGroup`.
     """
 
     kind: str
@@ -43,19 +43,19 @@ class Audit(NamedTuple):
 
     @property
     def is_passed(self):
-        """Whether all criteria are passed."""
+        """Returns whether the model passes all criteria."""
         return all(criterion.passed for criterion in self.criteria)
 
     @property
     def iteration(self):
-        """What was judged, in words."""
+        """Returns a description of the audited iteration."""
         return (
             f"Iteration of the cell with damping {self.damping:g}, to a residual "
             f"({self.stop_mode}) of {self.tol:g}"
         )
 
     def as_dict(self):
-        """Returns all of it as JSON has it."""
+        """Returns the audit as a dict for JSON."""
         groups = [
             {**group._asdict(), "starts": [found._asdict() for found in group.starts]}
             for group in self.groups
@@ -73,29 +73,29 @@ def audit(
     batch_size=100,
     seed=0,
 ):
-    """Applies the cell of a model again and again, and judges where that leads.
+    """Iterates the cell of a model and checks whether it converges to an equilibrium.
 
-    Answers are read after each budget, and what is found is compared with what is found
-    from other starts, with the largest budget.
+    Reads predictions after each budget, and compares the results with results from
+    other initial states at the largest budget.
 
     Args:
-        model: a `deq_keras.diagnostics.WeightTiedModel`.
-        groups: list of `Group`, whose labels differ.
-        budgets: increasing ints, numbers of evaluations, some of them ten times others.
-            Defaults to `BUDGETS`.
-        solver: `FixedPointIteration`, whose damping, tolerance and residual count.
-            Defaults to `None`: one with its defaults.
-        thresholds: `Thresholds`. Defaults to `None`: their defaults.
-        batch_size: int >= 3. The most problems that are solved at once. Defaults to
-            `100`.
-        seed: int. Draws random starts. Defaults to `0`.
+        model: A `deq_keras.diagnostics.WeightTiedModel`.
+        groups: List of `Group` with unique labels.
+        budgets: Increasing positive integers. Numbers of evaluations. At least one must
+            be ten times another. Defaults to `BUDGETS`.
+        solver: `FixedPointIteration`. Defines damping, tolerance and residual. Defaults
+            to `None`, which uses its defaults.
+        thresholds: `Thresholds`. Defaults to `None`, which uses their defaults.
+        batch_size: Integer, at least 3. Maximum number of problems that are solved at
+            once. Defaults to `100`.
+        seed: Integer. Seed of random initial states. Defaults to `0`.
 
     Returns:
         An `Audit`.
 
     Raises:
-        InputError: if the groups, the budgets or the thresholds cannot be used, or the
-            parts of the model and the problems do not fit together.
+        InputError: If the groups, the budgets or the thresholds are invalid, or the
+            components of the model and the problems do not fit together.
     """
     thresholds = thresholds or Thresholds()
     solver = solver or solvers.FixedPointIteration()
@@ -150,7 +150,7 @@ def _check_iteration(solver, batch_size):
 
 
 def _check_fit(model, group):
-    """Raises `InputError` unless a model answers two problems of a group."""
+    """Raises `InputError` unless a model can process two problems of a group."""
     try:
         injection = model.inject(group.inputs[:2])
         state = model.initial_state(injection)
@@ -181,7 +181,7 @@ def _check_fit(model, group):
 
 
 def _check_targets(group, num_classes):
-    """Raises `InputError` unless all targets that count are classes of the head."""
+    """Raises `InputError` unless all weighted targets are classes of the head."""
     targets = np.asarray(group.targets)
     if group.weights is not None:
         targets = targets[np.asarray(group.weights) != 0]

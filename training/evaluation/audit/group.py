@@ -1,4 +1,4 @@
-"""Problems that are audited together: of one size, or of one level of difficulty."""
+"""Groups of problems to audit together, with the same size or difficulty."""
 
 from typing import Any, NamedTuple
 
@@ -8,17 +8,17 @@ from ...errors import InputError
 
 
 class Group(NamedTuple):
-    """Problems with their answers.
+    """A group of problems with their targets.
 
     Attributes:
         label: String. Unique name of the group, such as a size.
-        inputs: array `(examples, ...)`, what the model takes, at least two examples.
-        targets: integer array `(examples, *positions)`, the right classes.
-        weights: array like them, zero where a position does not count.
-            Defaults to `None`: all count.
-        difficulty: array `(examples,)` of numbers. Defaults to `None`: not known.
-        floor: int. The least evaluations in which information travels as far as it has
-            to. Defaults to `None`: not known.
+        inputs: Array `(examples, ...)`. Inputs of the model, at least two examples.
+        targets: Integer array `(examples, *positions)`. Correct classes.
+        weights: Array like `targets`. Positions with weight zero are ignored. Defaults
+            to `None`, all positions.
+        difficulty: Array `(examples,)` of numbers. Defaults to `None`, unknown.
+        floor: Integer. Minimum number of evaluations in which information can travel as
+            far as necessary. Defaults to `None`, unknown.
     """
 
     label: str
@@ -29,10 +29,11 @@ class Group(NamedTuple):
     floor: int | None = None
 
     def batches(self, size):
-        """Returns inputs, targets and weights in parts of almost one size.
+        """Splits inputs, targets and weights into batches of almost equal size.
 
         Args:
-            size: int >= 3. The most examples of a part, which are two or more.
+            size: Integer, at least 3. Maximum batch size. Batches have at least two
+                examples.
         """
         count = -(-len(self.inputs) // size)
         weights = self.weights
@@ -50,7 +51,7 @@ class Group(NamedTuple):
 
 
 def check_groups(groups):
-    """Raises `InputError` unless a list of `Group` can be audited."""
+    """Raises `InputError` unless a list of `Group` is valid."""
     labels = [group.label for group in groups]
     if not labels or len(set(labels)) < len(labels):
         raise InputError(
@@ -111,7 +112,7 @@ def _check_finite(group, name):
 
 
 def _check_counts(group):
-    """Raises `InputError` if all positions of a problem have the weight zero."""
+    """Raises `InputError` if all positions of a problem have weight zero."""
     counts = np.reshape(group.weights, (len(group.inputs), -1)).any(axis=1)
     if not counts.all():
         raise InputError(

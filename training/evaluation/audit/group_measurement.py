@@ -1,4 +1,4 @@
-"""What is found of one group of problems: answers at budgets, and from other starts."""
+"""Measurements of one group of problems, by budget and by initial state."""
 
 from typing import NamedTuple
 
@@ -19,15 +19,16 @@ STARTS = ("other", "zeros", "normal")
 
 
 class FoundFrom(NamedTuple):
-    """What is found from another start than the model's own, means over problems.
+    """Results from another initial state than the model's own, means over problems.
 
     Attributes:
-        start: str. `"other"` is what was found for another problem.
-        alignment: float. Of the state with that from the model's own start; `None`
-            where one is not finite.
-        agreement: float. The share of problems with the same answer.
-        settled: Float. Fraction that meets the tolerance.
-        falling: float. The share that does not, but whose residual still falls.
+        start: String. Initial state. `"other"` is the equilibrium of another problem.
+        alignment: Float or `None`. Alignment with the state from the model's own
+            initial state. `None` if a state is non-finite.
+        agreement: Float. Fraction of problems with the same prediction.
+        settled: Float. Fraction of problems that meet the tolerance.
+        falling: Float. Fraction of problems that do not meet the tolerance, but whose
+            residual still falls.
     """
 
     start: str
@@ -38,31 +39,32 @@ class FoundFrom(NamedTuple):
 
 
 class FoundOfGroup(NamedTuple):
-    """What is found of a `Group`, plain numbers and lists.
+    """Measurements of a `Group`, plain numbers and lists.
 
     Attributes:
-        label: str.
-        examples: int. How many.
-        floor: int or `None`. See `Group`.
-        budgets: list of ints, increasing.
-        exact: list of floats, the share of problems that are right at every position at
-            each budget.
-        residuals: list of floats, the median after each evaluation up to the largest
-            budget; `None` where it is not finite.
-        evaluations: list of ints, of each problem until the tolerance is met, at most
-            the largest budget.
-        difficulty: list of numbers, of each problem, or `None`.
-        correlation: float. Spearman's, of the two; `None` where one does not vary.
-        overthinking: float. `exact` at the best budget less that at ten times it, where
-            it was measured.
+        label: String. Label of the group.
+        examples: Integer. Number of problems.
+        floor: Integer or `None`. See `Group`.
+        budgets: List of increasing integers. Numbers of evaluations.
+        exact: List of floats. Fraction of problems with all positions correct, at each
+            budget.
+        residuals: List of floats. Median residual after each evaluation up to the
+            largest budget. `None` where non-finite.
+        evaluations: List of integers. Evaluations of each problem until it meets the
+            tolerance, at most the largest budget.
+        difficulty: List of numbers or `None`. Difficulty of each problem.
+        correlation: Float or `None`. Spearman's, of evaluations and difficulty. `None`
+            if one is constant.
+        overthinking: Float. `exact` at the best budget minus `exact` at ten times this
+            budget, among budgets whose tenfold was measured.
         settled: Float. Fraction of problems that meet the tolerance from the model's
-            own start.
-        falling: float. The share of problems that does not, but whose residual still
-            falls at the largest budget.
-        agreement: float. The share of pairs of starts that lead to the same answer.
-        has_varied_scores: bool. Whether the final scores of problems differ; true, too,
-            if their inputs do not, or no scores are known.
-        starts: list of `FoundFrom`, the other starts.
+            own initial state.
+        falling: Float. Fraction of problems that do not meet the tolerance, but whose
+            residual still falls at the largest budget.
+        agreement: Float. Fraction of pairs of initial states with the same prediction.
+        has_varied_scores: Boolean. Whether the final scores of problems differ. Also
+            true if the inputs do not differ, or if scores are unknown.
+        starts: List of `FoundFrom`. Results from the other initial states.
     """
 
     label: str
@@ -83,14 +85,15 @@ class FoundOfGroup(NamedTuple):
 
 
 class GroupMeasurement:
-    """Measures a model on one `Group` after another.
+    """Measures a model on single `Group`s.
 
     Args:
-        model: a `WeightTiedModel`.
-        budgets: increasing ints, some of them ten times others.
-        solver: a `FixedPointIteration`, of which damping, tolerance and residual count.
-        batch_size: int >= 3. The most problems that are solved at once.
-        seed: int. Draws random starts.
+        model: A `WeightTiedModel`.
+        budgets: Increasing positive integers. At least one must be ten times another.
+        solver: A `FixedPointIteration`. Defines damping, tolerance and residual.
+        batch_size: Integer, at least 3. Maximum number of problems that are solved at
+            once.
+        seed: Integer. Seed of random initial states.
     """
 
     def __init__(self, model, budgets, solver, batch_size, seed):
@@ -110,7 +113,7 @@ class GroupMeasurement:
         )
 
     def __call__(self, group):
-        """Returns the `FoundOfGroup`."""
+        """Measures a group and returns its `FoundOfGroup`."""
         batches = group.batches(self._batch_size)
         curves = [self._curve(inputs) for inputs, *_ in batches]
         residuals = np.concatenate([curve.residual for curve in curves], axis=1)
@@ -186,8 +189,8 @@ class GroupMeasurement:
 
 
 def _of_each_start(comparison):
-    """Returns alignment and same answers `(starts, batch)`, and what has settled and
-    what still falls `(1 + starts, batch)`."""
+    """Returns alignment and equal predictions, `(starts, batch)`, and masks of
+    converged and still falling problems, `(1 + starts, batch)`."""
     answers = np.asarray(comparison.answers)
     is_same = answers[1:] == answers[0]
     is_same = is_same.reshape(*answers[1:].shape[:2], -1).all(axis=-1)

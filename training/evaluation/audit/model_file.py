@@ -1,4 +1,4 @@
-"""Models to audit: around one DEQ layer, or saved as cell, encoder and head."""
+"""Loads models to audit: with one DEQ layer, or saved as cell, encoder and head."""
 
 from typing import NamedTuple
 
@@ -16,13 +16,13 @@ _REMEDY = "Save the model again, with model.save('NAME.keras')."
 
 
 class Audited(NamedTuple):
-    """What `audit` takes of a model.
+    """A model prepared for `audit`.
 
     Attributes:
-        model: the `WeightTiedModel`.
-        solver: the `FixedPointIteration` that it is iterated by.
-        reach: int, by how many positions information travels in an evaluation; `None`
-            if that is not known.
+        model: The `WeightTiedModel`.
+        solver: The `FixedPointIteration` for the audit.
+        reach: Positive integer or `None`. Number of positions that information travels
+            per evaluation, `None` if unknown.
     """
 
     model: diagnostics.WeightTiedModel
@@ -33,8 +33,8 @@ class Audited(NamedTuple):
 def of_layer(opened):
     """Returns the `Audited` of an `EncoderSolverHead`.
 
-    It begins where the layer begins. The iteration has the tolerance and the residual
-    of the layer's solver, and its damping, if that is an iteration too.
+    It has the layer's initial state, and the tolerance and residual of the layer's
+    solver. If this solver is a fixed-point iteration, it also has its damping.
     """
     layer = opened.layer
     solver = layer.solver
@@ -56,11 +56,11 @@ def opened(path):
     """Returns the `Audited` of a saved model with one DEQ layer.
 
     Args:
-        path: a `.keras` file.
+        path: Path of a `.keras` file.
 
     Raises:
-        InputError: if there is none, or it is no functional model of one input and one
-            output around one DEQ layer, nor a `ReasonerTagger`.
+        InputError: If the file does not exist, or it is neither a `ReasonerTagger` nor
+            a functional model with one input, one output and one DEQ layer.
     """
     model = _load("model", path)
     if isinstance(model, deq_keras.models.ReasonerTagger):
@@ -76,20 +76,20 @@ def opened(path):
 
 
 def assembled(cell, encoder=None, head=None):
-    """Returns the `Audited` of a model that is saved in parts.
+    """Returns the `Audited` of a model saved as separate components.
 
-    It begins at zeros.
+    Its initial state is zero.
 
     Args:
-        cell: a `.keras` file: a functional model of `[state, injection]`, which returns
-            the next state.
-        encoder: a `.keras` file: a model from inputs to the injection. Defaults to
-            `None`: the inputs are it.
-        head: a `.keras` file: a model from a state to scores of classes. Defaults to
-            `None`: the state is it.
+        cell: Path of a `.keras` file with a functional model from `[state, injection]`
+            to the next state.
+        encoder: Path of a `.keras` file with a model from inputs to the injection.
+            Defaults to `None`, the identity.
+        head: Path of a `.keras` file with a model from a state to class scores.
+            Defaults to `None`, the identity.
 
     Raises:
-        InputError: if a file cannot be read, or the cell takes something else.
+        InputError: If a file cannot be read, or the cell has other inputs.
     """
     loaded = {
         name: path and _load(name, path)
@@ -131,8 +131,8 @@ def _load(kind, path):
 
 
 def _check_cell(path, cell):
-    """Raises `InputError` unless a state can be made for a cell, like the injection
-    where its shape does not tell."""
+    """Raises `InputError` unless the shape of a cell's state is known, with unknown
+    axes from the injection."""
     inputs = getattr(cell, "inputs", None) or ()
     if len(inputs) != 2:
         raise InputError(

@@ -1,4 +1,4 @@
-"""The page of an audit: its verdict, its numbers and its pictures in one file."""
+"""HTML page of an audit with its verdict, numbers and figures."""
 
 import base64
 import html
@@ -32,11 +32,11 @@ img {{ max-width: 100%; }}
 
 
 def write_page(path, result, title):
-    """Writes the page of an `Audit`, which needs no other file and no network.
+    """Writes a self-contained HTML page of an `Audit`.
 
     Args:
-        path: the HTML file, in an existing folder.
-        result: the `Audit`.
+        path: Path of the HTML file, in an existing folder.
+        result: The `Audit`.
         title: String. Name of the audited model.
     """
     page = _PAGE.format(

@@ -1,19 +1,19 @@
-"""The pictures of an audit."""
+"""Figures of an audit."""
 
 import numpy as np
 from matplotlib.figure import Figure
 
-# Smaller residuals, and zero, are drawn here.
+# Lower bound of plotted residuals.
 _ROUNDING = 1e-8
 
 
 def draw_curves(groups):
-    """Returns the figure of residual and exact answers against evaluations.
+    """Plots residuals and exact predictions over evaluations.
 
-    The floor of a group is a dashed line of the color of its curves.
+    A dashed line in the color of the curves marks the floor of a group.
 
     Args:
-        groups: list of `FoundOfGroup`.
+        groups: List of `FoundOfGroup`.
     """
     figure, (above, below) = _figure(2, height=6.5, sharex=True)
     for group in groups:
@@ -41,11 +41,11 @@ def draw_curves(groups):
 
 
 def draw_difficulty(groups, correlation):
-    """Returns the figure of evaluations until the tolerance, against the difficulty.
+    """Plots the evaluations until the tolerance is met over the difficulty.
 
     Args:
-        groups: list of `FoundOfGroup`, of which some have a difficulty.
-        correlation: Correlation over all of them, or `None`.
+        groups: List of `FoundOfGroup`. At least one must have a difficulty.
+        correlation: Float or `None`. Correlation over all groups.
     """
     figure, (axes,) = _figure(1)
     for group in groups:
@@ -64,11 +64,11 @@ def draw_difficulty(groups, correlation):
 
 
 def draw_starts(groups, thresholds):
-    """Returns the figure of alignment and same answers by the start.
+    """Plots alignment and equal predictions for each initial state.
 
     Args:
-        groups: list of `FoundOfGroup`.
-        thresholds: dict of `alignment` and `agreement`, which are drawn as lines.
+        groups: List of `FoundOfGroup`.
+        thresholds: Dict of `alignment` and `agreement`, which are drawn as lines.
     """
     figure, both = _figure(2, height=6.5, sharex=True)
     starts = [found.start for found in groups[0].starts]
@@ -88,7 +88,7 @@ def draw_starts(groups, thresholds):
 
 
 def draw_lost(groups):
-    """Returns the figure of exact answers at the best budget and at the largest."""
+    """Plots the exact predictions at the best budget and at the largest budget."""
     figure, (axes,) = _figure(1)
     best = [max(group.exact) for group in groups]
     last = [group.exact[-1] for group in groups]
@@ -102,7 +102,7 @@ def draw_lost(groups):
 
 
 def _bars(axes, groups, values):
-    """Draws `values` `(groups, starts)`, start by start."""
+    """Draws bars of `values` `(groups, starts)`, one cluster per initial state."""
     width = 0.8 / len(groups)
     for index, (group, row) in enumerate(zip(groups, values, strict=True)):
         places = np.arange(len(row)) + width * (index - (len(groups) - 1) / 2)

@@ -1,4 +1,4 @@
-"""Problems of a user to audit a model with, in `.npz` files."""
+"""Reads a user's problems for an audit from `.npz` files."""
 
 from pathlib import Path
 
@@ -16,19 +16,19 @@ _REMEDY = "Write it with numpy.savez(path, inputs=..., targets=...)."
 
 
 def read_problems(path, reach=None):
-    """Returns the problems of an `.npz` file as a `Group`, called as the file is.
+    """Returns the problems of an `.npz` file as a `Group` with the file's name.
 
-    It has the arrays `inputs` and `targets`, and may have `weights`, `difficulty`, as
-    `Group` says, and `distance`: how far information has to travel in each problem, an
-    integer >= 0, in steps from a position to its neighbor.
+    The file must have the arrays `inputs` and `targets`. It may have `weights` and
+    `difficulty` (see `Group`), and `distance`: non-negative integers, the distance that
+    information must travel in each problem, in steps between neighboring positions.
 
     Args:
-        path: the file.
-        reach: int >= 1. How many such steps an evaluation takes. Defaults to `None`:
-            not known, and the group has no floor.
+        path: Path of the file.
+        reach: Positive integer. Number of steps that information travels per
+            evaluation. Defaults to `None`, unknown, without a floor for the group.
 
     Raises:
-        InputError: If it is not such a file, or contains other arrays.
+        InputError: If the file is not an `.npz` file with the expected arrays.
     """
     check_file(path, "file of problems")
     with reading(path, _REMEDY):

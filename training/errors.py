@@ -1,4 +1,4 @@
-"""The errors that a user can cause and repair."""
+"""Errors that a user can cause and fix."""
 
 import contextlib
 import errno
@@ -17,14 +17,14 @@ _REMEDIES = {
 
 
 class InputError(ValueError):
-    """A config, a work directory or a data directory that cannot be used.
+    """Raised for configs, work directories and data that cannot be used.
 
     The command line prints the message without a traceback.
     """
 
 
 class LostWorker(Exception):
-    """A worker that trains together with this one has ended.
+    """Raised when another worker of the same training has ended.
 
     The command line prints the message without a traceback.
     """
@@ -34,12 +34,12 @@ class LostWorker(Exception):
 def reading(path, remedy):
     """Converts every error of reading a file to an `InputError`.
 
-    For files that only this package writes: an unreadable one is corrupt or comes from
-    another version.
+    It is for files that only this package writes: an unreadable file is corrupt or
+    comes from another version.
 
     Args:
-        path: the file.
-        remedy: str. A sentence that says what to do.
+        path: Path of the file.
+        remedy: String. Sentence that says how to fix the error.
     """
     try:
         yield
@@ -70,8 +70,8 @@ def describe(error):
 def config_errors(path):
     """Converts the errors of its block to an `InputError` that names a config key.
 
-    A config is valid only if everything can be built from it: components and layers
-    check their own arguments, and raise errors of their own.
+    A config is valid only if everything can be built from it. Components and layers
+    check their own arguments and raise their own errors.
 
     Args:
         path: String. Dotted path of the config key.

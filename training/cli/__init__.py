@@ -1,4 +1,4 @@
-"""The command `deq-keras`. Without TensorFlow until input has been validated."""
+"""The command `deq-keras`. It validates input before it imports TensorFlow."""
 
 from .command_line import main, parser
 

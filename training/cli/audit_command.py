@@ -1,4 +1,4 @@
-"""The command `deq-keras audit`: what it is given, and what it leaves."""
+"""The command `deq-keras audit`: its arguments and its files."""
 
 import importlib
 import os
@@ -14,7 +14,7 @@ from .selection import only, selected
 
 
 def audit(arguments):
-    """Audits a run, a saved model, or saved parts; prints the verdict, and writes
+    """Audits a run, a saved model or saved components. Prints the verdict, and writes
     `audit.html` and `audit.json` into a new folder."""
     thresholds = _thresholds(arguments)
     out = Path(arguments.out)
@@ -80,7 +80,7 @@ def _check_new(out):
 
 
 def _source(arguments):
-    """Returns the `Audited`, the groups, further arguments of `audit`, and a title."""
+    """Returns the `Audited`, the groups, other arguments of `audit`, and a title."""
     if _is_run(arguments):
         return _of_run(arguments)
     from ..evaluation import audit as audits
@@ -97,7 +97,7 @@ def _source(arguments):
 
 
 def _import(names):
-    """Imports modules of the user, also from the folder that the command runs in."""
+    """Imports modules of the user, including modules in the current folder."""
     sys.path.append(os.getcwd())
     try:
         for name in names:
@@ -134,7 +134,7 @@ def _settings(budgets):
 
 
 def _iteration(solver, arguments):
-    """Returns the solver with the tolerance and the damping that are given."""
+    """Returns the solver with the tolerance and the damping of the arguments."""
     given = {"tol": arguments.tol, "damping": arguments.damping}
     given = {name: value for name, value in given.items() if value is not None}
     try:

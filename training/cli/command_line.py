@@ -1,4 +1,4 @@
-"""The command line `deq-keras`: parses it, hands over, and returns an exit status."""
+"""The command line `deq-keras`: parses arguments and runs a command."""
 
 import argparse
 import os
@@ -21,8 +21,8 @@ def main(argv=None):
         argv: List of strings. Defaults to `None`, the arguments of the process.
 
     Returns:
-        0 on success, 2 where the user's input, a file or a folder cannot be used, 1 for
-        a run that failed, 130 for one that was interrupted.
+        Integer. 0 on success, 1 if a run failed, 2 if the user's input, a file or a
+        folder cannot be used, and 130 if a run was interrupted.
     """
     argv = sys.argv[1:] if argv is None else argv
     arguments = parser().parse_args(argv)
@@ -41,7 +41,7 @@ def main(argv=None):
     except LostWorker as error:
         _failed(1, f"failed: {error}")
         sys.stdout.flush()
-        os._exit(1)  # At an orderly exit TensorFlow would wait for the lost one.
+        os._exit(1)  # On a normal exit, TensorFlow would wait for the lost worker.
     except KeyboardInterrupt:
         return _failed(130, f"interrupted. {_how_to_go_on(arguments, argv)}")
 

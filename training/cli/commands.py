@@ -1,7 +1,7 @@
 """The commands of `deq-keras`.
 
-Nothing here imports TensorFlow before input has been validated. The library does, below
-which the installed command lies; `python -m training` goes without it.
+The commands validate input before they import TensorFlow. The installed command is part
+of the library, which imports TensorFlow; `python -m training` avoids this.
 """
 
 from pathlib import Path
@@ -46,8 +46,8 @@ def train(arguments):
 
 
 def _own_folder(path, config):
-    """Returns the work directory of this process: all workers but the chief back up in
-    others."""
+    """Returns the work directory of this process. Workers other than the chief have
+    their own for checkpoints."""
     distribution = getattr(config, "distribution", None)  # Studies train on one device.
     if distribution is None or distribution.strategy != "multi_worker":
         return path
@@ -70,7 +70,7 @@ def evaluate(arguments):
 
 
 def _evaluate_export(path, directory, names, budgets):
-    """Prints the table of an exported file; what the run has written stays."""
+    """Prints the table of an exported file, without changing files of the run."""
     name = only(names)
     from ..evaluation.readout import ExportedModel
     from ..runs import variants
@@ -83,7 +83,7 @@ def _evaluate_export(path, directory, names, budgets):
 
 
 def _evaluate_file(path, directory, names, budgets):
-    """Prints the table of a user's problems; what the run has written stays."""
+    """Prints the table of a user's problems, without changing files of the run."""
     from ..runs import variants
 
     rows = {}
@@ -95,7 +95,7 @@ def _evaluate_file(path, directory, names, budgets):
 
 
 def _checked_budgets(config, budgets):
-    """What a config may not ask for cannot be asked for beside it."""
+    """Checks budgets of the command line like the budgets of a config."""
     if budgets is not None:
         assignments = [("evaluation.budgets", budgets)]
         try:
@@ -119,7 +119,7 @@ def diagnose(arguments):
 
 
 def export(arguments):
-    # It only reads the work directory, so another process may be at work there.
+    # Does not lock the work directory, because it only reads.
     directory, names = _selected(arguments)
     name = only(names)
     from ..conversion.export import export

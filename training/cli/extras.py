@@ -1,4 +1,4 @@
-"""What the command line needs and the library alone does not: the extra `train`."""
+"""Packages of the extra `train`, which only the command line requires."""
 
 import contextlib
 
@@ -14,12 +14,12 @@ EXTRA = {
 
 
 class MissingPackage(ImportError):
-    """A package of the extra is not installed. The message says what to do."""
+    """Raised if a package of the extra is missing."""
 
 
 @contextlib.contextmanager
 def asked_for():
-    """Raises `MissingPackage` with the command that installs it."""
+    """Converts import errors of the extra's packages to `MissingPackage`."""
     try:
         yield
     except ImportError as error:

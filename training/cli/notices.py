@@ -1,8 +1,8 @@
-"""Hides what TensorFlow logs while it starts. Run as a script, it is the filter.
+"""Hides TensorFlow's log messages at startup. Run as a script, it is the filter.
 
 TensorFlow reads `TF_CPP_MIN_LOG_LEVEL` too late: while its libraries load, they write
-to file descriptor 2 at every level. The filter is a process of its own, so that the
-last words of a process that crashes while TensorFlow loads are still written.
+to file descriptor 2 at every level. The filter is a separate process, so that the last
+messages of a process that crashes while TensorFlow loads are still written.
 """
 
 import contextlib
@@ -18,15 +18,15 @@ _SEVERITIES = "IWEF"
 # "I0000 00:00:1732449600.0 1 a.cc:1] Text" or "2025-11-24 21:00:00.0: I a.cc:1] Text".
 _RECORD = re.compile(rb"(?:\d{4}-\d\d-\d\d [\d:.]+: )?([IWEF])(?:\d{4}|) ")
 _HEADING = b"WARNING: All log messages before absl::InitializeLog()"
-# TensorFlow found no driver. `cudart_stub.cc` logs the same fact as information.
+# TensorFlow did not find a driver. `cudart_stub.cc` also logs this as information.
 _NO_DRIVER = re.compile(rb"failed call to cuInit: .*UNKNOWN ERROR \(303\)")
 
 
 def hide():
-    """Hides notices of TensorFlow, but no errors, in this process and its children.
+    """Hides TensorFlow's notices, but not its errors, in this process and its children.
 
-    `TF_CPP_MIN_LOG_LEVEL` in the environment of the user takes precedence. Without
-    effect once TensorFlow has been imported.
+    `TF_CPP_MIN_LOG_LEVEL` in the environment of the user takes precedence. Has no
+    effect after TensorFlow has been imported.
     """
     os.environ.setdefault(_LEVEL, "2")
     if "tensorflow" not in sys.modules:
@@ -34,7 +34,7 @@ def hide():
 
 
 class _Finder:
-    """Finds TensorFlow, once, with a loader that filters what the import writes."""
+    """Finds TensorFlow, once, with a loader that filters the output of the import."""
 
     def find_spec(self, name, path=None, target=None):
         if name != "tensorflow":
@@ -50,7 +50,7 @@ def _filtered(execute):
     def execute_filtered(module):
         with _filter(os.environ[_LEVEL]):
             execute(module)
-            # The first look for a driver logs, so do it while the filter runs.
+            # The first search for a driver logs, so run it inside the filter.
             module.config.list_physical_devices()
 
     return execute_filtered
@@ -58,10 +58,10 @@ def _filtered(execute):
 
 @contextlib.contextmanager
 def _filter(level):
-    """Sends what is written to file descriptor 2 through a process that filters it."""
+    """Redirects file descriptor 2 through a filter process."""
     try:
         own = os.dup(2)
-    except OSError:  # It is closed.
+    except OSError:  # File descriptor 2 is closed.
         yield
         return
     command = [sys.executable, "-I", "-S", __file__, level]
@@ -78,8 +78,8 @@ def is_hidden(line, level):
     """Returns whether a line of TensorFlow's log is below a level.
 
     Args:
-        line: bytes.
-        level: int. The least severity that is shown, of 0 (information) to 3 (fatal).
+        line: Bytes. A line of the log.
+        level: Integer. Lowest severity to show, from 0 (information) to 3 (fatal).
     """
     if level >= 1 and line.startswith(_HEADING):
         return True
@@ -91,8 +91,8 @@ def is_hidden(line, level):
 
 
 def main():
-    """Copies lines from stdin to stderr, without the hidden ones."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # It ends when its writers have.
+    """Copies lines from stdin to stderr, except hidden ones."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ends only with its writers.
     level = int(sys.argv[1]) if sys.argv[1].isdecimal() else 0
     for line in sys.stdin.buffer:
         if not is_hidden(line, level):

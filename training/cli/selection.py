@@ -1,4 +1,4 @@
-"""The runs that a command is for."""
+"""Selection of the runs for a command."""
 
 from .. import registry
 from ..config import reading as configs
@@ -7,14 +7,15 @@ from ..runs.work_directory import WorkDirectory
 
 
 def selected(path, name=None):
-    """Returns the `WorkDirectory` at a path, and names of its runs.
+    """Returns the `WorkDirectory` at a path and the names of its selected runs.
 
     Args:
         path: Path of a work directory.
-        name: String. A variant or a run. Defaults to `None`: all runs.
+        name: String. Name of a variant or a run. Defaults to `None`, all runs.
 
     Raises:
-        InputError: If it is not a run of an experiment, or lacks the variant.
+        InputError: If the folder does not belong to an experiment, or the variant does
+            not exist.
     """
     directory = WorkDirectory.open(path)
     registry.check_scored(directory.config.experiment)

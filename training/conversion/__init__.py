@@ -1,1 +1,1 @@
-"""Trained models into other formats, and the weights of others into ours."""
+"""Export of trained models, and import of published weights."""

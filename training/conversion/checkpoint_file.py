@@ -1,4 +1,4 @@
-"""Reads the state dict of a checkpoint as arrays. Nothing in the file is ever run."""
+"""Reads the state dict of a checkpoint as arrays, without executing code from it."""
 
 import warnings
 import zipfile
@@ -11,7 +11,7 @@ from ..files.input_file import check_file
 
 # The largest published checkpoint holds 1.2 GB.
 _MAXIMUM_BYTES = 8 * 2**30
-# Where PyTorch code commonly keeps the weights beside other things.
+# Common PyTorch keys of the weights in checkpoints with further content.
 _WRAPPERS = ("state_dict", "model_state_dict", "model")
 
 
@@ -19,14 +19,15 @@ def read(path):
     """Returns the state dict of a checkpoint.
 
     Args:
-        path: a `.npz` file of arrays, or what `torch.save` wrote, which needs `torch`.
+        path: Path of a `.npz` file of arrays or of a file from `torch.save`, which
+            requires `torch`.
 
     Returns:
-        A dict of names to arrays.
+        A dict from names to arrays.
 
     Raises:
-        InputError: if the file cannot be read, is damaged or too large, or holds
-            something else than a state dict of arrays.
+        InputError: If the file cannot be read, is corrupt or too large, or is not a
+            state dict of arrays.
     """
     path = Path(path)
     check_file(path, "checkpoint")
@@ -37,12 +38,12 @@ def read(path):
 
 
 def _check_archive(path):
-    """PyTorch itself does not look at the checksums of its archives."""
+    """Verifies the checksums of an archive, which PyTorch itself ignores."""
     try:
         with zipfile.ZipFile(path) as archive:
             size = sum(entry.file_size for entry in archive.infolist())
             damaged = archive.testzip() if size <= _MAXIMUM_BYTES else None
-    except Exception as error:  # Damaged bytes end in errors of a dozen kinds.
+    except Exception as error:  # Corrupt bytes cause a dozen kinds of errors.
         raise InputError(
             f"{path} is truncated or damaged ({type(error).__name__}). Get it anew."
         ) from error
@@ -66,7 +67,7 @@ def _read_arrays(path):
 
 
 def _archive(stream):
-    # `np.load` would guess the format from the first bytes, and suggest unpickling.
+    # `np.load` would guess the format from the first bytes and suggest unpickling.
     return np.lib.npyio.NpzFile(stream, allow_pickle=False)
 
 
@@ -94,14 +95,14 @@ def _read_tensors(path):
             f"Reading {path} needs PyTorch: `pip install torch`. Or save the state "
             "dict as arrays with `numpy.savez`, and give that .npz file."
         ) from error
-    if zipfile.is_zipfile(path):  # PyTorch wrote no such files before 2020.
+    if zipfile.is_zipfile(path):  # Before 2020, PyTorch used another format.
         _check_archive(path)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            # Tensors only: unpickling more would run code from the file.
+            # Loads only tensors: unpickling other objects would run code from the file.
             content = torch.load(path, map_location="cpu", weights_only=True)
-    # PyTorch's message is not quoted: it suggests an unsafe way to load objects.
+    # Does not quote PyTorch's message, which suggests an unsafe way to load objects.
     except Exception as error:
         raise InputError(
             f"{path} is damaged, or holds more than tensors: other objects are not "
@@ -119,7 +120,7 @@ def _read_tensors(path):
 
 
 def _unwrapped(content):
-    """What the vision code saves after an epoch holds more than the weights."""
+    """Returns the weights of a checkpoint that may have further content."""
     if isinstance(content, dict):
         for name in _WRAPPERS:
             if isinstance(content.get(name), dict):
@@ -137,7 +138,7 @@ def _from_tensor(path, name, tensor):
     try:
         tensor = tensor.detach()
         if tensor.is_floating_point() and tensor.dtype != torch.float64:
-            tensor = tensor.to(torch.float32)  # NumPy has no bfloat16.
+            tensor = tensor.to(torch.float32)  # NumPy does not support bfloat16.
         return tensor.numpy()
     except (NotImplementedError, RuntimeError, TypeError, ValueError) as error:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Exports a trained model as a file that needs no Python package of ours."""
+"""Exports a trained model to a format that does not require this package."""
 
 from pathlib import Path
 
@@ -8,22 +8,22 @@ from ..errors import InputError
 
 
 def export(job, model, path, file_format):
-    """Exports a model, and checks that the file answers as the model does.
+    """Exports a model, and checks that the exported file has the same outputs.
 
-    Budgets are served up to the largest that the model's solver or its evaluation has.
+    It serves budgets up to the largest one of the model's solver and its evaluation.
 
     Args:
-        job: its `Job`.
-        model: a built `keras.Model`.
-        path: what is not there yet.
-        file_format: `"saved_model"`, `"litert"` or `"onnx"`.
+        job: `Job` of the model.
+        model: A built `keras.Model`.
+        path: Path of the new file or folder.
+        file_format: String. `"saved_model"`, `"litert"` or `"onnx"`.
 
     Returns:
-        The largest difference of an output between model and file.
+        The largest difference between outputs of the model and of the file.
 
     Raises:
-        FileExistsError: if there is something at `path`.
-        InputError: if the model cannot be exported, or the file answers otherwise.
+        FileExistsError: If `path` exists.
+        InputError: If the model cannot be exported, or the outputs differ.
     """
     path = Path(path).absolute()
     write = getattr(deq_keras.serving, f"export_{file_format}")

@@ -1,4 +1,4 @@
-"""Turns a checkpoint of the authors' PyTorch code into a `.keras` file."""
+"""Converts a checkpoint of the authors' PyTorch code to a `.keras` file."""
 
 import os
 import tempfile
@@ -13,22 +13,22 @@ from . import checkpoint_file
 
 
 def import_checkpoint(path, out, architecture):
-    """Reads the state dict of a published model, and saves it as a Keras model.
+    """Converts the state dict of a published model and saves it as a Keras model.
 
     Args:
-        path: a `.pth`, `.pth.tar` or `.pkl` file, which needs `torch`, or the same
-            state dict as a `.npz` of arrays, which does not.
-        out: the new `.keras` file, in a folder that exists.
-        architecture: dict of arguments of the function of `locuslab` that loads it:
+        path: Path of a `.pth`, `.pth.tar` or `.pkl` file, which requires `torch`, or of
+            a `.npz` file with the arrays of the state dict.
+        out: Path of the new `.keras` file, in an existing folder.
+        architecture: Dict of arguments of the loading function in `locuslab`:
             `load_deq_transformer`, `load_deq_trellisnet`, `load_mdeq` or
             `load_monotone_network`.
 
     Returns:
-        What that function returned, a model of `deq_keras.models`.
+        The converted model, a model of `deq_keras.models`.
 
     Raises:
-        InputError: if the file cannot be read, does not fit the architecture, or there
-            is something at `out` or it cannot be written.
+        InputError: If the file cannot be read or does not match the architecture, or if
+            `out` exists or cannot be written.
     """
     out = Path(out)
     _check_new(out)
@@ -45,7 +45,7 @@ def import_checkpoint(path, out, architecture):
     return model
 
 
-# Substring of the weights' names -> loader. A DEQ-Transformer contains neither.
+# Substring of the weights' names -> loader. Other names are from a DEQ-Transformer.
 _LOADERS = {
     "fullstage.": locuslab.load_mdeq,
     "full_conv.": locuslab.load_deq_trellisnet,
@@ -62,7 +62,7 @@ def _loaded(state_dict, architecture):
 
 
 def _check_new(out):
-    """Raises errors that would otherwise appear after the model is built."""
+    """Raises errors early that would otherwise occur after the model is built."""
     if out.suffix != ".keras" or os.path.lexists(out):
         raise InputError(
             f"--out must be a new file that ends in .keras. Received: {out}"

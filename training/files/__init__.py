@@ -1,1 +1,1 @@
-"""Files that runs and users give: written whole or not at all, read with care."""
+"""Reading and writing of files: atomic writes, and checks of input files."""

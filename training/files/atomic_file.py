@@ -1,4 +1,4 @@
-"""Files that are there completely or not at all."""
+"""Atomic writes of files and folders."""
 
 import contextlib
 import os
@@ -13,15 +13,15 @@ _PARTIAL = re.compile(r"\..+\.[0-9]+\.partial(\..*)?")
 def replacing(path):
     """Yields a temporary path that replaces `path` at the end of the block.
 
-    The bytes are on disk before the name changes, so a crash at any moment leaves
-    either the old file or the new one. After an exception the old file stays. What is
-    written may be a folder; it then takes the place of nothing or of an empty one.
+    The bytes are on disk before the rename, so after a crash either the old or the new
+    file exists. After an exception, the old file remains. The path can also be a
+    folder, which must be new or empty.
 
     Args:
-        path: the file to write. The temporary path has the same suffix.
+        path: Path of the file to write. The temporary path has the same suffix.
 
     Raises:
-        OSError: if it cannot be written; names `path`.
+        OSError: If the file cannot be written. The error names `path`.
 
     Example:
 
@@ -36,7 +36,7 @@ def replacing(path):
         os.replace(temporary, path)
         _flush(path.parent)
     except OSError as error:
-        # The error of a full disk has no file name: report the target of the write.
+        # The error of a full disk lacks a file name: report the target of the write.
         if error.filename not in (None, str(temporary)):
             raise
         reason = error.strerror or str(error)
@@ -54,14 +54,14 @@ def write_text(path, text):
 
 
 def is_partial(path):
-    """Whether a path is the temporary one of a file that was never finished."""
+    """Returns whether a path is the temporary path of an incomplete write."""
     return _PARTIAL.fullmatch(Path(path).name) is not None
 
 
 def remove_partial(folder):
-    """Removes what killed processes left half-written in a folder and below it.
+    """Removes incomplete files of killed processes in a folder and below it.
 
-    No other process may be writing there.
+    Other processes must not write there at the same time.
     """
     for path in [*Path(folder).rglob(".*.partial*")]:
         if is_partial(path):

@@ -1,4 +1,4 @@
-"""Files and folders that a user names: whether they can be read at all."""
+"""Checks that files and folders of a user can be read."""
 
 import os
 import stat
@@ -9,10 +9,10 @@ from ..errors import InputError
 def check_file(path, kind="file"):
     """Raises `InputError` unless a path is a regular file that can be opened.
 
-    Pipes and devices, which a program can wait for without end, are refused.
+    Rejects pipes and devices, on which a program can block forever.
 
     Args:
-        path: the path.
+        path: Path of the file.
         kind: String. Name of the file in messages.
     """
     try:
@@ -30,7 +30,7 @@ def check_folder(path, kind="folder"):
     """Raises `InputError` unless a path is a folder whose files can be listed.
 
     Args:
-        path: the path.
+        path: Path of the folder.
         kind: String. Name of the folder in messages.
     """
     try:

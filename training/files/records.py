@@ -1,4 +1,4 @@
-"""The numbers that a run writes into its folder, and reads again. No TensorFlow."""
+"""Reading and writing of a run's numbers. Does not import TensorFlow."""
 
 import csv
 import io
@@ -26,7 +26,7 @@ def read_history(path, remedy):
     """Returns the rows of a history, dicts of strings.
 
     Raises:
-        InputError: if the file is damaged.
+        InputError: If the file is corrupt.
     """
     with reading(path, remedy):
         text = path.read_text(encoding="utf-8")
@@ -48,7 +48,7 @@ def write_json(path, value):
 
 
 def read_json(path, remedy):
-    """Returns what a JSON file holds.
+    """Returns the contents of a JSON file.
 
     Raises:
         InputError: If it is not JSON.
@@ -58,16 +58,16 @@ def read_json(path, remedy):
 
 
 def read_evaluation(path, score, remedy):
-    """Returns the evaluation of a variant: `parameters`, and `budgets`, a list of one
-    dict for each budget.
+    """Returns the evaluation of a variant: `parameters`, and `budgets`, a list with one
+    dict per budget.
 
     Args:
-        path: the file.
-        score: str. The key of the score in these dicts.
+        path: Path of the file.
+        score: String. Key of the score in these dicts.
         remedy: String. Sentence that says how to replace a corrupt file.
 
     Raises:
-        InputError: if the file is damaged.
+        InputError: If the file is corrupt.
     """
     evaluation = read_json(path, remedy)
     with reading(path, remedy):
@@ -81,16 +81,16 @@ def read_evaluation(path, score, remedy):
 
 
 def read_diagnosis(path, remedy):
-    """Returns the diagnosis of a variant, as `training.evaluation.diagnose` makes it.
+    """Returns the diagnosis of a variant, a result of `training.evaluation.diagnose`.
 
     Raises:
-        InputError: if the file is damaged.
+        InputError: If the file is corrupt.
     """
     diagnosis = read_json(path, remedy)
     with reading(path, remedy):
         _check_numbers([diagnosis], "evaluations", "residual", "converged")
         radius = diagnosis["spectral_radius"]
-        if radius["mean"] is not None:  # It may have been found for no sample.
+        if radius["mean"] is not None:  # `None` without any reliable estimate.
             _check_numbers([radius], "mean", "q90")
         quantiles = diagnosis["residual_quantiles"]
         _check_numbers(quantiles, "budget", "q25", "q50", "q75")

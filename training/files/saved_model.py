@@ -1,4 +1,4 @@
-"""The `.keras` files that runs write and read."""
+"""Reading and writing of `.keras` files."""
 
 import importlib
 import re
@@ -24,18 +24,18 @@ def load(path, remedy):
         remedy: String. Sentence that says how to replace a corrupt file.
 
     Raises:
-        InputError: if the file cannot be read, or has a class that is not known; it
-            says what to do.
+        InputError: If the file cannot be read or contains an unknown class. The message
+            says how to fix it.
     """
     with reading(path, remedy):
         with zipfile.ZipFile(path) as archive:
-            # Keras reads a damaged part as far as it goes.
+            # Keras would read a corrupt entry up to the error.
             damaged = archive.testzip()
             if damaged is not None:
                 raise zipfile.BadZipFile(
                     f"The checksum of its part {damaged} is wrong."
                 )
-            # They register their classes when they are first imported, in seconds.
+            # Imports the models only if necessary, since it takes seconds.
             if b"deq_keras.models" in archive.read("config.json"):
                 importlib.import_module("deq_keras.models")
         try:
@@ -46,7 +46,7 @@ def load(path, remedy):
 
 
 def _refuse_foreign_code(path, error):
-    """Raises `InputError` if a file is whole, but needs code that Keras lacks."""
+    """Raises `InputError` if an intact file needs code that Keras does not have."""
     unknown = re.search(r"Could not locate (\w+) '([^']*)'", str(error))
     if unknown is not None:
         kind, name = unknown.groups()

@@ -24,10 +24,10 @@ def writing(path):
     """Converts TensorFlow's errors about files below a path to Python's `OSError`.
 
     Args:
-        path: `pathlib.Path` that is written to.
+        path: `pathlib.Path` to write to.
 
     Raises:
-        OSError: names `path`.
+        OSError: If writing fails. The error names `path`.
     """
     try:
         yield

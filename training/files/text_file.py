@@ -1,4 +1,4 @@
-"""Text files: UTF-8 in, and a clear word about anything else."""
+"""Reading of UTF-8 text files, with clear errors for other content."""
 
 from pathlib import Path
 
@@ -9,15 +9,15 @@ _BYTE_ORDER_MARK = "\ufeff"
 
 
 def read_text(path):
-    """Returns the text of a UTF-8 file, its line ends as `\\n`.
+    """Returns the text of a UTF-8 file with line ends `\\n`.
 
-    A byte order mark at the start is dropped.
+    Removes a byte order mark at the start.
 
     Args:
-        path: the file.
+        path: Path of the file.
 
     Raises:
-        InputError: if the file cannot be read, holds nothing but white space, or is not
+        InputError: If the file cannot be read, contains only white space, or is not
             UTF-8 text. The message names the first invalid byte and its position.
     """
     path = Path(path)
@@ -38,7 +38,7 @@ def read_text(path):
 
 
 def _decoded(content, path):
-    position = content.find(b"\0")  # Valid UTF-8, but no text has it.
+    position = content.find(b"\0")  # Valid UTF-8, but never part of a text.
     if position < 0:
         try:
             return content.decode("utf-8")

@@ -1,4 +1,4 @@
-"""Callbacks of a training run: checkpoints, records, progress, waiting for data."""
+"""Callbacks of a training run: checkpoints, records, progress and data waits."""
 
 import contextlib
 import math
@@ -12,15 +12,15 @@ from . import checkpoint
 
 
 class EpochBackup(keras.callbacks.Callback):
-    """Saves a checkpoint at the end of every epoch, so that it can be continued.
+    """Saves a checkpoint at the end of every epoch, to resume the run from.
 
-    The checkpoint comes last: whatever is interrupted before it is done again on
-    resuming, with the same result.
+    The checkpoint must be the last file of an epoch: a resumed run repeats all steps
+    that preceded a missing checkpoint, with the same result.
 
     Args:
-        folder: where the checkpoints go.
-        history: list of one dict for each epoch that is done; grows.
-        phase: str. The name of the current phase, a column of the history.
+        folder: `pathlib.Path` of the checkpoints.
+        history: List with one dict per finished epoch, to which epochs are appended.
+        phase: String. Name of the current phase, a column of the history.
     """
 
     def __init__(self, folder, history, phase):
@@ -36,7 +36,7 @@ class EpochBackup(keras.callbacks.Callback):
         self._seconds = None
 
     def on_train_batch_end(self, batch, logs=None):
-        # After the last batch come validation and the other callbacks.
+        # Excludes validation and other callbacks, which follow the last batch.
         self._seconds = time.perf_counter() - self._start
 
     def on_epoch_end(self, epoch, logs=None):
@@ -72,15 +72,14 @@ class EpochRecorder(EpochBackup):
     """Saves history, best model and checkpoint at the end of every epoch.
 
     Args:
-        folder: where `history.csv`, `best.keras` and the checkpoints go.
-        history: list of one dict for each epoch that is done; grows.
-        phase: str. The name of the current phase, a column of the history.
-        monitor: str. The entry of the logs that tells the best epoch.
-        is_better: function of two values of it.
-        kept: the model whose best epoch is saved, where that is a part of the one that
-            `fit` is called on.
-        in_place: function that returns a context in which the weights are those that
-            validation had.
+        folder: `pathlib.Path` of `history.csv`, `best.keras` and the checkpoints.
+        history: List with one dict per finished epoch, to which epochs are appended.
+        phase: String. Name of the current phase, a column of the history.
+        monitor: String. Key of the logs that determines the best epoch.
+        is_better: Function that returns whether its first value is better.
+        kept: Model to save at its best epoch, if it is only a component of the trained
+            model. Defaults to `None`, the trained model.
+        in_place: Function that returns a context with the weights used in validation.
     """
 
     def __init__(
@@ -117,10 +116,10 @@ class EpochRecorder(EpochBackup):
 
 
 class AveragedWeights(keras.callbacks.SwapEMAWeights):
-    """Validates with the averages that an optimizer keeps, and ends a phase with them.
+    """Validates with the optimizer's averaged weights, and ends a phase with them.
 
-    Keras replaces the weights by their averages when `fit` ends. Here that happens
-    before the last epoch is saved, so that what is continued from there is the same.
+    Keras replaces the weights by their averages when `fit` ends. This callback does so
+    before the last epoch is saved, so that a resumed run continues from the same state.
     """
 
     def on_epoch_end(self, epoch, logs=None):
@@ -130,7 +129,7 @@ class AveragedWeights(keras.callbacks.SwapEMAWeights):
 
     @contextlib.contextmanager
     def in_place(self):
-        """As long as it lasts, the weights are the averages."""
+        """Returns a context in which the weights are the averages."""
         self.on_test_begin()
         yield
         self.on_test_end()
@@ -139,13 +138,13 @@ class AveragedWeights(keras.callbacks.SwapEMAWeights):
 class EpochLine(keras.callbacks.Callback):
     """Prints a line of at most 100 columns at the end of every epoch.
 
-    It has the loss, the score and its validation, evaluations (NFE) and residual of
-    the solves, and seconds. The rest is in the files.
+    The line shows the loss, the score and its validation, the evaluations (NFE) and the
+    residual of the solves, and the seconds. Files have all other values.
 
     Args:
-        score: str. The name of the score in the logs, which may be the loss.
-        layer: optional str. The name of the equilibrium layer.
-        num_epochs: int. Of the whole run.
+        score: String. Name of the score in the logs, which may be the loss.
+        layer: String or `None`. Name of the equilibrium layer.
+        num_epochs: Positive integer. Number of epochs of the whole run.
     """
 
     def __init__(self, score, layer, num_epochs):
@@ -179,10 +178,10 @@ class EpochLine(keras.callbacks.Callback):
 
 
 class ShortBar(keras.callbacks.ProgbarLogger):
-    """Keras' progress bar with the loss and the score alone.
+    """Keras' progress bar with only the loss and the score.
 
     Args:
-        score: str. The name of the score in the logs.
+        score: String. Name of the score in the logs.
     """
 
     def __init__(self, score):
@@ -200,25 +199,26 @@ class ShortBar(keras.callbacks.ProgbarLogger):
 
 
 class Stopwatch:
-    """Adds up the seconds for which readers of datasets wait for their batches."""
+    """Sums the seconds for which readers of datasets wait for batches."""
 
     def __init__(self):
         self._waited = None
 
     @property
     def is_used(self):
-        """Whether there are such datasets."""
+        """Returns whether the stopwatch measures any dataset."""
         return self._waited is not None
 
     @property
     def seconds(self):
-        """So far."""
+        """Returns the seconds so far."""
         return float(self._waited.numpy())
 
     def over(self, dataset):
-        """Returns the same dataset, whose readers' waiting is counted.
+        """Returns the same dataset, and measures how long its readers wait.
 
-        Its buffers come before: what is ready there is not waited for.
+        Buffers of the dataset precede the measurement, so buffered batches do not count
+        as waiting.
         """
         if not self.is_used:
             with tf.device("CPU:0"):
@@ -230,23 +230,23 @@ class Stopwatch:
             with tf.control_dependencies([waited]):
                 return tf.nest.map_structure(tf.identity, batch)
 
-        # `zip` reads its first dataset first: the time at which a batch was requested.
+        # `zip` reads its first dataset first, so this is the time of the request.
         asked = tf.data.Dataset.counter().map(lambda _: tf.timestamp())
         options = tf.data.Options()
-        # A buffer after the clock would be what is timed.
+        # A buffer after the clock would distort the measurement.
         options.experimental_optimization.inject_prefetch = False
         return tf.data.Dataset.zip(asked, dataset).map(come).with_options(options)
 
 
 class DataWait(keras.callbacks.Callback):
-    """Adds to the logs of an epoch the share of its training that waited for data.
+    """Logs the fraction of an epoch's training time spent waiting for data.
 
-    `data_wait` is between 0 and 1, from the beginning of the epoch to the end of its
-    last training step. On a device that computes while the host continues, it is the
-    fraction in which the host waits: the most that faster input could save.
+    `data_wait` is in [0, 1] and covers the epoch up to the end of its last training
+    step. On a device that computes asynchronously, it is the fraction in which the host
+    waits: an upper bound of the time that faster input could save.
 
     Args:
-        stopwatch: the `Stopwatch` of the data.
+        stopwatch: `Stopwatch` of the data.
     """
 
     def __init__(self, stopwatch):
@@ -258,7 +258,7 @@ class DataWait(keras.callbacks.Callback):
         self._start, self._waited = time.perf_counter(), self._stopwatch.seconds
 
     def on_train_batch_end(self, batch, logs=None):
-        # After the last batch comes validation, which reads data too.
+        # Excludes validation, which follows the last batch and also reads data.
         waited = self._stopwatch.seconds - self._waited
         self._share = waited / (time.perf_counter() - self._start)
 

@@ -1,4 +1,4 @@
-"""The complete state of a training run in one file, and the one before it."""
+"""Checkpoints of the complete state of a training run; the last two are kept."""
 
 import contextlib
 import json
@@ -18,12 +18,12 @@ DAMAGED = "checkpoint.damaged.npz"
 
 
 class State(NamedTuple):
-    """What a checkpoint holds.
+    """The contents of a checkpoint.
 
     Attributes:
-        names: list of the paths of the variables.
-        arrays: list of their values.
-        history: list of one dict for each epoch that is done.
+        names: List of strings. Paths of the variables.
+        arrays: List of arrays. Values of the variables.
+        history: List with one dict per finished epoch.
     """
 
     names: list
@@ -32,16 +32,16 @@ class State(NamedTuple):
 
 
 def save(folder, model, history):
-    """Saves all variables of a compiled model, its optimizer's, and the history.
+    """Saves all variables of a compiled model and its optimizer, and the history.
 
-    Weights, optimizer moments and step, normalization statistics and the states of
-    random generators are all variables. The checkpoint before is kept, so that there
-    is a complete one at every moment.
+    Variables include weights, optimizer moments and step, normalization statistics and
+    states of random generators. The previous checkpoint is kept, so that a complete
+    checkpoint exists at any time.
 
     Args:
         folder: `pathlib.Path` of the run.
-        model: a compiled `keras.Model`.
-        history: list of one dict for each epoch that is done.
+        model: A compiled `keras.Model`.
+        history: List with one dict per finished epoch.
     """
     variables = _variables(model, model.optimizer)
     arrays = {f"{i}": variable.numpy() for i, variable in enumerate(variables)}
@@ -57,20 +57,20 @@ def save(folder, model, history):
 def restore_epoch(folder, model, optimizer, num_epochs):
     """Restores a model and its optimizer after a number of epochs.
 
-    Workers end an epoch together, but one may be killed before its checkpoint: the one
-    before is then the newest that all have.
+    Workers end an epoch together, but a worker can be killed before it saves its
+    checkpoint. Then the previous checkpoint is the newest that all workers have.
 
     Args:
         folder: `pathlib.Path` of the run.
-        model: a built `keras.Model`.
-        optimizer: its optimizer.
-        num_epochs: int. With 0 nothing is restored.
+        model: A built `keras.Model`.
+        optimizer: The optimizer of the model.
+        num_epochs: Non-negative integer. With 0, nothing is restored.
 
     Returns:
-        The history: a list of one dict for each of these epochs.
+        The history, a list with one dict per epoch.
 
     Raises:
-        InputError: if neither of the checkpoints is that one.
+        InputError: If neither checkpoint has `num_epochs` epochs.
     """
     variables = _variables(model, optimizer)
     if not num_epochs:
@@ -90,20 +90,20 @@ def restore_epoch(folder, model, optimizer, num_epochs):
 def restore(folder, model, optimizer):
     """Restores a model and its optimizer from the newest intact checkpoint.
 
-    One that is damaged is put aside, and the one before takes its place.
+    A corrupt checkpoint is renamed, and the previous one replaces it.
 
     Args:
         folder: `pathlib.Path` of the run.
-        model: a built `keras.Model`.
-        optimizer: its optimizer.
+        model: A built `keras.Model`.
+        optimizer: The optimizer of the model.
 
     Returns:
-        The history: a list of one dict for each epoch that is done; empty, and nothing
-        restored, if there is no checkpoint.
+        The history, a list with one dict per finished epoch. Empty without a
+        checkpoint; then nothing is restored.
 
     Raises:
-        InputError: if there are checkpoints, but none of this model that is whole.
-            Nothing is restored then.
+        InputError: If checkpoints exist, but no intact one belongs to this model. Then
+            nothing is restored.
     """
     variables = _variables(model, optimizer)
     current, previous = folder / CURRENT, folder / PREVIOUS
@@ -134,8 +134,8 @@ def _assigned(state, variables):
 
 
 def read_history(folder):
-    """Returns the history of the newest checkpoint that is whole: one dict for each
-    epoch that is done. Without such a checkpoint it is empty."""
+    """Returns the history of the newest intact checkpoint, a list with one dict per
+    finished epoch. Empty without a checkpoint."""
     for name in (CURRENT, PREVIOUS):
         try:
             return _read(folder / name).history
@@ -145,7 +145,7 @@ def read_history(folder):
 
 
 def not_finite(variables):
-    """Returns the names of the variables whose values are not all finite."""
+    """Returns the names of variables with non-finite values."""
     return [
         variable.path
         for variable in variables
@@ -161,13 +161,13 @@ def _state_before(file, variables, error):
 
 
 def _read(file, variables=None):
-    """Returns the `State` of a file, whole and, if given, of these variables."""
+    """Reads the `State` of a file, and checks it against `variables` if passed."""
     remedy = (
         f"Put back a copy of the checkpoint, or remove the folder {file.parent}: with "
         "--resume its training then begins anew."
     )
     with reading(file, remedy):
-        # NumPy does not close a damaged file that it has opened.
+        # NumPy does not close a corrupt file that it has opened.
         with file.open("rb") as stream, np.load(stream, allow_pickle=False) as content:
             names = content["names"].tolist()
             arrays = [content[f"{i}"] for i in range(len(names))]

@@ -1,4 +1,4 @@
-"""The workers that `TF_CONFIG` names."""
+"""The workers of a cluster from `TF_CONFIG`."""
 
 import contextlib
 import json
@@ -14,7 +14,7 @@ _EXAMPLE = (
     '{"cluster": {"worker": ["host0:12345", "host1:12345"]}, '
     '"task": {"type": "worker", "index": 0}}'
 )
-# The order in which TensorFlow counts them.
+# Types of workers in TensorFlow's order.
 _TYPES = ("chief", "worker")
 # Seconds.
 _RETRY_INTERVAL = 0.2
@@ -25,8 +25,8 @@ class Cluster(NamedTuple):
     """All workers and the index of this process.
 
     Attributes:
-        addresses: List of `host:port`, the chief first.
-        index: Integer. The index of this process in `addresses`.
+        addresses: List of strings `host:port`, starting with the chief.
+        index: Non-negative integer. Index of this process in `addresses`.
     """
 
     addresses: list
@@ -89,9 +89,9 @@ def _is_address(address):
 
 
 def _check_distinct(addresses):
-    """Raises `InputError` if two workers have one address.
+    """Raises `InputError` if two workers have the same address.
 
-    Each would answer the other's calls, and both would wait forever.
+    The workers would respond to each other's calls and wait forever.
     """
     places = [name.casefold().rpartition(":") for name in addresses]
     places = [(host, int(port)) for host, _, port in places]
@@ -110,15 +110,15 @@ def _refused(expected, received):
 def wait_for_workers(cluster, timeout):
     """Waits until all workers of a `Cluster` have started.
 
-    TensorFlow would wait for minutes. Each worker listens at its own address until all
-    others answer; then TensorFlow listens there.
+    TensorFlow itself would wait for minutes. Each worker listens at its own address
+    until all others respond. Then TensorFlow listens there.
 
     Args:
         cluster: A `Cluster`.
-        timeout: Float. Seconds.
+        timeout: Float. Maximum time to wait, in seconds.
 
     Raises:
-        InputError: If a worker does not answer in time, or the address of this process
+        InputError: If a worker does not respond in time, or the address of this process
             is in use.
     """
     end = time.monotonic() + timeout
@@ -157,7 +157,7 @@ def _listening(address):
 
 
 def _connection_error(address):
-    """Returns why no process answers at an address, or an empty string."""
+    """Returns why no process responds at an address, or an empty string."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection(

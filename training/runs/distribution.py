@@ -11,7 +11,7 @@ from ..errors import InputError, LostWorker
 from . import cluster, platform_repairs
 from .callbacks import Stopwatch
 
-# Errors of collective operations whose other workers are gone.
+# Errors of collective operations after another worker is lost.
 _LOST = (
     tf.errors.AbortedError,
     tf.errors.CancelledError,
@@ -23,8 +23,8 @@ _LOST = (
 def start(config):
     """Returns the distribution of a `DistributionConfig`.
 
-    Call it once per process, before anything else uses TensorFlow, which fixes the
-    devices of a process when it first looks at them.
+    Call it once per process, before any other use of TensorFlow, which fixes the
+    devices of a process on first use.
 
     Raises:
         InputError: If the devices do not exist, TensorFlow has already started with
@@ -84,7 +84,7 @@ def _divide_cpu(count):
 
 
 def _multi_worker(config):
-    """Returns the `Replicas` of all workers, once they have started."""
+    """Returns the `Replicas` of all workers after they have started."""
     workers = cluster.from_environment()
     cluster.wait_for_workers(workers, config.start_timeout)
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
@@ -97,7 +97,7 @@ class OneDevice:
     Attributes:
         drops_remainder: Boolean. Whether training epochs drop a smaller last batch.
         is_chief: Boolean. Whether this process writes the results of the run.
-        stopwatch: The `Stopwatch` of the data that `fit` reads.
+        stopwatch: `Stopwatch` of the data that `fit` reads.
     """
 
     drops_remainder = False
@@ -108,7 +108,7 @@ class OneDevice:
         self._preprocessed = Preprocessing()
 
     def check(self, job):
-        """Raises `InputError` if a `Job` cannot be trained so."""
+        """Raises `InputError` if this distribution cannot train a `Job`."""
         del job
         self._preprocessed = Preprocessing()  # Forgets the previous model.
 
@@ -134,7 +134,7 @@ class OneDevice:
         return self.stopwatch.over(self._preprocessed(make(WHOLE)))
 
     def validation_steps(self, num_examples, batch_size):
-        """Returns the argument of `fit`: `None` reads all data."""
+        """Returns the `validation_steps` of `fit`. `None` reads all data."""
         del num_examples, batch_size
 
     def in_step(self):
@@ -149,14 +149,14 @@ class OneDevice:
 class Replicas:
     """The replicas of a `tf.distribute` strategy, which train synchronously.
 
-    All replicas share a batch of the config. A step computes what one device would: the
-    mean of the losses, the sum of the gradients before they are clipped, and
+    All replicas share a batch of the config. A step computes the same result as on one
+    device: the mean of the losses, the sum of the gradients before clipping, and
     normalization statistics over the whole batch. Each replica draws its own random
-    numbers. See `OneDevice` for the attributes that both have.
+    numbers. See `OneDevice` for common attributes.
 
     Args:
         strategy: A `tf.distribute.Strategy`.
-        worker: The `BatchShard` of every batch that this process reads.
+        worker: `BatchShard` that this process reads of every batch.
     """
 
     drops_remainder = True
@@ -170,7 +170,7 @@ class Replicas:
 
     @property
     def num_replicas(self):
-        """Number of replicas of all workers."""
+        """Returns the number of replicas of all workers."""
         return self.strategy.num_replicas_in_sync
 
     @property
@@ -178,7 +178,7 @@ class Replicas:
         return self.num_replicas // self.worker.count
 
     def check(self, job):
-        """Raises `InputError` if a `Job` cannot be trained so."""
+        """Raises `InputError` if this distribution cannot train a `Job`."""
         self._preprocessed = Preprocessing()  # Forgets the previous model.
         if job.batch_sizes is None:
             raise InputError(
@@ -227,7 +227,7 @@ class Replicas:
     def batches(self, make):
         """Returns the dataset that `fit` reads; see `OneDevice`.
 
-        It is endless: the end of a finite one costs Keras a second per epoch.
+        It is infinite: the end of a finite dataset costs Keras a second per epoch.
         """
 
         def of_worker(context):
@@ -235,16 +235,16 @@ class Replicas:
             batches = self._preprocessed(make(self.worker)).repeat()
             return self.stopwatch.over(batches).flat_map(self._of_replicas)
 
-        # Kept on the host, as for a single device, where the stopwatch measures.
+        # Keeps batches on the host, where the stopwatch measures, as on one device.
         options = tf.distribute.InputOptions(experimental_fetch_to_device=False)
         return self.strategy.distribute_datasets_from_function(of_worker, options)
 
     def validation_steps(self, num_examples, batch_size):
-        """Returns the argument of `fit`.
+        """Returns the `validation_steps` of `fit`.
 
         Raises:
-            InputError: If a replica has no row of the last batch, which some TensorFlow
-                operations do not support.
+            InputError: If a replica would receive an empty last batch, which some
+                TensorFlow operations do not support.
         """
         rest = num_examples % batch_size
         if 0 < rest < self.num_replicas:

@@ -1,4 +1,4 @@
-"""What TensorBoard shows of a run: event files below its folder."""
+"""TensorBoard event files of a run."""
 
 import json
 import os
@@ -25,20 +25,20 @@ _REMEDY = "Remove it and continue the run with --resume, which makes it again."
 # Parts of a config that do not affect training.
 _NO_PARAMETERS = ("experiment", "evaluation", "tensorboard", "variants")
 
-# Samples whose equilibria are followed.
+# Number of samples whose equilibria are logged.
 _NUM_SAMPLES = 16
 
-# A checkpoint and the one before it, and one epoch that is not in them yet.
+# Two checkpoints, and one epoch that is not checkpointed yet.
 _NUM_REMEMBERED = 3
 
 
 def callbacks(job, model, span, folder):
-    """Returns the callbacks that write event files; they precede the recorder.
+    """Returns the callbacks that write event files. They must precede the recorder.
 
     Args:
-        job: the `Job`.
-        model: its model, compiled.
-        span: the `PhaseSpan`.
+        job: The `Job`.
+        model: The compiled model of the job.
+        span: The `PhaseSpan`.
         folder: `pathlib.Path` of the run.
     """
     if not job.config.tensorboard:
@@ -63,7 +63,7 @@ def _summaries(job, model, span, folder):
 
 
 class _TensorBoard(keras.callbacks.TensorBoard):
-    """Keras' callback, which otherwise keeps an epoch in memory for two minutes."""
+    """Keras' callback with a flush per epoch; Keras flushes only every two minutes."""
 
     def on_epoch_end(self, epoch, logs=None):
         super().on_epoch_end(epoch, logs)
@@ -72,7 +72,7 @@ class _TensorBoard(keras.callbacks.TensorBoard):
 
 
 class _Sizes(keras.callbacks.Callback):
-    """Remembers the sizes of the event files at the end of an epoch, for `rewind`."""
+    """Records the sizes of the event files at the end of each epoch, for `rewind`."""
 
     def __init__(self, folder):
         super().__init__()
@@ -86,11 +86,11 @@ class _Sizes(keras.callbacks.Callback):
 
 
 def rewind(folder, num_epochs):
-    """Takes back what event files say of epochs that a run will do again.
+    """Removes epochs from event files that a resumed run will repeat.
 
     Args:
         folder: `pathlib.Path` of the run.
-        num_epochs: int. How many epochs its checkpoint has.
+        num_epochs: Non-negative integer. Number of epochs in the checkpoint.
     """
     events = folder / EVENTS
     sizes = _read_sizes(events).get(str(num_epochs)) if num_epochs else {}
@@ -120,12 +120,12 @@ def _read_sizes(folder):
 
 
 def write_scores(config, folder, name):
-    """Writes the config of a finished variant beside what was measured of it, once.
+    """Writes the hyperparameters and scores of a finished variant, once.
 
     Args:
-        config: its `VariantsConfig`.
+        config: `VariantsConfig` of the variant.
         folder: `pathlib.Path` of the variant's run, with evaluation and diagnosis.
-        name: str. That of the variant.
+        name: String. Name of the variant.
     """
     events = folder / EVENTS / "scores"
     if not config.tensorboard or events.exists():
@@ -141,7 +141,7 @@ def write_scores(config, folder, name):
 
 
 def hyper_parameters(config):
-    """Returns dotted path -> number, text or boolean of what a variant trains with."""
+    """Returns a variant's hyperparameters as a dict from dotted paths to values."""
     mapping = configs.to_mapping(config)
     parts = {key: mapping[key] for key in mapping if key not in _NO_PARAMETERS}
     return dict(_leaves(parts))
@@ -156,7 +156,7 @@ def _leaves(tree, path=""):
 
 
 def _scores(name, folder):
-    """Returns what was measured at the largest budget, and of the equilibrium."""
+    """Returns the scores at the largest budget and the diagnosis of the equilibrium."""
     evaluation = records.read_evaluation(folder / records.EVALUATION, name, _REMEDY)
     largest = max(evaluation["budgets"], key=lambda row: row["budget"])
     scores = {name: largest[name], "parameters": evaluation["parameters"]}

@@ -1,4 +1,4 @@
-"""Phases of a run: epochs with strategies of their own."""
+"""Phases of a run: epochs with their own strategies."""
 
 import dataclasses
 import itertools
@@ -11,15 +11,15 @@ from ..errors import InputError, config_errors
 
 STRATEGIES = ("solver", "gradient", "regularizer", "initial_state")
 
-# Each makes the model anew.
+# Limit for weight increments, each of which recompiles the model.
 _MOST_RISES = 1000
 
 
 class PhaseSpan(NamedTuple):
-    """A phase, or a part of one, and the epochs that it lasts.
+    """A phase, or a section of a phase, with its epochs.
 
     Attributes:
-        phase: the `PhaseConfig`, nothing inherited any more.
+        phase: `PhaseConfig` with all inherited values resolved.
         path: String. Path of the config key, for messages.
         epochs: `range` of epochs, counted from the start of the run.
     """
@@ -30,12 +30,12 @@ class PhaseSpan(NamedTuple):
 
 
 def phase_spans(config):
-    """Returns the `PhaseSpan`s of a config, one after the other.
+    """Returns the list of `PhaseSpan`s of a config.
 
-    A phase whose regularizer rises in weight has one for each of the weights.
+    A phase whose regularizer's weight rises has one span per weight.
 
     Raises:
-        InputError: if the weight of a regularizer rises that there is not.
+        InputError: If a weight increment is set without a regularizer.
     """
     spans, start = [], 0
     for index, phase in enumerate(config.phases):
@@ -54,7 +54,7 @@ def phase_spans(config):
 
 
 def _spans_of_weights(span):
-    """Cuts a span where the weight of its regularizer rises."""
+    """Splits a span where the weight of its regularizer rises."""
     increment = span.phase.regularizer_weight_increment
     if increment is None:
         return [span]
@@ -74,7 +74,7 @@ def _spans_of_weights(span):
 
 
 def _heavier(span, amount):
-    """Returns the phase of a span with more weight of its regularizer."""
+    """Returns the phase of a span with an increased weight of its regularizer."""
     regularizer = _regularizer(span)
     config = {
         "class_name": type(regularizer).__name__,
@@ -97,10 +97,10 @@ def _regularizer(span):
 
 
 def set_strategies(layer, config, path):
-    """Sets the strategies of a DEQ layer from a config that has them.
+    """Sets the strategies of a DEQ layer, such as its solver, from a config.
 
     Raises:
-        InputError: if one of them refuses its arguments. The message names `path`.
+        InputError: If an argument of a strategy is invalid. The message names `path`.
     """
     for name in STRATEGIES:
         with config_errors(f"{path}.{name}"):

@@ -1,8 +1,8 @@
 """Patches for training on several devices, one function per defect of the platform.
 
-Each replaces methods of an instance, so that saved files name Keras' own class. No
-Keras release up to 3.15.1 makes one of the first five unnecessary; remove a patch when
-the oldest supported Keras does.
+Each replaces methods of an instance, so that saved files name Keras' own class. Keras
+releases up to 3.15.1 require all of the first five. Remove a patch when the oldest
+supported Keras no longer needs it.
 
 * `build_from_local_batch`, `return_vectors_of_logs`: Keras issue 20585, `fit` and
   `evaluate` fail under `MultiWorkerMirroredStrategy`.
@@ -68,7 +68,7 @@ def _with_vectors(step):
 def synchronize_normalization(model):
     """Computes batch normalization statistics over all replicas.
 
-    Without it each replica normalizes its part of the batch by itself.
+    Without it, each replica uses the statistics of its own shard of the batch.
     """
     for layer in model._flatten_layers():
         if isinstance(layer, keras.layers.BatchNormalization):
@@ -79,8 +79,8 @@ def isolate_replica_losses(model):
     """Excludes losses that layers added in other replicas.
 
     Replicas take turns where they wait for each other within the forward pass, as in
-    synchronized normalization. Keras keeps one list of added losses for all of them,
-    and later replicas would log the losses of earlier ones. Gradients are not affected.
+    synchronized normalization. Keras keeps a single list of added losses for all
+    replicas, so later ones would log the losses of earlier ones. Gradients are correct.
 
     Args:
         model: A new `keras.Model`.
@@ -112,9 +112,9 @@ def _with_owner(add_loss, added):
 def sum_gradients_first(optimizer):
     """Sums the gradients of all replicas before the optimizer uses them.
 
-    Keras sums them last. Each replica would clip its part of the gradient, which
-    differs from the clipped gradient. With loss scaling, a replica with a non-finite
-    gradient would not keep the others from applying theirs.
+    Keras sums them last. Each replica would clip its own gradient, which differs from
+    clipping the sum. With loss scaling, a non-finite gradient in one replica would not
+    stop the others from applying their gradients.
 
     Args:
         optimizer: A `keras.Optimizer`, possibly a `LossScaleOptimizer`.
@@ -141,8 +141,7 @@ def seed_worker(model, replica):
     """Sets the seeds of the first replica of this process.
 
     Replica r uses the seeds of replica 0 plus r. A strategy starts all replicas with
-    equal seeds: each would draw the same noise for its first sample, its second sample
-    and so on.
+    equal seeds, so that all would draw the same noise for their samples.
 
     Args:
         model: A new `keras.Model`, built under the strategy.
@@ -173,14 +172,14 @@ def _seed_states(model):
 def keep_freed_memory():
     """Configures glibc to keep the memory that the threads of replicas free.
 
-    glibc has heaps for each thread and returns empty ones to the system: a training
-    step of two replicas spent a third of its time on zeroed pages that it got back.
-    This function does nothing if the user's environment tunes malloc, or without glibc.
+    glibc has heaps per thread and returns empty heaps to the system. A training step of
+    two replicas spent a third of its time on zeroing pages that it received back. This
+    function does nothing if the user's environment tunes malloc, or without glibc.
     """
     tuned = any(name.startswith("MALLOC_") for name in os.environ)
     if tuned or "GLIBC_TUNABLES" in os.environ or platform.libc_ver()[0] != "glibc":
         return
     libc = ctypes.CDLL(None)
     libc.mallopt(_TOP_PAD, _THREAD_HEAP)
-    # Setting the first disables the adaptation of the second, which starts at 128 KiB.
+    # Setting the first option disables glibc's adaptation of the second from 128 KiB.
     libc.mallopt(_MMAP_THRESHOLD, _THREAD_HEAP // 2)

@@ -28,7 +28,7 @@ REMEDY = (
 
 
 def check(job):
-    """Raises `InputError` if a part of the model or of a phase cannot be made."""
+    """Raises `InputError` if a component of the model or of a phase cannot be built."""
     job.distribution.check(job)
     with config_errors("config"):
         _forget_earlier_models(job)
@@ -41,7 +41,7 @@ def check(job):
 
 
 def _check_compiles(job, model):
-    """Raises before training where XLA would fail with an internal message."""
+    """Raises `InputError` for layers on which XLA would fail with an internal error."""
     layers = [layer for layer in model._flatten_layers() if not layer.supports_jit]
     if job.config.jit_compile is True and layers:
         raise InputError(
@@ -52,28 +52,28 @@ def _check_compiles(job, model):
 
 
 def train(job, folder):
-    """Returns a trained model and its history; everything is also saved in `folder`.
+    """Trains a model and saves it in `folder`. Returns the model and its history.
 
-    Of several workers the chief does so. The others save checkpoints in folders of
-    their own, to be continued together with it, and return no model.
+    With several workers, only the chief saves and returns the model. The other workers
+    save checkpoints in their own folders, to resume together with the chief.
 
-    A run that is already finished is only loaded. One that was interrupted goes on
-    after the last epoch that was finished, in the phase in which that epoch was, and
-    ends like one that was not.
+    A finished run is only loaded. An interrupted run continues after its last complete
+    epoch, in the phase of this epoch, and yields the same result as an uninterrupted
+    run.
 
     Args:
-        job: the `Job`.
+        job: A `Job`.
         folder: `pathlib.Path` of an existing folder.
 
     Returns:
-        The `keras.Model` after the last epoch, as it was saved, and the history: a list
-        of one dict for each epoch. `None` and `None` where this is not the chief.
+        Tuple of the saved `keras.Model` after the last epoch and the history, a list
+        with one dict per epoch. `(None, None)` if this process is not the chief.
 
     Raises:
-        InputError: if what an earlier process has saved cannot be used.
+        InputError: If the files of an earlier process cannot be used.
     """
     finished, is_chief = folder / MODEL, job.distribution.is_chief
-    # All workers use the chief's answer.
+    # All workers follow the chief, which knows whether the run is finished.
     if not job.distribution.least(finished.exists() or not is_chief):
         history = _trained(job, folder)
     elif is_chief:
@@ -83,7 +83,7 @@ def train(job, folder):
 
 
 def _trained(job, folder):
-    """Trains from the start or from the checkpoint; saves the model."""
+    """Trains from the start or from the checkpoint, and saves the model."""
     _forget_earlier_models(job)
     with job.distribution.scope():
         model, optimizer, spans = job.build()
@@ -100,7 +100,7 @@ def _trained(job, folder):
     if job.distribution.is_chief:
         _rewrite_table(folder, history)
         event_files.rewind(folder, len(history))
-    # After the last epoch too: what is saved is the model in its last phase.
+    # Enters the last phase even after the last epoch, to save the model in this phase.
     for span in [span for span in spans if span.epochs.stop > len(history)] or spans[
         -1:
     ]:
@@ -112,7 +112,7 @@ def _trained(job, folder):
 
 
 def _restored(job, folder, trainer, optimizer):
-    """Restores the newest checkpoint that all workers have; returns its history."""
+    """Restores the newest checkpoint that all workers have. Returns its history."""
     num_epochs = len(checkpoint.read_history(folder))
     common = job.distribution.least(num_epochs)
     if common == num_epochs:
@@ -121,21 +121,20 @@ def _restored(job, folder, trainer, optimizer):
 
 
 def _rewrite_table(folder, history):
-    """Writes the table of a history again: it may be damaged, or ahead of it."""
+    """Rewrites the table of a history, which may be corrupt or have more epochs."""
     if history:
         records.write_history(folder / records.HISTORY, history)
 
 
 def _forget_earlier_models(job):
     """Resets the global state of Keras, as in a new process."""
-    # Resets the names of variables too, by which a checkpoint is checked.
+    # Also resets the names of variables, which are compared with a checkpoint.
     keras.utils.clear_session()
     keras.utils.set_random_seed(job.config.seed)
 
 
 def enter_phase(job, model, span, optimizer, trainer=None):
-    """Gives the model the strategies of a phase and compiles what `fit` is called on,
-    the model unless it has a `trainer`.
+    """Sets the strategies of a phase, and compiles the trainer or else the model.
 
     The optimizer keeps its moments and its step.
     """
@@ -162,7 +161,7 @@ def _fit(job, model, trainer, span, folder, history):
             initial_epoch=epochs.start,
             epochs=epochs.stop,
             callbacks=_callbacks(job, model, span, folder, history),
-            shuffle=False,  # The data come in the order in which they are wanted.
+            shuffle=False,  # The datasets determine the order.
             verbose=1 if job.distribution.is_chief and sys.stdout.isatty() else 0,
         )
 
@@ -171,7 +170,7 @@ def _callbacks(job, model, span, folder, history):
     layer = job.equilibrium(model)
     score = job.monitor.removeprefix("val_")
     num_epochs = sum(phase.epochs for phase in job.config.phases)
-    # Those of the job on every worker, which otherwise would not stay in step.
+    # Every worker runs the job's callbacks, to stay synchronized.
     callbacks = job.callbacks(model)
     if job.distribution.stopwatch.is_used:
         callbacks.append(DataWait(job.distribution.stopwatch))
@@ -185,7 +184,7 @@ def _callbacks(job, model, span, folder, history):
     if sys.stdout.isatty():
         callbacks.append(ShortBar(score))
     callbacks.append(EpochLine(score, layer and layer.name, num_epochs))
-    # An epoch in the checkpoint is also in the event files.
+    # Precedes the checkpoint, so that event files contain every checkpointed epoch.
     callbacks += event_files.callbacks(job, model, span, folder)
     callbacks.append(
         EpochRecorder(

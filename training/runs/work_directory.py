@@ -1,4 +1,4 @@
-"""The folder of one run: its config and everything the run writes."""
+"""The folder of a run, with its config and all files that the run writes."""
 
 import contextlib
 import os
@@ -17,12 +17,12 @@ _LOCK = ".lock"
 class WorkDirectory:
     """A folder that belongs to one config and is never overwritten by another run.
 
-    Use `WorkDirectory.start`, `resume` or `open`; none of them writes anything. What
-    writes in the folder does so in `in_use`.
+    Create it with `WorkDirectory.start`, `resume` or `open`, which only read. Write to
+    the folder only within `in_use`.
 
     Attributes:
-        path: the folder.
-        config: the resolved config that it was started with.
+        path: `pathlib.Path` of the folder.
+        config: The resolved config of the run.
     """
 
     def __init__(self, path, config, is_new=False):
@@ -32,10 +32,10 @@ class WorkDirectory:
 
     @classmethod
     def start(cls, path, config):
-        """Chooses a new or empty folder, which is made when it is first in use.
+        """Selects a new or empty folder. `in_use` creates it.
 
         Raises:
-            InputError: if there is anything in the folder.
+            InputError: If the folder is not empty.
         """
         path = Path(path)
         _check_place(path)
@@ -50,7 +50,7 @@ class WorkDirectory:
         """Opens the folder of an earlier run.
 
         Raises:
-            InputError: if it is not the folder of a run.
+            InputError: If the folder does not belong to a run.
         """
         file = Path(path) / _CONFIG
         if not is_run(path):
@@ -68,11 +68,11 @@ class WorkDirectory:
 
     @classmethod
     def resume(cls, path, config):
-        """Opens the folder of an earlier run of the same config, to continue it.
+        """Opens the folder of an earlier run with the same config, to continue it.
 
         Raises:
-            InputError: if there is no run to continue, or its config differs; the
-                message names what differs.
+            InputError: If the folder does not contain a run, or its config differs. The
+                message lists the differences.
         """
         directory = cls.open(path)
         changes = _differences(
@@ -89,13 +89,14 @@ class WorkDirectory:
 
     @contextlib.contextmanager
     def in_use(self):
-        """Holds the folder for this process, to write in it.
+        """Locks the folder for this process, to write to it.
 
-        A new one is made, with the resolved config in it. What killed processes have
-        left half-written is removed.
+        Creates a new folder with the resolved config, and removes incomplete files of
+        killed processes.
 
         Raises:
-            InputError: if another process holds it, or has taken a new one meanwhile.
+            InputError: If another process has locked the folder, or has started a run
+                in a folder that was empty.
         """
         if self._is_new:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -106,29 +107,29 @@ class WorkDirectory:
             yield
 
     def _begin(self):
-        _check_empty(self.path)  # Once more: nobody held it when it was chosen.
+        _check_empty(self.path)  # The folder was not locked when it was selected.
         text = configs.to_yaml(self.config)
         write_text(self.path / _CONFIG, text)
         self._is_new = False
 
     def folder(self, name):
-        """Returns the path of one run's folder, whether it exists or not."""
+        """Returns the path of one run's folder, which may not exist."""
         return self.path / name
 
     def run(self, name):
-        """Returns the folder of one run, and makes it if it does not exist."""
+        """Returns the folder of one run. Creates it if it does not exist."""
         folder = self.folder(name)
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
 
 def is_run(path):
-    """Whether a folder is the work directory of a run."""
+    """Returns whether a folder is the work directory of a run."""
     return (Path(path) / _CONFIG).is_file()
 
 
 def _check_place(path):
-    """Raises now if the folder could not be created later."""
+    """Raises `InputError` if the folder cannot be created later."""
     nearest = next(
         place for place in (path, *path.absolute().parents) if place.exists()
     )
@@ -145,7 +146,7 @@ def _check_place(path):
 
 
 def _check_empty(path):
-    """What a process leaves that was killed as it began does not count."""
+    """Raises `InputError` unless a folder is empty, apart from incomplete files."""
     if not path.is_dir():
         return
     files = [file for file in path.iterdir() if file.name != _LOCK]

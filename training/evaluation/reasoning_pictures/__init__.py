@@ -1,4 +1,4 @@
-"""Pictures of reasoning: problems that are solved evaluation by evaluation."""
+"""Figures and animations of how a model solves problems by evaluation."""
 
 from .accuracy import AccuracyCurve, plot_accuracy
 from .board import animate_board, draw_board

@@ -1,4 +1,4 @@
-"""Exact answers against the budget, size by size."""
+"""Plot of exact predictions over the budget, by size of the problems."""
 
 from typing import NamedTuple
 
@@ -8,14 +8,15 @@ from ...files.atomic_file import replacing
 
 
 class AccuracyCurve(NamedTuple):
-    """How many problems of one size are solved at budgets.
+    """Accuracy on problems of one size over the budget.
 
     Attributes:
-        label: str. The size.
-        budgets: sequence of ints, evaluations.
-        accuracies: sequence of floats from 0 to 1, the share of exact answers at each.
-        floor: number. The least evaluations in which information travels as far as it
-            has to, by `least_evaluations`; `None` for no line.
+        label: String. Size of the problems.
+        budgets: Sequence of positive integers. Numbers of evaluations.
+        accuracies: Sequence of floats in [0, 1]. Fraction of exact predictions at each
+            budget.
+        floor: Number or `None`. Minimum evaluations in which information can travel far
+            enough; see `least_evaluations`. `None` draws no line.
     """
 
     label: str
@@ -25,13 +26,13 @@ class AccuracyCurve(NamedTuple):
 
 
 def plot_accuracy(path, curves):
-    """Draws exact answers against the budget; the file is replaced atomically.
+    """Plots exact predictions over the budget. Replaces the file atomically.
 
-    The floor of a size is a dashed line of the color of its curve.
+    A dashed line in the color of a curve marks its floor.
 
     Args:
-        path: the PNG or SVG file, in an existing folder.
-        curves: list of `AccuracyCurve`, a line each.
+        path: Path of the PNG or SVG file, in an existing folder.
+        curves: List of `AccuracyCurve`.
     """
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()

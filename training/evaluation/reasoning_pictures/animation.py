@@ -6,19 +6,19 @@ from matplotlib.figure import Figure
 from ...files.atomic_file import replacing
 
 _FRAMES_PER_SECOND = 8
-# The last frame stays as long as so many others.
+# Duration of the last frame, in frames.
 _LAST = 16
 _DPI = 80
 
 
 def write_gif(path, figure, draw, num_frames):
-    """Writes a figure frame by frame; the file is replaced atomically.
+    """Writes an animated GIF of a figure. Replaces the file atomically.
 
     Args:
-        path: the GIF file, in an existing folder.
-        figure: matplotlib's `Figure`.
-        draw: function of the index of a frame that draws it into the figure.
-        num_frames: int >= 1.
+        path: Path of the GIF file, in an existing folder.
+        figure: `Figure` of matplotlib.
+        draw: Function that draws the frame of an index into the figure.
+        num_frames: Positive integer. Number of frames.
     """
     writer = PillowWriter(fps=_FRAMES_PER_SECOND)
     with replacing(path) as temporary, writer.saving(figure, temporary, _DPI):
@@ -30,9 +30,9 @@ def write_gif(path, figure, draw, num_frames):
 
 
 def square():
-    """Returns a figure for something square below a title, and its axes."""
+    """Returns a figure with square axes below a title, and its axes."""
     figure = Figure(figsize=(4, 4.3))
-    # A layout that matplotlib finds moves from frame to frame.
+    # An automatic layout would change from frame to frame.
     return figure, figure.add_axes((0.02, 0.02, 0.96, 0.96 * 4 / 4.3))
 
 
@@ -42,13 +42,13 @@ def progress(evaluation, num_wrong):
 
 
 def check_frames(name, frames, evaluations, shape):
-    """Raises `ValueError` unless there is one array of a shape for each evaluation.
+    """Raises `ValueError` unless there is one frame of a shape per evaluation.
 
     Args:
-        name: str. The name of the argument `frames`.
-        frames: array of the frames.
-        evaluations: sequence, of which evaluation each frame is.
-        shape: tuple, what each must have.
+        name: String. Name of the argument `frames`, for messages.
+        frames: Array of the frames.
+        evaluations: Sequence of integers. Evaluation of each frame.
+        shape: Tuple of integers. Expected shape of each frame.
     """
     if not len(evaluations) or frames.shape != (len(evaluations), *shape):
         raise ValueError(

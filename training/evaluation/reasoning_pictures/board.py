@@ -1,4 +1,4 @@
-"""A Sudoku that is filled, as animated GIF and as PNG."""
+"""Pictures of the solution of a Sudoku, as animated GIF and as PNG."""
 
 import numpy as np
 
@@ -7,28 +7,28 @@ from .animation import check_frames, progress, square, write_gif
 
 _RIGHT = "tab:blue"
 _WRONG = "tab:red"
-# Opacity of a digit that is at most as likely as the others.
+# Opacity of a digit at chance probability or below.
 _FAINTEST = 0.15
 _DPI = 120
 
 
 def animate_board(path, board, probabilities, truth, evaluations, box_shape):
-    """Draws how a Sudoku is filled; the file is replaced atomically.
+    """Animates the solution of a Sudoku. Replaces the file atomically.
 
-    Given digits are black. The others are the most likely ones, blue where they are
-    right, red where they are wrong, and the fainter the less likely they are.
+    Given digits are black. Other cells show the most likely digit, blue if it is
+    correct and red otherwise. Less likely digits are fainter.
 
     Args:
-        path: the GIF file, in an existing folder.
-        board: int array `(side, side)`, the input of the task `Sudoku`.
-        probabilities: float array `(evaluations, side, side, side)`, of the digits of
-            each cell.
-        truth: int array `(side, side)`, its targets.
-        evaluations: sequence of ints, after which evaluation each frame is.
-        box_shape: `(rows, columns)` of a box.
+        path: Path of the GIF file, in an existing folder.
+        board: Integer array `(side, side)`. Input of the task `Sudoku`.
+        probabilities: Float array `(evaluations, side, side, side)`. Probabilities of
+            the digits of each cell.
+        truth: Integer array `(side, side)`. Targets of the task.
+        evaluations: Sequence of integers. Evaluation of each frame.
+        box_shape: Tuple `(rows, columns)`. Shape of a box.
 
     Raises:
-        ValueError: if the shapes do not fit.
+        ValueError: If the shapes do not match.
     """
     check_frames(
         "probabilities", probabilities, evaluations, (*board.shape, len(board))
@@ -44,17 +44,17 @@ def animate_board(path, board, probabilities, truth, evaluations, box_shape):
 
 
 def draw_board(path, board, probabilities, truth, box_shape):
-    """Draws one frame of `animate_board` as PNG; the file is replaced atomically.
+    """Draws one frame of `animate_board` as PNG. Replaces the file atomically.
 
     Args:
-        path: the PNG file, in an existing folder.
-        board: as in `animate_board`.
-        probabilities: float array `(side, side, side)`.
-        truth: as in `animate_board`.
-        box_shape: as in `animate_board`.
+        path: Path of the PNG file, in an existing folder.
+        board: See `animate_board`.
+        probabilities: Float array `(side, side, side)`.
+        truth: See `animate_board`.
+        box_shape: See `animate_board`.
 
     Raises:
-        ValueError: if the shapes do not fit.
+        ValueError: If the shapes do not match.
     """
     check_frames("probabilities", probabilities[None], [0], (*board.shape, len(board)))
     figure, axes = square()
@@ -84,7 +84,7 @@ def _draw(axes, board, probabilities, truth, box_shape):
 
 
 def _strength(probability, side):
-    """From the faintest at an even chance to 1 at certainty."""
+    """Returns the opacity of a digit, from `_FAINTEST` at chance to 1 at certainty."""
     share = (probability - 1 / side) / (1 - 1 / side)
     return float(np.clip(share, _FAINTEST, 1.0))
 

@@ -1,4 +1,4 @@
-"""A maze that is solved, as animated GIF."""
+"""Animated GIF of the solution of a maze."""
 
 import numpy as np
 
@@ -10,20 +10,21 @@ _PATH = np.array([0.12, 0.47, 0.71])
 
 
 def animate_maze(path, maze, probabilities, truth, evaluations):
-    """Draws how the path through a maze is found; the file is replaced atomically.
+    """Animates the solution of a maze. Replaces the file atomically.
 
-    Corridors turn from white to blue with the probability to be on the path. The title
-    counts the corridors whose more likely class is wrong.
+    Corridors change from white to blue with their probability to be on the path. The
+    title shows the number of misclassified corridors.
 
     Args:
-        path: the GIF file, in an existing folder.
-        maze: float array `(height, width, 3)`, the input of the task `Mazes`.
-        probabilities: float array `(evaluations, height, width)`, of being on the path.
-        truth: int array `(height, width)`, 1 on the path.
-        evaluations: sequence of ints, after which evaluation each frame is.
+        path: Path of the GIF file, in an existing folder.
+        maze: Float array `(height, width, 3)`. Input of the task `Mazes`.
+        probabilities: Float array `(evaluations, height, width)`. Probabilities to be
+            on the path.
+        truth: Integer array `(height, width)`. 1 on the path.
+        evaluations: Sequence of integers. Evaluation of each frame.
 
     Raises:
-        ValueError: if the shapes do not fit.
+        ValueError: If the shapes do not match.
     """
     check_frames("probabilities", probabilities, evaluations, maze.shape[:2])
     is_corridor = maze.any(axis=-1)
@@ -41,7 +42,7 @@ def animate_maze(path, maze, probabilities, truth, evaluations):
 
 
 def maze_colors(maze, probabilities):
-    """Returns the pixels of a frame, floats `(height, width, 3)` from 0 to 1."""
+    """Returns the pixels of a frame, floats `(height, width, 3)` in [0, 1]."""
     share = np.clip(probabilities, 0.0, 1.0)[..., None]
     colors = (1 - share) * _CORRIDOR + share * _PATH
     is_end = maze.any(axis=-1, keepdims=True) & (maze.min(axis=-1, keepdims=True) == 0)

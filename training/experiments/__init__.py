@@ -1,5 +1,5 @@
-"""Experiments: what `deq-keras train` does with a config, by its `experiment` key.
+"""Experiments that `deq-keras train` runs, by the `experiment` key of a config.
 
-One folder each, which `training.registry` finds: `schema` (what a config may say),
-`build` (the model), `job` (how it is compiled, fed and examined) and `measure`.
+Each has a folder, which `training.registry` finds, with `schema` (the config), `build`
+(the model), `job` (compilation, data and evaluation) and `measure`.
 """

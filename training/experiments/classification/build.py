@@ -20,15 +20,15 @@ _CELLS = {
 
 
 def build_model(config, data, precision):
-    """Returns the classifier of raw pixels of a config.
+    """Builds the classifier of a config, for raw pixels.
 
     Args:
         config: `SingleScaleConfig`, `MDEQConfig` or `MonotoneConfig`.
-        data: `ImageData`, for the shapes and the normalization.
-        precision: String. The dtype policy of all layers; logits are float32.
+        data: `ImageData`. Defines the shapes and the normalization.
+        precision: String. Dtype policy of all layers. Logits are float32.
 
     Raises:
-        InputError: if the model refuses an argument.
+        InputError: If an argument of the model is invalid.
     """
     if config.name == "single_scale":
         return build_single_scale(config, data, precision)
@@ -39,27 +39,27 @@ def build_model(config, data, precision):
 
 
 def build_single_scale(config, data, precision):
-    """Returns the functional model pixels -> stem -> DEQ(cell) -> head -> logits.
+    """Builds the functional model pixels -> stem -> DEQ(cell) -> head -> logits.
 
-    The model normalizes pixels, so a saved model takes raw images. With `gradient:
-    unrolled` and a `fixed_point_iteration` of `max_iter: L` and `tol: null` it is the
+    The model normalizes pixels, so a saved model accepts raw images. With `gradient:
+    unrolled` and a `fixed_point_iteration` with `max_iter: L` and `tol: null`, it is an
     explicit weight-tied network of L layers.
 
     Args:
         config: `SingleScaleConfig`.
-        data: `ImageData`, for the shapes and the normalization.
-        precision: String. The dtype policy of all layers; logits are float32.
+        data: `ImageData`. Defines the shapes and the normalization.
+        precision: String. Dtype policy of all layers. Logits are float32.
 
     Raises:
-        InputError: if the cell, solver, gradient or regularizer refuses an argument, or
-            a stride or window is larger than its input.
+        InputError: If an argument of the cell, solver, gradient or regularizer is
+            invalid, or a stride or window is larger than its input.
     """
     policy = keras.DTypePolicy(precision)
     pixels = keras.Input(data.image_shape, name="pixels")
     _check_fits("stem.strides", config.stem.strides, pixels)
     with config_errors("model"):
         features = _stem(normalization(data, policy)(pixels), config.stem, policy)
-        # The cell keeps the size of the map.
+        # The cell does not change the size of the map.
         _check_fits("head.pool_size", config.head.pool_size or 1, features)
         equilibrium = deq_keras.layers.DEQ(
             _cell(config.cell, policy),
@@ -74,16 +74,16 @@ def build_single_scale(config, data, precision):
 
 
 def build_monotone(config, data, precision):
-    """Returns the `MonotoneClassifier` of raw pixels.
+    """Builds the `MonotoneClassifier` for raw pixels.
 
     Args:
         config: `MonotoneConfig`.
-        data: `ImageData`, for the shapes and the normalization.
-        precision: String. The dtype policy of all layers; logits are float32.
+        data: `ImageData`. Defines the shapes and the normalization.
+        precision: String. Dtype policy of all layers. Logits are float32.
 
     Raises:
-        InputError: if the cell, solver, gradient or regularizer refuses an argument, or
-            the cell the size of the images.
+        InputError: If an argument of the cell, solver, gradient or regularizer, or the
+            size of the images, is invalid.
     """
     policy = keras.DTypePolicy(precision)
     with config_errors("model"):

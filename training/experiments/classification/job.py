@@ -1,4 +1,4 @@
-"""Build, compile, feed and measure an image classifier."""
+"""Builds, trains and evaluates an image classifier."""
 
 import operator
 
@@ -23,9 +23,9 @@ class ClassificationJob(ImageJob):
     """One variant of an image classifier.
 
     Args:
-        config: `ClassificationConfig`. Its `model.name` chooses the model.
+        config: `ClassificationConfig`. Its `model.name` selects the model.
         load: Function that returns the `ImageData`.
-        folder: Folder of the run.
+        folder: `pathlib.Path` of the run.
         distribution: Distribution of the training.
     """
 
@@ -105,7 +105,7 @@ class ClassificationJob(ImageJob):
 
     def servable(self, model):
         if self._is_multiscale:
-            # The export takes raw pixels: it contains the preprocessor's normalization.
+            # The export accepts raw pixels, so it includes the normalization.
             shape = self.sample_inputs.shape[1:]
             pixels = images = keras.Input(shape, name="pixels")
             if not self._is_explicit:

@@ -1,4 +1,4 @@
-"""Build multiscale DEQs, and explicit networks to compare them with."""
+"""Builds multiscale DEQs, and explicit networks as baselines."""
 
 import keras
 import keras_hub
@@ -20,7 +20,7 @@ def normalization(data, policy):
 
 
 def normalization_of(task, precision):
-    """Returns the layer that normalizes pixels as the preprocessor of a task does."""
+    """Returns the layer that normalizes pixels like the preprocessor of a task."""
     converter = task.preprocessor.image_converter
     deviations = [1 / scale for scale in converter.scale]
     means = [
@@ -40,10 +40,10 @@ def _normalization(means, deviations, policy):
 
 
 def build_backbone(config, image_shape, precision, **arguments):
-    """Returns the `MDEQBackbone` of a config, with its initial weights if it has any.
+    """Builds the `MDEQBackbone` of a config, and loads its initial weights if any.
 
     Raises:
-        InputError: if the model refuses an argument, or the weights belong to
+        InputError: If an argument of the model is invalid, or the weights belong to
             another model.
     """
     with config_errors("model"):
@@ -82,10 +82,10 @@ def converter(data):
 
 
 def build_mdeq(config, data, precision):
-    """Returns the `MDEQImageClassifier` of an `MDEQConfig`, for raw images.
+    """Builds the `MDEQImageClassifier` of an `MDEQConfig`, for raw images.
 
     Raises:
-        InputError: if the model refuses an argument.
+        InputError: If an argument of the model is invalid.
     """
     if not config.head_filters:
         raise InputError(
@@ -104,7 +104,7 @@ def build_mdeq(config, data, precision):
 
 
 def build_explicit(config, data, precision):
-    """Returns the functional classifier of raw images of `MDEQConfig.explicit`."""
+    """Builds the functional classifier of `MDEQConfig.explicit`, for raw images."""
     policy = keras.DTypePolicy(precision)
     pixels = keras.Input(data.image_shape, name="pixels")
     images = normalization(data, policy)(pixels)
@@ -115,7 +115,7 @@ def build_explicit(config, data, precision):
     network = _network(config.explicit.network, data.image_shape[-1], policy)
     for layer in network.layers:
         if isinstance(layer, keras.layers.BatchNormalization):
-            layer.momentum = 0.9  # The published value; 0.99 is too slow here.
+            layer.momentum = 0.9  # The published value. 0.99 is too slow here.
     features = network(images)
     features = keras.layers.GlobalAveragePooling2D(dtype=policy)(features)
     logits = keras.layers.Dense(data.num_classes, dtype="float32", name="logits")
@@ -136,7 +136,7 @@ def _network(name, num_channels, policy):
             image_shape=image_shape,
             dtype=policy,
         )
-    # KerasHub's DenseNet takes the dtype of its layers from the global policy.
+    # KerasHub's DenseNet reads the dtype of its layers from the global policy.
     previous = keras.config.dtype_policy()
     keras.config.set_dtype_policy(policy)
     try:
@@ -151,7 +151,7 @@ def _start_from(backbone, path):
     try:
         weights = keras.models.load_model(path, compile=False).backbone.get_weights()
         backbone.set_weights(weights)
-    # A corrupt archive raises any error of the libraries that read it.
+    # A corrupt archive can raise any error of the libraries that read it.
     except Exception as error:
         raise InputError(
             "`model.initial_weights` must be a .keras file of an MDEQ with the same "

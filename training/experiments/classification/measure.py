@@ -10,7 +10,7 @@ def accuracy(logits, labels):
 
 
 def accuracy_of_layers(model, num_layers, batches):
-    """Returns the accuracy of an explicit network; its budget is its layers."""
+    """Returns the accuracy of an explicit network, whose budget is its layers."""
     measured = [
         tf.equal(
             tf.argmax(model(images, training=False), axis=-1), tf.cast(labels, "int64")

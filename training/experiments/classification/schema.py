@@ -22,12 +22,13 @@ class AugmentationConfig:
     """Random changes of the training images.
 
     Args:
-        crop_padding: pixels of zeros around the image from which a random crop of the
-            original size is cut; for images of one size.
-        resized_crop: whether a random window, of 8 % to 100 % of the image's area and a
-            ratio of sides of 3/4 to 4/3, is resized to `image_size`; for images of many
-            sizes, of which otherwise the center is taken as in evaluation.
-        horizontal_flip: whether half of the images are mirrored.
+        crop_padding: Non-negative integer. Width of the zero padding around an image,
+            from which a random crop of the original size is taken. For images of equal
+            size.
+        resized_crop: Boolean. Whether to resize a random window, with 8 % to 100 % of
+            the image's area and a side ratio of 3/4 to 4/3, to `image_size`. For images
+            of different sizes. If false, uses the center, as in evaluation.
+        horizontal_flip: Boolean. Whether to mirror half of the images.
     """
 
     crop_padding: int = field(default=0, metadata={"minimum": 0, "maximum": 256})
@@ -42,27 +43,31 @@ class DataConfig:
     Args:
         name: `digits` (embedded), `cifar10`, `imagenet2012`, `imagenette`, `folder`
             (image files in `directory`) or `tfds` (the TFDS dataset `dataset`).
-        directory: of `folder`, the folder with one subfolder for each class, or with
-            the subfolders train, validation and test of such folders. Of `tfds`, the
-            `data_dir` of TensorFlow Datasets. Otherwise the folder of TFRecord shards
-            `<name>-train-*.tfrecord.gz` and `<name>-test-*.tfrecord.gz`; null takes
+        directory: Path. For `folder`, a folder with one subfolder per class, or with
+            the subfolders train, validation and test that contain them. For `tfds`, the
+            `data_dir` of TensorFlow Datasets. Otherwise, the folder of TFRecord shards
+            `<name>-train-*.tfrecord.gz` and `<name>-test-*.tfrecord.gz`. Null uses
             TensorFlow Datasets.
-        dataset: of `tfds`, the name of an image classification dataset.
-        image_size: side in pixels of the squares that are made of images of any size;
-            null takes 224.
-        color_mode: `rgb` or `grayscale`, of `folder` and `tfds`.
-        validation_split: of `folder` and `tfds` without validation and test images, the
-            fraction of the images that is not trained on.
-        split_seed: of `folder`, draws these images.
-        batch_size: of a training step. The last, partial batch is kept.
-        evaluation_batch_size: of evaluation.
-        validation_examples: training images held out for the validation of each epoch,
-            the last ones. With 0, the validation images of `folder` and `tfds` serve
-            for it, or otherwise the test images: the best epoch is then chosen on test
-            data. Tables always use the last epoch.
-        train_examples: only the first so many training images; null takes all.
-        test_examples: only the first so many test images; null takes all.
-        augmentation: random changes of the training images.
+        dataset: String. For `tfds`, the name of an image classification dataset.
+        image_size: Positive integer or null. Side in pixels to which images of any size
+            are resized. Null uses 224.
+        color_mode: `rgb` or `grayscale`, for `folder` and `tfds`.
+        validation_split: Float. Fraction of images that are held out from training, for
+            `folder` and `tfds` without validation and test images.
+        split_seed: Integer. For `folder`, seed of the held-out images.
+        batch_size: Positive integer. Batch size of training. The last, smaller batch is
+            kept.
+        evaluation_batch_size: Positive integer. Batch size of evaluation.
+        validation_examples: Non-negative integer. Number of training images, the last
+            ones, that are held out for validation after each epoch. With 0, the
+            validation images of `folder` and `tfds` are used or, without any, the test
+            images. The best epoch is then selected on test data. Tables always use the
+            last epoch.
+        train_examples: Positive integer or null. Number of training images, the first
+            ones. Null uses all.
+        test_examples: Positive integer or null. Number of test images, the first ones.
+            Null uses all.
+        augmentation: Random changes of the training images.
     """
 
     name: Literal[
@@ -98,9 +103,9 @@ class HeadConfig:
     """Pooling, dropout and a dense layer after the equilibrium layer.
 
     Args:
-        pool_size: side of the average pooling windows before flattening; null pools
-            over all positions.
-        dropout_rate: of the pooled features.
+        pool_size: Positive integer or null. Side of the average pooling windows before
+            flattening. Null pools over all positions.
+        dropout_rate: Float in [0, 1). Dropout rate of the pooled features.
     """
 
     pool_size: int | None = field(default=2, metadata=SIDE)
@@ -111,9 +116,8 @@ class HeadConfig:
 class SingleScaleConfig:
     """Stem, `DEQ(cell)` and head.
 
-    A phase may replace solver, gradient, regularizer and initial state. Each of them is
-    a name of `deq_keras`, alone or with arguments:
-    `{class_name: anderson, max_iter: 12}`.
+    A phase can replace solver, gradient, regularizer and initial state. Each is a name
+    in `deq_keras`, alone or with arguments: `{class_name: anderson, max_iter: 12}`.
     """
 
     cell: Any = cell_field()
@@ -128,13 +132,13 @@ class SingleScaleConfig:
 
 @dataclass(frozen=True)
 class ExplicitNetworkConfig:
-    """An explicit network of KerasHub, for comparison.
+    """An explicit network of KerasHub, as a baseline.
 
     Args:
-        network: the network.
-        upsampling: factor by which the images are enlarged first. These networks shrink
-            images by 4 before their first block; with 4, the first block of images of
-            32 pixels sees 32, as in the networks that are made for CIFAR-10.
+        network: Name of the network.
+        upsampling: Positive integer. Factor by which the images are enlarged first.
+            These networks shrink images by 4 before their first block. With 4, the
+            first block sees images of 32 pixels at full size, as in CIFAR-10 networks.
     """
 
     network: Literal["resnet_18", "resnet_101", "densenet_121"]
@@ -146,8 +150,8 @@ class MDEQBackboneConfig:
     """Arguments of `MDEQBackbone`; see there.
 
     Args:
-        initial_weights: a `.keras` file of an MDEQ whose backbone's weights the model
-            starts from; null draws random weights.
+        initial_weights: Path of a `.keras` file of an MDEQ whose backbone provides the
+            initial weights. Null uses random weights.
     """
 
     filters: list[int] = field(metadata={"non_empty": True, **_SCALES})
@@ -171,9 +175,10 @@ class MDEQConfig(MDEQBackboneConfig):
     """Arguments of `MDEQBackbone` and `MDEQImageClassifier`; see there.
 
     Args:
-        head_filters: filters of the classification head, one for each scale.
-        final_filters: filters of the last layer of the head.
-        explicit: an explicit network instead; null for a multiscale DEQ.
+        head_filters: List of positive integers. Filters of the classification head per
+            scale.
+        final_filters: Positive integer. Filters of the last layer of the head.
+        explicit: An explicit network to train instead. Null uses a multiscale DEQ.
     """
 
     name: Literal["mdeq"] = "mdeq"
@@ -202,7 +207,7 @@ class ClassificationConfig(VariantsConfig):
     """An image classifier; see `VariantsConfig`.
 
     Args:
-        model: `name` chooses the kind of model and thereby its other keys:
+        model: The model. `name` selects its kind, which determines its other keys:
             `single_scale` (a stem, `DEQ(cell)` and a head; the default), `mdeq` (a
             multiscale DEQ) or `monotone` (a monotone operator network).
     """

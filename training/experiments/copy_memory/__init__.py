@@ -1,4 +1,4 @@
-"""Networks that copy symbols over a long delay: the memory that they have."""
+"""Networks that copy symbols over a long delay, which tests their memory."""
 
 from ...registry import Experiment, Score
 from .schema import CopyMemoryConfig

@@ -10,14 +10,14 @@ from .sequences import NUM_SYMBOLS
 
 
 def build_network(config, precision):
-    """Returns the model symbols `(batch, length)` -> logits `(batch, length, 10)`.
+    """Builds the model symbols `(batch, length)` -> logits `(batch, length, 10)`.
 
     Args:
-        config: a `ModelConfig`.
-        precision: str. The dtype policy of all layers; logits are float32.
+        config: A `ModelConfig`.
+        precision: String. Dtype policy of all layers. Logits are float32.
 
     Raises:
-        InputError: if a layer refuses an argument.
+        InputError: If an argument of a layer is invalid.
     """
     policy = keras.DTypePolicy(precision)
     symbols = keras.Input((None,), dtype="int32", name="symbols")

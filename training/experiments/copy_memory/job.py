@@ -1,4 +1,4 @@
-"""How a network that copies symbols is made, fed and measured."""
+"""Builds, trains and evaluates a network that copies symbols."""
 
 import operator
 

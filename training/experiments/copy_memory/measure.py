@@ -16,7 +16,7 @@ def loss(logits, targets):
 
 
 def loss_of_network(model, inputs, targets, batch_size):
-    """Returns the row of an explicit network, which reads a symbol at a time."""
+    """Returns the row of an explicit network, which has a single budget."""
     batches = in_batches(inputs, targets, batch_size)
     losses = [_losses(said, model(symbols)) for symbols, said in batches]
     return {
@@ -29,7 +29,7 @@ def loss_of_network(model, inputs, targets, batch_size):
 
 
 def _losses(targets, logits):
-    """Mean over the positions of each sequence, in nats."""
+    """Returns the mean loss over the positions of each sequence, in nats."""
     losses = keras.ops.sparse_categorical_crossentropy(
         targets, logits, from_logits=True
     )

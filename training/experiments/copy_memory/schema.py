@@ -1,4 +1,4 @@
-"""What the config of the copy memory task may say, with all defaults."""
+"""The config of the copy memory task, with all defaults."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -20,11 +20,12 @@ class DataConfig:
     """The sequences; see `copy_memory`.
 
     Args:
-        delay: T, less ten the positions between a symbol and its repetition.
-        num_train: sequences to train on, drawn once.
-        num_test: sequences to test with.
-        batch_size: of a training step.
-        seed: Seed of the sequences, independent of the seed of the run.
+        delay: Positive integer. The delay T. A symbol and its repetition are T + 10
+            positions apart.
+        num_train: Positive integer. Number of training sequences, drawn once.
+        num_test: Positive integer. Number of test sequences.
+        batch_size: Positive integer. Batch size of training.
+        seed: Integer. Seed of the sequences, independent of the seed of the run.
     """
 
     delay: int = field(default=400, metadata=_DELAY)
@@ -41,13 +42,15 @@ class ModelConfig:
     Args:
         network: `deq_transformer`, the equilibrium of a `TransformerCell`; `tcn`,
             residual blocks of two dilated causal convolutions; `lstm` or `gru`.
-        units: size of its states; of a TCN its filters.
-        num_heads: of the attention.
-        intermediate_dim: of the cell's second branch.
-        num_blocks: of the TCN, the dilation of which doubles from block to block.
-        kernel_size: of the TCN.
-        dropout: of the cell, and after the convolutions of the TCN.
-        solver: of the equilibrium, as the other parts.
+        units: Positive integer. Size of the states, or filters of a TCN.
+        num_heads: Positive integer. Number of attention heads of the cell.
+        intermediate_dim: Positive integer. Hidden units of the cell's second branch.
+        num_blocks: Positive integer. Number of blocks of the TCN, whose dilation
+            doubles from block to block.
+        kernel_size: Positive integer. Kernel size of the TCN.
+        dropout: Float in [0, 1). Dropout rate of the cell, or after the convolutions of
+            the TCN.
+        solver: Solver of the equilibrium layer.
     """
 
     network: Literal["deq_transformer", "tcn", "lstm", "gru"] = "deq_transformer"
@@ -65,12 +68,14 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class BudgetConfig:
-    """What is measured of a trained equilibrium.
+    """The measurements of a trained equilibrium.
 
     Args:
-        budgets: numbers of function evaluations (NFE) at which the loss is measured.
-        num_samples: test sequences for the residual curves and the spectral radius.
-        max_iter: evaluations of the solves there.
+        budgets: List of positive integers. Numbers of function evaluations (NFE) at
+            which the loss is measured.
+        num_samples: Positive integer. Test sequences for the residual curves and the
+            spectral radius.
+        max_iter: Positive integer. Evaluations of the solves for these measurements.
     """
 
     budgets: list[int] = field(

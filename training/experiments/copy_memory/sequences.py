@@ -7,17 +7,18 @@ NUM_COPIED = 10
 
 
 def copy_memory(num_sequences, delay, seed):
-    """Draws sequences of symbols, and what is to be said at each position.
+    """Draws sequences of symbols and their targets.
 
-    Of `delay + 20` positions the first ten are symbols drawn from 1 to 8. Zeros follow,
-    and eleven nines, of which the first says that the symbols are to be repeated: in
-    the last ten positions. Whoever says nothing but zeros there, and all symbols alike,
-    has a loss of `10 ln 8 / (delay + 20)`: 0.0495 for a delay of 400.
+    The first ten of `delay + 20` positions are symbols drawn from 1 to 8. Zeros follow,
+    and then the symbol 9 eleven times, which requests the first ten symbols in the last
+    ten positions. Without memory, the best prediction there is uniform over all
+    symbols, with a loss of `10 ln 8 / (delay + 20)`: 0.0495 for a delay of 400.
 
     Args:
-        num_sequences: int. How many.
-        delay: int. Positions between a symbol and its repetition, less ten.
-        seed: int.
+        num_sequences: Positive integer. Number of sequences.
+        delay: Positive integer. A symbol and its repetition are `delay + 10` positions
+            apart.
+        seed: Integer. Seed of the sequences.
 
     Returns:
         Inputs and targets, int32 `(num_sequences, delay + 20)`.

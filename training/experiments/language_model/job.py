@@ -1,4 +1,4 @@
-"""How a language model is made, compiled and fed."""
+"""Builds, trains and evaluates a language model."""
 
 import dataclasses
 import operator
@@ -25,7 +25,7 @@ from .text import (
     training_segments,
 )
 
-# Config keys that replace the equilibrium.
+# Config keys of explicit networks that replace the equilibrium.
 _EXPLICIT = {
     "explicit": (
         models.ExplicitTransformerBackbone,
@@ -39,11 +39,11 @@ class LanguageModelJob(Job):
     """One variant of a language model.
 
     Args:
-        config: a `LanguageModelConfig`.
-        load: Function that returns the `Text`, and a function of a folder that writes
-            the vocabulary into it.
-        folder: of the run, which keeps the vocabulary.
-        distribution: of the training.
+        config: A `LanguageModelConfig`.
+        load: Function that returns the `Text`, and a function that writes the
+            vocabulary into a folder.
+        folder: `pathlib.Path` of the run. Stores the vocabulary.
+        distribution: Distribution of the training.
     """
 
     monitor = "val_loss"
@@ -55,7 +55,7 @@ class LanguageModelJob(Job):
 
     @property
     def text(self):
-        """The `Text`."""
+        """Returns the `Text`."""
         return self.data[0]
 
     def keep(self):
@@ -72,13 +72,13 @@ class LanguageModelJob(Job):
         return steps_per_epoch(self.config.data, self.text.train)
 
     def build_model(self):
-        # Raises if it is too short.
+        # Raises `InputError` if the text is too short.
         evaluation_segments(self.config.data, self._tested)
         return self.make_model(self.config, self.text.tokenizer)
 
     @staticmethod
     def make_model(config, tokenizer):
-        """Returns the `NextTokenLossModel` of a config."""
+        """Builds the `NextTokenLossModel` of a config."""
         return build_model(config, tokenizer)
 
     def equilibrium(self, model):
@@ -123,8 +123,8 @@ class LanguageModelJob(Job):
         )
 
     def first_inputs(self):
-        """Returns validation segments with as many positions as a training step has
-        keys, int32 `(num_samples, length)`."""
+        """Returns validation segments, int32 `(num_samples, length)`, with as many
+        positions as a training step has keys."""
         length = self.config.data.length + self.config.model.memory_length
         num_samples = self.config.evaluation.num_samples
         return sample_segments(self.text.validation, num_samples, length)
@@ -153,18 +153,18 @@ class LanguageModelJob(Job):
         )
 
     def servable(self, model):
-        """Log-probabilities of texts on their own: without the memory, which would make
-        one caller's text part of the next one's."""
+        """See `Job`. The export returns log-probabilities of independent texts, without
+        the memory, which would connect the texts of different callers."""
         causal_lm = model.causal_lm
         causal_lm.backbone.memory_length = 0
         return causal_lm, self.sample_inputs
 
 
 def build_model(config, tokenizer):
-    """Returns the `NextTokenLossModel` of a `LanguageModelConfig`.
+    """Builds the `NextTokenLossModel` of a `LanguageModelConfig`.
 
     Raises:
-        InputError: if the model refuses an argument.
+        InputError: If an argument of the model is invalid.
     """
     arguments = dataclasses.asdict(config.model)
     backbone_cls, task_cls = (

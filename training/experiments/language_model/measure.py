@@ -1,4 +1,4 @@
-"""The loss of a language model at fixed numbers of function evaluations."""
+"""The loss of a language model at fixed budgets of function evaluations."""
 
 import math
 
@@ -11,17 +11,17 @@ from deq_keras.layers import SolveScope
 def losses_at_budgets(model, layer, segments, budgets):
     """Measures the loss of a text at each budget.
 
-    The trained solver's tolerance applies, so solves may use less than the budget.
+    The solver's own tolerance applies, so solves can use less than the budget.
 
     Args:
-        model: a `NextTokenLossModel`.
-        layer: its `DEQ` layer.
-        segments: dataset of examples, in their order.
-        budgets: list of ints, each a `max_iter`.
+        model: A `NextTokenLossModel`.
+        layer: The `DEQ` layer of the model.
+        segments: Dataset of examples in the order of the text.
+        budgets: List of positive integers, each a `max_iter`.
 
     Returns:
-        List of dicts of `budget`, `loss` (nats a token), `perplexity`, and means over
-        the samples of `residual`, `evaluations` and the share `converged`.
+        List of dicts with `budget`, `loss` (nats per token), `perplexity`, the means
+        over samples of `residual` and `evaluations`, and the fraction `converged`.
     """
     model.compile(keras.optimizers.SGD())
     rows = []
@@ -59,7 +59,7 @@ def loss_and_perplexity(scores):
 
 
 def loss_of_layers(model, num_layers, segments):
-    """Measures the loss of a text under explicit layers, as a row of that budget."""
+    """Returns the row of an explicit network, whose budget is its layers."""
     model.compile(keras.optimizers.SGD())
     logs = model.evaluate(segments, verbose=0, return_dict=True)
     statistics = {"residual": None, "evaluations": num_layers, "converged": None}
@@ -67,5 +67,5 @@ def loss_of_layers(model, num_layers, segments):
 
 
 def _loss(logs):
-    # The mean over tokens. Keras' mean loss weighs a short last segment as a whole one.
+    # Averages over tokens. Keras' mean loss gives a short last segment full weight.
     return {"loss": math.log(logs["perplexity"]), "perplexity": logs["perplexity"]}

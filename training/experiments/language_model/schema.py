@@ -1,4 +1,4 @@
-"""What the config of a language model may say, with all defaults."""
+"""The config of a language model, with all defaults."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -13,33 +13,35 @@ from ...config.component_fields import (
 from ...config.fields import VariantsConfig
 from ...errors import InputError
 
-# Tokens of a segment: attention holds a number for every pair of them.
+# Tokens per segment. Attention needs memory for every pair of tokens.
 _LENGTH = {"minimum": 1, "maximum": 2**16}
 _VOCABULARY = {"minimum": 1, "maximum": 10_000_000}
 
 
 @dataclass(frozen=True)
 class TextConfig:
-    """The text, and how it is cut into segments.
+    """The text and its segments.
 
     Args:
         source: `embedded` (the documentation that ships with Python), `file` (one UTF-8
-            file), `directory` (a folder of train.txt, validation.txt and, if you have
-            one, test.txt; or of WikiText or Penn Treebank), `lm1b` or `wiki40b`
+            file), `directory` (a folder with train.txt, validation.txt and optionally
+            test.txt, or a folder of WikiText or Penn Treebank), `lm1b` or `wiki40b`
             (TensorFlow Datasets).
-        path: of the file or directory, or the `data_dir` of TensorFlow Datasets.
+        path: Path of the file or directory, or the `data_dir` of TensorFlow Datasets.
         tokens: `character`, `word`, `subword` or `byte`.
-        vocabulary_size: the most subwords; for these alone, which need it.
-        lower_case: whether the text becomes lower case.
-        minimum_count: tokens that occur less often become the unknown token.
-        validation_fraction: of a `file`, its last part.
-        max_examples: of TensorFlow Datasets; null takes all.
-        batch_size: texts that are read in parallel.
-        length: tokens of a segment.
-        steps_per_epoch: null takes the whole text in every epoch. A number takes that
-            many segments, and the next epoch goes on in the text where it stopped.
-        evaluation_batch_size: of validation and test.
-        evaluation_length: tokens of a segment there.
+        vocabulary_size: Positive integer. Maximum number of subwords. Required for
+            `subword`, and only for it.
+        lower_case: Boolean. Whether to convert the text to lower case.
+        minimum_count: Positive integer. Rarer tokens become the unknown token.
+        validation_fraction: Float. For `file`, the fraction at its end for validation.
+        max_examples: Positive integer or null. Limit of examples from TensorFlow
+            Datasets. Null uses all.
+        batch_size: Positive integer. Number of texts that are read in parallel.
+        length: Positive integer. Tokens per segment.
+        steps_per_epoch: Positive integer or null. Segments per epoch. The next epoch
+            continues at the same position of the text. Null uses the whole text.
+        evaluation_batch_size: Positive integer. Batch size of validation and test.
+        evaluation_length: Positive integer. Tokens per segment in validation and test.
     """
 
     source: Literal["embedded", "file", "directory", "lm1b", "wiki40b"] = "embedded"
@@ -73,9 +75,9 @@ class TransformerConfig:
     """Arguments of `DEQTransformerBackbone`; see there.
 
     Args:
-        explicit: explicit layers instead of an equilibrium, for comparison; `solver`,
-            `gradient` and `regularizer` then mean nothing.
-        transformer_xl: Transformer-XL instead of either; the same holds.
+        explicit: Explicit layers to train instead of an equilibrium, as a baseline.
+            `solver`, `gradient` and `regularizer` are then ignored.
+        transformer_xl: Transformer-XL to train instead, with the same effect.
     """
 
     hidden_dim: int = field(metadata=WIDTH)
@@ -109,15 +111,17 @@ class TransformerConfig:
 
 @dataclass(frozen=True)
 class BudgetConfig:
-    """What is measured of a trained model.
+    """The measurements of a trained model.
 
     Args:
-        budgets: numbers of function evaluations (NFE) at which the loss of the test
-            text, or else of the validation text, is measured.
-        every_epochs: the validation loss is measured after every so many epochs.
-        num_samples: validation segments for the residual curves and the spectral
-            radius, which is also measured after every epoch.
-        max_iter: evaluations of the solves there.
+        budgets: List of positive integers. Numbers of function evaluations (NFE) at
+            which the loss of the test text is measured, or of the validation text if
+            there is no test text.
+        every_epochs: Positive integer. Interval of epochs between measurements of the
+            validation loss.
+        num_samples: Positive integer. Validation segments for the residual curves and
+            the spectral radius, which is also measured after every epoch.
+        max_iter: Positive integer. Evaluations of the solves for these measurements.
     """
 
     budgets: list[int] = field(
@@ -131,9 +135,9 @@ class BudgetConfig:
 
 @dataclass(frozen=True)
 class LanguageModelConfig(VariantsConfig):
-    """A language model of a Transformer; see `VariantsConfig`.
+    """A Transformer language model; see `VariantsConfig`.
 
-    A model with a memory takes no `jit_compile`.
+    A model with a memory does not support `jit_compile`.
     """
 
     experiment: Literal["language_model"]

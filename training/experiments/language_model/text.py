@@ -12,13 +12,13 @@ from ...errors import InputError
 
 
 class Text(NamedTuple):
-    """A text in ids.
+    """A text as token ids.
 
     Attributes:
-        tokenizer: the KerasHub `Tokenizer` of the ids.
-        train: int32 array `(num_tokens,)`.
-        validation: int32 array `(num_tokens,)`.
-        test: int32 array `(num_tokens,)`; may be empty.
+        tokenizer: KerasHub `Tokenizer` of the ids.
+        train: Int32 array `(num_tokens,)`. Training text.
+        validation: Int32 array `(num_tokens,)`. Validation text.
+        test: Int32 array `(num_tokens,)`. Test text, which may be empty.
     """
 
     tokenizer: keras_hub.tokenizers.Tokenizer
@@ -28,11 +28,11 @@ class Text(NamedTuple):
 
 
 def load(config, cache=None):
-    """Returns the `Text` of a `TextConfig`.
+    """Loads the `Text` of a `TextConfig`.
 
     Args:
-        config: the `TextConfig`.
-        cache: optional folder that keeps the vocabulary.
+        config: The `TextConfig`.
+        cache: Optional path of a folder that stores the vocabulary.
 
     Raises:
         InputError: If the text or the validation text does not exist.
@@ -44,8 +44,8 @@ def load(config, cache=None):
 
 
 def find(config, cache=None):
-    """Returns what `load` does, but writes no cache, and a function of a folder that
-    does it."""
+    """Returns the result of `load` without writing the cache, and a function that
+    writes the cache into a folder."""
     corpus = _corpus(config)
     if not corpus.validation:
         raise InputError(f"The text {config.path or config.source} has no validation.")
@@ -62,10 +62,10 @@ def find(config, cache=None):
 
 
 def training_segments(config, ids, first_epoch=0):
-    """Returns the examples of the epochs from `first_epoch` on.
+    """Returns the examples of the epochs from `first_epoch`.
 
-    All segments have the same length. Without `steps_per_epoch`, one iteration over
-    the dataset is an epoch; with it the dataset has no end.
+    All segments have the same length. Without `steps_per_epoch`, one iteration over the
+    dataset is an epoch. Otherwise, the dataset is infinite.
     """
     segments = text.segments(ids, config.batch_size, config.length, drop_remainder=True)
     if config.steps_per_epoch is not None:
@@ -80,7 +80,7 @@ def steps_per_epoch(config, ids):
 
 
 def evaluation_segments(config, ids):
-    """Returns the examples of an evaluation, its last segment shorter."""
+    """Returns the examples of an evaluation. The last segment may be shorter."""
     segments = text.segments(
         ids, config.evaluation_batch_size, config.evaluation_length
     )
@@ -88,8 +88,8 @@ def evaluation_segments(config, ids):
 
 
 def sample_segments(ids, num_samples, length):
-    """Returns the first segments of a text, int32 `(num_samples, length)`; fewer or
-    shorter ones of a short text."""
+    """Returns the first segments of a text, int32 `(num_samples, length)`, or fewer or
+    shorter segments of a short text."""
     length = min(length, len(ids))
     num_samples = min(num_samples, len(ids) // length)
     return ids[: num_samples * length].reshape(num_samples, length)

@@ -1,4 +1,4 @@
-"""A multiscale DEQ that finds the class of every pixel."""
+"""A multiscale DEQ that classifies every pixel."""
 
 from ...registry import Experiment, Score
 from .schema import MDEQSegmentationConfig

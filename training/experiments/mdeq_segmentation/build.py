@@ -11,15 +11,15 @@ from .loss import (
 
 
 def build_segmenter(config, data):
-    """Returns the `MDEQImageSegmenter` of raw images of any size that it can divide.
+    """Builds the `MDEQImageSegmenter` for raw images of any divisible size.
 
     Args:
-        config: an `MDEQSegmentationConfig`.
-        data: the `SegmentationData`.
+        config: An `MDEQSegmentationConfig`.
+        data: The `SegmentationData`.
 
     Raises:
-        InputError: if the model refuses an argument, or the scales do not divide the
-            size of the images or crops.
+        InputError: If an argument of the model is invalid, or the scales do not divide
+            the size of the images or crops.
     """
     num_halvings = config.model.num_downsamplings + len(config.model.filters) - 1
     for name, size in _sizes(config, data):
@@ -40,10 +40,10 @@ def build_segmenter(config, data):
 
 
 def build_loss(config, data):
-    """Returns the loss of an `MDEQSegmentationConfig`.
+    """Builds the loss of an `MDEQSegmentationConfig`.
 
     Raises:
-        InputError: if there is not one weight for each class.
+        InputError: If the number of weights differs from the number of classes.
     """
     weights, num_classes = config.class_weights, len(data.classes)
     if weights is not None and len(weights) != num_classes:

@@ -1,4 +1,4 @@
-"""How a multiscale DEQ for segmentation is made, compiled and fed."""
+"""Builds, trains and evaluates a multiscale DEQ for segmentation."""
 
 import operator
 
@@ -25,10 +25,10 @@ class MDEQSegmentationJob(ImageJob):
     """One variant of a multiscale DEQ for segmentation.
 
     Args:
-        config: an `MDEQSegmentationConfig`.
+        config: An `MDEQSegmentationConfig`.
         load: Function that returns the `SegmentationData`.
-        folder: `pathlib.Path` of the run, for the overlays.
-        distribution: of the training.
+        folder: `pathlib.Path` of the run. Stores the overlays.
+        distribution: Distribution of the training.
     """
 
     monitor = "val_mean_iou"
@@ -40,7 +40,7 @@ class MDEQSegmentationJob(ImageJob):
         return load(config)
 
     def build_model(self):
-        build_loss(self.config, self.data)  # Raises where it cannot be made.
+        build_loss(self.config, self.data)  # Raises early if the config is invalid.
         self.windows()
         return build_segmenter(self.config, self.data)
 
@@ -82,10 +82,10 @@ class MDEQSegmentationJob(ImageJob):
         return EncoderSolverHead(model.backbone.stem, model.backbone.deq, model.head)
 
     def windows(self):
-        """Returns size and stride of evaluation's windows, `None` for whole images.
+        """Returns size and stride of evaluation windows, or `None` for whole images.
 
         Raises:
-            InputError: if they do not fit.
+            InputError: If a window or a stride is too large.
         """
         config = self.config.evaluation
         window, stride = config.window, config.stride
@@ -104,7 +104,7 @@ class MDEQSegmentationJob(ImageJob):
         return tuple(window), tuple(stride)
 
     def evaluate(self, model, budgets):
-        """See `Job`. Overlays at the largest budget are written into the folder."""
+        """See `Job`. Writes overlays at the largest budget into the folder."""
         predictor = BudgetPredictor(self.split(model), *self.windows())
         rows = self._scores(predictor, self.batches(model, self.data.test), budgets)
         self._write_overlays(model, predictor, max(budgets))
@@ -133,7 +133,8 @@ class MDEQSegmentationJob(ImageJob):
                 write_overlay(path, images[0], classes[0], palette)
 
     def servable(self, model):
-        """Logits of raw pixels: what the preprocessor does is part of it."""
+        """See `Job`. The export returns logits of raw pixels, and so includes the
+        preprocessor."""
         pixels = keras.Input((None, None, 3), name="pixels")
         images = normalization_of(model, self.config.precision)(pixels)
         whole = keras.Model(pixels, model(images), name="segmenter")

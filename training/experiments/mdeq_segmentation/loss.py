@@ -1,4 +1,4 @@
-"""Losses of the class of every pixel."""
+"""Losses for classes of pixels."""
 
 import keras
 from keras import ops
@@ -9,21 +9,21 @@ from .replicas import gathered, part_of_loss, summed
 
 @keras.saving.register_keras_serializable(package="deq_keras_training")
 class PixelCrossEntropy(keras.losses.Loss):
-    """Cross entropy of the pixels of a batch, weighted by their class.
+    """Computes the cross entropy of the pixels of a batch, weighted by class.
 
     ```
     loss = sum_i w[y_i] l_i / sum_i w[y_i],   l_i = -log softmax(x_i)[y_i]
     ```
 
-    over all pixels i of the batch whose label is not ignored, as PyTorch's
-    `CrossEntropyLoss` (which Keras' class weights, a mean over all samples, are not).
-    It is zero where all are ignored. The batch is that of all replicas.
+    over all pixels i of the batch whose label is not ignored, like PyTorch's
+    `CrossEntropyLoss`. (Keras' class weights average over all samples instead.) The
+    loss is zero if all pixels are ignored. The batch includes all replicas.
 
     Args:
-        class_weights: List of a positive number for each class, or `None` for ones.
-            Defaults to `None`.
-        ignored: Integer. The label of ignored pixels. Defaults to `255`.
-        **kwargs: `name` and `dtype`.
+        class_weights: List of positive numbers, one per class. Defaults to `None`,
+            equal weights of one.
+        ignored: Integer. Label of ignored pixels. Defaults to `255`.
+        **kwargs: Keyword arguments of `keras.losses.Loss`: `name` and `dtype`.
 
     Call arguments:
         y_true: Integer labels `(batch, height, width)`.
@@ -40,19 +40,19 @@ class PixelCrossEntropy(keras.losses.Loss):
     """
 
     def __init__(self, class_weights=None, ignored=IGNORED, **kwargs):
-        # A scalar, whose sum it is.
+        # `call` returns a scalar, which the sum does not change.
         super().__init__(**{"reduction": "sum", **kwargs})
         self.class_weights = None if class_weights is None else list(class_weights)
         self.ignored = ignored
 
     def call(self, y_true, y_pred):
         losses, weights, _ = self._pixels(y_true, y_pred)
-        # At least the smallest weight of a pixel: no pixel, no loss.
+        # Bounds the sum by the smallest weight, for zero loss without pixels.
         total = ops.maximum(summed(ops.sum(weights)), min(self.class_weights or [1.0]))
         return part_of_loss(ops.sum(weights * losses) / total, ops.shape(y_true)[0])
 
     def _pixels(self, y_true, y_pred):
-        """Returns losses and weights of all pixels, flat, and which are not ignored.
+        """Returns losses, weights and a mask of valid pixels, each flattened.
 
         The weight of an ignored pixel is zero.
         """
@@ -81,22 +81,24 @@ class PixelCrossEntropy(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="deq_keras_training")
 class HardPixelCrossEntropy(PixelCrossEntropy):
-    """The mean of `PixelCrossEntropy`'s terms over the pixels of a batch that go worst.
+    """Averages the terms of `PixelCrossEntropy` over the hardest pixels of a batch.
 
-    With p_i the probability of the class of pixel i, the mean of w[y_i] l_i over the
-    pixels with p_i below
+    With p_i the probability of the class of pixel i, computes the mean of w[y_i] l_i
+    over the pixels with p_i below
 
     ```
     max(threshold, p of rank min(keep, n - 1))
     ```
 
-    of the n pixels that are not ignored, ranks counted from 0 at the smallest p: online
-    hard example mining as in HRNet. The mean is not divided by the weights.
+    among the n pixels that are not ignored, with ranks from 0 at the smallest p. This
+    is online hard example mining as in HRNet. The mean is not divided by the weights.
 
     Args:
         class_weights: See `PixelCrossEntropy`.
-        threshold: Float in `(0, 1]`. Defaults to `0.9`.
-        keep: Integer >= 0. Defaults to `131072`.
+        threshold: Float in `(0, 1]`. Probability below which pixels always count.
+            Defaults to `0.9`.
+        keep: Non-negative integer. Number of hardest pixels that always count. Defaults
+            to `131072`.
         **kwargs: See `PixelCrossEntropy`.
 
     Reference:
@@ -111,13 +113,13 @@ class HardPixelCrossEntropy(PixelCrossEntropy):
     def call(self, y_true, y_pred):
         losses, weights, is_valid = self._pixels(y_true, y_pred)
         probabilities = ops.stop_gradient(ops.exp(-losses))
-        # Ignored pixels come last.
+        # Sorts ignored pixels last.
         ranked = ops.sort(gathered(ops.where(is_valid, probabilities, 2.0)))
         num_valid = summed(ops.sum(ops.cast(is_valid, "int32")))
         rank = ops.maximum(ops.minimum(self.keep, num_valid - 1), 0)
         limit = ops.maximum(ranked[rank], self.threshold)
         is_hard = ops.cast(is_valid & (probabilities < limit), losses.dtype)
-        count = ops.maximum(summed(ops.sum(is_hard)), 1.0)  # No pixel, no loss.
+        count = ops.maximum(summed(ops.sum(is_hard)), 1.0)  # Avoids division by zero.
         loss = ops.sum(is_hard * weights * losses) / count
         return part_of_loss(loss, ops.shape(y_true)[0])
 

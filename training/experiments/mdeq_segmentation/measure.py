@@ -7,12 +7,14 @@ from .windows import predict_in_windows
 
 
 class BudgetPredictor:
-    """Predicts the classes of pixels with so many evaluations of the cell.
+    """Predicts the classes of pixels with a budget of cell evaluations.
 
     Args:
-        opened: the `EncoderSolverHead` of a segmenter, or an `ExportedModel`.
-        window: `(height, width)`, or `None` for whole images.
-        stride: `(down, right)`, or `None` for the size of the window.
+        opened: `EncoderSolverHead` of a segmenter, or an `ExportedModel`.
+        window: Tuple `(height, width)`. Size of the windows. Defaults to `None`, whole
+            images.
+        stride: Tuple `(down, right)`. Distance of the windows. Defaults to `None`, the
+            size of the window.
     """
 
     def __init__(self, opened, window=None, stride=None):
@@ -21,15 +23,15 @@ class BudgetPredictor:
         self._answer = opened.answer()
 
     def predict(self, images, budget):
-        """Returns the classes of the pixels of preprocessed images, and statistics.
+        """Predicts the classes of pixels of preprocessed images.
 
         Args:
-            images: tensor `(batch, height, width, channels)`.
-            budget: int.
+            images: Tensor `(batch, height, width, channels)`.
+            budget: Positive integer. Number of evaluations.
 
         Returns:
-            int array `(batch, height, width)`; dict of `evaluations`, `residual` and
-            `converged`, each an array with one entry for every solve.
+            Integer array `(batch, height, width)` of classes, and a dict of
+            `evaluations`, `residual` and `converged`, arrays with one entry per solve.
         """
         solves = []
 
@@ -50,10 +52,10 @@ class BudgetPredictor:
 class SegmentationScores:
     """Scores of predicted classes, from the confusion matrix of all images.
 
-    `measure_at_budgets` takes `score` and `summarize`.
+    `score` and `summarize` are arguments of `measure_at_budgets`.
 
     Args:
-        class_names: Tuple of strings.
+        class_names: Tuple of strings. Names of the classes.
     """
 
     def __init__(self, class_names):
@@ -70,12 +72,12 @@ class SegmentationScores:
 
 
 def confusion_matrix(labels, predicted, like):
-    """Returns how many pixels of each class (a row) were taken for each (a column).
+    """Counts the pixels of each class (row) by their predicted class (column).
 
     Args:
-        labels: int array; pixels of the label 255 are left out.
-        predicted: int array of the same shape.
-        like: a matrix of the shape of the result.
+        labels: Integer array. Pixels with label 255 are ignored.
+        predicted: Integer array of the same shape. Predicted classes.
+        like: Matrix with the shape of the result.
     """
     is_valid = labels != IGNORED
     pairs = labels[is_valid] * len(like) + predicted[is_valid]
@@ -83,8 +85,8 @@ def confusion_matrix(labels, predicted, like):
 
 
 def class_iou(confusion):
-    """Returns the intersection over union of each class, NaN for one that neither the
-    labels nor the predictions have."""
+    """Returns the intersection over union of each class, NaN for classes that neither
+    labels nor predictions contain."""
     intersection = np.diag(confusion)
     union = confusion.sum(axis=0) + confusion.sum(axis=1) - intersection
     return np.where(union > 0, intersection / np.maximum(union, 1), np.nan)

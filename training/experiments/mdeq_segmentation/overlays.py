@@ -1,4 +1,4 @@
-"""Images with their classes in color."""
+"""Images with overlays of their classes in color."""
 
 import numpy as np
 import tensorflow as tf
@@ -8,15 +8,15 @@ from ...files.atomic_file import replacing
 
 
 def write_overlay(path, image, labels, palette):
-    """Writes an image, mixed in equal parts with the colors of its classes, as PNG.
+    """Writes an image, blended equally with the colors of its classes, as PNG.
 
-    The file is replaced atomically. Pixels of the label 255 stay as they are.
+    Replaces the file atomically. Pixels with label 255 do not change.
 
     Args:
         path: `pathlib.Path` of the PNG file, in an existing folder.
-        image: array `(height, width, 3)` of pixels 0 to 255.
-        labels: int array `(height, width)`.
-        palette: sequence of `(red, green, blue)` for each class.
+        image: Array `(height, width, 3)`. Pixels from 0 to 255.
+        labels: Integer array `(height, width)`. Classes of the pixels.
+        palette: Sequence with one `(red, green, blue)` per class.
     """
     encoded = tf.io.encode_png(blend(image, labels, palette)).numpy()
     with replacing(path) as temporary:

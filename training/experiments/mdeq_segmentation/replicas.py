@@ -1,30 +1,30 @@
-"""What a loss must know of the other replicas, where several devices train at once."""
+"""Operations across replicas, for losses in training on several devices."""
 
 import tensorflow as tf
 
 
 def summed(value):
-    """Returns the sum of a tensor over all replicas; the tensor itself of one."""
+    """Returns the sum of a tensor over all replicas."""
     replica = _replica()
     return value if replica is None else replica.all_reduce("SUM", value)
 
 
 def gathered(values):
-    """Returns the vectors of all replicas, one after the other."""
+    """Returns the concatenated vectors of all replicas."""
     replica = _replica()
     return values if replica is None else replica.all_gather(values, axis=0)
 
 
 def part_of_loss(loss, batch_size):
-    """Returns a replica's summand of a loss as Keras adds them up.
+    """Scales a replica's summand of a loss for Keras' reduction.
 
     Keras sums the gradients of all replicas, and averages their losses weighted by
-    their samples. Where replicas have as many, which training has, the summand is as it
-    is.
+    their numbers of samples. In training, replicas have equal numbers, so the summand
+    does not change.
 
     Args:
-        loss: scalar. The loss of the whole batch is its sum over the replicas.
-        batch_size: int32 scalar. Samples of this replica.
+        loss: Scalar. The sum over all replicas is the loss of the whole batch.
+        batch_size: Int32 scalar. Number of samples of this replica.
     """
     replica = _replica()
     if replica is None:
@@ -34,7 +34,7 @@ def part_of_loss(loss, batch_size):
 
 
 def _replica():
-    """Returns the context of this replica, `None` where it is the only one, or where
-    Keras builds a model for all of them."""
+    """Returns the context of this replica, or `None` if it is the only replica or Keras
+    builds a model for all of them."""
     replica = tf.distribute.get_replica_context()
     return replica if replica and replica.num_replicas_in_sync > 1 else None

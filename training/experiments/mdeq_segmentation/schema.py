@@ -1,4 +1,4 @@
-"""What the config of a multiscale DEQ for segmentation may say, with all defaults."""
+"""The config of a multiscale DEQ for segmentation, with all defaults."""
 
 import math
 from dataclasses import dataclass, field
@@ -17,12 +17,12 @@ _MOST_PIXELS = 2**28
 
 @dataclass(frozen=True)
 class SegmentationAugmentationConfig:
-    """Random changes of the training images, besides the crop.
+    """Random changes of the training images in addition to the crop.
 
     Args:
-        random_scale: whether images are resized by 0.5, 0.6 ... 2.1 before they are
-            cropped.
-        horizontal_flip: whether half of the images are mirrored.
+        random_scale: Boolean. Whether to resize images by 0.5, 0.6 ... 2.1 before
+            cropping.
+        horizontal_flip: Boolean. Whether to mirror half of the images.
     """
 
     random_scale: bool = False
@@ -34,24 +34,24 @@ class SegmentationDataConfig:
     """The images and the labels of their pixels.
 
     Args:
-        name: `shapes` (made up on the fly) or `cityscapes` (streamed from disk).
-        directory: folder of the TFRecord shards `cityscapes-train-*.tfrecord.gz` and
-            `cityscapes-validation-*.tfrecord.gz`; null takes TensorFlow Datasets.
-        image_size: `[height, width]` of the images; null takes 64 x 128 for shapes and
+        name: `shapes` (generated on the fly) or `cityscapes` (streamed from disk).
+        directory: Path of the folder of TFRecord shards
+            `cityscapes-train-*.tfrecord.gz` and `cityscapes-validation-*.tfrecord.gz`.
+            Null uses TensorFlow Datasets.
+        image_size: `[height, width]` of the images. Null uses 64 x 128 for shapes and
             1024 x 2048 for Cityscapes.
-        crop_size: `[height, width]` of the crops for training; null takes the whole
-            images.
-        batch_size: of a training step. Images that do not fill a batch are left out of
-            the epoch.
-        evaluation_batch_size: of evaluation, which takes whole images.
-        train_examples: only the first so many training images; null takes all, of the
-            shapes 256.
-        validation_examples: only the first so many test images in the validation after
-            each epoch; null takes all. The best epoch is thus chosen by looking at
-            them; tables always use the last epoch.
-        test_examples: only the first so many test images; null takes all, of the shapes
-            64. Of Cityscapes they are the validation set.
-        augmentation: random changes of the training images.
+        crop_size: `[height, width]` of the crops for training. Null uses whole images.
+        batch_size: Positive integer. Batch size of training. Epochs drop a smaller last
+            batch.
+        evaluation_batch_size: Positive integer. Batch size of evaluation.
+        train_examples: Positive integer or null. Number of training images, the first
+            ones. Null uses all, or 256 shapes.
+        validation_examples: Positive integer or null. Number of test images, the first
+            ones, for validation after each epoch. Null uses all. The best epoch is
+            therefore selected on test data. Tables always use the last epoch.
+        test_examples: Positive integer or null. Number of test images, the first ones.
+            Null uses all, or 64 shapes. For Cityscapes, they are the validation set.
+        augmentation: Random changes of the training images.
     """
 
     name: Literal["shapes", "cityscapes"] = "shapes"
@@ -81,8 +81,8 @@ class MDEQSegmenterConfig(MDEQBackboneConfig):
     """Arguments of `MDEQBackbone` and `MDEQImageSegmenter`; see there.
 
     Args:
-        kernel_size: side of the window of the head's last convolution, odd.
-        batch_norm_momentum: of stem and head.
+        kernel_size: Positive odd integer. Kernel size of the head's last convolution.
+        batch_norm_momentum: Float. Momentum of batch normalization in stem and head.
     """
 
     kernel_size: int = field(default=1, metadata=WINDOW)
@@ -93,11 +93,11 @@ class MDEQSegmenterConfig(MDEQBackboneConfig):
 
 @dataclass(frozen=True)
 class HardExamplesConfig:
-    """Online hard example mining: only the worst pixels of a batch count.
+    """Online hard example mining: only the hardest pixels of a batch count.
 
     Args:
-        threshold: pixels count whose class has a lower probability.
-        keep: so many of the worst pixels count in any case.
+        threshold: Float in (0, 1]. Pixels whose class has a lower probability count.
+        keep: Non-negative integer. Number of hardest pixels that always count.
     """
 
     threshold: float = field(default=0.9, metadata={"above": 0.0, "maximum": 1.0})
@@ -106,16 +106,15 @@ class HardExamplesConfig:
 
 @dataclass(frozen=True)
 class SegmentationEvaluationConfig(EvaluationConfig):
-    """What is measured of a trained model; see `EvaluationConfig`.
+    """The measurements of a trained model; see `EvaluationConfig`.
 
     Args:
-        window: `[height, width]` of windows in which an image is evaluated one after
-            the other, with the mean of their logits where they overlap; null takes the
-            whole image.
-        stride: `[down, right]`, from one window to the next; null takes the windows
-            side by side.
-        num_overlays: so many test images are written with the predicted and the right
-            classes in color, at the largest of the budgets.
+        window: `[height, width]` of evaluation windows. Logits are averaged where
+            windows overlap. Null evaluates whole images.
+        stride: `[down, right]`, the distance of adjacent windows. Null uses windows
+            without overlap.
+        num_overlays: Non-negative integer. Number of test images to write with overlays
+            of predicted and true classes, at the largest budget.
     """
 
     window: list[int] | None = field(default=None, metadata=_SIZE)
@@ -128,8 +127,9 @@ class MDEQSegmentationConfig(VariantsConfig):
     """A multiscale DEQ that segments images; see `VariantsConfig`.
 
     Args:
-        class_weights: of the loss, one for each class; null weighs all alike.
-        ohem: online hard example mining; null for the mean over all pixels.
+        class_weights: List of positive floats or null. Weights of the classes in the
+            loss. Null weights all classes equally.
+        ohem: Online hard example mining. Null averages over all pixels.
     """
 
     experiment: Literal["mdeq_segmentation"]

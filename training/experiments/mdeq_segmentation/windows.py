@@ -4,17 +4,18 @@ import numpy as np
 
 
 def predict_in_windows(predict, images, size, stride):
-    """Returns the mean logits of all windows that a pixel is in.
+    """Averages, for each pixel, the logits of all windows that contain it.
 
-    Windows lie `stride` apart from the upper left corner on; the last of a row and of a
-    column end with the image.
+    Windows are `stride` apart, starting in the upper left corner. The last windows of a
+    row and of a column end with the image.
 
     Args:
-        predict: function from a window `(batch, *size, channels)` to its logits
+        predict: Function from a window `(batch, *size, channels)` to its logits
             `(batch, *size, num_classes)`.
-        images: tensor `(batch, height, width, channels)`.
-        size: `(height, width)` of the windows, at most the size of the images.
-        stride: `(down, right)`, from one window to the next.
+        images: Tensor `(batch, height, width, channels)`.
+        size: Tuple `(height, width)`. Size of the windows, at most the size of the
+            images.
+        stride: Tuple `(down, right)`. Distance of adjacent windows.
 
     Returns:
         Array `(batch, height, width, num_classes)`.

@@ -1,4 +1,4 @@
-"""How a TrellisNet is made; it is fed and measured as other language models."""
+"""Builds a TrellisNet. Training and evaluation are shared with language models."""
 
 import dataclasses
 
@@ -10,16 +10,16 @@ from ...errors import InputError
 from ...runs.phases import STRATEGIES
 from ..language_model.job import LanguageModelJob
 
-# Config keys of the equilibrium only.
+# Config keys that only the equilibrium uses.
 _OF_EQUILIBRIUM = (*STRATEGIES, "dilation_rate", "cell_shift")
 _OF_TASK = ("tie_weights", "num_experts", "expert_dropout", "auxiliary_weight")
 
 
 def build_model(config, tokenizer):
-    """Returns the `NextTokenLossModel` of a `TrellisNetConfig`.
+    """Builds the `NextTokenLossModel` of a `TrellisNetConfig`.
 
     Raises:
-        InputError: if the model refuses an argument.
+        InputError: If an argument of the model is invalid.
     """
     arguments = dataclasses.asdict(config.model)
     explicit = arguments.pop("explicit")

@@ -1,4 +1,4 @@
-"""What the config of a TrellisNet may say, with all defaults."""
+"""The config of a TrellisNet, with all defaults."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -37,9 +37,9 @@ class TrellisNetModelConfig:
     """Arguments of `DEQTrellisNetBackbone`, and of `DEQTrellisNetCausalLM`; see there.
 
     Args:
-        explicit: levels instead of an equilibrium, for comparison; `dilation_rate`,
-            `cell_shift`, `solver`, `gradient`, `regularizer` and `initial_state` are
-            then ignored.
+        explicit: Explicit levels to train instead of an equilibrium, as a baseline.
+            `dilation_rate`, `cell_shift`, `solver`, `gradient`, `regularizer` and
+            `initial_state` are then ignored.
     """
 
     hidden_dim: int = field(metadata=WIDTH)

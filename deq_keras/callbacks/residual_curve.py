@@ -1,4 +1,4 @@
-"""The residual against evaluations, over the samples of a batch."""
+"""The residual over evaluations, for the samples of a batch."""
 
 import numpy as np
 
@@ -6,20 +6,20 @@ _QUANTILES = (0.25, 0.5, 0.75)
 
 
 class ResidualCurve:
-    """Quartiles over samples of the smallest residual within so many evaluations.
+    """Quartiles over samples of the smallest residual after each evaluation.
 
-    Samples without a finite residual are left out.
+    Ignores samples without a finite residual.
 
     Args:
-        trace: Float array `(max_iter, batch)`, of a `Solution`.
+        trace: Float array `(max_iter, batch)`. Trace of a `Solution`.
 
     Attributes:
-        quartiles: Float array `(max_iter, 3)`; empty if no sample is left.
-        median: Float array `(max_iter,)`, the middle one.
+        quartiles: Float array `(max_iter, 3)`. Empty if all samples are ignored.
+        median: Float array `(max_iter,)`. The second quartile.
     """
 
     def __init__(self, trace):
-        # A trace ends in NaN where its sample was done. `fmin` passes over NaN.
+        # A trace is NaN after its sample has stopped. `fmin` ignores NaN.
         best = np.fmin.accumulate(trace, axis=0)
         best = best[:, np.isfinite(best).all(axis=0)]
         has_samples = best.shape[1] > 0
@@ -29,7 +29,7 @@ class ResidualCurve:
         self.median = self.quartiles[:, 1]
 
     def at_powers_of_two(self):
-        """Returns pairs of 1, 2, 4, ... evaluations, and of all, and the median."""
+        """Returns pairs of evaluations (1, 2, 4, ..., `max_iter`) and their median."""
         total = len(self.median)
         counts = [2**k for k in range(total.bit_length()) if 2**k < total]
         return [(count, self.median[count - 1]) for count in [*counts, total] if total]

@@ -1,4 +1,4 @@
-"""The step size of a splitting over the epochs of training."""
+"""Tuning of the step size of a splitting solver during training."""
 
 import keras
 
@@ -6,20 +6,20 @@ from deq_keras.solvers import OperatorSplitting
 
 
 class StepSizeTuning(keras.callbacks.Callback):
-    """Sets the step size of a monotone layer that minimizes solver steps.
+    """Tunes the step size of a monotone layer to minimize solver steps.
 
-    At the end of every epoch some samples are solved with step sizes of 1, 1/2, 1/4 and
-    so on, as long as that helps; see `MonotoneCell.tuned`. Where the best one changed,
-    the layer's solver is replaced, and the training step traced again. The step size
-    joins the logs as `{layer}_alpha`.
+    Solves some samples at the end of every epoch with step sizes of 1, 1/2, 1/4 and so
+    on, until the number of steps increases; see `MonotoneCell.tuned`. If the best step
+    size has changed, replaces the layer's solver and retraces the training step. Logs
+    the step size as `{layer}_alpha`.
 
     Args:
-        layer: `DEQ` layer of a monotone cell whose solver is a splitting.
-        inputs: Function without arguments that returns what `layer` is called with:
-            a few samples, encoded by the current weights.
+        layer: `DEQ` layer with a monotone cell and a splitting solver.
+        inputs: Function without arguments that returns inputs of `layer`: a few
+            samples, encoded by the current weights.
 
     Raises:
-        ValueError: If the solver of the layer is none.
+        ValueError: If the solver of the layer is not a splitting solver.
 
     Example:
 

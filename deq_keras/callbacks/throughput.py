@@ -1,4 +1,4 @@
-"""How many samples a training solves in a second."""
+"""Number of samples per second in training."""
 
 import time
 
@@ -8,15 +8,15 @@ from deq_keras.core import replicas
 class Throughput:
     """Counts the samples of an epoch, from its first step to its last.
 
-    The first step is left out: it may compile. The layer's own metric counts, so that
-    the last batch may be smaller and nobody has to name the size of the others.
+    Excludes the first step, which may compile. The count comes from the layer's metric,
+    so batches can have any size.
 
     Args:
         layer: `DEQ` layer.
 
     Attributes:
-        rate: Float. Samples a second of the epoch that `end` has ended; `None` if it
-            had one step only.
+        rate: Float or `None`. Samples per second of the epoch that `end` has ended.
+            `None` if it had only one step.
     """
 
     def __init__(self, layer):
@@ -25,7 +25,7 @@ class Throughput:
         self.begin()
 
     def begin(self):
-        """Begins an epoch."""
+        """Starts an epoch."""
         self.rate = self._first = self._last = self._first_count = None
         self._is_open = True
 
@@ -37,7 +37,7 @@ class Throughput:
         self._last = time.perf_counter()
 
     def end(self):
-        """Ends the epoch, while the metric still has its count; once is enough."""
+        """Ends the epoch before the metric is reset. Further calls have no effect."""
         if not self._is_open or self._first is None:
             return
         self._is_open = False
@@ -47,9 +47,10 @@ class Throughput:
 
 
 def _value(count):
-    """Returns the count of all replicas, assuming that all workers count alike.
+    """Returns the count of all replicas, assuming equal counts in all workers.
 
-    Asking the others would involve all workers, but callbacks may run on one alone.
+    Reading the other counts would involve all workers, but a callback may run on only
+    one of them.
     """
     own = replicas.components(count)
     return sum(map(float, own)) * replicas.count(count) / len(own)

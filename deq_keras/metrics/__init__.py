@@ -1,4 +1,4 @@
-"""Metrics of equilibrium layers, of language models and of reasoners."""
+"""Metrics of equilibrium layers, language models and reasoners."""
 
 from deq_keras.metrics.adjoint_residual import AdjointResidual
 from deq_keras.metrics.exact_match import ExactMatch

@@ -1,4 +1,4 @@
-"""The residual of adjoint solves, and a warning where their gradient is far off."""
+"""The residual of adjoint solves, with a warning about inaccurate gradients."""
 
 import warnings
 
@@ -13,16 +13,15 @@ from deq_keras.metrics.training_mean import TrainingMean
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class AdjointResidual(TrainingMean):
-    """The mean residual of adjoint solves. Warns, once, when their solutions were far
-    from the gradient of the equilibrium.
+    """The mean residual of adjoint solves. Warns once about inaccurate gradients.
 
     A small residual does not bound the error of a slow solve: each step changes little,
-    and many steps are missing. The metric therefore judges the estimated error. Keras
+    but many steps are missing. The metric therefore checks the estimated error. Keras
     resets metrics between epochs and before an evaluation, which is when the metric can
     warn.
 
     Args:
-        threshold: Float > 0. The mean relative error from which on to warn. Defaults to
+        threshold: Positive float. Mean relative error above which to warn. Defaults to
             `0.25`.
         name: String. Name of the metric. Defaults to `"adjoint_residual"`.
         dtype: Dtype of the result. Defaults to `"float32"`.
@@ -39,9 +38,9 @@ class AdjointResidual(TrainingMean):
         """Adds the residuals of a batch.
 
         Args:
-            values: Float tensor `(batch,)`. Non-finite residuals are left out.
-            errors: Float tensor `(batch,)`, the estimated relative errors, or `None`
-                for a gradient that does not claim to be exact.
+            values: Float tensor `(batch,)`. Non-finite residuals are ignored.
+            errors: Optional float tensor `(batch,)`. Estimated relative errors. Pass
+                `None` for gradients that are approximate by design.
         """
         super().update_state(values)
         if errors is not None:

@@ -1,4 +1,4 @@
-"""The share of problems that are answered right at every position."""
+"""The fraction of samples that are classified correctly at every position."""
 
 import keras
 from keras import ops
@@ -8,11 +8,10 @@ from deq_keras.metrics.running_mean import RunningMean
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class ExactMatch(RunningMean):
-    """Share of the samples whose every position is classified right, since the last
-    reset; NaN if there were none.
+    """Fraction of samples with all positions correct since the last reset, or NaN.
 
-    A maze with one wrong square is not solved. To leave out positions, such as walls or
-    padding, give them a sample weight of zero, and the metric to
+    A maze with one wrong square counts as wrong. To ignore positions, such as walls or
+    padding, set their sample weight to zero and pass the metric to
     `compile(weighted_metrics=...)`.
 
     Args:
@@ -35,12 +34,12 @@ class ExactMatch(RunningMean):
         """Adds samples.
 
         Args:
-            y_true: Integer tensor `(batch, *positions)`, the classes.
-            y_pred: Float tensor `(batch, *positions, classes)`, logits or
+            y_true: Integer tensor `(batch, *positions)`. Classes.
+            y_pred: Float tensor `(batch, *positions, classes)`. Logits or
                 probabilities.
-            sample_weight: Optional tensor `(batch, *positions)`, or one that broadcasts
-                to it: zero where a position does not count. Samples without any that
-                does are left out.
+            sample_weight: Optional tensor that broadcasts to `(batch, *positions)`.
+                Positions with weight zero are ignored, and so are samples in which all
+                weights are zero.
         """
         answer = ops.argmax(y_pred, axis=-1)
         if len(y_true.shape) != len(answer.shape):

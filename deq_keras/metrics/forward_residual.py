@@ -1,4 +1,4 @@
-"""The residual of forward solves, and a warning where training cannot use them."""
+"""The residual of forward solves, with a warning about meaningless gradients."""
 
 import warnings
 
@@ -13,16 +13,15 @@ from deq_keras.metrics.running_mean import RunningMean
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class ForwardResidual(RunningMean):
-    """The mean residual of forward solves. Warns, once, when implicit gradients were
-    taken at residuals that make them meaningless.
+    """The mean residual of forward solves. Warns once about unconverged training.
 
-    The implicit function theorem holds at an equilibrium. Far from one its gradient is
-    noise, which a loss curve does not show. Keras resets metrics between epochs and
-    before an evaluation; that is when the training residual is judged.
+    The implicit function theorem only holds at an equilibrium. Far from it, implicit
+    gradients are noise, which a loss curve does not show. Keras resets metrics between
+    epochs and before an evaluation. The metric checks the training residual then.
 
     Args:
-        threshold: Float > 0. The mean relative residual from which on to warn.
-            Defaults to `0.1`.
+        threshold: Positive float. Mean relative residual above which to warn. Defaults
+            to `0.1`.
         name: String. Name of the metric. Defaults to `"residual"`.
         dtype: Dtype of the result. Defaults to `"float32"`.
     """
@@ -38,9 +37,9 @@ class ForwardResidual(RunningMean):
         """Adds residuals.
 
         Args:
-            values: Float tensor `(batch,)`. Those that are not finite are left out.
-            assumes_convergence: Boolean. Whether a gradient is computed there that is
-                noise far from an equilibrium.
+            values: Float tensor `(batch,)`. Non-finite residuals are ignored.
+            assumes_convergence: Boolean. Whether a gradient is computed that is only
+                valid near an equilibrium. Defaults to `False`.
         """
         total, count = nonfinite.finite_total(values, self.dtype)
         self.total.assign_add(total)
@@ -50,10 +49,9 @@ class ForwardResidual(RunningMean):
             self.exact_count.assign_add(count)
 
     def reset_state(self):
-        # The end of an epoch would be the place, but Keras calls only callbacks then,
-        # which a layer cannot add; a Python warning cannot come from the compiled step;
-        # and `result` is asked for after every batch too. The first moment after an
-        # epoch at which Keras runs code of a layer is this one.
+        # This is the first time after an epoch that Keras runs code of a layer. At the
+        # end of an epoch, it runs only callbacks, which a layer cannot add. A compiled
+        # step cannot raise Python warnings, and `result` also runs after every batch.
         if tf.executing_eagerly() and not self._has_warned:
             self._judge()
         super().reset_state()

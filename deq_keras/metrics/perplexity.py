@@ -8,11 +8,11 @@ from deq_keras.metrics.running_mean import RunningMean
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class Perplexity(RunningMean):
-    """exp of the mean loss of all tokens since the last reset; NaN if there were none.
+    """Exponential of the mean loss of all tokens since the last reset, or NaN.
 
     For models whose outputs are the losses of tokens in nats, such as
-    `deq_keras.models.NextTokenLossModel`. `keras_hub.metrics.Perplexity` wants logits
-    of the whole vocabulary.
+    `deq_keras.models.NextTokenLossModel`. `keras_hub.metrics.Perplexity` requires
+    logits of the whole vocabulary.
 
     Args:
         name: String. Name of the metric. Defaults to `"perplexity"`.
@@ -34,8 +34,8 @@ class Perplexity(RunningMean):
 
         Args:
             y_true: Ignored.
-            y_pred: Float tensor `(batch, length)`, losses in nats.
-            sample_weight: Optional float tensor that broadcasts to them.
+            y_pred: Float tensor `(batch, length)`. Losses in nats.
+            sample_weight: Optional float tensor that broadcasts to `y_pred`.
         """
         del y_true
         losses = ops.cast(y_pred, self.dtype)

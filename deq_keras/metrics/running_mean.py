@@ -1,4 +1,4 @@
-"""A mean that is NaN, not zero, while there is nothing to average."""
+"""A mean that is NaN instead of zero before the first update."""
 
 import keras
 from keras import ops
@@ -6,10 +6,10 @@ from keras import ops
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class RunningMean(keras.metrics.Metric):
-    """The mean of all numbers since the last reset; NaN if there were none.
+    """Mean of all values since the last reset, or NaN without values.
 
-    `keras.metrics.Mean` reports 0 for "nothing recorded", which reads as a perfect
-    residual. Updates may come from inside a gradient function.
+    `keras.metrics.Mean` returns 0 without values, which would look like a perfect
+    residual. A gradient function can update this metric.
 
     Args:
         name: String. Name of the metric. Defaults to `"running_mean"`.

@@ -1,4 +1,4 @@
-"""A mean of what training alone has."""
+"""A mean of values that only training steps compute."""
 
 import keras
 import tensorflow as tf
@@ -10,21 +10,20 @@ from deq_keras.metrics.running_mean import RunningMean
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class TrainingMean(RunningMean):
-    """A `RunningMean` that the logs of an evaluation leave out.
+    """A `RunningMean` that is excluded from the logs of an evaluation.
 
-    Keras asks all metrics of a layer for their result within every step, and at the end
-    of an epoch or an evaluation. One that only training updates would be NaN after a
-    step of an evaluation.
+    Keras reads the results of all metrics of a layer in every step, and at the end of
+    an epoch or an evaluation. A metric that only training updates would be NaN after an
+    evaluation step.
 
-    Numbers that are not finite are left out: loss scaling skips the steps that they
-    come from.
+    Non-finite values are ignored, because loss scaling skips their steps.
 
     Args:
         name: String. Name of the metric. Defaults to `"training_mean"`.
         dtype: Dtype of the result. Defaults to `"float32"`.
 
     Attributes:
-        is_training: Boolean. Whether the step at hand is one of training; set when the
+        is_training: Boolean. Whether the current step is a training step. Set when the
             step is traced.
 
     Example:
@@ -52,9 +51,8 @@ class TrainingMean(RunningMean):
         return super().result() if self._has_result() else {}
 
     def _has_result(self):
-        # A traced step knows what it is for. Outside of steps, the one that was traced
-        # last says nothing: Keras resets metrics before an evaluation, so that those of
-        # training are empty there.
+        # `is_training` is only valid while a step is traced. Elsewhere, an empty metric
+        # indicates an evaluation, because Keras resets metrics before it.
         if tf.executing_eagerly():
             return bool(ops.convert_to_numpy(self.count) > 0)
         return self.is_training

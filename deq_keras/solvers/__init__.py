@@ -67,8 +67,8 @@ def get(identifier: str | Config | FixedPointSolver) -> FixedPointSolver:
     Args:
         identifier: `"fixed_point_iteration"`, `"anderson"`, `"broyden"`,
             `"forward_backward"`, `"peaceman_rachford"`; a dict like
-            `{"class_name": "Anderson", "max_iter": 12}` or what `serialize` returns; or
-            a `FixedPointSolver`, which is returned as it is.
+            `{"class_name": "Anderson", "max_iter": 12}` or from `serialize`; or a
+            `FixedPointSolver`, which is returned unchanged.
 
     Raises:
         ValueError: For an unknown name or argument.
@@ -77,7 +77,7 @@ def get(identifier: str | Config | FixedPointSolver) -> FixedPointSolver:
 
 
 def serialize(solver: FixedPointSolver) -> Config:
-    """Returns the config dict of a solver, which `deserialize` turns back."""
+    """Returns the config dict of a solver, for `deserialize`."""
     return keras.saving.serialize_keras_object(solver)
 
 

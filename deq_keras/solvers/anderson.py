@@ -15,11 +15,11 @@ from deq_keras.core.serialization import Config
 from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solver import FixedPointSolver
 
-# A column whose residual is exactly zero should take all the weight. It gets a pivot of
-# one and this right-hand side, whose square is still finite in float32.
+# A column with an exactly zero residual should receive all the weight. Its pivot is one
+# and its right-hand side this number, whose square is still finite in float32.
 _EXACT = 1e15
 
-# Bound of the pivots where an absolute ridge of zero gives none.
+# Lower bound of the pivots for an absolute ridge of zero.
 _SMALLEST_PIVOT = 1e-30
 
 
@@ -27,7 +27,7 @@ _RIDGE_MODES = ("relative", "absolute")
 
 
 class _History(NamedTuple):
-    """The last evaluations, the newest first; columns not yet filled are zero."""
+    """The last evaluations, newest first. Unfilled columns are zero."""
 
     values: tuple[tf.Tensor, ...]  # (B, D) each: f(z_i)
     residuals: tuple[tf.Tensor, ...]  # (B, D) each: g_i = f(z_i) - z_i
@@ -36,33 +36,33 @@ class _History(NamedTuple):
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class Anderson(FixedPointSolver):
-    """Anderson acceleration: the next point is the mixture of the last `history`
-    values of f whose mixed residual is smallest.
+    """Anderson acceleration, which mixes the last `history` values of f.
 
-    Every step solves, for each sample,
+    The mixture minimizes the mixed residual. Every step solves, for each sample,
 
         min_a |sum_i a_i g_i|^2 + sum_i r_i a_i^2    subject to    sum_i a_i = 1
         z <- sum_i a_i (f(z_i) - (1 - mixing) g_i)
 
-    The solver to start with: few evaluations, little memory (two states a column of
-    history, whatever the budget).
+    It is the recommended default: it needs few evaluations and little memory (two
+    states per column of history, for any budget).
 
     Args:
         max_iter: Positive integer. Budget of function evaluations. Defaults to `30`.
-        tol: Float >= 0, or `None`. See `FixedPointSolver`. Defaults to `1e-3`.
+        tol: Non-negative float or `None`. See `FixedPointSolver`. Defaults to `1e-3`.
         stop_mode: `"rel"`, `"abs"`, `"rel_max"` or `"abs_max"`. See `FixedPointSolver`.
             Defaults to `"rel"`.
-        history: Positive integer. How many evaluations are mixed. Defaults to `4`: more
-            save little at tolerances of 1e-3, and each costs two passes over the state.
-        ridge: Float >= 0. Regularizes the mixture. Defaults to `1e-5`.
-        ridge_mode: `"relative"` takes r_i = ridge |g_i|^2, which works alike at every
-            scale of the residual. `"absolute"` takes r_i = ridge, as the reference,
-            locuslab/deq of Bai et al. (2021), does (with 1e-4): it caps the accuracy
-            that small residuals can reach, those of the adjoint of a mean loss above
-            all. Defaults to `"relative"`.
-        mixing: Float in (0, 1]. The share of the residual that a step takes, from the
-            second step on. Defaults to `1.0`.
-        compact: Boolean. Whether samples that are done leave the batch. See
+        history: Positive integer. Number of mixed evaluations. More than 4 save little
+            at a tolerance of 1e-3, and each costs two passes over the state. Defaults
+            to `4`.
+        ridge: Non-negative float. Regularizes the mixture. Defaults to `1e-5`.
+        ridge_mode: `"relative"` uses r_i = ridge |g_i|^2, which is independent of the
+            scale of the residual. `"absolute"` uses r_i = ridge, like the reference,
+            locuslab/deq of Bai et al. (2021), with 1e-4. It limits the accuracy at
+            small residuals, such as in the adjoint solve of a mean loss. Defaults to
+            `"relative"`.
+        mixing: Float in (0, 1]. Fraction of the residual in a step, from the second
+            step on. Defaults to `1.0`.
+        compact: Boolean. Whether to remove converged samples from the batch. See
             `FixedPointSolver`. Defaults to `False`.
 
     Example:
@@ -99,8 +99,8 @@ class Anderson(FixedPointSolver):
     def init(self, point: tf.Tensor, max_iter: int | tf.Tensor) -> _History:
         columns = self.history
         if point.shape[1] is not None:
-            # More residuals than that are linearly dependent, and the ridge alone
-            # would share out the weights.
+            # More residuals would be linearly dependent, and only the ridge would
+            # determine the weights.
             columns = min(columns, point.shape[1] + 1)
         if not tf.is_tensor(max_iter):
             columns = min(columns, max(1, max_iter - 1))
@@ -144,7 +144,7 @@ class Anderson(FixedPointSolver):
             ridge, floor = self._ridge(squared_norm)
             rows.append([tf.where(is_exact, one, squared_norm + ridge), *products])
             floors.append(tf.where(is_exact, one, floor))
-            # A column that is not filled yet gets a zero, so no weight.
+            # A zero right-hand side gives an unfilled column zero weight.
             is_filled = tf.cast(num_evaluations > i, dtype)
             right.append(is_filled * tf.where(is_exact, exact, one))
         weights = _solve_positive_definite(rows, right, floors)
@@ -152,7 +152,7 @@ class Anderson(FixedPointSolver):
         return [weight / total for weight in weights]
 
     def _ridge(self, squared_norm: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """The ridge of a column, and a positive lower bound of its pivot."""
+        """Returns the ridge of a column and a positive lower bound of its pivot."""
         if self.ridge_mode == "relative":
             ridge = self.ridge * squared_norm
         else:
@@ -184,16 +184,16 @@ def _mix(weights: list[tf.Tensor], columns: tuple[tf.Tensor, ...]) -> tf.Tensor:
 def _solve_positive_definite(
     rows: list[list[tf.Tensor]], right: list[tf.Tensor], floors: list[tf.Tensor]
 ) -> list[tf.Tensor]:
-    """Gaussian elimination of a small symmetric system, for every sample at once.
+    """Solves a small symmetric system for every sample by Gaussian elimination.
 
-    Elementary operations only: `tf.linalg` solvers have no LiteRT or ONNX form. Needs
-    no pivoting, because the matrix is positive definite; `floors` are lower bounds of
-    the pivots that hold in exact arithmetic and keep rounding from breaking them.
+    Uses only elementary operations: LiteRT and ONNX do not support `tf.linalg` solvers.
+    Pivoting is unnecessary, because the matrix is positive definite. `floors` are lower
+    bounds of the pivots in exact arithmetic, which protect against rounding errors.
 
     Args:
-        rows: List of lists, `rows[i][j - i]` is the entry (i, j), j >= i, `(batch, 1)`.
-        right: List of `(batch, 1)` tensors, the right-hand side.
-        floors: List of tensors, positive lower bounds of the pivots.
+        rows: List of lists. `rows[i][j - i]` is the entry (i, j), j >= i, `(batch, 1)`.
+        right: List of `(batch, 1)` tensors. Right-hand side.
+        floors: List of tensors. Positive lower bounds of the pivots.
 
     Returns:
         The solution, a list of `(batch, 1)` tensors.

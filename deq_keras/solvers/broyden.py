@@ -25,25 +25,24 @@ _BLOCK = 4
 class Broyden(FixedPointSolver):
     """Broyden's (good) method with full steps, for the root of g(z) = f(z) - z.
 
-    The inverse Jacobian starts as -I and is updated by rank one so that it explains
-    the last step. With full steps the update needs nothing but the steps themselves:
+    The inverse Jacobian starts as -I. Each rank-one update satisfies the secant
+    equation of the last step. With full steps, the update only needs the steps:
 
         d <- g(z_k)
         d <- d + s_{j+1} (s_j . d) / |s_j|^2        for j = 0 ... k - 2
         s_k = d / (1 - (s_{k-1} . d) / |s_{k-1}|^2),      z_{k+1} = z_k + s_k
 
-    so that one state is stored an iteration, where the U V^T form of the reference
-    (locuslab/deq of Bai et al., 2019) stores two. The strongest of the solvers on cells
-    that do not contract; Anderson is cheaper where both converge.
+    so it stores one state per iteration, while the U V^T form of the reference
+    (locuslab/deq of Bai et al., 2019) stores two. It is the strongest solver on cells
+    that do not contract. Anderson is cheaper if both converge.
 
     Args:
         max_iter: Positive integer. Budget of function evaluations. Defaults to `30`.
-        tol: Float >= 0, or `None`. See `FixedPointSolver`. Defaults to `1e-3`.
+        tol: Non-negative float or `None`. See `FixedPointSolver`. Defaults to `1e-3`.
         stop_mode: `"rel"`, `"abs"`, `"rel_max"` or `"abs_max"`. See `FixedPointSolver`.
             Defaults to `"rel"`.
-        history: Positive integer or `None`. How many steps are stored; when they are
-            full, the method starts anew from the current point. `None` stores them all.
-            Defaults to `None`.
+        history: Positive integer or `None`. Number of stored steps. When it is reached,
+            the method restarts from the current point. Defaults to `None`, all steps.
 
     Example:
 
@@ -104,10 +103,9 @@ class Broyden(FixedPointSolver):
 
 
 class StepSlots(NamedTuple):
-    """Steps in slots whose number is known when the solve is traced, newest first.
+    """Steps in a static number of slots, newest first.
 
-    When all slots are full, the method restarts: old steps stay in their slots and are
-    ignored.
+    When all slots are full, the method restarts and ignores the old steps.
     """
 
     steps: tuple[tf.Tensor, ...]  # (B, D) each; zero in empty slots
@@ -123,7 +121,7 @@ class StepSlots(NamedTuple):
     def sweep(
         self, direction: tf.Tensor, num_evaluations: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns d after its updates by all steps, and (s . d) / |s|^2 of the last."""
+        """Returns d after the updates of all steps, and (s . d) / |s|^2 of the last."""
         num_steps = (num_evaluations - 1) % len(self.steps)
         for start in reversed(range(0, len(self.steps), _BLOCK)):
             oldest = min(start + _BLOCK, len(self.steps)) - 1
@@ -139,7 +137,7 @@ class StepSlots(NamedTuple):
         return direction, self._coefficient(direction, num_steps, 0)
 
     def push(self, step: tf.Tensor, num_evaluations: tf.Tensor) -> StepSlots:
-        """Returns the steps and a new one."""
+        """Returns the steps with a new one."""
         del num_evaluations
         return StepSlots(
             steps=(step, *self.steps[:-1]),
@@ -170,7 +168,7 @@ class StepSlots(NamedTuple):
 
 
 class StepArray(NamedTuple):
-    """Steps of a solve whose budget is known only when it runs, oldest first."""
+    """Steps of a solve with a dynamic budget, oldest first."""
 
     steps: tf.TensorArray  # (B, D) each
     squared_norms: tf.TensorArray  # (B, 1) each
@@ -229,7 +227,7 @@ def _coefficient(
     squared_norm: tf.Tensor,
     exists: bool | tf.Tensor,
 ) -> tf.Tensor:
-    """(s . d) / |s|^2, or zero if the step is missing or zero."""
+    """Returns (s . d) / |s|^2, or zero if the step is missing or zero."""
     product = tf.reduce_sum(step * direction, axis=1, keepdims=True)
     exists = (squared_norm > 0) & exists
     return tf.where(exists, product, 0.0) / tf.where(exists, squared_norm, 1.0)
@@ -244,7 +242,7 @@ def _array(
 def _taken(
     array: tf.TensorArray, rows: tf.Tensor, num_written: tf.Tensor
 ) -> tf.TensorArray:
-    """Returns an array of some rows of the first elements of another."""
+    """Returns a new array with the given rows of the first `num_written` elements."""
     shape = [None, *array.element_shape[1:]]
     _, taken = tf.while_loop(
         lambda i, _: i < num_written,

@@ -1,4 +1,4 @@
-"""A loop in which samples leave the batch once they are done."""
+"""A loop that removes samples from the batch once they are done."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class ActiveBatch(NamedTuple):
     """The samples that a compacted loop still evaluates.
 
     Attributes:
-        indices: Int32 tensor `(active,)`. Their rows in the whole batch.
-        constants: Injection and mask of these samples, a nest of tensors.
+        indices: Int32 tensor `(active,)`. Rows of the samples in the whole batch.
+        constants: Nest of tensors. Injection and mask of the samples.
         results: The `Results` of the whole batch.
     """
 
@@ -54,7 +54,7 @@ class ActiveBatch(NamedTuple):
     def without_done(
         self, whole: FixedPointProblem, state: LoopState, take: Take
     ) -> tuple[LoopState, ActiveBatch]:
-        """Removes samples that are done, unless they are too few to pay for a copy."""
+        """Removes samples that are done, unless they are too few to justify a copy."""
         is_active = tf.equal(state.status, MAX_ITER) & state.is_running
         fraction = tf.reduce_mean(tf.cast(~is_active, tf.float32))
         return tf.cond(
@@ -80,7 +80,7 @@ class ActiveBatch(NamedTuple):
 
 
 class Results(NamedTuple):
-    """The results of a loop, one row per sample, also in the trace."""
+    """The results of a loop, with one row per sample (also in the trace)."""
 
     best_point: tf.Tensor
     best_value: tf.Tensor

@@ -25,32 +25,31 @@ class _Patience(NamedTuple):
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class FixedPointIteration(FixedPointSolver):
-    """Applies f again and again: z <- (1 - damping) z + damping f(z) + noise e.
+    """Iterates f: z <- (1 - damping) z + damping f(z) + noise e.
 
-    The cheapest step there is, for cells that contract. With a fixed budget
-    (`tol=None`) it is a weight-tied network of `max_iter` layers, and as the adjoint
-    solver of `ImplicitGradient` it is the Neumann series of `max_iter` terms.
+    It has the cheapest step, and is suited to cells that contract. With a fixed budget
+    (`tol=None`), it is a weight-tied network of `max_iter` layers. As the adjoint
+    solver of `ImplicitGradient`, it is the Neumann series with `max_iter` terms.
 
     Args:
         max_iter: Positive integer. Budget of function evaluations. Defaults to `30`.
-        tol: Float >= 0, or `None`. See `FixedPointSolver`. Defaults to `1e-3`.
+        tol: Non-negative float or `None`. See `FixedPointSolver`. Defaults to `1e-3`.
         stop_mode: `"rel"`, `"abs"`, `"rel_max"` or `"abs_max"`. See `FixedPointSolver`.
             Defaults to `"rel"`.
-        damping: Float in (0, 1]. The weight of the new value; `1.0` is undamped.
-            Below 1 it tames oscillation (eigenvalues of df/dz near -1). Defaults to
-            `1.0`.
-        noise: Float >= 0. The standard deviation of e, drawn for each sample and step
-            from the seed of the solve; a solve without one, inference, has no noise.
-            Defaults to `0.0`.
-        patience: Positive integer, or `None`. Each time the residual of a sample has
-            not fallen below its smallest for this many evaluations, its damping is
-            multiplied by `factor`. Defaults to `None`, never.
+        damping: Float in (0, 1]. Weight of the new value. Values below 1 damp
+            oscillations (eigenvalues of df/dz near -1). Defaults to `1.0`, undamped.
+        noise: Non-negative float. Standard deviation of e, drawn for each sample and
+            step from the seed of the solve. Solves without a seed, as at inference, are
+            noiseless. Defaults to `0.0`.
+        patience: Positive integer or `None`. Multiplies the damping of a sample by
+            `factor` whenever its residual has not reached a new minimum for this many
+            evaluations. Defaults to `None`, never.
         factor: Float in (0, 1]. See `patience`. Defaults to `0.9`.
-        compact: Boolean. Whether samples that are done leave the batch. See
+        compact: Boolean. Whether to remove converged samples from the batch. See
             `FixedPointSolver`. Defaults to `False`.
 
     Raises:
-        ValueError: If the noise puts the tolerance out of reach: the relative residual
+        ValueError: If the noise makes the tolerance unreachable: the relative residual
             of a state whose entries have a mean square of one does not fall below
             `noise`.
 

@@ -12,10 +12,10 @@ class Evaluation(NamedTuple):
     """One evaluation of f, as matrices.
 
     Attributes:
-        point: `(batch, features)`. Where f was evaluated: z.
-        value: `(batch, features)`. f(z).
-        residual: `(batch, features)`. g(z) = f(z) - z.
-        squared_norm: `(batch, 1)`. |g(z)|^2.
+        point: Tensor `(batch, features)`. The point z.
+        value: Tensor `(batch, features)`. f(z).
+        residual: Tensor `(batch, features)`. g(z) = f(z) - z.
+        squared_norm: Tensor `(batch, 1)`. |g(z)|^2.
     """
 
     point: tf.Tensor
@@ -27,12 +27,12 @@ class Evaluation(NamedTuple):
     def of(
         cls, structure: StateStructure, point: tf.Tensor, state: Nest
     ) -> "Evaluation":
-        """Returns the evaluation in which f(point) is `state`.
+        """Returns the evaluation with f(point) = `state`.
 
         Args:
-            structure: The `StateStructure` of the state.
-            point: `(batch, features)` tensor.
-            state: Nest of tensors.
+            structure: `StateStructure` of the state.
+            point: Tensor `(batch, features)`.
+            state: Nest of tensors. Value of f at `point`.
 
         Raises:
             ValueError: If `state` does not have the structure.
@@ -56,11 +56,11 @@ class LoopState(NamedTuple):
     num_evaluations: tf.Tensor  # () int32, of the whole batch
     is_running: tf.Tensor  # () bool
     next_point: tf.Tensor  # (B, D)
-    memory: Any  # what the solver remembers
+    memory: Any  # memory of the solver
     best_point: tf.Tensor  # (B, D)
     best_value: tf.Tensor  # (B, D)
     best_error: tf.Tensor  # (B,)
     status: tf.Tensor  # (B,) int32, MAX_ITER while the sample is active
     sample_evaluations: tf.Tensor  # (B,) int32
     trace: tf.Tensor | tuple[()]  # (max_iter, B), empty if it is not recorded
-    readouts: Any  # what the stopping rule remembers
+    readouts: Any  # memory of the stopping rule

@@ -22,14 +22,14 @@ from deq_keras.solvers.unchanged_answer import UnchangedAnswer
 
 
 class OperatorSplitting(FixedPointSolver):
-    """Finds z = prox(W z + b), where I - W is monotone, from its parts.
+    """Solves z = prox(W z + b), where I - W is monotone, by operator splitting.
 
-    f itself need not contract. An evaluation is one application of the splitting's own
-    map to its iterate u; the state is z = prox(u). Residuals are residuals of u, which
-    never grow. A subclass supplies the map: `iteration`.
+    f itself need not contract. An evaluation applies the map of the splitting to its
+    iterate u. The state is z = prox(u). Residuals are computed for u and never grow. A
+    subclass implements the map as `iteration`.
 
     Args:
-        alpha: Float > 0. The step size.
+        alpha: Positive float. Step size.
         max_iter: See `FixedPointSolver`.
         tol: See `FixedPointSolver`.
         stop_mode: See `FixedPointSolver`.
@@ -102,7 +102,7 @@ class OperatorSplitting(FixedPointSolver):
         Args:
             problem: See `solve`.
             request: See `solve`.
-            smallest: Float > 0. The smallest step size to try. Defaults to `1e-4`.
+            smallest: Positive float. Smallest step size to try. Defaults to `1e-4`.
 
         Returns:
             A solver. This solver if no step size converged for all samples.
@@ -126,7 +126,7 @@ class OperatorSplitting(FixedPointSolver):
 
     def get_config(self) -> Config:
         config = {"alpha": self.alpha, **super().get_config()}
-        del config["compact"]  # Iterates are not states, so rows cannot leave.
+        del config["compact"]  # Iterates are not states, so compaction is impossible.
         return config
 
     def _splitting_of(self, problem: FixedPointProblem) -> Splitting:
@@ -148,13 +148,13 @@ class ForwardBackward(OperatorSplitting):
         z = prox(u, alpha),    u <- z + alpha (W z + b - z)
 
     A step costs one product with W. It converges for alpha < 2 m / L^2, where L is the
-    norm of I - W and m its strong monotonicity: for small alpha, and then slowly.
+    norm of I - W and m its strong monotonicity. With small alpha, it converges slowly.
 
     Args:
-        alpha: Float > 0. The step size. Defaults to `0.1`.
+        alpha: Positive float. Step size. Defaults to `0.1`.
         max_iter: Positive integer. Budget of evaluations. Defaults to `300`.
-        tol: Float >= 0, or `None`. See `FixedPointSolver`; the residuals are those
-            of u. Defaults to `1e-3`.
+        tol: Non-negative float or `None`. Tolerance of the residual of u; see
+            `FixedPointSolver`. Defaults to `1e-3`.
         stop_mode: See `FixedPointSolver`. Defaults to `"rel"`.
 
     Raises:
@@ -200,10 +200,10 @@ class PeacemanRachford(OperatorSplitting):
     inverse, which is computed once per solve.
 
     Args:
-        alpha: Float > 0. The step size. Defaults to `1.0`.
+        alpha: Positive float. Step size. Defaults to `1.0`.
         max_iter: Positive integer. Budget of evaluations. Defaults to `50`.
-        tol: Float >= 0, or `None`. See `FixedPointSolver`; the residuals are those
-            of u. Defaults to `1e-3`.
+        tol: Non-negative float or `None`. Tolerance of the residual of u; see
+            `FixedPointSolver`. Defaults to `1e-3`.
         stop_mode: See `FixedPointSolver`. Defaults to `"rel"`.
 
     Raises:

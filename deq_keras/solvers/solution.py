@@ -1,4 +1,4 @@
-"""What a fixed-point solver returns."""
+"""The result of a fixed-point solver."""
 
 from typing import NamedTuple
 
@@ -25,20 +25,19 @@ class Solution(NamedTuple):
     """The result of `FixedPointSolver.solve`, per sample.
 
     Attributes:
-        value: Nest like the state. `f(point)`, known without another evaluation.
-        point: Nest like the state. The best iterate: the one with the smallest
-            residual (with `tol=None` the last finite one). The initial state where
-            no evaluation was finite.
-        residual: Float tensor `(batch,)`. The residual at `point`, relative or
-            absolute as the solver's `stop_mode` says; infinite where no evaluation
-            was finite.
-        status: Int32 tensor `(batch,)`: `CONVERGED` (0), `MAX_ITER` (1: the budget
-            ran out), `DIVERGED` (2: an evaluation was not finite) or `UNCHANGED` (3:
-            its answer stood; see `UnchangedAnswer`).
-        num_evaluations: Int32 tensor `(batch,)`. Evaluations that each sample needed.
-        batch_evaluations: Int32 scalar. Evaluations that the loop ran.
-        trace: Float tensor `(max_iter, batch)`. The residual of every evaluation,
-            NaN after a sample's last. `(0, batch)` if the request asked for no trace.
+        value: Nest like the state. `f(point)`, without an additional evaluation.
+        point: Nest like the state. The iterate with the smallest residual or, with
+            `tol=None`, the last finite iterate. The initial state if every evaluation
+            was non-finite.
+        residual: Float tensor `(batch,)`. Residual at `point`, as defined by the
+            solver's `stop_mode`. Infinite if every evaluation was non-finite.
+        status: Int32 tensor `(batch,)`. `CONVERGED` (0), `MAX_ITER` (1: the budget is
+            exhausted), `DIVERGED` (2: an evaluation was non-finite) or `UNCHANGED` (3:
+            the readout stopped changing; see `UnchangedAnswer`).
+        num_evaluations: Int32 tensor `(batch,)`. Number of evaluations of each sample.
+        batch_evaluations: Int32 scalar. Number of evaluations in the loop.
+        trace: Float tensor `(max_iter, batch)`. Residual of every evaluation, NaN after
+            a sample's last. `(0, batch)` if the request disables the trace.
     """
 
     value: Nest
@@ -50,7 +49,7 @@ class Solution(NamedTuple):
     trace: tf.Tensor
 
 
-# Over how many evaluations the rate of convergence is measured, and its largest value.
+# Number of evaluations over which the convergence rate is measured, and its bound.
 _WINDOW = 4
 _LARGEST_RATE = 0.999
 
@@ -58,9 +57,9 @@ _LARGEST_RATE = 0.999
 def estimated_error(solution: Solution) -> tf.Tensor:
     """Returns an estimate of |z - z*| / |z*| for each sample, `(batch,)`, at most 1.
 
-    If residuals shrink by a factor rho per evaluation, the missing steps add up to
+    If residuals shrink by a factor rho per evaluation, the remaining steps sum to
     rho / (1 - rho) times the last one. rho is measured over the last evaluations, so
-    that a slow solve has a large error at a small residual.
+    that a slow solve has a large estimate even at a small residual.
 
     Args:
         solution: A `Solution`.
@@ -79,6 +78,6 @@ def estimated_error(solution: Solution) -> tf.Tensor:
 
 
 def _at(trace: tf.Tensor, evaluations: tf.Tensor) -> tf.Tensor:
-    """Returns the residual of each sample at an evaluation of its own, `(batch,)`."""
+    """Returns each sample's residual at its own evaluation index, `(batch,)`."""
     samples = tf.range(tf.shape(evaluations)[0])
     return tf.gather_nd(trace, tf.stack([evaluations, samples], axis=1))

@@ -1,4 +1,4 @@
-"""The base of the fixed-point solvers, which owns their loop."""
+"""Base class of fixed-point solvers, which owns their loop."""
 
 from collections.abc import Callable
 from typing import Any, Self
@@ -29,34 +29,34 @@ class FixedPointSolver(Configured):
     """Finds z with z = f(z) for every sample of a batch.
 
     The base class owns the loop: it evaluates f once per iteration, tracks each
-    sample's residual, best iterate and status, and stops when all samples are done. A
-    subclass supplies only the arithmetic between two evaluations: `init` and `step`.
+    sample's residual, best iterate and status, and stops when all samples are done.
+    Subclasses implement only the update between two evaluations: `init` and `step`.
 
     Samples are independent: a converged or non-finite sample is frozen, and its result
     does not depend on the other samples of the batch. (The reference, locuslab/deq of
     Bai et al., 2019, stops, and selects the best iterate, for the whole batch at once.)
-    A solve that does not converge never raises inside a graph; its status says so.
+    A solve that does not converge does not raise an error; check its status.
 
     Args:
         max_iter: Positive integer. Budget of function evaluations (NFE). Defaults to
             `30`.
-        tol: Float >= 0, or `None`. A sample converges when its residual is at most
-            `tol`. `None` spends the whole budget and returns the last iterate.
+        tol: Non-negative float or `None`. A sample converges when its residual is at
+            most `tol`. `None` uses the whole budget and returns the last iterate.
             Defaults to `1e-3`.
         stop_mode: `"rel"` for |f(z) - z| / |f(z)| or `"abs"` for |f(z) - z|, with the
             Euclidean norm over one sample's whole state. `"rel_max"` and `"abs_max"`
-            use the largest norm over positions (tokens, pixels): if information
-            travels, a norm over the whole state hides the few positions that still
-            change. Defaults to `"rel"`.
-        compact: Boolean. Whether converged samples leave the batch in solves outside of
-            training. The cost then follows the mean number of evaluations instead of
-            the maximum; results are the same. Keras does not use XLA for such a model.
-            Defaults to `False`.
+            use the largest norm over positions (tokens, pixels). Use them if
+            information travels between positions: a norm over the whole state hides the
+            few positions that still change. Defaults to `"rel"`.
+        compact: Boolean. Whether to remove converged samples from the batch in solves
+            outside of training. The cost then depends on the mean number of evaluations
+            instead of the maximum. Results do not change. Keras does not use XLA for
+            models with compact solvers. Defaults to `False`.
 
     Attributes:
         damping: Float in (0, 1]. Weight of f(z) in a step without memory.
-        noise: Float >= 0. Standard deviation of the noise that is added to every point
-            but the first, in a solve with a seed.
+        noise: Non-negative float. Standard deviation of the noise that is added to
+            every point except the first, in solves with a seed.
     """
 
     damping: float = 1.0
@@ -77,7 +77,7 @@ class FixedPointSolver(Configured):
     def solve(
         self, problem: FixedPointProblem | Callable[[Nest], Nest], request: SolveRequest
     ) -> Solution:
-        """Iterates from the initial state until f leaves each sample unchanged.
+        """Iterates from the initial state until every sample converges.
 
         Args:
             problem: A `FixedPointProblem`, or a function from a state to a state of the
@@ -90,7 +90,7 @@ class FixedPointSolver(Configured):
 
         Raises:
             ValueError: If `request` is not a `SolveRequest` with an initial state, or
-                f does not return a state like it.
+                f does not return a state of the same structure.
         """
         problem = FixedPointProblem.of(problem)
         request = check_request(request)
@@ -100,7 +100,7 @@ class FixedPointSolver(Configured):
             max_iter = _checked_max_iter(request.max_iter)
         rule = self._stopping_rule(request)
         state = self._start(rule, max_iter, request, problem.is_usable)
-        # Noise belongs to a row of the batch, so a solve with noise keeps all rows.
+        # Noise depends on the row of a sample, so a solve with noise keeps all rows.
         is_compact = self.compact and request.allows_compaction and request.seed is None
         is_compact = is_compact and problem.has_rows is not None
 
@@ -200,10 +200,10 @@ class FixedPointSolver(Configured):
         """Returns the memory of some samples.
 
         Args:
-            memory: What `init` or `step` returned.
+            memory: Result of `init` or `step`.
             rows: Int32 tensor `(samples,)`.
-            num_steps: Int32 scalar tensor. How many steps it remembers; 0 in a search
-                that has ended.
+            num_steps: Int32 scalar tensor. Number of steps in the memory. 0 if the loop
+                has ended.
         """
         del num_steps
         return tree.map_structure(lambda leaf: tf.gather(leaf, rows), memory)
@@ -211,23 +211,23 @@ class FixedPointSolver(Configured):
     def init(self, point: tf.Tensor, max_iter: int | tf.Tensor) -> Nest:
         """Returns the memory (a nest of tensors) before the first evaluation.
 
-        A solver without a memory keeps this one, which is empty.
+        The default is an empty memory.
 
         Args:
-            point: `(batch, features)` tensor, where f will be evaluated first.
-            max_iter: Budget of this solve, an integer or a tensor.
+            point: Tensor `(batch, features)`. Point of the first evaluation.
+            max_iter: Integer or scalar tensor. Budget of this solve.
         """
         return ()
 
     def step(
         self, evaluation: Evaluation, memory: Any, num_evaluations: tf.Tensor
     ) -> tuple[tf.Tensor, Any]:
-        """Returns the next point and the new memory; evaluates nothing.
+        """Returns the next point and the new memory, without evaluating f.
 
         Args:
             evaluation: The newest `Evaluation`.
-            memory: What `init` or the last `step` returned.
-            num_evaluations: Int32 scalar tensor, how often f was evaluated.
+            memory: Result of `init` or of the last `step`.
+            num_evaluations: Int32 scalar tensor. Number of evaluations so far.
         """
         raise NotImplementedError(
             f"{type(self).__name__} must implement "
@@ -238,12 +238,12 @@ class FixedPointSolver(Configured):
     def perturbed(
         self, point: tf.Tensor, num_evaluations: tf.Tensor, seed: tf.Tensor | None
     ) -> tf.Tensor:
-        """Returns a point with the solver's noise, if there is a seed to draw it from.
+        """Adds the solver's noise to a point. Without a seed, returns the point.
 
         Args:
             point: Float tensor.
-            num_evaluations: Int32 scalar tensor. Each count draws other noise.
-            seed: Int32 tensor of shape `(2,)`, or `None`.
+            num_evaluations: Int32 scalar tensor. Each count draws different noise.
+            seed: Optional int32 tensor of shape `(2,)`.
         """
         if self.noise == 0.0 or seed is None:
             return point
@@ -303,7 +303,8 @@ class FixedPointSolver(Configured):
         max_iter: int | tf.Tensor,
         request: SolveRequest,
     ) -> LoopState:
-        # The error only decides. The derivative of its square root at 0 is infinite.
+        # The error only controls the loop. Its square root has an infinite derivative
+        # at 0.
         error = tf.stop_gradient(rule.error(evaluation))
         is_active = tf.equal(state.status, MAX_ITER)
         better = is_active & rule.is_better(error, state.best_error)
@@ -364,7 +365,7 @@ class FixedPointSolver(Configured):
     def _checked_step(
         self, step: Any, old_point: tf.Tensor, old_memory: Any
     ) -> tuple[tf.Tensor, Any]:
-        """Returns what `step` returned; raises `ValueError` if a loop cannot use it."""
+        """Returns the result of `step`. Raises `ValueError` if a loop cannot use it."""
         old, new = _specs((old_point, old_memory)), _specs(step)
         if not _is_like(old, new):
             raise ValueError(
@@ -396,7 +397,7 @@ def _specs(step: Any) -> Any:
     def spec(leaf: Any) -> Any:
         if tf.is_tensor(leaf):
             return tf.TensorSpec(leaf.shape, leaf.dtype)
-        # In eager mode, TensorFlow wraps arrays in a class of its own.
+        # In eager mode, TensorFlow wraps `TensorArray`s in another class.
         return tf.TensorArray if isinstance(leaf, tf.TensorArray) else type(leaf)
 
     return tree.map_structure(spec, step)
@@ -441,7 +442,7 @@ def _checked_max_iter(max_iter: int | tf.Tensor) -> int | tf.Tensor:
     if not tf.is_tensor(max_iter):
         return check_integer("max_iter", max_iter, 1, _INT32)
     budget: tf.Tensor = max_iter
-    # A wider integer would wrap around to a budget of nothing.
+    # Casting a larger integer would wrap around to an empty budget.
     return tf.cast(tf.minimum(budget, min(budget.dtype.max, _INT32)), tf.int32)
 
 

@@ -10,8 +10,8 @@ from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solution import CONVERGED, DIVERGED, MAX_ITER, UNCHANGED
 from deq_keras.solvers.unchanged_answer import Answers, UnchangedAnswer
 
-# Keeps 0 / 0 away from the relative residual at a fixed point that is exactly zero.
-# It is far below any scale that matters, because the adjoint of a mean loss is small.
+# Avoids 0 / 0 in the relative residual at a fixed point that is exactly zero. It is far
+# below relevant scales, including the small adjoints of mean losses.
 _TINY_NORM = 1e-12
 
 STOP_MODES = ("rel", "abs", "rel_max", "abs_max")
@@ -21,12 +21,12 @@ class StoppingRule(NamedTuple):
     """The stopping rule of one solve.
 
     Attributes:
-        structure: The `StateStructure` of the state.
-        stop_mode: One of `STOP_MODES`.
-        tol: Float scalar tensor, or `None`. A negative one means no tolerance.
-        halting: An `UnchangedAnswer`, or `None`.
-        takes_last_iterate: Boolean, or Boolean scalar tensor. Whether the last finite
-            iterate is the result, and not the best.
+        structure: `StateStructure` of the state.
+        stop_mode: String. One of `STOP_MODES`.
+        tol: Float scalar tensor or `None`. Negative values disable the tolerance.
+        halting: An `UnchangedAnswer` or `None`.
+        takes_last_iterate: Boolean, or Boolean scalar tensor. Whether the result is the
+            last finite iterate instead of the best one.
     """
 
     structure: StateStructure
@@ -41,7 +41,7 @@ class StoppingRule(NamedTuple):
         Args:
             error: Float tensor `(batch,)`. Residuals of the newest iterate. Non-finite
                 residuals never count.
-            best_error: Float tensor `(batch,)`. The smallest residuals so far, infinite
+            best_error: Float tensor `(batch,)`. Smallest residuals so far, infinite
                 before the first evaluation.
         """
         if tf.is_tensor(self.takes_last_iterate):
@@ -52,18 +52,18 @@ class StoppingRule(NamedTuple):
         return error < best_error
 
     def error(self, evaluation: Evaluation) -> tf.Tensor:
-        """Returns each sample's residual as `stop_mode` measures it, `(batch,)`."""
+        """Returns each sample's residual as defined by `stop_mode`, `(batch,)`."""
         size = evaluation.squared_norm[:, 0]
         norm = self._norm(evaluation.residual, size)
         if self.stop_mode.startswith("abs"):
             return norm
         size = squared_norm(evaluation.value)[:, 0]
-        # A norm that overflowed would make any residual look small.
+        # An overflowed norm would make any residual seem small.
         scale = self._norm(evaluation.value, size)
         return nonfinite.unless_failed(scale, norm / (scale + _TINY_NORM))
 
     def start(self) -> Answers | tuple[()]:
-        """Returns what the rule remembers, before the first evaluation."""
+        """Returns the memory of the rule before the first evaluation."""
         if self.halting is None:
             return ()
         return self.halting.start(self.structure.template, self.structure.batch_size)
@@ -79,9 +79,9 @@ class StoppingRule(NamedTuple):
 
         Args:
             status: Int32 tensor `(batch,)`.
-            error: Float tensor `(batch,)`. What `error` returned.
+            error: Float tensor `(batch,)`. Result of `error`.
             evaluation: The `Evaluation`.
-            answers: What `start` or the last `update` returned.
+            answers: Memory from `start` or the last `update`.
         """
         is_active = tf.equal(status, MAX_ITER)
         has_failed = ~tf.math.is_finite(error)
@@ -99,5 +99,5 @@ class StoppingRule(NamedTuple):
         norm = tf.sqrt(squared)
         if not self.stop_mode.endswith("max"):
             return norm
-        # The largest of numbers may leave out the one that is not.
+        # A maximum over positions may ignore NaN.
         return nonfinite.unless_failed(norm, self.structure.largest_norm(matrix))

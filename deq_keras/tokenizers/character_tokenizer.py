@@ -8,19 +8,19 @@ from deq_keras.tokenizers.vocabulary_tokenizer import VocabularyTokenizer
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class CharacterTokenizer(VocabularyTokenizer):
-    """Tokenizer of characters, those of a list.
+    """Tokenizer of characters with a vocabulary.
 
     For models of a small alphabet: the ids of
     `keras_hub.tokenizers.UnicodeCodepointTokenizer` are the code points themselves,
-    which need tables of 1.1 million tokens.
+    which require tables of 1.1 million tokens.
 
-    A character that the vocabulary lacks becomes U+FFFD, the replacement character,
-    and is an error where the vocabulary lacks that too.
+    A character that the vocabulary lacks becomes U+FFFD, the replacement character. If
+    the vocabulary lacks this too, raises an error.
 
     Args:
-        vocabulary: List of different strings of one character, in the order of their
-            ids. Defaults to `None`: to be loaded.
-        lowercase: Boolean. Whether text becomes lower case. Defaults to `False`.
+        vocabulary: List of unique strings of one character, in the order of their ids.
+            Defaults to `None`, to load it later.
+        lowercase: Boolean. Whether to convert text to lower case. Defaults to `False`.
         dtype: Integer dtype of the ids. Defaults to `"int32"`.
         **kwargs: Arguments of `keras_hub.tokenizers.Tokenizer`, such as `name`.
 
@@ -46,7 +46,7 @@ class CharacterTokenizer(VocabularyTokenizer):
 
     @staticmethod
     def order(counts):
-        """The characters in the order of their code points."""
+        """Returns the characters in the order of their code points."""
         return sorted(counts)
 
     def split(self, texts):

@@ -4,8 +4,9 @@ import tensorflow as tf
 
 
 def python_strings(texts):
-    """Returns a string tensor as KerasHub's tokenizers do: a str or a list of str in
-    eager execution, itself in a graph.
+    """Converts a string tensor to a string or list of strings in eager execution.
+
+    In a graph, returns the tensor unchanged, like KerasHub's tokenizers.
 
     Example:
 

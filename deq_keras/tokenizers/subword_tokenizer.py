@@ -9,7 +9,7 @@ from keras_hub.tokenizers import WordPieceTokenizer, compute_word_piece_vocabula
 from deq_keras.tokenizers.python_strings import python_strings
 
 UNKNOWN = "\ufffd"
-# Symbols, which the splitting of words leaves as they are.
+# Symbols that word splitting does not change.
 _SPACE, _LINE_END = "\u2581", "\u240a"
 
 
@@ -17,17 +17,18 @@ _SPACE, _LINE_END = "\u2581", "\u240a"
 class SubwordTokenizer(WordPieceTokenizer):
     """WordPiece tokenizer that keeps spaces and line ends.
 
-    `keras_hub.tokenizers.WordPieceTokenizer` forgets white space: its text has a space
-    between any two words and punctuation marks, and no lines. Here spaces are part of
-    the words, as U+2581, and line ends are words, U+240A. What `detokenize` returns is
-    the text, but for characters that the vocabulary lacks (their word becomes U+FFFD),
-    other kinds of spaces (plain ones), and control and format characters (dropped).
+    `keras_hub.tokenizers.WordPieceTokenizer` loses white space: its text has a space
+    between any two words and punctuation marks, and no lines. In this tokenizer, spaces
+    are part of the words, as U+2581, and line ends are words, U+240A. `detokenize`
+    returns the original text with three exceptions: words with unknown characters
+    become U+FFFD, other kinds of spaces become plain spaces, and control and format
+    characters are dropped.
 
     Args:
-        vocabulary: List of different strings, in the order of their ids, as `learn`
-            makes it. Defaults to `None`: to be loaded.
-        oov_token: String. The token of unknown words. Defaults to U+FFFD, the
-            replacement character.
+        vocabulary: List of unique strings, in the order of their ids, such as from
+            `learn`. Defaults to `None`, to load it later.
+        oov_token: String. Token of unknown words. Defaults to U+FFFD, the replacement
+            character.
         **kwargs: Arguments of `keras_hub.tokenizers.WordPieceTokenizer`, such as
             `lowercase`.
 
@@ -51,14 +52,14 @@ class SubwordTokenizer(WordPieceTokenizer):
 
     @classmethod
     def learn(cls, texts, vocabulary_size, lowercase=False):
-        """Returns the tokenizer of a training text.
+        """Returns a tokenizer whose vocabulary is learned from a training text.
 
         Args:
-            texts: List of strings, such as lines, or another iterable or a
-                `tf.data.Dataset` of them.
-            vocabulary_size: Positive integer. The most tokens, which must be more than
-                twice the number of different characters.
-            lowercase: Boolean. Whether text becomes lower case. Defaults to `False`.
+            texts: Iterable or `tf.data.Dataset` of strings, such as lines.
+            vocabulary_size: Positive integer. Maximum number of tokens. Must be more
+                than twice the number of different characters.
+            lowercase: Boolean. Whether to convert text to lower case. Defaults to
+                `False`.
         """
         if not isinstance(texts, tf.data.Dataset):
             texts = tf.data.Dataset.from_tensor_slices(list(texts)).batch(1024)
@@ -75,7 +76,7 @@ class SubwordTokenizer(WordPieceTokenizer):
         return super().tokenize(_marked(tf.convert_to_tensor(inputs)))
 
     def detokenize(self, inputs):
-        # A text that is to be continued may begin inside a word.
+        # A text to append to another can start inside a word.
         between = f"^{re.escape(self.suffix_indicator)}| "
         texts = tf.strings.regex_replace(super().detokenize(inputs), between, "")
         texts = tf.strings.regex_replace(texts, _SPACE, " ")
@@ -83,15 +84,15 @@ class SubwordTokenizer(WordPieceTokenizer):
 
 
 def _marked(texts):
-    """Replaces white space by marks, and cuts at spaces where a word begins."""
+    """Replaces white space by marks, and splits at spaces where a word starts."""
     texts = tf.strings.regex_replace(texts, r"[\t\p{Z}]", _SPACE)
-    # Not more than 8 to a word, since WordPiece knows no words of 100 bytes.
+    # Limits a word to 8 spaces, because WordPiece rejects words of 100 bytes.
     texts = tf.strings.regex_replace(texts, f"{_SPACE}{{1,8}}", r" \0")
     return tf.strings.regex_replace(texts, "\n", f" {_LINE_END} ")
 
 
 def _check_characters(vocabulary, vocabulary_size):
-    """Without a character of its text a vocabulary knows none of its words."""
+    """Raises `ValueError` if the vocabulary lacks characters, and so their words."""
     inside = {f"##{token}" for token in vocabulary[1:] if len(token) == 1}
     if not inside or not inside <= set(vocabulary):
         raise ValueError(

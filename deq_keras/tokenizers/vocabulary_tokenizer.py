@@ -1,4 +1,4 @@
-"""The base of tokenizers whose ids are positions in a list of tokens."""
+"""Base class of tokenizers whose ids are positions in a list of tokens."""
 
 import collections
 import json
@@ -14,15 +14,15 @@ VOCABULARY_FILE = "vocabulary.json"
 
 
 class VocabularyTokenizer(Tokenizer):
-    """Base of tokenizers whose ids are positions in a list of tokens.
+    """Base class of tokenizers whose ids are positions in a list of tokens.
 
-    Subclasses define `split` and `join`, and for `learn` also `count` and `order`. The
-    vocabulary is saved as an asset, not in the config.
+    Subclasses implement `split` and `join`, and also `count` and `order` for `learn`.
+    The vocabulary is saved as an asset, not in the config.
 
     Args:
-        vocabulary: List of different strings, in the order of their ids. Defaults to
-            `None`: to be loaded.
-        lowercase: Boolean. Whether text becomes lower case. Defaults to `False`.
+        vocabulary: List of unique strings, in the order of their ids. Defaults to
+            `None`, to load it later.
+        lowercase: Boolean. Whether to convert text to lower case. Defaults to `False`.
         dtype: Integer dtype of the ids. Defaults to `"int32"`.
         **kwargs: Arguments of `keras_hub.tokenizers.Tokenizer`, such as `name`.
     """
@@ -37,14 +37,15 @@ class VocabularyTokenizer(Tokenizer):
 
     @classmethod
     def learn(cls, texts, minimum_count=1, lowercase=False):
-        """Returns the tokenizer of a training text.
+        """Returns a tokenizer whose vocabulary is learned from a training text.
 
         Args:
-            texts: List of strings, such as lines, or another iterable of them.
-            minimum_count: Positive integer. Tokens that the text has less often are
-                taken for the token of unknown ones; from 2 on the vocabulary always has
-                that. Defaults to `1`, which keeps all tokens.
-            lowercase: Boolean. Whether text becomes lower case. Defaults to `False`.
+            texts: Iterable of strings, such as lines.
+            minimum_count: Positive integer. Rarer tokens become the unknown token. With
+                at least 2, the vocabulary always has an unknown token. Defaults to `1`,
+                which keeps all tokens.
+            lowercase: Boolean. Whether to convert text to lower case. Defaults to
+                `False`.
         """
         minimum_count = check_count("minimum_count", minimum_count)
         counts = collections.Counter()
@@ -90,7 +91,7 @@ class VocabularyTokenizer(Tokenizer):
         return python_strings(self.join(tokens))
 
     def set_vocabulary(self, vocabulary):
-        """Sets the list of tokens, or none."""
+        """Sets the list of tokens. `None` removes it."""
         self.vocabulary = None if vocabulary is None else list(vocabulary)
         if vocabulary is None:
             return

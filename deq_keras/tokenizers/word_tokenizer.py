@@ -1,4 +1,4 @@
-"""A tokenizer of words, and of the ends of lines."""
+"""A tokenizer of words and line ends."""
 
 import keras
 import tensorflow as tf
@@ -6,7 +6,7 @@ import tensorflow as tf
 from deq_keras.tokenizers.vocabulary_tokenizer import VocabularyTokenizer
 
 END_OF_LINE = "<eos>"
-# What `str.split` takes for white space.
+# The characters that `str.split` treats as white space.
 _WHITE_SPACE = r"[\t-\r\x1c-\x1f\x{85}\p{Z}]+"
 
 
@@ -14,17 +14,17 @@ _WHITE_SPACE = r"[\t-\r\x1c-\x1f\x{85}\p{Z}]+"
 class WordTokenizer(VocabularyTokenizer):
     """Tokenizer of the words between white space, as in Transformer-XL.
 
-    Every line end is the token `<eos>`. A text that does not end with one is taken as
-    the beginning of a line that is to be continued. A word that the vocabulary lacks
-    becomes `<unk>`, and is an error where the vocabulary lacks that too.
+    Every line end is the token `<eos>`. A text without a final line end is treated as
+    an incomplete line. A word that the vocabulary lacks becomes `<unk>`. If the
+    vocabulary lacks this too, raises an error.
 
-    `<eos>` ends lines, not texts, so generation goes on after it. To generate one line
-    pass its id to `generate` as `stop_token_ids`.
+    `<eos>` ends lines, not texts, so generation continues after it. To generate a
+    single line, pass its id to `generate` as `stop_token_ids`.
 
     Args:
-        vocabulary: List of different strings, in the order of their ids. Defaults to
-            `None`: to be loaded.
-        lowercase: Boolean. Whether text becomes lower case. Defaults to `False`.
+        vocabulary: List of unique strings, in the order of their ids. Defaults to
+            `None`, to load it later.
+        lowercase: Boolean. Whether to convert text to lower case. Defaults to `False`.
         dtype: Integer dtype of the ids. Defaults to `"int32"`.
         **kwargs: Arguments of `keras_hub.tokenizers.Tokenizer`, such as `name`.
 
@@ -52,7 +52,7 @@ class WordTokenizer(VocabularyTokenizer):
 
     @staticmethod
     def order(counts):
-        """`<eos>`, then the words by descending count, equal ones as they appear."""
+        """Returns `<eos>`, then words by descending count, ties by first occurrence."""
         words = [word for word, _ in counts.most_common() if word != END_OF_LINE]
         return [END_OF_LINE, *words]
 

@@ -1,4 +1,4 @@
-"""Activations as proximal maps, which operator-splitting solvers need."""
+"""Activations as proximal maps, which operator splitting solvers require."""
 
 from typing import Any
 
@@ -20,19 +20,19 @@ __all__ = [
     "get",
 ]
 
-# Newton's method needs about six steps. Bisection, which replaces steps that leave the
+# Newton's method needs about six steps. Bisection, which replaces steps out of the
 # bracket, needs as many as a float64 has bits.
 _MAX_STEPS = 60
 
 
 class ProximalMap(Configured):
-    """An activation s as the proximal map of a convex function h of one number.
+    """An activation s as the proximal map of a convex scalar function h.
 
-    Every s that does not fall and does not expand, 0 <= s' <= 1, is one:
+    Every nondecreasing and nonexpansive s, 0 <= s' <= 1, is a proximal map:
 
         s(x) = argmin_z (z - x)^2 / 2 + h(z),    prox(x, alpha) the same with alpha h
 
-    Splittings with a step size alpha take alpha h, and meet at the same equilibrium.
+    Splittings with any step size alpha use alpha h and have the same equilibrium.
     """
 
     def __call__(self, inputs: Any) -> Any:
@@ -40,7 +40,7 @@ class ProximalMap(Configured):
         raise NotImplementedError
 
     def derivative(self, inputs: Any) -> Any:
-        """Returns s'(x), from 0 to 1."""
+        """Returns s'(x), in [0, 1]."""
         raise NotImplementedError
 
     def proximal(self, inputs: Any, alpha: float) -> Any:
@@ -54,20 +54,20 @@ class ProximalMap(Configured):
 
 
 class SmoothProximalMap(ProximalMap):
-    """A smooth activation, whose proximal map of other step sizes is searched.
+    """A smooth activation, whose proximal map is computed by Newton's method.
 
     With z = s(p) and p = z + h'(z), the proximal map solves, for each number x,
 
         alpha p + (1 - alpha) s(p) = x
 
-    which has a slope between 1 and alpha everywhere: Newton's method in a bracket.
+    The slope is between 1 and alpha everywhere. Iterates stay within a bracket.
     """
 
     def proximal(self, inputs: Any, alpha: float) -> Any:
         if alpha == 1.0:
             return self(inputs)
         point = ops.stop_gradient(self._solved(inputs, alpha))
-        # One more step of Newton's method, which has the derivative of the solution.
+        # A last Newton step outside of the loop has the derivative of the solution.
         slope = ops.stop_gradient(self._slope(point, alpha))
         return self(point - (self._excess(point, alpha) - inputs) / slope)
 
@@ -102,7 +102,7 @@ class SmoothProximalMap(ProximalMap):
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class Relu(ProximalMap):
-    """max(x, 0): the projection to what is not negative, whatever alpha is.
+    """max(x, 0), the projection to non-negative numbers for any alpha.
 
     Example:
 
@@ -162,7 +162,7 @@ def get(identifier: str | Config | ProximalMap) -> ProximalMap:
 
     Args:
         identifier: `"relu"`, `"sigmoid"`, `"softplus"`, `"tanh"`; a config dict; or a
-            `ProximalMap`, which is returned as it is.
+            `ProximalMap`, which is returned unchanged.
 
     Raises:
         ValueError: For an unknown name.

@@ -7,37 +7,37 @@ from deq_keras.core.checks import check_count
 from deq_keras.diagnostics import jacobian_norm, spectral_radius
 from deq_keras.solvers import SolveRequest
 
-# Relative error of the spectral radius: a curve over epochs needs no more.
+# Relative error of the spectral radius, which suffices for a curve over epochs.
 _TOL = 1e-2
 
 
 class EquilibriumDiagnostics(keras.callbacks.Callback):
-    """Follows the spectral radius and the norm of df/dz over training.
+    """Logs the spectral radius and the norm of df/dz during training.
 
-    At the end of epochs the same inputs are solved, and the Jacobian at their
-    equilibria is measured. The means over the samples join the logs, and with them
-    `History`, CSV files and TensorBoard, if this callback comes before those:
+    Solves the same inputs at the end of epochs and measures the Jacobian at their
+    equilibria. Adds the means over the samples to the logs, and so to `History`, CSV
+    files and TensorBoard if their callbacks follow this one:
 
-    - `{layer}_spectral_radius`, the largest absolute eigenvalue. Above 1 an
-      equilibrium repels plain iteration, and the implicit gradient means little. Of
-      the samples for which it was found; NaN if there are none.
-    - `{layer}_spectral_radius_converged`, the share of those samples.
+    - `{layer}_spectral_radius`, the largest absolute eigenvalue. Above 1, an
+      equilibrium repels plain iteration, and the implicit gradient is unreliable. The
+      mean covers samples with a converged estimate, and is NaN without any.
+    - `{layer}_spectral_radius_converged`, the fraction of these samples.
     - `{layer}_jacobian_norm`, the Frobenius norm over sqrt(dimensions of the state).
 
     An epoch costs `max_iter` evaluations and at most `num_iterations + 16`
     vector-Jacobian products.
 
     Args:
-        layer: `DEQ` layer of the model that is trained.
-        inputs: Function without arguments that returns what `layer` is called with:
-            the few samples to measure, encoded by the current weights.
+        layer: `DEQ` layer of the trained model.
+        inputs: Function without arguments that returns inputs of `layer`: a few samples
+            to measure, encoded by the current weights.
         max_iter: Positive integer. Budget of evaluations of the solve. Defaults to
             `30`.
-        num_iterations: Positive integer. Most iterations of the estimate of the
-            spectral radius, which is found when its error is about 1 %; see
+        num_iterations: Positive integer. Maximum iterations of the estimate of the
+            spectral radius, which converges at an error of about 1 %; see
             `deq_keras.diagnostics.spectral_radius`. Defaults to `100`.
-        freq: Positive integer. Measures after every so many epochs, beginning with the
-            first; the logs of the others do not have the names. Defaults to `1`.
+        freq: Positive integer. Interval of epochs between measurements, starting with
+            the first epoch. Logs of other epochs lack these keys. Defaults to `1`.
 
     Example:
 
@@ -87,7 +87,7 @@ class EquilibriumDiagnostics(keras.callbacks.Callback):
         state_size = tf.add_n(
             [tf.size(leaf) for leaf in tf.nest.flatten(solution.point)]
         ) / tf.size(norm)
-        # The mean over no samples is 0 / 0, which is NaN.
+        # Without converged samples, the mean is 0 / 0 = NaN.
         found = tf.cast(radius.converged, norm.dtype)
         total = tf.reduce_sum(tf.where(radius.converged, radius.value, 0.0))
         return {

@@ -1,4 +1,4 @@
-"""What TensorBoard does not show of an equilibrium by itself."""
+"""TensorBoard summaries of equilibria, beyond the logs of the layer."""
 
 import importlib.util
 import os
@@ -13,55 +13,55 @@ from deq_keras.core.checks import check_count
 from deq_keras.diagnostics import StepTimer
 from deq_keras.solvers import SolveRequest
 
-# Smaller residuals are rounding errors; the logarithm of 0 is infinite.
+# Lower bound of residuals, below the rounding error. The logarithm of 0 is infinite.
 _SMALLEST = 1e-30
 
 
 class EquilibriumSummaries(keras.callbacks.Callback):
-    """Writes how the samples of a batch reach their equilibria, for TensorBoard.
+    """Writes the convergence of a batch of samples for TensorBoard.
 
     `keras.callbacks.TensorBoard` writes the means that a `DEQ` layer logs. This
-    callback solves the same inputs at the end of epochs, and writes beside them, below
-    `log_dir/equilibrium`, each by epoch:
+    callback solves the same inputs at the end of epochs and writes further summaries by
+    epoch to `log_dir/equilibrium`:
 
-    - `{layer}/evaluations` and `{layer}/log10_residual`, histograms over the samples of
-      a solve as the layer is set; of the residuals those that are finite.
-    - `{layer}/residual_at/NFE`, the median over the samples of the smallest residual
-      within 1, 2, 4, ... evaluations.
-    - `{layer}/time_share/f`, `solver` and `gradient`, of a training step of the layer;
-      see below.
-    - `{layer}/samples_per_second`, of the training: what the layer solved from the
-      first step of the epoch to its last, with the waiting for data, and without
-      compilation, validation and callbacks. Samples of a layer that a step calls twice
-      count twice.
-    - `{layer}/phase`, a text with the layer's strategies, at the begin of a `fit`.
+    - `{layer}/evaluations` and `{layer}/log10_residual`, histograms over samples for a
+      solve with the layer's own settings. Non-finite residuals are ignored.
+    - `{layer}/residual_at/NFE`, the median over samples of the smallest residual within
+      1, 2, 4, ... evaluations.
+    - `{layer}/time_share/f`, `solver` and `gradient`, fractions of the time of a
+      training step of the layer; see below.
+    - `{layer}/samples_per_second`, the samples that the layer solves per second of
+      training, from the first to the last step of the epoch. It includes waiting for
+      data, but not compilation, validation and callbacks. Samples count once per call
+      of the layer.
+    - `{layer}/phase`, a text with the layer's strategies, at the start of `fit`.
 
-    The medians over evaluations 1 ... `max_iter` are a curve, too. Of these epochs that
-    of the 1st, 2nd, 4th, 8th, ... and of the last is written below
-    `log_dir/curves/epoch_NUMBER`, as `{layer}/residual_over_evaluations`: TensorBoard
-    shows them as one chart, whose steps are evaluations. What `draw` makes of a curve
-    is `{layer}/residual_curve`.
+    The callback also writes a curve of the medians over evaluations 1 ... `max_iter`,
+    in the 1st, 2nd, 4th, 8th, ... and last of these epochs, to
+    `log_dir/curves/epoch_NUMBER`, as `{layer}/residual_over_evaluations`. TensorBoard
+    shows these curves as one chart whose steps are evaluations. Images from `draw` are
+    written as `{layer}/residual_curve`.
 
-    Time shares are estimates: `deq_keras.diagnostics.StepTimer` times the layer on
-    `inputs` alone, not on training batches, compiled as the model is. They sum to 1,
-    and say nothing of what is around the layer, nor of the time that a step waits for
-    data.
+    Time fractions are estimates: `deq_keras.diagnostics.StepTimer` times only the
+    layer, on `inputs` instead of training batches, compiled like the model. They sum to
+    1 and exclude the rest of the model and waiting for data.
 
-    Nothing of the training is changed: no metric, no seed. An epoch costs about 6
-    training steps of the layer on `inputs`, and two solves; the first one of a `fit`
-    compiles.
+    The callback does not change training: it updates neither metrics nor seeds. An
+    epoch costs about 6 training steps of the layer on `inputs` and two solves. The
+    first epoch of `fit` compiles.
 
     Args:
-        layer: `DEQ` layer of the model that is trained.
-        inputs: Function without arguments that returns what `layer` is called with:
-            a few samples, encoded by the current weights.
-        log_dir: Path of the folder that TensorBoard is given.
+        layer: `DEQ` layer of the trained model.
+        inputs: Function without arguments that returns inputs of `layer`: a few
+            samples, encoded by the current weights.
+        log_dir: Path of TensorBoard's log folder.
         max_iter: Positive integer. Evaluations of the curves. Defaults to `30`.
-        freq: Positive integer. Writes after every so many epochs, beginning with the
-            first. Defaults to `1`.
-        draw: Optional function that draws a curve: of a float array `(max_iter, 3)`,
-            the quartiles over the samples within 1, 2, ... evaluations, it returns an
-            image, uint8 `(height, width, channels)`. Defaults to `None`, no images.
+        freq: Positive integer. Interval of epochs between summaries, starting with the
+            first epoch. Defaults to `1`.
+        draw: Optional function that draws a curve. Its argument is a float array
+            `(max_iter, 3)`, the quartiles over samples after 1, 2, ... evaluations. It
+            returns an image, uint8 `(height, width, channels)`. Defaults to `None`, no
+            images.
         phase: Optional string. Name of the training phase.
 
     Raises:
@@ -122,7 +122,7 @@ class EquilibriumSummaries(keras.callbacks.Callback):
         self._throughput.step()
 
     def on_test_begin(self, logs=None):
-        # Keras is about to reset the metric that counts.
+        # Reads the count before Keras resets the metric.
         self._throughput.end()
 
     def on_epoch_end(self, epoch, logs=None):
@@ -166,10 +166,10 @@ class EquilibriumSummaries(keras.callbacks.Callback):
             tf.summary.image(self._tag("residual_curve"), image[None])
 
     def _solutions(self, inputs):
-        """Returns the solution as the layer is set, and the trace of all evaluations: a
-        tolerance would end it where a sample has converged."""
+        """Returns a solution with the layer's own settings, and a trace of all
+        evaluations without a tolerance, which would end it early."""
         full = self.layer.solve(inputs, SolveRequest(max_iter=self.max_iter, tol=0.0))
-        # Samples that are set aside have the trace of zeros.
+        # Unusable samples have a trace of zeros.
         trace = tf.where(tf.math.is_finite(full.residual), full.trace, float("nan"))
         return self.layer.solve(inputs), trace
 

@@ -1,4 +1,4 @@
-"""The base of layers that create sublayers, and keep them quantized in files."""
+"""Base class of layers with sublayers, which saves their quantization."""
 
 import os
 import re
@@ -12,12 +12,12 @@ from deq_keras.core.serialization import Config
 
 
 class CompositeLayer(keras.layers.Layer):
-    """Layer whose file holds which of its sublayers are quantized.
+    """Layer that saves which of its sublayers are quantized.
 
     `keras.Model.quantize` changes the dtype policies of sublayers, which Keras does not
     write to the config of the layer that creates them. The config of a composite layer
-    holds a `DTypePolicyMap` of their paths, which reaches the sublayers of a loaded
-    layer as `dtype=self.dtype_policy`.
+    contains a `DTypePolicyMap` of their paths, which is passed to the sublayers of a
+    loaded layer as `dtype=self.dtype_policy`.
     """
 
     def get_config(self) -> Config:
@@ -35,7 +35,7 @@ class CompositeLayer(keras.layers.Layer):
         """Returns the `dtype` of a sublayer that ignores the dtype of this layer.
 
         Args:
-            dtype: String. The dtype in which the sublayer computes.
+            dtype: String. Compute dtype of the sublayer.
         """
         policy = self.dtype_policy
         if not isinstance(policy, dtype_policies.DTypePolicyMap):
@@ -51,7 +51,7 @@ class CompositeLayer(keras.layers.Layer):
                 sublayer._dtype_policy = policy
 
     def _quantized_dtype(self) -> Config:
-        """Returns a dict of `"dtype"` if there are quantized sublayers, else `{}`."""
+        """Returns a dict with `"dtype"` if any sublayer is quantized, else `{}`."""
         paths: dict[str, set[str]] = {}
         policies: dict[str, keras.DTypePolicy] = {}
         for sublayer in self._built_sublayers():
@@ -73,10 +73,10 @@ class CompositeLayer(keras.layers.Layer):
         return (sublayer for sublayer in sublayers if sublayer.path)
 
     def _path_pattern(self, sublayer: keras.layers.Layer) -> str:
-        """Returns a regular expression of the path of a sublayer from this layer on.
+        """Returns a regular expression for the path of a sublayer within this layer.
 
-        The path before depends on where the layer is built, and the numbers of
-        automatic names on how many layers were created before.
+        The prefix of the path depends on where the layer is built, and the numbers of
+        automatic names on the number of layers created before.
         """
         automatic = {
             layer.name
@@ -97,7 +97,7 @@ class CompositeLayer(keras.layers.Layer):
             mode = _own_policy(sublayer).quantization_mode
             try:
                 is_same = policy_map[sublayer.path].quantization_mode == mode
-            except ValueError:  # Keras: two patterns match.
+            except ValueError:  # Keras raises it if two patterns match.
                 is_same = False
             if not is_same:
                 raise ValueError(
@@ -125,7 +125,7 @@ def _without_quantized(
 
 
 def _check_quantizers(layer: keras.layers.Layer) -> None:
-    """A policy holds the mode of a quantization, but no quantizers."""
+    """Raises `ValueError` for custom quantizers, which a policy cannot store."""
     config = getattr(layer, "quantization_config", None)
     if config is None or config.mode not in ("int8", "int4"):
         return
@@ -144,6 +144,6 @@ def _config_of(quantizer: keras.quantizers.Quantizer | None) -> Any:
 
 
 def _snake_case(name: str) -> str:
-    """Returns what Keras names the layers of a class."""
+    """Returns the default name of Keras for layers of a class."""
     name = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", re.sub(r"\W+", "", name))
     return re.sub("([a-z])([A-Z])", r"\1_\2", name).lower()

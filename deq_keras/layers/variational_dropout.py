@@ -1,4 +1,4 @@
-"""Dropout for cells: the same mask at all evaluations of a solve."""
+"""Dropout for cells, with the same mask at all evaluations of a solve."""
 
 import keras
 from keras import ops
@@ -9,35 +9,34 @@ from deq_keras.core.random import SavesRandomState
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class VariationalDropout(SavesRandomState, keras.layers.Layer):
-    """Inverted dropout whose mask is a tensor that can be held fixed.
+    """Inverted dropout whose mask can be fixed during a solve.
 
-    Ordinary dropout draws a new mask at every call, so an equilibrium under it
-    does not exist. In a cell the mask is therefore sampled once per solve, with
-    `sample_mask` in `inject`, and handed to `call` as part of the injection: the
-    solver, the adjoint solve and the Jacobian regularizer all see the same one.
+    Ordinary dropout draws a new mask at every call, so an equilibrium does not exist. A
+    cell therefore samples the mask once per solve, with `sample_mask` in `inject`, and
+    passes it to `call` as part of the injection. The solver, the adjoint solve and the
+    Jacobian regularizer all see the same mask.
 
     ```
     mask = bernoulli(1 - rate) / (1 - rate)
     outputs = inputs * mask
     ```
 
-    Called as a layer, it samples and multiplies in one go: use it like that in
-    the stem and the head of a model, never inside the iteration.
+    A call of the layer samples a mask and multiplies by it. Use this in the stem and
+    the head of a model, never inside the iteration.
 
     Args:
         rate: Float in `[0, 1)`. Rate at which entries of the mask are zero.
-        noise_shape: Tuple with one entry for each axis of the inputs, or `None`.
-            An entry of 1 shares the mask along that axis, `None` takes the size
-            of the inputs. `(None, 1, None)` drops channels of a sequence
-            `(batch, length, channels)` for all of its positions, and
-            `(None, 1, 1, None)` drops whole feature maps. Defaults to `None`:
-            every entry of the inputs has its own.
-        seed: Integer. Seed of the masks. Defaults to `None`, a random one.
+        noise_shape: Tuple with one entry per axis of the inputs, or `None`. An entry of
+            1 shares the mask along this axis, and `None` uses the size of the inputs.
+            `(None, 1, None)` drops channels of a sequence `(batch, length, channels)`
+            for all of its positions, and `(None, 1, 1, None)` drops whole feature maps.
+            Defaults to `None`, independent dropout of every entry.
+        seed: Integer. Seed of the masks. Defaults to `None`, a random seed.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
         inputs: Tensor of any shape.
-        training: Boolean. Outside training the inputs are returned as they are.
+        training: Boolean. If false, the inputs are returned unchanged.
 
     Input shape:
         Any, batch first.
@@ -89,19 +88,19 @@ class VariationalDropout(SavesRandomState, keras.layers.Layer):
         """Samples the mask of one solve.
 
         Args:
-            inputs_or_shape: The tensor to be masked, or its shape as a tuple of
-                integers and scalar tensors.
-            training: Boolean. Outside training nothing is dropped.
+            inputs_or_shape: The tensor to mask, or its shape as a tuple of integers and
+                scalar tensors.
+            training: Boolean. If false, the mask is one.
 
         Returns:
-            Tensor of zeros and `1 / (1 - rate)` in the compute dtype, of the
-            shape `noise_shape`. Outside training, and for a rate of zero, a
-            tensor of ones of the static shape `(1, ..., 1)`, which broadcasts.
+            Tensor of zeros and `1 / (1 - rate)` in the compute dtype, with the shape
+            `noise_shape`. Outside training, and for a rate of zero, a tensor of ones
+            with the static shape `(1, ..., 1)`, which broadcasts.
         """
         shape = self._shape_of(inputs_or_shape)
         if not training or self.rate == 0:
             return ops.ones((1,) * len(shape), dtype=self.compute_dtype)
-        # bfloat16 has too few digits for a uniform draw: 0.05 would act as 7/128.
+        # bfloat16 is too coarse for a uniform draw: a rate of 0.05 would become 7/128.
         uniform = keras.random.uniform(
             self._mask_shape(shape), dtype="float32", seed=self.seed_generator
         )

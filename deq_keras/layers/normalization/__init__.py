@@ -1,4 +1,4 @@
-"""Normalization of activations and of weights, with right second derivatives."""
+"""Normalization of activations and weights with correct second derivatives."""
 
 from deq_keras.layers.normalization.group_normalization import GroupNormalization
 from deq_keras.layers.normalization.layer_normalization import LayerNormalization

@@ -12,35 +12,34 @@ from deq_keras.core.custom_gradient import custom_gradient
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class GroupNormalization(keras.layers.Layer):
-    """Group normalization that spends few passes over the feature map.
+    """Group normalization with few passes over the feature map.
 
-    The same function, arguments and weights as `keras.layers.GroupNormalization`,
-    for equilibrium cells, where it runs at every evaluation:
+    It has the same function, arguments and weights as
+    `keras.layers.GroupNormalization`, but is faster in equilibrium cells, where it runs
+    at every evaluation:
 
     ```
     centered = inputs - mean
     outputs  = centered * (gamma / sqrt(variance + epsilon)) + beta
     ```
 
-    with mean and biased variance over the positions and channels of a group;
-    groups are contiguous channels. Sums run over positions, channel by channel,
-    and are combined into groups afterwards, so the map is never reshaped; the
-    gradient is the closed form in two sums and one combination. It can be
-    differentiated again, exactly.
+    with mean and biased variance over the positions and channels of a group. Groups are
+    contiguous channels. Sums are computed over positions for each channel and then
+    combined into groups, so the map is never reshaped. The gradient uses a closed form
+    with two sums and one combination. It is exactly differentiable.
 
-    The variance is the mean square of the centered map, not the difference of
-    two large numbers: maps with a mean of many standard deviations are safe.
-    Statistics are taken in float32 (float64 for float64 inputs) whatever the
-    compute dtype.
+    The variance is the mean square of the centered map, not a difference of large
+    numbers, so it is accurate for maps with a large mean. Statistics use float32
+    (float64 for float64 inputs), independent of the compute dtype.
 
     Args:
-        groups: Positive integer. Number of groups, which divides the number of
-            channels; or `-1` for one group a channel. Defaults to `32`, as in Keras.
+        groups: Positive integer. Number of groups. Must divide the number of channels.
+            `-1` uses one group per channel. Defaults to `32`, as in Keras.
         axis: Integer. The channel axis. Defaults to `-1`.
-        epsilon: Float > 0. Added to the variance. Defaults to `1e-5`, as in
-            the reference, the authors' PyTorch code (locuslab/deq); in Keras `1e-3`.
+        epsilon: Positive float. Added to the variance. Defaults to `1e-5`, as in the
+            reference, the authors' PyTorch code (locuslab/deq). Keras uses `1e-3`.
         center: Boolean. Whether to add `beta`. Defaults to `True`.
-        scale: Boolean. Whether to multiply with `gamma`. Defaults to `True`.
+        scale: Boolean. Whether to multiply by `gamma`. Defaults to `True`.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
@@ -131,8 +130,8 @@ class GroupNormalization(keras.layers.Layer):
         dtype = keras.backend.result_type(self.compute_dtype, "float32")
         gamma = ops.ones((channels,), dtype) if self.gamma is None else self.gamma
         beta = ops.zeros((channels,), dtype) if self.beta is None else self.beta
-        # Gamma and beta are arguments rather than captured, so that the function needs
-        # no account of variables; what it captures is differentiated by the tape.
+        # Gamma and beta are arguments, because a custom gradient does not support
+        # captured variables.
         groups = channels if self.groups == -1 else self.groups
         normalize = custom_gradient(_Groups(groups, self.axis, self.epsilon).normalize)
         return normalize(inputs, ops.cast(gamma, dtype), ops.cast(beta, dtype))
@@ -152,10 +151,10 @@ class GroupNormalization(keras.layers.Layer):
 
 
 class _Groups(NamedTuple):
-    """The groups of the channels of a feature map.
+    """The channel groups of a feature map.
 
-    The gradient function of a graph refers to them, and not to the layer, which it
-    would keep alive.
+    The gradient function of a graph refers to this object, because a reference to the
+    layer would keep the layer alive.
     """
 
     count: int
@@ -163,7 +162,7 @@ class _Groups(NamedTuple):
     epsilon: float
 
     def normalize(self, inputs, gamma, beta):
-        """Returns the outputs, and the function of their gradient."""
+        """Returns the outputs and the function of their gradient."""
         gamma_map = self._to_map(gamma, inputs)
         wide = ops.cast(inputs, gamma.dtype)
         centered = wide - self._group_mean(self._position_sum(wide), inputs)
@@ -192,18 +191,18 @@ class _Groups(NamedTuple):
         return ops.cast(grad_inputs, upstream.dtype), grad_gamma, grad_beta
 
     def _position_sum(self, feature_map):
-        """Sums over everything but batch and channels, which stay as axes."""
+        """Sums over all axes except batch and channels, and keeps all axes."""
         axes = self._position_axes(feature_map)
-        # All at once: TensorFlow reads the map in one pass.
+        # A single reduction reads the map in one pass.
         return ops.sum(feature_map, axis=axes, keepdims=True) if axes else feature_map
 
     def _group_mean(self, channel_sums, feature_map):
-        """Turns sums over positions into the mean of each channel's group."""
+        """Converts sums over positions to the mean of each channel's group."""
         channels = channel_sums.shape[self.axis]
         size = channels // self.count
         grouped = ops.reshape(channel_sums, (-1, self.count, size))  # (B, groups, size)
         count = size * self._num_positions(feature_map, channel_sums.dtype)
-        # A product that also repeats the mean for each channel needs no shape.
+        # The product also repeats the mean for each channel, without a dynamic shape.
         share = ops.full((1, 1, size), 1 / count, channel_sums.dtype)
         mean = ops.sum(grouped, axis=-1, keepdims=True) * share
         shape = [1] * len(channel_sums.shape)

@@ -1,4 +1,4 @@
-"""Layer normalization with a right second derivative."""
+"""Layer normalization with a correct second derivative."""
 
 import keras
 from keras import ops
@@ -8,25 +8,25 @@ from deq_keras.core.checks import check_boolean, check_positive
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class LayerNormalization(keras.layers.Layer):
-    """Layer normalization that can be differentiated twice.
+    """Layer normalization with a correct second derivative.
 
     ```
     outputs = gamma * (inputs - mean) / sqrt(variance + epsilon) + beta
     ```
 
-    with mean and biased variance over the last axis. It is the function of
+    with mean and biased variance over the last axis. It computes the same function as
     `keras.layers.LayerNormalization`, whose second-order gradient is wrong on
-    TensorFlow, where its variance stops the gradient of the mean: a cell whose
-    Jacobian is regularized needs this one.
+    TensorFlow, because its variance stops the gradient of the mean. Use this layer in
+    cells with a Jacobian regularizer.
 
-    The variance is the mean square of the centered inputs, and statistics are
-    taken in float32 (float64 for float64 inputs) whatever the compute dtype.
+    The variance is the mean square of the centered inputs. Statistics use float32
+    (float64 for float64 inputs), independent of the compute dtype.
 
     Args:
-        epsilon: Float > 0. Added to the variance. Defaults to `1e-5`, as in
-            the reference, the authors' PyTorch code (locuslab/deq); in Keras `1e-3`.
+        epsilon: Positive float. Added to the variance. Defaults to `1e-5`, as in the
+            reference, the authors' PyTorch code (locuslab/deq). Keras uses `1e-3`.
         center: Boolean. Whether to add `beta`. Defaults to `True`.
-        scale: Boolean. Whether to multiply with `gamma`. Defaults to `True`.
+        scale: Boolean. Whether to multiply by `gamma`. Defaults to `True`.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:

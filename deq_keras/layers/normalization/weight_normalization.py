@@ -1,32 +1,31 @@
-"""Weight normalization, for any layer of Keras with a kernel."""
+"""Weight normalization for Keras layers with a kernel."""
 
 import keras
 from keras import ops
 
 
 class WeightNormalization:
-    """Mixin that normalizes the kernel of a Keras layer by weight.
+    """Mixin that adds weight normalization to a Keras layer.
 
-    The kernel is factored into its direction `v` and, for each output unit, its
-    length `g` (Salimans and Kingma, 2016):
+    The kernel is factored into its direction `v` and, for each output unit, its norm
+    `g` (Salimans and Kingma, 2016):
 
     ```
     kernel[..., j] = g[j] * v[..., j] / ||v[..., j]||
     ```
 
-    At initialization `g = ||v||`, so the layer starts as the plain one with the
-    same initializer. There is no epsilon in the denominator; a unit whose `v` is
-    exactly zero has no direction, gets a kernel of zeros, and receives no
-    gradient.
+    Initially, `g = ||v||`, so the layer computes the same function as the plain layer
+    with the same initializer. The denominator does not contain an epsilon. A unit whose
+    `v` is exactly zero has a zero kernel and a zero gradient.
 
-    In an equilibrium cell, call `normalized_kernel()` once per solve, in
-    `inject`, and pass the result to the layer as `kernel`: iterating then costs
-    what it costs with the plain layer, and the gradients reach `g` and `v`
-    through the injection. Without that argument the layer normalizes for itself.
+    In an equilibrium cell, call `normalized_kernel()` once per solve, in `inject`, and
+    pass the result to the layer as `kernel`. An evaluation then costs as much as with
+    the plain layer, and gradients reach `g` and `v` through the injection. Without this
+    argument, each call of the layer normalizes the kernel.
 
-    The class it is mixed into creates `_kernel` in `build`, with output units on
-    the last axis, as `keras.layers.Dense` and the convolutions do. Weights are
-    saved in the order of `weights`: `v`, the bias if there is one, `g`.
+    The base class must create `_kernel` in `build`, with output units on the last axis,
+    like `keras.layers.Dense` and the convolutions. Weights are saved in the order of
+    `weights`: `v`, the bias if any, `g`.
 
     Reference:
         [Salimans and Kingma, 2016](https://arxiv.org/abs/1602.07868).
@@ -36,7 +35,7 @@ class WeightNormalization:
         if self.quantization_mode is not None:
             raise self._quantization_error(f"dtype={self.dtype_policy.name!r}")
         super().build(input_shape)
-        # `super().build` has marked the layer as built, which is too early.
+        # `super().build` has marked the layer as built too early.
         self.built = False
         self.gain = self.add_weight(
             name="gain",
@@ -48,7 +47,7 @@ class WeightNormalization:
         self.built = True
 
     def add_weight(self, *args, name=None, **kwargs):
-        # Norms of a kernel in half precision lose what the variable still has.
+        # The norm of a half-precision kernel would be less accurate than the variable.
         if name == "kernel":
             kwargs["autocast"] = False
         return super().add_weight(*args, name=name, **kwargs)
@@ -59,23 +58,23 @@ class WeightNormalization:
 
     @property
     def direction(self):
-        """The variable `v`, of the shape of the kernel."""
+        """Returns the variable `v`, with the shape of the kernel."""
         return self._kernel
 
     @property
     def kernel(self):
-        """The kernel that the layer applies, computed from `v` and `g`."""
+        """Returns the kernel that the layer applies, computed from `v` and `g`."""
         return self.normalized_kernel()
 
     def normalized_kernel(self, mask=None):
         """Computes the kernel from its direction and gain.
 
         Args:
-            mask: Optional tensor, broadcast to `direction`, which is multiplied by it
-                before it is normalized: dropout of weights. Defaults to `None`.
+            mask: Optional tensor that broadcasts to `direction`. Multiplies it before
+                normalization, for weight dropout. Defaults to `None`.
 
         Returns:
-            Tensor of the shape of `direction` in the compute dtype.
+            Tensor with the shape of `direction` in the compute dtype.
 
         Raises:
             ValueError: If the layer has not been built.
@@ -90,7 +89,7 @@ class WeightNormalization:
             direction = direction * ops.cast(mask, direction.dtype)
         squared_norm = _squared_norm(direction)
         has_direction = squared_norm > 0
-        # The inner `where` keeps NaN out of the gradient of the unused branch.
+        # The inner `where` avoids NaN in the gradient of the unused branch.
         inverse_norm = ops.where(
             has_direction, ops.rsqrt(ops.where(has_direction, squared_norm, 1)), 0
         )
@@ -108,7 +107,7 @@ class WeightNormalization:
             )
         return kernel
 
-    # Keras' own versions store the plain kernel and bias only.
+    # Overridden because Keras stores only the plain kernel and bias.
     def save_own_variables(self, store):
         keras.layers.Layer.save_own_variables(self, store)
 

@@ -6,7 +6,7 @@ from keras import ops
 def resize_aligned(feature_map, height, width):
     """Returns feature maps of another size, bilinear, with the corners aligned.
 
-    The first and last rows and columns are those of the input, as with PyTorch's
+    The first and last rows and columns equal the input's, as with PyTorch's
     `align_corners=True`; TensorFlow and Keras only resize with half-pixel centers.
 
     Args:

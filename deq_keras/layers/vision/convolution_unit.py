@@ -23,9 +23,9 @@ class ConvolutionUnit(keras.layers.Layer):
         use_bias: Boolean. Whether the convolution has a bias. Defaults to `False`.
         affine: Boolean. Whether the normalization has scale and offset. Defaults to
             `True`.
-        relu: Boolean. Whether a ReLU comes last. Defaults to `True`.
-        momentum: Float in `[0, 1)`. Share of the old moving statistics after a step.
-            Defaults to `0.9`, in PyTorch's words `0.1`.
+        relu: Boolean. Whether to apply a ReLU last. Defaults to `True`.
+        momentum: Float in `[0, 1)`. Weight of the old moving statistics in an update.
+            Defaults to `0.9`, which PyTorch calls `0.1`.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
@@ -76,7 +76,7 @@ class ConvolutionUnit(keras.layers.Layer):
         )
         self.normalization = keras.layers.BatchNormalization(
             momentum=self.momentum,
-            epsilon=1e-5,  # PyTorch's; Keras' is 1e-3.
+            epsilon=1e-5,  # As in PyTorch. Keras uses 1e-3.
             center=self.affine,
             scale=self.affine,
             name="normalization",

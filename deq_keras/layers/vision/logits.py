@@ -2,5 +2,5 @@
 
 
 def logits_dtype(compute_dtype):
-    """Returns the dtype of logits: a loss of half-precision logits has few digits."""
+    """Returns the dtype of logits, at least float32, for an accurate loss."""
     return "float64" if compute_dtype == "float64" else "float32"

@@ -24,8 +24,8 @@ from deq_keras.layers.vision.window import check_sides
 class MultiscaleCell(EquilibriumCell):
     """The cell of multiscale deep equilibrium models (MDEQ).
 
-    The state is a list of feature maps, each with half the height and width of the one
-    before. One evaluation applies a residual block to every map (see
+    The state is a list of feature maps, each with half the height and width of the
+    previous one. An evaluation applies a residual block to every map (see
     `ResidualBlockCell`) and then mixes all maps (see `MultiscaleFusion`):
 
     ```
@@ -37,44 +37,45 @@ class MultiscaleCell(EquilibriumCell):
 
     Args:
         filters: Tuple of positive integers, multiples of `groups`. Number of channels
-            of each scale, from the finest on.
-        expansion: Float > 0. Number of hidden channels of a block, in channels of its
-            scale. Defaults to `5`, as in the reference, the authors' PyTorch code
+            of each scale, the finest first.
+        expansion: Positive float. Ratio of a block's hidden channels to the channels of
+            its scale. Defaults to `5`, as in the reference, the authors' PyTorch code
             (locuslab/mdeq).
-        groups: Positive even integer. Number of groups of the norms; the last ones have
-            half as many. Defaults to `4`, as in the reference; its published
-            configurations take 8.
-        kernel_size: Positive odd integer, or a list with one entry for each scale, an
-            integer or a pair. Sides of the windows of the blocks. Defaults to `3`.
-        num_blocks: Positive integer, or a list with one for each scale. Number of
-            blocks one after the other at a scale, the first of which has the injection.
+        groups: Positive even integer. Number of groups of the norms. The last norms
+            have half as many. Defaults to `4`, as in the reference, whose published
+            configurations use 8.
+        kernel_size: Positive odd integer, or a list with one entry per scale, an
+            integer or a pair. Kernel sizes of the blocks. Defaults to `3`.
+        num_blocks: Positive integer, or a list with one per scale. Number of
+            consecutive blocks at a scale, the first of which has the injection.
             Defaults to `1`.
         dropout_rate: Float in `[0, 1)`. Rate at which the blocks drop channels, for all
             positions and all evaluations of a solve. Defaults to `0.0`.
         weight_normalization: Boolean. Whether the convolutions of the blocks and the
-            last of the fusion are weight normalized. Defaults to `True`.
+            last convolutions of the fusion are weight normalized. Defaults to `True`.
         block_affine: Boolean. Whether the norms of the blocks have scale and offset.
             Defaults to `True`.
-        fuse_affine: Boolean. Whether the norms of the paths between scales have.
-            Defaults to `True`.
-        post_affine: Boolean. Whether the last norms have. Defaults to `True`.
-        seed: Integer. Seed of the blocks. Defaults to `None`, a random one.
+        fuse_affine: Boolean. Whether the norms of the paths between scales have scale
+            and offset. Defaults to `True`.
+        post_affine: Boolean. Whether the last norms have scale and offset. Defaults to
+            `True`.
+        seed: Integer. Seed of the blocks. Defaults to `None`, a random seed.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
-        state: List of a tensor for each scale,
+        state: List of tensors, one per scale,
             `(batch, height / 2**i, width / 2**i, filters[i])`.
-        injection: What `inject` returned for this solve.
+        injection: Dict. Result of `inject` for this solve.
 
     Input shape:
-        Of `inject`: `(batch, height, width, channels)`, height and width divisible by
-        `2**(len(filters) - 1)`.
+        `(batch, height, width, channels)`, for `inject`, with height and width
+        divisible by `2**(len(filters) - 1)`.
 
     Output shape:
-        That of the state.
+        Same as the state.
 
     Raises:
-        ValueError: If an argument is out of its range, or the scales do not divide the
+        ValueError: If an argument is out of range, or the scales do not divide the
             inputs.
 
     Example:
@@ -121,9 +122,9 @@ class MultiscaleCell(EquilibriumCell):
 
     def _create_layers(self):
         kernel_sizes = self._repeated(self.kernel_size)
-        # From one seed, a different one for each block.
+        # Draws a different seed for each block.
         seeds = random.Random(self.seed)
-        # In one list: what lists of lists hold, Keras saves since 3.15 only.
+        # Uses one list: Keras saves layers in nested lists only since 3.15.
         self.blocks = [
             ResidualBlockCell(
                 self.filters[scale],
@@ -151,7 +152,7 @@ class MultiscaleCell(EquilibriumCell):
         )
 
     def _by_scale(self, check, name, value):
-        """Returns an argument of all scales, or a list of one for each, checked."""
+        """Checks an argument that is a single value or a list with one per scale."""
         if not isinstance(value, (list, tuple)):
             return check(name, value)
         if len(value) != self.num_scales:
@@ -166,12 +167,12 @@ class MultiscaleCell(EquilibriumCell):
 
     @property
     def num_scales(self):
-        """Number of feature maps of the state."""
+        """Returns the number of feature maps of the state."""
         return len(self.filters)
 
     @property
     def branches(self):
-        """The blocks of each scale."""
+        """Returns the blocks of each scale."""
         blocks = iter(self.blocks)
         return [
             list(itertools.islice(blocks, number))
@@ -212,8 +213,8 @@ class MultiscaleCell(EquilibriumCell):
             training: Boolean. Whether to sample dropout masks.
 
         Returns:
-            Dict of `"blocks"`, a list for each scale of the constants of its blocks,
-            the very first with the inputs; and `"fusion"`, the kernels of the fusion.
+            Dict of `"blocks"`, a list per scale of the constants of its blocks (the
+            very first also has the inputs), and `"fusion"`, the kernels of the fusion.
         """
         self._check_input(tuple(inputs.shape))
         if not self.built:
@@ -230,7 +231,7 @@ class MultiscaleCell(EquilibriumCell):
         return injection
 
     def initial_state(self, injection):
-        """Returns zeros of the shapes of the state."""
+        """Returns a state of zeros."""
         finest = injection["blocks"][0][0]["inputs"]
         batch, height, width, _ = ops.shape(finest)
         return [

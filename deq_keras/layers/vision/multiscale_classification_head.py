@@ -1,4 +1,4 @@
-"""From a multiscale equilibrium to the classes of images."""
+"""The classification head of multiscale equilibrium models."""
 
 import keras
 
@@ -11,21 +11,22 @@ from deq_keras.layers.vision.logits import logits_dtype
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class MultiscaleClassificationHead(CompositeLayer):
-    """From the feature maps of a multiscale equilibrium to logits.
+    """Computes logits from the feature maps of a multiscale equilibrium.
 
-    Every map goes through a `BottleneckBlock`; from the finest scale on, the sum so far
-    is halved in resolution by a 3x3 `ConvolutionUnit` and added to the next. A 1x1
-    unit, global average pooling and a dense layer follow (the head of HRNet).
+    A `BottleneckBlock` transforms every map. Starting at the finest scale, a 3x3
+    `ConvolutionUnit` halves the resolution of the running sum, and the next map is
+    added. A 1x1 unit, global average pooling and a dense layer follow (the head of
+    HRNet).
 
     Args:
         num_classes: Positive integer. Number of classes.
         filters: Tuple of positive integers. `filters` of the block of each scale.
         final_filters: Positive integer. Number of channels that are pooled.
-        activation: Activation of the outputs. Defaults to `None`: logits.
+        activation: Activation of the outputs. Defaults to `None`, for logits.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
-        maps: List of a tensor for each scale.
+        maps: List of tensors, one per scale.
         training: Boolean. Whether to normalize by the batch.
 
     Input shape:

@@ -1,4 +1,4 @@
-"""Mixes feature maps of several resolutions."""
+"""Fusion of feature maps of several resolutions."""
 
 import itertools
 
@@ -23,27 +23,28 @@ class MultiscaleFusion(keras.layers.Layer):
     ```
 
     (Bai, Koltun and Kolter, 2020, section 3.2, "multi-resolution fusion"). A path from
-    a coarser scale is a 1x1 convolution, a group norm and upsampling to the nearest
-    position; a path from a finer one is a 3x3 convolution of stride 2 and a group norm
-    for every halving, with ReLU between them. The last convolution is weight
+    a coarser scale consists of a 1x1 convolution, a group norm and nearest-neighbor
+    upsampling. A path from a finer scale has a 3x3 convolution with stride 2 and a
+    group norm for every halving, with ReLU between them. The last convolution is weight
     normalized, and its norm has half as many groups, as in the reference, the authors'
     PyTorch code (locuslab/mdeq).
 
     Args:
         filters: Tuple of positive integers, multiples of `groups`. Number of channels
-            of each scale, from the finest on.
+            of each scale, the finest first.
         groups: Positive even integer. Number of groups of the norms. Defaults to `4`.
         weight_normalization: Boolean. Whether the last convolutions are weight
             normalized. Defaults to `True`.
         fuse_affine: Boolean. Whether the norms of the paths have scale and offset.
             Defaults to `True`.
-        post_affine: Boolean. Whether the last norms have. Defaults to `True`.
+        post_affine: Boolean. Whether the last norms have scale and offset. Defaults to
+            `True`.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
-        maps: List of a tensor for each scale.
-        kernels: List of the kernels of the last convolutions, what `kernels()`
-            returned at the start of a solve. Defaults to `None`: computed in this call.
+        maps: List of tensors, one per scale.
+        kernels: List of tensors. Kernels of the last convolutions, from `kernels()` at
+            the start of a solve. Defaults to `None`, which computes them in this call.
 
     Input shape:
         List of `(batch, height / 2**i, width / 2**i, filters[i])`.
@@ -80,7 +81,7 @@ class MultiscaleFusion(keras.layers.Layer):
         self.fuse_affine = check_boolean("fuse_affine", fuse_affine)
         self.post_affine = check_boolean("post_affine", post_affine)
         scales = range(len(self.filters))
-        # In one list: what lists of lists hold, Keras saves since 3.15 only.
+        # Uses one list: Keras saves layers in nested lists only since 3.15.
         self.path_layers = [
             layer
             for source, target in self._sources_and_targets()
@@ -103,10 +104,10 @@ class MultiscaleFusion(keras.layers.Layer):
 
     @property
     def paths(self):
-        """The (convolution, norm) pairs from one scale to another, by their name."""
+        """Returns the (convolution, norm) pairs from one scale to another, by name."""
         pairs = zip(self.path_layers[::2], self.path_layers[1::2])
         return {
-            # A pair for every halving, and one for any number of doublings.
+            # One pair per halving, and one pair for any number of doublings.
             f"{source}_to_{target}": list(
                 itertools.islice(pairs, max(target - source, 1))
             )
@@ -114,7 +115,7 @@ class MultiscaleFusion(keras.layers.Layer):
         }
 
     def _create_path(self, source, target):
-        """Returns the convolutions and norms, in turn, from one scale to another."""
+        """Returns alternating convolutions and norms from one scale to another."""
         name = f"{source}_to_{target}"
         if source > target:
             widths, kernel_size, strides = [self.filters[target]], 1, 1
@@ -169,7 +170,7 @@ class MultiscaleFusion(keras.layers.Layer):
             norm.build(shape)
 
     def kernels(self):
-        """Computes the kernels of the last convolutions, for one solve."""
+        """Computes the kernels of the last convolutions for one solve."""
         if not self.weight_normalization:
             return [None] * len(self.filters)
         return [layer.normalized_kernel() for layer in self.convolutions]
@@ -193,7 +194,7 @@ class MultiscaleFusion(keras.layers.Layer):
         path = self.paths[f"{source}_to_{target}"]
         if source > target:
             ((convolution, norm),) = path
-            # Resizes last, so that convolution and norm process the small map.
+            # Upsamples last, so that convolution and norm process the small map.
             return _repeat(norm(convolution(feature_map)), 2 ** (source - target))
         for stage, (convolution, norm) in enumerate(path):
             if stage > 0:

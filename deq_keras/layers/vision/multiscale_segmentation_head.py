@@ -1,4 +1,4 @@
-"""From a multiscale equilibrium to the classes of pixels."""
+"""The segmentation head of multiscale equilibrium models."""
 
 import keras
 from keras import ops
@@ -13,26 +13,26 @@ from deq_keras.layers.vision.window import check_side
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class MultiscaleSegmentationHead(keras.layers.Layer):
-    """From the feature maps of a multiscale equilibrium to logits of every pixel.
+    """Computes logits of every pixel from the maps of a multiscale equilibrium.
 
-    All maps are resized to the finest, bilinear with aligned corners, and concatenated;
-    a 1x1 `ConvolutionUnit` and a convolution follow (the head of HRNet), and the logits
-    are resized to the images.
+    All maps are resized to the finest, bilinearly with aligned corners, and
+    concatenated. A 1x1 `ConvolutionUnit` and a convolution follow (the head of HRNet).
+    The logits are resized to the images.
 
     Args:
         num_classes: Positive integer. Number of classes.
-        scale: Positive integer. How much larger the images are than the finest map.
+        scale: Positive integer. Ratio of the size of the images to the finest map.
             Defaults to `4`.
-        kernel_size: Positive odd integer. Side of the window of the last convolution.
-            Defaults to `1`.
-        activation: Activation of the outputs. Defaults to `None`: logits.
+        kernel_size: Positive odd integer. Kernel size of the last convolution. Defaults
+            to `1`.
+        activation: Activation of the outputs. Defaults to `None`, for logits.
         momentum: Float in `[0, 1)`. See `ConvolutionUnit`. Defaults to `0.99`, as in
-            the reference, the authors' PyTorch code (locuslab/mdeq), in PyTorch's
-            words `0.01`.
+            the reference, the authors' PyTorch code (locuslab/mdeq), where it is called
+            `0.01`.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
-        maps: List of a tensor for each scale.
+        maps: List of tensors, one per scale.
         training: Boolean. Whether to normalize by the batch.
 
     Input shape:

@@ -1,4 +1,4 @@
-"""From images to what is injected into a multiscale equilibrium."""
+"""The stem of multiscale equilibrium models."""
 
 import keras
 
@@ -8,17 +8,17 @@ from deq_keras.layers.vision.convolution_unit import ConvolutionUnit
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class MultiscaleStem(keras.layers.Layer):
-    """What comes before a multiscale equilibrium: from images to its injection.
+    """Computes the injection of a multiscale equilibrium from images.
 
-    Two or more 3x3 `ConvolutionUnit`s, of which `num_downsamplings` halve the
-    resolution, the first ones first; then, if asked for, a 1x1 `ConvolutionUnit`
-    (Bai, Koltun and Kolter, 2020, section 3.3).
+    Applies two or more 3x3 `ConvolutionUnit`s, of which the first `num_downsamplings`
+    halve the resolution, and an optional 1x1 `ConvolutionUnit` (Bai, Koltun and Kolter,
+    2020, section 3.3).
 
     Args:
         filters: Positive integer. Number of channels of the finest scale.
-        num_downsamplings: Integer >= 0. Number of halvings of the resolution. Defaults
-            to `2`, for large images.
-        injection_unit: Boolean. Whether the 1x1 unit comes last. Defaults to `True`.
+        num_downsamplings: Non-negative integer. Number of halvings of the resolution.
+            Defaults to `2`, for large images.
+        injection_unit: Boolean. Whether to apply the 1x1 unit. Defaults to `True`.
         momentum: Float in `[0, 1)`. See `ConvolutionUnit`. Defaults to `0.9`.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
@@ -30,8 +30,8 @@ class MultiscaleStem(keras.layers.Layer):
         `(batch, height, width, channels)`.
 
     Output shape:
-        `(batch, height / 2**n, width / 2**n, filters)`, n the number of downsamplings,
-        sizes rounded up.
+        `(batch, height / 2**n, width / 2**n, filters)`, where n is the number of
+        downsamplings and sizes are rounded up.
 
     Example:
 

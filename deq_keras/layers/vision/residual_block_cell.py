@@ -1,4 +1,4 @@
-"""The cell of one residual block."""
+"""The cell with a single residual block."""
 
 import keras
 from keras import ops
@@ -21,7 +21,7 @@ from deq_keras.layers.vision.window import check_sides
 class ResidualBlockCell(EquilibriumCell):
     """Residual block of multiscale deep equilibrium models, at a single scale.
 
-    The cell to start with for images. With the injection u of the inputs x and a
+    It is the recommended cell for images. With the injection u of the inputs x and a
     dropout mask m, both fixed during a solve, it maps the state z to
 
     ```
@@ -29,32 +29,30 @@ class ResidualBlockCell(EquilibriumCell):
     f(z, x) = norm3(relu(z + norm2(m * conv2(h) + u)))
     ```
 
-    (Bai, Koltun and Kolter, 2020, section 3.2). The convolutions are weight
-    normalized and without bias, the norms are group norms with scale and offset.
-    The inputs are injected as they are if they have `filters` channels, and
-    through a 1x1 convolution otherwise. An injection without inputs, that is the
-    `constants` alone, leaves u out.
+    (Bai, Koltun and Kolter, 2020, section 3.2). The convolutions are weight normalized
+    and do not have a bias. The norms are group norms with scale and offset. Inputs with
+    `filters` channels are injected unchanged, and other inputs through a 1x1
+    convolution. An injection without inputs, i.e. only the `constants`, omits u.
 
     Args:
         filters: Positive integer, a multiple of `groups`. Number of channels of the
             state.
-        expansion: Float > 0. The hidden map has `int(expansion * filters)` channels, a
-            multiple of `groups`. Defaults to `5`, as in the reference, the authors'
-            PyTorch code (locuslab/mdeq).
+        expansion: Positive float. The hidden map has `int(expansion * filters)`
+            channels, which must be a multiple of `groups`. Defaults to `5`, as in the
+            reference, the authors' PyTorch code (locuslab/mdeq).
         groups: Positive integer. Number of groups of every norm. Defaults to `4`, as in
-            the reference; its published configurations take 8.
-        kernel_size: Positive odd integer, or a pair of them. Side of the window of both
+            the reference, whose published configurations use 8.
+        kernel_size: Positive odd integer, or a pair of them. Kernel size of both
             convolutions, or of each. Defaults to `3`.
         dropout_rate: Float in `[0, 1)`. Rate at which channels are dropped, for
             all positions and all evaluations of a solve. Defaults to `0.0`.
         weight_normalization: Boolean. Whether the convolutions are weight
             normalized. Defaults to `True`.
         affine: Boolean. Whether the norms have scale and offset. Defaults to `True`.
-        kernel_initializer: Initializer of the kernels. Defaults to `None`, the
-            uniform distribution on `(-1, 1) / sqrt(fan_in)` that the reference
-            starts from in effect.
-        seed: Integer. Seed of the kernels, in so far as the initializer has none,
-            and of the dropout. Defaults to `None`, a random one.
+        kernel_initializer: Initializer of the kernels. Defaults to `None`, a uniform
+            distribution on `(-1, 1) / sqrt(fan_in)`, as in effect in the reference.
+        seed: Integer. Seed of the dropout, and of the kernels unless the initializer
+            has its own seed. Defaults to `None`, a random seed.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
@@ -206,8 +204,8 @@ class ResidualBlockCell(EquilibriumCell):
 
         Returns:
             Dict of the tensors `"inputs"`, `(batch, height, width, filters)`; with
-            weight normalization, `"kernel1"` and `"kernel2"`; and, if something
-            is dropped, `"mask"`, `(batch, 1, 1, filters)`.
+            weight normalization, `"kernel1"` and `"kernel2"`; and with dropout,
+            `"mask"`, `(batch, 1, 1, filters)`.
         """
         if not self.built:
             self.build(tuple(inputs.shape))
@@ -217,10 +215,10 @@ class ResidualBlockCell(EquilibriumCell):
         return {"inputs": inputs, **self.constants(ops.shape(inputs)[0], training)}
 
     def constants(self, batch_size, training=False):
-        """Fixes kernels and dropout mask for a solve: `inject` without the inputs.
+        """Fixes kernels and dropout mask for a solve, like `inject` without inputs.
 
         Args:
-            batch_size: Integer or scalar tensor.
+            batch_size: Integer or scalar tensor. Number of samples.
             training: Boolean. Whether to sample a dropout mask.
         """
         constants = {}

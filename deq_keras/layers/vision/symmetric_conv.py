@@ -1,4 +1,4 @@
-"""A convolution that pads all sides alike."""
+"""A convolution that pads all sides equally."""
 
 import keras
 from keras import ops
@@ -9,17 +9,17 @@ from deq_keras.layers.vision.window import check_sides
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class SymmetricConv2D(keras.layers.Conv2D):
-    """2D convolution that pads all sides alike, at any stride.
+    """2D convolution that pads all sides equally, at any stride.
 
     With `padding="same"` and stride 2, Keras pads maps of even size on one side only.
-    This layer pads `kernel_size // 2` zeros on every side, as PyTorch's
-    `padding=kernel_size // 2` does, whose weights it therefore understands.
+    This layer pads `kernel_size // 2` zeros on every side, like PyTorch's
+    `padding=kernel_size // 2`, and is therefore compatible with PyTorch's weights.
 
     Args:
         filters: Positive integer. Number of output channels.
         kernel_size: Positive odd integer, or a pair of them. Side of the window, or
             height and width.
-        **kwargs: The other arguments of `keras.layers.Conv2D` but `padding` and
+        **kwargs: Other arguments of `keras.layers.Conv2D`, except `padding` and
             `data_format`.
 
     Call arguments:
@@ -34,7 +34,7 @@ class SymmetricConv2D(keras.layers.Conv2D):
 
     Raises:
         ValueError: If the side of the window is even, or another padding or data format
-            is asked for.
+            is passed.
 
     Example:
 

@@ -4,10 +4,10 @@ from deq_keras.core.checks import check_count
 
 
 def check_side(name, value):
-    """Returns a positive odd integer, the side of a window.
+    """Returns the side of a window, a positive odd integer.
 
-    An odd window has a middle: it is padded alike on both sides, as PyTorch pads. An
-    even one would shift the map by half a position.
+    An odd window has a center and is padded equally on both sides, as in PyTorch. An
+    even window would shift the map by half a position.
     """
     side = check_count(name, value)
     if side % 2 == 0:

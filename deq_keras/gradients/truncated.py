@@ -67,7 +67,7 @@ class TruncatedGradient(EquilibriumGradient):
         max_steps: Positive integer, at least n + k. `None`: twice the `max_iter` of the
             solver, so that results stay correct beyond its budget. Defaults to `None`.
         free_fraction: Float in [0, 1]. Fraction of the samples, drawn in each training
-            step, that take the free steps. Defaults to `0.7`.
+            step, that take the free steps. Defaults to `0.3`.
         free_noise: Float >= 0. Standard deviation of the noise that is added after the
             free steps, relative to the root mean square over the last axis. The
             following steps learn to remove it. Defaults to `0.3`.
@@ -105,7 +105,7 @@ class TruncatedGradient(EquilibriumGradient):
         num_steps: NumSteps | None = None,
         num_free_steps: NumSteps = step_counts.UNIFORM,
         max_steps: int | None = None,
-        free_fraction: float = 0.7,
+        free_fraction: float = 0.3,
         free_noise: float = 0.3,
         remat: bool = False,
         damping: float | None = None,

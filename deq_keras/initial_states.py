@@ -117,7 +117,7 @@ class Normal(InitialState):
     Without a seed, outside training, it is the cell's own initial state.
 
     Args:
-        stddev: Float > 0. Defaults to `1.0`.
+        stddev: Positive float. Defaults to `1.0`.
 
     Example:
 

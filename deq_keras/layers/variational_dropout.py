@@ -42,7 +42,7 @@ class VariationalDropout(SavesRandomState, keras.layers.Layer):
         Any, batch first.
 
     Output shape:
-        As the inputs.
+        Same as the input shape.
 
     Raises:
         ValueError: If `rate` is not in `[0, 1)`, or `noise_shape` does not have

@@ -130,7 +130,7 @@ class ShardedSplit(Split):
         """Returns the `MemorySplit` of the same examples.
 
         Raises:
-            InputError: if a record cannot be used.
+            InputError: If a record cannot be used.
         """
         with corruption.reported():
             examples = self.in_order().map(
@@ -153,7 +153,7 @@ def first(split, count, name):
         name: String. The name of `count` in the config.
 
     Raises:
-        InputError: if the split has fewer examples.
+        InputError: If the split has fewer examples.
     """
     if count is not None and count > len(split):
         raise InputError(

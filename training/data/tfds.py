@@ -49,7 +49,7 @@ def find_shards(name, splits, how_to_get):
         how_to_get: String. The remedy if TFDS cannot download the dataset.
 
     Raises:
-        InputError: if the dataset cannot be prepared, is stored in another format, or
+        InputError: If the dataset cannot be prepared, is stored in another format, or
             lacks a split or a file.
     """
     info = prepared_info(
@@ -89,7 +89,7 @@ def prepared_info(name, remedy, directory=None):
         directory: Folder in which TFDS keeps its datasets. `None` takes the default.
 
     Raises:
-        InputError: if the dataset cannot be prepared, or is stored in another format.
+        InputError: If the dataset cannot be prepared, or is stored in another format.
     """
     import tensorflow_datasets
 

@@ -52,7 +52,7 @@ class EquilibriumCell(CompositeLayer):
         """Returns the state to start from: a nest of `(batch, ...)` tensors.
 
         Args:
-            injection: What `inject` returned.
+            injection: Result of `inject`.
         """
         return tree.map_structure(ops.zeros_like, injection)
 

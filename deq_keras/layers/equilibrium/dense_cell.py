@@ -34,12 +34,12 @@ class DenseCell(EquilibriumCell):
         kernel_initializer: Initializer of W. Defaults to `None`, the uniform
             distribution above.
         seed: Integer. Seed of U, and of W if `kernel_initializer` is `None`.
-            Defaults to `None`, a random one.
+            Defaults to `None`, a random seed.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
         state: Tensor of shape `(batch, ..., units)`.
-        injection: What `inject` returned for this solve.
+        injection: Result of `inject` for this solve.
 
     Input shape:
         Of `inject`: `(batch, ..., features)`.
@@ -122,7 +122,7 @@ class DenseCell(EquilibriumCell):
 
         Args:
             inputs: Tensor of shape `(batch, ..., features)`.
-            training: Boolean. Without effect.
+            training: Boolean. Ignored.
 
         Returns:
             Dict of the tensors `"inputs"`, `(batch, ..., units)`, and, with weight
@@ -137,7 +137,7 @@ class DenseCell(EquilibriumCell):
         return injection
 
     def initial_state(self, injection):
-        """Returns zeros of the shape of the state."""
+        """Returns a state of zeros."""
         return ops.zeros_like(injection["inputs"])
 
     def call(self, state, injection):

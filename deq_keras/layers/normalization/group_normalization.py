@@ -49,11 +49,11 @@ class GroupNormalization(keras.layers.Layer):
         `(batch, ..., channels)`, with the channels at `axis`.
 
     Output shape:
-        As the inputs.
+        Same as the input shape.
 
     Raises:
         ValueError: If `groups` does not divide the number of channels, or an
-            argument is out of its range.
+            argument is out of range.
 
     Example:
 

@@ -36,7 +36,7 @@ class LayerNormalization(keras.layers.Layer):
         `(batch, ..., features)`.
 
     Output shape:
-        As the inputs.
+        Same as the input shape.
 
     Raises:
         ValueError: If `epsilon` is not positive, or the number of features is

@@ -46,14 +46,14 @@ class WeightNormalizedConv1D(_WeightNormalizedConv, keras.layers.Conv1D):
     Args:
         filters: Positive integer. Number of output channels.
         kernel_size: Positive integer, or a tuple of one. Number of taps.
-        **kwargs: The other arguments of `keras.layers.Conv1D`, which act as they
-            do there. `kernel_regularizer` and `kernel_constraint` act on `v`.
+        **kwargs: Other arguments of `keras.layers.Conv1D`, with the same
+            meaning. `kernel_regularizer` and `kernel_constraint` act on `v`.
 
     Call arguments:
         inputs: Tensor of shape `(batch, length, channels)`.
         kernel: Tensor of shape `(kernel_size, channels, filters)`, the value of
-            `normalized_kernel()` at the start of a solve. Defaults to `None`:
-            computed from the weights in this call.
+            `normalized_kernel()` at the start of a solve. Defaults to `None`, which
+            computes it from the weights in this call.
 
     Input shape:
         `(batch, length, channels)`.
@@ -98,22 +98,22 @@ class WeightNormalizedConv2D(_WeightNormalizedConv, keras.layers.Conv2D):
     with the norm over the window and input channels of each filter, so `g` has
     the shape `(filters,)`.
 
-    At stride 1 and with an odd kernel, `padding="same"` pads both sides alike and
-    equals PyTorch's `padding=kernel_size // 2`. At stride 2 it does not: on even
-    sizes Keras pads one side more. Pad explicitly and use `"valid"` there.
+    At stride 1 and with an odd kernel, `padding="same"` pads both sides equally, like
+    PyTorch's `padding=kernel_size // 2`. At stride 2 and with even sizes, Keras pads
+    one side more. Pad explicitly and use `"valid"` in this case.
 
     Args:
         filters: Positive integer. Number of output channels.
         kernel_size: Positive integer, or a tuple of two. Height and width of the
             window.
-        **kwargs: The other arguments of `keras.layers.Conv2D`, which act as they
-            do there. `kernel_regularizer` and `kernel_constraint` act on `v`.
+        **kwargs: Other arguments of `keras.layers.Conv2D`, with the same
+            meaning. `kernel_regularizer` and `kernel_constraint` act on `v`.
 
     Call arguments:
         inputs: Tensor of shape `(batch, height, width, channels)`.
         kernel: Tensor of shape `kernel_size + (channels, filters)`, the value of
-            `normalized_kernel()` at the start of a solve. Defaults to `None`:
-            computed from the weights in this call.
+            `normalized_kernel()` at the start of a solve. Defaults to `None`, which
+            computes it from the weights in this call.
 
     Input shape:
         `(batch, height, width, channels)`.

@@ -21,14 +21,14 @@ class WeightNormalizedDense(WeightNormalization, keras.layers.Dense):
 
     Args:
         units: Positive integer. Size of the output space.
-        **kwargs: The other arguments of `keras.layers.Dense`, which act as they
-            do there. `kernel_regularizer` and `kernel_constraint` act on `v`.
+        **kwargs: Other arguments of `keras.layers.Dense`, with the same
+            meaning. `kernel_regularizer` and `kernel_constraint` act on `v`.
 
     Call arguments:
         inputs: Tensor of shape `(batch, ..., input_dim)`.
         kernel: Tensor of shape `(input_dim, units)`, the value of
-            `normalized_kernel()` at the start of a solve. Defaults to `None`:
-            computed from the weights in this call.
+            `normalized_kernel()` at the start of a solve. Defaults to `None`, which
+            computes it from the weights in this call.
 
     Input shape:
         `(batch, ..., input_dim)`.

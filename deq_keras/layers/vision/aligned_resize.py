@@ -1,18 +1,18 @@
-"""Bilinear resizing whose corners stay where they are."""
+"""Bilinear resizing with aligned corners."""
 
 from keras import ops
 
 
 def resize_aligned(feature_map, height, width):
-    """Returns feature maps of another size, bilinear, with the corners aligned.
+    """Resizes feature maps bilinearly with aligned corners.
 
     The first and last rows and columns equal the input's, as with PyTorch's
     `align_corners=True`; TensorFlow and Keras only resize with half-pixel centers.
 
     Args:
         feature_map: Tensor of shape `(batch, old_height, old_width, channels)`.
-        height: Integer or scalar tensor.
-        width: Integer or scalar tensor.
+        height: Integer or scalar tensor. New height.
+        width: Integer or scalar tensor. New width.
 
     Returns:
         Tensor of shape `(batch, height, width, channels)`.

@@ -17,19 +17,19 @@ class BottleneckBlock(keras.layers.Layer):
     outputs = relu(unit3(unit2(unit1(inputs))) + shortcut(inputs))
     ```
 
-    The three units (see `ConvolutionUnit`) have normalizations without scale and
-    offset, the last no ReLU. The shortcut is a 1x1 unit with both and without ReLU, or
-    the identity if the channels are the same.
+    The three units (see `ConvolutionUnit`) normalize without scale and offset, and the
+    last one omits the ReLU. The shortcut is a 1x1 unit with scale and offset but
+    without ReLU, or the identity if the numbers of channels are equal.
 
     Args:
-        filters: Positive integer. Number of channels between the units; there are four
-            times as many at the end.
+        filters: Positive integer. Number of channels between the units. The output has
+            four times as many.
         momentum: Float in `[0, 1)`. See `ConvolutionUnit`. Defaults to `0.9`.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:
         inputs: Tensor of shape `(batch, height, width, channels)`.
-        training: Boolean. Whether to normalize by the batch.
+        training: Boolean. Whether to use batch statistics.
 
     Input shape:
         `(batch, height, width, channels)`.

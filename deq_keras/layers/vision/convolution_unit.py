@@ -12,9 +12,8 @@ from deq_keras.layers.vision.window import check_side
 class ConvolutionUnit(keras.layers.Layer):
     """Convolution, batch normalization and ReLU, for stems and heads.
 
-    Batch normalization couples the samples of a batch and updates its statistics, so
-    this does not belong into a cell. Its epsilon and momentum are PyTorch's, and the
-    convolution pads as there.
+    Do not use it in a cell, because batch normalization couples the samples of a batch
+    and updates statistics. Epsilon, momentum and padding are as in PyTorch.
 
     Args:
         filters: Positive integer. Number of output channels.
@@ -30,7 +29,7 @@ class ConvolutionUnit(keras.layers.Layer):
 
     Call arguments:
         inputs: Tensor of shape `(batch, height, width, channels)`.
-        training: Boolean. Whether to normalize by the batch.
+        training: Boolean. Whether to use batch statistics.
 
     Input shape:
         `(batch, height, width, channels)`.

@@ -50,7 +50,7 @@ class MultiscaleFusion(keras.layers.Layer):
         List of `(batch, height / 2**i, width / 2**i, filters[i])`.
 
     Output shape:
-        As the inputs.
+        Same as the input shape.
 
     Example:
 

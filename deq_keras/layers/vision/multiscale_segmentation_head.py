@@ -33,7 +33,7 @@ class MultiscaleSegmentationHead(keras.layers.Layer):
 
     Call arguments:
         maps: List of tensors, one per scale.
-        training: Boolean. Whether to normalize by the batch.
+        training: Boolean. Whether to use batch statistics.
 
     Input shape:
         `(batch, height / 2**i, width / 2**i, channels_i)` for each i.

@@ -24,7 +24,7 @@ class MultiscaleStem(keras.layers.Layer):
 
     Call arguments:
         inputs: Tensor of shape `(batch, height, width, channels)`.
-        training: Boolean. Whether to normalize by the batch.
+        training: Boolean. Whether to use batch statistics.
 
     Input shape:
         `(batch, height, width, channels)`.

@@ -57,7 +57,7 @@ class ResidualBlockCell(EquilibriumCell):
 
     Call arguments:
         state: Tensor of shape `(batch, height, width, filters)`.
-        injection: What `inject` returned for this solve.
+        injection: Result of `inject` for this solve.
 
     Input shape:
         Of `inject`: `(batch, height, width, channels)`.
@@ -66,7 +66,7 @@ class ResidualBlockCell(EquilibriumCell):
         `(batch, height, width, filters)`.
 
     Raises:
-        ValueError: If an argument is out of its range.
+        ValueError: If an argument is out of range.
 
     Example:
 
@@ -232,7 +232,7 @@ class ResidualBlockCell(EquilibriumCell):
         return constants
 
     def initial_state(self, injection):
-        """Returns zeros of the shape of the state."""
+        """Returns a state of zeros."""
         return ops.zeros_like(injection["inputs"])
 
     def call(self, state, injection):

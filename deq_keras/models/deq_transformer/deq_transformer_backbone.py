@@ -34,7 +34,7 @@ class DEQTransformerBackbone(LanguageBackbone):
             to bucket. Defaults to `1`.
         normalize_first: Boolean. Whether the norm comes before the attention (pre-LN)
             or after both branches (post-LN). Defaults to `False`.
-        memory_length: Integer >= 0. Number of positions remembered from the segments
+        memory_length: Non-negative integer. Number of positions remembered from the segments
             before. Defaults to `0`.
         local_size: Positive integer or `None`. Number of positions that a position
             sees, its own included. Defaults to `None`, all.

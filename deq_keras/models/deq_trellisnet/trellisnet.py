@@ -123,7 +123,7 @@ class TrellisNetCausalLM(LanguageCausalLM):
 
     Args:
         backbone: `TrellisNetBackbone`.
-        auxiliary_weight: Float >= 0. Defaults to `0.1`, as published for WikiText-103.
+        auxiliary_weight: Non-negative float. Defaults to `0.1`, as published for WikiText-103.
         **kwargs: See `LanguageCausalLM`.
 
     Call arguments:
@@ -177,7 +177,7 @@ class AuxiliaryLoss(keras.layers.Layer):
     """Returns the losses of the last layer, and adds the others in training.
 
     Args:
-        weight: Float >= 0. Weight of the mean loss of each other layer.
+        weight: Non-negative float. Weight of the mean loss of each other layer.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
 
     Call arguments:

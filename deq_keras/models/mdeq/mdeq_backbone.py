@@ -36,11 +36,11 @@ class MDEQBackbone(ArchitecturePresets, Backbone):
     Args:
         filters: Tuple of positive integers, multiples of `groups`. Number of channels
             of each scale, from the finest on.
-        expansion: Float > 0. Number of hidden channels of a block, in channels of its
+        expansion: Positive float. Number of hidden channels of a block, in channels of its
             scale. Defaults to `5`.
         groups: Positive even integer. Number of groups of the group norms. Defaults to
             `8`, as in the published configurations.
-        num_downsamplings: Integer >= 0. Number of times the stem halves the resolution.
+        num_downsamplings: Non-negative integer. Number of times the stem halves the resolution.
             Defaults to `2`.
         kernel_size: Positive odd integer, or a list; see `MultiscaleCell`. Defaults to
             `3`.

@@ -31,7 +31,7 @@ def load(directory=None):
             `None` takes `tfds.load("cifar10")`, which downloads it once.
 
     Raises:
-        InputError: if the data are missing or corrupt.
+        InputError: If the data are missing or corrupt.
     """
     read = _from_tfds if directory is None else functools.partial(_in_folder, directory)
     return read("train"), read("test")

@@ -86,7 +86,7 @@ def from_folder(config):
         classes. The validation split is `None` if the folder does not have all three.
 
     Raises:
-        InputError: if the folder cannot be read, has fewer than two classes, or a class
+        InputError: If the folder cannot be read, has fewer than two classes, or a class
             without images. Corrupt images only show when they are read.
     """
     directory = Path(config.directory)
@@ -122,7 +122,7 @@ def from_tfds(config):
     A dataset with neither a validation nor a test split is cut.
 
     Raises:
-        InputError: if TFDS cannot prepare the dataset, or it does not have one image
+        InputError: If TFDS cannot prepare the dataset, or it does not have one image
             and one class for each example.
     """
     name = config.dataset

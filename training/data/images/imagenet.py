@@ -64,7 +64,7 @@ def load(name, directory, image_size):
         image_size: Positive integer. Side of the squares that streams hold.
 
     Raises:
-        InputError: if the data are missing or corrupt.
+        InputError: If the data are missing or corrupt.
     """
     source = SOURCES[name]
     if directory is None:

@@ -36,7 +36,7 @@ def load(config):
     """Returns the `ImageData` of a `DataConfig`.
 
     Raises:
-        InputError: if the data cannot be read, has fewer images than asked for, or does
+        InputError: If the data cannot be read, has fewer images than asked for, or does
             not have a setting of the config.
     """
     _check_settings(config)

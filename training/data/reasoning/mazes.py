@@ -151,7 +151,7 @@ def read_mazes(path):
         A list of `Examples` with one maze each, in the order of the file.
 
     Raises:
-        InputError: if the file cannot be read, or one of its mazes cannot be used. The
+        InputError: If the file cannot be read, or one of its mazes cannot be used. The
             message names the line.
     """
     mazes = [_example(path, *block) for block in _blocks(read_text(path))]

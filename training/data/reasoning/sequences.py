@@ -171,7 +171,7 @@ class Words(ReasoningTask):
             all 60, with a table of 120. Defaults to `"all"`.
 
     Raises:
-        InputError: if `letters` is neither.
+        InputError: If `letters` is neither.
 
     Example:
 

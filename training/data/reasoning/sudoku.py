@@ -57,7 +57,7 @@ class Sudoku(ReasoningTask):
         box_shape: `(rows, columns)` of a box.
 
     Raises:
-        InputError: if an argument is out of its range.
+        InputError: If an argument is out of range.
 
     Example:
 
@@ -119,7 +119,7 @@ def read_puzzles(path, side):
         `Examples`, in the order of the file.
 
     Raises:
-        InputError: if the side is invalid, the file cannot be read, or a
+        InputError: If the side is invalid, the file cannot be read, or a
             puzzle does not have exactly one solution. The message names the line.
 
     Example:
@@ -168,7 +168,7 @@ def _stocks(generator, board, puzzles, level):
         level: Integer. The number of further given digits.
 
     Raises:
-        InputError: if one of the two is empty.
+        InputError: If one of the two is empty.
     """
     puzzles = with_further_givens(generator, puzzles, level)
     guesses = [solve(board, givens).guesses for givens in puzzles.givens]

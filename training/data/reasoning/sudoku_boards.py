@@ -65,7 +65,7 @@ def find_board(side):
     """Returns the `Board` of a side.
 
     Raises:
-        InputError: if the side is neither 4 nor 6.
+        InputError: If the side is neither 4 nor 6.
     """
     for board in _BOARDS:
         if board.side == side:

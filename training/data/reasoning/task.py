@@ -98,7 +98,7 @@ class ReasoningTask(abc.ABC):
             `Examples`.
 
         Raises:
-            InputError: if the level does not exist, or `count` is not positive.
+            InputError: If the level does not exist, or `count` is not positive.
         """
         self.check_level(level)
         check_count("count", count)
@@ -173,7 +173,7 @@ def least_evaluations(distance, reach):
             for each convolution of 3 positions on the longest path through the cell.
 
     Raises:
-        InputError: if `reach` is not a positive integer.
+        InputError: If `reach` is not a positive integer.
     """
     check_count("reach", reach)
     return -(-distance // reach)
@@ -196,7 +196,7 @@ def training_batches(task, levels, batch_size, seed, steps):
         Inputs, targets and weights, as in `Examples`.
 
     Raises:
-        InputError: if a level or the batch size is invalid.
+        InputError: If a level or the batch size is invalid.
     """
     for step in steps:
         generator = np.random.default_rng([_TRAINING, seed, step])
@@ -214,7 +214,7 @@ def held_out_examples(task, level, count, seed):
         seed: Non-negative integer.
 
     Raises:
-        InputError: if the level or the count is invalid.
+        InputError: If the level or the count is invalid.
     """
     generator = np.random.default_rng([_TEST, seed, level])
     return task.examples(generator, count, level, held_out=True)

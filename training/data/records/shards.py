@@ -112,7 +112,7 @@ class ShardedRecords:
                 used.
 
         Raises:
-            InputError: if a file is gone, or cannot be opened.
+            InputError: If a file is gone, or cannot be opened.
         """
         for segment in self.segments:
             check_file(segment.file, "data file")
@@ -141,7 +141,7 @@ def in_folder(directory, name):
     """Returns the `Shards` `<name>-*.tfrecord.gz` of a folder, sorted by name.
 
     Raises:
-        InputError: if the folder or its files are missing, or if a file cannot be read
+        InputError: If the folder or its files are missing, or if a file cannot be read
             or is truncated. Errors inside a record only show when it is read.
     """
     files = _matching(Path(directory), f"{name}-*.tfrecord.gz")
@@ -162,7 +162,7 @@ def count_records(files, cache):
         cache: `pathlib.Path` of a JSON file.
 
     Raises:
-        InputError: if a shard is truncated, corrupt or empty.
+        InputError: If a shard is truncated, corrupt or empty.
     """
     known = _read(cache)
     states = [_state(file) for file in files]

@@ -89,7 +89,7 @@ def load(directory, image_size):
         image_size: `(height, width)` of all images.
 
     Raises:
-        InputError: if the data is not there, or a file is truncated. Errors
+        InputError: If the data is not there, or a file is truncated. Errors
             inside a record only show when it is read.
     """
     if directory is None:

@@ -38,7 +38,7 @@ def load(config):
     """Returns the `SegmentationData` of a `SegmentationDataConfig`.
 
     Raises:
-        InputError: if the data cannot be read or has fewer images than asked for.
+        InputError: If the data cannot be read or has fewer images than asked for.
     """
     source = _SOURCES[config.name]
     image_size = _size(config.image_size, "image_size") or source.IMAGE_SIZE

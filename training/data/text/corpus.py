@@ -85,7 +85,7 @@ def from_directory(path):
         path: The folder.
 
     Raises:
-        InputError: if the folder or one of the files is missing, if it holds more than
+        InputError: If the folder or one of the files is missing, if it holds more than
             one corpus, or if a file is empty or not text.
     """
     directory = Path(path)
@@ -121,7 +121,7 @@ def from_file(path, validation_fraction=0.1, test_fraction=0.0):
             last ones. Defaults to `0.0`.
 
     Raises:
-        InputError: if the file is missing, empty or not text, or if the fractions leave
+        InputError: If the file is missing, empty or not text, or if the fractions leave
             no text to train on.
     """
     return _cut(read_text(path), validation_fraction, test_fraction)
@@ -142,7 +142,7 @@ def from_tfds(name, data_dir=None, max_examples=None):
             to take.
 
     Raises:
-        InputError: if the name is unknown, or the set cannot be loaded.
+        InputError: If the name is unknown, or the set cannot be loaded.
     """
     if name not in _TFDS:
         raise InputError(
@@ -200,7 +200,7 @@ def fetch(name, directory, url=None):
         The path of the new folder, for `from_directory`.
 
     Raises:
-        InputError: if the folder exists already, or if the archive cannot be downloaded
+        InputError: If the folder exists already, or if the archive cannot be downloaded
             or does not contain the corpus.
     """
     if name not in SOURCES:

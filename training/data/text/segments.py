@@ -29,7 +29,7 @@ def encode(tokenizer, text):
         text: String.
 
     Raises:
-        InputError: if the vocabulary has neither a token nor an unknown token.
+        InputError: If the vocabulary has neither a token nor an unknown token.
     """
     if text and getattr(tokenizer, "end_of_line", None) and not text.endswith("\n"):
         text += "\n"
@@ -92,7 +92,7 @@ def segments(ids, batch_size, length, drop_remainder=False):
         `(batch_size, length)`.
 
     Raises:
-        InputError: if the text is too short for such streams.
+        InputError: If the text is too short for such streams.
     """
     ids = _integers(ids)
     _check_positive(batch_size, length)

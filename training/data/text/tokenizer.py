@@ -53,7 +53,7 @@ def load_tokenizer(
         A tokenizer of `deq_keras.tokenizers`, or KerasHub's `ByteTokenizer`.
 
     Raises:
-        InputError: if the text is empty or an argument is invalid.
+        InputError: If the text is empty or an argument is invalid.
     """
     tokenizer, keep = find_tokenizer(
         level, training_text, directory, lower_case, minimum_count, vocabulary_size

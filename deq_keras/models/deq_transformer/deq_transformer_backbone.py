@@ -34,8 +34,8 @@ class DEQTransformerBackbone(LanguageBackbone):
             to bucket. Defaults to `1`.
         normalize_first: Boolean. Whether the norm comes before the attention (pre-LN)
             or after both branches (post-LN). Defaults to `False`.
-        memory_length: Non-negative integer. Number of positions remembered from the segments
-            before. Defaults to `0`.
+        memory_length: Non-negative integer. Number of positions remembered from
+            previous segments. Defaults to `0`.
         local_size: Positive integer or `None`. Number of positions that a position
             sees, its own included. Defaults to `None`, all.
         dropout: Float in `[0, 1)`. Rate at which channels are dropped: of the

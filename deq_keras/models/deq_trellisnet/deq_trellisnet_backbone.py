@@ -39,8 +39,8 @@ class DEQTrellisNetBackbone(ArchitecturePresets, LanguageBackbone):
         kernel_size: Integer >= 2. See `TrellisCell`. Defaults to `2`.
         dilation_rate: Positive integer. See there. Defaults to `1`.
         cell_shift: Positive integer. See there. Defaults to `1`.
-        memory_length: Non-negative integer. Number of positions remembered from the segments
-            before. Defaults to `0`.
+        memory_length: Non-negative integer. Number of positions remembered from
+            previous segments. Defaults to `0`.
         token_dropout: Float in `[0, 1)`. Rate at which tokens are dropped, each
             wherever it occurs in a batch. Defaults to `0.0`.
         embedding_dropout: Float in `[0, 1)`. Rate at which channels of the embedding

@@ -123,7 +123,8 @@ class TrellisNetCausalLM(LanguageCausalLM):
 
     Args:
         backbone: `TrellisNetBackbone`.
-        auxiliary_weight: Non-negative float. Defaults to `0.1`, as published for WikiText-103.
+        auxiliary_weight: Non-negative float. Defaults to `0.1`, as published for
+            WikiText-103.
         **kwargs: See `LanguageCausalLM`.
 
     Call arguments:

@@ -36,12 +36,12 @@ class MDEQBackbone(ArchitecturePresets, Backbone):
     Args:
         filters: Tuple of positive integers, multiples of `groups`. Number of channels
             of each scale, from the finest on.
-        expansion: Positive float. Number of hidden channels of a block, in channels of its
-            scale. Defaults to `5`.
+        expansion: Positive float. Number of hidden channels of a block, relative to
+            the channels of its scale. Defaults to `5`.
         groups: Positive even integer. Number of groups of the group norms. Defaults to
             `8`, as in the published configurations.
-        num_downsamplings: Non-negative integer. Number of times the stem halves the resolution.
-            Defaults to `2`.
+        num_downsamplings: Non-negative integer. Number of times the stem halves the
+            resolution. Defaults to `2`.
         kernel_size: Positive odd integer, or a list; see `MultiscaleCell`. Defaults to
             `3`.
         num_blocks: Positive integer, or a list; see `MultiscaleCell`. Defaults to `1`.

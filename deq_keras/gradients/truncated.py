@@ -26,8 +26,9 @@ from deq_keras.gradients.step_counts import NumSteps, StepCounts
 from deq_keras.gradients.steps import FreeSteps, Steps
 from deq_keras.solvers import FixedPointSolver, Solution, SolveRequest
 
-# Largest default number of differentiated steps, and the residual that needs no more.
-_NUM_STEPS = 12
+# Default range of the number of differentiated steps: slow cells need many, but a model
+# that always takes many is slow to learn. And the residual that needs no further steps.
+_FEWEST_STEPS, _MOST_STEPS = 6, 12
 _TOL = 0.01
 # Default `max_steps`, in budgets of the solver: results must stay correct beyond one.
 _NUM_BUDGETS = 2
@@ -58,8 +59,8 @@ class TruncatedGradient(EquilibriumGradient):
     Args:
         num_steps: Number k of differentiated steps. A positive integer; `"uniform"` or
             `"log_uniform"`, drawn from 1 to `max_steps - n`; a sequence of weights, the
-            relative probabilities of 1, 2, ... steps; or `None`: at most 12, or as many
-            as `max_steps` allows. Defaults to `None`.
+            relative probabilities of 1, 2, ... steps; or `None`, drawn from 6 to 12, or
+            as many as `max_steps` allows. Defaults to `None`.
         num_free_steps: Number n of steps without gradient. An integer >= 0;
             `"uniform"` or `"log_uniform"` (probability about 1 / (n + 1)), drawn from 0
             to `max_steps - k`; or a sequence of weights, the relative probabilities of
@@ -211,8 +212,10 @@ class TruncatedGradient(EquilibriumGradient):
         free_steps = step_counts.checked("num_free_steps", self.num_free_steps, 0)
         num_steps = self.num_steps
         if num_steps is None:
-            room = _NUM_STEPS if max_steps is None else max_steps - free_steps.needed
-            num_steps = max(1, min(_NUM_STEPS, room))
+            room = _MOST_STEPS if max_steps is None else max_steps - free_steps.needed
+            most = max(1, min(_MOST_STEPS, room))
+            fewest = min(_FEWEST_STEPS, most)
+            num_steps = [0.0] * (fewest - 1) + [1.0] * (most - fewest + 1)
         steps = step_counts.checked("num_steps", num_steps, 1)
         if max_steps is not None and free_steps.needed + steps.needed > max_steps:
             raise ValueError(

@@ -197,11 +197,17 @@ def test_samples_of_a_layer_take_their_own_free_steps(size, padded, regime):
     assert abs(np.mean(shares) - 0.4) < 0.25
 
 
-@pytest.mark.parametrize("max_steps, expected", [(1, 1), (4, 4), (30, 12)])
-def test_as_many_steps_as_there_is_room_for(max_steps, expected):
+@pytest.mark.parametrize(
+    "max_steps, expected", [(1, {1}), (4, {4}), (8, {6, 7, 8}), (30, {*range(6, 13)})]
+)
+def test_default_steps_are_6_to_12_if_there_is_room(max_steps, expected):
     gradient = _truncated(max_steps=max_steps, free_fraction=0.0, tol=0.0)
-    solution = _solve(gradient, Case("float64")).solution
-    np.testing.assert_array_equal(solution.num_evaluations, [expected] * BATCH)
+    case, drawn = Case("float64"), set()
+    for i in range(60):
+        solution = _solve(gradient, case, seed=tf.constant([i, 0])).solution
+        (count,) = set(solution.num_evaluations.numpy())
+        drawn.add(int(count))
+    assert drawn == expected
 
 
 @pytest.mark.parametrize("max_iter", [1, 2, 9])
@@ -213,7 +219,7 @@ def test_two_budgets_of_the_solver_are_the_room_unless_it_is_given(max_iter):
         return int(_solve(gradient, case, solver, seed).solution.num_evaluations[0])
 
     all_steps = _truncated(free_fraction=0.0, tol=0.0)
-    assert total(all_steps) == min(2 * max_iter, 12)
+    assert min(2 * max_iter, 6) <= total(all_steps) <= min(2 * max_iter, 12)
     gradient = _truncated(1, "uniform", free_fraction=1.0)
     totals = [total(gradient, tf.constant([i, 0])) for i in range(60)]
     assert max(totals) == 2 * max_iter
@@ -262,8 +268,9 @@ def test_free_steps_stop_at_the_tolerance_too(regime):
 def test_a_given_number_of_steps_has_no_tolerance():
     _, solution, _ = _halving(_truncated(9, 9, free_fraction=1.0), tf.ones((3, 1)))
     np.testing.assert_array_equal(solution.num_evaluations, [18] * 3)
-    _, solution, _ = _halving(_truncated(None, 0), tf.ones((3, 1)))
-    assert 6 < solution.num_evaluations[0] < 9  # 1 / 127 < 0.01 < 1 / 63.
+    fast = tf.zeros((3, 1))  # The initial state is the equilibrium.
+    _, solution, _ = _halving(_truncated(None, 0), fast)
+    np.testing.assert_array_equal(solution.num_evaluations, [1] * 3)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

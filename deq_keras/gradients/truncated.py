@@ -51,7 +51,9 @@ class TruncatedGradient(EquilibriumGradient):
     the derivative of h_k with the value f(z*); at an equilibrium the two agree.)
 
     The solution reports the residual of h_k. One evaluation of f serves the residual
-    and the penalty of a regularizer.
+    and the penalty of a regularizer. With a tolerance, the penalty applies to samples
+    that converged or had the budget of the solver: a sample that took fewer steps need
+    not be at an equilibrium yet.
 
     Outside of training nothing is random: the solver spends its whole budget, and the
     gradient is a `NeumannGradient` with one term less than the largest k.
@@ -168,10 +170,15 @@ class TruncatedGradient(EquilibriumGradient):
             problem, run, free.state
         )
         failed = nonfinite.has_failed(solution)
-        linearization = nonfinite.usable_linearization(linearization, failed)
+        num_evaluations = free.num_evaluations + count
+        excluded = failed
+        if tol:
+            has_budget = num_evaluations >= self._budget(solver, max_steps)
+            excluded |= ~(has_budget | (count < num_steps))
+        linearization = nonfinite.usable_linearization(linearization, excluded)
         solution = tree.map_structure(tf.stop_gradient, solution)
         solution = solution._replace(
-            num_evaluations=free.num_evaluations + count,
+            num_evaluations=num_evaluations,
             # The maximum over an empty batch is not a number of steps.
             batch_evaluations=tf.maximum(tf.reduce_max(free.num_evaluations), 0)
             + count,
@@ -225,6 +232,15 @@ class TruncatedGradient(EquilibriumGradient):
                 f"num_free_steps={self.num_free_steps!r}, num_steps={self.num_steps!r}."
             )
         return free_steps, steps
+
+    def _budget(self, solver: FixedPointSolver, max_steps: int) -> int:
+        """Returns the budget of the solver, or the largest number of steps if that is
+        smaller."""
+        free_steps, steps = self._counts(max_steps)
+        largest = steps.largest(max_steps)
+        if self.free_fraction > 0:
+            largest = min(max_steps, largest + free_steps.largest(max_steps))
+        return min(solver.max_iter, largest)
 
     def _draw(
         self, max_steps: int, budget: tf.Tensor | None, seed: tf.Tensor | None

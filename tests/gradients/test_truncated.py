@@ -283,6 +283,51 @@ def test_a_failed_sample_does_not_change_when_steps_stop(bad):
         assert count == expected.num_evaluations[0]
 
 
+@XLA_IS_SLOW
+@pytest.mark.parametrize(
+    "arguments, max_iter, expected",
+    [
+        ((8, 0, 8, 0.0), 30, 1.0),  # All steps are the budget if there are fewer.
+        ((3, 4, 9, 1.0), 7, 1.0),  # As many steps as the budget.
+        ((3, 4, 9, 0.5), 30, 0.5),  # The samples with free steps.
+    ],
+)
+def test_a_penalty_is_for_samples_that_had_their_budget(
+    arguments, max_iter, expected, regime
+):
+    inputs = tf.ones((8, 1))
+    num_steps, num_free_steps, max_steps, fraction = arguments
+    gradient = _truncated(
+        num_steps, num_free_steps, max_steps, free_fraction=fraction, tol=1e-9
+    )
+
+    def penalized():
+        equilibrium = gradient.solve(
+            solvers.FixedPointProblem(lambda z, u: 0.5 * z + u, inputs),
+            SolveRequest(tf.zeros_like(inputs), seed=SEED),
+            solvers.FixedPointIteration(max_iter=max_iter, tol=None),
+        )
+        linearization = equilibrium.linearization
+        residual = tf.abs(linearization.value - linearization.point)
+        return residual[:, 0] > 0, equilibrium.solution.residual
+
+    has_penalty, residual = regime(penalized)()
+    assert np.mean(has_penalty) == expected
+    assert np.all(residual > 0)  # The log shows all samples.
+
+
+def test_a_penalty_is_for_samples_that_converged():
+    inputs = tf.ones((4, 1))
+    equilibrium = _truncated(20, 0, 20, tol=0.07).solve(
+        solvers.FixedPointProblem(lambda z, u: 0.5 * z + u, inputs),
+        SolveRequest(tf.zeros_like(inputs), seed=SEED),
+        solvers.FixedPointIteration(max_iter=20, tol=None),
+    )
+    linearization = equilibrium.linearization
+    assert np.all(equilibrium.solution.num_evaluations == 4)
+    assert np.all(linearization.value != linearization.point)
+
+
 @pytest.mark.parametrize("tol", [-0.1, "small", float("nan")])
 def test_a_tolerance_is_a_number_from_zero_on(tol):
     with pytest.raises(ValueError, match="tol"):

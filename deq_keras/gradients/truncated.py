@@ -26,9 +26,10 @@ from deq_keras.gradients.step_counts import NumSteps, StepCounts
 from deq_keras.gradients.steps import FreeSteps, Steps
 from deq_keras.solvers import FixedPointSolver, Solution, SolveRequest
 
-# Default range of the number of differentiated steps: slow cells need many, but a model
-# that always takes many is slow to learn. And the residual that needs no further steps.
+# Default range of the number of differentiated steps. Slow cells need many, but models
+# that always take many are slow to learn.
 _FEWEST_STEPS, _MOST_STEPS = 6, 12
+# Default tolerance of the default number of steps.
 _TOL = 0.01
 # Default `max_steps`, in budgets of the solver: results must stay correct beyond one.
 _NUM_BUDGETS = 2
@@ -51,9 +52,9 @@ class TruncatedGradient(EquilibriumGradient):
     the derivative of h_k with the value f(z*); at an equilibrium the two agree.)
 
     The solution reports the residual of h_k. One evaluation of f serves the residual
-    and the penalty of a regularizer. With a tolerance, the penalty applies to samples
-    that converged or had the budget of the solver: a sample that took fewer steps need
-    not be at an equilibrium yet.
+    and the penalty of a regularizer. With a tolerance, the penalty applies if the batch
+    converged, and otherwise to the samples that had the budget of the solver: a sample
+    that took fewer steps need not be at an equilibrium yet.
 
     Outside of training nothing is random: the solver spends its whole budget, and the
     gradient is a `NeumannGradient` with one term less than the largest k.
@@ -173,7 +174,7 @@ class TruncatedGradient(EquilibriumGradient):
         num_evaluations = free.num_evaluations + count
         excluded = failed
         if tol:
-            has_budget = num_evaluations >= self._budget(solver, max_steps)
+            has_budget = num_evaluations >= self._budget(solver, request, max_steps)
             excluded |= ~(has_budget | (count < num_steps))
         linearization = nonfinite.usable_linearization(linearization, excluded)
         solution = tree.map_structure(tf.stop_gradient, solution)
@@ -233,14 +234,16 @@ class TruncatedGradient(EquilibriumGradient):
             )
         return free_steps, steps
 
-    def _budget(self, solver: FixedPointSolver, max_steps: int) -> int:
-        """Returns the budget of the solver, or the largest number of steps if that is
-        smaller."""
+    def _budget(
+        self, solver: FixedPointSolver, request: SolveRequest, max_steps: int
+    ) -> int | tf.Tensor:
+        """Returns the budget of the solve, but at most the largest number of steps."""
         free_steps, steps = self._counts(max_steps)
         largest = steps.largest(max_steps)
         if self.free_fraction > 0:
             largest = min(max_steps, largest + free_steps.largest(max_steps))
-        return min(solver.max_iter, largest)
+        budget = solver.max_iter if request.budget is None else request.budget
+        return tf.minimum(budget, largest)
 
     def _draw(
         self, max_steps: int, budget: tf.Tensor | None, seed: tf.Tensor | None

@@ -285,15 +285,16 @@ def test_a_failed_sample_does_not_change_when_steps_stop(bad):
 
 @XLA_IS_SLOW
 @pytest.mark.parametrize(
-    "arguments, max_iter, expected",
+    "arguments, budget, expected",
     [
-        ((8, 0, 8, 0.0), 30, 1.0),  # All steps are the budget if there are fewer.
-        ((3, 4, 9, 1.0), 7, 1.0),  # As many steps as the budget.
-        ((3, 4, 9, 0.5), 30, 0.5),  # The samples with free steps.
+        ((8, 0, 8, 0.0), None, 1.0),  # There are never more steps.
+        ((3, 4, 9, 1.0), None, 1.0),  # All samples take all steps.
+        ((3, 4, 9, 0.5), None, 0.5),  # Half of the samples take free steps.
+        ((3, 4, 9, 0.5), 3, 1.0),  # A drawn budget is smaller.
     ],
 )
 def test_a_penalty_is_for_samples_that_had_their_budget(
-    arguments, max_iter, expected, regime
+    arguments, budget, expected, regime
 ):
     inputs = tf.ones((8, 1))
     num_steps, num_free_steps, max_steps, fraction = arguments
@@ -304,8 +305,12 @@ def test_a_penalty_is_for_samples_that_had_their_budget(
     def penalized():
         equilibrium = gradient.solve(
             solvers.FixedPointProblem(lambda z, u: 0.5 * z + u, inputs),
-            SolveRequest(tf.zeros_like(inputs), seed=SEED),
-            solvers.FixedPointIteration(max_iter=max_iter, tol=None),
+            SolveRequest(
+                tf.zeros_like(inputs),
+                budget=None if budget is None else tf.constant(budget),
+                seed=SEED,
+            ),
+            solvers.FixedPointIteration(max_iter=30, tol=None),
         )
         linearization = equilibrium.linearization
         residual = tf.abs(linearization.value - linearization.point)

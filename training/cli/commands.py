@@ -42,7 +42,7 @@ def train(arguments):
     from ..runs import distribution, variants
 
     devices = distribution.start(config.distribution)
-    return variants.run(variants.make_jobs(directory, None, devices), directory)
+    return variants.run(variants.make_jobs(directory, distribution=devices), directory)
 
 
 def _own_folder(path, config):

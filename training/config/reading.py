@@ -80,7 +80,7 @@ def to_yaml(config):
 def run_names(config):
     """Returns the names of all runs of a `VariantsConfig`.
 
-    A name is that of a variant or, if there are `seeds`, `<variant>/seed_<seed>`. All
+    A run is named `<variant>`, or `<variant>/seed_<seed>` if there are `seeds`. All
     variants of a seed precede the next seed.
     """
     if config.seeds is None:

@@ -37,7 +37,7 @@ def run(name, mapping, devices, die_in=None, **changes):
     changes["tensorboard"] = True
     config = configs.resolve(copy.deepcopy(mapping), changes.items())
     directory = WorkDirectory(pathlib.Path(name), config)
-    (job,) = variants.make_jobs(directory, None, devices).values()
+    (job,) = variants.make_jobs(directory, distribution=devices).values()
     check(job)
 
     def step(recorder, batch, logs=None):

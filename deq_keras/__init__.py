@@ -1,17 +1,8 @@
 """Deep equilibrium models for Keras."""
 
 import importlib
-import os
-import sys
 
-# `deq-keras` and `python -m deq_keras.training` import this package, and with it
-# TensorFlow, before they run a line of their own.
-_program = os.path.basename("".join(sys.argv[:1]))
-_is_module = _program == "-m" and "deq_keras.training" in sys.orig_argv
-if _program == "deq-keras" or _is_module:
-    importlib.import_module("deq_keras.training.cli.notices").hide()
-
-from deq_keras import (  # noqa: E402
+from deq_keras import (
     callbacks,
     diagnostics,
     gradients,

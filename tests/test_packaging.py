@@ -1,4 +1,4 @@
-"""What is installed: our name alone, with the command line and the configs below it."""
+"""What is installed: the library, and the command line with the configs."""
 
 import ast
 import configparser
@@ -181,7 +181,7 @@ def _install_wheel(python, path):
     _pip(python, "wheel", "--no-deps", "-w", path, checkout)
     (wheel,) = path.glob(f"deq_keras-{version}-*.whl")
     tops = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
-    assert tops == {"deq_keras", f"deq_keras-{version}.dist-info"}
+    assert tops == {"deq_keras", "deq_keras_training", f"deq_keras-{version}.dist-info"}
     shutil.rmtree(checkout)
     _pip(python, "install", "--no-deps", wheel)
 
@@ -197,7 +197,7 @@ def test_a_wheel_trains_a_shipped_config_and_runs_a_benchmark(tmp_path):
     assert (tmp_path / "runs" / "digits-main" / "report.txt").is_file()
     source = (
         "import sys\n"
-        "from deq_keras.training.benchmarks.mdeq import training_times\n"
+        "from deq_keras_training.benchmarks.mdeq import training_times\n"
         "model = {'preset': 'mdeq_tiny_cifar10', 'budget': 1}\n"
         "times = training_times((0.0, 1, 1, 1.0), {'tiny': model}, 1, 16)\n"
         "assert times['tiny']['median'] > 0\n"
@@ -215,7 +215,7 @@ def test_an_editable_install_runs_from_another_folder(tmp_path):
     _pip(python, "install", "--no-deps", "-e", checkout)
     process = _run([python.with_name("deq-keras"), "train", "digits/mian"], tmp_path)
     assert process.returncode == 2 and "Did you mean `digits/main`?" in process.stderr
-    source = "import deq_keras.training.cli as cli, deq_keras; print(cli.__file__)"
+    source = "import deq_keras_training.cli as cli, deq_keras; print(cli.__file__)"
     process = _run([python, "-c", source], tmp_path)
     assert process.stdout.split() == [
         str(checkout / "training" / "cli" / "__init__.py")

@@ -37,7 +37,7 @@ def _run(command, **variables):
     "program",
     [
         [SCRIPT],
-        [sys.executable, "-m", "deq_keras.training"],
+        [sys.executable, "-m", "deq_keras_training"],
         [sys.executable, "-m", "training"],
     ],
     ids=["script", "installed", "checkout"],

@@ -1,8 +1,4 @@
-"""The commands of `deq-keras`.
-
-The commands validate input before they import TensorFlow. The installed command is part
-of the library, which imports TensorFlow; `python -m training` avoids this.
-"""
+"""The commands of `deq-keras`. They validate input before they import TensorFlow."""
 
 from pathlib import Path
 

@@ -6,8 +6,11 @@ from pathlib import Path
 from ..errors import InputError
 from .errors import closest, shortened
 
-# Beside the folder of the package: in the checkout, and below `deq_keras` in a wheel.
-FOLDER = Path(__file__).resolve().parents[2] / "configs"
+_PACKAGE, _CHECKOUT = Path(__file__).resolve().parents[1:3]
+# A wheel has the configs in the folder of the package, and a checkout beside it.
+FOLDER = _PACKAGE / "configs"
+if not FOLDER.exists():
+    FOLDER = _CHECKOUT / "configs"
 
 
 def names():

@@ -3,5 +3,11 @@
 from deq_keras.callbacks.equilibrium_diagnostics import EquilibriumDiagnostics
 from deq_keras.callbacks.equilibrium_summaries import EquilibriumSummaries
 from deq_keras.callbacks.step_size_tuning import StepSizeTuning
+from deq_keras.callbacks.training_budget import ReduceTrainingBudget
 
-__all__ = ["EquilibriumDiagnostics", "EquilibriumSummaries", "StepSizeTuning"]
+__all__ = [
+    "EquilibriumDiagnostics",
+    "EquilibriumSummaries",
+    "ReduceTrainingBudget",
+    "StepSizeTuning",
+]

@@ -1,5 +1,6 @@
-"""Read the variables of a `tf.distribute.Strategy` outside its replicas."""
+"""Variables and values of the replicas of a `tf.distribute.Strategy`."""
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 import tensorflow as tf
@@ -16,6 +17,19 @@ def components(variable: Any) -> tuple[Any, ...]:
 def count(variable: Any) -> int:
     """Returns the number of replicas, over all processes, of a Keras variable."""
     return _strategy(variable).num_replicas_in_sync
+
+
+def scope(variable: Any) -> AbstractContextManager:
+    """Returns the scope in which variables are distributed as a Keras variable is."""
+    return _strategy(variable).scope()
+
+
+def sums(values: list[tf.Tensor]) -> list[tf.Tensor]:
+    """Returns the sums of tensors over the replicas of the current step."""
+    context = tf.distribute.get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        return values
+    return context.all_reduce(tf.distribute.ReduceOp.SUM, values)
 
 
 def _strategy(variable: Any) -> Any:

@@ -4,6 +4,13 @@ import keras
 
 from deq_keras.core import serialization
 from deq_keras.core.serialization import Config
+from deq_keras.regularizers.constraints import (
+    PENALTIES,
+    SHORT_NAMES,
+    EquilibriumConstraint,
+    ResidualConstraint,
+    SpectralRadiusConstraint,
+)
 from deq_keras.regularizers.contraction_regularizer import ContractionRegularizer
 from deq_keras.regularizers.jacobian_regularizer import JacobianRegularizer
 from deq_keras.regularizers.regularizer import EquilibriumRegularizer
@@ -12,20 +19,18 @@ from deq_keras.regularizers.residual_regularizer import ResidualRegularizer
 __all__ = [
     "ALL_OBJECTS",
     "ContractionRegularizer",
+    "EquilibriumConstraint",
     "EquilibriumRegularizer",
     "JacobianRegularizer",
+    "ResidualConstraint",
     "ResidualRegularizer",
+    "SpectralRadiusConstraint",
     "deserialize",
     "get",
     "serialize",
 ]
 
-ALL_OBJECTS = (JacobianRegularizer, ContractionRegularizer, ResidualRegularizer)
-_SHORT_NAMES = {
-    "contraction": ContractionRegularizer,
-    "jacobian": JacobianRegularizer,
-    "residual": ResidualRegularizer,
-}
+ALL_OBJECTS = (*PENALTIES, ResidualConstraint, SpectralRadiusConstraint)
 
 
 def get(
@@ -34,7 +39,8 @@ def get(
     """Returns a regularizer, or `None` for `None`.
 
     Args:
-        identifier: `None`; `"contraction"`, `"jacobian"`, `"residual"`; a dict like
+        identifier: `None`; `"contraction"`, `"jacobian"`, `"residual"`,
+            `"residual_constraint"`, `"spectral_radius_constraint"`; a dict like
             `{"class_name": "JacobianRegularizer", "weight": 0.5}` or what `serialize`
             returns; or an `EquilibriumRegularizer`, which is returned as it is.
 
@@ -48,7 +54,7 @@ def get(
         EquilibriumRegularizer,
         ALL_OBJECTS,
         "regularizer",
-        _SHORT_NAMES,
+        SHORT_NAMES,
     )
 
 

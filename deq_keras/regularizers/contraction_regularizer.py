@@ -82,10 +82,9 @@ class ContractionRegularizer(EquilibriumRegularizer):
         return self.weight > 0
 
     def penalty(self, linearization: Linearization, seed: tf.Tensor) -> tf.Tensor:
-        structure = StateStructure(linearization.value)
         terms = tf.zeros((), loss_dtype(linearization))
         if self.weight:
-            growth = self._squared_growth(linearization, structure, seed)
+            growth = squared_growth(linearization, seed, self.num_iterations)
             terms += self.weight * tf.reduce_mean(tf.nn.relu(growth - self.margin**2))
         if self.residual_weight:
             excess = excess_residual(linearization, self.residual_margin)
@@ -102,19 +101,28 @@ class ContractionRegularizer(EquilibriumRegularizer):
             **super().get_config(),
         }
 
-    def _squared_growth(
-        self, linearization: Linearization, structure: StateStructure, seed: tf.Tensor
-    ) -> tf.Tensor:
-        product = functools.partial(matrix_vjp, linearization, structure)
-        noise = normal_like(linearization.value, tf.random.fold_in(seed, 1))
-        # A loop: the products that find w are traced once, and have no gradient.
-        (direction,) = tf.while_loop(
-            lambda direction: True,
-            lambda direction: (_normalized(product(direction)),),
-            (_normalized(structure.to_matrix(noise)),),
-            maximum_iterations=self.num_iterations,
-        )
-        return squared_norm(product(tf.stop_gradient(direction)))
+
+def squared_growth(
+    linearization: Linearization, seed: tf.Tensor, num_iterations: int
+) -> tf.Tensor:
+    """Returns |J^T w|^2 of each sample, where w is the direction that J damps least.
+
+    Args:
+        linearization: A `Linearization`.
+        seed: Int32 tensor of shape `(2,)`.
+        num_iterations: Integer. Products with J^T that find w.
+    """
+    structure = StateStructure(linearization.value)
+    product = functools.partial(matrix_vjp, linearization, structure)
+    noise = normal_like(linearization.value, tf.random.fold_in(seed, 1))
+    # A loop: the products that find w are traced once, and have no gradient.
+    (direction,) = tf.while_loop(
+        lambda direction: True,
+        lambda direction: (_normalized(product(direction)),),
+        (_normalized(structure.to_matrix(noise)),),
+        maximum_iterations=num_iterations,
+    )
+    return squared_norm(product(tf.stop_gradient(direction)))
 
 
 def _normalized(matrix: tf.Tensor) -> tf.Tensor:

@@ -1,5 +1,8 @@
 """Base class of regularizers."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 import tensorflow as tf
 from keras import ops, tree
@@ -33,20 +36,32 @@ class EquilibriumRegularizer(Configured):
         self.probability = check_positive_fraction("probability", probability)
 
     def __call__(self, linearization: Linearization, seed: tf.Tensor) -> tf.Tensor:
+        return self.if_drawn(
+            lambda: self.penalty(linearization, seed), self.none(linearization), seed
+        )
+
+    def if_drawn(
+        self, compute: Callable[[], Any], otherwise: Any, seed: tf.Tensor
+    ) -> Any:
+        """Returns what `compute` returns in the drawn share of the training steps, and
+        `otherwise`, a nest like it, in the others."""
         if self.probability == 1.0:
-            return self.penalty(linearization, seed)
+            return compute()
         is_drawn = (
             tf.random.stateless_uniform((), tf.random.fold_in(seed, 0))
             < self.probability
         )
-        none = ops.zeros((), loss_dtype(linearization))
         # XLA must know permutations and shapes when it compiles, and within a branch
         # it does not know those of the gradient of a product with the Jacobian.
         if is_compiled_by_xla():
-            return tf.where(is_drawn, self.penalty(linearization, seed), none)
-        return ops.cond(
-            is_drawn, lambda: self.penalty(linearization, seed), lambda: none
-        )
+            return tree.map_structure(
+                lambda new, old: tf.where(is_drawn, new, old), compute(), otherwise
+            )
+        return ops.cond(is_drawn, compute, lambda: otherwise)
+
+    def none(self, linearization: Linearization) -> tf.Tensor:
+        """Returns the penalty of a step without one."""
+        return ops.zeros((), loss_dtype(linearization))
 
     @property
     def differentiates_jacobian(self) -> bool:

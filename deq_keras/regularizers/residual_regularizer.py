@@ -57,10 +57,15 @@ class ResidualRegularizer(EquilibriumRegularizer):
 
 def excess_residual(linearization: Linearization, margin: float) -> tf.Tensor:
     """Returns the mean of max(0, r^2 - margin^2) over the samples."""
+    squares = squared_residual(linearization)
+    return tf.reduce_mean(tf.nn.relu(squares - margin**2))
+
+
+def squared_residual(linearization: Linearization) -> tf.Tensor:
+    """Returns the squared relative residual of each sample."""
     structure = StateStructure(linearization.value)
     value = structure.to_matrix(linearization.value)
     residual = value - structure.to_matrix(linearization.point)
     # The scale is a constant: growing f(z) must not lower the penalty.
     scale = tf.stop_gradient(squared_norm(value))
-    relative = squared_norm(residual) / tf.where(scale > 0, scale, 1.0)
-    return tf.reduce_mean(tf.nn.relu(relative - margin**2))
+    return squared_norm(residual) / tf.where(scale > 0, scale, 1.0)

@@ -16,7 +16,8 @@ SOLVERS = (
     "peaceman_rachford",
 )
 GRADIENTS = ("implicit", "neumann", "phantom", "truncated", "unrolled")
-REGULARIZERS = ("contraction", "jacobian", "residual")
+PENALTIES = ("contraction", "jacobian", "residual")
+REGULARIZERS = (*PENALTIES, "residual_constraint", "spectral_radius_constraint")
 INITIAL_STATES = ("cell", "learned", "mixed", "normal", "zeros")
 CELLS = ("residual_block_cell",)
 MONOTONE_CELLS = (
@@ -49,10 +50,15 @@ _GRADIENT = {
         "max_steps": BUDGET,
     },
 }
-_REGULARIZER = {
-    "component": REGULARIZERS,
+_PENALTY = {
+    "component": PENALTIES,
     "nullable": True,
     "arguments": {"num_iterations": BUDGET, "num_probes": TERMS},
+}
+_REGULARIZER = {
+    **_PENALTY,
+    "component": REGULARIZERS,
+    "arguments": {**_PENALTY["arguments"], "regularizer": _PENALTY},
 }
 _INITIAL_STATE = {
     "component": INITIAL_STATES,

@@ -86,14 +86,15 @@ def _heavier(span, amount):
 
 def _regularizer(span):
     config = span.phase.regularizer
-    if config is None:
+    with config_errors(f"{span.path}.regularizer"):
+        regularizer = deq_keras.regularizers.get(config)
+    if not hasattr(regularizer, "weight"):
         raise InputError(
             f"`{span.path}.regularizer_weight_increment` needs a regularizer whose "
             "weight rises. Set the phase's regularizer, or the increment to null. "
-            "Received: regularizer=None."
+            f"Received: regularizer={config}."
         )
-    with config_errors(f"{span.path}.regularizer"):
-        return deq_keras.regularizers.get(config)
+    return regularizer
 
 
 def set_strategies(layer, config, path):

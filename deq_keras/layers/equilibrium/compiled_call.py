@@ -160,7 +160,8 @@ def _inference_signature(layer: Any) -> tuple:
 
 def _training_signature(layer: Any) -> tuple:
     components = (layer.solver, layer.gradient, layer.regularizer, layer.initial_state)
-    return (*map(_signature, components), layer.max_iter_jitter)
+    has_budget = layer._control("training_budget") is not None
+    return (*map(_signature, components), layer.max_iter_jitter, has_budget)
 
 
 def _signature(value: Any) -> Any:

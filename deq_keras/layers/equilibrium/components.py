@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
-import tensorflow as tf
 from keras import tree
 
 from deq_keras import gradients, initial_states, regularizers, solvers
@@ -55,7 +54,10 @@ def get_regularizer(
     layer: Any, regularizer: str | Config | regularizers.EquilibriumRegularizer | None
 ) -> regularizers.EquilibriumRegularizer | None:
     """Returns the regularizer of a layer, or `None`."""
-    return regularizers.get(regularizer)
+    found = regularizers.get(regularizer)
+    if isinstance(found, regularizers.EquilibriumConstraint):
+        layer._add_multiplier()
+    return found
 
 
 def get_initial_state(
@@ -75,17 +77,6 @@ def get_initial_state(
 def get_jitter(layer: Any, jitter: int) -> int:
     """Returns the budget jitter of a layer, which its solver must allow."""
     return check_integer("max_iter_jitter", jitter, 0, layer.solver.max_iter - 1)
-
-
-def draw_budget(layer: Any) -> tf.Tensor | None:
-    """Returns the budget of a training step, or `None` without a jitter."""
-    if layer.max_iter_jitter == 0:
-        return None
-    # The solver may have been replaced by one with a smaller budget.
-    jitter = get_jitter(layer, layer.max_iter_jitter)
-    return layer.solver.max_iter - tf.random.stateless_uniform(
-        (), layer._next_seed(), 0, jitter + 1, tf.int32
-    )
 
 
 def requested_state(

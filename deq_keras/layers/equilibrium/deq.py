@@ -10,7 +10,6 @@ from keras import tree
 from deq_keras import gradients, initial_states, regularizers, solvers
 from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_not_renamed, check_seed
-from deq_keras.core.linearization import Linearization
 from deq_keras.core.problem import FixedPointProblem, masked
 from deq_keras.core.random import SavesRandomState, as_seed
 from deq_keras.core.request import check_request
@@ -20,13 +19,14 @@ from deq_keras.layers.equilibrium import cell_check, cell_problem, components
 from deq_keras.layers.equilibrium.carry_scope import CarryScope
 from deq_keras.layers.equilibrium.compiled_call import CompiledCalls
 from deq_keras.layers.equilibrium.components import Component
+from deq_keras.layers.equilibrium.controls import Controls
 from deq_keras.layers.equilibrium.solve_scope import SolveScope
 from deq_keras.layers.equilibrium.statistics import RecordsSolves
 from deq_keras.solvers import SolveRequest
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class DEQ(RecordsSolves, SavesRandomState, keras.layers.Layer):
+class DEQ(Controls, RecordsSolves, SavesRandomState, keras.layers.Layer):
     """Returns the equilibrium z* = f(z*, u) of a cell f.
 
     `DEQ(cell)` is to an equilibrium cell what `keras.layers.RNN(cell)` is to an RNN
@@ -38,8 +38,8 @@ class DEQ(RecordsSolves, SavesRandomState, keras.layers.Layer):
     The layer owns metrics that Keras shows in the logs under the name of the layer:
     `_evaluations` (mean per sample), `_residual` and `_converged` (fraction of
     samples); in training also `_adjoint_evaluations` and `_adjoint_residual` for
-    `ImplicitGradient` and `NeumannGradient`, and `_jacobian` (the penalty) for a
-    regularized layer.
+    `ImplicitGradient` and `NeumannGradient`, `_jacobian` (the penalty) for a
+    regularized layer, and `_multiplier` for an `EquilibriumConstraint`.
 
     Args:
         cell: Function f: an `EquilibriumCell`, any layer whose call takes `(state,
@@ -129,12 +129,13 @@ class DEQ(RecordsSolves, SavesRandomState, keras.layers.Layer):
         super().__init__(**kwargs)
         cell_check.check_dtype(cell, self.compute_dtype)
         self.cell = cell
+        self.seed = check_seed("seed", seed)
+        self.seed_generator = keras.random.SeedGenerator(self.seed)
+        self._create_controls()
         components.choose_components(self, solver, gradient, regularizer)
         self.max_iter_jitter = max_iter_jitter
         self._learned_state: list[keras.Variable] | None = None
         self.initial_state = initial_state
-        self.seed = check_seed("seed", seed)
-        self.seed_generator = keras.random.SeedGenerator(self.seed)
         self.supports_masking = True
         self._checked_modes: set[tuple[bool, bool]] = set()
         self._compiled_calls = CompiledCalls(self)
@@ -329,7 +330,7 @@ class DEQ(RecordsSolves, SavesRandomState, keras.layers.Layer):
         is_random = self.gradient.is_random or self.solver.noise > 0
         request = SolveRequest(
             state,
-            budget=components.draw_budget(self),
+            budget=self._draw_budget(),
             seed=self._next_seed() if is_random else None,
             records_trace=False,
             allows_compaction=False,
@@ -345,15 +346,6 @@ class DEQ(RecordsSolves, SavesRandomState, keras.layers.Layer):
         if self.regularizer is not None:
             self._add_regularization_loss(equilibrium.linearization)
         return nonfinite.training_output(equilibrium.value, state, is_usable, solution)
-
-    def _add_regularization_loss(self, linearization: Linearization) -> None:
-        loss = self.regularizer(linearization, self._next_seed())
-        # The mean over the samples of a replica without any is 0 / 0.
-        num_samples = tf.shape(tree.flatten(linearization.value)[0])[0]
-        loss = tf.where(num_samples > 0, loss, tf.zeros_like(loss))
-        # Keras adds losses in its own precision, regardless of the layer's.
-        self.add_loss(tf.cast(loss, keras.config.floatx()))
-        self._jacobian.update_state(loss)
 
     def _first_state(
         self,

@@ -16,6 +16,7 @@ from deq_keras.metrics import (
     RunningMean,
     TrainingMean,
 )
+from deq_keras.regularizers import EquilibriumConstraint
 
 
 class RecordsSolves:
@@ -33,6 +34,7 @@ class RecordsSolves:
         self._adjoint_evaluations = TrainingMean(f"{self.name}_adjoint_evaluations")
         self._adjoint_residual = AdjointResidual(name=f"{self.name}_adjoint_residual")
         self._jacobian = TrainingMean(f"{self.name}_jacobian")
+        self._multiplier = TrainingMean(f"{self.name}_multiplier")
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
@@ -41,6 +43,8 @@ class RecordsSolves:
             metrics += [self._adjoint_evaluations, self._adjoint_residual]
         if self.regularizer is not None:
             metrics.append(self._jacobian)
+        if isinstance(self.regularizer, EquilibriumConstraint):
+            metrics.append(self._multiplier)
         return metrics + self.cell.metrics
 
     @property
@@ -72,6 +76,7 @@ class RecordsSolves:
             self._adjoint_evaluations,
             self._adjoint_residual,
             self._jacobian,
+            self._multiplier,
         ):
             metric.is_training = bool(training)
         if training is None:

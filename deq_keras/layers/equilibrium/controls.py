@@ -1,0 +1,121 @@
+"""What an equilibrium layer adapts while it trains."""
+
+import types
+from collections.abc import Mapping, MutableMapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras import ops, tree
+
+from deq_keras.core import replicas
+from deq_keras.core.checks import check_integer
+from deq_keras.core.linearization import Linearization
+from deq_keras.regularizers import EquilibriumConstraint
+
+_MULTIPLIER, _BUDGET = "multiplier", "training_budget"
+
+
+class Controls:
+    """Mixin of `DEQ`: the penalty, its multiplier and the training budget.
+
+    The variables are saved with the weights of the layer, but are not among them: they
+    may be added to a layer that is built, and weights saved without them can be loaded.
+    """
+
+    def _create_controls(self) -> None:
+        # Keras would track a dict, and refuse variables in a layer that is built.
+        self._controls = types.SimpleNamespace()
+
+    @property
+    def training_budget(self) -> int | None:
+        """Budget of a training step. Integer, or `None` for that of the solver.
+
+        `max_iter_jitter` lowers it further. A new integer applies to the next training
+        step, without compiling. Inference has the budget of the solver.
+        """
+        variable = self._control(_BUDGET)
+        return None if variable is None else int(ops.convert_to_numpy(variable))
+
+    @training_budget.setter
+    def training_budget(self, budget: int | None) -> None:
+        if budget is None:
+            vars(self._controls).pop(_BUDGET, None)
+            return
+        check_integer("training_budget", budget, 1, self.solver.max_iter)
+        if self._control(_BUDGET) is None:
+            self._add_control(_BUDGET, budget, "int32", "only_first_replica")
+        self._control(_BUDGET).assign(budget)
+
+    def save_own_variables(self, store: MutableMapping[str, Any]) -> None:
+        super().save_own_variables(store)  # type: ignore[misc]
+        for name, variable in vars(self._controls).items():
+            store[name] = ops.convert_to_numpy(variable)
+
+    def load_own_variables(self, store: Mapping[str, Any]) -> None:
+        own = (_MULTIPLIER, _BUDGET)
+        others = {name: store[name] for name in store.keys() if name not in own}
+        super().load_own_variables(others)  # type: ignore[misc]
+        if _BUDGET in store.keys():
+            self.training_budget = min(int(store[_BUDGET][()]), self.solver.max_iter)
+        if _MULTIPLIER in store.keys() and self._control(_MULTIPLIER) is not None:
+            self._control(_MULTIPLIER).assign(store[_MULTIPLIER])
+
+    def _control(self, name: str) -> keras.Variable | None:
+        return getattr(self._controls, name, None)
+
+    def _add_control(
+        self, name: str, value: float, dtype: str, aggregation: str
+    ) -> None:
+        with replicas.scope(self.seed_generator.state):
+            variable = keras.Variable(
+                value, dtype=dtype, trainable=False, aggregation=aggregation, name=name
+            )
+        setattr(self._controls, name, variable)
+
+    def _add_multiplier(self) -> None:
+        """Adds the multiplier of a constraint; keeps that of an earlier one."""
+        if self._control(_MULTIPLIER) is None:
+            self._add_control(_MULTIPLIER, 1.0, "float32", "mean")
+
+    def _add_regularization_loss(self, linearization: Linearization) -> None:
+        seed = self._next_seed()
+        if isinstance(self.regularizer, EquilibriumConstraint):
+            loss = self._constraint_loss(self.regularizer, linearization, seed)
+        else:
+            loss = self.regularizer(linearization, seed)
+        # The mean over the samples of a replica without any is 0 / 0.
+        num_samples = tf.shape(tree.flatten(linearization.value)[0])[0]
+        loss = tf.where(num_samples > 0, loss, tf.zeros_like(loss))
+        # Keras adds losses in its own precision, regardless of the layer's.
+        self.add_loss(tf.cast(loss, keras.config.floatx()))
+        self._jacobian.update_state(loss)
+
+    def _constraint_loss(
+        self,
+        constraint: EquilibriumConstraint,
+        linearization: Linearization,
+        seed: tf.Tensor,
+    ) -> tf.Tensor:
+        multiplier = self._control(_MULTIPLIER)
+        penalty, *measured = constraint.measured_penalty(linearization, seed)
+        loss = tf.cast(multiplier.value, penalty.dtype) * penalty
+        total, count = replicas.sums(measured)
+        multiplier.assign(constraint.next_multiplier(multiplier.value, total, count))
+        self._multiplier.update_state(multiplier)
+        return loss
+
+    def _draw_budget(self) -> tf.Tensor | None:
+        """Returns the budget of a training step, or `None` for that of the solver."""
+        control, max_iter = self._control(_BUDGET), self.solver.max_iter
+        if control is None and self.max_iter_jitter == 0:
+            return None
+        # The solver may have been replaced by one with a smaller budget.
+        budget = max_iter if control is None else tf.minimum(control.value, max_iter)
+        if self.max_iter_jitter == 0:
+            return budget
+        jitter = check_integer("max_iter_jitter", self.max_iter_jitter, 0, max_iter - 1)
+        drawn = tf.random.stateless_uniform(
+            (), self._next_seed(), 0, jitter + 1, tf.int32
+        )
+        return tf.maximum(budget - drawn, 1)

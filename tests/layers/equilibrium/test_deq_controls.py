@@ -1,0 +1,199 @@
+"""The multiplier of a constraint and the training budget of a DEQ layer."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras import layers, regularizers, solvers
+from tests.layers.cells import FunctionCell, TanhCell
+
+RANDOM = np.random.RandomState(0)
+INPUTS = RANDOM.normal(size=(8, 4)).astype("float32")
+TARGETS = RANDOM.normal(size=(8, 1)).astype("float32")
+UNREACHABLE = regularizers.ResidualConstraint(1e-9, rate=0.1)
+EASY = regularizers.ResidualConstraint(0.9, rate=0.1)
+
+
+def _model(regularizer=UNREACHABLE, **arguments):
+    arguments = {"gradient": "implicit", **arguments}
+    arguments.setdefault("solver", solvers.Anderson(max_iter=6, tol=None))
+    deq = layers.DEQ(
+        TanhCell(5), regularizer=regularizer, seed=0, name="deq", **arguments
+    )
+    model = keras.Sequential([keras.Input((4,)), deq, keras.layers.Dense(1)])
+    _compile(model)
+    return model, deq
+
+
+def _compile(model, **arguments):
+    model.compile(optimizer=keras.optimizers.SGD(1e-3), loss="mse", **arguments)
+
+
+def _fit(model, epochs=2):
+    history = model.fit(INPUTS, TARGETS, batch_size=4, epochs=epochs, verbose=0)
+    return history.history
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"run_eagerly": True}, {}, {"jit_compile": True}]
+)
+def test_the_multiplier_rises_to_its_fastest_and_is_in_the_logs(arguments):
+    model, deq = _model()
+    _compile(model, **arguments)
+    history = _fit(model)
+    # Two steps in each epoch, each by the factor 4^0.1; the log is their mean.
+    factors = 4.0 ** (0.1 * np.arange(1, 5))
+    expected = factors.reshape(2, 2).mean(axis=1)
+    np.testing.assert_allclose(history["deq_multiplier"], expected, rtol=1e-5)
+    assert "deq_multiplier" not in model.evaluate(
+        INPUTS, TARGETS, verbose=0, return_dict=True
+    )
+
+
+def test_the_multiplier_weights_the_penalty():
+    constant = regularizers.ResidualConstraint(1e-9, "jacobian", rate=1e-9)
+    model, _ = _model(constant)
+    plain, _ = _model("jacobian")
+    plain.set_weights(model.get_weights())
+    weighted, _ = _model(regularizers.ResidualConstraint(1e-9, "jacobian", rate=1.0))
+    weighted.set_weights(model.get_weights())
+    first, second = (_fit(m, 1)["deq_jacobian"][0] for m in (model, weighted))
+    # The multiplier is 1 in the first step and 4 in the second.
+    assert 2.0 < second / first < 3.0
+
+
+def test_a_target_that_is_met_lowers_the_multiplier():
+    model, deq = _model(EASY)
+    history = _fit(model)
+    np.testing.assert_allclose(
+        history["deq_multiplier"][-1], (4.0**-0.3 + 4.0**-0.4) / 2, rtol=1e-5
+    )
+
+
+class Slope(FunctionCell):
+    """A linear cell: its slope to the power of the budget is the residual."""
+
+    def __init__(self):
+        super().__init__(self._next)
+
+    def build(self, *shapes):
+        self.slope = self.add_weight((), keras.initializers.Constant(2.0))
+
+    def _next(self, state, injection):
+        return keras.ops.sigmoid(self.slope) * state + injection
+
+
+def test_the_residual_meets_its_target():
+    deq = layers.DEQ(
+        Slope(),
+        solver=solvers.FixedPointIteration(max_iter=8, tol=None),
+        gradient="unrolled",
+        regularizer=regularizers.ResidualConstraint(0.02, rate=0.05),
+        name="deq",
+    )
+    model = keras.Sequential([keras.Input((4,)), deq])
+    # The loss wants a steep slope, which leaves a large residual.
+    model.compile(keras.optimizers.Adam(0.03), loss="mse", loss_weights=0.01)
+    data = tf.data.Dataset.from_tensors((INPUTS, 6.0 * INPUTS)).repeat()
+    fit = {"steps_per_epoch": 50, "epochs": 6, "shuffle": False, "verbose": 0}
+    residuals = model.fit(data, **fit).history["deq_residual"]
+    assert residuals[0] > 0.04
+    np.testing.assert_allclose(residuals[-1], 0.02, rtol=0.1)
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".weights.h5"])
+def test_files_hold_the_controls(tmp_path, suffix):
+    model, deq = _model()
+    deq.training_budget = 3
+    _fit(model)
+    path = tmp_path / f"model{suffix}"
+    if suffix == ".keras":
+        model.save(path)
+        copy = keras.models.load_model(path, custom_objects={"TanhCell": TanhCell})
+    else:
+        model.save_weights(path)
+        copy, _ = _model()
+        copy.load_weights(path)
+    restored = copy.get_layer("deq")
+    assert restored.training_budget == 3
+    first = _fit(copy, 1)["deq_multiplier"][0]
+    np.testing.assert_allclose(first, (4.0**0.5 + 4.0**0.6) / 2, rtol=1e-5)
+
+
+def test_controls_are_not_weights(tmp_path):
+    plain, _ = _model(None)
+    model, deq = _model()
+    deq.training_budget = 3
+    assert len(model.weights) == len(plain.weights)
+    path = tmp_path / "model.weights.h5"
+    plain.save_weights(path)
+    model.load_weights(path)
+    assert deq.training_budget == 3
+    model.save_weights(path)
+    other, other_deq = _model(None)
+    other.load_weights(path)
+    assert other_deq.training_budget == 3
+
+
+def test_a_constraint_may_replace_a_regularizer_and_keeps_its_multiplier():
+    model, deq = _model(None)
+    _fit(model, 1)
+    for constraint in (UNREACHABLE, EASY):
+        deq.regularizer = constraint
+        _compile(model)
+        history = _fit(model, 1)
+    expected = (4.0**0.1 + 1.0) / 2
+    np.testing.assert_allclose(history["deq_multiplier"], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("gradient", ["implicit", "truncated"])
+def test_a_training_budget_applies_without_a_new_trace(gradient):
+    traces = []
+
+    class Counting(TanhCell):
+        def call(self, state, injection):
+            traces.append(tf.executing_eagerly())
+            return super().call(state, injection)
+
+    arguments = {"solver": solvers.FixedPointIteration(max_iter=9, tol=None)}
+    if gradient == "truncated":
+        arguments["gradient"] = {"class_name": "truncated", "num_free_steps": 0}
+    deq = layers.DEQ(
+        Counting(5),
+        gradient=arguments.get("gradient", gradient),
+        solver=arguments["solver"],
+        regularizer=None,
+        name="deq",
+        seed=0,
+    )
+    model = keras.Sequential([keras.Input((4,)), deq, keras.layers.Dense(1)])
+    _compile(model)
+    deq.training_budget = 9
+    first = _fit(model, 1)["deq_evaluations"][0]
+    num_traces = len(traces)
+    deq.training_budget = 2
+    second = _fit(model, 1)["deq_evaluations"][0]
+    assert len(traces) == num_traces
+    if gradient == "implicit":
+        assert (first, second) == (9.0, 2.0)
+    else:  # Twice the budget has room for the largest number of steps.
+        assert second <= first
+    deq.training_budget = None
+    with pytest.raises(ValueError, match="compile"):
+        _fit(model, 1)
+
+
+@pytest.mark.parametrize("budget", [0, 7, 2.5])
+def test_a_budget_that_the_solver_does_not_have_is_refused(budget):
+    _, deq = _model()
+    with pytest.raises(ValueError, match="`training_budget`.*Received: .*budget="):
+        deq.training_budget = budget
+
+
+def test_a_jitter_lowers_the_training_budget():
+    model, deq = _model(max_iter_jitter=3)
+    deq.training_budget = 4
+    history = _fit(model, 8)
+    assert 1 <= min(history["deq_evaluations"]) < max(history["deq_evaluations"]) <= 4
+    assert deq.solve(INPUTS).num_evaluations[0] == 6

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from ..evaluation.text_table import aligned
+from ..evaluation.summary import aligned
 from . import MODULES
 from .measuring import QUICK, Effort, plain
 

@@ -3,8 +3,7 @@
 from .. import registry
 from ..config.reading import by_variant, run_names
 from ..files import records
-from .summary import at_budgets, mean_text
-from .text_table import aligned
+from .summary import aligned, at_budgets, mean_text
 
 
 def report(directory):

@@ -1,4 +1,4 @@
-"""Means and standard deviations over seeds."""
+"""Means and standard deviations over seeds, and tables of them as text and CSV."""
 
 import csv
 import io
@@ -19,11 +19,7 @@ def spread(name, values):
 
 def cell(summary, name, digits):
     """Returns the text of a number in a dict that contains the result of `spread`."""
-    mean, deviation = summary[f"{name}_mean"], summary[f"{name}_std"]
-    if mean is None:
-        return "-"
-    text = f"{mean:.{digits}f}"
-    return text if deviation is None else f"{text} +- {deviation:.{digits}f}"
+    return _text(summary[f"{name}_mean"], summary[f"{name}_std"], f".{digits}f")
 
 
 def mean_text(values, form, scale=1):
@@ -35,12 +31,14 @@ def mean_text(values, form, scale=1):
         scale: Number. Factor of the values. Defaults to `1`.
     """
     numbers = [scale * value for value in values if value is not None]
-    if not numbers:
+    return _text(*spread("number", numbers).values(), form)
+
+
+def _text(mean, deviation, form):
+    if mean is None:
         return "-"
-    text = f"{statistics.fmean(numbers):{form}}"
-    if len(numbers) > 1:
-        text += f" +- {statistics.stdev(numbers):{form}}"
-    return text
+    text = f"{mean:{form}}"
+    return text if deviation is None else f"{text} +- {deviation:{form}}"
 
 
 def at_budgets(runs, key):
@@ -54,6 +52,25 @@ def at_budgets(runs, key):
     for row in itertools.chain(*runs):
         values.setdefault(row["budget"], []).append(row[key])
     return dict(sorted(values.items()))
+
+
+def aligned(rows, left=1):
+    """Returns rows of text as lines with aligned columns.
+
+    Args:
+        rows: List of lists of strings, all of the same length.
+        left: Integer. Number of leading columns that are aligned to the left. Other
+            columns are aligned to the right. Defaults to `1`.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.ljust(width) if index < left else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
 
 
 def to_csv(rows):

@@ -1,13 +1,34 @@
-"""The runs of a study: trained once, saved, and read when the study continues."""
+"""The models of a study: trained once, saved, and read when the study continues."""
 
 import math
 import time
 
 import keras
 
-from ..errors import reading
+import deq_keras
+
+from ..errors import config_errors, reading
 from ..files import records, saved_model
 from ..runs.job import build_optimizer
+from .equilibrium_config import LAYER_DEFAULT
+
+
+def equilibrium_layer(cell, config, seed):
+    """Returns the `DEQ` layer of a cell, named `deq`.
+
+    Args:
+        cell: An `EquilibriumCell`.
+        config: The `EquilibriumConfig`.
+        seed: Integer. Seed of the random numbers of training.
+
+    Raises:
+        InputError: If a component rejects an argument.
+    """
+    given = {
+        name: value for name, value in vars(config).items() if value != LAYER_DEFAULT
+    }
+    with config_errors("equilibrium"):
+        return deq_keras.layers.DEQ(cell, seed=seed, name="deq", **given)
 
 
 def finished(directory, name, train, line):

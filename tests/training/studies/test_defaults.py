@@ -23,14 +23,14 @@ from training.config import reading as configs
 from training.errors import InputError
 from training.runs.work_directory import WorkDirectory
 from training.studies import study_runs
-from training.studies.defaults import memory, study
+from training.studies.defaults import model as models
+from training.studies.defaults import study
 from training.studies.defaults.measure import measure, relative_residual
-from training.studies.defaults.memory import training_peak
-from training.studies.defaults.model import build
+from training.studies.defaults.model import build, training_peak
 from training.studies.defaults.schema import TASKS as NAMES
 from training.studies.defaults.table import render, summarize
 from training.studies.defaults.tasks import TASKS
-from training.studies.defaults.tasks.regression import explained_variance
+from training.studies.defaults.tasks.vectors import explained_variance
 
 # One of each kind; the others take as long each.
 FAST = ("digits_dense", "parity")
@@ -151,7 +151,7 @@ class TestMemory:
             sizes.append([gradient.shape for gradient in gradients])
             return 6.0
 
-        monkeypatch.setattr(memory, "peak_growth", growth)
+        monkeypatch.setattr(models, "peak_growth", growth)
         task = task_config("regression")
         training, _ = TASKS["regression"].draw(task, 0)
         equilibrium = config().equilibrium
@@ -163,7 +163,7 @@ class TestMemory:
 
     @pytest.mark.parametrize("growth", [None, 0.0, 0.9])
     def test_what_statistics_do_not_see_is_not_measurable(self, monkeypatch, growth):
-        monkeypatch.setattr(memory, "peak_growth", lambda call: growth)
+        monkeypatch.setattr(models, "peak_growth", lambda call: growth)
         task = task_config("regression")
         training, _ = TASKS["regression"].draw(task, 0)
         assert training_peak(config().equilibrium, task, training, seed=0) is None
@@ -282,7 +282,7 @@ class TestBadInput:
     def test_units(self, name):
         task = task_config(name, units=6)
         shape = TASKS[name].draw(task, 0)[0].inputs.shape[1:]
-        with pytest.raises(InputError, match=f"task `{name}`: "):
+        with pytest.raises(InputError, match=f"`tasks.{name}`: "):
             build(config().equilibrium, task, shape, seed=0)
 
     def test_argument_of_the_gradient(self):

@@ -19,11 +19,11 @@ from training.studies.defaults.cells import (
     NormalizedCell,
 )
 from training.studies.defaults.tasks import TASKS
-from training.studies.defaults.tasks.regression import (
+from training.studies.defaults.tasks.task import accuracy
+from training.studies.defaults.tasks.vectors import (
     explained_variance,
     smooth_function,
 )
-from training.studies.defaults.tasks.task import accuracy
 
 # One of each kind; the others take as long each.
 FAST = ("digits_dense", "parity")

@@ -12,9 +12,8 @@ from training.config import reading as configs
 from training.errors import InputError
 from training.runs.work_directory import WorkDirectory
 from training.studies import study_runs
-from training.studies.prefixes import study, table
-from training.studies.prefixes.measure import measure
-from training.studies.prefixes.model import build
+from training.studies.prefixes import study
+from training.studies.prefixes.model import build, measure
 
 SHORT = {
     "experiment": "prefixes",
@@ -119,7 +118,7 @@ class TestRun:
         assert row["smallest"] == min(right)
         with open(finished.path / "results.csv", newline="") as file:
             assert len(list(csv.DictReader(file))) == 8
-        text = table.render(summaries).splitlines()
+        text = study.render(summaries).splitlines()
         assert len(text) == 1 + 4
         assert (finished.path / "report.txt").read_text().endswith(f"{text[-1]}\n")
 

@@ -13,11 +13,9 @@ from training.errors import InputError
 from training.runs.work_directory import WorkDirectory
 from training.studies import study_runs
 from training.studies.synthetic import study
-from training.studies.synthetic.cell import ScalarCell
 from training.studies.synthetic.measure import measure, surface, trajectory
-from training.studies.synthetic.model import build
+from training.studies.synthetic.model import Pairs, ScalarCell, build, curve, draw
 from training.studies.synthetic.table import flatten, render, summarize
-from training.studies.synthetic.target import Pairs, curve, draw
 
 SOLVERS = ["fixed_point_iteration", "anderson", "broyden"]
 SHORT = {

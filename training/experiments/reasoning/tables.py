@@ -2,8 +2,7 @@
 
 from ...config.reading import run_names, variant_of
 from ...errors import reading
-from ...evaluation.summary import at_budgets, mean_text
-from ...evaluation.text_table import aligned
+from ...evaluation.summary import aligned, at_budgets, mean_text
 from ...files import records
 
 LEVELS = "levels.json"

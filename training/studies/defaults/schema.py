@@ -66,7 +66,7 @@ class TaskConfig:
               convolutions; the score is of free pixels.
             - `seen_before`: whether a token has been seen before, by a transformer
               cell.
-            - `chain`: the class that stands at one end of a chain, by messages between
+            - `chain`: the class of the input at one end of a chain, by messages between
               neighbors.
         units: channels or units of the state; a multiple of 4 for cells of
             convolutions or attention.

@@ -12,8 +12,7 @@ from ...runs.job import build_optimizer
 from .. import study_runs
 from . import table
 from .measure import measure
-from .memory import training_peak
-from .model import build
+from .model import build, training_peak
 from .tasks import TASKS
 
 

@@ -1,7 +1,6 @@
 """The table of the study of the defaults."""
 
-from ...evaluation.summary import cell, spread
-from ...evaluation.text_table import aligned
+from ...evaluation.summary import aligned, cell, spread
 
 _KEYS = ("task", "variant", "seed")
 # Values that were not found or cannot be measured do not count against a run.

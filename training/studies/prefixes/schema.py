@@ -46,7 +46,7 @@ class PrefixesConfig:
         activation: what bounds the state; see `deq_keras.layers.RecallCell`.
         batch_size: of a training step; with segments, fresh strings of one.
         equilibrium: how the model solves and differentiates.
-        segments: how it is trained in segments; null for whole searches in each step.
+        segments: how it is trained in segments; null for complete solves in each step.
         optimizer: the optimizer.
         measurement: what is measured of every model.
     """

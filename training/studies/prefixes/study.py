@@ -1,4 +1,4 @@
-"""Trains and measures the models of all seeds."""
+"""Trains, measures and tabulates the models of all seeds."""
 
 import functools
 import math
@@ -7,16 +7,15 @@ import keras
 import numpy as np
 
 from ...data.reasoning import PrefixSums
-from ...evaluation.summary import to_csv
+from ...evaluation.summary import aligned, cell, spread, to_csv
 from ...files import records
 from ...files.atomic_file import write_text
 from ...runs.job import build_optimizer, in_segments
 from .. import study_runs
-from . import table
-from .measure import measure
-from .model import build
+from .model import build, measure
 
 _EPOCHS = 1  # Every string is seen once.
+_HEADING = ["bits", "budget", "runs", "right", "smallest", "NFE", "residual"]
 
 
 def run(config, directory):
@@ -92,17 +91,17 @@ def _trainable(model, strings, config):
 
 
 def _write_tables(config, path, results):
-    summaries = table.summarize(results)
+    summaries = summarize(results)
     records.write_json(path / "results.json", results)
     records.write_json(path / "summary.json", summaries)
-    write_text(path / "results.csv", to_csv(table.flatten(results)))
+    write_text(path / "results.csv", to_csv(flatten(results)))
     write_text(path / "summary.csv", to_csv(summaries))
     text = (
         f"Trained on strings of {config.length} bits. Mean +- standard deviation over "
         "the seeds of the share\nof strings in % all of whose parities are right, of "
         f"{config.measurement.examples}, and the smallest share; NFE is the mean\n"
         "over strings, the residual the largest of a string, averaged over seeds.\n\n"
-        f"{table.render(summaries)}"
+        f"{render(summaries)}"
     )
     write_text(path / "report.txt", text + "\n")
     print(f"\n{text}")
@@ -117,3 +116,55 @@ def _line(result):
         f"seed {result['seed']}: {solves} ({result['updates']} updates, "
         f"{result['seconds']:.0f} s)"
     )
+
+
+def flatten(results):
+    """Returns one dict for each run, length and budget."""
+    return [
+        {"seed": result["seed"], **row}
+        for result in results
+        for row in result["solves"]
+    ]
+
+
+def summarize(results):
+    """Returns one dict for each length and budget: mean and deviation over the seeds.
+
+    Args:
+        results: list of one dict for each run, with `seed` and `solves`, what `measure`
+            returned.
+    """
+    groups = {}
+    for row in flatten(results):
+        groups.setdefault((row["length"], row["budget"]), []).append(row)
+    return [
+        {
+            "length": length,
+            "budget": budget,
+            "runs": len(rows),
+            "smallest": min(row["right"] for row in rows),
+            **spread("right", [row["right"] for row in rows]),
+            **spread("evaluations", [row["evaluations"] for row in rows]),
+            **spread(
+                "residual",
+                [row["residual"] for row in rows if row["residual"] is not None],
+            ),
+        }
+        for (length, budget), rows in groups.items()
+    ]
+
+
+def render(summaries):
+    """Returns the summaries as text, a line for each length and budget."""
+    rows = [_HEADING]
+    for summary in summaries:
+        rows.append(
+            [
+                *(str(summary[name]) for name in ("length", "budget", "runs")),
+                cell(summary, "right", 2),
+                f"{summary['smallest']:.1f}",
+                cell(summary, "evaluations", 1),
+                cell(summary, "residual", 4),
+            ]
+        )
+    return aligned(rows, left=0)

@@ -6,8 +6,8 @@ from matplotlib.ticker import MaxNLocator
 
 from ...files.atomic_file import replacing
 from .measure import surface, trajectory
+from .model import curve
 from .table import LABELS
-from .target import curve
 
 _MARGIN = 1.5
 

@@ -12,8 +12,7 @@ from .. import study_runs
 from . import table
 from .figure import plot_study
 from .measure import measure
-from .model import build
-from .target import draw
+from .model import build, draw
 
 
 def run(config, directory):

@@ -1,7 +1,6 @@
 """The tables of the synthetic study."""
 
-from ...evaluation.summary import cell, spread
-from ...evaluation.text_table import aligned
+from ...evaluation.summary import aligned, cell, spread
 
 LABELS = {
     "fixed_point_iteration": "fixed-point iteration",

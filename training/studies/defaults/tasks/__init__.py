@@ -1,16 +1,15 @@
-"""The tasks of the study, one file for each or for some that are alike."""
+"""The tasks of the study, in files by the shape of their inputs."""
 
-from .blobs import BLOBS
-from .chain import CHAIN
 from .digits import DIGITS_DENSE, DIGITS_POOLED, DIGITS_POSITIONS
-from .flood import FLOOD
-from .gated import GATED
-from .grids import FIELD, GROUPS
-from .regression import REGRESSION
-from .seen_before import SEEN_BEFORE
-from .sequences import ADDITION, PARITY, PERMUTATIONS
-from .sorting import SORTING
-from .tabular import TABULAR_GATED, TABULAR_LEAKY, TABULAR_NORMALIZED
+from .grids import BLOBS, FIELD, FLOOD, GROUPS
+from .sequences import ADDITION, CHAIN, PARITY, PERMUTATIONS, SEEN_BEFORE, SORTING
+from .vectors import (
+    GATED,
+    REGRESSION,
+    TABULAR_GATED,
+    TABULAR_LEAKY,
+    TABULAR_NORMALIZED,
+)
 
 TASKS = {
     "digits_pooled": DIGITS_POOLED,

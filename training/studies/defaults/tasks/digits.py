@@ -5,7 +5,7 @@ import keras
 from deq_keras.layers import DenseCell, ResidualBlockCell
 
 from ....data.images import digits
-from .task import Examples, Task, dense
+from .task import Examples, Task, dense, pooled
 
 
 def _draw(config, seed):
@@ -46,17 +46,12 @@ def _dense_cell(units, seed):
     return DenseCell(units, seed=seed, name="cell")
 
 
-def _pooled(state):
-    state = keras.layers.GlobalAveragePooling2D(name="head_pooling")(state)
-    return keras.layers.Dense(digits.NUM_CLASSES, name="logits")(state)
-
-
 def _with_positions(state):
     state = keras.layers.AveragePooling2D(2, name="head_pooling")(state)
     state = keras.layers.Flatten(name="head_flattening")(state)
     return keras.layers.Dense(digits.NUM_CLASSES, name="logits")(state)
 
 
-DIGITS_POOLED = Task(_draw, _residual_block, _pooled, _stem)
+DIGITS_POOLED = Task(_draw, _residual_block, pooled(digits.NUM_CLASSES), _stem)
 DIGITS_POSITIONS = Task(_draw, _residual_block, _with_positions, _stem)
 DIGITS_DENSE = Task(_draw, _dense_cell, dense(digits.NUM_CLASSES), _flattened)

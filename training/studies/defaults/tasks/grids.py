@@ -1,11 +1,23 @@
-"""Grids of which every pixel, or the whole, has to be known."""
+"""Tasks on grids: a label for every pixel, or one for the whole grid."""
+
+import functools
 
 import keras
 import numpy as np
 
 from ..cells import ConvolutionalCell
-from .regression import explained_variance
-from .task import Task, dense, drawn, unseeded
+from .task import IGNORED, Task, cross_entropy, dense, drawn, pooled, unseeded
+from .vectors import explained_variance
+
+_LARGEST_COUNT = 4
+# Every blob has a tile of the image for itself, so that blobs are a pixel apart.
+_TILES = 4
+_TILE = 4
+_NOISE = 0.1
+
+_FLOOD_SIDE = 8
+# Near the fraction at which clusters begin to span the grid, paths are the longest.
+_FREE_SHARE = 0.6
 
 _FIELD_SIDE = 8
 _SOURCES = 0.3
@@ -13,10 +25,57 @@ _SOURCES = 0.3
 _SCREENING = 4.3
 # The standard deviation of the field is then about one.
 _SCALE = 4.2
-_COUNT_SIDE = 10
+
+_GROUPS_SIDE = 10
 _FILLED = 0.25
 _FEWEST = 11
 _NUM_CLASSES = 10
+
+
+def _blob_examples(generator, size):
+    """Draws noisy images `(16, 16, 1)` and how many blobs are in them, `()`."""
+    counts = generator.integers(_LARGEST_COUNT + 1, size=size)
+    ranks = generator.random((size, _TILES**2)).argsort(axis=1)
+    sides = generator.integers(1, _TILE, size=ranks.shape)
+    sides = np.where(ranks < counts[:, None], sides, 0)
+    is_inside = np.arange(_TILE) < sides[..., None]  # (B, tiles, tile)
+    blobs = is_inside[..., :, None] & is_inside[..., None, :]
+    blobs = blobs.reshape(size, _TILES, _TILES, _TILE, _TILE)
+    side = _TILES * _TILE
+    images = blobs.swapaxes(2, 3).reshape(size, side, side, 1)
+    return images + generator.normal(0.0, _NOISE, images.shape), counts
+
+
+def _flood_examples(generator, size):
+    """Draws grids of free and blocked pixels, one of the free ones the source.
+
+    The inputs are whether a pixel is free and whether it is the source, `(side, side,
+    2)`. The target is 1 where a path of free pixels, side by side, leads to the source,
+    0 at the other free pixels, and `IGNORED` at blocked ones: the score is the accuracy
+    at free pixels.
+    """
+    side = _FLOOD_SIDE
+    source = np.eye(side**2, dtype=bool)[generator.integers(side**2, size=size)]
+    source = source.reshape(size, side, side)
+    free = (generator.random(source.shape) < _FREE_SHARE) | source
+    targets = np.where(free, _reached(free, source), IGNORED)
+    return np.stack([free, source], axis=-1), targets
+
+
+def _reached(free, source):
+    reached, grown = source, _with_neighbors(source) & free
+    while np.any(grown != reached):
+        reached, grown = grown, _with_neighbors(grown) & free
+    return reached
+
+
+def _with_neighbors(pixels):
+    grown = pixels.copy()
+    grown[:, 1:] |= pixels[:, :-1]
+    grown[:, :-1] |= pixels[:, 1:]
+    grown[:, :, 1:] |= pixels[:, :, :-1]
+    grown[:, :, :-1] |= pixels[:, :, 1:]
+    return grown
 
 
 def _field_examples(generator, size):
@@ -34,10 +93,10 @@ def _field_examples(generator, size):
     return tuple(array.reshape(size, side, side, 1) for array in (sources, fields))
 
 
-def _count_examples(generator, size):
+def _group_examples(generator, size):
     """Draws grids of filled pixels, `(side, side, 1)`, and how many connected groups
     they form: a class from 11 or fewer groups to 20 or more."""
-    filled = generator.random((size, _COUNT_SIDE, _COUNT_SIDE)) < _FILLED
+    filled = generator.random((size, _GROUPS_SIDE, _GROUPS_SIDE)) < _FILLED
     counts = num_groups(filled) - _FEWEST
     return filled[..., None], np.clip(counts, 0, _NUM_CLASSES - 1)
 
@@ -67,12 +126,20 @@ def num_groups(filled):
         labels = smallest
 
 
-def _pooled(state):
-    state = keras.layers.GlobalAveragePooling2D(name="head_pooling")(state)
-    return keras.layers.Dense(_NUM_CLASSES, name="logits")(state)
+def _stem(inputs, units):
+    return keras.layers.Conv2D(
+        units, 3, padding="same", activation="relu", name="stem_convolution"
+    )(inputs)
 
 
 _CELL = unseeded(ConvolutionalCell, rank=2)
+BLOBS = Task(drawn(_blob_examples), _CELL, pooled(_LARGEST_COUNT + 1), _stem)
+FLOOD = Task(
+    drawn(_flood_examples),
+    _CELL,
+    dense(2),
+    loss=functools.partial(cross_entropy, IGNORED),
+)
 FIELD = Task(
     drawn(_field_examples),
     _CELL,
@@ -80,4 +147,4 @@ FIELD = Task(
     loss=keras.losses.MeanSquaredError,
     score=explained_variance,
 )
-GROUPS = Task(drawn(_count_examples), _CELL, _pooled)
+GROUPS = Task(drawn(_group_examples), _CELL, pooled(_NUM_CLASSES))

@@ -1,28 +1,45 @@
-"""Sequences whose label at a position hangs on all positions before it."""
+"""Tasks on sequences and chains, whose labels depend on other positions."""
 
+import functools
 import itertools
 
+import keras
 import numpy as np
 
-from ....data.reasoning import compositions, running_products
-from ..cells import ConvolutionalCell
+from deq_keras.layers import TransformerCell
+
+from ....data.reasoning import (
+    Chains,
+    chain_adjacency,
+    compositions,
+    draw_chains,
+    running_products,
+)
+from ..cells import AttentionCell, ConvolutionalCell, MessagePassingCell
 from .task import Task, dense, drawn, unseeded
 
-LENGTH = 16
-PRODUCT_LENGTH = 12
-# Of two bits. While they differ a carry goes on, by 10 positions in the mean; of fair
-# bits it would be 2.
+_LENGTH = 16
+_PRODUCT_LENGTH = 12
+# Fraction of positions whose two bits differ. A carry then travels 10 positions in the
+# mean; with fair bits it would travel 2.
 _DIFFERENT_SHARE = 0.9
 
 _PERMUTATIONS = tuple(itertools.permutations(range(3)))
-# None, and the two swaps of neighbors, of which the products are all permutations.
+# The identity and the two swaps of neighbors; their products are all permutations.
 _FACTORS = ((0, 1, 2), (1, 0, 2), (0, 2, 1))
 _AFTER = compositions(_FACTORS, _PERMUTATIONS)
+
+_SORTED_LENGTH = 8
+_SYMBOLS = 4
+_TOKENS = 12
+_HEADS = 4
+_CHAIN_LENGTH = 8
+_CHAINS = 3
 
 
 def _parities(generator, size):
     """Draws bits, `(length, 1)`; the targets are the parities of all prefixes."""
-    bits = generator.integers(2, size=(size, LENGTH))
+    bits = generator.integers(2, size=(size, _LENGTH))
     return bits[..., None], np.cumsum(bits, axis=1) % 2
 
 
@@ -31,10 +48,10 @@ def _sums(generator, size):
 
     The targets are the bits of their sum, without the last carry.
     """
-    first = generator.integers(2, size=(size, LENGTH))
-    is_different = generator.random((size, LENGTH)) < _DIFFERENT_SHARE
+    first = generator.integers(2, size=(size, _LENGTH))
+    is_different = generator.random((size, _LENGTH)) < _DIFFERENT_SHARE
     second = np.where(is_different, 1 - first, first)
-    positions = np.arange(LENGTH)
+    positions = np.arange(_LENGTH)
     total = (first + second) @ (1 << positions)
     return np.stack([first, second], axis=-1), (total[:, None] >> positions) & 1
 
@@ -45,11 +62,52 @@ def _products(generator, size):
     The target at a position is which of the six permutations the product of the factors
     up to it is, each after the one before.
     """
-    factors = generator.integers(len(_FACTORS), size=(size, PRODUCT_LENGTH))
+    factors = generator.integers(len(_FACTORS), size=(size, _PRODUCT_LENGTH))
     return np.eye(len(_FACTORS))[factors], running_products(_AFTER, factors)
 
 
-_CELL = unseeded(ConvolutionalCell)
-PARITY = Task(drawn(_parities), _CELL, dense(2))
-ADDITION = Task(drawn(_sums), _CELL, dense(2))
-PERMUTATIONS = Task(drawn(_products), _CELL, dense(len(_PERMUTATIONS)))
+def _sorted_symbols(generator, size):
+    """Draws one-hot symbols beside one-hot positions, `(length, symbols + length)`.
+
+    The targets are the symbols in ascending order, `(length,)`.
+    """
+    symbols = generator.integers(_SYMBOLS, size=(size, _SORTED_LENGTH))
+    return _with_positions(symbols, _SYMBOLS), np.sort(symbols, axis=1)
+
+
+def _seen_before(generator, size):
+    """Draws one-hot tokens beside one-hot positions, `(length, tokens + length)`.
+
+    The target at a position is whether an earlier position has the same token.
+    """
+    tokens = generator.integers(_TOKENS, size=(size, _LENGTH))
+    is_equal = tokens[:, :, None] == tokens[:, None, :]
+    targets = np.tril(is_equal, -1).any(axis=-1).astype("int32")
+    return _with_positions(tokens, _TOKENS), targets
+
+
+def _with_positions(tokens, num_tokens):
+    size, length = tokens.shape
+    positions = np.broadcast_to(np.eye(length), (size, length, length))
+    return np.concatenate([np.eye(num_tokens)[tokens], positions], axis=-1)
+
+
+def _stem(inputs, units):
+    return keras.layers.Dense(units, name="stem")(inputs)
+
+
+def _transformer_cell(units, seed):
+    return TransformerCell(units, _HEADS, 2 * units, seed=seed, name="cell")
+
+
+_CONVOLUTIONS = unseeded(ConvolutionalCell)
+PARITY = Task(drawn(_parities), _CONVOLUTIONS, dense(2))
+ADDITION = Task(drawn(_sums), _CONVOLUTIONS, dense(2))
+PERMUTATIONS = Task(drawn(_products), _CONVOLUTIONS, dense(len(_PERMUTATIONS)))
+SORTING = Task(drawn(_sorted_symbols), unseeded(AttentionCell), dense(_SYMBOLS))
+SEEN_BEFORE = Task(drawn(_seen_before), _transformer_cell, dense(2), _stem)
+CHAIN = Task(
+    drawn(functools.partial(draw_chains, chains=_CHAINS, length=_CHAIN_LENGTH)),
+    unseeded(MessagePassingCell, adjacency=chain_adjacency(_CHAINS, _CHAIN_LENGTH)),
+    dense(Chains.num_classes),
+)

@@ -97,9 +97,14 @@ def dense(units):
     return decode
 
 
-def one_hot_positions(size, length):
-    """Returns `(size, length, length)`, a one-hot vector for each position."""
-    return np.broadcast_to(np.eye(length), (size, length, length))
+def pooled(num_classes):
+    """Returns the `decode` of images: a dense layer of the mean over all pixels."""
+
+    def decode(state):
+        state = keras.layers.GlobalAveragePooling2D(name="head_pooling")(state)
+        return keras.layers.Dense(num_classes, name="logits")(state)
+
+    return decode
 
 
 def _narrow(inputs, targets):

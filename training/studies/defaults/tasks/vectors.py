@@ -1,0 +1,73 @@
+"""Tasks on vectors: smooth functions of four and of six numbers, and a class."""
+
+import keras
+import numpy as np
+
+from deq_keras.layers import DenseCell
+
+from ..cells import GatedCell, LeakyCell, NormalizedCell
+from .task import Task, dense, drawn, unseeded
+
+_NOISE = 0.02
+
+
+def smooth_function(x):
+    """sin(pi x1) x2 + exp(-4 x3^2) cos(2 x4) - x1 x4 / 2, `(examples,)`."""
+    x1, x2, x3, x4 = x.T
+    bump = np.exp(-4.0 * x3**2) * np.cos(2.0 * x4)
+    return np.sin(np.pi * x1) * x2 + bump - x1 * x4 / 2
+
+
+def explained_variance(predictions, targets):
+    """Returns the coefficient of determination R^2, in %."""
+    error = np.mean(np.square(predictions - targets), dtype="float64")
+    return 100.0 * float(1.0 - error / np.var(targets, dtype="float64"))
+
+
+def _regression_examples(generator, size):
+    """Draws x uniform on (-1, 1)^4 and noisy values `(1,)` of `smooth_function`."""
+    inputs = generator.uniform(-1.0, 1.0, (size, 4))
+    noise = generator.normal(0.0, _NOISE, size)
+    return inputs, (smooth_function(inputs) + noise)[:, None]
+
+
+def _tabular_examples(generator, size):
+    """Draws x uniform on (-1, 1)^6 and noisy values `(1,)` of a smooth function.
+
+    The function is `smooth_function` of the first four numbers + x5 x6 sin(2 x2).
+    """
+    inputs = generator.uniform(-1.0, 1.0, (size, 6))
+    x2, x5, x6 = inputs[:, 1], inputs[:, 4], inputs[:, 5]
+    targets = smooth_function(inputs[:, :4]) + x5 * x6 * np.sin(2.0 * x2)
+    return inputs, (targets + generator.normal(0.0, _NOISE, size))[:, None]
+
+
+def _gated_examples(generator, size):
+    """Draws x from N(0, 1)^8; the target is its class.
+
+    It is 1 where x1 x2 + x3 x4 / 2 + sin(2 x5) > 0, and 0 elsewhere.
+    """
+    inputs = generator.normal(size=(size, 8))
+    x1, x2, x3, x4, x5 = inputs.T[:5]
+    return inputs, (x1 * x2 + x3 * x4 / 2 + np.sin(2.0 * x5) > 0).astype("int32")
+
+
+def _dense_cell(units, seed):
+    return DenseCell(units, seed=seed, name="cell")
+
+
+def _regression(examples, cell):
+    return Task(
+        drawn(examples),
+        cell,
+        dense(1),
+        loss=keras.losses.MeanSquaredError,
+        score=explained_variance,
+    )
+
+
+REGRESSION = _regression(_regression_examples, _dense_cell)
+TABULAR_GATED = _regression(_tabular_examples, unseeded(GatedCell, retention=1.0))
+TABULAR_LEAKY = _regression(_tabular_examples, unseeded(LeakyCell))
+TABULAR_NORMALIZED = _regression(_tabular_examples, unseeded(NormalizedCell))
+GATED = Task(drawn(_gated_examples), unseeded(GatedCell), dense(2))

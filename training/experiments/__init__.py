@@ -1,5 +1,6 @@
 """Experiments that `deq-keras train` runs, by the `experiment` key of a config.
 
 Each has a folder, which `training.registry` finds, with `schema` (the config), `build`
-(the model), `job` (compilation, data and evaluation) and `measure`.
+(the model) and `job` (compilation, data and evaluation). Long measurements have a
+`measure` of their own.
 """

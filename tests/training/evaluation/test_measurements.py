@@ -13,7 +13,7 @@ from training.data import images as datasets
 from training.evaluation.diagnose import diagnose
 from training.evaluation.readout import measure_at_budgets, split_model
 from training.evaluation.report import report
-from training.experiments.classification.measure import accuracy
+from training.experiments.classification.job import accuracy
 from training.runs.work_directory import WorkDirectory
 
 

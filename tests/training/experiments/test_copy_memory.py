@@ -8,8 +8,7 @@ import pytest
 
 from training.config import reading as configs
 from training.errors import InputError
-from training.experiments.copy_memory.build import build_network
-from training.experiments.copy_memory.sequences import copy_memory
+from training.experiments.copy_memory.build import build_network, copy_memory
 from training.runs import variants
 from training.runs.work_directory import WorkDirectory
 

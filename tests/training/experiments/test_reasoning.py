@@ -12,13 +12,13 @@ from keras import ops
 import deq_keras
 from training.config import reading as configs
 from training.data.reasoning import Examples, PrefixSums, held_out_examples
+from training.data.reasoning.dataset import in_batches, validation_batches
 from training.errors import InputError
 from training.evaluation.report import report
 from training.evaluation.settling import evaluations_until, overthinking
-from training.experiments.reasoning.batches import in_batches, validation_batches
+from training.experiments.reasoning.build import SmoothedCrossEntropy
 from training.experiments.reasoning.job import ReasoningJob
 from training.experiments.reasoning.level_measurement import LevelMeasurement
-from training.experiments.reasoning.loss import SmoothedCrossEntropy
 from training.experiments.reasoning.schema import LevelConfig
 from training.runs.train import MODEL, check, train
 from training.runs.work_directory import WorkDirectory

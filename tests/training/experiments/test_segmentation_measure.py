@@ -2,9 +2,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from training.experiments.mdeq_segmentation.measure import class_iou, confusion_matrix
-from training.experiments.mdeq_segmentation.overlays import blend, write_overlay
-from training.experiments.mdeq_segmentation.windows import predict_in_windows
+from training.experiments.mdeq_segmentation.measure import (
+    blend,
+    class_iou,
+    confusion_matrix,
+    predict_in_windows,
+    write_overlay,
+)
 
 PALETTE = ((0, 0, 0), (200, 100, 0), (0, 0, 255))
 

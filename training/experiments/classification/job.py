@@ -4,6 +4,7 @@ import operator
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from ...data.images import load, sample, training_batches
 from ...evaluation.audit import Group
@@ -16,7 +17,6 @@ from ...evaluation.readout import (
 from ...runs.job import ImageJob
 from .build import build_model
 from .mdeq import normalization_of
-from .measure import accuracy, accuracy_of_layers
 
 
 class ClassificationJob(ImageJob):
@@ -90,7 +90,7 @@ class ClassificationJob(ImageJob):
         batches = self.batches(model, self.data.test)
         if self._is_explicit:
             num_layers = int(self.config.model.explicit.network.rpartition("_")[2])
-            return [accuracy_of_layers(model, num_layers, batches)]
+            return [_accuracy_of_layers(model, num_layers, batches)]
         answer = self.split(model).answer()
         return measure_at_budgets(answer, batches, accuracy, budgets)
 
@@ -112,3 +112,25 @@ class ClassificationJob(ImageJob):
                 images = normalization_of(model, self.config.precision)(pixels)
             model = keras.Model(pixels, model(images), name="classifier")
         return model, self.sample_inputs[:8]
+
+
+def accuracy(logits, labels):
+    """Returns whether each image is classified correctly."""
+    return {"accuracy": np.argmax(logits, axis=-1) == np.asarray(labels)}
+
+
+def _accuracy_of_layers(model, num_layers, batches):
+    """Returns the accuracy of an explicit network, whose budget is its layers."""
+    measured = [
+        tf.equal(
+            tf.argmax(model(images, training=False), axis=-1), tf.cast(labels, "int64")
+        )
+        for images, labels in batches
+    ]
+    return {
+        "budget": num_layers,
+        "accuracy": float(np.concatenate(measured).mean()),
+        "evaluations": num_layers,
+        "residual": None,
+        "converged": None,
+    }

@@ -3,13 +3,12 @@
 import operator
 
 import keras
+import numpy as np
+import tensorflow as tf
 
-from ...conversion.export import export
 from ...evaluation.readout import measure_at_budgets, split_model
 from ...runs.job import Job
-from .build import build_network
-from .measure import in_batches, loss, loss_of_network
-from .sequences import copy_memory
+from .build import build_network, copy_memory
 
 
 class CopyMemoryJob(Job):
@@ -61,9 +60,37 @@ class CopyMemoryJob(Job):
     def evaluate(self, model, budgets):
         batch_size = self.config.data.batch_size
         if self.equilibrium(model) is None:
-            return [loss_of_network(model, *self.data[1], batch_size)]
-        batches = in_batches(*self.data[1], batch_size)
-        return measure_at_budgets(self.split(model).answer(), batches, loss, budgets)
+            return [_loss_of_network(model, *self.data[1], batch_size)]
+        batches = _in_batches(*self.data[1], batch_size)
+        return measure_at_budgets(self.split(model).answer(), batches, _loss, budgets)
 
-    def export(self, model, path):
-        return export(model, self.sample_inputs, path)
+
+def _in_batches(inputs, targets, batch_size):
+    """Returns a dataset of batches of `(inputs, targets)`, int32 `(batch, length)`."""
+    return tf.data.Dataset.from_tensor_slices((inputs, targets)).batch(batch_size)
+
+
+def _loss(logits, targets):
+    """Returns the mean loss of each sequence, in nats."""
+    return {"loss": _losses(targets, logits)}
+
+
+def _loss_of_network(model, inputs, targets, batch_size):
+    """Returns the row of an explicit network, which has a single budget."""
+    batches = _in_batches(inputs, targets, batch_size)
+    losses = [_losses(said, model(symbols)) for symbols, said in batches]
+    return {
+        "budget": 1,
+        "loss": float(np.mean(np.concatenate(losses))),
+        "residual": None,
+        "evaluations": 1,
+        "converged": None,
+    }
+
+
+def _losses(targets, logits):
+    """Returns the mean loss over the positions of each sequence, in nats."""
+    losses = keras.ops.sparse_categorical_crossentropy(
+        targets, logits, from_logits=True
+    )
+    return keras.ops.mean(losses, axis=-1)

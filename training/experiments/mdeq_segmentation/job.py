@@ -14,11 +14,7 @@ from ...evaluation.readout import EncoderSolverHead, measure_at_budgets
 from ...runs.job import ImageJob
 from ..classification.mdeq import normalization_of
 from .build import build_loss, build_segmenter
-from .measure import (
-    BudgetPredictor,
-    SegmentationScores,
-)
-from .overlays import write_overlay
+from .measure import BudgetPredictor, SegmentationScores, write_overlay
 
 
 class MDEQSegmentationJob(ImageJob):

@@ -1,10 +1,10 @@
-"""Losses for classes of pixels."""
+"""Losses for classes of pixels, over all replicas of a training."""
 
 import keras
+import tensorflow as tf
 from keras import ops
 
 from ...data.segmentation import IGNORED
-from .replicas import gathered, part_of_loss, summed
 
 
 @keras.saving.register_keras_serializable(package="deq_keras_training")
@@ -48,8 +48,8 @@ class PixelCrossEntropy(keras.losses.Loss):
     def call(self, y_true, y_pred):
         losses, weights, _ = self._pixels(y_true, y_pred)
         # Bounds the sum by the smallest weight, for zero loss without pixels.
-        total = ops.maximum(summed(ops.sum(weights)), min(self.class_weights or [1.0]))
-        return part_of_loss(ops.sum(weights * losses) / total, ops.shape(y_true)[0])
+        total = ops.maximum(_summed(ops.sum(weights)), min(self.class_weights or [1.0]))
+        return _part_of_loss(ops.sum(weights * losses) / total, ops.shape(y_true)[0])
 
     def _pixels(self, y_true, y_pred):
         """Returns losses, weights and a mask of valid pixels, each flattened.
@@ -114,14 +114,14 @@ class HardPixelCrossEntropy(PixelCrossEntropy):
         losses, weights, is_valid = self._pixels(y_true, y_pred)
         probabilities = ops.stop_gradient(ops.exp(-losses))
         # Sorts ignored pixels last.
-        ranked = ops.sort(gathered(ops.where(is_valid, probabilities, 2.0)))
-        num_valid = summed(ops.sum(ops.cast(is_valid, "int32")))
+        ranked = ops.sort(_gathered(ops.where(is_valid, probabilities, 2.0)))
+        num_valid = _summed(ops.sum(ops.cast(is_valid, "int32")))
         rank = ops.maximum(ops.minimum(self.keep, num_valid - 1), 0)
         limit = ops.maximum(ranked[rank], self.threshold)
         is_hard = ops.cast(is_valid & (probabilities < limit), losses.dtype)
-        count = ops.maximum(summed(ops.sum(is_hard)), 1.0)  # Avoids division by zero.
+        count = ops.maximum(_summed(ops.sum(is_hard)), 1.0)  # Avoids division by zero.
         loss = ops.sum(is_hard * weights * losses) / count
-        return part_of_loss(loss, ops.shape(y_true)[0])
+        return _part_of_loss(loss, ops.shape(y_true)[0])
 
     def get_config(self):
         return {
@@ -129,3 +129,42 @@ class HardPixelCrossEntropy(PixelCrossEntropy):
             "threshold": self.threshold,
             "keep": self.keep,
         }
+
+
+def _summed(value):
+    """Returns the sum of a tensor over all replicas."""
+    replica = _replica()
+    return value if replica is None else replica.all_reduce("SUM", value)
+
+
+def _gathered(values):
+    """Returns the concatenated vectors of all replicas."""
+    replica = _replica()
+    return values if replica is None else replica.all_gather(values, axis=0)
+
+
+def _part_of_loss(loss, batch_size):
+    """Scales a replica's summand of a loss for Keras' reduction.
+
+    Keras sums the gradients of all replicas, and averages their losses weighted by
+    their numbers of samples. In training, replicas have equal numbers, so the summand
+    does not change.
+
+    Args:
+        loss: Scalar. The sum over all replicas is the loss of the whole batch.
+        batch_size: Int32 scalar. Number of samples of this replica.
+    """
+    replica = _replica()
+    if replica is None:
+        return loss
+    own = tf.cast(batch_size, loss.dtype)
+    return tf.math.divide_no_nan(
+        loss * _summed(own), own * replica.num_replicas_in_sync
+    )
+
+
+def _replica():
+    """Returns the context of this replica, or `None` if it is the only replica or Keras
+    builds a model for all of them."""
+    replica = tf.distribute.get_replica_context()
+    return replica if replica and replica.num_replicas_in_sync > 1 else None

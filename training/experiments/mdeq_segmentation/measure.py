@@ -1,9 +1,10 @@
-"""Predictions of a segmenter, and their mean intersection over union."""
+"""Predictions of a segmenter, their intersection over union, and their pictures."""
 
 import numpy as np
+import tensorflow as tf
 
 from ...data.segmentation import IGNORED
-from .windows import predict_in_windows
+from ...files.atomic_file import replacing
 
 
 class BudgetPredictor:
@@ -47,6 +48,42 @@ class BudgetPredictor:
             for name in solves[0]
         }
         return predicted.argmax(axis=-1), statistics
+
+
+def predict_in_windows(predict, images, size, stride):
+    """Averages, for each pixel, the logits of all windows that contain it.
+
+    Windows are `stride` apart, starting in the upper left corner. The last windows of a
+    row and of a column end with the image.
+
+    Args:
+        predict: Function from a window `(batch, *size, channels)` to its logits
+            `(batch, *size, num_classes)`.
+        images: Tensor `(batch, height, width, channels)`.
+        size: Tuple `(height, width)`. Size of the windows, at most the size of the
+            images.
+        stride: Tuple `(down, right)`. Distance of adjacent windows.
+
+    Returns:
+        Array `(batch, height, width, num_classes)`.
+    """
+    _, height, width, _ = images.shape
+    total = None
+    count = np.zeros((height, width, 1), "float32")
+    for rows in _spans(height, size[0], stride[0]):
+        for columns in _spans(width, size[1], stride[1]):
+            logits = np.asarray(predict(images[:, rows, columns]))
+            if total is None:
+                shape = (logits.shape[0], height, width, logits.shape[-1])
+                total = np.zeros(shape, logits.dtype)
+            total[:, rows, columns] += logits
+            count[rows, columns] += 1
+    return total / count
+
+
+def _spans(length, size, stride):
+    starts = [*range(0, length - size, stride), length - size]
+    return [slice(start, start + size) for start in starts]
 
 
 class SegmentationScores:
@@ -102,3 +139,28 @@ def _scores(confusion, class_names):
         },
         "pixel_accuracy": float(np.trace(confusion) / confusion.sum()),
     }
+
+
+def write_overlay(path, image, labels, palette):
+    """Writes an image, blended equally with the colors of its classes, as PNG.
+
+    Replaces the file atomically. Pixels with label 255 do not change.
+
+    Args:
+        path: `pathlib.Path` of the PNG file, in an existing folder.
+        image: Array `(height, width, 3)`. Pixels from 0 to 255.
+        labels: Integer array `(height, width)`. Classes of the pixels.
+        palette: Sequence with one `(red, green, blue)` per class.
+    """
+    encoded = tf.io.encode_png(blend(image, labels, palette)).numpy()
+    with replacing(path) as temporary:
+        temporary.write_bytes(encoded)
+
+
+def blend(image, labels, palette):
+    """Returns the uint8 pixels of `write_overlay`."""
+    image, labels = np.asarray(image, "float32"), np.asarray(labels)
+    is_ignored = labels == IGNORED
+    colors = np.asarray(palette, "float32")[np.where(is_ignored, 0, labels)]
+    mixed = np.where(is_ignored[..., None], image, (image + colors) / 2)
+    return np.clip(np.rint(mixed), 0, 255).astype("uint8")

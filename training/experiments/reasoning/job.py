@@ -7,7 +7,12 @@ import numpy as np
 from deq_keras.metrics import ExactMatch
 
 from ...data.reasoning import held_out_examples, read_mazes, read_puzzles, solved
-from ...data.reasoning.dataset import example_specs, training_dataset
+from ...data.reasoning.dataset import (
+    example_specs,
+    in_batches,
+    training_dataset,
+    validation_batches,
+)
 from ...errors import InputError
 from ...evaluation.audit import Group
 from ...evaluation.readout import measure_at_budgets, split_reasoner
@@ -16,10 +21,13 @@ from ...evaluation.settling import correlation, floor
 from ...files import records
 from ...runs.job import Job, in_segments
 from ...runs.phases import phase_spans
-from .batches import in_batches, validation_batches
-from .build import build_reasoner, build_task, check_iteration
+from .build import (
+    SmoothedCrossEntropy,
+    build_reasoner,
+    build_task,
+    check_iteration,
+)
 from .level_measurement import LevelMeasurement
-from .loss import SmoothedCrossEntropy
 from .pictures import check_picture, draw_solving
 from .tables import LEVELS
 

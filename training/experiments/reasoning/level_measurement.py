@@ -6,6 +6,7 @@ import tensorflow as tf
 from deq_keras import diagnostics, multistart, solvers
 
 from ...data.reasoning import solved
+from ...data.reasoning.dataset import in_batches
 from ...evaluation.settling import (
     correlation,
     evaluations_until,
@@ -13,7 +14,6 @@ from ...evaluation.settling import (
     floor,
     overthinking,
 )
-from .batches import in_batches
 
 # The alignment score compares with the first one.
 _STARTS = ("other", "normal")

@@ -1,9 +1,12 @@
-"""Checks that files and folders of a user can be read."""
+"""Checks of files and folders of a user, and reading of their text."""
 
 import os
 import stat
+from pathlib import Path
 
 from ..errors import InputError
+
+_BYTE_ORDER_MARK = "\ufeff"
 
 
 def check_file(path, kind="file"):
@@ -40,6 +43,35 @@ def check_folder(path, kind="folder"):
         raise InputError(f"The {kind} {path} {_reason(path, error)}.") from error
 
 
+def read_text(path):
+    """Returns the text of a UTF-8 file with line ends `\\n`.
+
+    Removes a byte order mark at the start.
+
+    Args:
+        path: Path of the file.
+
+    Raises:
+        InputError: If the file cannot be read, contains only white space, or is not
+            UTF-8 text. The message names the first invalid byte and its position.
+    """
+    path = Path(path)
+    check_file(path, "text file")
+    try:
+        text = _decoded(path.read_bytes(), path).removeprefix(_BYTE_ORDER_MARK)
+    except (MemoryError, OSError) as error:
+        raise InputError(
+            f"The text file {path} cannot be read: {str(error) or 'it is too large'}. "
+            "It is held in memory as a whole."
+        ) from error
+    if not text or text.isspace():
+        raise InputError(
+            f"Expected text in {path}. It holds {path.stat().st_size} bytes, none of "
+            "them more than white space."
+        )
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
 def _reason(path, error):
     if isinstance(error, NotADirectoryError) and os.path.lexists(path):
         return "is no folder"
@@ -48,3 +80,19 @@ def _reason(path, error):
     if os.path.islink(path):
         return f"does not exist: it is a link to {os.readlink(path)}"
     return "does not exist"
+
+
+def _decoded(content, path):
+    position = content.find(b"\0")  # Valid UTF-8, but never part of a text.
+    if position < 0:
+        try:
+            return content.decode("utf-8")
+        except UnicodeDecodeError as error:
+            position = error.start
+    line = content.count(b"\n", 0, position) + 1
+    raise InputError(
+        f"Expected UTF-8 text in {path}. Received: byte 0x{content[position]:02x} at "
+        f"position {position}, in line {line}. If it is text in another encoding, "
+        "convert it, for example with `iconv -f latin1 -t utf-8`; a compressed file "
+        "must be unpacked."
+    )

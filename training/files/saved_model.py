@@ -1,13 +1,29 @@
-"""Reading and writing of `.keras` files."""
+"""Reading and writing of `.keras` files, and errors of files that TensorFlow writes."""
 
+import contextlib
+import errno
 import importlib
+import os
 import re
 import zipfile
 
 import keras
+import tensorflow as tf
 
 from ..errors import InputError, reading
 from .atomic_file import replacing
+
+# Errors whose text TensorFlow copies from the operating system.
+_CODES = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.ENAMETOOLONG,
+)
 
 
 def save(model, path):
@@ -43,6 +59,28 @@ def load(path, remedy):
         except (TypeError, ValueError) as error:
             _refuse_foreign_code(path, error)
             raise
+
+
+@contextlib.contextmanager
+def writing(path):
+    """Converts TensorFlow's errors about files below a path to Python's `OSError`.
+
+    Args:
+        path: `pathlib.Path` to write to.
+
+    Raises:
+        OSError: If writing fails. The error names `path`.
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        if str(path) not in error.message:
+            raise
+        for code in _CODES:
+            if os.strerror(code).lower() in error.message.lower():
+                raise OSError(code, os.strerror(code), str(path)) from error
+        reason = " ".join(re.sub(r"\{\{.*?\}\}", "", error.message).split())
+        raise OSError(None, f"cannot be written ({reason})", str(path)) from error
 
 
 def _refuse_foreign_code(path, error):

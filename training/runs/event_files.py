@@ -16,7 +16,7 @@ from ..evaluation.plots import residual_image
 from ..files import records
 from ..files.atomic_file import replacing, write_text
 from ..files.records import read_json
-from ..files.tensorflow_files import writing
+from ..files.saved_model import writing
 
 EVENTS = "tensorboard"
 _SIZES = "sizes.json"

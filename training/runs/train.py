@@ -8,7 +8,7 @@ import keras
 from ..data import corruption
 from ..errors import InputError, config_errors
 from ..files import records, saved_model
-from ..files.tensorflow_files import writing
+from ..files.saved_model import writing
 from . import checkpoint, event_files
 from .callbacks import (
     AveragedWeights,

@@ -9,7 +9,7 @@ from training.config import reading as configs
 from training.data import images as datasets
 from training.errors import InputError
 from training.experiments.classification.job import ClassificationJob
-from training.files.tensorflow_files import writing
+from training.files.saved_model import writing
 from training.runs import checkpoint
 from training.runs import train as training
 from training.runs.callbacks import EpochRecorder

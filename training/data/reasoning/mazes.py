@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...errors import InputError
-from ...files.text_file import read_text
+from ...files.input_file import read_text
 from .task import Examples, Levels, ReasoningTask
 
 _STEPS = ((0, 1), (1, 0), (0, -1), (-1, 0))

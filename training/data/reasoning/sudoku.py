@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...errors import InputError
-from ...files.text_file import read_text
+from ...files.input_file import read_text
 from .sudoku_boards import (
     Puzzles,
     find_board,

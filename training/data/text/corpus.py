@@ -9,8 +9,7 @@ import keras
 
 from ...config.errors import closest
 from ...errors import InputError
-from ...files.input_file import check_folder
-from ...files.text_file import read_text
+from ...files.input_file import check_folder, read_text
 from .. import tfds
 
 # File names of (train, validation, test). Only the layouts in `_WITHOUT_TEST` may lack

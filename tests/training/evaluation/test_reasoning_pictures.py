@@ -6,8 +6,6 @@ from PIL import Image
 
 from training.data.reasoning import Mazes, Sudoku
 from training.evaluation import reasoning_pictures as pictures
-from training.evaluation.reasoning_pictures import board as boards
-from training.evaluation.reasoning_pictures import maze as mazes
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +44,7 @@ def test_a_maze_is_solved_frame_by_frame(tmp_path, maze):
     found = frames_of(path)
     assert [image.shape for _, image in found] == [(344, 320, 3)] * 3
     assert found[-1][0] > 10 * found[0][0]  # The last frame stays.
-    is_path = [np.abs(image - 255 * mazes._PATH).max(-1) < 12 for _, image in found]
+    is_path = [np.abs(image - 255 * pictures._PATH).max(-1) < 12 for _, image in found]
     # All but the ends, each pixel of 7 a side on about 307 of the picture.
     assert is_path[-1].sum() == pytest.approx(
         (truth.sum() - 2) * (307 / 7) ** 2, rel=0.05
@@ -57,18 +55,18 @@ def test_a_maze_is_solved_frame_by_frame(tmp_path, maze):
 
 def test_colors_of_a_maze(maze):
     inputs, probabilities, truth = maze
-    colors = mazes.maze_colors(inputs, probabilities[-1])
+    colors = pictures._maze_colors(inputs, probabilities[-1])
     walls, ends = ~inputs.any(axis=-1), np.ptp(inputs, axis=-1) > 0
     assert np.all(colors[walls] == colors[0, 0]) and np.all(colors[0, 0] < 0.3)
     np.testing.assert_array_equal(colors[ends], inputs[ends])
     inner = (truth == 1) & ~ends
-    np.testing.assert_allclose(colors[inner], np.tile(mazes._PATH, (inner.sum(), 1)))
+    np.testing.assert_allclose(colors[inner], np.tile(pictures._PATH, (inner.sum(), 1)))
     np.testing.assert_array_equal(colors[~walls & (truth == 0)], 1.0)
 
 
 def test_titles_count_what_is_wrong():
-    assert mazes.progress(7, 3) == "NFE 7: 3 wrong"
-    assert mazes.progress(9, 0) == "NFE 9: solved"
+    assert pictures._progress(7, 3) == "NFE 7: 3 wrong"
+    assert pictures._progress(9, 0) == "NFE 9: solved"
 
 
 def test_a_board_is_filled_frame_by_frame(tmp_path, board):
@@ -82,11 +80,11 @@ def test_a_board_is_filled_frame_by_frame(tmp_path, board):
 
 def test_digits_of_a_board(board):
     inputs, probabilities, truth = board
-    _, axes = boards.square()
+    _, axes = pictures._square()
     wrong = probabilities[1].copy()
     row, column = np.argwhere(inputs == 0)[0]
     wrong[row, column] = np.eye(4)[(truth[row, column] + 1) % 4] * 0.8 + 0.05
-    boards._draw(axes, inputs, wrong, truth, (2, 2))
+    pictures._draw_digits(axes, inputs, wrong, truth, (2, 2))
     shown = np.reshape([text.get_text() for text in axes.texts], (4, 4)).astype(int)
     expected = truth + 1
     expected[row, column] = (truth[row, column] + 1) % 4 + 1

@@ -4,7 +4,7 @@ from deq_keras.serving.check import ExportError
 from deq_keras.serving.codecs import ClassNames, EncodedImages, NextTokens, Prompts
 from deq_keras.serving.equilibrium_cache import EquilibriumCache
 from deq_keras.serving.litert import export_litert
-from deq_keras.serving.load import load
+from deq_keras.serving.load import LoadedModel, load
 from deq_keras.serving.onnx import export_onnx
 from deq_keras.serving.saved_model import export_saved_model
 from deq_keras.serving.wrappers import RestartsModel, WarmStartModel
@@ -14,6 +14,7 @@ __all__ = [
     "EncodedImages",
     "EquilibriumCache",
     "ExportError",
+    "LoadedModel",
     "NextTokens",
     "Prompts",
     "RestartsModel",

@@ -1,8 +1,10 @@
 """Export models to LiteRT with built-in operators only."""
 
 import contextlib
+import json
 import re
 import tempfile
+import zipfile
 
 import tensorflow as tf
 
@@ -14,7 +16,7 @@ from deq_keras.serving.check import (
     new_path,
 )
 from deq_keras.serving.runtimes import LiteRTRuntime, import_extra
-from deq_keras.serving.served_model import ServedModel, frozen
+from deq_keras.serving.served_model import ServedModel, frozen, output_names
 
 # Matches the converter's error for an unsupported operation: its name and location.
 _LACKING = re.compile(r'\["(\w+):", "([^"@]+)[^\n]*?op is neither a custom op')
@@ -34,9 +36,11 @@ def export_litert(
 
     The file has one signature. Besides the inputs it takes a budget (int64 scalar
     `max_iter`) and a tolerance (float32 scalar `tol`), and returns statistics besides
-    the outputs; `export_saved_model` explains the names. The signature of a model
-    without an equilibrium layer has only its inputs and outputs. The check requires the
-    package `ai-edge-litert`.
+    the outputs; `export_saved_model` explains the names. The order is inputs, initial
+    states, `max_iter`, `tol`, and outputs, evaluations, residual, status, equilibria.
+    An interpreter requires all inputs; `load` adds the defaults. The signature of a
+    model without an equilibrium layer has only its inputs and outputs. The check
+    requires the package `ai-edge-litert`.
 
     Args:
         model: A built `keras.Model` that computes in float32.
@@ -56,7 +60,7 @@ def export_litert(
     Raises:
         FileExistsError: If `path` exists.
         ImportError: If a package is missing.
-        ValueError: If the inputs are unknown, or samples do not fit them.
+        ValueError: See `export_saved_model`.
         ExportError: If LiteRT lacks an operation of the model, or the file computes
             other results. The message names the operation.
 
@@ -67,10 +71,8 @@ def export_litert(
     >>> model = keras.Sequential([keras.Input((3,)), deq, keras.layers.Dense(1)])
     >>> path = f"{tempfile.mkdtemp()}/model.tflite"
     >>> difference = export_litert(model, path)
-    >>> ask = deq_keras.serving.load(path)
-    >>> answer = ask({"inputs": np.ones((2, 3), "float32"),
-    ...               "max_iter": np.array(2), "tol": np.array(0, "float32")})
-    >>> answer["evaluations"]
+    >>> loaded = deq_keras.serving.load(path)
+    >>> loaded(np.ones((2, 3), "float32"), max_iter=2, tol=0.0)["evaluations"]
     array([2, 2], dtype=int32)
     """
     import_extra("ai_edge_litert")
@@ -82,7 +84,12 @@ def export_litert(
         )
         samples = checked_samples(served.signature, samples)
         function = served.single_function(warm_start)
-        temporary.write_bytes(_converted(function))
+        temporary.write_bytes(_ordered(_converted(function), function))
+        # LiteRT keeps associated files in a ZIP archive after the model.
+        with zipfile.ZipFile(temporary, "a") as archive:
+            metadata = json.dumps(served.metadata(function))
+            # Without a time, equal models make equal files.
+            archive.writestr(zipfile.ZipInfo(LiteRTRuntime.METADATA), metadata)
         return check_export(
             temporary,
             LiteRTRuntime,
@@ -110,6 +117,27 @@ def _converted(function):
         with _quiet():
             tf.saved_model.save(module, folder, {"serve": serve}, options)
             return _convert(folder)
+
+
+def _ordered(content, function):
+    """Returns the bytes of a file whose inputs and outputs have the function's order.
+
+    Changes the order in place: packing the file again would not align its weights.
+    """
+    schema = import_extra("ai_edge_litert.schema_py_generated")
+    content = bytearray(content)
+    model = schema.Model.GetRootAs(content)
+    served = model.SignatureDefs(0)
+    graph = model.Subgraphs(served.SubgraphIndex())
+    inputs = [served.Inputs(i) for i in range(served.InputsLength())]
+    outputs = [served.Outputs(i) for i in range(served.OutputsLength())]
+    for tensors, indices, names in (
+        (inputs, graph.InputsAsNumpy(), [s.name for s in function.input_signature]),
+        (outputs, graph.OutputsAsNumpy(), output_names(function)),
+    ):
+        by_name = {tensor.Name().decode(): tensor.TensorIndex() for tensor in tensors}
+        indices[:] = [by_name[name] for name in names]
+    return bytes(content)
 
 
 def _convert(folder):

@@ -9,8 +9,13 @@ import numpy as np
 import tensorflow as tf
 
 from deq_keras.serving.runtimes import LiteRTRuntime, ONNXRuntime, SavedModelRuntime
+from deq_keras.serving.served_model import DEFAULTS
+from deq_keras.serving.signature import is_initial_state
 
-_RUNTIMES = {".tflite": LiteRTRuntime, ".onnx": ONNXRuntime}
+_RUNTIMES = {
+    ".tflite": ("LiteRT", LiteRTRuntime),
+    ".onnx": ("ONNX", ONNXRuntime),
+}
 # Kinds of arrays that convert to each kind of tensor. Booleans are not numbers.
 _CONVERTED = {
     "boolean": ("boolean",),
@@ -22,22 +27,14 @@ _CONVERTED = {
 
 
 def load(path):
-    """Returns an exported file as a function from requests to responses.
-
-    The function checks each request before the runtime sees it: names, ranks, static
-    dimensions, kinds of dtypes, and that all inputs and initial states have the same
-    number of rows. It converts numbers of another width. A request without samples
-    returns a response without rows. Threads may share the function; LiteRT processes
-    one request at a time.
+    """Returns an exported file as a `LoadedModel`, a function that checks requests.
 
     Args:
         path: String or `pathlib.Path`: a folder with a SavedModel, or a file whose name
             ends in `.tflite` or `.onnx`.
 
     Returns:
-        Function from a dict of arrays, with the names of the file's inputs (for a
-        SavedModel, the inputs of one of its signatures), to a dict of arrays. It raises
-        `ValueError` for a request that the file does not accept.
+        A `deq_keras.serving.LoadedModel`.
 
     Raises:
         ValueError: If `path` does not exist or has another suffix.
@@ -45,32 +42,105 @@ def load(path):
     """
     path = pathlib.Path(path)
     if path.is_dir():
-        return _LoadedFile(SavedModelRuntime(path))
+        return LoadedModel(path, "SavedModel", SavedModelRuntime(path))
     if not path.is_file() or path.suffix not in _RUNTIMES:
         raise ValueError(
             "Expected the folder of a SavedModel, or a file whose name ends in "
             f"{' or '.join(_RUNTIMES)}. Received: path={str(path)!r}, which is "
             f"{'neither' if path.exists() else 'not there'}."
         )
-    return _LoadedFile(_RUNTIMES[path.suffix](path))
+    file_format, runtime = _RUNTIMES[path.suffix]
+    return LoadedModel(path, file_format, runtime(path))
 
 
-class _LoadedFile:
-    def __init__(self, runtime):
+class LoadedModel:
+    """An exported file as a function from requests to responses, made by `load`.
+
+    The function checks each request before the runtime sees it: names, ranks, static
+    dimensions, kinds of dtypes, and that all inputs and initial states have the same
+    number of rows. It converts numbers of another width. A request without samples
+    returns a response without rows. Threads may share the function; LiteRT processes
+    one request at a time. Files of all formats take the same requests.
+
+    Attributes:
+        format: String. `"SavedModel"`, `"LiteRT"` or `"ONNX"`.
+        inputs: Dict from the names of the inputs to their `tf.TensorSpec`s.
+        options: Dict from the names that a request may omit to their
+            `tf.TensorSpec`s: `max_iter` (defaults to the budget of the solvers), `tol`
+            (defaults to their tolerance) and, in a file with warm starts, initial
+            states (default to the model's own).
+        outputs: List of the names of the outputs. A SavedModel returns equilibria only
+            for a request with initial states.
+        solvers: Dict from the names of the equilibrium layers to a dict of their
+            `max_iter` and `tol`. Empty in files of earlier versions.
+
+    Call arguments:
+        request: The only input of the model, an array; or a dict of arrays by name,
+            whose keys may be nested like the model's.
+        **named: Further arrays by name, such as `max_iter=4`. `None` selects the
+            default.
+
+    Returns:
+        Dict of arrays by the names of the outputs, in their order: outputs,
+        evaluations, residual, status, and equilibria.
+
+    Raises:
+        ValueError: If the file does not accept the request.
+
+    Example:
+
+    >>> import tempfile
+    >>> features = keras.Input((3,), name="features")
+    >>> deq = deq_keras.layers.DEQ(deq_keras.layers.DenseCell(4))
+    >>> model = keras.Model(features, deq(features))
+    >>> path = f"{tempfile.mkdtemp()}/model.tflite"
+    >>> difference = deq_keras.serving.export_litert(model, path)
+    >>> loaded = deq_keras.serving.load(path)
+    >>> loaded.inputs
+    {'features': TensorSpec(shape=(None, 3), dtype=tf.float32, name='features')}
+    >>> loaded(np.ones((2, 3)), max_iter=2, tol=0.0)["evaluations"]
+    array([2, 2], dtype=int32)
+    """
+
+    def __init__(self, path, file_format, runtime):
+        self.path = path
+        self.format = file_format
         self._runtime = runtime
         self._signatures = [
-            {name: tf.TensorSpec(*spec) for name, spec in specs.items()}
+            {name: tf.TensorSpec(*spec, name=name) for name, spec in specs.items()}
             for specs in runtime.signatures
         ]
+        specs = {
+            name: spec for specs in self._signatures for name, spec in specs.items()
+        }
+        order = [*runtime.metadata.get("inputs", ()), *specs]
+        self.inputs = {n: specs[n] for n in order if not _is_option(specs[n])}
+        order = [*DEFAULTS, *specs]
+        self.options = {n: specs[n] for n in order if n in specs.keys() - self.inputs}
+        self.outputs = runtime.metadata.get("outputs", runtime.outputs)
+        self.solvers = runtime.metadata.get("solvers", {})
 
-    def __call__(self, request):
+    def __repr__(self):
+        options = [
+            self._default(name) if name in DEFAULTS else _described(spec)
+            for name, spec in self.options.items()
+        ]
+        return (
+            f"<LoadedModel {str(self.path)!r}, {self.format}\n"
+            f"  inputs: {', '.join(map(_described, self.inputs.values()))}\n"
+            f"  options: {', '.join(options) or 'none'}\n"
+            f"  outputs: {', '.join(self.outputs)}>"
+        )
+
+    def __call__(self, request=None, /, **named):
+        request = self._named(request, named)
         specs = self._chosen_signature(request)
-        arrays = {name: _checked(name, request[name], specs[name]) for name in specs}
+        arrays = {name: _checked(name, request[name], specs[name]) for name in request}
         # An open first axis is the batch axis; a file may have a fixed batch instead.
         batched = [
             name
-            for name, spec in specs.items()
-            if spec.shape.rank and spec.shape[0] is None
+            for name in arrays
+            if specs[name].shape.rank and specs[name].shape[0] is None
         ]
         rows = {name: len(arrays[name]) for name in batched}
         if len(set(rows.values())) > 1:
@@ -78,24 +148,92 @@ class _LoadedFile:
                 "All inputs and initial states of a request must have the same number "
                 f"of rows, one for each sample. Received: {rows}."
             )
-        if 0 not in rows.values():
-            return self._runtime(arrays)
-        # Runtimes fail on empty tensors, each in other operations: send one sample.
-        sample = {name: _placeholder_row(arrays[name]) for name in batched}
-        response = self._runtime({**arrays, **sample})
-        return {name: array[:0] for name, array in response.items()}
+        is_empty = 0 in rows.values()
+        if is_empty:
+            # Runtimes fail on empty tensors, each in other operations: send one sample.
+            arrays |= {name: _placeholder_row(arrays[name]) for name in batched}
+        num_rows = max(1, *rows.values()) if rows else 1
+        arrays |= {
+            name: _default_value(spec, num_rows)
+            for name, spec in specs.items()
+            if name not in arrays
+        }
+        response = self._runtime({name: arrays[name] for name in specs})
+        names = [name for name in self.outputs if name in response]
+        return {
+            name: response[name][:0] if is_empty else response[name] for name in names
+        }
+
+    def _named(self, request, named):
+        """Returns the arrays of a call by name, without options that are `None`."""
+        if request is None:
+            request = {}
+        elif not isinstance(request, dict):
+            if len(self.inputs) != 1:
+                raise ValueError(
+                    "Give the inputs of this file by name, as keywords or in a dict. "
+                    f"Expected: {', '.join(self.inputs)}. Received: one value of type "
+                    f"{type(request).__name__}."
+                )
+            request = dict.fromkeys(self.inputs, request)
+        request, named = dict(_flat(request)), dict(_flat(named))
+        if twice := set(request) & set(named):
+            raise ValueError(
+                f"Give each input once. Received: {', '.join(sorted(twice))} twice."
+            )
+        return {
+            name: value
+            for name, value in {**request, **named}.items()
+            if value is not None or name not in self.options
+        }
 
     def _chosen_signature(self, request):
-        for specs in self._signatures:
-            if set(specs) == set(request):
-                return specs
-        expected = dict.fromkeys(
-            f"[{', '.join(sorted(specs))}]" for specs in self._signatures
-        )
+        accepted = [
+            specs
+            for specs in self._signatures
+            if set(request) <= set(specs)
+            and all(name in request or _is_option(specs[name]) for name in specs)
+        ]
+        # A signature without a budget returns no statistics.
+        with_statistics = [specs for specs in accepted if "max_iter" in specs]
+        if accepted:
+            return min(with_statistics or accepted, key=len)
+        options = f"; optional: {', '.join(self.options)}" if self.options else ""
         raise ValueError(
-            f"No signature takes these inputs. Expected: {' or '.join(expected)}. "
-            f"Received: [{', '.join(sorted(request))}]."
+            "The names of a request must be names of inputs of the file. Expected: "
+            f"{', '.join(self.inputs)}{options}. "
+            f"Received: {', '.join(sorted(request)) or 'none'}."
         )
+
+    def _default(self, name):
+        values = {layer: solver[name] for layer, solver in self.solvers.items()}
+        if len(set(values.values())) == 1:
+            return f"{name}={next(iter(values.values()))}"
+        return " ".join([name, *(f"{n}={value}" for n, value in values.items())])
+
+
+def _flat(request, prefix=""):
+    for name, value in request.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}_")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _is_option(spec):
+    """Whether a request may omit an input: its default has a known shape."""
+    is_known = spec.shape.rank is not None and None not in spec.shape[1:]
+    is_state = is_initial_state(spec.name) and spec.dtype.is_floating
+    return spec.name in DEFAULTS or (is_state and is_known)
+
+
+def _default_value(spec, num_rows):
+    dtype = spec.dtype.as_numpy_dtype
+    if spec.name in DEFAULTS:
+        return np.array(DEFAULTS[spec.name], dtype)
+    # A non-finite state selects the initial state of the model.
+    sizes = [num_rows if size is None else size for size in spec.shape]
+    return np.full(sizes, np.nan, dtype)
 
 
 def _placeholder_row(array):
@@ -164,6 +302,10 @@ def _kind(dtype):
 def _shown(name, array):
     value = f"={array.item()!r}" if array.ndim == 0 else f" of shape {array.shape}"
     return f"{name}{value} of dtype {array.dtype}"
+
+
+def _described(spec):
+    return f"{spec.name}: {spec.dtype.name} {_shape(spec.shape)}"
 
 
 def _shape(shape):

@@ -1,5 +1,6 @@
 """Export models to ONNX with each solver as one Loop."""
 
+import json
 import logging
 
 import numpy as np
@@ -13,7 +14,12 @@ from deq_keras.serving.check import (
     new_path,
 )
 from deq_keras.serving.runtimes import ONNXRuntime, import_extra
-from deq_keras.serving.served_model import ServedModel, frozen
+from deq_keras.serving.served_model import (
+    DEFAULTS,
+    ServedModel,
+    frozen,
+    output_names,
+)
 
 _OPSET = 18
 
@@ -29,9 +35,10 @@ def export_onnx(
 ):
     """Exports a model as an ONNX file, and checks it in a fresh process.
 
-    The file has the inputs and outputs of `export_litert`, and accepts batches of any
-    size. The conversion requires the packages `tf2onnx` and `onnx`, the check
-    `onnxruntime`.
+    The file has the inputs and outputs of `export_litert`, in the same order, and
+    accepts batches of any size. `max_iter` and `tol` are optional inputs: initializers
+    of the graph are their defaults. The conversion requires the packages `tf2onnx` and
+    `onnx`, the check `onnxruntime`.
 
     Args:
         model: A built `keras.Model` that computes in float32.
@@ -48,7 +55,8 @@ def export_onnx(
     Raises:
         FileExistsError: If `path` exists.
         ImportError: If a package is missing.
-        ValueError: If the inputs are unknown, or samples do not fit them.
+        ValueError: See `export_saved_model`; also if an input and an output have the
+            same name.
         ExportError: If ONNX lacks an operation of the model, or the file computes other
             results. The message names the operation.
 
@@ -59,12 +67,9 @@ def export_onnx(
     >>> model = keras.Sequential([keras.Input((3,)), deq, keras.layers.Dense(1)])
     >>> path = f"{tempfile.mkdtemp()}/model.onnx"
     >>> difference = export_onnx(model, path, warm_start=True)
-    >>> ask = deq_keras.serving.load(path)
-    >>> answer = ask({"inputs": np.ones((2, 3), "float32"),
-    ...               "initial_state": np.full((2, 4), np.nan, "float32"),
-    ...               "max_iter": np.array(0), "tol": np.array(-1, "float32")})
-    >>> sorted(answer)
-    ['equilibrium', 'evaluations', 'outputs', 'residual', 'status']
+    >>> loaded = deq_keras.serving.load(path)
+    >>> list(loaded(np.ones((2, 3), "float32")))
+    ['outputs', 'evaluations', 'residual', 'status', 'equilibrium']
     """
     for name in ("onnx", "onnxruntime", "tf2onnx"):
         import_extra(name)
@@ -73,7 +78,9 @@ def export_onnx(
         served = ServedModel(model, input_signature, max_iter_limit)
         samples = checked_samples(served.signature, samples)
         function = served.single_function(warm_start)
-        temporary.write_bytes(_converted(function).SerializeToString())
+        converted = _converted(function)
+        _describe(converted, served.metadata(function))
+        temporary.write_bytes(converted.SerializeToString())
         return check_export(
             temporary,
             ONNXRuntime,
@@ -85,7 +92,6 @@ def export_onnx(
 
 def _converted(function):
     """Returns the ONNX model."""
-    import onnx
     from tf2onnx import tfonnx
 
     # It warns about each unknown shape.
@@ -93,9 +99,15 @@ def _converted(function):
     concrete, tensors = frozen(function, "ONNX")
     inputs = [tensor.name for tensor in concrete.inputs]
     # The file lists outputs first, then statistics and equilibria.
-    output_keys = list(function.get_concrete_function().structured_outputs)
+    output_keys = output_names(function)
     outputs = [tensors[key].name for key in output_keys]
-    names = [spec.name for spec in function.input_signature] + output_keys
+    input_keys = [spec.name for spec in function.input_signature]
+    if shared := set(input_keys) & set(output_keys):
+        raise ValueError(
+            "Inputs and outputs of an ONNX file must have different names. Rename one "
+            f"of each. Received: both named {sorted(shared)}."
+        )
+    names = input_keys + output_keys
     with tf.Graph().as_default() as graph:
         tf.graph_util.import_graph_def(_prepared(concrete), name="")
         converted = tfonnx.process_tf_graph(
@@ -109,8 +121,25 @@ def _converted(function):
     # Skip tf2onnx' optimizer: it takes most of the time, and runtimes have better ones.
     model = converted.make_model("deq_keras")
     _check_operators(model.graph)
-    onnx.checker.check_model(model)
     return model
+
+
+def _describe(model, metadata):
+    """Adds metadata, and defaults of the budget and the tolerance."""
+    import onnx
+
+    onnx.helper.set_model_props(model, {ONNXRuntime.METADATA: json.dumps(metadata)})
+    # An initializer with the name of an input is its default.
+    for value in model.graph.input:
+        if value.name in DEFAULTS:
+            dtype = onnx.helper.tensor_dtype_to_np_dtype(
+                value.type.tensor_type.elem_type
+            )
+            default = np.array(DEFAULTS[value.name], dtype)
+            model.graph.initializer.append(
+                onnx.numpy_helper.from_array(default, value.name)
+            )
+    onnx.checker.check_model(model)
 
 
 def _prepared(concrete):

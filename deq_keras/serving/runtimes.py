@@ -2,13 +2,18 @@
 
 Each class takes the path of a file. Its instances map a dict of arrays, by the names of
 the inputs, to a dict of arrays. Their attribute `signatures` is a list of dicts from
-names of inputs to `(shape, dtype)`; only a SavedModel has several.
+names of inputs to `(shape, dtype)`; only a SavedModel has several. `outputs` lists the
+names of all outputs. `metadata` is the dict that the export wrote at `METADATA`. It is
+empty if an earlier version wrote the file.
 
 `check_export` runs this module as a script, so it imports nothing from this package.
 """
 
 import importlib
+import json
+import pathlib
 import threading
+import zipfile
 
 # Data types that ONNX and NumPy spell differently.
 _ONNX_DTYPES = {"float": "float32", "double": "float64"}
@@ -37,6 +42,9 @@ def import_extra(name):
 class SavedModelRuntime:
     """Runs the signatures of a SavedModel with TensorFlow."""
 
+    # TensorFlow reserves this folder for files that it does not read.
+    METADATA = pathlib.Path("assets.extra", "deq_keras.json")
+
     def __init__(self, path):
         import tensorflow as tf
 
@@ -53,6 +61,10 @@ class SavedModelRuntime:
             }
             for function in self._functions.values()
         ]
+        names = [sorted(f.structured_outputs) for f in self._functions.values()]
+        self.outputs = list(dict.fromkeys(sum(names, [])))
+        path = pathlib.Path(path, self.METADATA)
+        self.metadata = json.loads(path.read_bytes()) if path.is_file() else {}
 
     def __call__(self, request):
         import tensorflow as tf
@@ -68,6 +80,8 @@ class SavedModelRuntime:
 class LiteRTRuntime:
     """Runs a LiteRT file with `ai-edge-litert`, one request at a time."""
 
+    METADATA = "deq_keras.json"
+
     def __init__(self, path):
         interpreter = import_extra("ai_edge_litert.interpreter")
         # The runner holds no reference to its interpreter.
@@ -79,6 +93,12 @@ class LiteRTRuntime:
         for name, tensor in self._runner.get_input_details().items():
             shape = [None if n < 0 else int(n) for n in tensor["shape_signature"]]
             self.signatures[0][name] = shape, tensor["dtype"]
+        self.outputs = list(self._runner.get_output_details())
+        self.metadata = {}
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                if self.METADATA in archive.namelist():
+                    self.metadata = json.loads(archive.read(self.METADATA))
 
     def __call__(self, request):
         with self._lock:
@@ -88,17 +108,28 @@ class LiteRTRuntime:
 class ONNXRuntime:
     """Runs an ONNX file with `onnxruntime` on the CPU."""
 
+    METADATA = "deq_keras"
+
     def __init__(self, path):
-        self._session = import_extra("onnxruntime").InferenceSession(
-            str(path), providers=["CPUExecutionProvider"]
+        runtime = import_extra("onnxruntime")
+        options = runtime.SessionOptions()
+        options.log_severity_level = 3  # It warns of inputs with a default.
+        self._session = runtime.InferenceSession(
+            str(path), options, providers=["CPUExecutionProvider"]
         )
-        self._names = [output.name for output in self._session.get_outputs()]
+        self.outputs = [output.name for output in self._session.get_outputs()]
+        properties = self._session.get_modelmeta().custom_metadata_map
+        self.metadata = json.loads(properties.get(self.METADATA, "{}"))
         self.signatures = [{}]
-        for tensor in self._session.get_inputs():
+        # Inputs with a default are overridable initializers.
+        for tensor in (
+            *self._session.get_inputs(),
+            *self._session.get_overridable_initializers(),
+        ):
             shape = [n if isinstance(n, int) else None for n in tensor.shape]
             dtype = tensor.type.removeprefix("tensor(").removesuffix(")")
             self.signatures[0][tensor.name] = shape, _ONNX_DTYPES.get(dtype, dtype)
 
     def __call__(self, request):
-        tensors = self._session.run(self._names, request)
-        return dict(zip(self._names, tensors, strict=True))
+        tensors = self._session.run(self.outputs, request)
+        return dict(zip(self.outputs, tensors, strict=True))

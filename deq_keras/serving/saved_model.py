@@ -1,5 +1,7 @@
 """Export models to SavedModel, the format of TensorFlow Serving."""
 
+import json
+
 import keras
 import tensorflow as tf
 
@@ -27,13 +29,20 @@ def export_saved_model(
     * `serve(inputs)`, the default, runs the solvers as configured. It returns the
       outputs and the `status` of each sample.
     * `serve_with_statistics(inputs, max_iter, tol)` takes a budget (int64 scalar) and a
-      tolerance (float32 scalar); `max_iter <= 0` and `tol < 0` select the solvers' own.
+      tolerance (float32 scalar); `max_iter <= 0` and `tol < 0` select the solvers' own,
+      and are the defaults in Python. Servers require all inputs of a signature.
       Besides the outputs it returns `evaluations` (int32), `residual` and `status`
       (int32, see `deq_keras.solvers`: 0 converged, 1 out of budget, 2 non-finite), each
       `(batch,)`.
-    * `serve_warm(inputs, max_iter, tol, initial_state)` starts from a given state and
+    * `serve_warm(inputs, initial_state, max_iter, tol)` starts from a given state and
       also returns the `equilibrium`, the `initial_state` of the next request. A sample
       with a non-finite state starts as in the model.
+
+    Inputs have the names of the model: `keras.Input((4,), name="features")` is
+    `features`, and an input in a dict has its key. Keys of nested dicts are joined with
+    `_`. Inputs without a name are `inputs`, or `inputs_0`, `inputs_1`, ... if there are
+    several. Outputs in a dict have their keys; others are `outputs`, or `outputs_0`,
+    `outputs_1`, ...
 
     A model without an equilibrium layer has only `serve`. With several equilibrium
     layers, the names of statistics and states start with the layer's name,
@@ -41,8 +50,7 @@ def export_saved_model(
     state are named `initial_state_0`, `initial_state_1`, ...
 
     Args:
-        model: A built `keras.Model`. A single input is called `inputs`, a single output
-            `outputs`; others have the model's own names.
+        model: A built `keras.Model`.
         path: Where to write: a folder that does not exist yet.
         input_signature: Nest of `tf.TensorSpec`s of a request. Defaults to `None`, the
             signature of the preprocessor or of a functional model.
@@ -67,7 +75,8 @@ def export_saved_model(
 
     Raises:
         FileExistsError: If `path` exists.
-        ValueError: If the inputs are unknown, or samples do not fit them.
+        ValueError: If the inputs are unknown, names are reserved or not unique, or
+            samples do not fit the inputs.
         ExportError: If a call changes variables, or the file computes other results.
 
     Example:
@@ -102,6 +111,10 @@ def export_saved_model(
         # Served models need no gradients; without them files are half as large.
         options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
         archive.write_out(temporary, options=options, verbose=False)
+        *_, largest = endpoints.values()
+        metadata = temporary / SavedModelRuntime.METADATA
+        metadata.parent.mkdir()
+        metadata.write_text(json.dumps(served.metadata(largest)), encoding="utf-8")
         return check_export(
             temporary,
             SavedModelRuntime,

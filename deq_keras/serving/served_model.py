@@ -1,6 +1,7 @@
 """A model as functions of named tensors, traced or frozen for an exported file."""
 
 import functools
+import inspect
 import re
 
 import tensorflow as tf
@@ -25,6 +26,8 @@ _BUDGET = {
     "max_iter": tf.TensorSpec((), tf.int64, name="max_iter"),
     "tol": tf.TensorSpec((), tf.float32, name="tol"),
 }
+# Values that select the budget and the tolerance of the solvers.
+DEFAULTS = {"max_iter": 0, "tol": -1.0}
 # Names that TensorFlow's optimizer gives to loop conditions and branches of all graphs.
 _OPTIMIZED = re.compile(r"(while|cond)\w*_function(_\d+)?")
 _HALF = {tf.bfloat16.as_datatype_enum, tf.float16.as_datatype_enum}
@@ -67,6 +70,7 @@ class ServedModel:
         )
         self.inputs = named(self.signature)
         self._limit = check_optional_count("max_iter_limit", max_iter_limit)
+        self._tolerances = {}
 
     @functools.cached_property
     def solve_outputs(self):
@@ -74,6 +78,29 @@ class ServedModel:
         traced = tf.function(self._solved, autograph=False)
         concrete = traced.get_concrete_function(self.inputs)
         return SolveOutputs(concrete.structured_outputs)
+
+    def metadata(self, function):
+        """Returns what `deq_keras.serving.load` cannot read from a file's signatures.
+
+        Args:
+            function: The function of the file with the most inputs and outputs.
+
+        Returns:
+            Dict for JSON: `inputs` and `outputs`, lists of names in order, and
+            `solvers`, a dict from each solve to its own `max_iter` and `tol`.
+        """
+        limit = self._limit or self.solve_outputs.max_iter
+        return {
+            "inputs": list(self.inputs),
+            "outputs": output_names(function),
+            "solvers": {
+                name: {
+                    "max_iter": min(solution.trace.shape[0], limit),
+                    "tol": self._tolerances[name],
+                }
+                for name, solution in self.solve_outputs.solutions.items()
+            },
+        }
 
     def serve(self):
         """Returns a `tf.function` of the inputs. It runs the solvers as configured, and
@@ -88,7 +115,7 @@ class ServedModel:
     def serve_warm(self):
         """Returns `serve_with_statistics` with initial states as further inputs, and
         equilibria as further outputs."""
-        specs = {**self.inputs, **_BUDGET, **self.solve_outputs.specs()}
+        specs = {**self.inputs, **self.solve_outputs.specs(), **_BUDGET}
         return self._function(specs, SolveOutputs.statistics_and_equilibria)
 
     def single_function(self, warm_start):
@@ -140,15 +167,27 @@ class ServedModel:
 
     def _solved(self, request, max_iter=0):
         # With 0, each solver keeps its own budget as a static number; see `max_iter`.
-        with SolveScope(max_iter) as scope:
+        with _ToleranceScope(max_iter) as scope:
             self.model(self._model_inputs(request), training=False)
+        self._tolerances = scope.tolerances
         return scope.solutions
 
     def _function(self, specs, report):
-        @tf.function(input_signature=list(specs.values()), autograph=False)
-        def function(*tensors):
+        def respond(*tensors):
             return self.respond(dict(zip(specs, tensors, strict=True)), report)
 
+        # A loaded SavedModel takes keywords and has the defaults of this signature.
+        respond.__signature__ = inspect.Signature(
+            inspect.Parameter(
+                name,
+                inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                default=DEFAULTS.get(name, inspect.Parameter.empty),
+            )
+            for name in specs
+        )
+        function = tf.function(
+            respond, input_signature=list(specs.values()), autograph=False
+        )
         for node in _nodes(function.get_concrete_function()):
             if node.op.startswith("Assign"):
                 raise ExportError(
@@ -162,6 +201,23 @@ class ServedModel:
         leaves = [request[name] for name in self.inputs]
         inputs = tree.pack_sequence_as(self.signature, leaves)
         return inputs if self.preprocessor is None else self.preprocessor(inputs)
+
+
+def output_names(function):
+    """Returns the names of the outputs of a `tf.function` with an input signature."""
+    return list(function.get_concrete_function().structured_outputs)
+
+
+class _ToleranceScope(SolveScope):
+    """A scope that records the tolerances of the layers' solvers, by name."""
+
+    def __init__(self, max_iter):
+        super().__init__(max_iter)
+        self.tolerances = {}
+
+    def solve(self, name, layer, problem, request):
+        self.tolerances[name] = layer.solver.tol
+        return super().solve(name, layer, problem, request)
 
 
 def _nodes(function):

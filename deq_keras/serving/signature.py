@@ -1,5 +1,6 @@
 """Names, shapes and dtypes of requests and responses."""
 
+import keyword
 import re
 
 import keras
@@ -13,6 +14,9 @@ _RESERVED = re.compile(
     r"max_iter|tol|(.*_)?(initial_state|equilibrium)(_\d+)?"
     r"|(.*_)?(evaluations|residual|status)"
 )
+# Keras' names for inputs without a name, in a new model and in a loaded one. They count
+# the inputs of the process.
+_AUTOMATIC = re.compile(r"(keras_tensor|input_layer)(_\d+)?")
 
 
 def request_signature(model, preprocessor=None, input_signature=None, batch_size=None):
@@ -49,33 +53,54 @@ def request_signature(model, preprocessor=None, input_signature=None, batch_size
 
 
 def named(signature):
-    """Returns the `tf.TensorSpec`s of a signature by name: `inputs` for a single one,
-    the keys of a dict, or the names of the specs."""
-    leaves = tree.flatten(signature)
-    if not tree.is_nested(signature):
-        names = ["inputs"]
-    elif isinstance(signature, dict):
-        names = sorted(signature)
-    else:
-        names = [spec.name or f"inputs_{i}" for i, spec in enumerate(leaves)]
-    _check_names("inputs", names, len(leaves))
+    """Returns the `tf.TensorSpec`s of a signature by name, in the order of its leaves.
+
+    An input in a dict has the name of its key; nested keys are joined with `_`. Others
+    have their own name. Without a name, a single one is `inputs`, and several are
+    `inputs_0`, `inputs_1`, ... Characters that Python names cannot have become `_`.
+    """
+    leaves = tree.flatten_with_path(signature)
+    names = [_input_name(path, spec) for path, spec in leaves]
+    _check_names("inputs", names)
     return {
         name: tf.TensorSpec(spec.shape, spec.dtype, name=name)
-        for name, spec in zip(names, leaves, strict=True)
+        for name, (_, spec) in zip(names, leaves, strict=True)
     }
 
 
+def _input_name(path, spec):
+    name = _path_name("inputs", path)
+    if spec.name and not any(isinstance(key, str) for key in path):
+        name = name if _AUTOMATIC.fullmatch(spec.name) else spec.name
+    name = re.sub(r"\W", "_", name)
+    is_valid = name.isidentifier() and not keyword.iskeyword(name)
+    return name if is_valid else f"inputs_{name}"
+
+
+def _path_name(kind, path):
+    is_keyed = bool(path) and isinstance(path[0], str)
+    return "_".join(map(str, path if is_keyed else (kind, *path)))
+
+
 def named_outputs(outputs):
-    """Returns outputs by name: `outputs` for a single one, the keys of a dict, or
-    `outputs_0`, `outputs_1`, ..."""
-    if isinstance(outputs, dict):
-        result = dict(outputs)
-    elif isinstance(outputs, list | tuple):
-        result = {f"outputs_{i}": leaf for i, leaf in enumerate(outputs)}
+    """Returns outputs by name, in their order: `outputs` for a single one, the keys of
+    dicts, joined with `_`, or `outputs_0`, `outputs_1`, ..."""
+    leaves = [(_path_name("outputs", path), leaf) for path, leaf in _leaves(outputs)]
+    _check_names("outputs", [name for name, _ in leaves])
+    return {name: _served(leaf) for name, leaf in leaves}
+
+
+def _leaves(nest, path=()):
+    """Yields paths and leaves. Unlike `tree.flatten`, keeps the order of dicts."""
+    if isinstance(nest, dict):
+        items = nest.items()
+    elif isinstance(nest, list | tuple):
+        items = enumerate(nest)
     else:
-        result = {"outputs": outputs}
-    _check_names("outputs", result, len(tree.flatten(result)))
-    return {name: _served(leaf) for name, leaf in result.items()}
+        yield path, nest
+        return
+    for key, value in items:
+        yield from _leaves(value, (*path, key))
 
 
 class SolveOutputs:
@@ -179,6 +204,11 @@ class SolveOutputs:
         return "" if len(self.solutions) == 1 else f"{layer}_"
 
 
+def is_initial_state(name):
+    """Returns whether a name is one of `SolveOutputs.specs`."""
+    return bool(re.fullmatch(r"(.*_)?initial_state(_\d+)?", name))
+
+
 def _served(tensor):
     return tf.cast(tensor, _served_dtype(tensor.dtype))
 
@@ -188,11 +218,11 @@ def _served_dtype(dtype):
     return tf.float32 if dtype in (tf.bfloat16, tf.float16) else dtype
 
 
-def _check_names(kind, names, count):
+def _check_names(kind, names):
     reserved = [name for name in names if _RESERVED.fullmatch(name)]
-    if reserved or len(set(names)) != count:
+    if reserved or len(set(names)) != len(names):
         raise ValueError(
-            f"The {kind} of an exported model must be a tensor, a list or a flat dict "
-            "of tensors, each with a name that says nothing of a solve. "
-            f"Received: {count} {kind} named {list(names)}."
+            f"The {kind} of an exported model must have unique names. `tol`, `status` "
+            "and other names of requests and statistics of a solve are reserved. "
+            f"Rename some. Received: {kind} named {names}."
         )

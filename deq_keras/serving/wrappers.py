@@ -23,10 +23,10 @@ class WarmStartModel(keras.Model):
         **kwargs: `name` of the model.
 
     Call arguments:
-        inputs: Dict of the inputs by name (`inputs` for a single one) and, optionally,
-            of initial states: `initial_state` for one layer with a state of one tensor;
-            `export_saved_model` lists the other names. A sample with a non-finite state
-            starts from the initial state of `model`.
+        inputs: Dict of the inputs by name (`inputs` for a single one without a name)
+            and, optionally, of initial states: `initial_state` for one layer with a
+            state of one tensor; `export_saved_model` lists the other names. A sample
+            with a non-finite state starts from the initial state of `model`.
 
     Returns:
         Dict of `outputs`, `evaluations`, `residual`, `status` and `equilibrium`, the
@@ -51,6 +51,7 @@ class WarmStartModel(keras.Model):
         super().__init__(**kwargs)
         self.model = model
         self._served = ServedModel(model)
+        self.input_specs = self._served.inputs
         self.state_specs = self._served.solve_outputs.specs()
         if not self.state_specs:
             raise ValueError(

@@ -257,7 +257,7 @@ def test_what_is_refused(tmp_path):
         inputs = keras.Input((None, 3))
         serving.export_onnx(keras.Model(inputs, inputs), new)
     inputs = keras.Input((4,), name="tol")
-    with pytest.raises(ValueError, match="a name that says nothing of a solve"):
+    with pytest.raises(ValueError, match="`status` and other names"):
         serving.export_onnx(keras.Model({"tol": inputs}, inputs), new)
     with pytest.raises(ValueError, match="not there"):
         serving.load(new)

@@ -1,6 +1,8 @@
 """What `serving.load` refuses, and what it answers where a runtime cannot."""
 
 import concurrent.futures
+import shutil
+import types
 
 import keras
 import numpy as np
@@ -14,7 +16,8 @@ RANDOM = np.random.RandomState(0)
 INPUTS = RANDOM.normal(size=(6, 4)).astype("float32")
 STATES = RANDOM.normal(size=(6, 5)).astype("float32")
 BUDGET = {"max_iter": np.array(0), "tol": np.array(-1, "float32")}
-REQUEST = {"inputs": INPUTS, "initial_state": STATES, **BUDGET}
+REQUEST = {"features": INPUTS, "initial_state": STATES, **BUDGET}
+STATISTICS = ["evaluations", "residual", "status"]
 RUNTIMES = {
     "saved_model": (serving.runtimes.SavedModelRuntime, ""),
     "litert": (serving.runtimes.LiteRTRuntime, ".tflite"),
@@ -23,24 +26,45 @@ RUNTIMES = {
 
 
 def _model():
-    deq = layers.DEQ(TanhCell(5), "fixed_point_iteration")
-    return keras.Sequential([keras.Input((4,)), deq, keras.layers.Dense(2)])
+    deq = layers.DEQ(TanhCell(5), solvers.FixedPointIteration(20), name="deq")
+    inputs = keras.Input((4,), name="features")
+    return keras.Sequential([inputs, deq, keras.layers.Dense(2)])
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    """The paths of one model in all formats, by format. Other tests check exports."""
-    folder = tmp_path_factory.mktemp("files")
-    keras.utils.set_random_seed(1)
-    model = _model()
+def _nested_model():
+    """Nested inputs, one without a name, and several outputs."""
+    left, right, more = (keras.Input((4,), name=name) for name in ("left", "r", None))
+    solver = solvers.FixedPointIteration(9, tol=None)
+    deq = layers.DEQ(TanhCell(4), solver, name="deq")
+    inputs = {"left": left, "pair": {"r": right, "all": [more]}}
+    outputs = {"z": deq(left + right), "heads": {"b": right * 2, "a": more - left}}
+    return keras.Model(inputs, outputs)
+
+
+def _export(model, folder, **arguments):
+    """Returns the paths of a model in all formats. Other tests check exports."""
     paths = {name: folder / f"model{suffix}" for name, (_, suffix) in RUNTIMES.items()}
     with pytest.MonkeyPatch.context() as patch:
         for module in (serving.saved_model, serving.litert, serving.onnx):
             patch.setattr(module, "check_export", lambda *arguments: 0.0)
         serving.export_saved_model(model, paths["saved_model"])
-        serving.export_litert(model, paths["litert"], warm_start=True)
-        serving.export_onnx(model, paths["onnx"], warm_start=True)
+        serving.export_litert(model, paths["litert"], **arguments)
+        serving.export_onnx(model, paths["onnx"], **arguments)
     return paths
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """The paths of one model in all formats, by format."""
+    keras.utils.set_random_seed(1)
+    return _export(_model(), tmp_path_factory.mktemp("files"), warm_start=True)
+
+
+@pytest.fixture(scope="module")
+def nested(tmp_path_factory):
+    """A model with nested inputs and outputs, and its paths."""
+    model = _nested_model()
+    return model, _export(model, tmp_path_factory.mktemp("nested"))
 
 
 @pytest.fixture(params=RUNTIMES)
@@ -56,15 +80,15 @@ def ask(path):
 def test_a_request_that_is_refused(ask):
     for match, wrong in (
         ("same number of rows.*'initial_state': 1", {"initial_state": STATES[:1]}),
-        ("same number of rows.*'inputs': 1", {"inputs": INPUTS[:1]}),
+        ("same number of rows.*'features': 1", {"features": INPUTS[:1]}),
         ("same number of rows.*'initial_state': 0", {"initial_state": STATES[:0]}),
-        (r"shape \(any, 4\).*\(4,\)", {"inputs": INPUTS[0]}),
-        (r"shape \(any, 4\).*\(6, 1, 4\)", {"inputs": INPUTS[:, None]}),
-        (r"shape \(any, 4\).*\(6, 3\)", {"inputs": INPUTS[:, :3]}),
-        ("kind integer or floating-point.*complex64", {"inputs": INPUTS + 1j}),
-        ("kind integer or floating-point.*<U", {"inputs": INPUTS.astype(str)}),
-        ("kind integer or floating-point.*bool", {"inputs": INPUTS > 0}),
-        ("lists of equal lengths", {"inputs": [[1.0], [2.0, 3.0]]}),
+        (r"shape \(any, 4\).*\(4,\)", {"features": INPUTS[0]}),
+        (r"shape \(any, 4\).*\(6, 1, 4\)", {"features": INPUTS[:, None]}),
+        (r"shape \(any, 4\).*\(6, 3\)", {"features": INPUTS[:, :3]}),
+        ("kind integer or floating-point.*complex64", {"features": INPUTS + 1j}),
+        ("kind integer or floating-point.*<U", {"features": INPUTS.astype(str)}),
+        ("kind integer or floating-point.*bool", {"features": INPUTS > 0}),
+        ("lists of equal lengths", {"features": [[1.0], [2.0, 3.0]]}),
         ("kind integer,.*max_iter=2.7", {"max_iter": 2.7}),
         ("kind integer,.*max_iter=True", {"max_iter": True}),
         (r"shape \(\).*\(1,\)", {"max_iter": np.array([3])}),
@@ -72,7 +96,7 @@ def test_a_request_that_is_refused(ask):
         ("`tol` must be a finite number.*tol=nan", {"tol": np.nan}),
         ("`tol` must be a finite number.*tol=inf", {"tol": np.inf}),
         ("kind integer or floating-point.*tol=True", {"tol": True}),
-        (r"takes these.*Received: \[images, initial_state", {"images": INPUTS}),
+        (r"Expected: features; optional: max_iter, tol.*images", {"images": INPUTS}),
     ):
         with pytest.raises(ValueError, match=match):
             ask({**REQUEST, **wrong})
@@ -81,7 +105,7 @@ def test_a_request_that_is_refused(ask):
 def test_numbers_of_another_width_are_converted(ask):
     expected = ask(REQUEST)
     request = {
-        "inputs": np.asfortranarray(INPUTS, "float64"),
+        "features": np.asfortranarray(INPUTS, "float64"),
         "initial_state": STATES.tolist(),
         "max_iter": np.array(0, "int8"),
         "tol": -1,
@@ -92,11 +116,11 @@ def test_numbers_of_another_width_are_converted(ask):
     # A value that overflows float32 is infinite: its sample alone fails.
     large = INPUTS.astype("float64")
     large[2] = 1e300
-    assert ask({**REQUEST, "inputs": large})["status"].tolist() == [0, 0, 2, 0, 0, 0]
+    assert ask({**REQUEST, "features": large})["status"].tolist() == [0, 0, 2, 0, 0, 0]
 
 
 def test_an_empty_request(ask):
-    answer = ask({**REQUEST, "inputs": INPUTS[:0], "initial_state": STATES[:0]})
+    answer = ask({**REQUEST, "features": INPUTS[:0], "initial_state": STATES[:0]})
     assert answer["outputs"].shape == (0, 2) and answer["equilibrium"].shape == (0, 5)
     assert answer["status"].shape == (0,) and answer["status"].dtype == "int32"
 
@@ -106,7 +130,7 @@ def test_eight_threads_share_a_file(ask):
     expected = ask(REQUEST)
 
     def outputs(count):
-        sent = {"inputs": INPUTS[:count], "initial_state": STATES[:count]}
+        sent = {"features": INPUTS[:count], "initial_state": STATES[:count]}
         return ask({**REQUEST, **sent})["outputs"]
 
     with concurrent.futures.ThreadPoolExecutor(8) as threads:
@@ -120,7 +144,7 @@ def test_the_file_itself_broadcasts_no_rows(files, target):
     answer = RUNTIMES[target][0](files[target])
     budget = {"max_iter": np.array(0, "int64"), "tol": np.array(-1, "float32")}
     for samples, states in ((6, 1), (1, 6), (6, 0), (1, 0)):
-        sent = {"inputs": INPUTS[:samples], "initial_state": STATES[:states]}
+        sent = {"features": INPUTS[:samples], "initial_state": STATES[:states]}
         with pytest.raises(Exception, match="(?i)reshape"):
             answer({**sent, **budget})
 
@@ -129,14 +153,14 @@ def test_the_file_itself_broadcasts_no_rows(files, target):
 def test_a_compiled_model_broadcasts_no_rows(jit_compile):
     warm = serving.WarmStartModel(_model())
     open_batch = {
-        "inputs": tf.TensorSpec((None, 4)),
+        "features": tf.TensorSpec((None, 4)),
         "initial_state": tf.TensorSpec((None, 5)),
     }
     ask = tf.function(warm, input_signature=[open_batch], jit_compile=jit_compile)
-    request = {"inputs": INPUTS, "initial_state": STATES}
+    request = {"features": INPUTS, "initial_state": STATES}
     assert ask(request)["outputs"].shape == (6, 2)
     for samples, states in ((6, 1), (1, 6)):
-        sent = {"inputs": INPUTS[:samples], "initial_state": STATES[:states]}
+        sent = {"features": INPUTS[:samples], "initial_state": STATES[:states]}
         with pytest.raises(tf.errors.InvalidArgumentError, match="(?i)reshape"):
             ask(sent)
         with pytest.raises(ValueError, match="same number of rows"):
@@ -153,9 +177,11 @@ def test_restarts_broadcast_no_rows():
 
 def test_served_outputs_and_what_is_known_of_a_sample(files):
     spoilt = np.where(np.arange(6)[:, None] == 4, np.nan, INPUTS)
-    answer = serving.load(files["saved_model"])({"inputs": spoilt})
-    assert set(answer) == {"outputs", "status"}
-    assert answer["status"].tolist() == [0, 0, 0, 0, 2, 0]
+    served = tf.saved_model.load(files["saved_model"])
+    for call in (served.serve, served.signatures["serving_default"]):
+        answer = call(tf.constant(spoilt))
+        assert set(answer) == {"outputs", "status"}
+        assert answer["status"].numpy().tolist() == [0, 0, 0, 0, 2, 0]
     inputs = keras.Input((4,))
     first, second = (layers.DEQ(TanhCell(4), name=name) for name in ("one", "two"))
     served = serving.served_model.ServedModel(
@@ -165,25 +191,176 @@ def test_served_outputs_and_what_is_known_of_a_sample(files):
     assert names == ["outputs", "one_status", "two_status"]
 
 
-def test_the_largest_budget_of_a_file_is_that_of_its_solvers():
+def test_the_budgets_of_a_file_are_those_of_its_solvers():
     inputs = keras.Input((4,))
     first = layers.DEQ(TanhCell(4), solvers.FixedPointIteration(7), name="one")
     second = layers.DEQ(TanhCell(4), solvers.FixedPointIteration(9), name="two")
     for outputs, limit in ((first(inputs), 7), (second(first(inputs)), 9)):
         served = serving.served_model.ServedModel(keras.Model(inputs, outputs))
         assert served.solve_outputs.max_iter == limit
+    served = serving.served_model.ServedModel(served.model, max_iter_limit=8)
+    runtime = types.SimpleNamespace(
+        signatures=[{"inputs": ((None, 4), "float32"), "max_iter": ((), "int64")}],
+        outputs=["outputs"],
+        metadata=served.metadata(served.serve()),
+    )
+    assert "options: max_iter one=7 two=8\n" in repr(
+        serving.LoadedModel("model.onnx", "ONNX", runtime)
+    )
 
 
-def test_the_order_of_outputs_in_onnx(files):
+def test_the_order_of_outputs(files, path):
+    expected = ["outputs", *STATISTICS, "equilibrium"]
+    loaded = serving.load(path)
+    assert loaded.outputs == expected and list(loaded(REQUEST)) == expected
+    assert list(loaded(INPUTS))[:4] == expected[:4]
+
+
+def test_the_order_of_outputs_in_the_files_themselves(files):
     onnxruntime = pytest.importorskip("onnxruntime")
     session = onnxruntime.InferenceSession(files["onnx"])
-    assert [output.name for output in session.get_outputs()] == [
-        "outputs",
-        "evaluations",
-        "residual",
-        "status",
-        "equilibrium",
+    expected = serving.load(files["onnx"]).outputs
+    assert [output.name for output in session.get_outputs()] == expected
+    interpreter = pytest.importorskip("ai_edge_litert.interpreter").Interpreter(
+        str(files["litert"])
+    )
+    details = interpreter.get_input_details()
+    for detail, array in zip(details, (INPUTS, STATES, 0, -1), strict=True):
+        interpreter.resize_tensor_input(detail["index"], np.shape(array))
+    interpreter.allocate_tensors()
+    for detail, array in zip(details, (INPUTS, STATES, 0, -1), strict=True):
+        interpreter.set_tensor(detail["index"], np.asarray(array, detail["dtype"]))
+    interpreter.invoke()
+    outputs = interpreter.get_output_details()
+    answer = serving.load(files["litert"])(REQUEST)
+    for detail, (name, array) in zip(outputs, answer.items(), strict=True):
+        found = interpreter.get_tensor(detail["index"])
+        np.testing.assert_array_equal(found, array, err_msg=name)
+
+
+@pytest.mark.parametrize("target", RUNTIMES)
+def test_nested_inputs_and_several_outputs(nested, target):
+    model, paths = nested
+    loaded = serving.load(paths[target])
+    assert list(loaded.inputs) == ["left", "pair_all_0", "pair_r"]
+    pair = {"r": INPUTS[::-1], "all_0": INPUTS * 2}
+    answer = loaded({"left": INPUTS, "pair": pair})
+    assert list(answer) == ["z", "heads_b", "heads_a", *STATISTICS]
+    again = loaded({"left": INPUTS}, pair=pair)
+    np.testing.assert_array_equal(again["z"], answer["z"])
+    expected = model({"left": INPUTS, "pair": {"r": pair["r"], "all": [INPUTS * 2]}})
+    np.testing.assert_allclose(answer["z"], expected["z"], atol=1e-5)
+    np.testing.assert_array_equal(answer["heads_a"], expected["heads"]["a"])
+    np.testing.assert_array_equal(answer["heads_b"], expected["heads"]["b"])
+    assert answer["evaluations"].tolist() == [9] * 6
+    assert "max_iter=9, tol=None" in repr(loaded)
+    with pytest.raises(ValueError, match="by name.*left, pair_all_0, pair_r"):
+        loaded(INPUTS)
+
+
+def test_the_defaults_are_those_of_the_model(ask):
+    own = ask(REQUEST)
+    for request in (
+        {"features": INPUTS, "initial_state": STATES},
+        {**REQUEST, "max_iter": None, "tol": None},
+        {**REQUEST, "max_iter": 20, "tol": 1e-3},
+    ):
+        for name, array in ask(request).items():
+            np.testing.assert_array_equal(array, own[name])
+    cold = ask(INPUTS, initial_state=np.full_like(STATES, np.nan))
+    for answer in (ask(INPUTS), ask(features=INPUTS), ask({"features": INPUTS})):
+        np.testing.assert_array_equal(answer["outputs"], cold["outputs"])
+    short = ask(INPUTS, max_iter=4, tol=0.0)
+    assert short["evaluations"].tolist() == [4] * 6 and (short["status"] == 1).all()
+    assert (ask(INPUTS, tol=0.5)["evaluations"] < own["evaluations"].max()).all()
+
+
+def test_what_a_loaded_file_says_of_itself(ask, path):
+    assert list(ask.inputs) == ["features"]
+    assert list(ask.options) == ["max_iter", "tol", "initial_state"]
+    lines = repr(ask).splitlines()
+    assert path.name in lines[0] and ask.format in lines[0]
+    assert lines[1:] == [
+        "  inputs: features: float32 (any, 4)",
+        "  options: max_iter=20, tol=0.001, initial_state: float32 (any, 5)",
+        "  outputs: outputs, evaluations, residual, status, equilibrium>",
     ]
+
+
+def test_a_call_that_is_refused(ask):
+    with pytest.raises(ValueError, match="each input once.*features twice"):
+        ask(INPUTS, features=INPUTS)
+    with pytest.raises(ValueError, match="Expected: features; .*Received: tol"):
+        ask(tol=0.1)
+    with pytest.raises(ValueError, match="Received: features, maxiter"):
+        ask(INPUTS, maxiter=3)
+
+
+def test_plain_runtimes_need_no_budget(files):
+    expected = serving.load(files["saved_model"])(INPUTS)
+    served = tf.saved_model.load(files["saved_model"])
+    for answer in (
+        served.serve_with_statistics(INPUTS),
+        served.serve_with_statistics(features=INPUTS, tol=1e-3),
+    ):
+        np.testing.assert_array_equal(answer["evaluations"], expected["evaluations"])
+    runtime = serving.runtimes.ONNXRuntime(files["onnx"])
+    state = np.full_like(STATES, np.nan)
+    answer = runtime({"features": INPUTS, "initial_state": state})
+    np.testing.assert_array_equal(answer["evaluations"], expected["evaluations"])
+
+
+def test_files_of_earlier_versions(files, tmp_path):
+    """They lack metadata, and ONNX files require a budget."""
+    onnx = pytest.importorskip("onnx")
+    runtimes = {name: runtime for name, (runtime, _) in RUNTIMES.items()}
+    paths = {name: tmp_path / path.name for name, path in files.items()}
+    shutil.copytree(files["saved_model"], paths["saved_model"])
+    (paths["saved_model"] / runtimes["saved_model"].METADATA).unlink()
+    content = files["litert"].read_bytes()
+    paths["litert"].write_bytes(content[: content.rindex(b"PK\x03\x04")])
+    model = onnx.load(files["onnx"])
+    del model.metadata_props[:]
+    kept = [x for x in model.graph.initializer if x.name not in BUDGET]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(kept)
+    onnx.save(model, paths["onnx"])
+    for name, path in paths.items():
+        loaded = serving.load(path)
+        assert loaded.solvers == {} and "options: max_iter, tol, init" in repr(loaded)
+        expected = serving.load(files[name])(INPUTS, max_iter=3)
+        found = loaded(INPUTS, max_iter=3)
+        assert set(found) == set(expected)
+        np.testing.assert_array_equal(found["outputs"], expected["outputs"])
+
+
+def test_names_of_inputs():
+    def inputs(signature):
+        model = keras.Sequential([keras.layers.Dense(2)])
+        return list(serving.served_model.ServedModel(model, signature).inputs)
+
+    def spec(name=None):
+        return tf.TensorSpec((None, 4), name=name)
+
+    assert inputs(spec()) == inputs(keras.Input((4,))) == ["inputs"]
+    restored = keras.Model.from_config(
+        keras.Model(*[keras.Input((4,))] * 2).get_config()
+    )
+    assert inputs(restored.inputs[0]) == ["inputs"]
+    assert inputs(spec("Features")) == ["Features"]
+    assert inputs([spec(), keras.Input((4,))]) == ["inputs_0", "inputs_1"]
+    assert inputs([spec("left"), spec()]) == ["left", "inputs_1"]
+    assert inputs({"b": spec("x"), "a": {"c": spec()}}) == ["a_c", "b"]
+    assert inputs([spec("left-eye 2"), spec("class")]) == ["left_eye_2", "inputs_class"]
+    with pytest.raises(ValueError, match="unique names.*'a_b', 'a_b'"):
+        inputs({"a": {"b": spec()}, "a_b": spec()})
+
+
+def test_one_name_of_an_input_and_an_output(tmp_path):
+    inputs = keras.Input((4,), name="tokens")
+    model = keras.Model(inputs, {"tokens": inputs * 2})
+    with pytest.raises(ValueError, match="different names.*'tokens'"):
+        serving.export_onnx(model, tmp_path / "model.onnx")
 
 
 @pytest.mark.parametrize("target", ["litert", "onnx"])

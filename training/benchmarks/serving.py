@@ -46,14 +46,15 @@ def signatures(effort, config="digits/main", variant="regularized"):
     request = tf.constant(samples[:1])
     traced = tf.function(lambda inputs: served(inputs, training=False))
     own_budget = {"max_iter": tf.constant(0, "int64"), "tol": tf.constant(-1.0)}
-    requests = {
-        "serve": {"inputs": request},
-        "serve_with_statistics": {"inputs": request, **own_budget},
-    }
     results = {}
     with tempfile.TemporaryDirectory() as folder:
         export(job, model, Path(folder) / "model", "saved_model")
         loaded = tf.saved_model.load(Path(folder) / "model").signatures
+        (key,) = loaded["serve"].structured_input_signature[1]
+        requests = {
+            "serve": {key: request},
+            "serve_with_statistics": {key: request, **own_budget},
+        }
         for name, arguments in requests.items():
             ratio = compare(
                 lambda name=name, arguments=arguments: np.asarray(
@@ -127,12 +128,13 @@ def _warm_evaluations(model, images, speed, num_frames):
         fraction of warm solves that converged.
     """
     warm_model = deq_keras.serving.WarmStartModel(model)
+    (name,) = warm_model.input_specs
     shapes = {name: spec.shape[1:] for name, spec in warm_model.state_specs.items()}
     cache = deq_keras.serving.EquilibriumCache(warm_model.predict_on_batch, shapes)
     outputs = []
     for frame in moving(images, speed, num_frames):
-        cold = warm_model.predict_on_batch({"inputs": frame})
-        outputs.append((cold, cache({"inputs": frame}, keys=range(len(frame)))))
+        cold = warm_model.predict_on_batch({name: frame})
+        outputs.append((cold, cache({name: frame}, keys=range(len(frame)))))
     # Skip the first frame, which follows no other.
     cold, warm = (
         {name: np.stack([output[name] for output in side]) for name in side[0]}

@@ -101,13 +101,8 @@ class ExportedModel:
         """See `EncoderSolverHead.answer`."""
 
         def answer(inputs, budget):
-            request = {
-                "inputs": np.asarray(inputs),
-                "max_iter": np.array(budget, "int64"),
-                "tol": np.array(-1.0, "float32"),
-            }
             with self._reading():
-                answered = self._serve(request)
+                answered = self._serve(np.asarray(inputs), max_iter=budget)
                 return answered["outputs"], {
                     "evaluations": answered["evaluations"],
                     "residual": answered["residual"],

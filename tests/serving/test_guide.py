@@ -1,5 +1,4 @@
-"""What the guide to serving shows: the server's JSON, and the scripts of those who have
-nothing but a runtime."""
+"""The guide to serving: the server's JSON, and scripts that need only a runtime."""
 
 import json
 import pathlib
@@ -14,7 +13,7 @@ import pytest
 from deq_keras.solvers import SolveRequest
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "guides" / "serving.md"
-SECTIONS = re.split(r"^## ", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+SECTIONS = re.split(r"^##+ ", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
 RUNTIMES = {"LiteRT": "ai-edge-litert", "ONNX Runtime": "onnxruntime"}
 
 pytestmark = pytest.mark.slow
@@ -44,7 +43,7 @@ def test_the_json_of_tensorflow_serving(folder):
     _, names = folder
     columns = json.loads(names["request"])["inputs"]
     assert set(columns) == set(names["specs"])
-    model, inputs = names["model"], np.array(columns["inputs"], "float32")
+    model, inputs = names["model"], np.array(columns["features"], "float32")
     expected = names["deq"].solve(inputs, SolveRequest(max_iter=6, tol=0.01))
     answer = names["answer"]
     np.testing.assert_allclose(
@@ -53,15 +52,13 @@ def test_the_json_of_tensorflow_serving(folder):
     np.testing.assert_array_equal(answer["evaluations"], expected.num_evaluations)
     # Rows, each a list where there is one input, of the default signature.
     served = names["tf"].saved_model.load(str(folder[0] / "models" / "digits" / "1"))
-    rows = served.signatures["serving_default"](inputs=inputs)
+    rows = served.signatures["serving_default"](features=inputs)
     assert set(rows) == {"outputs", "status"}
     np.testing.assert_allclose(rows["outputs"], model(inputs), atol=1e-4)
 
 
 @pytest.mark.parametrize("title", RUNTIMES)
 def test_a_script_runs_without_tensorflow(title, folder, tmp_path):
-    (script,) = _blocks(_section(title))
-    assert len(script.splitlines()) <= 13
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
     python = tmp_path / "venv" / "bin" / "python"
     packages = [f"{n}=={metadata.version(n)}" for n in (RUNTIMES[title], "numpy")]
@@ -70,14 +67,24 @@ def test_a_script_runs_without_tensorflow(title, folder, tmp_path):
         code = f"import {missing}"
         process = subprocess.run([python, "-I", "-c", code], capture_output=True)
         assert b"ModuleNotFoundError" in process.stderr
+    _check_script(title, folder, python)
+
+
+def test_a_script_runs_without_this_package(folder):
+    without = "import sys; sys.modules['keras'] = sys.modules['deq_keras'] = None\n"
+    _check_script("TensorFlow", folder, sys.executable, without)
+
+
+def _check_script(title, folder, python, prelude=""):
+    (script,) = _blocks(_section(title))
+    assert len(script.splitlines()) <= 13
     process = subprocess.run(
-        [python, "-I", "-c", script],
+        [python, "-I", "-c", prelude + script],
         cwd=folder[0],
         capture_output=True,
         text=True,
     )
     assert process.returncode == 0, process.stderr
-    model = folder[1]["deq"]
     inputs = np.array([[0.1, -0.4, 0.3, 0.8]], "float32")
-    solution = model.solve(inputs, SolveRequest(max_iter=6, tol=0.01))
+    solution = folder[1]["deq"].solve(inputs, SolveRequest(max_iter=6, tol=0.01))
     assert f"[{int(solution.num_evaluations[0])}]" in process.stdout

@@ -114,7 +114,12 @@ class LoadedModel:
             name: spec for specs in self._signatures for name, spec in specs.items()
         }
         order = [*runtime.metadata.get("inputs", ()), *specs]
-        self.inputs = {n: specs[n] for n in order if not _is_option(specs[n])}
+        required = [
+            name
+            for name in order
+            if not _is_option(specs[name]) and all(name in s for s in self._signatures)
+        ]
+        self.inputs = {name: specs[name] for name in required}
         order = [*DEFAULTS, *specs]
         self.options = {n: specs[n] for n in order if n in specs.keys() - self.inputs}
         self.outputs = runtime.metadata.get("outputs", runtime.outputs)

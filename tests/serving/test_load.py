@@ -3,6 +3,7 @@
 import concurrent.futures
 import shutil
 import types
+import unittest.mock
 
 import keras
 import numpy as np
@@ -294,6 +295,27 @@ def test_a_call_that_is_refused(ask):
         ask(tol=0.1)
     with pytest.raises(ValueError, match="Received: features, maxiter"):
         ask(INPUTS, maxiter=3)
+
+
+def test_states_of_open_length():
+    """A SavedModel starts from them on request; an ONNX file requires them."""
+    cold = {"ids": ((None, None), "int32"), "max_iter": ((), "int64")}
+    warm = {**cold, "initial_state": ((None, None, 2), "float32")}
+    ids = np.zeros((3, 5), "int32")
+
+    def loaded(*signatures):
+        runtime = unittest.mock.Mock(return_value={"outputs": ids}, outputs=["outputs"])
+        runtime.configure_mock(metadata={}, signatures=list(signatures))
+        return runtime, serving.LoadedModel("model", "SavedModel", runtime)
+
+    runtime, both = loaded({"ids": cold["ids"]}, cold, warm)
+    both(ids)
+    both(ids, initial_state=np.zeros((3, 5, 2)))
+    sent = [set(call.args[0]) for call in runtime.call_args_list]
+    assert sent == [set(cold), set(warm)]
+    assert list(both.options) == ["max_iter", "initial_state"]
+    with pytest.raises(ValueError, match="by name.*ids, initial_state"):
+        loaded(warm)[1](ids)
 
 
 def test_plain_runtimes_need_no_budget(files):

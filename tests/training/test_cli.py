@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
+import deq_keras
 from training.cli import main
 from training.runs.callbacks import EpochRecorder
 
@@ -276,6 +277,44 @@ def test_unknown_commands_and_arguments(arguments):
     with pytest.raises(SystemExit) as error:
         main(arguments)
     assert error.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["--help"], 0, "import-checkpoint"),
+        (["train", "--help"], 0, "--work-dir"),
+        (["--version"], 0, f"deq-keras {deq_keras.__version__}\n"),
+        (["trian", "x"], 2, "Did you mean `train`?"),
+        (["benchmark", "sovlers"], 2, "Did you mean `solvers`?"),
+        (["train", "digits/mian"], 2, "Did you mean `digits/main`?"),
+        (["train", "{file}"], 2, "Did you mean `seed`?"),
+        (
+            ["train", "digits/main", "--set", "phases.0.epoch=3"],
+            2,
+            "Did you mean `phases.0.epochs`?",
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_needs_no_tensorflow_does_not_import_it(
+    arguments, status, words, small, tmp_path
+):
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump({**small, "sed": 1}))
+    source = (
+        "import sys; from training.cli import main\n"
+        "try: status = main(sys.argv[1:])\n"
+        "except SystemExit as error: status = error.code\n"
+        "assert not {'tensorflow', 'keras', 'deq_keras'} & set(sys.modules)\n"
+        "sys.exit(status)"
+    )
+    arguments = [argument.format(file=file) for argument in arguments]
+    command = [sys.executable, "-c", source, *arguments]
+    process = subprocess.run(command, capture_output=True, text=True)
+    assert process.returncode == status, process.stderr
+    assert words in (process.stderr if status else process.stdout)
+    assert "Traceback" not in process.stderr
 
 
 def test_unfinished_run_has_no_model(tmp_path, small, capsys):

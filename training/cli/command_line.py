@@ -1,11 +1,15 @@
 """The command line `deq-keras`: parses arguments and runs a command."""
 
 import argparse
+import importlib.util
 import os
+import re
 import shlex
 import sys
+from pathlib import Path
 
 from ..benchmarks import MODULES as BENCHMARKS
+from ..config.errors import closest
 from ..errors import InputError, LostWorker, describe
 from ..evaluation.verdict import Thresholds
 from . import notices
@@ -61,11 +65,29 @@ def _how_to_go_on(arguments, argv):
     return f"Go on with: {shlex.join(['deq-keras', *again])}"
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that names the nearest choice if a command or a value is misspelled."""
+
+    def _check_value(self, action, value):
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            error.message += closest(value, action.choices)
+            raise
+
+
+def version():
+    """Returns `deq_keras.__version__` without importing the package and TensorFlow."""
+    source = Path(importlib.util.find_spec("deq_keras").origin).read_text("utf-8")
+    return re.search(r'^__version__ = "(.+)"$', source, re.MULTILINE)[1]
+
+
 def parser():
     """Returns the parser of the command line, which sets `command`."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="deq-keras", description="Trains and examines deep equilibrium models."
     )
+    parser.add_argument("--version", action="version", version=f"deq-keras {version()}")
     commands = parser.add_subparsers(required=True, metavar="command")
     _add_train(commands)
     evaluate = _add(commands, "evaluate", "accuracy or loss at budgets of evaluations")

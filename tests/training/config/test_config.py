@@ -1,6 +1,3 @@
-import subprocess
-import sys
-
 import pytest
 
 from training.config import reading as configs
@@ -243,19 +240,3 @@ def test_unknown_variant(small):
     config = configs.resolve({**small, "variants": {"plain": {}}})
     with pytest.raises(InputError, match="Did you mean `plain`"):
         configs.variant(config, "plane")
-
-
-def test_config_is_validated_before_tensorflow_is_imported(tmp_path):
-    path = write(tmp_path, MINIMAL + "sed: 1\n")
-    code = (
-        "import sys; from training.cli import main; "
-        f"status = main(['train', {str(path)!r}]); "
-        "assert 'tensorflow' not in sys.modules and 'keras' not in sys.modules; "
-        "sys.exit(status)"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 2, result.stderr
-    assert "Did you mean `seed`?" in result.stderr
-    assert "Traceback" not in result.stderr

@@ -49,12 +49,14 @@ class Experiment(NamedTuple):
         tables: String `module:function` in the folder of the experiment, or `None`. The
             function returns additional tables of a `WorkDirectory` as text, or `None`,
             and must not import TensorFlow.
+        generates: Boolean. Whether the models are language models, which generate text.
     """
 
     schema: type
     job: str
     score: Score
     tables: str | None = None
+    generates: bool = False
 
 
 class Study(NamedTuple):
@@ -97,6 +99,16 @@ def tables(directory):
     name = directory.config.experiment
     path = find(name).tables
     return None if path is None else _imported(name, path)(directory)
+
+
+def check_generates(name):
+    """Raises `InputError` unless the runs of an experiment are language models."""
+    if not find(name).generates:
+        languages = [other for other in scored() if find(other).generates]
+        raise InputError(
+            f"`generate` is for runs of the experiments {', '.join(languages)}. "
+            f"Received: experiment={name}."
+        )
 
 
 def check_scored(name):

@@ -86,6 +86,10 @@ def test_an_export_has_the_table_of_the_model(
         (["evaluate", "{run}", "--variant", "tide"], "Did you mean `tied`?"),
         (["diagnose", "{run}", "--variant", "x"], "There is no variant `x`"),
         (["export", "{run}", "--out", "x"], "one --variant of equilibrium, tied"),
+        (
+            ["generate", "{run}", "--variant", "tied", "--prompt", "x"],
+            "language_model, trellisnet. Received: experiment=classification",
+        ),
         (["evaluate", "{run}", "--data", "x"], "classification reads no files"),
         (
             ["evaluate", "{run}", "--exported", "x"],
@@ -271,7 +275,26 @@ def test_an_interruption_before_anything_is_written(
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["trian"], ["benchmark", "speed"], ["evaluate", "x", "--budgets", "0"]],
+    [
+        [],
+        ["trian"],
+        ["benchmark", "speed"],
+        ["evaluate", "x", "--budgets", "0"],
+        ["generate", "x"],
+        *(
+            ["generate", "x", "--prompt", "x", option, value]
+            for option, value in (
+                ("--temperature", "0"),
+                ("--temperature", "nan"),
+                ("--temperature", "warm"),
+                ("--top-k", "0"),
+                ("--seed", "-1"),
+                ("--seed", "3000000000"),
+                ("--max-length", "1"),
+                ("--max-length", "100000"),
+            )
+        ),
+    ],
 )
 def test_unknown_commands_and_arguments(arguments):
     with pytest.raises(SystemExit) as error:

@@ -2,6 +2,7 @@
 
 import argparse
 import importlib.util
+import math
 import os
 import re
 import shlex
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 
 from ..benchmarks import MODULES as BENCHMARKS
+from ..config.bounds import SEED
 from ..config.errors import closest
 from ..errors import InputError, LostWorker, describe
 from ..evaluation.verdict import Thresholds
@@ -94,7 +96,7 @@ def parser():
     _add_work_directory(evaluate)
     evaluate.add_argument(
         "--budgets",
-        type=_budget,
+        type=_integer(1),
         nargs="+",
         metavar="NFE",
         help="default: the config's",
@@ -113,6 +115,7 @@ def parser():
     diagnose = _add(commands, "diagnose", "residual curves, spectral radius")
     _add_work_directory(diagnose)
     _add_audit(commands)
+    _add_generate(commands)
     export = _add(commands, "export", "write a file for a server, and check it")
     _add_work_directory(export)
     export.add_argument("--out", required=True, help="a path that is new")
@@ -194,14 +197,14 @@ def _add_audit(commands):
     )
     parser.add_argument(
         "--reach",
-        type=_budget,
+        type=_integer(1),
         metavar="R",
         help="positions that information travels in an evaluation (default: the "
         "cell's)",
     )
     parser.add_argument(
         "--budgets",
-        type=_budget,
+        type=_integer(1),
         nargs="+",
         metavar="NFE",
         help="some of them ten times others (default: the run's, or 1 2 5 ... 200)",
@@ -213,6 +216,43 @@ def _add_audit(commands):
             f"--{name}", type=float, help=f"threshold of the verdict ({default:g})"
         )
     parser.add_argument("--out", required=True, help="a folder that is new")
+
+
+def _add_generate(commands):
+    parser = _add(commands, "generate", "continue a text with a language model")
+    parser.add_argument("work_dir", help="the work directory of a finished run")
+    parser.add_argument("--variant", metavar="NAME", help="default: the only one")
+    parser.add_argument(
+        "--prompt", metavar="TEXT", required=True, help="the beginning of the text"
+    )
+    parser.add_argument(
+        "--max-length",
+        type=_integer(2, 2**16),
+        default=200,
+        metavar="N",
+        help="tokens of the prompt and the generated text together (default: 200)",
+    )
+    parser.add_argument(
+        "--temperature",
+        type=_positive,
+        default=1.0,
+        metavar="T",
+        help="above 1 for more diverse texts, below for likelier ones (default: 1)",
+    )
+    parser.add_argument(
+        "--top-k",
+        type=_integer(1),
+        default=5,
+        metavar="K",
+        help="draw from the K most likely tokens; 1 always takes the most likely one "
+        "(default: 5)",
+    )
+    parser.add_argument(
+        "--seed",
+        type=_integer(**SEED),
+        default=0,
+        help="of the draws; the same seed repeats the text (default: 0)",
+    )
 
 
 def _add_import_checkpoint(commands):
@@ -239,7 +279,27 @@ def _add_work_directory(parser):
     parser.add_argument("--variant", metavar="NAME", help="default: all variants")
 
 
-def _budget(text):
-    if not text.isdecimal() or len(text) > 20 or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be integers >= 1, not {text[:40]!r}")
-    return int(text)
+def _integer(minimum, maximum=None):
+    """Returns the type of an argument that is an integer in a range."""
+    limits = f">= {minimum}" + ("" if maximum is None else f" and <= {maximum}")
+
+    def parse(text):
+        # Python refuses to read more than 4300 digits.
+        number = int(text) if text.isdecimal() and len(text) <= 20 else -1
+        if number < minimum or (maximum is not None and number > maximum):
+            raise argparse.ArgumentTypeError(
+                f"must be an integer {limits}, not {text[:40]!r}"
+            )
+        return number
+
+    return parse
+
+
+def _positive(text):
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a number > 0, not {text[:40]!r}")
+    return number

@@ -19,6 +19,7 @@ __all__ = [
     "diagnose",
     "evaluate",
     "export",
+    "generate",
     "import_checkpoint",
     "report",
     "train",
@@ -129,6 +130,26 @@ def export(arguments):
         f"Exported {name} to {arguments.out}. Reloaded, its outputs agree to "
         f"{difference:.1e}."
     )
+
+
+def generate(arguments):
+    """Prints the text that a language model generates. Writes no files."""
+    directory, names = _selected(arguments)
+    registry.check_generates(directory.config.experiment)
+    name = only(names)
+    from ..evaluation import generation
+    from ..runs import variants
+
+    ((_, _, model),) = variants.trained(directory, [name])
+    text = generation.generate(
+        model.causal_lm,
+        arguments.prompt,
+        arguments.max_length,
+        arguments.temperature,
+        arguments.top_k,
+        arguments.seed,
+    )
+    print(text)
 
 
 def import_checkpoint(arguments):

@@ -142,6 +142,20 @@ class TestCommands:
         assert rows[0]["loss"] == pytest.approx(before[0]["loss"], rel=1e-5)
         assert "loss [nats a token] at NFE" in capsys.readouterr().out
 
+    def test_generate(self, finished, capsys):
+        files = set(finished.path.rglob("*"))
+        command = ["generate", str(finished.path), "--variant", "equilibrium"]
+        assert main([*command, "--prompt", "to be", "--max-length", "12"]) == 0
+        text = capsys.readouterr().out.removesuffix("\n")
+        assert len(text) == 12 and text.startswith("to be")
+        assert set(text) <= set("to be rn")
+        assert set(finished.path.rglob("*")) == files
+
+    def test_generate_without_a_variant(self, finished, capsys):
+        assert main(["generate", str(finished.path), "--prompt", "to"]) == 2
+        error = capsys.readouterr().err
+        assert "Choose one --variant of equilibrium, untied" in error
+
     def test_diagnose(self, finished, tmp_path, capsys):
         path = shutil.copytree(finished.path, tmp_path / "run")
         (path / "equilibrium" / "diagnosis.json").unlink()

@@ -7,4 +7,5 @@ EXPERIMENT = Experiment(
     LanguageModelConfig,
     "job:LanguageModelJob",
     Score("loss", "loss [nats a token]", 1, ".3f"),
+    generates=True,
 )

@@ -7,4 +7,5 @@ EXPERIMENT = Experiment(
     TrellisNetConfig,
     "job:TrellisNetJob",
     Score("loss", "loss [nats a token]", 1, ".3f"),
+    generates=True,
 )

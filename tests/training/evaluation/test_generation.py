@@ -1,0 +1,76 @@
+"""Prompts that a tokenizer does not know, and the draws of a sampler."""
+
+import pytest
+from keras_hub.tokenizers import ByteTokenizer
+
+from deq_keras import models, tokenizers
+from training.errors import InputError
+from training.evaluation.generation import generate
+
+TEXT = "to be, or not to be\n"
+
+
+def _causal_lm(tokenizer):
+    backbone = models.DEQTransformerBackbone(
+        tokenizer.vocabulary_size(),
+        hidden_dim=8,
+        num_heads=2,
+        intermediate_dim=16,
+        solver={"class_name": "fixed_point_iteration", "max_iter": 2, "tol": None},
+    )
+    preprocessor = models.DEQTransformerCausalLMPreprocessor(tokenizer)
+    return models.DEQTransformerCausalLM(backbone, preprocessor)
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "prompt", "words"),
+    [
+        (tokenizers.CharacterTokenizer.learn([TEXT]), "to XéX", "characters.*'X', 'é'"),
+        (
+            tokenizers.CharacterTokenizer.learn([TEXT, "xy"], minimum_count=2),
+            "to x",
+            "characters.*Leave out: 'x'",
+        ),
+        (
+            tokenizers.WordTokenizer.learn([TEXT], lowercase=True),
+            "To see, or not",
+            "words.*Leave out: 'see,'. Received",
+        ),
+        (
+            tokenizers.SubwordTokenizer.learn([TEXT] * 20, 30),
+            "to bé, x",
+            "characters.*'é', 'x'",
+        ),
+        (
+            tokenizers.CharacterTokenizer.learn([TEXT]),
+            "".join(map(chr, range(1000, 1030))),
+            "and 10 more",
+        ),
+        (tokenizers.CharacterTokenizer.learn([TEXT]), "", "at least one token"),
+        (ByteTokenizer(lowercase=False), "é" * 5, "more than 10, .*max_length=8"),
+    ],
+    ids=["characters", "rare", "words", "subwords", "many", "empty", "long"],
+)
+def test_a_prompt_that_cannot_be_continued(tokenizer, prompt, words):
+    with pytest.raises(InputError, match=words):
+        generate(_causal_lm(tokenizer), prompt, 8, 1.0, 5, 0)
+
+
+def test_the_same_seed_repeats_a_text_and_one_token_needs_no_seed():
+    causal_lm = _causal_lm(tokenizers.CharacterTokenizer.learn([TEXT]))
+    texts = [generate(causal_lm, "to", 30, 5.0, 100, seed) for seed in (0, 0, 1)]
+    assert texts[0] == texts[1] != texts[2]
+    assert all(len(text) == 30 and text.startswith("to") for text in texts)
+    likeliest = {generate(causal_lm, "to", 30, 5.0, 1, seed) for seed in (0, 1)}
+    assert len(likeliest) == 1
+
+
+def test_a_network_that_does_not_generate():
+    tokenizer = tokenizers.CharacterTokenizer.learn([TEXT])
+    backbone = models.TrellisNetBackbone(
+        tokenizer.vocabulary_size(), hidden_dim=4, intermediate_dim=8, num_layers=2
+    )
+    preprocessor = models.DEQTrellisNetCausalLMPreprocessor(tokenizer)
+    causal_lm = models.TrellisNetCausalLM(backbone, preprocessor)
+    with pytest.raises(InputError, match="cannot generate text"):
+        generate(causal_lm, "to", 8, 1.0, 5, 0)

@@ -22,9 +22,12 @@ _GROUPS = (".experiments", ".studies")
 class Score(NamedTuple):
     """The score by which the variants of an experiment are compared.
 
+    Logs and files hold fractions. Printed lines, tables and figures use the unit of the
+    label, such as percent.
+
     Attributes:
         name: String. Key of the score in logs and rows.
-        label: String. Name of the score with its unit.
+        label: String. Name of the score with its unit in brackets at the end.
         scale: Float. Factor from the values in rows to the unit of the label.
         digits: String. Format of the score.
     """
@@ -33,6 +36,15 @@ class Score(NamedTuple):
     label: str
     scale: float
     digits: str
+
+    @property
+    def unit(self):
+        """Returns the unit of the label, such as `"%"`."""
+        return self.label[self.label.index("[") + 1 : -1]
+
+    def text(self, value):
+        """Returns a value of logs or rows as text, in the unit of the label."""
+        return f"{self.scale * value:{self.digits}}"
 
 
 ACCURACY = Score("accuracy", "test accuracy [%]", 100, ".1f")

@@ -39,13 +39,14 @@ def measurements(directory):
 def _progress(directory, score):
     total = sum(phase.epochs for phase in directory.config.phases)
     evaluations = _evaluations(directory)
-    rows = [["", "epochs", "training time [s]", f"validation {score.name}", "weights"]]
+    validation = f"validation {score.name} [{score.unit}]"
+    rows = [["", "epochs", "training time [s]", validation, "weights"]]
     for name, folder in _folders(directory).items():
         history = _history(directory, folder)
         seconds = sum(float(row["seconds"]) for row in history)
         values = [row.get(f"val_{score.name}") for row in history]
-        known = [float(value) * score.scale for value in values if value]
-        last = f"{known[-1]:{score.digits}}" if known else "-"
+        known = [float(value) for value in values if value]
+        last = score.text(known[-1]) if known else "-"
         weights = "-"
         if name in evaluations:
             weights = f"{evaluations[name]['parameters']:,}"

@@ -142,7 +142,7 @@ class EpochLine(keras.callbacks.Callback):
     residual of the solves, and the seconds. Files have all other values.
 
     Args:
-        score: String. Name of the score in the logs, which may be the loss.
+        score: `Score` of the experiment, which may be the loss.
         layer: String or `None`. Name of the equilibrium layer.
         num_epochs: Positive integer. Number of epochs of the whole run.
     """
@@ -159,34 +159,37 @@ class EpochLine(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         seconds = time.perf_counter() - self._start
-        digits = ".4g" if self.score == "loss" else ".4f"
-        columns = {
-            self.score: (self.score, digits),
-            "loss": ("loss", ".4g"),
-            f"val_{self.score}": ("val", digits),
-            f"{self.layer}_evaluations": ("NFE", ".1f"),
-            f"{self.layer}_residual": ("residual", ".1e"),
+        columns = {self.score.name: (self.score.name, self._score_text)}
+        columns.setdefault("loss", ("loss", "{:.4g}".format))
+        columns |= {
+            f"val_{self.score.name}": ("val", self._score_text),
+            f"{self.layer}_evaluations": ("NFE", "{:.1f}".format),
+            f"{self.layer}_residual": ("residual", "{:.1e}".format),
         }
         values = [
-            f"{label} {logs[name]:{form}}"
-            for name, (label, form) in columns.items()
+            f"{label} {text(logs[name])}"
+            for name, (label, text) in columns.items()
             if name in logs
         ]
         number = f"epoch {epoch + 1}/{self.num_epochs}"
         duration = f"{seconds:.{1 if seconds < 100 else 0}f} s"
         print("  ".join([number, *values, duration]), flush=True)
 
+    def _score_text(self, value):
+        unit = " %" if self.score.unit == "%" else ""
+        return self.score.text(value) + unit
+
 
 class ShortBar(keras.callbacks.ProgbarLogger):
-    """Keras' progress bar with only the loss and the score.
+    """Keras' progress bar with only the loss and the score, in the unit of its label.
 
     Args:
-        score: String. Name of the score in the logs.
+        score: `Score` of the experiment, which may be the loss.
     """
 
     def __init__(self, score):
         super().__init__()
-        self.names = ("loss", score)
+        self.score = score
 
     def on_train_batch_end(self, batch, logs=None):
         super().on_train_batch_end(batch, self._shown(logs))
@@ -195,7 +198,15 @@ class ShortBar(keras.callbacks.ProgbarLogger):
         super().on_epoch_end(epoch, self._shown(logs))
 
     def _shown(self, logs):
-        return {name: logs[name] for name in self.names if name in logs}
+        score = self.score
+        columns = {"loss": ("loss", 1)}
+        if score.name != "loss":
+            columns[score.name] = (f"{score.name} [{score.unit}]", score.scale)
+        return {
+            label: scale * logs[name]
+            for name, (label, scale) in columns.items()
+            if name in logs
+        }
 
 
 class Stopwatch:

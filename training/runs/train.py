@@ -5,6 +5,7 @@ import sys
 
 import keras
 
+from .. import registry
 from ..data import corruption
 from ..errors import InputError, config_errors
 from ..files import records, saved_model
@@ -168,7 +169,7 @@ def _fit(job, model, trainer, span, folder, history):
 
 def _callbacks(job, model, span, folder, history):
     layer = job.equilibrium(model)
-    score = job.monitor.removeprefix("val_")
+    score = registry.find(job.config.experiment).score
     num_epochs = sum(phase.epochs for phase in job.config.phases)
     # Every worker runs the job's callbacks, to stay synchronized.
     callbacks = job.callbacks(model)

@@ -1,4 +1,6 @@
+import itertools
 import json
+import sys
 
 import keras
 import matplotlib.image
@@ -62,6 +64,17 @@ def test_evaluations_follow_the_budget(model, split):
     rows = _accuracies(model, split, [1, 3])
     assert [row["evaluations"] for row in rows] == [1, 3]
     assert rows[0]["residual"] > rows[1]["residual"]
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_a_terminal_shows_the_progress(is_terminal, model, split, monkeypatch, capsys):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+    monkeypatch.setattr("time.time", itertools.count(1.0).__next__)
+    _accuracies(model, split, [1, 3], batch_size=20)
+    output = capsys.readouterr().out
+    # Two batches at 1 and at 3 evaluations.
+    assert ("1/8" in output and "8/8" in output and "/NFE" in output) == is_terminal
+    assert is_terminal or output == ""
 
 
 def test_diagnosis_agrees_with_direct_solves(model, split):

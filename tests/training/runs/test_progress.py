@@ -10,10 +10,12 @@ import tensorflow as tf
 from training.config import reading as configs
 from training.data import images as datasets
 from training.experiments.classification.job import ClassificationJob
+from training.registry import ACCURACY, Score
 from training.runs.callbacks import EpochLine, EpochRecorder, ShortBar
 from training.runs.train import train
 
 NAN = math.nan
+LOSS = Score("loss", "loss [nats a token]", 1, ".3f")
 
 
 def _line(capsys, score, logs, epoch=11, num_epochs=40):
@@ -33,13 +35,13 @@ def test_a_line_has_what_a_person_follows(capsys):
         "val_accuracy": 0.9407,
         "val_loss": 0.2,
     }
-    line = _line(capsys, "accuracy", logs)
+    line = _line(capsys, ACCURACY, logs)
     assert line.startswith(
-        "epoch 12/40  accuracy 0.9512  loss 0.1235  val 0.9407  NFE 11.9  "
+        "epoch 12/40  accuracy 95.1 %  loss 0.1235  val 94.1 %  NFE 11.9  "
         "residual 1.2e-03  0.0 s"
     )
-    losses = _line(capsys, "loss", {"loss": 3.21, "val_loss": NAN})
-    assert losses.startswith("epoch 12/40  loss 3.21  val nan  ")
+    losses = _line(capsys, LOSS, {"loss": 3.21, "val_loss": NAN})
+    assert losses.startswith("epoch 12/40  loss 3.210  val nan  ")
 
 
 def test_a_line_is_never_longer_than_100_columns(capsys):
@@ -51,12 +53,13 @@ def test_a_line_is_never_longer_than_100_columns(capsys):
         "deq_residual": 1.234e-05,
         **{f"val_deq_{number}": 0.123456 for number in range(30)},
     }
-    line = _line(capsys, "mean_iou", logs, epoch=998, num_epochs=1000)
+    mean_iou = Score("mean_iou", "mean IoU [%]", 100, ".1f")
+    line = _line(capsys, mean_iou, logs, epoch=998, num_epochs=1000)
     assert 80 < len(line) <= 100
 
 
 def test_the_bar_of_a_terminal_shows_loss_and_score(capsys):
-    bar = ShortBar("accuracy")
+    bar = ShortBar(ACCURACY)
     bar.set_params({"verbose": 1, "epochs": 2, "steps": 3})
     logs = {"accuracy": 0.5, "loss": 0.25, "deq_residual": 0.1, "val_deq_x": NAN}
     bar.on_epoch_begin(0)
@@ -64,7 +67,8 @@ def test_the_bar_of_a_terminal_shows_loss_and_score(capsys):
         bar.on_train_batch_end(batch, logs)
     bar.on_epoch_end(0, logs)
     output = capsys.readouterr().out
-    assert "accuracy" in output and "loss" in output and "deq" not in output
+    assert "accuracy [%]: 50.0" in output and "loss: 0.25" in output
+    assert "deq" not in output
 
 
 @pytest.mark.slow

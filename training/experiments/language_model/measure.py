@@ -7,6 +7,8 @@ import numpy as np
 
 from deq_keras.layers import SolveScope
 
+from ...evaluation.readout import BudgetBar
+
 
 def losses_at_budgets(model, layer, segments, budgets):
     """Measures the loss of a text at each budget.
@@ -24,10 +26,12 @@ def losses_at_budgets(model, layer, segments, budgets):
         over samples of `residual` and `evaluations`, and the fraction `converged`.
     """
     model.compile(keras.optimizers.SGD())
-    rows = []
+    rows, bar = [], BudgetBar(budgets, len(segments))
     for budget in budgets:
         with SolveScope(max_iter=budget):
-            logs = model.evaluate(segments, verbose=0, return_dict=True)
+            logs = model.evaluate(
+                segments, verbose=0, callbacks=[_Counted(bar, budget)], return_dict=True
+            )
         statistics = ("residual", "evaluations", "converged")
         rows.append(
             {
@@ -37,6 +41,18 @@ def losses_at_budgets(model, layer, segments, budgets):
             }
         )
     return rows
+
+
+class _Counted(keras.callbacks.Callback):
+    """Counts the segments of an evaluation in a `BudgetBar`."""
+
+    def __init__(self, bar, budget):
+        super().__init__()
+        self._bar = bar
+        self._budget = budget
+
+    def on_test_batch_end(self, batch, logs=None):
+        self._bar.add(self._budget)
 
 
 def token_losses(log_probabilities, targets):

@@ -92,6 +92,14 @@ def test_an_export_has_the_table_of_the_model(
         ),
         (["evaluate", "{run}", "--data", "x"], "classification reads no files"),
         (
+            ["evaluate", "{run}", "--data", "x", "--format", "svg"],
+            "draw no figures. Leave --format out. Received: format=svg",
+        ),
+        (
+            ["train", "synthetic/jacobian", "--format", "pdf", "--work-dir", "{run}x"],
+            "The study synthetic draws only PNG files",
+        ),
+        (
             ["evaluate", "{run}", "--exported", "x"],
             "one --variant of equilibrium, tied",
         ),
@@ -126,7 +134,7 @@ def test_a_shipped_config_is_found_by_name(name, tmp_path, monkeypatch, capsys):
     assert "configs/digits/main.yaml: " in capsys.readouterr().err
     paths = []
     monkeypatch.setattr(
-        "training.runs.variants.run", lambda jobs, directory: paths.append(directory)
+        "training.runs.variants.run", lambda jobs, directory, _: paths.append(directory)
     )
     assert main(["train", name]) == 0
     assert str(paths[0].path) == "runs/digits-main"
@@ -134,7 +142,9 @@ def test_a_shipped_config_is_found_by_name(name, tmp_path, monkeypatch, capsys):
 
 def test_a_file_comes_before_a_shipped_config(config_file, tmp_path, monkeypatch):
     seen = []
-    monkeypatch.setattr("training.runs.variants.run", lambda jobs, _: seen.append(jobs))
+    monkeypatch.setattr(
+        "training.runs.variants.run", lambda jobs, *_: seen.append(jobs)
+    )
     monkeypatch.chdir(tmp_path)
     config_file.rename(tmp_path / "digits" / "main")
     assert main(["train", "digits/main"]) == 0

@@ -18,6 +18,7 @@ from . import notices
 from .extras import MissingPackage, asked_for
 
 FORMATS = ("saved_model", "litert", "onnx")
+FIGURES = ("png", "svg", "pdf")
 
 
 def main(argv=None):
@@ -112,8 +113,10 @@ def parser():
         metavar="FILE",
         help="measure with the problems of this file, and leave the run as it is",
     )
+    _add_figures(evaluate, FIGURES[0])
     diagnose = _add(commands, "diagnose", "residual curves, spectral radius")
     _add_work_directory(diagnose)
+    _add_figures(diagnose, FIGURES[0])
     _add_audit(commands)
     _add_generate(commands)
     export = _add(commands, "export", "write a file for a server, and check it")
@@ -130,6 +133,7 @@ def parser():
     )
     table = _add(commands, "report", "print the table of a run")
     table.add_argument("work_dir", help="the work directory of a run")
+    _add_figures(table, None)
     return parser
 
 
@@ -159,6 +163,17 @@ def _add_train(commands):
         default=[],
         metavar="A.B=C",
         help="replace a value of the config; may be repeated",
+    )
+    _add_figures(train, FIGURES[0])
+
+
+def _add_figures(parser, default):
+    parser.add_argument(
+        "--format",
+        dest="figures",
+        choices=FIGURES,
+        default=default,
+        help=f"of figures (default: {default or 'draw none'})",
     )
 
 

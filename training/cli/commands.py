@@ -35,11 +35,21 @@ def train(arguments):
         arguments.work_dir = Path("runs") / name
     directory = enter(_own_folder(Path(arguments.work_dir), config), config)
     if isinstance(registry.find(config.experiment), registry.Study):
+        _refuse_format(arguments, f"The study {config.experiment} draws only PNG files")
         return registry.implementation(config.experiment)(config, directory)
     from ..runs import distribution, variants
 
     devices = distribution.start(config.distribution)
-    return variants.run(variants.make_jobs(directory, distribution=devices), directory)
+    jobs = variants.make_jobs(directory, distribution=devices)
+    return variants.run(jobs, directory, arguments.figures)
+
+
+def _refuse_format(arguments, reason):
+    """Raises `InputError` if figures have another format than the default."""
+    if arguments.figures != "png":
+        raise InputError(
+            f"{reason}. Leave --format out. Received: format={arguments.figures}."
+        )
 
 
 def _own_folder(path, config):
@@ -54,16 +64,20 @@ def _own_folder(path, config):
 def evaluate(arguments):
     directory, names = _selected(arguments)
     budgets = _checked_budgets(directory.config, arguments.budgets)
+    if arguments.exported or arguments.data:
+        _refuse_format(arguments, "--exported and --data draw no figures")
     if arguments.exported is not None:
         return _evaluate_export(arguments.exported, directory, names, budgets)
     if arguments.data is not None:
         return _evaluate_file(arguments.data, directory, names, budgets)
+    from ..evaluation import plots
     from ..runs import variants
 
     with directory.in_use():
         for name, job, model in variants.trained(directory, names):
             variants.evaluate(job, model, directory.folder(name), budgets)
-    return report(arguments)
+        plots.draw_comparison(directory, arguments.figures)
+    print(report_of(directory))
 
 
 def _evaluate_export(path, directory, names, budgets):
@@ -104,15 +118,19 @@ def _checked_budgets(config, budgets):
 
 def diagnose(arguments):
     directory, names = _selected(arguments)
+    from ..evaluation import plots
     from ..runs import variants
 
     with directory.in_use():
         for name, job, model in variants.trained(directory, names):
-            if variants.diagnose(job, model, directory.folder(name), name):
-                print(f"{name}: residuals.png, residuals.csv, diagnosis.json")
+            if variants.diagnose(job, model, directory.folder(name)):
+                plots.draw_run(directory, name, arguments.figures)
+                figure = f"residuals.{arguments.figures}"
+                print(f"{name}: {figure}, residuals.csv, diagnosis.json")
             else:
                 print(f"{name}: has no equilibrium to diagnose")
-    return report(arguments)
+        plots.draw_comparison(directory, arguments.figures)
+    print(report_of(directory))
 
 
 def export(arguments):
@@ -168,7 +186,14 @@ def benchmark(arguments):
 
 
 def report(arguments):
-    directory, _ = _selected(arguments)
+    directory, names = _selected(arguments)
+    if arguments.figures is not None:
+        from ..evaluation import plots
+
+        with directory.in_use():
+            for name in names:
+                plots.draw_run(directory, name, arguments.figures)
+            plots.draw_comparison(directory, arguments.figures)
     print(report_of(directory))
 
 

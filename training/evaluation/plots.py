@@ -1,15 +1,61 @@
 """Figures of trained variants."""
 
+import math
+
 import matplotlib
 import numpy as np
 
 matplotlib.use("Agg")
 
-from matplotlib import pyplot  # noqa: E402
+from matplotlib import pyplot, ticker  # noqa: E402
 
+from .. import registry  # noqa: E402
 from ..config.reading import by_variant  # noqa: E402
 from ..files.atomic_file import replacing  # noqa: E402
+from . import report  # noqa: E402
 from .summary import at_budgets  # noqa: E402
+
+# Panels of a history: label, columns with solid and dashed lines, and whether the axis
+# is logarithmic. `{}` is the name of the equilibrium layer.
+_PANELS = (
+    ("loss (dashed: validation)", ("loss", "val_loss"), False),
+    ("residual (dashed: validation)", ("{}_residual", "val_{}_residual"), True),
+    ("NFE (dashed: validation)", ("{}_evaluations", "val_{}_evaluations"), False),
+    ("penalty (dashed: norm of J)", ("{}_jacobian", "{}_jacobian_norm"), False),
+    ("spectral radius", ("{}_spectral_radius",), False),
+)
+
+
+def draw_run(directory, name, suffix="png"):
+    """Draws the history and the residuals of a run, as far as it has been measured.
+
+    Args:
+        directory: The `WorkDirectory`.
+        name: String. Name of the run.
+        suffix: String. Format of the figures: `"png"`, `"svg"` or `"pdf"`.
+    """
+    folder = directory.folder(name)
+    histories = {name: report.histories(directory)[name]}
+    _, diagnoses = report.measurements(directory)
+    if histories[name]:
+        plot_history(folder / f"history.{suffix}", histories)
+    if name in diagnoses:
+        plot_residuals(folder / f"residuals.{suffix}", {name: diagnoses[name]})
+
+
+def draw_comparison(directory, suffix="png"):
+    """Draws the figures that compare the runs of a `WorkDirectory`."""
+    score = registry.find(directory.config.experiment).score
+    histories = {
+        name: rows for name, rows in report.histories(directory).items() if rows
+    }
+    evaluations, diagnoses = report.measurements(directory)
+    if histories:
+        plot_history(directory.path / f"history.{suffix}", histories)
+    if evaluations:
+        plot_scores(directory.path / f"{score.name}.{suffix}", evaluations, score)
+    if diagnoses:
+        plot_residuals(directory.path / f"residuals.{suffix}", diagnoses)
 
 
 def plot_scores(path, evaluations, score):
@@ -18,7 +64,7 @@ def plot_scores(path, evaluations, score):
     For several seeds, plots the mean with a band of one standard deviation.
 
     Args:
-        path: Path of the PNG file.
+        path: Path of the PNG, SVG or PDF file.
         evaluations: Dict from runs to lists of dicts with `budget` and the score.
         score: The `Score`.
     """
@@ -30,7 +76,8 @@ def plot_scores(path, evaluations, score):
         if all(len(one) > 1 for one in values.values()):
             deviation = [score.scale * np.std(one, ddof=1) for one in values.values()]
             _band(axes, list(values), mean - deviation, mean + deviation, line)
-    _save(figure, axes, path)
+    axes.legend()
+    _save(figure, path)
 
 
 def plot_residuals(path, diagnoses):
@@ -39,7 +86,7 @@ def plot_residuals(path, diagnoses):
     For several seeds, plots the geometric means of the medians and quartiles.
 
     Args:
-        path: Path of the PNG file.
+        path: Path of the PNG, SVG or PDF file.
         diagnoses: Dict from runs to results of `diagnose`.
     """
     figure, axes = _figure("function evaluations (NFE)", "smallest residual so far")
@@ -55,7 +102,89 @@ def plot_residuals(path, diagnoses):
             low, median, high = np.exp(np.log(quartiles).mean(axis=0)).T
         (line,) = axes.semilogy(budgets, median, label=name)
         _band(axes, budgets, low, high, line)
-    _save(figure, axes, path)
+    axes.legend()
+    _save(figure, path)
+
+
+def plot_history(path, histories):
+    """Plots the loss, the solves and the Jacobian over the epochs of training.
+
+    Omits panels of which no run has values. A dotted line marks the start of a phase.
+
+    Args:
+        path: Path of the PNG, SVG or PDF file.
+        histories: Dict from runs to the rows of their history, which must not be empty.
+            All runs of a variant have one color.
+    """
+    columns = dict.fromkeys(name for rows in histories.values() for name in rows[0])
+    panels = _panels(histories, columns)
+    figure, all_axes = pyplot.subplots(
+        len(panels),
+        figsize=(6, 1 + 1.8 * len(panels)),
+        layout="constrained",
+        sharex=True,
+        squeeze=False,
+    )
+    for axes, (label, names, is_log) in zip(all_axes[:, 0], panels, strict=True):
+        axes.set_title(label, loc="left", fontsize="medium")
+        axes.grid(alpha=0.3)
+        if is_log:
+            axes.set_yscale("log", nonpositive="mask")
+        if label.startswith("NFE"):
+            axes.yaxis.set_major_locator(_integers())
+        for index, (variant, runs) in enumerate(by_variant(histories).items()):
+            _draw_variant(axes, variant, runs, names, f"C{index % 10}")
+        for start in _phase_starts(next(iter(histories.values()))):
+            axes.axvline(start, color="grey", ls=":", lw=1)
+    axes.set_xlabel("epoch")
+    axes.xaxis.set_major_locator(_integers())
+    all_axes[0, 0].legend()
+    _save(figure, path)
+
+
+def _panels(histories, columns):
+    """Returns the panels of which a run has values, with the columns that exist."""
+    suffix = "_evaluations"
+    layers = [name.removesuffix(suffix) for name in columns if name.endswith(suffix)]
+    # The shortest name: others begin with `val_` or end in `_adjoint`.
+    layer = min(layers, key=len, default="")
+    panels = []
+    for label, names, is_log in _PANELS:
+        names = [name.format(layer) for name in names]
+        runs = histories.values()
+        if any(
+            np.isfinite(_values(rows, name)).any() for rows in runs for name in names
+        ):
+            panels.append((label, names, is_log))
+    return panels
+
+
+def _draw_variant(axes, variant, runs, names, color):
+    for rows in runs:
+        for name, style in zip(names, ("-", "--"), strict=False):
+            label = variant if rows is runs[0] and name is names[0] else None
+            epochs, values = range(1, len(rows) + 1), _values(rows, name)
+            axes.plot(epochs, values, style, marker=".", color=color, label=label)
+
+
+def _values(rows, name):
+    """Returns a column of a history, with NaN for missing values."""
+    return np.array([float(row.get(name) or math.nan) for row in rows])
+
+
+def _integers():
+    """Returns a locator of ticks at integers, also for a range below one."""
+    return ticker.MaxNLocator(integer=True, min_n_ticks=1)
+
+
+def _phase_starts(rows):
+    """Returns the places between epochs where a phase starts."""
+    phases = [row["phase"] for row in rows]
+    return [
+        index + 0.5
+        for index in range(1, len(phases))
+        if phases[index] != phases[index - 1]
+    ]
 
 
 def residual_image(quartiles):
@@ -88,8 +217,7 @@ def _band(axes, budgets, low, high, line):
     axes.fill_between(budgets, low, high, color=line.get_color(), alpha=0.25)
 
 
-def _save(figure, axes, path):
-    axes.legend()
+def _save(figure, path):
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=150)
     pyplot.close(figure)

@@ -142,8 +142,8 @@ class BudgetBar:
 def measure_at_budgets(answer, batches, score, budgets, summarize=None):
     """Scores a model at several budgets of function evaluations.
 
-    Shows its progress if the output is a terminal. Each budget is a new solve with the model's own solver and tolerance, started from
-    the cell's initial state.
+    Shows its progress if the output is a terminal. Each budget is a new solve with the
+    model's own solver and tolerance, started from the cell's initial state.
 
     Args:
         answer: Function from inputs and a budget to outputs and statistics, such as

@@ -36,13 +36,20 @@ def measurements(directory):
     return rows, diagnoses
 
 
+def histories(directory):
+    """Returns a dict from runs to their history so far, a list of dicts of strings."""
+    return {
+        name: _history(directory, folder)
+        for name, folder in _folders(directory).items()
+    }
+
+
 def _progress(directory, score):
     total = sum(phase.epochs for phase in directory.config.phases)
     evaluations = _evaluations(directory)
     validation = f"validation {score.name} [{score.unit}]"
     rows = [["", "epochs", "training time [s]", validation, "weights"]]
-    for name, folder in _folders(directory).items():
-        history = _history(directory, folder)
+    for name, history in histories(directory).items():
         seconds = sum(float(row["seconds"]) for row in history)
         values = [row.get(f"val_{score.name}") for row in history]
         known = [float(value) for value in values if value]

@@ -8,14 +8,14 @@ from ..data import corruption
 from ..errors import InputError
 from ..evaluation import report
 from ..evaluation.diagnose import write_residuals
-from ..evaluation.plots import plot_residuals, plot_scores
+from ..evaluation.plots import draw_comparison, draw_run
 from ..files import records, saved_model
 from ..files.atomic_file import write_text
 from .event_files import write_scores
 from .train import MODEL, REMEDY, check, train
 
 
-def run(jobs, directory):
+def run(jobs, directory, figures="png"):
     """Trains, measures and compares all runs; prints and saves the report.
 
     Nothing is written before all variants have been checked.
@@ -23,6 +23,7 @@ def run(jobs, directory):
     Args:
         jobs: Dict of names of runs to their `Job`s.
         directory: Their `WorkDirectory`. Finished parts in it are kept.
+        figures: String. Format of the figures, `"png"`, `"svg"` or `"pdf"`.
 
     Raises:
         InputError: if a variant cannot be made of its config.
@@ -33,8 +34,10 @@ def run(jobs, directory):
     with directory.in_use():
         for name, job in jobs.items():
             _finish(job, directory.run(name), name)
+            if job.distribution.is_chief:
+                draw_run(directory, name, figures)
         if job.distribution.is_chief:
-            _compare(directory)
+            _compare(directory, figures)
 
 
 def make_jobs(directory, names=None, distribution=None):
@@ -73,16 +76,12 @@ def _finish(job, folder, name):
     if not (folder / records.EVALUATION).exists():
         evaluate(job, model, folder)
     if not (folder / records.DIAGNOSIS).exists():
-        diagnose(job, model, folder, name)
+        diagnose(job, model, folder)
     write_scores(job.config, folder, name)
 
 
-def _compare(directory):
-    score = registry.find(directory.config.experiment).score
-    evaluations, diagnoses = report.measurements(directory)
-    plot_scores(directory.path / f"{score.name}.png", evaluations, score)
-    if diagnoses:
-        plot_residuals(directory.path / "residuals.png", diagnoses)
+def _compare(directory, figures):
+    draw_comparison(directory, figures)
     text = report.report(directory)
     write_text(directory.path / "report.txt", text + "\n")
     print(f"\n{text}\n\nModels, figures and tables are in {directory.path}.")
@@ -98,7 +97,7 @@ def evaluate(job, model, folder, budgets=None):
     records.write_json(folder / records.EVALUATION, result)
 
 
-def diagnose(job, model, folder, name):
+def diagnose(job, model, folder):
     """Measures and saves residual curves and spectral radius, if there is a DEQ.
 
     Returns:
@@ -109,7 +108,6 @@ def diagnose(job, model, folder, name):
     with corruption.reported():
         result = job.diagnose(model)
     write_residuals(folder / "residuals.csv", result["residual_quantiles"])
-    plot_residuals(folder / "residuals.png", {name: result})
     # Written last: this file marks a finished diagnosis.
     records.write_json(folder / records.DIAGNOSIS, result)
     return True

@@ -1,0 +1,97 @@
+"""What the figure of a history shows, and in which formats figures are written."""
+
+import pytest
+from matplotlib import pyplot
+
+from training.cli import main
+from training.config import reading as configs
+from training.evaluation import plots
+from training.files import records
+from training.runs.work_directory import WorkDirectory
+
+ROWS = [
+    {
+        "epoch": epoch + 1,
+        "phase": "tied" if epoch < 2 else "equilibrium",
+        "seconds": 1.0,
+        "loss": 1.0 / (epoch + 1),
+        "val_loss": 1.5 / (epoch + 1),
+        "deq_residual": 0.0 if epoch == 0 else 0.1,
+        "val_deq_residual": 0.1,
+        "deq_adjoint_residual": 5.0,
+        "deq_evaluations": 4.0,
+        "val_deq_evaluations": 4.0 + 0.1 * epoch,
+        "deq_adjoint_evaluations": 12.0,
+        **({} if epoch < 2 else {"deq_jacobian": 0.3}),
+        "deq_jacobian_norm": 0.4,
+        "deq_spectral_radius": 0.9,
+    }
+    for epoch in range(4)
+]
+EXPLICIT = [{name: row[name] for name in ("phase", "loss", "val_loss")} for row in ROWS]
+
+
+@pytest.fixture
+def drawn(tmp_path, monkeypatch):
+    """Returns a function that draws histories and returns the panels by their title."""
+    figures = []
+    monkeypatch.setattr(plots, "_save", lambda figure, path: figures.append(figure))
+
+    def draw(histories):
+        plots.plot_history(tmp_path / "history.png", histories)
+        figure = figures[-1]
+        figure.canvas.draw()
+        return {axes.get_title(loc="left"): axes for axes in figure.axes}
+
+    yield draw
+    for figure in figures:
+        pyplot.close(figure)
+
+
+def _curves(axes):
+    """Returns the values of all lines but those that mark phases."""
+    return [list(line.get_ydata()) for line in axes.lines if len(line.get_xdata()) > 2]
+
+
+def test_a_history_has_a_panel_for_each_quantity(drawn):
+    panels = drawn({"model": ROWS})
+    loss, residual, evaluations, jacobian, radius = panels.values()
+    assert list(panels)[-1] == "spectral radius"
+    assert _curves(loss) == [[1, 1 / 2, 1 / 3, 1 / 4], [1.5, 0.75, 0.5, 0.375]]
+    assert residual.get_yscale() == "log" and _curves(residual)[1] == [0.1] * 4
+    assert _curves(evaluations)[0] == [4.0] * 4
+    assert _curves(jacobian)[0][2:] == [0.3, 0.3] and _curves(jacobian)[1] == [0.4] * 4
+    assert _curves(radius) == [[0.9] * 4]
+    # The second phase starts after the second epoch.
+    assert [line.get_xdata()[0] for line in loss.lines[2:]] == [2.5]
+
+
+def test_counts_have_integer_ticks(drawn):
+    evaluations = drawn({"model": ROWS})["NFE (dashed: validation)"]
+    ticks = [*evaluations.get_yticks(), *evaluations.get_xticks()]
+    assert ticks and all(tick == round(tick) for tick in ticks)
+
+
+def test_an_explicit_network_has_its_loss_alone(drawn):
+    assert len(drawn({"untied": EXPLICIT})) == 1
+    panels = drawn({"untied": EXPLICIT, "model/seed_1": ROWS, "model/seed_2": [*ROWS]})
+    loss = panels["loss (dashed: validation)"]
+    assert len(panels) == 5 and len(_curves(loss)) == 6
+    labels = [text.get_text() for text in loss.get_legend().get_texts()]
+    assert labels == ["untied", "model"]
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+def test_a_report_draws_figures_in_a_format(suffix, tmp_path, small, capsys):
+    directory = WorkDirectory.start(tmp_path / "run", configs.resolve(small))
+    with directory.in_use():
+        records.write_history(directory.run("model") / records.HISTORY, ROWS)
+    path = str(directory.path)
+    assert main(["report", path]) == 0
+    assert not list(directory.path.rglob("history.[!c]*"))
+    assert main(["report", path, "--format", suffix]) == 0
+    starts = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
+    for folder in (directory.path, directory.folder("model")):
+        content = (folder / f"history.{suffix}").read_bytes()
+        assert content.startswith(starts[suffix])
+    assert capsys.readouterr().out.count("4 / 1") == 2

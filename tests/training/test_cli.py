@@ -54,7 +54,15 @@ def test_commands_on_a_finished_run(finished_run, tmp_path, capsys):
     evaluation = finished_run.path / "tied" / "evaluation.json"
     before = evaluation.read_bytes()
     assert main(["evaluate", *variant, "--exported", out]) == 0
-    scores = [row for row in capsys.readouterr().out.splitlines() if "tied" in row]
+    output = capsys.readouterr().out.splitlines()
+    scores = [row for row in output if "tied" in row]
+    *_, heading, median, percentile, note = output
+    assert heading.split() == ["latency", "[ms]", "at", "NFE", "1", "4"]
+    medians = [float(word) for word in median.split()[1:]]
+    percentiles = [float(word) for word in percentile.split()[2:]]
+    assert len(medians) == len(percentiles) == 2
+    assert all(0 < low <= high for low, high in zip(medians, percentiles))
+    assert "20 requests per budget, of 40 samples each" in note
     assert main(["report", path]) == 0
     reported = [row for row in capsys.readouterr().out.splitlines() if "tied" in row]
     assert [row.split() for row in scores] == [row.split() for row in reported[1:3]]

@@ -88,9 +88,11 @@ def _evaluate_export(path, directory, names, budgets):
 
     job = variants.make_jobs(directory, [name])[name]
     budgets = budgets or job.config.evaluation.budgets
-    rows = job.evaluate_export(ExportedModel(path), budgets)
+    exported = ExportedModel(path)
+    rows = job.evaluate_export(exported, budgets)
+    latencies = exported.latencies(sorted({row["budget"] for row in rows}))
     score = registry.find(directory.config.experiment).score
-    print(score_table({name: rows}, score))
+    print(score_table({name: rows}, score, latencies))
 
 
 def _evaluate_file(path, directory, names, budgets):

@@ -1,6 +1,7 @@
 """The outputs of a model at a budget, and scores at several budgets."""
 
 import sys
+import time
 from typing import Any, NamedTuple
 
 import keras
@@ -11,6 +12,8 @@ import deq_keras
 from deq_keras.solvers import SolveRequest
 
 from ..errors import InputError, reading
+
+_NUM_REQUESTS = 20
 
 
 class EncoderSolverHead(NamedTuple):
@@ -80,6 +83,20 @@ def equilibrium_layer(model):
     return layers[0]
 
 
+class Latencies(NamedTuple):
+    """The latencies of requests to an exported model.
+
+    Attributes:
+        num_requests: Integer. Number of timed requests per budget.
+        num_samples: Integer. Number of samples in a request.
+        quantiles: Dict from budgets to the median and the 95th percentile in seconds.
+    """
+
+    num_requests: int
+    num_samples: int
+    quantiles: dict
+
+
 class ExportedModel:
     """An exported model with the interface of an `EncoderSolverHead`.
 
@@ -92,6 +109,7 @@ class ExportedModel:
 
     def __init__(self, path):
         self._path = path
+        self._first = None
         try:
             with self._reading():
                 self._serve = deq_keras.serving.load(path)
@@ -102,6 +120,8 @@ class ExportedModel:
         """See `EncoderSolverHead.answer`."""
 
         def answer(inputs, budget):
+            if self._first is None:
+                self._first = np.asarray(inputs)
             with self._reading():
                 answered = self._serve(np.asarray(inputs), max_iter=budget)
                 return answered["outputs"], {
@@ -111,6 +131,26 @@ class ExportedModel:
                 }
 
         return answer
+
+    def latencies(self, budgets):
+        """Times requests at each budget, all with the first inputs of `answer`.
+
+        Args:
+            budgets: List of positive integers.
+
+        Returns:
+            A `Latencies`. The first request of each budget is not timed.
+        """
+        answer, quantiles = self.answer(), {}
+        for budget in budgets:
+            answer(self._first, budget)
+            seconds = []
+            for _ in range(_NUM_REQUESTS):
+                start = time.perf_counter()
+                answer(self._first, budget)
+                seconds.append(time.perf_counter() - start)
+            quantiles[budget] = np.quantile(seconds, [0.5, 0.95]).tolist()
+        return Latencies(_NUM_REQUESTS, len(self._first), quantiles)
 
     def _reading(self):
         return reading(self._path, "Write it again with deq-keras export.")

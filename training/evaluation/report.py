@@ -63,12 +63,13 @@ def _progress(directory, score):
     return aligned(rows)
 
 
-def score_table(evaluations, score):
+def score_table(evaluations, score, latencies=None):
     """Returns the table of scores and residuals at all budgets, one line per variant.
 
     Args:
         evaluations: Dict from runs to the rows of their evaluation.
         score: `Score` of the experiment.
+        latencies: Optional `Latencies` at the same budgets. Defaults to `None`.
     """
     budgets = sorted({row["budget"] for rows in evaluations.values() for row in rows})
     tables = []
@@ -79,7 +80,16 @@ def score_table(evaluations, score):
             cells = [mean_text(values.get(b, ()), digits, scale) for b in budgets]
             table.append([name, *cells])
         tables += table
-    return aligned(tables)
+    if latencies is None:
+        return aligned(tables)
+    tables.append(["latency [ms] at NFE", *map(str, budgets)])
+    for index, label in enumerate(("median", "95th percentile")):
+        values = [1000 * latencies.quantiles[budget][index] for budget in budgets]
+        tables.append([label, *(f"{value:.3g}" for value in values)])
+    return (
+        f"{aligned(tables)}\nLatencies of {latencies.num_requests} requests per "
+        f"budget, of {latencies.num_samples} samples each."
+    )
 
 
 def _diagnosis_table(diagnoses):

@@ -13,7 +13,11 @@ from deq_keras.solvers import SolveRequest
 from training.config import reading as configs
 from training.data import images as datasets
 from training.evaluation.diagnose import diagnose
-from training.evaluation.readout import measure_at_budgets, split_model
+from training.evaluation.readout import (
+    ExportedModel,
+    measure_at_budgets,
+    split_model,
+)
 from training.evaluation.report import report
 from training.experiments.classification.job import accuracy
 from training.runs.work_directory import WorkDirectory
@@ -75,6 +79,27 @@ def test_a_terminal_shows_the_progress(is_terminal, model, split, monkeypatch, c
     # Two batches at 1 and at 3 evaluations.
     assert ("1/8" in output and "8/8" in output and "/NFE" in output) == is_terminal
     assert is_terminal or output == ""
+
+
+def test_latencies_are_of_warm_requests_with_the_first_inputs(monkeypatch):
+    calls = []
+
+    def serve(request):
+        calls.append((len(request["inputs"]), int(request["max_iter"])))
+        statistics = dict.fromkeys(("evaluations", "residual", "status"), np.zeros(3))
+        return {"outputs": request["inputs"], **statistics}
+
+    monkeypatch.setattr(deq_keras.serving, "load", lambda path: serve)
+    exported = ExportedModel("exported")
+    for size in (3, 2):
+        exported.answer()(np.zeros((size, 1)), 4)
+    # The nth request of a budget takes n seconds.
+    stamps = [t for n in range(1, 21) for t in (0.0, float(n))]
+    monkeypatch.setattr("time.perf_counter", iter([*stamps, *stamps]).__next__)
+    num_requests, num_samples, quantiles = exported.latencies([1, 30])
+    assert (num_requests, num_samples) == (20, 3)
+    assert quantiles == {1: [10.5, 19.05], 30: [10.5, 19.05]}
+    assert calls[2:] == [(3, 1)] * 21 + [(3, 30)] * 21
 
 
 def test_diagnosis_agrees_with_direct_solves(model, split):

@@ -10,7 +10,9 @@ automatically.
 """
 
 import importlib
+import os
 import pkgutil
+import sys
 from typing import NamedTuple
 
 from .errors import InputError
@@ -111,6 +113,29 @@ def tables(directory):
     name = directory.config.experiment
     path = find(name).tables
     return None if path is None else _imported(name, path)(directory)
+
+
+def import_modules(names, place):
+    """Imports modules of the user, which register classes in Keras.
+
+    Args:
+        names: List of strings. Modules in the current folder or installed ones.
+        place: String. Where the names are given, for messages.
+
+    Raises:
+        InputError: If an import fails.
+    """
+    sys.path.append(os.getcwd())
+    try:
+        for name in names:
+            importlib.import_module(name)
+    except Exception as error:
+        raise InputError(
+            f"{place} {name} failed: {type(error).__name__}: {error}. Modules are "
+            f"searched in {os.getcwd()} and among installed packages."
+        ) from error
+    finally:
+        sys.path.remove(os.getcwd())
 
 
 def check_generates(name):

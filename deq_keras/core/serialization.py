@@ -43,9 +43,9 @@ def get(
     """Returns an object from its name, config or instance.
 
     Args:
-        identifier: String (a registered name, or a class name), dict (what
-            `serialize` returns, or `{"class_name": name, **arguments}`), or an
-            instance of `base`.
+        identifier: String (a known name, a class name, or a name that Keras has
+            registered, such as `"package>Name"`), dict (what `serialize` returns, or
+            `{"class_name": name, **arguments}`), or an instance of `base`.
         base: Class that every object of this family derives from.
         classes: Tuple of classes that are known by name.
         kind: String. The family's name in messages, `"solver"` for example.
@@ -61,7 +61,7 @@ def get(
         return identifier
     known = {**registry(classes), **(aliases or {})}
     if isinstance(identifier, str):
-        return _class_named(identifier, known, kind)()
+        return _class_named(identifier, base, known, kind)()
     if isinstance(identifier, dict) and "class_name" in identifier:
         return _from_config(identifier, base, known, kind)
     raise ValueError(
@@ -77,7 +77,7 @@ def _from_config(
     if "config" in config:
         return _deserialized(config, base, known, kind)
     arguments = {key: value for key, value in config.items() if key != "class_name"}
-    cls = _class_named(config["class_name"], known, kind)
+    cls = _class_named(config["class_name"], base, known, kind)
     try:
         return cls.from_config(arguments)
     except (OverflowError, TypeError) as error:
@@ -109,13 +109,26 @@ def _deserialized(
     return result
 
 
-def _class_named(name: Any, known: Mapping[str, type[T]], kind: str) -> type[T]:
+def _class_named(
+    name: Any, base: type[T], known: Mapping[str, type[T]], kind: str
+) -> type[T]:
     by_any_name = {**known, **{cls.__name__: cls for cls in known.values()}}
-    if isinstance(name, str) and name in by_any_name:
-        return by_any_name[name]
+    if isinstance(name, str):
+        if name in by_any_name:
+            return by_any_name[name]
+        registered = keras.saving.get_registered_object(name)
+        if isinstance(registered, type) and issubclass(registered, base):
+            return registered
+    hint = did_you_mean(name, by_any_name)
+    if isinstance(name, str) and ">" in name:
+        hint = (
+            f" A {base.__name__} of yours is known by this name if its module has been "
+            "imported and registers it: "
+            "@keras.saving.register_keras_serializable(package)."
+        )
     raise ValueError(
         f"Unknown {kind}. Expected one of {sorted(known)}. "
-        f"Received: {kind}={name!r}.{did_you_mean(name, by_any_name)}"
+        f"Received: {kind}={name!r}.{hint}"
     )
 
 

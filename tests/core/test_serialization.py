@@ -1,5 +1,6 @@
 """What is no config of an object is a ValueError, whatever Keras makes of it."""
 
+import keras
 import pytest
 
 from deq_keras import gradients, regularizers, solvers
@@ -43,3 +44,18 @@ def test_what_serialize_returns_is_accepted(family, name):
     again = family.get(family.serialize(made))
     assert type(again) is type(made)
     assert again.get_config() == made.get_config()
+
+
+@keras.saving.register_keras_serializable("tests")
+class Renamed(solvers.Anderson):
+    pass
+
+
+def test_a_class_that_keras_has_registered_is_known_by_its_name():
+    made = solvers.get({"class_name": "tests>Renamed", "max_iter": 7})
+    assert type(made) is Renamed and made.max_iter == 7
+    assert type(solvers.get("tests>Renamed")) is Renamed
+    with pytest.raises(ValueError, match="FixedPointSolver of yours is known"):
+        solvers.get("tests>Other")
+    with pytest.raises(ValueError, match="Unknown gradient.*'tests>Renamed'"):
+        gradients.get("tests>Renamed")

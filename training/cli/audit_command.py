@@ -1,10 +1,9 @@
 """The command `deq-keras audit`: its arguments and its files."""
 
-import importlib
 import os
-import sys
 from pathlib import Path
 
+from .. import registry
 from ..errors import InputError
 from ..evaluation.verdict import Thresholds, check_thresholds
 from ..files import records
@@ -85,7 +84,7 @@ def _source(arguments):
         return _of_run(arguments)
     from ..evaluation import audit as audits
 
-    _import(getattr(arguments, "import") or ())
+    registry.import_modules(getattr(arguments, "import") or (), "--import")
     if arguments.cell is None:
         audited, title = audits.opened(arguments.model), arguments.model
     else:
@@ -94,20 +93,6 @@ def _source(arguments):
     reach = arguments.reach or audited.reach
     groups = [audits.read_problems(path, reach) for path in arguments.data]
     return audited, groups, _settings(arguments.budgets or audits.BUDGETS), title
-
-
-def _import(names):
-    """Imports modules of the user, including modules in the current folder."""
-    sys.path.append(os.getcwd())
-    try:
-        for name in names:
-            importlib.import_module(name)
-    except Exception as error:
-        raise InputError(
-            f"--import {name} failed: {type(error).__name__}: {error}"
-        ) from error
-    finally:
-        sys.path.remove(os.getcwd())
 
 
 def _of_run(arguments):

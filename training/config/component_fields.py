@@ -1,7 +1,8 @@
 """Dataclass fields that hold a solver, gradient, regularizer, initial state or cell.
 
 Each is a name of `deq_keras`, alone or with arguments: `{class_name: anderson,
-max_iter: 12}`. See `training.config.validation` for the checks.
+max_iter: 12}`. Fields with `plug_ins` also accept a class that Keras has registered,
+`package>Class`. See `training.config.validation` for the checks.
 """
 
 from dataclasses import field
@@ -35,12 +36,14 @@ REASONING_CELLS = (
 
 _SOLVER = {
     "component": SOLVERS,
+    "plug_ins": True,
     "nullable": False,
     # Mixing unrolls into a graph node for every pair of columns.
     "arguments": {"max_iter": BUDGET, "history": TERMS},
 }
 _GRADIENT = {
     "component": GRADIENTS,
+    "plug_ins": True,
     "nullable": False,
     "arguments": {
         "solver": {**_SOLVER, "nullable": True},
@@ -52,6 +55,7 @@ _GRADIENT = {
 }
 _PENALTY = {
     "component": PENALTIES,
+    "plug_ins": True,
     "nullable": True,
     "arguments": {"num_iterations": BUDGET, "num_probes": TERMS},
 }
@@ -62,12 +66,14 @@ _REGULARIZER = {
 }
 _INITIAL_STATE = {
     "component": INITIAL_STATES,
+    "plug_ins": True,
     "nullable": False,
     "arguments": {
         "initial_states": {
             "elements": {
                 # A mixture of mixtures is a mixture.
                 "component": tuple(name for name in INITIAL_STATES if name != "mixed"),
+                "plug_ins": True,
                 "nullable": False,
             },
             "max_items": TERMS["maximum"],
@@ -76,6 +82,7 @@ _INITIAL_STATE = {
 }
 _CELL = {
     "component": CELLS,
+    "plug_ins": True,
     "nullable": False,
     "arguments": {
         "filters": FILTERS,

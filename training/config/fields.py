@@ -186,6 +186,10 @@ class VariantsConfig:
         jit_compile: whether training and evaluation steps are compiled by XLA; `auto`
             leaves it to Keras: on a GPU, where all layers can be compiled.
         tensorboard: whether event files are written.
+        imports: List of strings. Modules that are imported first, from the current
+            folder or from installed packages. They register classes of solvers,
+            gradients, regularizers, initial states or cells in Keras, which the config
+            then names as `package>Class`.
         distribution: the devices of the training, of all variants alike.
         variants: name -> {dotted path: value}. Each variant is the config with these
             values replaced, trained in a folder of its own and compared with the
@@ -204,6 +208,9 @@ class VariantsConfig:
     )
     jit_compile: Literal[True, False, "auto"] = False
     tensorboard: bool = True
+    imports: list[str] = field(
+        default_factory=list, metadata={"max_items": 100, "max_length": 200}
+    )
     optimizer: OptimizerConfig = OptimizerConfig()
     distribution: DistributionConfig = DistributionConfig()
     variants: dict[str, Any] = variants_field(default_factory=lambda: {"model": {}})

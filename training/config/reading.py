@@ -149,11 +149,11 @@ def _changes(config, name):
             f"`variants.{name}` must be a mapping of dotted paths to values. "
             f"{received(name, changes)}"
         )
-    shared = ["variants", "distribution", "seeds"]
+    shared = ["variants", "distribution", "imports", "seeds"]
     if getattr(config, "seeds", None) is not None:
         shared.append("seed")
     for path in changes:
-        # One process trains all variants with one strategy, with the same seeds.
+        # One process trains all variants with one strategy, the same modules and seeds.
         if path.partition(".")[0] in shared:
             raise InputError(
                 f"`variants.{name}` cannot change {', '.join(f'`{s}`' for s in shared)}"

@@ -7,10 +7,10 @@ The type hint of a field is its expected type. Its `metadata` may contain:
 * lists and mappings: `non_empty` and `max_items`; lists also `num_items` and
   `distinct`; mappings also `pattern` and `max_length` of their keys,
 * a solver, gradient, regularizer, initial state or cell: `component`, a tuple of its
-  possible names; `alone`, the names that take no arguments; `nullable`; and
-  `arguments`, a dict of names to metadata: a component, `elements` (the metadata of a
-  list of components) with `max_items`, or a `maximum`. The object checks its other
-  arguments when it is built.
+  possible names; `plug_ins`, whether registered names `package>Class` are possible
+  too; `alone`, the names that take no arguments; `nullable`; and `arguments`, a dict of
+  names to metadata: a component, `elements` (the metadata of a list of components) with
+  `max_items`, or a `maximum`. The object checks its other arguments when it is built.
 """
 
 import dataclasses
@@ -172,14 +172,22 @@ def _checked_component(value, metadata, path):
             f"{list(names)}, then its arguments}}. Received: {shortened(value)}."
         )
     name = value["class_name"] if isinstance(value, dict) else value
-    if not isinstance(name, str) or _normalized(name) not in map(_normalized, names):
+    if not isinstance(name, str) or not _is_possible(name, metadata):
         expected = f"one of {list(names)}, alone or as `class_name` with arguments"
+        if metadata.get("plug_ins"):
+            expected += ", or package>Class of a module in `imports`"
         expected += "".join(f", or {word!r} alone" for word in alone)
         hint = "" if name in alone else closest(name, (*names, *alone))
         fail(path, expected, value, hint)
     if isinstance(value, dict):
         _check_arguments(value, metadata.get("arguments", {}), path)
     return value
+
+
+def _is_possible(name, metadata):
+    if metadata.get("plug_ins") and re.fullmatch(r"[^>\s]+>[^>\s]+", name):
+        return True
+    return _normalized(name) in map(_normalized, metadata["component"])
 
 
 def _check_arguments(config, arguments, path):

@@ -23,7 +23,7 @@ _SIZES = "sizes.json"
 _REMEDY = "Remove it and continue the run with --resume, which makes it again."
 
 # Parts of a config that do not affect training.
-_NO_PARAMETERS = ("experiment", "evaluation", "tensorboard", "variants")
+_NO_PARAMETERS = ("experiment", "evaluation", "imports", "tensorboard", "variants")
 
 # Number of samples whose equilibria are logged.
 _NUM_SAMPLES = 16

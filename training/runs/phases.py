@@ -4,6 +4,8 @@ import dataclasses
 import itertools
 from typing import NamedTuple
 
+import keras
+
 import deq_keras
 
 from ..config.fields import INHERIT, PhaseConfig
@@ -77,7 +79,7 @@ def _heavier(span, amount):
     """Returns the phase of a span with an increased weight of its regularizer."""
     regularizer = _regularizer(span)
     config = {
-        "class_name": type(regularizer).__name__,
+        "class_name": keras.saving.get_registered_name(type(regularizer)),
         **regularizer.get_config(),
         "weight": regularizer.weight + amount,
     }

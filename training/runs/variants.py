@@ -43,13 +43,15 @@ def run(jobs, directory, figures="png"):
 def make_jobs(directory, names=None, distribution=None):
     """Returns the jobs of runs, as `run` takes them.
 
-    Jobs whose `data` are the same load them once, at the first use.
+    Imports the modules of the config first, because saved models may contain their
+    classes. Jobs whose `data` are the same load them once, at the first use.
 
     Args:
         directory: their `WorkDirectory`.
         names: List of strings. Names of runs. Defaults to `None`: all runs.
         distribution: the distribution of their training; `None` for one device.
     """
+    registry.import_modules(directory.config.imports, "`imports`:")
     job = registry.implementation(directory.config.experiment)
     loaders, jobs = [], {}
     for name in names or run_names(directory.config):

@@ -146,6 +146,23 @@ def _cell(config, policy):
     if isinstance(config, str):
         config = {"class_name": config}
     arguments = {key: value for key, value in config.items() if key != "class_name"}
-    cls = _CELLS[config["class_name"].replace("_", "").lower()]
+    name = config["class_name"]
     with config_errors("model.cell"):
+        if ">" in name:
+            cls = _registered_cell(name)
+        else:
+            cls = _CELLS[name.replace("_", "").lower()]
         return cls(**arguments, dtype=policy, name="cell")
+
+
+def _registered_cell(name):
+    """Returns the class of a cell that a user has registered in Keras."""
+    cls = keras.saving.get_registered_object(name)
+    base = deq_keras.layers.EquilibriumCell
+    if not (isinstance(cls, type) and issubclass(cls, base)):
+        raise InputError(
+            f"`model.cell` must be an {base.__name__} that a module in `imports` "
+            "registers: @keras.saving.register_keras_serializable(package). "
+            f"Received: class_name={name}."
+        )
+    return cls

@@ -29,7 +29,7 @@ class Score(NamedTuple):
 
     Attributes:
         name: String. Key of the score in logs and rows.
-        label: String. Name of the score with its unit in brackets at the end.
+        label: String. Name of the score. Ends with its unit in brackets, if it has one.
         scale: Float. Factor from the values in rows to the unit of the label.
         digits: String. Format of the score.
     """
@@ -41,8 +41,13 @@ class Score(NamedTuple):
 
     @property
     def unit(self):
-        """Returns the unit of the label, such as `"%"`."""
-        return self.label[self.label.index("[") + 1 : -1]
+        """Returns the unit of the label, such as `"%"`, or an empty string."""
+        return self.label.partition("[")[2].removesuffix("]")
+
+    @property
+    def heading(self):
+        """Returns the name with the unit, such as `"accuracy [%]"`."""
+        return f"{self.name} [{self.unit}]" if self.unit else self.name
 
     def text(self, value):
         """Returns a value of logs or rows as text, in the unit of the label."""

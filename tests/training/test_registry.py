@@ -44,6 +44,13 @@ def test_a_study_has_no_table_of_scores():
         registry.check_scored("synthetic")
 
 
+def test_a_score_may_have_no_unit():
+    plain = registry.Score("error", "test error", 1, ".3f")
+    assert (plain.unit, plain.heading, plain.text(0.5)) == ("", "error", "0.500")
+    accuracy = registry.ACCURACY
+    assert (accuracy.heading, accuracy.text(0.951)) == ("accuracy [%]", "95.1")
+
+
 def test_finding_an_experiment_takes_no_tensorflow():
     source = (
         "import sys; from training import registry\n"

@@ -47,7 +47,7 @@ def histories(directory):
 def _progress(directory, score):
     total = sum(phase.epochs for phase in directory.config.phases)
     evaluations = _evaluations(directory)
-    validation = f"validation {score.name} [{score.unit}]"
+    validation = f"validation {score.heading}"
     rows = [["", "epochs", "training time [s]", validation, "weights"]]
     for name, history in histories(directory).items():
         seconds = sum(float(row["seconds"]) for row in history)

@@ -201,7 +201,7 @@ class ShortBar(keras.callbacks.ProgbarLogger):
         score = self.score
         columns = {"loss": ("loss", 1)}
         if score.name != "loss":
-            columns[score.name] = (f"{score.name} [{score.unit}]", score.scale)
+            columns[score.name] = (score.heading, score.scale)
         return {
             label: scale * logs[name]
             for name, (label, scale) in columns.items()

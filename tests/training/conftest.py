@@ -13,8 +13,8 @@ SMALL = {
     "tensorboard": False,
     "data": {
         "batch_size": 16,
-        "train_examples": 72,
-        "test_examples": 40,
+        "train_examples": 64,
+        "test_examples": 32,
         "augmentation": {"crop_padding": 1},
     },
     "model": {

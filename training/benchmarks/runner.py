@@ -1,24 +1,20 @@
 """Runs the benchmark of a name, prints its table and writes its JSON."""
 
 import argparse
-import datetime
 import importlib
 import importlib.metadata
 import inspect
 import json
-import os
-import platform
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from .. import machine
 from ..evaluation.summary import aligned
 from . import MODULES
 from .measuring import QUICK, Effort, plain
 
-_PACKAGES = ("deq-keras", "tensorflow", "keras", "numpy")
 _HEADER = ("measurement", "median", "quartiles", "time [ms]", "bound", "other numbers")
 _SIDES = ("numerator", "denominator")
 _QUARTILES = ("lower_quartile", "upper_quartile")
@@ -85,7 +81,7 @@ def run(benchmark, names, effort, options=None):
         effort: `measuring.Effort`.
         options: Dict of dicts of keyword arguments, by measurement.
     """
-    results = {"environment": environment()}
+    results = {"environment": machine.environment()}
     for name in names:
         print(f"measuring: {name}", file=sys.stderr, flush=True)
         measure = benchmark.measurements[name]
@@ -133,53 +129,6 @@ def positive(text):
     if value < 1:
         raise argparse.ArgumentTypeError("must be at least 1")
     return value
-
-
-def environment():
-    """Returns the machine, the versions, the commit and the time, for JSON."""
-    status = _git("status", "--porcelain")
-    return {
-        "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "commit": _git("rev-parse", "HEAD"),
-        "uncommitted_changes": None if status is None else bool(status),
-        "processor": processor("model name") or platform.machine(),
-        "processors_usable": len(os.sched_getaffinity(0))
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count(),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        "versions": {name: _version(name) for name in _PACKAGES},
-    }
-
-
-def processor(key):
-    """Returns a field of `/proc/cpuinfo` as a string, or `None` where it is unknown."""
-    path = Path("/proc/cpuinfo")
-    for line in path.read_text().splitlines() if path.exists() else ():
-        if line.startswith(key):
-            return line.split(":", 1)[1].strip()
-    return None
-
-
-def _version(package):
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def _git(*arguments):
-    """Output of git in the checkout of this package; `None` outside of a checkout."""
-    root = Path(__file__).resolve().parents[2]
-    if not (root / ".git").exists():
-        return None
-    try:
-        result = subprocess.run(
-            ["git", *arguments], cwd=root, capture_output=True, text=True
-        )
-    except FileNotFoundError:
-        return None
-    return result.stdout.strip() if result.returncode == 0 else None
 
 
 def table(results):

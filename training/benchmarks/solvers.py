@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from .. import machine
 from ..evaluation.peak_memory import peak_growth
 from . import workloads
 from .costs import (
@@ -33,7 +34,7 @@ from .measuring import (
     measure,
     states_per_evaluation,
 )
-from .runner import Benchmark, processor
+from .runner import Benchmark
 
 _TRANSFORMER, _CONV, _TINY = workloads.NAMES
 _BUDGETS = 6, 12, 30
@@ -153,7 +154,8 @@ def precision(
 ):
     """Returns the speedup of the training step in mixed_bfloat16 over float32, and the
     angle between the two steps' gradients in degrees; see `times`."""
-    if processor("flags") is not None and "bf16" not in processor("flags"):
+    flags = machine.processor("flags")
+    if flags is not None and "bf16" not in flags:
         return "This processor has no bfloat16 instructions."
     results = {}
     for name in (name for name in names if name in _LARGE_WORKLOADS):

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from training import machine
 from training.benchmarks import MODULES, runner
 from training.benchmarks.measuring import Duration, Effort, Ratio, plain
 from training.cli import main
@@ -67,7 +68,7 @@ def test_missing_output_directory_is_refused(fake, capsys):
 
 
 def rows(results):
-    text = runner.table({"environment": runner.environment(), **plain(results)})
+    text = runner.table({"environment": machine.environment(), **plain(results)})
     return [line.rstrip() for line in text.splitlines()[2:-2]]
 
 

@@ -10,21 +10,24 @@ from training.runs.train import train
 MOMENTUM = 0.8
 
 
-@pytest.fixture
-def config(small):
-    """Two phases of steps that differ."""
-    small["optimizer"] = {
-        "name": "sgd",
-        "schedule": "constant",
-        "learning_rate": 0.05,
-        "ema_momentum": MOMENTUM,
-    }
-    small["phases"] = [{"epochs": 1}, {"epochs": 1}]
-    return configs.resolve(small)
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run of two phases of steps that differ: its job, folder, model and history, and
+    the weights after each step."""
+    from tests.training.conftest import SMALL
 
-
-def test_the_kept_models_are_averages(tmp_path, config):
-    """The second phase begins at the averages of the first, which go on from there."""
+    config = configs.resolve(
+        {
+            **SMALL,
+            "optimizer": {
+                "name": "sgd",
+                "schedule": "constant",
+                "learning_rate": 0.05,
+                "ema_momentum": MOMENTUM,
+            },
+            "phases": [{"epochs": 1}, {"epochs": 1}],
+        }
+    )
     job = ClassificationJob(config, lambda: datasets.load(config.data))
     seen = []
 
@@ -33,7 +36,13 @@ def test_the_kept_models_are_averages(tmp_path, config):
             seen.append([np.array(v) for v in self.model.trainable_variables])
 
     job.callbacks = lambda model: [Seen()]
-    model, _ = train(job, tmp_path)
+    folder = tmp_path_factory.mktemp("averaged")
+    return job, folder, *train(job, folder), seen
+
+
+def test_the_kept_models_are_averages(run):
+    """The second phase begins at the averages of the first, which go on from there."""
+    _, _, model, _, seen = run
     average = seen[0]
     for values in seen[1:]:
         pairs = zip(average, values, strict=True)
@@ -44,10 +53,9 @@ def test_the_kept_models_are_averages(tmp_path, config):
     assert max(np.abs(a - b).max() for a, b in last) > 1e-4
 
 
-def test_the_best_model_has_the_score_of_its_epoch(tmp_path, config):
-    job = ClassificationJob(config, lambda: datasets.load(config.data))
-    _, history = train(job, tmp_path)
-    best = keras.saving.load_model(tmp_path / "best.keras")
+def test_the_best_model_has_the_score_of_its_epoch(run):
+    job, folder, _, history, _ = run
+    best = keras.saving.load_model(folder / "best.keras")
     job.compile(best, keras.optimizers.SGD())
     data = job.fit_arguments(range(1))["validation_data"]
     score = best.evaluate(data, return_dict=True, verbose=0)["loss"]

@@ -25,7 +25,7 @@ MULTISCALE = {
 }
 
 
-@pytest.fixture(params=["single_scale", "mdeq"])
+@pytest.fixture(params=["single_scale", pytest.param("mdeq", marks=pytest.mark.slow)])
 def run(request, tmp_path):
     """The folder of a run on a folder of images that is gone."""
     generator = np.random.default_rng(0)

@@ -11,7 +11,7 @@ from training.config import reading as configs
 from training.errors import InputError
 from training.files import records
 
-NAMES = [f"{name}/seed_{seed}" for seed in (3, 5) for name in ("plain", "penalized")]
+NAMES = [f"{name}/seed_{seed}" for seed in (3, 5) for name in ("plain", "tied")]
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,14 @@ def run(tmp_path_factory):
         "seeds": [3, 5],
         "variants": {
             "plain": {},
-            "penalized": {"model.regularizer": {"class_name": "jacobian"}},
+            "tied": {
+                "model.gradient": "unrolled",
+                "model.solver": {
+                    "class_name": "fixed_point_iteration",
+                    "max_iter": 2,
+                    "tol": None,
+                },
+            },
         },
     }
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
@@ -52,6 +59,7 @@ def test_a_table_has_the_mean_and_deviation_of_the_seeds(run):
     assert (path / "accuracy.png").is_file() and (path / "residuals.png").is_file()
 
 
+@pytest.mark.slow
 def test_a_run_of_a_seed_is_the_run_with_this_seed(run, tmp_path):
     path, train = run
     changes = ("seeds=null", "seed=5", "variants={plain: {}}")
@@ -67,7 +75,7 @@ def test_a_run_of_a_seed_is_the_run_with_this_seed(run, tmp_path):
 def test_an_interrupted_comparison_trains_the_missing_seed(run, capsys):
     path, train = run
     before = (path / "report.txt").read_text()
-    file = path / "penalized" / "seed_5" / records.EVALUATION
+    file = path / "tied" / "seed_5" / records.EVALUATION
     kept = file.read_text()
     file.unlink()
     assert main([*train, "--resume"]) == 0
@@ -81,7 +89,7 @@ def test_commands_take_a_variant_or_one_of_its_runs(run, tmp_path, capsys):
     assert main(["diagnose", str(path), "--variant", "plain"]) == 0
     printed = capsys.readouterr().out
     assert "plain/seed_3: residuals" in printed and "plain/seed_5:" in printed
-    assert "penalized/seed_3: residuals" not in printed
+    assert "tied/seed_3: residuals" not in printed
     assert main(["export", str(path), "--variant", "plain", *out]) == 2
     assert "Choose one --variant of plain/seed_3, plain/seed_5" in (
         capsys.readouterr().err

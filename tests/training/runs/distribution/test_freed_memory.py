@@ -48,6 +48,7 @@ def test_a_thread_gets_no_page_twice():
     assert _new_pages("keep") < left_alone / 100
 
 
+@pytest.mark.slow
 def test_what_the_user_has_tuned_is_left_alone():
     tuned = {"MALLOC_TOP_PAD_": "131072", "MALLOC_MMAP_THRESHOLD_": "131072"}
     pages = [_new_pages(mode, **tuned) for mode in ("keep", "leave")]

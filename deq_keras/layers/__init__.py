@@ -6,6 +6,7 @@ from deq_keras.layers.equilibrium import (
     DenseCell,
     EquilibriumCell,
     SolveScope,
+    cell_from,
 )
 from deq_keras.layers.language import (
     AdaptiveEmbedding,
@@ -94,4 +95,5 @@ __all__ = [
     "WeightNormalizedConv1D",
     "WeightNormalizedConv2D",
     "WeightNormalizedDense",
+    "cell_from",
 ]

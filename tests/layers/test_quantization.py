@@ -29,6 +29,12 @@ def _transformer(**kwargs):
     return layers.TransformerCell(8, 2, 16, seed=0, **kwargs)
 
 
+def _sequential():
+    return keras.Sequential(
+        [keras.layers.Dense(16, "relu"), keras.layers.Dense(8, "tanh")]
+    )
+
+
 # Name -> function that makes a cell, and inputs. Keras quantizes no convolutions.
 CELLS = {
     "AttentionCell": (lambda: layers.AttentionCell(8, 2), BOARDS),
@@ -52,6 +58,7 @@ CELLS = {
         lambda: _transformer(weight_normalization=True, normalize_first=True),
         TEXTS,
     ),
+    "cell_from": (lambda: layers.cell_from(_sequential()), VECTORS),
     "TrellisCell": (lambda: layers.TrellisCell(8, weight_normalization=False), TEXTS),
 }
 

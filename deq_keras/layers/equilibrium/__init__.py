@@ -5,6 +5,7 @@ from deq_keras.layers.equilibrium.cell import EquilibriumCell
 from deq_keras.layers.equilibrium.cell_problem import CellFunction
 from deq_keras.layers.equilibrium.dense_cell import DenseCell
 from deq_keras.layers.equilibrium.deq import DEQ
+from deq_keras.layers.equilibrium.layer_cell import cell_from
 from deq_keras.layers.equilibrium.solve_scope import SolveScope
 
 __all__ = [
@@ -14,4 +15,5 @@ __all__ = [
     "DenseCell",
     "EquilibriumCell",
     "SolveScope",
+    "cell_from",
 ]

@@ -40,9 +40,9 @@ def check_signature(cell: keras.layers.Layer) -> None:
             "`cell` must be called as `cell(state, injection)`, for it is applied to "
             "its own result again and again, beside what is injected of the inputs. "
             f"Received: cell={type(cell).__name__}, whose call takes "
-            f"{inspect.signature(cell.call)}. Use a cell such as DenseCell, write an "
-            "EquilibriumCell around the layer, or give a functional model with the two "
-            "inputs."
+            f"{inspect.signature(cell.call)}. Use `deq_keras.layers.cell_from(layer)`, "
+            "a cell such as DenseCell, an EquilibriumCell of your own, or a functional "
+            "model with the two inputs."
         )
     _check_sublayers(cell)
 

@@ -114,6 +114,16 @@ def _first_axis(leaf: tf.Tensor) -> int | None:
     return leaf.shape[0] if leaf.shape.rank else 0
 
 
+def attached_mask(inputs: Nest, mask: Nest | None, initial_state: Nest | None) -> Nest:
+    """Returns the mask of a call, or the one that Keras attached to the inputs.
+
+    Keras passes it itself if the inputs are the only tensor, without a tensor budget.
+    """
+    if mask is not None or initial_state is not None:
+        return mask
+    return tree.map_structure(lambda leaf: getattr(leaf, "_keras_mask", None), inputs)
+
+
 def single_mask(mask: Nest | None) -> tf.Tensor | None:
     """Returns the mask that Keras found at the inputs, or `None`.
 

@@ -40,9 +40,13 @@ class CompiledCalls:
             raise ValueError("The DEQ layer of this compiled function was deleted.")
         return layer
 
-    def request_options(self) -> dict[str, Any]:
-        """Returns budget and tolerance of a call made now, as `SolveRequest` fields."""
-        settings, solver = SolveScope.settings(), self._layer.solver
+    def request_options(self, call: Settings) -> dict[str, Any]:
+        """Returns budget and tolerance of a call made now, as `SolveRequest` fields.
+
+        Args:
+            call: `Settings` of the call arguments, before those of a `SolveScope`.
+        """
+        settings, solver = SolveScope.settings(call), self._layer.solver
         limit = settings.max_iter_limit
         max_iter, tol = settings.max_iter_of(solver), settings.tol_of(solver)
         if limit is not None:

@@ -12,6 +12,7 @@ from deq_keras.core import replicas
 from deq_keras.core.checks import check_integer
 from deq_keras.core.linearization import Linearization
 from deq_keras.regularizers import EquilibriumConstraint
+from deq_keras.solvers import FixedPointSolver
 
 _MULTIPLIER, _BUDGET = "multiplier", "training_budget"
 
@@ -105,12 +106,12 @@ class Controls:
         self._multiplier.update_state(multiplier)
         return loss
 
-    def _draw_budget(self) -> tf.Tensor | None:
-        """Returns the budget of a training step, or `None` for that of the solver."""
-        control, max_iter = self._control(_BUDGET), self.solver.max_iter
+    def _draw_budget(self, solver: FixedPointSolver) -> tf.Tensor | None:
+        """Returns the budget of a training step, or `None` for that of `solver`."""
+        control, max_iter = self._control(_BUDGET), solver.max_iter
         if control is None and self.max_iter_jitter == 0:
             return None
-        # The solver may have been replaced by one with a smaller budget.
+        # The solver may have a smaller budget than that of the constructor.
         budget = max_iter if control is None else tf.minimum(control.value, max_iter)
         if self.max_iter_jitter == 0:
             return budget

@@ -20,7 +20,7 @@ from deq_keras.layers.equilibrium.carry_scope import CarryScope
 from deq_keras.layers.equilibrium.compiled_call import CompiledCalls
 from deq_keras.layers.equilibrium.components import Component
 from deq_keras.layers.equilibrium.controls import Controls
-from deq_keras.layers.equilibrium.solve_scope import SolveScope
+from deq_keras.layers.equilibrium.solve_scope import Settings, SolveScope
 from deq_keras.layers.equilibrium.statistics import RecordsSolves
 from deq_keras.solvers import SolveRequest
 
@@ -85,6 +85,11 @@ class DEQ(Controls, RecordsSolves, SavesRandomState, keras.layers.Layer):
             the mask of a previous layer, such as an `Embedding`, unless an
             `initial_state` is given.
         training: Boolean.
+        max_iter: Optional budget of this call, a positive integer or, outside of
+            training, an integer scalar tensor (below 1: that of the solver). It wins
+            over a `SolveScope`, and the scope over the solver.
+        tol: Optional tolerance of this call, a float >= 0 or, outside of training, a
+            scalar tensor (below 0: that of the solver).
 
     Output shape:
         Nest of `(batch, ...)` tensors, like the state of the cell.
@@ -171,10 +176,14 @@ class DEQ(Controls, RecordsSolves, SavesRandomState, keras.layers.Layer):
         initial_state: Nest | None = None,
         mask: Nest | None = None,
         training: bool | None = None,
+        max_iter: int | tf.Tensor | None = None,
+        tol: float | tf.Tensor | None = None,
     ) -> Nest:
+        settings = Settings.of_call(max_iter, tol)
+        mask = cell_problem.attached_mask(inputs, mask, initial_state)
         problem = self.problem(inputs, mask, bool(training))
         if training:
-            return self._train(problem, initial_state)
+            return self._train(problem, initial_state, settings)
         scope = SolveScope.entered()
         name = "" if scope is None else scope.reserve_name(self.name)
         if scope is not None and initial_state is None:
@@ -183,7 +192,7 @@ class DEQ(Controls, RecordsSolves, SavesRandomState, keras.layers.Layer):
             self._first_state(problem, initial_state),
             takes_last=None if self.solver.tol is None else False,
             records_trace=scope is not None,
-            **self._compiled_calls.request_options(),
+            **self._compiled_calls.request_options(settings),
         )
         if scope is not None:
             solution = scope.solve(name, self, problem, request)
@@ -319,24 +328,30 @@ class DEQ(Controls, RecordsSolves, SavesRandomState, keras.layers.Layer):
         cell = keras.saving.deserialize_keras_object(config.pop("cell"))
         return cls(cell, **config)
 
-    def _train(self, problem: FixedPointProblem, initial_state: Nest | None) -> Nest:
-        cell_check.check_noise(self.solver, problem)
+    def _train(
+        self,
+        problem: FixedPointProblem,
+        initial_state: Nest | None,
+        settings: Settings,
+    ) -> Nest:
+        solver = settings.applied_to(self.solver)
+        cell_check.check_noise(solver, problem)
         seed = self._next_seed() if self.initial_state.is_random else None
         state = self._first_state(problem, initial_state, seed, training=True)
         carry = CarryScope.entered()
         if carry is not None:
             state = carry.first_state(state)
         self._compiled_calls.check_training()
-        is_random = self.gradient.is_random or self.solver.noise > 0
+        is_random = self.gradient.is_random or solver.noise > 0
         request = SolveRequest(
             state,
-            budget=self._draw_budget(),
+            budget=self._draw_budget(solver),
             seed=self._next_seed() if is_random else None,
             records_trace=False,
             allows_compaction=False,
         )
         equilibrium = self.gradient.solve(
-            problem, request, self.solver, self._weak_record_adjoint
+            problem, request, solver, self._weak_record_adjoint
         )
         is_usable = problem.is_usable
         solution = nonfinite.reported(equilibrium.solution, state, is_usable)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from deq_keras import solvers
-from deq_keras.core.checks import check_count, check_integer, check_optional_count
+from deq_keras.core.checks import (
+    check_count,
+    check_integer,
+    check_non_negative,
+    check_optional_count,
+)
 from deq_keras.core.problem import masked
 from deq_keras.core.structure import Nest
 from deq_keras.layers.equilibrium.ambient import AmbientScopes
@@ -114,9 +119,13 @@ class SolveScope:
         return Settings.of(scopes)
 
     @staticmethod
-    def settings() -> Settings:
-        """Returns the `Settings` of the scopes that are valid for a call made now."""
-        return Settings.of(_ENTERED.valid())
+    def settings(call: Settings | None = None) -> Settings:
+        """Returns the `Settings` that are valid for a call made now.
+
+        Args:
+            call: Settings of the call itself, before those of the scopes.
+        """
+        return Settings.of([*([] if call is None else [call]), *_ENTERED.valid()])
 
     def __enter__(self) -> SolveScope:
         _ENTERED.enter(self)
@@ -178,7 +187,7 @@ class Settings(NamedTuple):
     max_iter_limit: int | None = None
 
     @classmethod
-    def of(cls, scopes: list[SolveScope]) -> Settings:
+    def of(cls, scopes: Sequence[SolveScope | Settings]) -> Settings:
         """Returns the settings of scopes, the innermost first."""
         return cls(
             *(
@@ -186,6 +195,32 @@ class Settings(NamedTuple):
                 for name in cls._fields
             )
         )
+
+    @classmethod
+    def of_call(cls, max_iter: Any, tol: Any) -> Settings:
+        """Returns the settings of the call arguments of a layer.
+
+        Raises:
+            ValueError: If one is out of range, or a tensor of another kind.
+        """
+        return cls(
+            _checked_argument("max_iter", max_iter, check_count),
+            _checked_argument("tol", tol, check_non_negative),
+        )
+
+    def applied_to(self, solver: solvers.FixedPointSolver) -> solvers.FixedPointSolver:
+        """Returns the solver of a training step with the settings of its call."""
+        given = {"max_iter": self.max_iter, "tol": self.tol}
+        given = {name: value for name, value in given.items() if value is not None}
+        for name, value in given.items():
+            if tf.is_tensor(value):
+                raise ValueError(
+                    f"In training, `{name}` must be a number, because gradients need "
+                    "the largest number of steps when the function is traced. Use "
+                    "`max_iter_jitter` of DEQ to vary the budget. Received: "
+                    f"{name}={value!r}."
+                )
+        return solver.from_config({**solver.get_config(), **given}) if given else solver
 
     def max_iter_of(self, solver: solvers.FixedPointSolver) -> int | tf.Tensor:
         """Returns the budget of a layer with this solver."""
@@ -210,6 +245,23 @@ class Settings(NamedTuple):
 
 
 _NO_SETTINGS = Settings()
+
+
+def _checked_argument(name: str, value: Any, check: Callable[[str, Any], Any]) -> Any:
+    """Returns a number or, if its value is unknown until the call, a scalar tensor."""
+    if value is None or not tf.is_tensor(value):
+        return None if value is None else check(name, value)
+    known = tf.get_static_value(value)
+    if known is not None:
+        return check(name, known.item() if known.ndim == 0 else known)
+    kind = "an integer" if name == "max_iter" else "a float"
+    is_kind = value.dtype.is_integer if name == "max_iter" else value.dtype.is_floating
+    if value.shape.rank not in (0, None) or not is_kind:
+        raise ValueError(
+            f"`{name}` must be {kind} or {kind} scalar tensor. Received: "
+            f"{name} of shape {value.shape} and dtype {value.dtype.name}."
+        )
+    return value
 
 
 def at_most(budget: Any, limit: int) -> int | tf.Tensor:

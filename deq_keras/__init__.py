@@ -14,8 +14,10 @@ from deq_keras import (
     regularizers,
     solvers,
 )
+from deq_keras.layers import DEQ
 
 __all__ = [
+    "DEQ",
     "callbacks",
     "converters",
     "diagnostics",
@@ -32,6 +34,10 @@ __all__ = [
     "tokenizers",
 ]
 __version__ = "0.1.0"
+
+
+def __dir__():
+    return [*__all__, "__version__"]
 
 
 def __getattr__(name):

@@ -245,3 +245,9 @@ def test_source_has_no_assert():
 def test_rooms_have_telling_names():
     for path in _sources("deq_keras") + _sources("training"):
         assert path.stem not in {"utils", "misc", "common", "helpers"}, path
+
+
+def test_the_package_lists_what_users_need():
+    assert dir(deq_keras) == sorted([*deq_keras.__all__, "__version__"])
+    assert not set(dir(deq_keras)) & {"core", "importlib"}
+    assert deq_keras.DEQ is deq_keras.layers.DEQ

@@ -5,7 +5,11 @@ import tensorflow as tf
 
 from deq_keras.core.checks import check_count
 from deq_keras.diagnostics import jacobian_norm, spectral_radius
-from deq_keras.solvers import SolveRequest
+from deq_keras.diagnostics.subject import (
+    layer_inputs,
+    linearized_solution,
+    single_layer,
+)
 
 # Relative error of the spectral radius, which suffices for a curve over epochs.
 _TOL = 1e-2
@@ -28,9 +32,11 @@ class EquilibriumDiagnostics(keras.callbacks.Callback):
     vector-Jacobian products.
 
     Args:
-        layer: `DEQ` layer of the trained model.
-        inputs: Function without arguments that returns inputs of `layer`: a few samples
-            to measure, encoded by the current weights.
+        model: The trained model, functional or sequential with one `DEQ` layer, or its
+            `DEQ` layer.
+        inputs: Inputs of `model`, such as arrays: a few samples to measure. Or a
+            function without arguments that returns them, for example encoded by the
+            current weights for a `DEQ` layer.
         max_iter: Positive integer. Budget of evaluations of the solve. Defaults to
             `30`.
         num_iterations: Positive integer. Maximum iterations of the estimate of the
@@ -47,7 +53,7 @@ class EquilibriumDiagnostics(keras.callbacks.Callback):
     >>> model.compile("adam", "mse")
     >>> x = np.ones((8, 3), "float32")
     >>> history = model.fit(x, x[:, :1], verbose=0, callbacks=[
-    ...     EquilibriumDiagnostics(layer, lambda: x[:2])]).history
+    ...     EquilibriumDiagnostics(model, x[:2])]).history
     >>> 0 < history["deq_spectral_radius"][0] < 1
     True
 
@@ -55,14 +61,15 @@ class EquilibriumDiagnostics(keras.callbacks.Callback):
         [Bai, Koltun and Kolter, 2021](https://arxiv.org/abs/2106.14342), figure 1.
     """
 
-    def __init__(self, layer, inputs, max_iter=30, num_iterations=100, freq=1):
+    def __init__(self, model, inputs, max_iter=30, num_iterations=100, freq=1):
         super().__init__()
-        if not callable(inputs):
+        if inputs is None:
             raise ValueError(
-                "`inputs` must be a function that returns the inputs of the layer. "
-                f"Received: inputs={inputs!r}."
+                "`inputs` must be inputs of `model`, such as arrays, or a function "
+                "that returns them. Received: inputs=None."
             )
-        self.layer = layer
+        self.layer = single_layer(model)
+        self.subject = model  # Keras sets `model` to the trained model.
         self.inputs = inputs
         self.max_iter = check_count("max_iter", max_iter)
         self.num_iterations = check_count("num_iterations", num_iterations)
@@ -79,10 +86,11 @@ class EquilibriumDiagnostics(keras.callbacks.Callback):
             logs[f"{self.layer.name}_{name}"] = float(value)
 
     def _means(self):
-        inputs = self.inputs()
-        solution = self.layer.solve(inputs, SolveRequest(max_iter=self.max_iter))
-        linearization = self.layer.problem(inputs).linearize(solution.point)
-        radius = spectral_radius(linearization, self.num_iterations, _TOL)
+        inputs = self.inputs() if callable(self.inputs) else self.inputs
+        solution, linearization = linearized_solution(
+            self.layer, layer_inputs(self.subject, inputs), self.max_iter
+        )
+        radius = spectral_radius(linearization, max_iter=self.num_iterations, tol=_TOL)
         norm = jacobian_norm(linearization)
         state_size = tf.add_n(
             [tf.size(leaf) for leaf in tf.nest.flatten(solution.point)]

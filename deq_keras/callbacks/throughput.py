@@ -20,7 +20,7 @@ class Throughput:
     """
 
     def __init__(self, layer):
-        name = f"{layer.name}_evaluations"
+        name = f"{layer.name}_converged"  # Counts every sample.
         self._metric = next(m for m in layer.metrics if m.name == name)
         self.begin()
 

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -10,9 +10,14 @@ import tensorflow as tf
 from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_count, check_non_negative
 from deq_keras.core.linearization import Linearization, matrix_vjp
-from deq_keras.core.structure import StateStructure
+from deq_keras.core.structure import Nest, StateStructure
 from deq_keras.diagnostics.arnoldi import Arnoldi, begin
 from deq_keras.diagnostics.schur import Schur, schur
+from deq_keras.diagnostics.subject import (
+    layer_inputs,
+    linearized_solution,
+    single_layer,
+)
 
 # Vectors of a Krylov space at which it is restarted, vectors that a restart keeps, and
 # iterations between two estimates. More vectors cost memory. Fewer can miss the largest
@@ -67,7 +72,8 @@ class _Search(NamedTuple):
 
 
 def spectral_radius(
-    linearization: Linearization,
+    subject: Any,
+    inputs: Nest | None = None,
     max_iter: int = 300,
     tol: float = 1e-3,
     seed: int = 0,
@@ -89,8 +95,11 @@ def spectral_radius(
     slightly larger eigenvalue that is barely represented in the space.
 
     Args:
-        linearization: A `Linearization` of f at the equilibrium. Samples must not
-            depend on each other. Each result depends only on its own sample.
+        subject: A `Linearization` of f at the equilibrium, whose samples must not
+            depend on each other; a `DEQ` layer; or a functional or sequential model
+            with one. Each result depends only on its own sample.
+        inputs: Inputs of the layer or model, such as arrays, at whose equilibria to
+            measure. Defaults to `None`, for a `Linearization`.
         max_iter: Positive integer. Budget of iterations. Defaults to `300`.
         tol: Non-negative float. Expected relative error of a converged sample. The loop
             stops when every sample has converged or cannot. Defaults to `1e-3`.
@@ -100,8 +109,18 @@ def spectral_radius(
     Returns:
         A `SpectralRadius`.
 
+    Raises:
+        ValueError: If a model does not have exactly one `DEQ` layer, or `inputs` and
+            the subject do not fit.
+
     Example:
 
+    >>> layer = deq_keras.layers.DEQ(deq_keras.layers.DenseCell(4))
+    >>> model = keras.Sequential([layer, keras.layers.Dense(1)])
+    >>> x = np.ones((2, 3), "float32")
+    >>> _ = model(x)
+    >>> deq_keras.diagnostics.spectral_radius(model, x).value.shape
+    TensorShape([2])
     >>> from deq_keras.core.linearization import linearize
     >>> rotation = 0.9 * tf.constant([[0.0, -1.0], [1.0, 0.0]])
     >>> result = deq_keras.diagnostics.spectral_radius(
@@ -118,6 +137,7 @@ def spectral_radius(
     """
     max_iter = check_count("max_iter", max_iter)
     tol = check_non_negative("tol", tol)
+    linearization = _linearization(subject, inputs)
     structure = StateStructure(linearization.point)
     product = functools.partial(matrix_vjp, linearization, structure)
     rounding = max(_EPSILON[leaf.dtype] for leaf in structure.leaves)
@@ -133,6 +153,19 @@ def spectral_radius(
     return SpectralRadius(
         search.value, search.residual, search.converged, search.num_iterations
     )
+
+
+def _linearization(subject: Any, inputs: Nest | None) -> Linearization:
+    if isinstance(subject, Linearization) != (inputs is None):
+        raise ValueError(
+            "`inputs` must be given for a DEQ layer or a model, and only for them. "
+            "Pass `max_iter` by name. Received: a subject of type "
+            f"{type(subject).__name__}, inputs={inputs!r}."
+        )
+    if inputs is None:
+        return subject
+    layer = single_layer(subject)
+    return linearized_solution(layer, layer_inputs(subject, inputs))[1]
 
 
 def _start(point: tf.Tensor, seed: int) -> tf.Tensor:

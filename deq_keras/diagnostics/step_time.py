@@ -60,8 +60,6 @@ class StepTimer:
             for part in (self._evaluate_only, self._forward_only, self._whole_step)
         )
         self._begin = tf.function(self._begun, autograph=False)
-        name = f"{layer.name}_evaluations"
-        self._evaluations = next(m for m in layer.metrics if m.name == name)
 
     def measure(self, inputs: Nest) -> StepTime:
         """Measures the `StepTime` of a batch. The first call compiles.
@@ -109,7 +107,9 @@ class StepTimer:
         """Returns a scalar that depends on the state, and the mean evaluations."""
         with self._without_effects():
             state = self._layer(inputs, training=True)
-            return _sum(state), self._evaluations.result()
+            metrics = {metric.name: metric for metric in self._layer.metrics}
+            name = "evaluations" if self._layer.gradient.uses_solver else "steps"
+            return _sum(state), metrics[f"{self._layer.name}_{name}"].result()
 
     def _whole_step(self, inputs: Nest) -> tf.Tensor:
         leaves = [leaf for leaf in tree.flatten(inputs) if leaf.dtype.is_floating]

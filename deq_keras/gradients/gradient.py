@@ -38,12 +38,15 @@ class EquilibriumGradient(Configured):
             and is noise if the forward solve stopped far from it.
         differentiates_iterates: Boolean. Whether the gradient differentiates the
             computed iterates, whether or not they converged.
+        uses_solver: Boolean. Whether `solve` runs the solver. If not, it takes steps of
+            its own, which the layer logs as steps.
         is_random: Boolean. Whether `solve` draws random numbers and needs a seed.
     """
 
     has_adjoint = False
     assumes_convergence = False
     differentiates_iterates = False
+    uses_solver = True
     is_random = False
 
     def solve(

@@ -102,6 +102,7 @@ class TruncatedGradient(EquilibriumGradient):
     """
 
     differentiates_iterates = True
+    uses_solver = False
     is_random = True
 
     def __init__(

@@ -5,7 +5,7 @@ from deq_keras.metrics.exact_match import ExactMatch
 from deq_keras.metrics.forward_residual import ForwardResidual
 from deq_keras.metrics.perplexity import Perplexity
 from deq_keras.metrics.running_mean import RunningMean
-from deq_keras.metrics.training_mean import TrainingMean
+from deq_keras.metrics.step_mean import StepMean
 
 __all__ = [
     "AdjointResidual",
@@ -13,5 +13,5 @@ __all__ = [
     "ForwardResidual",
     "Perplexity",
     "RunningMean",
-    "TrainingMean",
+    "StepMean",
 ]

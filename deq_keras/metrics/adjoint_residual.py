@@ -8,11 +8,11 @@ from keras import ops
 
 from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_positive
-from deq_keras.metrics.training_mean import TrainingMean
+from deq_keras.metrics.step_mean import StepMean
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class AdjointResidual(TrainingMean):
+class AdjointResidual(StepMean):
     """The mean residual of adjoint solves. Warns once about inaccurate gradients.
 
     A small residual does not bound the error of a slow solve: each step changes little,

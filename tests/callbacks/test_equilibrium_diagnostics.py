@@ -78,10 +78,23 @@ def test_the_mean_is_of_the_radii_that_were_found(signs, share):
         ),
         ({"freq": 0}, "`freq` must be a positive integer. Received: freq=0"),
         ({"num_iterations": 1.5}, "`num_iterations` must be a positive integer"),
-        ({"inputs": np.ones((2, 3))}, "`inputs` must be a function"),
+        ({"inputs": None}, "`inputs` must be inputs of `model`.*Received: inputs=None"),
+        ({"model": keras.Sequential()}, "one DEQ layer.*with 0 DEQ layers"),
     ],
 )
 def test_bad_arguments_are_refused(arguments, words):
     layer = deq_keras.layers.DEQ(LinearCell())
     with pytest.raises(ValueError, match=words):
-        EquilibriumDiagnostics(layer, **{"inputs": lambda: None, **arguments})
+        EquilibriumDiagnostics(**{"model": layer, "inputs": lambda: None, **arguments})
+
+
+def test_takes_the_model_and_arrays():
+    layer = deq_keras.layers.DEQ(LinearCell(), regularizer=None, name="deq")
+    model = keras.Sequential([keras.layers.Rescaling(2.0), layer])
+    model.compile(keras.optimizers.SGD(1e-3), "mse")
+    x = np.ones((8, 3), "float32")
+    callback = EquilibriumDiagnostics(model, x[:2])
+    history = model.fit(x, 6 * x, verbose=0, callbacks=[callback]).history
+    assert history["deq_spectral_radius"][0] == pytest.approx(
+        float(layer.cell.rate), rel=1e-3
+    )

@@ -1,10 +1,11 @@
 """Spectral radius and Frobenius norm against explicit Jacobians."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from deq_keras import diagnostics
+from deq_keras import diagnostics, layers
 from tests.diagnostics.jacobians import compiled_radius, linear
 from tests.golden.arrays import load
 from tests.oracles import dense_jacobians
@@ -208,3 +209,45 @@ def test_frobenius_norm_of_what_is_not_finite(value):
 def test_frobenius_norm_needs_a_probe():
     with pytest.raises(ValueError, match="`num_probes` must be a positive integer"):
         diagnostics.jacobian_norm(_linear(np.eye(2)[None]), num_probes=0)
+
+
+def test_the_spectral_radius_of_a_model_is_that_of_its_layer():
+    layer = layers.DEQ(layers.DenseCell(4, seed=1), name="deq")
+    inner = keras.Sequential([keras.Input((6,)), layer, keras.layers.Dense(2)])
+    inputs = keras.Input((3,))
+    encoder = keras.layers.Dense(6)
+    model = keras.Model(inputs, inner(encoder(inputs)))
+    x = np.linspace(-1, 1, 6, dtype="float32").reshape(2, 3)
+    encoded = encoder(x)
+    linearization = layer.problem(encoded).linearize(layer.solve(encoded).point)
+    expected = diagnostics.spectral_radius(linearization).value
+    for subject, given in ((model, x), (inner, encoded), (layer, encoded)):
+        radius = diagnostics.spectral_radius(subject, given)
+        np.testing.assert_allclose(radius.value, expected, rtol=1e-5)
+
+
+def test_subjects_without_one_layer_are_refused():
+    class Subclassed(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.deq = layers.DEQ(layers.DenseCell(4))
+
+        def call(self, inputs):
+            return self.deq(inputs)
+
+    x = np.ones((2, 3), "float32")
+    two = keras.Sequential([layers.DEQ(layers.DenseCell(4)) for _ in range(2)])
+    for subject, message in (
+        (two, "with 2 DEQ layers"),
+        (keras.layers.Dense(2), "with 0 DEQ layers"),
+        ("deq", "Received: 'deq'"),
+        (Subclassed(), "functional and sequential models"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            diagnostics.spectral_radius(subject, x)
+    layer = layers.DEQ(layers.DenseCell(4))
+    with pytest.raises(ValueError, match="`inputs` must be given"):
+        diagnostics.spectral_radius(layer)
+    linearization = layer.problem(x).linearize(layer.solve(x).point)
+    with pytest.raises(ValueError, match="Pass `max_iter` by name"):
+        diagnostics.spectral_radius(linearization, 100)

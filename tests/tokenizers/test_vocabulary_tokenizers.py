@@ -171,3 +171,13 @@ def test_rare_tokens_are_taken_for_the_unknown_one(cls):
 def test_a_count_that_is_none(count):
     with pytest.raises(ValueError, match=f"minimum_count={count}"):
         WordTokenizer.learn(["a"], minimum_count=count)
+
+
+def test_from_text_keeps_all_characters_of_a_text():
+    tokenizer = CharacterTokenizer.from_text("Banana")
+    assert tokenizer.get_vocabulary() == ["B", "a", "n"]
+    assert tokenizer.detokenize(tokenizer("nanB")) == "nanB"
+    assert CharacterTokenizer.from_text("Bb", lowercase=True).vocabulary == ["b"]
+    for text in ("", ["banana"], None):
+        with pytest.raises(ValueError, match="`text` must be a string.*Received"):
+            CharacterTokenizer.from_text(text)

@@ -239,7 +239,13 @@ class TrainingStep:
 
     def statistics(self):
         """Returns the layer's own statistics of the last steps, as floats."""
-        return {metric.name: float(metric.result()) for metric in self._deq.metrics}
+        results = {metric.name: metric.result() for metric in self._deq.metrics}
+        # The result of a metric that the steps do not update is an empty dict.
+        return {
+            name: float(result)
+            for name, result in results.items()
+            if not isinstance(result, dict)
+        }
 
     def _step(self, injection, target):
         with tf.GradientTape() as tape:

@@ -21,7 +21,8 @@ _PANELS = (
     ("loss (dashed: validation)", ("loss", "val_loss"), False),
     ("residual (dashed: validation)", ("{}_residual", "val_{}_residual"), True),
     ("NFE (dashed: validation)", ("{}_evaluations", "val_{}_evaluations"), False),
-    ("penalty (dashed: norm of J)", ("{}_jacobian", "{}_jacobian_norm"), False),
+    ("steps in training", ("{}_steps",), False),
+    ("penalty (dashed: norm of J)", ("{}_penalty", "{}_jacobian_norm"), False),
     ("spectral radius", ("{}_spectral_radius",), False),
 )
 
@@ -130,7 +131,7 @@ def plot_history(path, histories):
         axes.grid(alpha=0.3)
         if is_log:
             axes.set_yscale("log", nonpositive="mask")
-        if label.startswith("NFE"):
+        if label.startswith(("NFE", "steps")):
             axes.yaxis.set_major_locator(_integers())
         for index, (variant, runs) in enumerate(by_variant(histories).items()):
             _draw_variant(axes, variant, runs, names, f"C{index % 10}")
@@ -144,7 +145,7 @@ def plot_history(path, histories):
 
 def _panels(histories, columns):
     """Returns the panels of which a run has values, with the columns that exist."""
-    suffix = "_evaluations"
+    suffix = "_residual"
     layers = [name.removesuffix(suffix) for name in columns if name.endswith(suffix)]
     # The shortest name: others begin with `val_` or end in `_adjoint`.
     layer = min(layers, key=len, default="")

@@ -44,7 +44,7 @@ class CompiledCalls:
         """Returns budget and tolerance of a call made now, as `SolveRequest` fields.
 
         Args:
-            call: `Settings` of the call arguments, before those of a `SolveScope`.
+            call: `Settings` of the call arguments, which win over a `SolveScope`.
         """
         settings, solver = SolveScope.settings(call), self._layer.solver
         limit = settings.max_iter_limit

@@ -8,7 +8,7 @@ import keras
 from keras import tree
 
 from deq_keras import gradients, initial_states, regularizers, solvers
-from deq_keras.core.checks import check_integer
+from deq_keras.core.checks import check_integer, check_not_renamed
 from deq_keras.core.serialization import Config
 from deq_keras.core.structure import Nest
 
@@ -115,6 +115,19 @@ def add_initial_state_weights(layer: Any, state: Nest) -> list[keras.Variable]:
         layer.add_weight((leaf.shape[-1],), initializer, name=f"initial_state_{i}")
         for i, leaf in enumerate(leaves)
     ]
+
+
+def check_arguments(arguments: dict[str, Any]) -> None:
+    """Raises `ValueError` for arguments of `DEQ` that are renamed or of its solver."""
+    check_not_renamed(arguments, jacobian_regularizer="regularizer")
+    for name in ("max_iter", "tol", "damping", "stop_mode"):
+        if name in arguments:
+            value = f"{name}={arguments[name]!r}"
+            raise ValueError(
+                f"`{name}` is an argument of the solver, not of DEQ. Use DEQ(cell, "
+                f"solver=deq_keras.solvers.FixedPointIteration({value})), or another "
+                f"solver. Received: {value}."
+            )
 
 
 class _Defaults(NamedTuple):

@@ -90,7 +90,7 @@ class Controls:
         loss = tf.where(num_samples > 0, loss, tf.zeros_like(loss))
         # Keras adds losses in its own precision, regardless of the layer's.
         self.add_loss(tf.cast(loss, keras.config.floatx()))
-        self._jacobian.update_state(loss)
+        self._penalty.update_state(loss)
 
     def _constraint_loss(
         self,

@@ -9,7 +9,7 @@ from keras import tree
 
 from deq_keras import gradients, initial_states, regularizers, solvers
 from deq_keras.core import nonfinite
-from deq_keras.core.checks import check_not_renamed, check_seed
+from deq_keras.core.checks import check_seed
 from deq_keras.core.problem import FixedPointProblem, masked
 from deq_keras.core.random import SavesRandomState, as_seed
 from deq_keras.core.request import check_request
@@ -36,10 +36,11 @@ class DEQ(Controls, RecordsSolves, SavesRandomState, keras.layers.Layer):
     gradient, it grows with the number of differentiated steps.
 
     The layer owns metrics that Keras shows in the logs under the name of the layer:
-    `_evaluations` (mean per sample), `_residual` and `_converged` (fraction of
-    samples); in training also `_adjoint_evaluations` and `_adjoint_residual` for
-    `ImplicitGradient` and `NeumannGradient`, `_jacobian` (the penalty) for a
-    regularized layer, and `_multiplier` for an `EquilibriumConstraint`.
+    `_evaluations` of the solver (mean per sample), `_residual` and `_converged`
+    (fraction of samples). In training, `TruncatedGradient` has `_steps` in place of
+    `_evaluations`, `ImplicitGradient` and `NeumannGradient` add `_adjoint_evaluations`
+    and `_adjoint_residual`, a regularized layer adds `_penalty`, and an
+    `EquilibriumConstraint` adds `_multiplier`.
 
     Args:
         cell: Function f: an `EquilibriumCell`, any layer whose call takes `(state,
@@ -86,10 +87,10 @@ class DEQ(Controls, RecordsSolves, SavesRandomState, keras.layers.Layer):
             `initial_state` is given.
         training: Boolean.
         max_iter: Optional budget of this call, a positive integer or, outside of
-            training, an integer scalar tensor (below 1: that of the solver). It wins
+            training, an integer scalar tensor (below 1: the solver's own). It wins
             over a `SolveScope`, and the scope over the solver.
         tol: Optional tolerance of this call, a float >= 0 or, outside of training, a
-            scalar tensor (below 0: that of the solver).
+            scalar tensor (below 0: the solver's own).
 
     Output shape:
         Nest of `(batch, ...)` tensors, like the state of the cell.
@@ -127,7 +128,7 @@ class DEQ(Controls, RecordsSolves, SavesRandomState, keras.layers.Layer):
         initial_state: str | Config | initial_states.InitialState = "cell",
         **kwargs: Any,
     ) -> None:
-        check_not_renamed(kwargs, jacobian_regularizer="regularizer")
+        components.check_arguments(kwargs)
         cell_check.check_signature(cell)
         if kwargs.get("dtype") is None:
             kwargs["dtype"] = components.unquantized_policy(cell)

@@ -123,7 +123,7 @@ class SolveScope:
         """Returns the `Settings` that are valid for a call made now.
 
         Args:
-            call: Settings of the call itself, before those of the scopes.
+            call: Settings of the call itself, which win over the scopes.
         """
         return Settings.of([*([] if call is None else [call]), *_ENTERED.valid()])
 

@@ -14,7 +14,7 @@ from deq_keras.metrics import (
     AdjointResidual,
     ForwardResidual,
     RunningMean,
-    TrainingMean,
+    StepMean,
 )
 from deq_keras.regularizers import EquilibriumConstraint
 
@@ -28,21 +28,24 @@ class RecordsSolves:
     def _create_metrics(self) -> None:
         self._last = threading.local()
         self._weak_record_adjoint = _weak(self._record_adjoint)
-        self._evaluations = RunningMean(f"{self.name}_evaluations")
+        self._evaluations = StepMean(f"{self.name}_evaluations")
+        self._steps = StepMean(f"{self.name}_steps")
         self._residual = ForwardResidual(name=f"{self.name}_residual")
         self._converged = RunningMean(f"{self.name}_converged")
-        self._adjoint_evaluations = TrainingMean(f"{self.name}_adjoint_evaluations")
+        self._adjoint_evaluations = StepMean(f"{self.name}_adjoint_evaluations")
         self._adjoint_residual = AdjointResidual(name=f"{self.name}_adjoint_residual")
-        self._jacobian = TrainingMean(f"{self.name}_jacobian")
-        self._multiplier = TrainingMean(f"{self.name}_multiplier")
+        self._penalty = StepMean(f"{self.name}_penalty")
+        self._multiplier = StepMean(f"{self.name}_multiplier")
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
         metrics = [self._evaluations, self._residual, self._converged]
+        if not self.gradient.uses_solver:
+            metrics.append(self._steps)
         if self.gradient.has_adjoint:
             metrics += [self._adjoint_evaluations, self._adjoint_residual]
         if self.regularizer is not None:
-            metrics.append(self._jacobian)
+            metrics.append(self._penalty)
         if isinstance(self.regularizer, EquilibriumConstraint):
             metrics.append(self._multiplier)
         return metrics + self.cell.metrics
@@ -72,16 +75,20 @@ class RecordsSolves:
 
     def _record(self, solution: solvers.Solution, training: bool | None) -> None:
         self._last.status = solution.status
+        takes_steps = bool(training) and not self.gradient.uses_solver
+        self._steps.is_updated = takes_steps
+        self._evaluations.is_updated = not takes_steps
         for metric in (
             self._adjoint_evaluations,
             self._adjoint_residual,
-            self._jacobian,
+            self._penalty,
             self._multiplier,
         ):
-            metric.is_training = bool(training)
+            metric.is_updated = bool(training)
         if training is None:
             return
-        self._evaluations.update_state(solution.num_evaluations)
+        count = self._steps if takes_steps else self._evaluations
+        count.update_state(solution.num_evaluations)
         self._residual.update_state(
             solution.residual,
             assumes_convergence=training and self.gradient.assumes_convergence,

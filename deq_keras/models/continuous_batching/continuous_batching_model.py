@@ -13,7 +13,7 @@ from deq_keras.core.checks import (
 )
 from deq_keras.core.random import SavesRandomState
 from deq_keras.layers import CarryScope
-from deq_keras.metrics import TrainingMean
+from deq_keras.metrics import StepMean
 from deq_keras.models.continuous_batching.carry import (
     Carry,
     ExampleSpecs,
@@ -145,8 +145,8 @@ class ContinuousBatchingModel(SavesRandomState, keras.Model):
         _check_replicas()
         of_batch = self.examples.with_batch_size(self.batch_size)
         self.carry = Carry(of_batch, state_specs(model, of_batch[0]), name="carry")
-        self._segments = TrainingMean("segments")
-        self._finished = TrainingMean("finished")
+        self._segments = StepMean("segments")
+        self._finished = StepMean("finished")
         self.built = True
 
     def reset_carry(self):
@@ -155,7 +155,7 @@ class ContinuousBatchingModel(SavesRandomState, keras.Model):
 
     def call(self, inputs, training=None):
         for metric in (self._segments, self._finished):
-            metric.is_training = bool(training)
+            metric.is_updated = bool(training)
         outputs = self.model(inputs, training=training)
         if training and CarryScope.entered() is not None:
             CarryScope.entered().outputs = outputs

@@ -473,3 +473,12 @@ class TestPrecision:
 
     def test_the_tolerance_of_full_precision_is_that_of_the_solver(self):
         assert layers.DEQ(TanhCell(5)).solver.tol == 1e-3
+
+
+@pytest.mark.parametrize("argument", [{"max_iter": 10}, {"tol": 0.1}, {"damping": 0.5}])
+def test_arguments_of_the_solver_are_passed_to_it(argument):
+    ((name, value),) = argument.items()
+    with pytest.raises(ValueError, match=rf"solver=.*FixedPointIteration\({name}="):
+        layers.DEQ(layers.DenseCell(4), **argument)
+    solver = solvers.FixedPointIteration(**argument)
+    assert getattr(layers.DEQ(layers.DenseCell(4), solver).solver, name) == value

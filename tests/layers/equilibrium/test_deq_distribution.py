@@ -115,7 +115,7 @@ def test_losses_and_statistics_equal_those_of_one_device(results, history, toler
     single, mirrored = (results[name][history] for name in ("single", "mirrored"))
     assert set(single) == set(mirrored)
     assert ("deq_multiplier" in single) == (history == "constrained")
-    assert {"deq_jacobian", "deq_adjoint_residual", "val_deq_residual"} <= set(single)
+    assert {"deq_penalty", "deq_adjoint_residual", "val_deq_residual"} <= set(single)
     for name, values in single.items():
         np.testing.assert_allclose(
             mirrored[name], values, rtol=tolerance, atol=1e-5, err_msg=name

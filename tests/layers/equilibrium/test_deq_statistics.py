@@ -84,6 +84,23 @@ def test_only_the_statistics_that_exist():
     assert names == expected | {"val_" + name for name in expected}
 
 
+@pytest.mark.parametrize("arguments", [{"run_eagerly": True}, {}])
+def test_steps_of_the_gradient_are_no_evaluations_of_the_solver(arguments):
+    gradient = gradients.TruncatedGradient(num_steps=3, free_fraction=0.0)
+    model = _model(gradient=gradient)
+    history = _fit(model, **arguments)
+    assert history["deq_steps"] == [3.0, 3.0]
+    evaluations = np.mean(model.layers[0].solve(INPUTS[:4]).num_evaluations)
+    np.testing.assert_allclose(history["val_deq_evaluations"], evaluations)
+    assert not {"deq_evaluations", "val_deq_steps"} & set(history)
+    logs = model.evaluate(INPUTS, TARGETS, verbose=0, return_dict=True)
+    assert {name for name in logs if "deq" in name} == {
+        "deq_evaluations",
+        "deq_residual",
+        "deq_converged",
+    }
+
+
 class UnitProbes(regularizers.JacobianRegularizer):
     """The Frobenius norm without chance: every unit vector in turn."""
 
@@ -103,9 +120,9 @@ def test_the_jacobian_loss_is_in_the_loss_and_in_the_logs():
     other = _model(gradient="phantom")
     other.set_weights(_reference_weights(model)[: len(other.get_weights())])
     history = _fit(model)
-    jacobian = np.array(history["deq_jacobian"])
+    jacobian = np.array(history["deq_penalty"])
     assert np.all(jacobian > 0)
-    assert "deq_jacobian" not in plain
+    assert "deq_penalty" not in plain
     # The penalty counts in training, and only there.
     without = _fit(other)
     np.testing.assert_allclose(

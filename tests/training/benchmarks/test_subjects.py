@@ -30,7 +30,7 @@ def test_solvers():
     for name in costs.SOLVERS:
         assert results["solve"][name]["NFE 6"]["median"] > 0
         assert results["train"][name]["statistics"]["deq_evaluations"] <= 4
-    assert "deq_jacobian" not in results["train"]["anderson"]["statistics"]
+    assert "deq_penalty" not in results["train"]["anderson"]["statistics"]
 
 
 def test_torchdeq_that_is_missing():

@@ -22,7 +22,7 @@ ROWS = [
         "deq_evaluations": 4.0,
         "val_deq_evaluations": 4.0 + 0.1 * epoch,
         "deq_adjoint_evaluations": 12.0,
-        **({} if epoch < 2 else {"deq_jacobian": 0.3}),
+        **({} if epoch < 2 else {"deq_penalty": 0.3}),
         "deq_jacobian_norm": 0.4,
         "deq_spectral_radius": 0.9,
     }

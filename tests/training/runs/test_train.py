@@ -82,7 +82,7 @@ def test_interrupted_run_continues_to_the_same_result(
     with open(tmp_path / "parts" / "history.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["epoch"] for row in rows] == ["1", "2", "3"]
-    assert rows[0]["deq_jacobian"] == "" and float(rows[1]["deq_jacobian"]) > 0
+    assert rows[0]["deq_penalty"] == "" and float(rows[1]["deq_penalty"]) > 0
 
 
 @pytest.mark.slow

@@ -142,4 +142,4 @@ def test_a_resumed_run_draws_what_an_uninterrupted_one_does(runs):
         np.testing.assert_array_equal(parts[name], values, err_msg=name)
     rows = history(runs / "random-whole")
     assert [row["epoch"] for row in rows] == [1, 2]
-    assert all(row["deq_jacobian"] > 0 for row in rows)
+    assert all(row["deq_penalty"] > 0 for row in rows)

@@ -1,4 +1,4 @@
-"""A mean of values that only training steps compute."""
+"""A mean of values that only some steps compute."""
 
 import keras
 import tensorflow as tf
@@ -9,26 +9,26 @@ from deq_keras.metrics.running_mean import RunningMean
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class TrainingMean(RunningMean):
-    """A `RunningMean` that is excluded from the logs of an evaluation.
+class StepMean(RunningMean):
+    """A `RunningMean` that is excluded from the logs of steps that do not update it.
 
     Keras reads the results of all metrics of a layer in every step, and at the end of
     an epoch or an evaluation. A metric that only training updates would be NaN after an
-    evaluation step.
+    evaluation step, and the reverse.
 
     Non-finite values are ignored, because loss scaling skips their steps.
 
     Args:
-        name: String. Name of the metric. Defaults to `"training_mean"`.
+        name: String. Name of the metric. Defaults to `"step_mean"`.
         dtype: Dtype of the result. Defaults to `"float32"`.
 
     Attributes:
-        is_training: Boolean. Whether the current step is a training step. Set when the
+        is_updated: Boolean. Whether the current step updates the metric. Set when the
             step is traced.
 
     Example:
 
-    >>> metric = deq_keras.metrics.TrainingMean()
+    >>> metric = deq_keras.metrics.StepMean()
     >>> metric.result()
     {}
     >>> metric.update_state([1.0, 3.0])
@@ -36,9 +36,9 @@ class TrainingMean(RunningMean):
     2.0
     """
 
-    def __init__(self, name="training_mean", dtype="float32"):
+    def __init__(self, name="step_mean", dtype="float32"):
         super().__init__(name=name, dtype=dtype)
-        self.is_training = True
+        self.is_updated = True
 
     def update_state(self, values, sample_weight=None):
         del sample_weight
@@ -51,8 +51,8 @@ class TrainingMean(RunningMean):
         return super().result() if self._has_result() else {}
 
     def _has_result(self):
-        # `is_training` is only valid while a step is traced. Elsewhere, an empty metric
-        # indicates an evaluation, because Keras resets metrics before it.
+        # `is_updated` is only valid while a step is traced. Elsewhere, an empty metric
+        # indicates that no step updates it: Keras resets metrics before an evaluation.
         if tf.executing_eagerly():
             return bool(ops.convert_to_numpy(self.count) > 0)
-        return self.is_training
+        return self.is_updated

@@ -127,6 +127,31 @@ def test_figures_are_drawn_from_a_run(tmp_path):
         assert "<svg" in (tmp_path / name).read_text()
 
 
+def test_figures_of_results_are_drawn_from_their_tables(tmp_path):
+    script = runpy.run_path(str(DOCS / "make_results_figures.py"))
+    script["main"](tmp_path)
+    for name in script["FIGURES"]:
+        drawn = tmp_path / f"{name}.svg"
+        assert "<svg" in drawn.read_text()
+        assert (DOCS / "images" / drawn.name).exists()
+    assert script["header"]("language", "| | NFE 2")[:3] == [2, 4, 6]
+    first, *_ = script["table"]("copy_memory", "| | weights")
+    assert script["values"](first[4]) == [1.4e-5]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "docs/results/" in page])
+def test_results_have_a_figure_and_narrow_tables(page):
+    assert re.search(r"!\[[^]]+\]\(\.\./images/", PAGES[page])
+    # More columns do not fit into 1280 pixels.
+    for line in PAGES[page].splitlines():
+        assert not line.startswith("|-") or line.count("|") <= 13, line
+
+
+def test_the_gallery_shows_every_image():
+    shown = re.findall(r"\]\(images/([\w.]+)", PAGES["docs/gallery.md"])
+    assert sorted(shown) == sorted(path.name for path in (DOCS / "images").iterdir())
+
+
 @pytest.mark.parametrize(
     "image", sorted((DOCS / "images").iterdir()), ids=lambda image: image.name
 )

@@ -1,0 +1,314 @@
+"""Draws the figures of the pages in docs/results from the tables of these pages.
+
+    python docs/make_results_figures.py
+
+They go to docs/images. Run it after a change of a table.
+"""
+
+import os
+import re
+import textwrap
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import numpy as np  # noqa: E402
+from matplotlib import pyplot, ticker  # noqa: E402
+
+DOCS = Path(__file__).parent
+IMAGES = DOCS / "images"
+
+# One color per kind of model on all pages; the figures of the main job have the first
+# two as well.
+PLAIN, CONTRACTION, EXPLICIT, FROBENIUS = "#1f77b4", "#ff7f0e", "#2ca02c", "#9467bd"
+TWIN_OF_SIX = "#98df8a"
+PAPER = "#7f7f7f"
+
+_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?")
+
+
+def table(page, first, number=0):
+    """Returns the rows of a table of a page as lists of strings, without the header.
+
+    Args:
+        page: String. Name of the page.
+        first: String. Start of the header line.
+        number: Integer >= 0. Number of the table among those with the same start.
+    """
+    text = (DOCS / "results" / f"{page}.md").read_text(encoding="utf-8")
+    tables = re.findall(rf"^{re.escape(first)}.*\n\|[-|]+\n((?:\|.*\n)+)", text, re.M)
+    lines = tables[number].splitlines()
+    return [[cell.strip(" *`") for cell in line[1:-1].split("|")] for line in lines]
+
+
+def header(page, first, number=0):
+    """Returns the numbers in the header of a table, one per column with a number."""
+    text = (DOCS / "results" / f"{page}.md").read_text(encoding="utf-8")
+    lines = re.findall(rf"^{re.escape(first)}.*\n(?=\|-)", text, re.M)
+    cells = lines[number].strip()[1:-1].split("|")[1:]
+    return [value(cell) for cell in cells]
+
+
+def values(cell):
+    """Returns the numbers of a cell: a mean, its deviation, and others."""
+    return [float(one.replace(",", "")) for one in _NUMBER.findall(cell)] or [np.nan]
+
+
+def value(cell):
+    """Returns the first number of a cell, or NaN."""
+    return values(cell)[0]
+
+
+def labeled(x_label, y_label):
+    """Returns a figure and its axes with labels."""
+    figure, axes = pyplot.subplots()
+    axes.set(xlabel=x_label, ylabel=y_label)
+    return figure, axes
+
+
+def copy_memory():
+    rows = table("copy_memory", "| | weights")
+    figure, axes = labeled("test loss [nats per position]", "")
+    names = [row[0].partition(",")[0] for row in rows]
+    losses, published = ([value(row[column]) for row in rows] for column in (4, 5))
+    axes.plot(losses[:1], names[:1], "o", color=PLAIN, label="DEQ")
+    axes.plot(losses[1:], names[1:], "o", color=EXPLICIT, label="explicit")
+    axes.plot(published, names, "D", color=PAPER, mfc="none", label="Bai et al. (2019)")
+    axes.axvline(0.0495, color="black", ls=":", label="blank")
+    axes.set(xscale="log", xlim=(1e-6, 0.2), ylim=(3.5, -0.5))
+    axes.legend(loc="lower left", fontsize="small")
+    return figure
+
+
+def costs():
+    rows = table("costs", "| | weights | evaluations")
+    names, colors, model, is_plain = [], [], "", True
+    for row in rows:
+        model, is_plain = (row[0], True) if row[1] else (model, is_plain and not row[0])
+        penalty = "" if is_plain else " + penalty"
+        name = model.removeprefix("MDEQ ")
+        names.append(f"{name}{penalty}, {row[2]}" if row[2] else name)
+        colors.append((PLAIN if is_plain else CONTRACTION) if row[2] else EXPLICIT)
+    panels = {"training step [s]": 3, "memory [MiB]": 5}
+    return _bars(rows, names, colors, panels)
+
+
+def _bars(rows, names, colors, panels):
+    """Draws a panel of horizontal bars for each of some columns."""
+    size = (4.2, 0.8 + 0.27 * len(rows))
+    figure, all_axes = pyplot.subplots(1, len(panels), figsize=size, sharey=True)
+    for axes, (label, column) in zip(all_axes, panels.items(), strict=True):
+        heights = [value(row[column]) for row in rows]
+        axes.barh(range(len(rows)), heights, color=colors)
+        axes.set_xlabel(label, fontsize="small")
+        axes.xaxis.set_major_locator(ticker.MaxNLocator(2))
+    all_axes[0].set_yticks(range(len(rows)), names)
+    all_axes[0].invert_yaxis()
+    return figure
+
+
+def defaults():
+    rows = table("defaults", "| task | default")
+    models = {"default": (PLAIN, 1, 2), "twin": (EXPLICIT, 3, 4)}
+    return _kept(rows, [row[0] for row in rows], models)
+
+
+def transport():
+    rows = table("transport", "| task, cell")
+    scores, later = rows[::2], rows[1::2]
+    joined = [row + below for row, below in zip(scores, later, strict=True)]
+    names = [re.split(r"[,;]", row[0].replace('"', ""))[0] for row in scores]
+    width = len(rows[0])
+    models = {
+        "default": (PLAIN, 2, width + 2),
+        "twin of 6": (TWIN_OF_SIX, 4, width + 4),
+        "twin of 12": (EXPLICIT, 5, width + 5),
+    }
+    return _kept(joined, names, models)
+
+
+def _kept(rows, names, models):
+    """Draws scores at the trained budget, and what is left of them at 60."""
+    figure, axes = pyplot.subplots(figsize=(4.2, 1 + 0.45 * len(rows)))
+    for index, (name, (color, trained, longer)) in enumerate(models.items()):
+        heights = np.arange(len(rows)) + 0.25 * (index - (len(models) - 1) / 2)
+        first, last = (
+            np.array([value(row[c]) for row in rows]) for c in (trained, longer)
+        )
+        axes.hlines(heights, first, last, color=color)
+        axes.plot(first, heights, "o", color=color, label=name)
+        axes.plot(last, heights, "o", color=color, markerfacecolor="white", ms=4)
+    axes.plot([], [], "o", color="black", markerfacecolor="white", ms=4, label="at 60")
+    labels = [textwrap.fill(name, 18) for name in names]
+    axes.set_yticks(range(len(rows)), labels, fontsize="small")
+    axes.set_xlabel("score [%] at the trained budget, at 60")
+    axes.invert_yaxis()
+    axes.legend(fontsize="small")
+    return figure
+
+
+def gradients():
+    rows, names = [], []
+    for row in table("gradients", "| | | parity"):
+        if row[0]:
+            names.append(row[0].replace("`", "").replace("=True", ""))
+            accuracy = row[2]
+        if row[1] == "s, MiB":
+            rows.append([accuracy, *row[2].split(", ")])
+    panels = {"accuracy [%]": 0, "training [s]": 1, "memory [MiB]": 2}
+    return _bars(rows, names, [PLAIN] * len(rows), panels)
+
+
+def language():
+    rows = table("language", "| | NFE 2")
+    counts = header("language", "| | NFE 2")
+    figure, axes = labeled(
+        "function evaluations (NFE)", "validation loss\n[nats per character]"
+    )
+    colors = {"plain DEQ": PLAIN, "contraction penalty": CONTRACTION}
+    colors["Frobenius penalty"] = FROBENIUS
+    for row in rows:
+        losses = [value(cell) for cell in row[1:]]
+        if row[0] in colors:
+            axes.plot(counts, losses, "o-", color=colors[row[0]], label=row[0])
+        elif "explicit" in row[0]:
+            label = row[0].replace("explicit layers", "layers")
+            marker = "s" if "untied" in row[0] else "^"
+            axes.plot(counts, losses, marker, color=EXPLICIT, label=label)
+    axes.set(ylim=(1.7, 2.6))
+    axes.legend(fontsize="small")
+    return figure
+
+
+def prefixes():
+    rows = [(row[0], row[1], value(row[2])) for row in table("prefixes", "| recipe")]
+    last = value(table("prefixes", "| bits")[-1][2])
+    names = [re.sub(r"^the same, |, as in.*", "", name) for name, _, _ in rows]
+    names = [
+        f"{name}\n({updates} updates)"
+        for name, (_, updates, _) in zip(names, rows, strict=True)
+    ]
+    figure, axes = pyplot.subplots(figsize=(4, 3.4))
+    axes.barh([*names, "this recipe"], [*(row[2] for row in rows), last], color=PLAIN)
+    axes.set_xlabel("512 bits right [%]")
+    axes.set_xlim(0, 100)
+    axes.tick_params(axis="y", labelsize="small")
+    axes.invert_yaxis()
+    return figure
+
+
+def mazes():
+    return _larger("| side", "side", (7, 4))
+
+
+def chains():
+    return _larger("| nodes of a chain", "nodes", (5, 6))
+
+
+def _larger(first, noun, ends):
+    """Draws results of larger problems over the budget, for a model and its twin.
+
+    Bars are standard deviations over seeds. `ends` are the ends of the columns to draw.
+    """
+    figure, all_axes = pyplot.subplots(2, figsize=(4, 4.6), sharex=True)
+    titles = ("equilibrium", "explicit twin, run for more layers")
+    for number, (axes, title) in enumerate(zip(all_axes, titles, strict=True)):
+        rows = table("reasoning", first, number)
+        counts = header("reasoning", first, number)[: ends[number] - 1]
+        shades = pyplot.get_cmap("Greens" if number else "Blues")
+        for index, row in enumerate(rows):
+            cells = [[*values(cell), 0.0][:2] for cell in row[1 : ends[number]]]
+            mean, deviation = np.array(cells).T
+            deviation[["±" not in cell for cell in row[1 : ends[number]]]] = 0
+            bars = np.minimum(deviation, [mean, 100 - mean])
+            color = shades(0.35 + 0.2 * index)
+            label = f"{noun} {row[0]}" if noun == "side" else f"{row[0]} {noun}"
+            style = {"color": color, "marker": "o", "capsize": 2}
+            axes.errorbar(counts, mean, bars, label=label, **style)
+        axes.set_title(title, loc="left", fontsize="medium")
+        axes.set(xscale="log", ylabel="right [%]", ylim=(-3, 103))
+        axes.legend(fontsize="small", labelspacing=0.2)
+    all_axes[1].set_xlabel("evaluations of f, or layers")
+    all_axes[1].xaxis.set_major_locator(ticker.LogLocator(2))
+    all_axes[1].xaxis.set_major_formatter("{x:g}")
+    all_axes[1].xaxis.set_minor_locator(ticker.NullLocator())
+    return figure
+
+
+def synthetic():
+    rows = table("synthetic", "| γ")
+    figure, axes = labeled("weight of the penalty γ", "NFE to a residual of 1e-3")
+    solvers = {"plain iteration": (3, "o"), "Anderson": (4, "^"), "Broyden": (5, "s")}
+    for index, (name, (column, marker)) in enumerate(solvers.items()):
+        mean, deviation = np.array([values(row[column])[:2] for row in rows]).T
+        places = np.array([value(row[0]) for row in rows]) + 0.15 * (index - 1)
+        style = {"fmt": marker, "color": f"C{index + 5}", "capsize": 3}
+        axes.errorbar(places, mean, deviation, label=name, **style)
+    axes.set_yscale("log")
+    axes.set_yticks([2, 5, 10, 20], ["2", "5", "10", "20"])
+    axes.yaxis.set_minor_locator(ticker.NullLocator())
+    axes.set_xticks([value(row[0]) for row in rows])
+    axes.legend()
+    return figure
+
+
+def vision():
+    first = "| test accuracy [%] at NFE | 1 | 2 | 3 | 4 | 5 | 6 | 8 | 10 | 12"
+    rows, counts = table("vision", first), header("vision", first)
+    figure, (scores, residuals) = pyplot.subplots(2, figsize=(4, 4.6), sharex=True)
+    for row, name, color in zip(
+        rows, ("plain", "Frobenius penalty") * 2, (PLAIN, FROBENIUS) * 2, strict=True
+    ):
+        axes = scores if row in rows[:2] else residuals
+        axes.plot(
+            counts, [value(cell) for cell in row[1:]], "o-", color=color, label=name
+        )
+    scores.set_ylabel("test accuracy [%]")
+    residuals.set(yscale="log", ylabel="residual", xlabel="function evaluations (NFE)")
+    scores.legend()
+    return figure
+
+
+FIGURES = {
+    "copy_memory": copy_memory,
+    "costs": costs,
+    "defaults": defaults,
+    "gradients": gradients,
+    "language": language,
+    "prefixes": prefixes,
+    "mazes": mazes,
+    "chains": chains,
+    "synthetic": synthetic,
+    "transport": transport,
+    "vision": vision,
+}
+
+
+def main(folder=IMAGES):
+    """Writes a figure `NAME.svg` for each name of `FIGURES`.
+
+    Args:
+        folder: Path of the folder to write to.
+    """
+    # The same figure is the same file.
+    os.environ["SOURCE_DATE_EPOCH"] = "0"
+    style = {
+        "axes.axisbelow": True,
+        "axes.grid": True,
+        "figure.constrained_layout.use": True,
+        "figure.figsize": (4, 2.9),
+        "grid.alpha": 0.3,
+        "legend.framealpha": 0.6,
+        "svg.hashsalt": "deq_keras",
+    }
+    for name, draw in FIGURES.items():
+        with pyplot.rc_context(style):
+            figure = draw()
+            figure.savefig(Path(folder) / f"{name}.svg")
+            pyplot.close(figure)
+
+
+if __name__ == "__main__":
+    main()

@@ -2,7 +2,7 @@
 
     deq-keras train digits/main --set phases.0.epochs=12
     pip install PyQt6-WebEngine
-    tensorboard --logdir runs/digits-main/regularized/tensorboard --port 6016 &
+    tensorboard --logdir runs/digits-main --port 6016 &
     python docs/make_tensorboard_pictures.py
 
 They go to docs/images.
@@ -19,20 +19,34 @@ from PyQt6.QtWidgets import QApplication
 IMAGES = Path(__file__).parent / "images"
 ADDRESS = "http://127.0.0.1:6016"
 
-# Name of a picture -> what tags and runs are filtered by, and its height in pixels.
+# Name of a picture -> the end of its address, its top and its height in pixels.
 PICTURES = {
-    "histograms": ("deq/(evaluations|log10_residual)", "equilibrium", 450),
-    "curves": ("residual_over_evaluations", "curves", 520),
+    "histograms": (
+        "?runFilter=regularized&tagFilter=deq/(evaluations|log10_residual)",
+        64,
+        450,
+    ),
+    "curves": ("#custom_scalars&_smoothingWeight=0&regexInput=regularized", 320, 520),
 }
-WIDTH, TITLE = 1280, 64
+WIDTH = 1280
 
-# Clicks that follow one another; where there is nothing to click, nothing happens.
-CLICKS = (
-    "[aria-label='Close side pane']",
-    "[title='Toggle full size mode']",
-    "[aria-label='More line chart options']",
-    "[aria-label='Toggle Y-axis log scale on line chart']",
-)
+# Clicks that follow one another, on the last element that a selector finds; where there
+# is nothing to click, nothing happens.
+CLICKS = {
+    "histograms": ("[aria-label='Close side pane']",),
+    "curves": ("[icon='line-weight']", "[icon='fullscreen']"),
+}
+# The charts of some tabs are in shadow roots, which `querySelector` does not enter.
+FIND = """
+function find(root, selector) {
+  let found = null;
+  for (const element of root.querySelectorAll("*")) {
+    if (element.matches(selector)) found = element;
+    if (element.shadowRoot) found = find(element.shadowRoot, selector) ?? found;
+  }
+  return found;
+}
+"""
 
 # Milliseconds that TensorBoard takes to draw a page, and a change of it.
 LOADING, CHANGE = 25_000, 3_000
@@ -50,23 +64,25 @@ class Photographer:
             QApplication.quit()
             return
         self.name = self.names.pop(0)
-        tags, runs, _ = PICTURES[self.name]
-        query = f"smoothing=0&tagFilter={tags}&runFilter={runs}"
-        self.view.load(QUrl(f"{ADDRESS}/?{query}#timeseries"))
-        clicks = CLICKS if self.name == "curves" else CLICKS[:1]
-        QTimer.singleShot(LOADING, lambda: self.click(list(clicks)))
+        self.view.load(QUrl(f"{ADDRESS}/{PICTURES[self.name][0]}"))
+        clicks = [*CLICKS[self.name]]
+        QTimer.singleShot(LOADING, lambda: self.click(clicks))
 
     def click(self, selectors):
         if not selectors:
             self.keep()
             return
-        script = f'document.querySelector("{selectors.pop(0)}")?.click()'
-        self.view.page().runJavaScript(script)
+        script = f"""
+            const element = find(document, "{selectors.pop(0)}");
+            element?.click();
+            element?.scrollIntoView({{block: "center"}});
+        """
+        self.view.page().runJavaScript(f"{{ {FIND} {script} }}")
         QTimer.singleShot(CHANGE, lambda: self.click(selectors))
 
     def keep(self):
-        _, _, height = PICTURES[self.name]
-        picture = self.view.grab(QRect(0, TITLE, WIDTH, height))
+        _, top, height = PICTURES[self.name]
+        picture = self.view.grab(QRect(0, top, WIDTH, height))
         picture.save(str(IMAGES / f"tensorboard_{self.name}.png"))
         self.next()
 

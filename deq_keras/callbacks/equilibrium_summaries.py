@@ -16,6 +16,9 @@ from deq_keras.solvers import SolveRequest
 # Lower bound of residuals, below the rounding error. The logarithm of 0 is infinite.
 _SMALLEST = 1e-30
 
+# Tag of the curves of all epochs.
+_CURVES = "residual_over_evaluations"
+
 
 class EquilibriumSummaries(keras.callbacks.Callback):
     """Writes the convergence of a batch of samples for TensorBoard.
@@ -36,11 +39,11 @@ class EquilibriumSummaries(keras.callbacks.Callback):
       of the layer.
     - `{layer}/phase`, a text with the layer's strategies, at the start of `fit`.
 
-    The callback also writes a curve of the medians over evaluations 1 ... `max_iter`,
-    in the 1st, 2nd, 4th, 8th, ... and last of these epochs, to
-    `log_dir/curves/epoch_NUMBER`, as `{layer}/residual_over_evaluations`. TensorBoard
-    shows these curves as one chart whose steps are evaluations. Images from `draw` are
-    written as `{layer}/residual_curve`.
+    In the 1st, 2nd, 4th, 8th, ... and last of these epochs, the callback also writes a
+    curve of the medians over evaluations 1 ... `max_iter`, as
+    `{layer}/residual_over_evaluations/epoch_NUMBER`. The steps of these curves are
+    evaluations. The tab *Custom Scalars* shows the curves of a run in one chart. Images
+    from `draw` are written as `{layer}/residual_curve`.
 
     Time fractions are estimates: `deq_keras.diagnostics.StepTimer` times only the
     layer, on `inputs` instead of training batches, compiled like the model. They sum to
@@ -54,7 +57,10 @@ class EquilibriumSummaries(keras.callbacks.Callback):
         layer: `DEQ` layer of the trained model.
         inputs: Function without arguments that returns inputs of `layer`: a few
             samples, encoded by the current weights.
-        log_dir: Path of TensorBoard's log folder.
+        log_dir: Path of TensorBoard's log folder, or a `tf.summary.SummaryWriter` that
+            the caller closes. With a writer, the summaries are part of its run instead
+            of a run named `equilibrium`, and *Custom Scalars* has only charts that the
+            caller writes: a run has one layout of charts.
         max_iter: Positive integer. Evaluations of the curves. Defaults to `30`.
         freq: Positive integer. Interval of epochs between summaries, starting with the
             first epoch. Defaults to `1`.
@@ -89,7 +95,8 @@ class EquilibriumSummaries(keras.callbacks.Callback):
             )
         self.layer = layer
         self.inputs = inputs
-        self.log_dir = os.fspath(log_dir)
+        is_writer = isinstance(log_dir, tf.summary.SummaryWriter)
+        self.log_dir = log_dir if is_writer else os.fspath(log_dir)
         self.max_iter = check_count("max_iter", max_iter)
         self.freq = check_count("freq", freq)
         self.draw = draw
@@ -105,11 +112,16 @@ class EquilibriumSummaries(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
         self._solve = tf.function(self._solutions, autograph=False)
         self._timer = StepTimer(self.layer, self.model.jit_compile)
-        self._writer = self._new_writer("equilibrium")
+        self._writer = self.log_dir
+        if isinstance(self.log_dir, str):
+            folder = os.path.join(self.log_dir, "equilibrium")
+            self._writer = tf.summary.create_file_writer(folder)
         self._phase_is_new = True
 
     def on_train_end(self, logs=None):
-        self._writer.close()
+        self._writer.flush()
+        if self._writer is not self.log_dir:
+            self._writer.close()
 
     def on_epoch_begin(self, epoch, logs=None):
         self._throughput.begin()
@@ -117,6 +129,8 @@ class EquilibriumSummaries(keras.callbacks.Callback):
             self._phase_is_new = False
             with self._writer.as_default(epoch):
                 tf.summary.text(self._tag("phase"), self._described())
+                if self._writer is not self.log_dir:
+                    tf.summary.experimental.write_raw_pb(self._chart())
 
     def on_train_batch_end(self, batch, logs=None):
         self._throughput.step()
@@ -155,15 +169,22 @@ class EquilibriumSummaries(keras.callbacks.Callback):
         tf.summary.histogram(self._tag("log10_residual"), logarithm)
 
     def _write_curve(self, curve, epoch):
-        writer = self._new_writer(os.path.join("curves", f"epoch_{epoch:04d}"))
-        with writer.as_default():
-            for count, residual in enumerate(curve.median, start=1):
-                tag = self._tag("residual_over_evaluations")
-                tf.summary.scalar(tag, residual, step=count)
-        writer.close()
+        tag = f"{self._tag(_CURVES)}/epoch_{epoch:04d}"
+        for count, residual in enumerate(curve.median, start=1):
+            tf.summary.scalar(tag, residual, step=count)
         if self.draw is not None and len(curve.median):
             image = self.draw(curve.quartiles)
             tf.summary.image(self._tag("residual_curve"), image[None])
+
+    def _chart(self):
+        """Returns a serialized summary: the chart of all curves of the run."""
+        # Only this method needs TensorBoard, which is optional.
+        from tensorboard.plugins.custom_scalar import layout_pb2, summary
+
+        lines = layout_pb2.MultilineChartContent(tag=[f"^{self._tag(_CURVES)}/"])
+        chart = layout_pb2.Chart(title=self._tag(_CURVES), multiline=lines)
+        category = layout_pb2.Category(title="equilibrium", chart=[chart])
+        return summary.pb(layout_pb2.Layout(category=[category])).SerializeToString()
 
     def _solutions(self, inputs):
         """Returns a solution with the layer's own settings, and a trace of all
@@ -180,9 +201,6 @@ class EquilibriumSummaries(keras.callbacks.Callback):
 
     def _tag(self, name):
         return f"{self.layer.name}/{name}"
-
-    def _new_writer(self, folder):
-        return tf.summary.create_file_writer(os.path.join(self.log_dir, folder))
 
 
 def _is_power_of_two(number):

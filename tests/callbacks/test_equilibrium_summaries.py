@@ -1,10 +1,12 @@
 import collections
 import importlib.util
+import re
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
 
 import deq_keras
 from deq_keras.callbacks import EquilibriumSummaries
@@ -72,9 +74,12 @@ def test_a_run_writes_what_tensorboard_misses(tmp_path):
     assert fitted(plain_layer(**parts), tmp_path, is_watched=False) == watched
     written = events(tmp_path / "equilibrium")
     assert set(written) == {
+        "custom_scalars__config__",
         "deq/phase",
         "deq/evaluations",
         "deq/log10_residual",
+        # The callback writes curves of epochs 1, 2, 4, 8, ... and of the last.
+        *(f"deq/residual_over_evaluations/epoch_{epoch:04d}" for epoch in range(3)),
         *(f"deq/residual_at/{k:03d}" for k in (1, 2, 4, 8, 10)),
         *(f"deq/time_share/{part}" for part in ("f", "solver", "gradient")),
         "deq/samples_per_second",
@@ -82,6 +87,13 @@ def test_a_run_writes_what_tensorboard_misses(tmp_path):
     ((step, text),) = written.pop("deq/phase").items()
     assert step == 0 and text.item().startswith(b"first\n")
     assert b"gradient: NeumannGradient(num_terms=12)" in text.item()
+    layout = Layout.FromString(written.pop("custom_scalars__config__")[0].item())
+    (pattern,) = layout.category[0].chart[0].multiline.tag
+    curves = {name: written.pop(name) for name in [*written] if re.match(pattern, name)}
+    assert len(curves) == 3
+    for steps in curves.values():
+        assert list(steps) == list(range(1, 11))
+        assert steps[10] < steps[5] < steps[1]
     for name, values in written.items():
         assert list(values) == [0, 1, 2], name
     # Half a residual an evaluation, and 1 of the first, which starts at 0.
@@ -94,12 +106,19 @@ def test_a_run_writes_what_tensorboard_misses(tmp_path):
     shares.append(written["deq/time_share/gradient"][2])
     assert all(0 <= share <= 1 for share in shares) and sum(shares) == pytest.approx(1)
     assert all(rate > 0 for rate in written["deq/samples_per_second"].values())
-    # Of epochs 1, 2, 4, 8, ... and of the last.
-    for epoch in range(3):
-        curve = events(tmp_path / "curves" / f"epoch_{epoch:04d}")
-        steps = curve["deq/residual_over_evaluations"]
-        assert list(steps) == list(range(1, 11))
-    assert steps[10] < steps[5] < steps[1]
+
+
+def test_a_writer_takes_the_summaries_and_stays_open(tmp_path):
+    writer = tf.summary.create_file_writer(str(tmp_path))
+    fitted(plain_layer(gradient="neumann"), writer, epochs=1, max_iter=4)
+    with writer.as_default(5):
+        tf.summary.scalar("mine", 1.0)
+    writer.close()
+    assert len(list(tmp_path.iterdir())) == 1
+    tags = set(events(tmp_path))
+    assert {"mine", "deq/evaluations", "deq/phase"} <= tags
+    # The layout of charts is the caller's.
+    assert "custom_scalars__config__" not in tags
 
 
 @pytest.mark.slow

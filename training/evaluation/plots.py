@@ -191,16 +191,22 @@ def _phase_starts(rows):
 def residual_image(quartiles):
     """Plots the residual over evaluations as an image, uint8 `(height, width, 4)`.
 
+    The text is large enough for the small cards of TensorBoard.
+
     Args:
         quartiles: Array `(max_iter, 3)`. Quartiles over samples of the smallest
             residual so far.
     """
-    figure, axes = _figure("function evaluations (NFE)", "smallest residual so far")
-    low, median, high = quartiles.T
-    counts = range(1, len(quartiles) + 1)
-    axes.semilogy(counts, median)
-    axes.fill_between(counts, low, high, alpha=0.25)
-    figure.canvas.draw()
+    with pyplot.rc_context({"font.size": 15, "lines.linewidth": 2.5}):
+        figure, axes = _figure("evaluations of f", "residual")
+        low, median, high = quartiles.T
+        counts = range(1, len(quartiles) + 1)
+        axes.set_yscale("log", nonpositive="mask")
+        axes.plot(counts, median, label="median")
+        axes.fill_between(counts, low, high, alpha=0.25, label="quartiles")
+        axes.xaxis.set_major_locator(_integers())
+        axes.legend()
+        figure.canvas.draw()
     image = np.array(figure.canvas.buffer_rgba())
     pyplot.close(figure)
     return image

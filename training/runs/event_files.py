@@ -1,16 +1,22 @@
-"""TensorBoard event files of a run."""
+"""TensorBoard event files: one run of TensorBoard per variant."""
 
 import json
 import os
+import shutil
+import tempfile
+from pathlib import Path
 
 import keras
 import tensorflow as tf
-from tensorboard.plugins.hparams import api
+from tensorboard.plugins.custom_scalar import layout_pb2
+from tensorboard.plugins.custom_scalar import summary as custom_scalar
+from tensorboard.plugins.hparams import api, api_pb2, metadata, plugin_data_pb2
 
 import deq_keras
 
 from .. import registry
 from ..config import reading as configs
+from ..config.reading import run_config, run_names
 from ..errors import reading
 from ..evaluation.plots import residual_image
 from ..files import records
@@ -20,10 +26,17 @@ from ..files.saved_model import writing
 
 EVENTS = "tensorboard"
 _SIZES = "sizes.json"
+_SCORES = "events.out.tfevents.scores"
 _REMEDY = "Remove it and continue the run with --resume, which makes it again."
 
 # Parts of a config that do not affect training.
 _NO_PARAMETERS = ("experiment", "evaluation", "imports", "tensorboard", "variants")
+
+# Charts of several curves: title -> patterns of tags.
+_CHARTS = {
+    "loss": ["^epoch_loss$", "^epoch_val_loss$"],
+    "residual over evaluations": [".*/residual_over_evaluations/"],
+}
 
 # Number of samples whose equilibria are logged.
 _NUM_SAMPLES = 16
@@ -44,31 +57,73 @@ def callbacks(job, model, span, folder):
     if not job.config.tensorboard:
         return []
     events = folder / EVENTS
-    written = [_TensorBoard(events), _Sizes(events)]
+    events.mkdir(exist_ok=True)
+    is_new = not _sizes(events)
+    # TensorBoard shows each folder as a run, so all callbacks write to the same one.
+    writer = tf.summary.create_file_writer(str(events))
+    if is_new:
+        _write_charts(writer)
+    written = [_TensorBoard(events, writer), _Sizes(events)]
     if job.equilibrium(model) is None:
         return written
-    return [_summaries(job, model, span, events), *written]
+    return [_summaries(job, model, span, writer), *written]
 
 
-def _summaries(job, model, span, folder):
+def _summaries(job, model, span, writer):
     opened, samples = job.split(model), next(iter(job.samples(model)))[:_NUM_SAMPLES]
     return deq_keras.callbacks.EquilibriumSummaries(
         opened.layer,
         lambda: opened.encode(samples, training=False),
-        folder,
+        writer,
         job.config.evaluation.max_iter,
         draw=residual_image,
         phase=span.phase.name,
     )
 
 
+def _write_charts(writer):
+    """Writes the charts of the tab Custom Scalars, which have several curves each."""
+    charts = [
+        layout_pb2.Chart(
+            title=title, multiline=layout_pb2.MultilineChartContent(tag=tags)
+        )
+        for title, tags in _CHARTS.items()
+    ]
+    category = layout_pb2.Category(title="run", chart=charts)
+    layout = custom_scalar.pb(layout_pb2.Layout(category=[category]))
+    with writer.as_default(0):
+        tf.summary.experimental.write_raw_pb(layout.SerializeToString())
+
+
 class _TensorBoard(keras.callbacks.TensorBoard):
-    """Keras' callback with a flush per epoch; Keras flushes only every two minutes."""
+    """Keras' callback with one writer for training and validation.
+
+    Keras opens a writer for each, and flushes only every two minutes.
+    """
+
+    def __init__(self, folder, writer):
+        super().__init__(folder)
+        self.writer = writer
+
+    @property
+    def _train_writer(self):
+        return self.writer
+
+    _val_writer = _train_writer
 
     def on_epoch_end(self, epoch, logs=None):
-        super().on_epoch_end(epoch, logs)
-        for writer in self._writers.values():
-            writer.flush()
+        # Keras removes the prefix `val_`, which distinguishes the values of one run.
+        validation = {name for name in logs if name.startswith("val_")}
+        training = {name: logs[name] for name in logs if name not in validation}
+        super().on_epoch_end(epoch, training)
+        with self.writer.as_default(epoch):
+            for name in validation:
+                tf.summary.scalar(f"epoch_{name}", logs[name])
+        self.writer.flush()
+
+    def on_train_end(self, logs=None):
+        super().on_train_end(logs)
+        self.writer.close()
 
 
 class _Sizes(keras.callbacks.Callback):
@@ -120,24 +175,86 @@ def _read_sizes(folder):
 
 
 def write_scores(config, folder, name):
-    """Writes the hyperparameters and scores of a finished variant, once.
+    """Writes the hyperparameters and scores of a finished run, once.
 
     Args:
-        config: `VariantsConfig` of the variant.
-        folder: `pathlib.Path` of the variant's run, with evaluation and diagnosis.
-        name: String. Name of the variant.
+        config: `VariantsConfig` of all runs.
+        folder: `pathlib.Path` of the run, with evaluation and diagnosis.
+        name: String. Name of the run.
     """
-    events = folder / EVENTS / "scores"
-    if not config.tensorboard or events.exists():
+    path = folder / EVENTS / _SCORES
+    if not run_config(config, name).tensorboard or path.exists():
         return
     scores = _scores(registry.find(config.experiment).score.name, folder)
-    with writing(folder / EVENTS), replacing(events) as temporary:
-        writer = tf.summary.create_file_writer(str(temporary))
+    rows = {run: hyper_parameters(run_config(config, run)) for run in run_names(config)}
+    path.parent.mkdir(exist_ok=True)
+    with (
+        writing(path.parent),
+        replacing(path) as temporary,
+        tempfile.TemporaryDirectory() as scratch,
+    ):
+        writer = tf.summary.create_file_writer(scratch)
         with writer.as_default(0):
-            api.hparams(hyper_parameters(config), trial_id=name)
+            tf.summary.experimental.write_raw_pb(_columns(list(rows.values()), scores))
+            api.hparams(rows[name], trial_id=name)
             for score, value in scores.items():
                 tf.summary.scalar(f"scores/{score}", value)
         writer.close()
+        # A name that is known in advance marks finished scores.
+        (file,) = Path(scratch).iterdir()
+        shutil.copyfile(file, temporary)
+
+
+def _columns(rows, scores):
+    """Returns a serialized summary with the columns of the tab HParams.
+
+    TensorBoard would derive columns from the files: it would add all scalars, and treat
+    a parameter that only some runs have as equal in all. It shows parameters that
+    differ first.
+
+    Args:
+        rows: List of dicts from hyperparameters to values, one per run.
+        scores: Names of the scores.
+    """
+    names = sorted({name for row in rows for name in row})
+    parameters = [_column(name, [row.get(name) for row in rows]) for name in names]
+    metrics = [
+        api_pb2.MetricInfo(
+            name=api_pb2.MetricName(tag=f"scores/{score}"), display_name=score
+        )
+        for score in scores
+    ]
+    experiment = api_pb2.Experiment(
+        hparam_infos=sorted(parameters, key=lambda column: not column.differs),
+        metric_infos=metrics,
+    )
+    data = plugin_data_pb2.HParamsPluginData(experiment=experiment)
+    summary = tf.compat.v1.Summary()
+    summary.value.add(
+        tag=metadata.EXPERIMENT_TAG,
+        metadata=tf.compat.v1.SummaryMetadata.FromString(
+            metadata.create_summary_metadata(data).SerializeToString()
+        ),
+        tensor=tf.make_tensor_proto([], tf.float32, shape=(0,)),
+    )
+    return summary.SerializeToString()
+
+
+def _column(name, values):
+    """Returns the `HParamInfo` of a hyperparameter; missing values are `None`."""
+    present = {value for value in values if value is not None}
+    column = api_pb2.HParamInfo(name=name, differs=len(set(values)) > 1)
+    if all(isinstance(value, bool) for value in present):
+        column.type = api_pb2.DATA_TYPE_BOOL
+        column.domain_discrete.extend(sorted(present))
+    elif all(isinstance(value, int | float) for value in present):
+        column.type = api_pb2.DATA_TYPE_FLOAT64
+        column.domain_interval.min_value = min(present)
+        column.domain_interval.max_value = max(present)
+    else:
+        column.type = api_pb2.DATA_TYPE_STRING
+        column.domain_discrete.extend(sorted(map(str, present)))
+    return column
 
 
 def hyper_parameters(config):

@@ -33,7 +33,7 @@ def run(jobs, directory, figures="png"):
         check(job)
     with directory.in_use():
         for name, job in jobs.items():
-            _finish(job, directory.run(name), name)
+            _finish(job, directory, name)
             if job.distribution.is_chief:
                 draw_run(directory, name, figures)
         if job.distribution.is_chief:
@@ -66,8 +66,9 @@ def make_jobs(directory, names=None, distribution=None):
     return jobs
 
 
-def _finish(job, folder, name):
+def _finish(job, directory, name):
     """Trains and measures one run as far as that has not been done."""
+    folder = directory.run(name)
     print(f"{name}: training in {folder}", flush=True)
     if job.distribution.is_chief:
         job.keep()
@@ -79,7 +80,7 @@ def _finish(job, folder, name):
         evaluate(job, model, folder)
     if not (folder / records.DIAGNOSIS).exists():
         diagnose(job, model, folder)
-    write_scores(job.config, folder, name)
+    write_scores(directory.config, folder, name)
 
 
 def _compare(directory, figures):

@@ -1,5 +1,6 @@
 """What the figure of a history shows, and in which formats figures are written."""
 
+import numpy as np
 import pytest
 from matplotlib import pyplot
 
@@ -79,6 +80,21 @@ def test_an_explicit_network_has_its_loss_alone(drawn):
     assert len(panels) == 5 and len(_curves(loss)) == 6
     labels = [text.get_text() for text in loss.get_legend().get_texts()]
     assert labels == ["untied", "model"]
+
+
+def test_the_image_of_residuals_shows_decades(monkeypatch):
+    scales = []
+    close = pyplot.close
+    monkeypatch.setattr(
+        plots.pyplot,
+        "close",
+        lambda figure: (scales.append(figure.axes[0].get_yscale()), close(figure)),
+    )
+    # Residuals of 0 have no place on the axis.
+    quartiles = np.array([[0.5, 1.0, 2.0], [0.01, 0.1, 0.2], [0.0, 0.0, 1e-3]])
+    image = plots.residual_image(quartiles)
+    assert image.shape == (400, 600, 4) and image.dtype == np.uint8
+    assert scales == ["log"]
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])

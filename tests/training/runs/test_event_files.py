@@ -1,7 +1,10 @@
+import json
 import math
+import re
 
 import pytest
 import tensorflow as tf
+from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from training.config import reading as configs
@@ -84,32 +87,88 @@ def test_damaged_sizes_are_named(tmp_path):
         event_files.rewind(tmp_path, 1)
 
 
+def plugin_data(folder, tag):
+    """Returns the data that a run has for the tab HParams under a tag."""
+    (content,) = [
+        value.metadata.plugin_data.content
+        for file in folder.glob("tensorboard/events*")
+        for event in tf.compat.v1.train.summary_iterator(str(file))
+        for value in event.summary.value
+        if value.tag == f"_hparams_/{tag}"
+    ]
+    return HParamsPluginData.FromString(content)
+
+
 @pytest.mark.slow
 def test_a_run_shows_its_equilibrium_its_parameters_and_its_scores(tmp_path, small):
     small["tensorboard"] = True
     directory = WorkDirectory.start(tmp_path / "run", configs.resolve(small))
     variants.run(variants.make_jobs(directory), directory)
-    tags = {}
-    for folder, tag, _ in written(directory.run("model")):
-        tags.setdefault(folder.removeprefix("tensorboard/"), set()).add(tag)
-    assert {"epoch_loss", "epoch_deq_residual"} <= tags["train"]
-    names = {"deq/evaluations", "deq/residual_curve", "deq/phase"}
-    assert names <= tags["equilibrium"]
-    assert tags["curves/epoch_0000"] == {"deq/residual_over_evaluations"}
-    names = {"scores/accuracy", "scores/spectral_radius", "scores/parameters"}
-    assert names <= tags["scores"]
-    (metadata,) = [
-        value.metadata.plugin_data.content
-        for file in directory.run("model").glob("tensorboard/scores/events*")
-        for event in tf.compat.v1.train.summary_iterator(str(file))
-        for value in event.summary.value
-        if value.tag == "_hparams_/session_start_info"
-    ]
-    parameters = HParamsPluginData.FromString(metadata).session_start_info.hparams
+    values = written(directory.run("model"))
+    assert {folder for folder, _, _ in values} == {"tensorboard"}
+    assert {
+        *("epoch_loss", "epoch_val_loss", "epoch_deq_residual", "epoch_learning_rate"),
+        *("deq/evaluations", "deq/residual_curve", "deq/phase"),
+        "deq/residual_over_evaluations/epoch_0000",
+        *("scores/accuracy", "scores/spectral_radius", "scores/parameters"),
+    } <= {tag for _, tag, _ in values}
+    layout = values["tensorboard", "custom_scalars__config__", 0].item()
+    losses, residuals = Layout.FromString(layout).category[0].chart
+    for chart, count in ((losses, 2), (residuals, 1)):
+        pattern = "|".join(chart.multiline.tag)
+        assert len({tag for _, tag, _ in values if re.match(pattern, tag)}) == count
+    data = plugin_data(directory.run("model"), "session_start_info")
+    parameters = data.session_start_info.hparams
     assert parameters["optimizer.learning_rate"].number_value == 0.01
     assert parameters["model.solver.class_name"].string_value == "anderson"
     assert parameters["phases.0.epochs"].number_value == 1
     assert not any(name.startswith("variants") for name in parameters)
+
+
+def finished(folder, small, variants):
+    """Writes the scores of runs, and returns the folder of the first and the config."""
+    config = configs.resolve({**small, "tensorboard": True, "variants": variants})
+    row = {"budget": 1, "accuracy": 0.5, "residual": 0.1}
+    evaluation = {"parameters": 1, "budgets": [row]}
+    for name in configs.run_names(config):
+        run = folder / name
+        run.mkdir(parents=True)
+        (run / "evaluation.json").write_text(json.dumps(evaluation))
+        event_files.write_scores(config, run, name)
+    return folder / configs.run_names(config)[0], config
+
+
+def test_parameters_in_which_variants_differ_come_first(tmp_path, small):
+    variants = {
+        "one": {},
+        "two": {"optimizer.learning_rate": 0.5, "model.regularizer": "residual"},
+    }
+    small["seeds"] = [3, 4]
+    first, _ = finished(tmp_path, small, variants)
+    experiment = plugin_data(first, "experiment").experiment
+    columns = experiment.hparam_infos
+    assert [column.name for column in columns if column.differs] == [
+        *("model.regularizer", "optimizer.learning_rate", "seed")
+    ]
+    assert [column.differs for column in columns[:4]] == [True] * 3 + [False]
+    rate = columns[1].domain_interval
+    assert (rate.min_value, rate.max_value) == (0.01, 0.5)
+    assert columns[0].domain_discrete.values[0].string_value == "residual"
+    assert [metric.name.tag for metric in experiment.metric_infos] == [
+        *("scores/accuracy", "scores/parameters")
+    ]
+
+
+def test_scores_are_written_once(tmp_path, small):
+    folder, config = finished(tmp_path, small, {"model": {}})
+    (file,) = (folder / "tensorboard").iterdir()
+    before = file.read_bytes()
+    event_files.write_scores(config, folder, "model")
+    assert [*(folder / "tensorboard").iterdir()] == [file]
+    assert file.read_bytes() == before
+    # A resumed run trains on, and writes them after it.
+    event_files.rewind(folder, 0)
+    assert not file.exists()
 
 
 class Killed(Exception):

@@ -150,7 +150,7 @@ def test_check_names_the_part_that_cannot_be_made(small, change, words):
 def test_event_files_that_cannot_be_written_are_named(tmp_path, small):
     (tmp_path / "tensorboard").write_text("text")
     small["tensorboard"] = True
-    with pytest.raises(OSError, match="Not a directory") as error:
+    with pytest.raises(OSError, match="File exists") as error:
         run(configs.resolve(small), tmp_path)
     assert error.value.filename == str(tmp_path / "tensorboard")
 

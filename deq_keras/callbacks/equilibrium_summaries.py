@@ -16,9 +16,6 @@ from deq_keras.solvers import SolveRequest
 # Lower bound of residuals, below the rounding error. The logarithm of 0 is infinite.
 _SMALLEST = 1e-30
 
-# Tag of the curves of all epochs.
-_CURVES = "residual_over_evaluations"
-
 
 class EquilibriumSummaries(keras.callbacks.Callback):
     """Writes the convergence of a batch of samples for TensorBoard.
@@ -42,8 +39,7 @@ class EquilibriumSummaries(keras.callbacks.Callback):
     In the 1st, 2nd, 4th, 8th, ... and last of these epochs, the callback also writes a
     curve of the medians over evaluations 1 ... `max_iter`, as
     `{layer}/residual_over_evaluations/epoch_NUMBER`. The steps of these curves are
-    evaluations. The tab *Custom Scalars* shows the curves of a run in one chart. Images
-    from `draw` are written as `{layer}/residual_curve`.
+    evaluations. Images from `draw` are written as `{layer}/residual_curve`.
 
     Time fractions are estimates: `deq_keras.diagnostics.StepTimer` times only the
     layer, on `inputs` instead of training batches, compiled like the model. They sum to
@@ -59,8 +55,7 @@ class EquilibriumSummaries(keras.callbacks.Callback):
             samples, encoded by the current weights.
         log_dir: Path of TensorBoard's log folder, or a `tf.summary.SummaryWriter` that
             the caller closes. With a writer, the summaries are part of its run instead
-            of a run named `equilibrium`, and *Custom Scalars* has only charts that the
-            caller writes: a run has one layout of charts.
+            of a run named `equilibrium`.
         max_iter: Positive integer. Evaluations of the curves. Defaults to `30`.
         freq: Positive integer. Interval of epochs between summaries, starting with the
             first epoch. Defaults to `1`.
@@ -129,8 +124,6 @@ class EquilibriumSummaries(keras.callbacks.Callback):
             self._phase_is_new = False
             with self._writer.as_default(epoch):
                 tf.summary.text(self._tag("phase"), self._described())
-                if self._writer is not self.log_dir:
-                    tf.summary.experimental.write_raw_pb(self._chart())
 
     def on_train_batch_end(self, batch, logs=None):
         self._throughput.step()
@@ -169,22 +162,12 @@ class EquilibriumSummaries(keras.callbacks.Callback):
         tf.summary.histogram(self._tag("log10_residual"), logarithm)
 
     def _write_curve(self, curve, epoch):
-        tag = f"{self._tag(_CURVES)}/epoch_{epoch:04d}"
+        tag = f"{self._tag('residual_over_evaluations')}/epoch_{epoch:04d}"
         for count, residual in enumerate(curve.median, start=1):
             tf.summary.scalar(tag, residual, step=count)
         if self.draw is not None and len(curve.median):
             image = self.draw(curve.quartiles)
             tf.summary.image(self._tag("residual_curve"), image[None])
-
-    def _chart(self):
-        """Returns a serialized summary: the chart of all curves of the run."""
-        # Only this method needs TensorBoard, which is optional.
-        from tensorboard.plugins.custom_scalar import layout_pb2, summary
-
-        lines = layout_pb2.MultilineChartContent(tag=[f"^{self._tag(_CURVES)}/"])
-        chart = layout_pb2.Chart(title=self._tag(_CURVES), multiline=lines)
-        category = layout_pb2.Category(title="equilibrium", chart=[chart])
-        return summary.pb(layout_pb2.Layout(category=[category])).SerializeToString()
 
     def _solutions(self, inputs):
         """Returns a solution with the layer's own settings, and a trace of all

@@ -30,10 +30,11 @@ class FixedPointProblem:
 
     Args:
         fn: Function `(state, injection) -> state`. Optional attributes: `variables`,
-            the list of Keras variables that it reads, and `splitting`, a function from
-            an injection to the `Splitting` of f. If an unrolled solve fails for a
-            sample, gradients stay finite for these variables and the injection, but
-            not for other tensors that `fn` captures.
+            the list of Keras variables that it reads; `splitting`, a function from an
+            injection to the `Splitting` of f; and `constant_term`, a function from an
+            injection to f(0, u), of an f that is affine in z. If an unrolled solve
+            fails for a sample, gradients stay finite for these variables and the
+            injection, but not for other tensors that `fn` captures.
         injection: Nest of tensors u. Defaults to `()`, an empty injection.
         mask: Boolean tensor `(batch, ...)`, false at positions of the state that are
             padding; they stay zero. Defaults to `None`.
@@ -85,6 +86,12 @@ class FixedPointProblem:
         """The `Splitting` of f, or `None`. It belongs to the injection."""
         split = getattr(self.fn, "splitting", None)
         return None if split is None or self.mask is not None else split(self.injection)
+
+    @property
+    def constant_term(self) -> Nest | None:
+        """f(0, u) if f is known to be affine in z, or `None`."""
+        constant = getattr(self.fn, "constant_term", None)
+        return None if constant is None else masked(constant(self.injection), self.mask)
 
     @property
     def weights(self) -> list[tf.Tensor]:

@@ -124,6 +124,10 @@ class _AdjointFunction:
             cotangent,
         )
 
+    def constant_term(self, cotangent: Nest) -> Nest:
+        """Returns the value at y = 0, which is c. It marks the function as affine."""
+        return cotangent
+
     def splitting(self, cotangent: Nest) -> Splitting | None:
         """Returns the `Splitting` of the adjoint equation, if f has one."""
         splitting = self.problem.splitting

@@ -10,6 +10,7 @@ from deq_keras.core.splitting import Splitting
 from deq_keras.solvers.anderson import Anderson
 from deq_keras.solvers.broyden import Broyden
 from deq_keras.solvers.fixed_point_iteration import FixedPointIteration
+from deq_keras.solvers.linear import GMRES, BiCGStab, LinearSolver
 from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.operator_splitting import (
     ForwardBackward,
@@ -31,15 +32,18 @@ __all__ = [
     "ALL_OBJECTS",
     "CONVERGED",
     "DIVERGED",
+    "GMRES",
     "MAX_ITER",
     "UNCHANGED",
     "Anderson",
+    "BiCGStab",
     "Broyden",
     "Evaluation",
     "FixedPointIteration",
     "FixedPointProblem",
     "FixedPointSolver",
     "ForwardBackward",
+    "LinearSolver",
     "OperatorSplitting",
     "PeacemanRachford",
     "Solution",
@@ -58,6 +62,8 @@ ALL_OBJECTS = (
     Broyden,
     ForwardBackward,
     PeacemanRachford,
+    GMRES,
+    BiCGStab,
 )
 
 
@@ -66,14 +72,17 @@ def get(identifier: str | Config | FixedPointSolver) -> FixedPointSolver:
 
     Args:
         identifier: `"fixed_point_iteration"`, `"anderson"`, `"broyden"`,
-            `"forward_backward"`, `"peaceman_rachford"`; a dict like
-            `{"class_name": "Anderson", "max_iter": 12}` or from `serialize`; or a
-            `FixedPointSolver`, which is returned unchanged.
+            `"forward_backward"`, `"peaceman_rachford"`, `"gmres"`, `"bicgstab"`; a
+            dict like `{"class_name": "Anderson", "max_iter": 12}` or from `serialize`;
+            or a `FixedPointSolver`, which is returned unchanged.
 
     Raises:
         ValueError: For an unknown name or argument.
     """
-    return serialization.get(identifier, FixedPointSolver, ALL_OBJECTS, "solver")
+    aliases = {"bicgstab": BiCGStab}
+    return serialization.get(
+        identifier, FixedPointSolver, ALL_OBJECTS, "solver", aliases
+    )
 
 
 def serialize(solver: FixedPointSolver) -> Config:

@@ -11,6 +11,7 @@ from tests.oracles import dense_adjoint, dense_jacobians, relative_error
 from tests.problems import non_normal_matrix
 
 SOLVERS = (solvers.FixedPointIteration, solvers.Anderson, solvers.Broyden)
+LINEAR = (solvers.GMRES, solvers.BiCGStab)
 BATCH, FEATURES, INPUTS = 3, 6, 4
 
 
@@ -85,6 +86,15 @@ def _assert_close(actual, expected, tolerance):
         assert relative_error(got, want) < tolerance, name
 
 
+@pytest.mark.parametrize("adjoint", LINEAR, ids=lambda cls: cls.__name__)
+def test_linear_solvers_equal_the_dense_solution(adjoint, regime, expected):
+    case = Case("float64")
+    gradient = gradients.ImplicitGradient(adjoint(40, 1e-12))
+    forward = solvers.Broyden(25, 1e-13)
+    compute = regime(lambda sources: case.gradients(gradient, forward, sources))
+    _assert_close(compute(case.sources), expected, 1e-10)
+
+
 @pytest.mark.parametrize("adjoint", SOLVERS, ids=lambda cls: cls.__name__)
 @pytest.mark.parametrize("forward", SOLVERS, ids=lambda cls: cls.__name__)
 def test_float64_equals_the_dense_solution(forward, adjoint, expected):
@@ -115,7 +125,7 @@ def test_float32_equals_the_dense_solution(cls, expected):
     _assert_close(compute(case.sources), expected, 1e-4)
 
 
-@pytest.mark.parametrize("cls", SOLVERS, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", (*SOLVERS, *LINEAR), ids=lambda cls: cls.__name__)
 def test_tiny_cotangents_are_solved_as_well(cls, expected):
     """The cotangent of a mean loss over many entries is small; an absolute ridge or
     tolerance would not see it."""
@@ -129,8 +139,11 @@ def test_tiny_cotangents_are_solved_as_well(cls, expected):
     _assert_close([1e9 * source for source in actual], expected, 1e-7)
 
 
-def test_nested_states_and_injections():
+@pytest.mark.parametrize("adjoint", [None, "gmres", "bicgstab"])
+def test_nested_states_and_injections(adjoint):
     """Two leaves and a dict injection give what the concatenated problem gives."""
+    if adjoint is not None:
+        adjoint = {"class_name": adjoint, "max_iter": 40, "tol": 1e-12}
     case = Case("float64")
     kernel, bias, projection, inputs = case.sources
 
@@ -145,7 +158,7 @@ def test_nested_states_and_injections():
     }
     with tf.GradientTape() as tape:
         tape.watch(case.sources)
-        equilibrium = gradients.ImplicitGradient().solve(
+        equilibrium = gradients.ImplicitGradient(adjoint).solve(
             solvers.FixedPointProblem(
                 nested, {"u": tf.matmul(inputs, projection), "bias": bias}
             ),
@@ -223,10 +236,13 @@ def test_a_second_derivative_is_a_clear_error(regime_name):
         compute(tf.constant([[0.3]], tf.float64))
 
 
-def test_the_adjoint_is_recorded():
+@pytest.mark.parametrize(
+    "cls", (solvers.Broyden, *LINEAR), ids=lambda cls: cls.__name__
+)
+def test_the_adjoint_is_recorded(cls):
     case = Case("float64")
     records = []
-    adjoint = solvers.Broyden(max_iter=40, tol=1e-8)
+    adjoint = cls(max_iter=40, tol=1e-8)
     gradient = gradients.ImplicitGradient(adjoint)
     case.gradients(gradient, solvers.Broyden(40, 1e-10), case.sources, records.append)
     (record,) = records

@@ -30,6 +30,12 @@ BAD_ARGUMENTS = [
     (solvers.Broyden, {"max_iter": 0}),
     (solvers.Broyden, {"history": 0}),
     (solvers.Broyden, {"history": "all"}),
+    (solvers.GMRES, {"max_iter": 0}),
+    (solvers.GMRES, {"tol": -1.0}),
+    (solvers.GMRES, {"restart": 0}),
+    (solvers.GMRES, {"restart": 2.5}),
+    (solvers.BiCGStab, {"max_iter": 0}),
+    (solvers.BiCGStab, {"tol": "small"}),
 ]
 
 CONFIGURED = [
@@ -37,6 +43,8 @@ CONFIGURED = [
     solvers.FixedPointIteration(7, 0.5, "rel_max", noise=0.1, patience=3, factor=0.5),
     solvers.Anderson(4, 1e-2, "abs", 3, 1e-4, "absolute", 0.5),
     solvers.Broyden(9, 0.0, "abs", history=4),
+    solvers.GMRES(9, 1e-5, restart=4),
+    solvers.BiCGStab(9, None),
 ]
 
 
@@ -102,6 +110,8 @@ def test_the_config_names_every_argument(solver_class):
         ("anderson", solvers.Anderson),
         ("broyden", solvers.Broyden),
         ("Broyden", solvers.Broyden),
+        ("gmres", solvers.GMRES),
+        ("bicgstab", solvers.BiCGStab),
     ],
 )
 def test_names(name, cls):

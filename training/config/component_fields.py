@@ -15,6 +15,8 @@ SOLVERS = (
     "broyden",
     "forward_backward",
     "peaceman_rachford",
+    "gmres",
+    "bicgstab",
 )
 GRADIENTS = ("implicit", "neumann", "phantom", "truncated", "unrolled")
 PENALTIES = ("contraction", "jacobian", "residual")
@@ -39,7 +41,7 @@ _SOLVER = {
     "plug_ins": True,
     "nullable": False,
     # Mixing unrolls into a graph node for every pair of columns.
-    "arguments": {"max_iter": BUDGET, "history": TERMS},
+    "arguments": {"max_iter": BUDGET, "history": TERMS, "restart": TERMS},
 }
 _GRADIENT = {
     "component": GRADIENTS,

@@ -38,6 +38,12 @@ def get_solver(
 ) -> solvers.FixedPointSolver:
     """Returns the solver of a layer."""
     found = solvers.get(solver)
+    if isinstance(found, solvers.LinearSolver):
+        raise ValueError(
+            f"{type(found).__name__} solves only the adjoint equation. Use it as "
+            "gradient=ImplicitGradient(solver=...), and Anderson or Broyden as the "
+            f"solver of the layer. Received: solver={found!r}."
+        )
     # Keras then does not use XLA, which does not support changing shapes.
     layer.supports_jit = not found.compact
     return found

@@ -42,9 +42,10 @@ class ImplicitGradient(EquilibriumGradient):
     while it is large, prefer `TruncatedGradient` or `NeumannGradient`.
 
     Args:
-        solver: Adjoint solver: a name, a config dict or a `FixedPointSolver`.
-            `FixedPointIteration(max_iter=K, tol=None)` computes a Neumann series of K
-            terms. `None`: the solver of the forward solve, with its whole budget.
+        solver: Adjoint solver: a name, a config dict or a `FixedPointSolver`. `GMRES`
+            needs the fewest products with J. `FixedPointIteration(max_iter=K,
+            tol=None)` computes a Neumann series of K terms. `None`: the solver of the
+            forward solve, with its whole budget.
             Defaults to `None`.
 
     Example:

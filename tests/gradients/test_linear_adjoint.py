@@ -14,7 +14,7 @@ NAMES = ("gmres", "bicgstab")
 def _layer(gradient, dtype="float32", tol=1e-6):
     keras.utils.set_random_seed(3)
     return deq_keras.layers.DEQ(
-        deq_keras.layers.DenseCell(6),
+        deq_keras.layers.DenseCell(6, dtype=dtype),
         solver=solvers.Anderson(60, tol),
         gradient=gradient,
         regularizer=None,
@@ -69,6 +69,39 @@ def test_half_precision(name):
     for one, two in zip(actual, expected, strict=True):
         assert one.dtype == tf.float32
         np.testing.assert_allclose(one, two, atol=0.1 * np.abs(two).max())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_padding_has_no_effect_on_the_adjoint(name):
+    random = np.random.RandomState(1)
+    kernel = tf.constant(0.3 * random.normal(size=(3, 3)))
+    mask = tf.constant([[True, True, False], [True, False, False]])
+
+    def gradient(settings, inputs):
+        inputs = tf.constant(inputs)
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            problem = solvers.FixedPointProblem(
+                lambda z, u: tf.tanh(z @ kernel + tf.reduce_mean(z, 1, True) + u),
+                inputs,
+                mask,
+            )
+            request = solvers.SolveRequest(tf.zeros((2, 3, 3), tf.float64))
+            value = (
+                gradients.ImplicitGradient(settings)
+                .solve(problem, request, solvers.Broyden(40, 1e-12))
+                .value
+            )
+            loss = tf.reduce_sum(tf.square(value))
+        return tape.gradient(loss, inputs).numpy()
+
+    inputs = random.normal(size=(2, 3, 3))
+    expected = gradient({"class_name": "broyden", "max_iter": 40, "tol": 1e-12}, inputs)
+    settings = {"class_name": name, "max_iter": 40, "tol": 1e-11}
+    np.testing.assert_allclose(gradient(settings, inputs), expected, atol=1e-9)
+    np.testing.assert_array_equal(expected[~mask.numpy()], 0.0)
+    changed = np.where(mask.numpy()[..., None], inputs, 9.0)
+    np.testing.assert_allclose(gradient(settings, changed), expected, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", NAMES)

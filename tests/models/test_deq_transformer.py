@@ -355,3 +355,19 @@ def test_loss_model_trains_and_reports_perplexity(tmp_path):
     assert int(restored.optimizer.iterations) == int(model.optimizer.iterations) == 9
     x = segments[0][0]
     np.testing.assert_allclose(restored(x), model(x), atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "preset, is_preln",
+    [
+        ("deq_transformer_medium_wikitext103", False),
+        ("deq_transformer_medium_preln_wikitext103", True),
+    ],
+)
+def test_presets(preset, is_preln):
+    backbone = models.DEQTransformerBackbone.from_preset(preset, load_weights=False)
+    assert backbone.deq.cell.normalize_first is is_preln
+    assert backbone.count_params() == 96_932_050
+    with pytest.raises(ValueError, match="load_deq_transformer"):
+        models.DEQTransformerCausalLM.from_preset(preset)

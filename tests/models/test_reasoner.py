@@ -66,7 +66,8 @@ FAMILIES = pytest.mark.parametrize(
     ],
 )
 def test_presets(preset):
-    assert set(models.ReasonerTagger.presets) == set(SIZES)
+    untrained = {k for k, v in models.ReasonerTagger.presets.items() if "backbone" in v}
+    assert untrained == set(SIZES)
     model = models.ReasonerTagger.from_preset(preset, load_weights=False)
     cell = model.backbone.deq.cell
     assert (model.count_params(), cell.count_params()) == SIZES[preset]

@@ -62,7 +62,7 @@ def test_commands_on_a_finished_run(finished_run, tmp_path, capsys):
     percentiles = [float(word) for word in percentile.split()[2:]]
     assert len(medians) == len(percentiles) == 2
     assert all(0 < low <= high for low, high in zip(medians, percentiles))
-    assert "20 requests per budget, of 40 samples each" in note
+    assert "20 requests per budget, of 32 samples each" in note
     assert main(["report", path]) == 0
     reported = [row for row in capsys.readouterr().out.splitlines() if "tied" in row]
     assert [row.split() for row in scores] == [row.split() for row in reported[1:3]]

@@ -15,9 +15,10 @@ from ..config.errors import closest
 from ..errors import InputError, LostWorker, describe
 from ..evaluation.verdict import Thresholds
 from . import notices
+from .demo_command import DEMOS, PROMPT, SIZE
 from .extras import MissingPackage, asked_for
 
-FORMATS = ("saved_model", "litert", "onnx")
+FORMATS = ("saved_model", "litert", "onnx", "preset")
 FIGURES = ("png", "svg", "pdf")
 
 
@@ -126,11 +127,13 @@ def parser():
         "--format", choices=FORMATS, default=FORMATS[0], help=f"default: {FORMATS[0]}"
     )
     _add_import_checkpoint(commands)
+    _add_demo(commands)
     benchmark = _add(commands, "benchmark", "measure the library's speed")
     benchmark.add_argument("name", choices=BENCHMARKS)
     benchmark.add_argument(
         "arguments", nargs=argparse.REMAINDER, help="arguments of the benchmark"
     )
+    _add(commands, "doctor", "print the machine, the versions and a self-test")
     table = _add(commands, "report", "print the table of a run")
     table.add_argument("work_dir", help="the work directory of a run")
     _add_figures(table, None)
@@ -267,6 +270,37 @@ def _add_generate(commands):
         type=_integer(**SEED),
         default=0,
         help="of the draws; the same seed repeats the text (default: 0)",
+    )
+
+
+def _add_demo(commands):
+    parser = _add(commands, "demo", "watch a trained model of the package")
+    parser.add_argument(
+        "name",
+        choices=DEMOS,
+        help="; ".join(f"{name} {text}" for name, text in DEMOS.items()),
+    )
+    parser.add_argument(
+        "--file", metavar="FILE", help="a maze or a Sudoku of yours, as text"
+    )
+    parser.add_argument(
+        "--size",
+        type=_integer(5, 101),
+        metavar="N",
+        help=f"of the maze, an odd number (default: {SIZE})",
+    )
+    parser.add_argument(
+        "--seed",
+        type=_integer(**SEED),
+        help="of the maze, the Sudoku or the text (default: 0)",
+    )
+    parser.add_argument(
+        "--prompt",
+        metavar="TEXT",
+        help=f"the beginning of the text (default: {PROMPT!r})",
+    )
+    parser.add_argument(
+        "--out", metavar="FILE", help="of the picture (default: in this folder)"
     )
 
 

@@ -11,12 +11,15 @@ from ..evaluation.report import score_table
 from ..runs import cluster
 from ..runs.work_directory import WorkDirectory
 from .audit_command import audit
+from .demo_command import demo
 from .selection import only, selected
 
 __all__ = [
     "audit",
     "benchmark",
+    "demo",
     "diagnose",
+    "doctor",
     "evaluate",
     "export",
     "generate",
@@ -144,11 +147,26 @@ def export(arguments):
     from ..runs import variants
 
     ((_, job, model),) = variants.trained(directory, [name])
+    if arguments.format == "preset":
+        return _export_preset(directory, name, model, arguments.out)
     with corruption.reported():
         difference = export(job, model, arguments.out, arguments.format)
     print(
         f"Exported {name} to {arguments.out}. Reloaded, its outputs agree to "
         f"{difference:.1e}."
+    )
+
+
+def _export_preset(directory, name, model, out):
+    from ..conversion.preset import CARD, export_preset
+
+    if Path(out).exists():
+        raise InputError(f"--out must be a new folder. Received: {out}, which exists.")
+    model = getattr(model, "causal_lm", model)  # Of a language model with its loss.
+    size = export_preset(directory, name, model, out)
+    print(
+        f"Exported {name} to {out}, {size / 1e6:.1f} MB; {CARD} is its model card. "
+        f"Load it with {type(model).__name__}.from_preset({str(out)!r})."
     )
 
 
@@ -185,6 +203,15 @@ def benchmark(arguments):
     from ..benchmarks.runner import main
 
     return main(arguments.name, arguments.arguments)
+
+
+def doctor(arguments):
+    """Prints the facts that a report of a fault needs."""
+    del arguments
+    from .. import machine
+
+    for name, text in machine.report():
+        print(f"{name:<15} {text}")
 
 
 def report(arguments):

@@ -3,12 +3,13 @@
 import keras
 
 from deq_keras.layers import DEQ, SegmentMemory, TransformerCell
-from deq_keras.models.kerashub import equilibrium_config
+from deq_keras.models.deq_transformer.deq_transformer_presets import PRESETS
+from deq_keras.models.kerashub import PackagedPresets, equilibrium_config
 from deq_keras.models.language import LanguageBackbone, TransformerArguments
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class DEQTransformerBackbone(LanguageBackbone):
+class DEQTransformerBackbone(PackagedPresets, LanguageBackbone):
     """Transformer whose depth is an equilibrium, up to its hidden states.
 
     Token ids are embedded, injected into one Transformer layer, and that layer is
@@ -75,6 +76,9 @@ class DEQTransformerBackbone(LanguageBackbone):
     Reference:
         [Bai, Kolter and Koltun, 2019](https://arxiv.org/abs/1909.01377), section 4.
     """
+
+    presets = PRESETS
+    converter = "deq_keras.converters.locuslab.load_deq_transformer"
 
     def __init__(
         self,

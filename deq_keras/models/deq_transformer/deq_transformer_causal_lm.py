@@ -6,6 +6,7 @@ from keras import ops
 from deq_keras.models.deq_transformer.deq_transformer_backbone import (
     DEQTransformerBackbone,
 )
+from deq_keras.models.deq_transformer.deq_transformer_presets import PRESETS
 from deq_keras.models.language import LanguageCausalLM, TextPreprocessor
 from deq_keras.models.language.generation import filled_positions
 
@@ -102,6 +103,7 @@ class DEQTransformerCausalLM(LanguageCausalLM):
 
     backbone_cls = DEQTransformerBackbone
     preprocessor_cls = DEQTransformerCausalLMPreprocessor
+    presets = PRESETS
 
     def generation_constants(self, max_length):
         return self.backbone.deq.cell.constants(max_length + 1)

@@ -4,12 +4,12 @@ import keras
 
 from deq_keras.layers import DEQ, SegmentMemory
 from deq_keras.models.deq_trellisnet.deq_trellisnet_presets import PRESETS
-from deq_keras.models.kerashub import ArchitecturePresets, equilibrium_config
+from deq_keras.models.kerashub import PackagedPresets, equilibrium_config
 from deq_keras.models.language import LanguageBackbone, TrellisArguments
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class DEQTrellisNetBackbone(ArchitecturePresets, LanguageBackbone):
+class DEQTrellisNetBackbone(PackagedPresets, LanguageBackbone):
     """TrellisNet whose depth is an equilibrium, up to its hidden states.
 
     Token ids are embedded, injected into a causal convolution with the gates of an

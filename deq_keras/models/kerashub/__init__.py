@@ -1,15 +1,19 @@
 """Extensions of KerasHub's backbones and tasks."""
 
 from deq_keras.models.kerashub.extensions import (
-    ArchitecturePresets,
+    FOLDER,
+    PackagedPresets,
     RestorableTask,
     architecture,
     equilibrium_config,
+    trained,
 )
 
 __all__ = [
-    "ArchitecturePresets",
+    "FOLDER",
+    "PackagedPresets",
     "RestorableTask",
     "architecture",
     "equilibrium_config",
+    "trained",
 ]

@@ -1,12 +1,17 @@
-"""Presets without weights, tasks that load as they were saved, and their configs."""
+"""Presets of this package, tasks that load as they were saved, and their configs."""
+
+import pathlib
 
 import keras
 
 from deq_keras import gradients, initial_states, regularizers, solvers
 
+# Presets with weights: a folder of KerasHub for each.
+FOLDER = pathlib.Path(__file__).parents[2] / "presets"
+
 
 def architecture(description, backbone, task=None):
-    """Returns an entry of the `presets` of `ArchitecturePresets`.
+    """Returns an entry of the `presets` of `PackagedPresets`.
 
     Args:
         description: String. A sentence for KerasHub's listing.
@@ -19,11 +24,22 @@ def architecture(description, backbone, task=None):
     return {"metadata": metadata, "backbone": backbone, "task": task or {}}
 
 
-class ArchitecturePresets:
-    """Mixin of backbones whose presets are architectures without weights.
+def trained(name, description):
+    """Returns an entry of `presets` whose weights come with the package.
 
-    List it before `keras_hub.models.Backbone`. The presets of such a class need
-    `load_weights=False`. The function `architecture` returns an entry of `presets`.
+    Args:
+        name: String. Its folder in `deq_keras/presets`, with a model card.
+        description: String. A sentence for KerasHub's listing.
+    """
+    return {"metadata": {"description": description}, "folder": FOLDER / name}
+
+
+class PackagedPresets:
+    """Mixin of backbones whose presets are in this package.
+
+    List it before `keras_hub.models.Backbone`. An entry of `presets` is what the
+    functions `trained` and `architecture` return. Architectures have no weights, and
+    need `load_weights=False`.
     """
 
     presets = {}
@@ -33,8 +49,9 @@ class ArchitecturePresets:
     @classmethod
     def from_preset(cls, preset, load_weights=True, **kwargs):
         """See `keras_hub.models.Backbone.from_preset`."""
-        if preset not in cls.presets:
-            return super().from_preset(preset, load_weights, **kwargs)
+        if "backbone" not in cls.presets.get(preset, {}):
+            path = _path(cls, preset)
+            return super().from_preset(path, load_weights, **kwargs)
         if load_weights:
             remedy = "load_weights=False"
             if cls.converter is not None:
@@ -50,11 +67,10 @@ class ArchitecturePresets:
 
 
 class RestorableTask:
-    """Mixin of tasks that load as they were saved, and take presets without weights.
+    """Mixin of tasks that load as they were saved, and take presets of this package.
 
     List it before KerasHub's classes. A loaded task is compiled as it was when it was
-    saved, or, with Keras' `compile=False`, not at all. See `ArchitecturePresets` for
-    the presets.
+    saved, or, with Keras' `compile=False`, not at all. See `PackagedPresets`.
     """
 
     def get_compile_config(self):
@@ -76,15 +92,21 @@ class RestorableTask:
     @classmethod
     def from_preset(cls, preset, load_weights=True, **kwargs):
         """See `keras_hub.models.Task.from_preset`."""
-        if preset in cls.presets:
+        if "backbone" in cls.presets.get(preset, {}):
             policy = {"dtype": kwargs.pop("dtype")} if "dtype" in kwargs else {}
             backbone = cls.backbone_cls.from_preset(preset, load_weights, **policy)
             arguments = cls.presets[preset]["task"]
             return cls(**{"backbone": backbone, **arguments, **kwargs})
-        task = super().from_preset(preset, load_weights, **kwargs)
+        task = super().from_preset(_path(cls, preset), load_weights, **kwargs)
         if not task.compiled:
             task.compile()
         return task
+
+
+def _path(cls, preset):
+    """Returns the folder of a trained preset; other names are left to KerasHub."""
+    entry = cls.presets.get(preset)
+    return preset if entry is None else str(entry["folder"])
 
 
 def equilibrium_config(deq):

@@ -5,7 +5,7 @@ from keras_hub.models import Backbone
 
 from deq_keras.core.checks import check_optional_count, check_rate
 from deq_keras.layers import DEQ, MultiscaleCell, MultiscaleStem
-from deq_keras.models.kerashub import ArchitecturePresets, equilibrium_config
+from deq_keras.models.kerashub import PackagedPresets, equilibrium_config
 from deq_keras.models.mdeq.mdeq_presets import CLASSIFIERS, SEGMENTERS
 
 # Arguments of the backbone that its `MultiscaleCell` holds under the same name.
@@ -22,7 +22,7 @@ _CELL_ARGUMENTS = (
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class MDEQBackbone(ArchitecturePresets, Backbone):
+class MDEQBackbone(PackagedPresets, Backbone):
     """Multiscale deep equilibrium model, up to its feature maps.
 
     Images go through `MultiscaleStem`; its output is injected into the finest scale of

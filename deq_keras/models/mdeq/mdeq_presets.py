@@ -1,10 +1,10 @@
-"""The published architectures.
+"""The published architectures, and a small trained model.
 
 Source: the configurations of `locuslab/deq`, MDEQ-Vision, and, for Cityscapes,
-`locuslab/mdeq`. Weights in Keras' format do not exist.
+`locuslab/mdeq`. Weights of these in Keras' format do not exist.
 """
 
-from deq_keras.models.kerashub import architecture
+from deq_keras.models.kerashub import architecture, trained
 
 _CIFAR_LARGE = {
     "filters": (32, 64, 128, 256),
@@ -17,6 +17,9 @@ _XL = {"filters": (88, 176, 352, 704), "expansion": 6}
 _CITYSCAPES = {"num_classes": 19}
 
 CLASSIFIERS = {
+    "digits": trained(
+        "digits", "Two scales of 16 channels, for digits of 8 x 8 pixels."
+    ),
     "mdeq_tiny_cifar10": architecture(
         "Two scales of 24 channels, 159 thousand parameters, for CIFAR-10.",
         {

@@ -1,11 +1,17 @@
 """A linear classifier on a monotone equilibrium."""
 
+import pathlib
+
 import keras
 
 from deq_keras import gradients, initial_states, regularizers, solvers
 from deq_keras.core.checks import check_count, check_counts
 from deq_keras.core.serialization import Config
 from deq_keras.layers import DEQ
+from deq_keras.models.kerashub import trained
+
+# The only file of a preset.
+_FILE = "model.keras"
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -48,6 +54,12 @@ class MonotoneClassifier(keras.Model):
 
     - Winston and Kolter (2020), "Monotone operator equilibrium networks", section 6.
     """
+
+    presets = {
+        "monotone_digits": trained(
+            "monotone_digits", "A dense cell of 87 units, for digits of 8 x 8 pixels."
+        )
+    }
 
     def __init__(
         self,
@@ -114,6 +126,37 @@ class MonotoneClassifier(keras.Model):
             "name": self.name,
             "trainable": self.trainable,
         }
+
+    def save_to_preset(self, preset_dir: str | pathlib.Path) -> None:
+        """Writes a folder that `from_preset` loads.
+
+        Args:
+            preset_dir: Path of the folder.
+        """
+        folder = pathlib.Path(preset_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.save(folder / _FILE)
+
+    @classmethod
+    def from_preset(cls, preset: str | pathlib.Path) -> "MonotoneClassifier":
+        """Returns a trained model.
+
+        Args:
+            preset: Name of a preset of this package: `"monotone_digits"`, for digits of
+                8 x 8 pixels with values from 0 to 16. Or a folder that `save_to_preset`
+                wrote.
+
+        Raises:
+            ValueError: If there is neither.
+        """
+        entry = cls.presets.get(str(preset))
+        path = pathlib.Path(preset if entry is None else entry["folder"]) / _FILE
+        if not path.is_file():
+            raise ValueError(
+                f"`preset` must be one of {sorted(cls.presets)}, or a folder that "
+                f"`save_to_preset` wrote. Received: preset={str(preset)!r}."
+            )
+        return keras.saving.load_model(path, compile=False)
 
     @classmethod
     def from_config(cls, config):

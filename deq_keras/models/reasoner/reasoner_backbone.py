@@ -9,7 +9,7 @@ from keras_hub.models import Backbone
 from deq_keras import gradients, solvers
 from deq_keras.core.checks import check_optional_count
 from deq_keras.layers import DEQ
-from deq_keras.models.kerashub import ArchitecturePresets, equilibrium_config
+from deq_keras.models.kerashub import PackagedPresets, equilibrium_config
 from deq_keras.models.reasoner.reasoner_presets import PRESETS
 
 # The plain steps of training: neither history nor damping. Every position converges.
@@ -23,7 +23,7 @@ _GRADIENT = gradients.TruncatedGradient(
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class ReasonerBackbone(ArchitecturePresets, Backbone):
+class ReasonerBackbone(PackagedPresets, Backbone):
     """Drives a state for every position of a problem to equilibrium.
 
     `DEQ` of a cell that sees the problem in every evaluation: a `RecallCell` for

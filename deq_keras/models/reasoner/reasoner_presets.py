@@ -1,4 +1,4 @@
-"""Architectures of a size that two processor cores train. None has weights."""
+"""Trained models, and architectures of a size that two processor cores train."""
 
 import functools
 
@@ -11,7 +11,7 @@ from deq_keras.layers import (
     MixerCell,
     RecallCell,
 )
-from deq_keras.models.kerashub import architecture
+from deq_keras.models.kerashub import architecture, trained
 from deq_keras.solvers import FixedPointIteration
 
 
@@ -63,6 +63,15 @@ def _sudoku(cell_class, units, side, box_shape):
 
 
 PRESETS = {
+    "mazes": trained(
+        "mazes",
+        "Paths through mazes, 31 thousand parameters, trained on mazes of 9 x 9.",
+    ),
+    "prefix_sums": trained(
+        "prefix_sums",
+        "Parities of all prefixes of a string, trained on strings of 32 bits.",
+    ),
+    "sudoku_6x6": trained("sudoku_6x6", "Sudoku of 6 x 6 cells."),
     "reasoner_recall_prefix_sums": architecture(
         "Convolutions of 48 channels over strings, 35 thousand parameters, for the "
         "parities of all prefixes.",

@@ -84,10 +84,10 @@ def test_a_terminal_shows_the_progress(is_terminal, model, split, monkeypatch, c
 def test_latencies_are_of_warm_requests_with_the_first_inputs(monkeypatch):
     calls = []
 
-    def serve(request):
-        calls.append((len(request["inputs"]), int(request["max_iter"])))
+    def serve(inputs, max_iter):
+        calls.append((len(inputs), max_iter))
         statistics = dict.fromkeys(("evaluations", "residual", "status"), np.zeros(3))
-        return {"outputs": request["inputs"], **statistics}
+        return {"outputs": inputs, **statistics}
 
     monkeypatch.setattr(deq_keras.serving, "load", lambda path: serve)
     exported = ExportedModel("exported")

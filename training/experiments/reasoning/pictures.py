@@ -18,13 +18,26 @@ def draw_solving(path, task, model, examples, num_evaluations):
         num_evaluations: Positive integer. Number of evaluations. The GIF has one frame
             before each evaluation and one after the last.
     """
-    probabilities = _probabilities(model, examples.inputs[:1], num_evaluations)
+    frames = probabilities(model, examples.inputs[:1], num_evaluations)
+    draw(path, task, examples, frames, range(num_evaluations + 1))
+
+
+def draw(path, task, examples, frames, evaluations):
+    """Writes a GIF of the first example.
+
+    Args:
+        path: Path of the file.
+        task: The `ReasoningTask`.
+        examples: `Examples` of the task.
+        frames: Float array, what `probabilities` returns.
+        evaluations: Sequence of integers. Evaluations to show.
+    """
     _PICTURES[task.name](
         path,
         examples.inputs[0],
-        probabilities,
+        frames[list(evaluations)],
         examples.targets[0],
-        range(num_evaluations + 1),
+        evaluations,
         task,
     )
 
@@ -39,9 +52,17 @@ def check_picture(task, level):
         )
 
 
-def _probabilities(model, inputs, num_evaluations):
-    """Returns the class probabilities of the initial state and after each evaluation,
-    `(1 + evaluations, *positions, classes)`."""
+def probabilities(model, inputs, num_evaluations):
+    """Returns the class probabilities of the initial state and after each evaluation.
+
+    Args:
+        model: A `ReasonerTagger` whose solver is a `FixedPointIteration`.
+        inputs: Array of one problem.
+        num_evaluations: Positive integer. Number of evaluations.
+
+    Returns:
+        Float array `(1 + evaluations, *positions, classes)`.
+    """
     damping = model.backbone.deq.solver.damping
 
     @tf.function

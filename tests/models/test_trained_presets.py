@@ -1,0 +1,83 @@
+"""Models that come with the package solve problems they have not been trained on."""
+
+import numpy as np
+import pytest
+
+from deq_keras import layers, models
+from deq_keras.models.kerashub import FOLDER
+from training.data.images import digits
+from training.data.reasoning import Mazes, PrefixSums, Sudoku, solved
+
+CLASSES = {
+    "mazes": models.ReasonerTagger,
+    "prefix_sums": models.ReasonerTagger,
+    "sudoku_6x6": models.ReasonerTagger,
+    "digits": models.MDEQImageClassifier,
+    "monotone_digits": models.MonotoneClassifier,
+    "characters": models.DEQTransformerCausalLM,
+}
+
+
+def test_every_folder_has_a_preset_and_a_card():
+    folders = {path.name for path in FOLDER.iterdir() if path.is_dir()}
+    assert folders == set(CLASSES)
+    for name, cls in CLASSES.items():
+        assert name in cls.presets
+        card = (FOLDER / name / "README.md").read_text(encoding="utf-8")
+        assert "```yaml" in card and "at NFE" in card and cls.__name__ in card
+
+
+def test_the_presets_are_small():
+    files = [path for path in FOLDER.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 8_000_000
+
+
+@pytest.mark.parametrize(
+    "preset, task, level, expected",
+    [
+        ("mazes", Mazes(), 15, 0.9),
+        ("prefix_sums", PrefixSums(), 64, 0.9),
+        ("sudoku_6x6", Sudoku(6), 4, 0.7),
+    ],
+)
+def test_reasoners_solve_larger_or_harder_problems(preset, task, level, expected):
+    model = models.ReasonerTagger.from_preset(preset)
+    examples = task.examples(np.random.default_rng(5), 20, level)
+    answers = np.argmax(model.predict(examples.inputs, verbose=0), axis=-1)
+    assert np.mean(solved(answers, examples)) >= expected
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: models.MDEQImageClassifier.from_preset("digits"),
+        lambda: models.MonotoneClassifier.from_preset("monotone_digits"),
+    ],
+)
+def test_classifiers_know_digits(make):
+    model = make()
+    _, test = digits.load()
+    answers = np.argmax(model.predict(test.images, verbose=0), axis=-1)
+    assert np.mean(answers == test.labels) > 0.95
+
+
+def test_the_language_model_continues_a_text():
+    model = models.DEQTransformerCausalLM.from_preset("characters")
+    text = model.generate("The ", max_length=40)
+    assert text.startswith("The ") and len(text) > 30
+    assert (
+        np.mean([character.isalpha() or character == " " for character in text]) > 0.7
+    )
+
+
+def test_a_trained_preset_gives_its_architecture_too():
+    plain = models.ReasonerTagger.from_preset("mazes", load_weights=False)
+    trained = models.ReasonerTagger.from_preset("mazes")
+    pairs = zip(plain.weights, trained.weights, strict=True)
+    assert any(np.any(a.numpy() != b.numpy()) for a, b in pairs)
+    assert isinstance(plain.backbone.deq.cell, layers.AutomatonCell)
+
+
+def test_an_unknown_preset_is_refused():
+    with pytest.raises(ValueError, match="`preset`.*Received: preset='digits'"):
+        models.MonotoneClassifier.from_preset("digits")

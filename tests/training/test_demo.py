@@ -1,0 +1,71 @@
+"""The demos of trained models."""
+
+import pytest
+from PIL import Image
+
+from training.cli import main
+
+MAZE = """\
+#######
+#S    #
+##### #
+#G    #
+#######
+"""
+
+
+def test_a_maze_is_solved_and_drawn(tmp_path, capsys):
+    out = tmp_path / "maze.gif"
+    assert main(["demo", "mazes", "--size", "9", "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert "SS" in printed and "GG" in printed and "**" in printed
+    assert "Right from evaluation" in printed and str(out) in printed
+    with Image.open(out) as image:
+        assert image.n_frames > 10
+
+
+def test_a_maze_of_the_user(tmp_path, capsys):
+    file = tmp_path / "maze.txt"
+    file.write_text(MAZE)
+    out = tmp_path / "maze.gif"
+    assert main(["demo", "mazes", "--file", str(file), "--out", str(out)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "██SS********██" in lines and "██GG********██" in lines
+
+
+def test_a_sudoku_is_filled(tmp_path, capsys):
+    out = tmp_path / "sudoku.gif"
+    assert main(["demo", "sudoku", "--seed", "1", "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    rows = [line.split() for line in printed.splitlines()[:6]]
+    assert [sorted(row) for row in rows] == [list("123456")] * 6
+    assert "Right from evaluation" in printed and out.is_file()
+
+
+def test_digits_at_budgets(tmp_path, capsys):
+    out = tmp_path / "digits.svg"
+    assert main(["demo", "digits", "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert "NFE  1  accuracy" in printed and "NFE 20  accuracy" in printed
+    assert "<svg" in out.read_text()
+
+
+def test_characters(capsys):
+    assert main(["demo", "characters", "--prompt", "The list "]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("The list ") and len(printed) > 100
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["mazes", "--size", "10"], "--size must be odd. Received: 10"),
+        (["mazes", "--file", "nowhere.txt"], "nowhere.txt"),
+        (["sudoku", "--out", "nowhere/sudoku.gif"], "folder of --out"),
+        (["digits", "--seed", "3"], "--seed is no option of the demo digits"),
+        (["characters", "--prompt", ""], "--prompt must hold at least one token"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused(arguments, words, capsys, tmp_path):
+    assert main(["demo", *arguments]) == 2
+    assert words in capsys.readouterr().err

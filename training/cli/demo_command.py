@@ -1,0 +1,177 @@
+"""The command `deq-keras demo`: trained models of the package at work."""
+
+import sys
+import time
+from pathlib import Path
+
+from ..errors import InputError
+from ..files.input_file import check_folder
+
+DEMOS = {
+    "mazes": "finds the way through a maze; draws a GIF",
+    "sudoku": "fills a Sudoku of 6 x 6 cells; draws a GIF",
+    "digits": "classifies digits at several budgets; draws a figure",
+    "characters": "continues a text",
+}
+SIZE, PROMPT = 33, "The "
+_OPTIONS = {
+    "mazes": ("file", "size", "seed", "out"),
+    "sudoku": ("file", "seed", "out"),
+    "digits": ("out",),
+    "characters": ("prompt", "seed"),
+}
+_FILES = {"mazes": "maze.gif", "sudoku": "sudoku.gif", "digits": "digits.png"}
+# Numbers of evaluations that a GIF and a terminal show, at most.
+_FRAMES, _SHOWN = 60, 30
+_SECONDS_PER_FRAME = 0.1
+_LENGTH = 300
+_BUDGETS = (1, 2, 3, 4, 5, 6, 8, 10, 20)
+
+
+def demo(arguments):
+    """Runs the demo that `arguments.name` names."""
+    for option in ("file", "size", "seed", "prompt", "out"):
+        value = getattr(arguments, option)
+        if value is not None and option not in _OPTIONS[arguments.name]:
+            raise InputError(
+                f"--{option} is no option of the demo {arguments.name}. "
+                f"Received: {value}."
+            )
+    arguments.seed = arguments.seed or 0
+    if arguments.name == "characters":
+        return _characters(arguments)
+    out = Path(arguments.out or _FILES[arguments.name])
+    check_folder(out.absolute().parent, "folder of --out")
+    {"mazes": _maze, "sudoku": _sudoku, "digits": _digits}[arguments.name](
+        arguments, out
+    )
+    return None
+
+
+def _maze(arguments, out):
+    from ..data.reasoning import Mazes, read_mazes
+
+    task = Mazes()
+    if arguments.file is not None:
+        problem = read_mazes(arguments.file)[0]
+    else:
+        size = SIZE if arguments.size is None else arguments.size
+        if size % 2 == 0:
+            raise InputError(f"--size must be odd. Received: {size}.")
+        problem = _example(task, size, arguments.seed)
+    _solve("mazes", task, problem, out, _maze_text)
+
+
+def _sudoku(arguments, out):
+    from ..data.reasoning import Sudoku, read_puzzles
+
+    task = Sudoku(6)
+    if arguments.file is not None:
+        problem = read_puzzles(arguments.file, 6)
+    else:
+        problem = _example(task, 4, arguments.seed)
+    _solve("sudoku_6x6", task, problem, out, _board_text)
+
+
+def _example(task, level, seed):
+    import numpy as np
+
+    return task.examples(np.random.default_rng(seed), 1, level)
+
+
+def _solve(preset, task, problem, out, as_text):
+    """Solves a problem in the terminal, and draws it."""
+    import numpy as np
+
+    from deq_keras.models import ReasonerTagger
+
+    from ..experiments.reasoning import pictures
+
+    model = ReasonerTagger.from_preset(preset)
+    start = time.perf_counter()
+    inputs = problem.inputs[:1]
+    solution = model.backbone.deq.solve(model.backbone.encode(inputs))
+    num_evaluations = int(solution.num_evaluations[0])
+    probabilities = pictures.probabilities(model, inputs, num_evaluations)
+    answers = probabilities.argmax(axis=-1)
+    is_wrong = (answers != problem.targets[0]) & (problem.weights[0] > 0)
+    num_wrong = is_wrong.sum(axis=(1, 2))
+    lines = 0
+    for frame in _spread(num_evaluations, _SHOWN) if sys.stdout.isatty() else [-1]:
+        text = as_text(problem.inputs[0], answers[frame])
+        print(f"\033[{lines}F" * bool(lines), text, sep="")
+        lines = text.count("\n") + 1
+        time.sleep(_SECONDS_PER_FRAME * (frame != -1))
+    settled = np.flatnonzero(num_wrong > 0).max(initial=-1) + 1
+    if settled <= num_evaluations:
+        result = f"Right from evaluation {settled} on"
+    else:
+        result = f"Not solved: {num_wrong[-1]} positions are wrong"
+    print(
+        f"{result}; the states settled after {num_evaluations} evaluations, "
+        f"{time.perf_counter() - start:.1f} s."
+    )
+    pictures.draw(out, task, problem, probabilities, _spread(num_evaluations, _FRAMES))
+    print(f"The picture is {out}.")
+
+
+def _spread(last, count):
+    """Returns at most about `count` integers from 0 to `last`, both included."""
+    stride = max(1, -(-last // count))
+    return [*range(0, last, stride), last]
+
+
+def _maze_text(maze, answer):
+    """Returns a maze as blocks of two characters: walls, corridors and the path."""
+    rows = []
+    for pixels, marks in zip(maze, answer, strict=True):
+        cells = []
+        for pixel, mark in zip(pixels, marks, strict=True):
+            if pixel.all():
+                cells.append("**" if mark else "  ")
+            else:
+                cells.append("SS" if pixel[1] else "GG" if pixel[0] else "██")
+        rows.append("".join(cells))
+    return "\n".join(rows)
+
+
+def _board_text(board, answer):
+    return "\n".join(" ".join(str(digit + 1) for digit in row) for row in answer)
+
+
+def _digits(arguments, out):
+    from deq_keras.layers import SolveScope
+    from deq_keras.models import MDEQImageClassifier
+
+    from .. import registry
+    from ..data.images import digits
+    from ..evaluation import plots
+
+    del arguments
+    _, test = digits.load()
+    model = MDEQImageClassifier.from_preset("digits")
+    rows = []
+    for budget in _BUDGETS:
+        with SolveScope(max_iter=budget, tol=0.0):
+            measured = model.evaluate(
+                test.images, test.labels, verbose=0, return_dict=True
+            )
+        accuracy = measured["sparse_categorical_accuracy"]
+        residual = measured["deq_residual"]
+        rows.append({"budget": budget, "accuracy": accuracy, "residual": residual})
+        print(
+            f"NFE {budget:2}  accuracy {100 * accuracy:.1f} %  residual {residual:.1e}"
+        )
+    score = registry.find("classification").score
+    plots.plot_scores(out, {"digits": rows}, score)
+    print(f"The picture is {out}.")
+
+
+def _characters(arguments):
+    from deq_keras.models import DEQTransformerCausalLM
+
+    from ..evaluation.generation import generate
+
+    model = DEQTransformerCausalLM.from_preset("characters")
+    prompt = PROMPT if arguments.prompt is None else arguments.prompt
+    print(generate(model, prompt, _LENGTH, 1.0, 5, arguments.seed))

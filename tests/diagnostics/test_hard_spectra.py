@@ -174,7 +174,7 @@ def test_a_sample_does_not_depend_on_its_batch(exact_regime):
     def results(rows):
         linearize = exact_regime(
             lambda: diagnostics.spectral_radius(
-                linear(tf.constant(jacobians[rows])), 45
+                linear(tf.constant(jacobians[rows])), max_iter=45
             )
         )
         return [tensor.numpy() for tensor in linearize()[:3]]

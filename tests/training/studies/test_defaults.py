@@ -100,7 +100,7 @@ class TestMeasure:
 
     @pytest.mark.parametrize("converged", [[True, False, True, True], [False] * 4])
     def test_the_radii_that_were_found(self, monkeypatch, converged):
-        def radius(*_):
+        def radius(*_, **__):
             values = tf.constant([0.3, 9.0, 0.4, 0.5])
             return deq_keras.diagnostics.SpectralRadius(
                 values, values, tf.constant(converged), tf.constant(1)

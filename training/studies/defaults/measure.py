@@ -34,7 +34,7 @@ def measure(model, score, examples, config):
     head = slice(config.num_samples)
     radius = deq_keras.diagnostics.spectral_radius(
         opened.layer.problem(features[head]).linearize(long.point[head]),
-        config.max_iter,
+        max_iter=config.max_iter,
     )
     found = radius.value.numpy()[radius.converged.numpy()]
     long_numbers = _of_solution(opened, long, score, examples.targets)

@@ -24,14 +24,6 @@ def scope(variable: Any) -> AbstractContextManager:
     return _strategy(variable).scope()
 
 
-def sums(values: list[tf.Tensor]) -> list[tf.Tensor]:
-    """Returns the sums of tensors over the replicas of the current step."""
-    context = tf.distribute.get_replica_context()
-    if context is None or context.num_replicas_in_sync == 1:
-        return values
-    return context.all_reduce(tf.distribute.ReduceOp.SUM, values)
-
-
 def _strategy(variable: Any) -> Any:
     default = tf.distribute.get_strategy()
     return getattr(variable.value, "distribute_strategy", default)

@@ -98,10 +98,16 @@ class Controls:
         linearization: Linearization,
         seed: tf.Tensor,
     ) -> tf.Tensor:
+        if tf.distribute.get_strategy().num_replicas_in_sync > 1:
+            raise ValueError(
+                "A constraint is not supported with several replicas: its losses there "
+                "differ from those of one device. Use its plain penalty. Received: "
+                f"regularizer={constraint!r}."
+            )
         multiplier = self._control(_MULTIPLIER)
         penalty, *measured = constraint.measured_penalty(linearization, seed)
         loss = tf.cast(multiplier.value, penalty.dtype) * penalty
-        total, count = replicas.sums(measured)
+        total, count = measured
         multiplier.assign(constraint.next_multiplier(multiplier.value, total, count))
         self._multiplier.update_state(multiplier)
         return loss

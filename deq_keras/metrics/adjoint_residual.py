@@ -31,8 +31,8 @@ class AdjointResidual(StepMean):
         super().__init__(name=name, dtype=dtype)
         self.threshold = check_positive("threshold", threshold)
         self._has_warned = False
-        self.error_total = self.add_variable((), "zeros", name="error_total")
-        self.error_count = self.add_variable((), "zeros", name="error_count")
+        self.error_total = self.add_total("error_total")
+        self.error_count = self.add_total("error_count")
 
     def update_state(self, values, errors=None):
         """Adds the residuals of a batch.

@@ -30,8 +30,8 @@ class ForwardResidual(RunningMean):
         super().__init__(name=name, dtype=dtype)
         self.threshold = check_positive("threshold", threshold)
         self._has_warned = False
-        self.exact_total = self.add_variable((), "zeros", name="exact_total")
-        self.exact_count = self.add_variable((), "zeros", name="exact_count")
+        self.exact_total = self.add_total("exact_total")
+        self.exact_count = self.add_total("exact_count")
 
     def update_state(self, values, assumes_convergence=False):
         """Adds residuals.

@@ -25,8 +25,28 @@ class RunningMean(keras.metrics.Metric):
 
     def __init__(self, name="running_mean", dtype="float32"):
         super().__init__(name=name, dtype=dtype)
-        self.total = self.add_variable((), "zeros", name="total")
-        self.count = self.add_variable((), "zeros", name="count")
+        self.total = self.add_total("total")
+        self.count = self.add_total("count")
+
+    def add_total(self, name):
+        """Returns a variable, the sum over replicas of what is added to it.
+
+        In the call of a layer with mixed precision, Keras reads the variables of
+        `add_variable` in half precision, so that sums would stop growing.
+
+        Args:
+            name: String. Name of the variable.
+        """
+        with keras.name_scope(self.name):
+            return keras.Variable(
+                0.0,
+                dtype=self.dtype,
+                trainable=False,
+                autocast=False,
+                aggregation="sum",
+                synchronization="on_read",
+                name=name,
+            )
 
     def update_state(self, values, sample_weight=None):
         del sample_weight

@@ -196,3 +196,15 @@ def test_other_gradients_and_evaluation_do_not_warn():
     model.compile(loss="mse")
     for _ in range(2):
         model.evaluate(INPUTS, INPUTS, verbose=0)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_sums_over_many_steps_are_exact_in_half_precision(policy):
+    keras.config.set_dtype_policy(policy)
+    solver = solvers.FixedPointIteration(max_iter=7, tol=None)
+    deq = layers.DEQ(layers.DenseCell(4), solver, "implicit", None, name="deq")
+    model = keras.Sequential([keras.Input((4,)), deq, keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    inputs = np.resize(INPUTS, (1000, 4))
+    history = model.fit(inputs, inputs[:, :1], batch_size=1, verbose=0).history
+    assert history["deq_evaluations"] == [7.0]

@@ -40,7 +40,8 @@ class EquilibriumConstraint(EquilibriumRegularizer):
     falls while it is below, so that the penalty is as strong as the target needs. (This
     is gradient ascent in log m, as for a Lagrange multiplier.) `DEQ` keeps m in a
     variable that is saved with the weights; the log entry `_multiplier` shows it. No
-    step is compiled again when it changes.
+    step is compiled again when it changes. Training with several replicas raises an
+    error.
 
     Subclasses write `squared_measurements`.
 
@@ -48,9 +49,8 @@ class EquilibriumConstraint(EquilibriumRegularizer):
         target: Float > 0. Wanted measurement.
         regularizer: The penalty. A name, a config dict or an `EquilibriumRegularizer`.
         rate: Float > 0. Speed of the multiplier. At `0.01`, it doubles in 100 steps if
-            the measurement is twice the target, which is also the fastest if the
-            measurement is more than four times its target: in 50 steps. Defaults to
-            `0.01`.
+            the measurement is twice the target, and in 50 steps if it is four times the
+            target or more. Defaults to `0.01`.
         max_multiplier: Float > 1. The multiplier stays between 1 / `max_multiplier` and
             this. Defaults to `100.0`.
         probability: Float in (0, 1]. The share of training steps that have the penalty

@@ -287,7 +287,7 @@ def test_a_failed_sample_does_not_change_when_steps_stop(bad):
 @pytest.mark.parametrize(
     "arguments, budget, expected",
     [
-        ((8, 0, 8, 0.0), None, 1.0),  # There are never more steps.
+        ((8, 0, 8, 0.0), None, 1.0),  # The gradient never takes more steps.
         ((3, 4, 9, 1.0), None, 1.0),  # All samples take all steps.
         ((3, 4, 9, 0.5), None, 0.5),  # Half of the samples take free steps.
         ((3, 4, 9, 0.5), 3, 1.0),  # A drawn budget is smaller.

@@ -30,10 +30,11 @@ class Controls:
 
     @property
     def training_budget(self) -> int | None:
-        """Budget of a training step. Integer, or `None` for that of the solver.
+        """Budget of training steps. Integer, or `None` for the solver's `max_iter`.
 
         `max_iter_jitter` lowers it further. A new integer applies to the next training
-        step, without compiling. Inference has the budget of the solver.
+        step, without compiling, and is saved with the weights. Inference has the budget
+        of the solver.
         """
         variable = self._control(_BUDGET)
         return None if variable is None else int(ops.convert_to_numpy(variable))
@@ -45,7 +46,7 @@ class Controls:
             return
         check_integer("training_budget", budget, 1, self.solver.max_iter)
         if self._control(_BUDGET) is None:
-            self._add_control(_BUDGET, budget, "int32", "only_first_replica")
+            self._add_control(_BUDGET, budget, "int32")
         self._control(_BUDGET).assign(budget)
 
     def save_own_variables(self, store: MutableMapping[str, Any]) -> None:
@@ -65,19 +66,22 @@ class Controls:
     def _control(self, name: str) -> keras.Variable | None:
         return getattr(self._controls, name, None)
 
-    def _add_control(
-        self, name: str, value: float, dtype: str, aggregation: str
-    ) -> None:
+    def _add_control(self, name: str, value: float, dtype: str) -> None:
         with replicas.scope(self.seed_generator.state):
             variable = keras.Variable(
-                value, dtype=dtype, trainable=False, aggregation=aggregation, name=name
+                value,
+                dtype=dtype,
+                trainable=False,
+                autocast=False,
+                aggregation="only_first_replica",
+                name=name,
             )
         setattr(self._controls, name, variable)
 
     def _add_multiplier(self) -> None:
-        """Adds the multiplier of a constraint; keeps that of an earlier one."""
+        """Adds the multiplier of a constraint. An existing one keeps its value."""
         if self._control(_MULTIPLIER) is None:
-            self._add_control(_MULTIPLIER, 1.0, "float32", "mean")
+            self._add_control(_MULTIPLIER, 1.0, "float32")
 
     def _add_regularization_loss(self, linearization: Linearization) -> None:
         seed = self._next_seed()
@@ -100,24 +104,24 @@ class Controls:
     ) -> tf.Tensor:
         if tf.distribute.get_strategy().num_replicas_in_sync > 1:
             raise ValueError(
-                "A constraint is not supported with several replicas: its losses there "
-                "differ from those of one device. Use its plain penalty. Received: "
+                "A constraint needs measurements of all replicas in the middle of a "
+                "call, where Keras would report the penalty of one replica in the loss "
+                "of another. Train on one device, or use a plain penalty. Received: "
                 f"regularizer={constraint!r}."
             )
         multiplier = self._control(_MULTIPLIER)
-        penalty, *measured = constraint.measured_penalty(linearization, seed)
+        penalty, total, count = constraint.measured_penalty(linearization, seed)
         loss = tf.cast(multiplier.value, penalty.dtype) * penalty
-        total, count = measured
         multiplier.assign(constraint.next_multiplier(multiplier.value, total, count))
         self._multiplier.update_state(multiplier)
         return loss
 
     def _draw_budget(self, solver: FixedPointSolver) -> tf.Tensor | None:
-        """Returns the budget of a training step, or `None` for that of `solver`."""
+        """Returns the budget of a training step, or `None` for the solver's own."""
         control, max_iter = self._control(_BUDGET), solver.max_iter
         if control is None and self.max_iter_jitter == 0:
             return None
-        # The solver may have a smaller budget than that of the constructor.
+        # A later solver may have a smaller budget than the first one.
         budget = max_iter if control is None else tf.minimum(control.value, max_iter)
         if self.max_iter_jitter == 0:
             return budget

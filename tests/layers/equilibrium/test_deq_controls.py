@@ -63,6 +63,26 @@ def test_the_multiplier_weights_the_penalty():
     assert 2.0 < second / first < 3.0
 
 
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "float64"])
+def test_a_multiplier_is_float32_in_any_precision(policy):
+    keras.config.set_dtype_policy(policy)
+    model, _ = _model()
+    history = model.fit(INPUTS[:6], TARGETS[:6], batch_size=4, epochs=1, verbose=0)
+    expected = (4.0**0.1 + 4.0**0.2) / 2
+    np.testing.assert_allclose(history.history["deq_multiplier"], expected, rtol=1e-5)
+
+
+def test_a_strategy_of_one_replica_trains():
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        model, deq = _model()
+        deq.training_budget = 3
+    history = _fit(model, 1)
+    np.testing.assert_allclose(
+        history["deq_multiplier"], (4.0**0.1 + 4.0**0.2) / 2, rtol=1e-5
+    )
+    assert history["deq_evaluations"] == [3.0]
+
+
 def test_a_target_that_is_met_lowers_the_multiplier():
     model, deq = _model(EASY)
     history = _fit(model)

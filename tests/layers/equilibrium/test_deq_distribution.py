@@ -42,13 +42,13 @@ class FixedProbe(regularizers.JacobianRegularizer):
         return tf.zeros_like(value) + row
 
 
-def train(folder):
+def train(folder, regularizer=FixedProbe(0.5)):
     keras.utils.set_random_seed(0)
     deq = layers.DEQ(
         TanhCell(5, scale=0.8),
         solver=solvers.Anderson(max_iter=40, tol=1e-4),
         gradient="implicit",
-        regularizer=FixedProbe(0.5),
+        regularizer=regularizer,
         name="deq",
     )
     model = keras.Sequential([keras.Input((4,)), deq, keras.layers.Dense(1)])
@@ -72,6 +72,12 @@ deq, single = train("single")
 strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 with strategy.scope():
     mirrored_deq, mirrored = train("mirrored")
+
+try:
+    with strategy.scope():
+        train("constrained", regularizers.ResidualConstraint())
+except ValueError as error:
+    mirrored["refusal"] = str(error)
 
 halves = [inputs[:4], inputs[4:8]]
 single["evaluations"] = [int(deq.solve(half).batch_evaluations) for half in halves]
@@ -128,3 +134,10 @@ def test_a_scope_sets_the_budget_of_each_replica(results):
     for budget in ("2", "40"):
         np.testing.assert_allclose(mirrored[budget], single[budget], atol=1e-4)
     assert np.abs(np.subtract(single["2"], single["40"])).max() > 1e-2
+
+
+def test_a_constraint_is_refused(results):
+    assert (
+        "A constraint needs measurements of all replicas"
+        in (results["mirrored"]["refusal"])
+    )

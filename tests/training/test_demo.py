@@ -56,6 +56,14 @@ def test_characters(capsys):
     assert printed.startswith("The list ") and len(printed) > 100
 
 
+def test_a_file_is_not_replaced(tmp_path, capsys):
+    out = tmp_path / "maze.gif"
+    out.write_text("mine")
+    assert main(["demo", "mazes", "--out", str(out)]) == 2
+    assert "--out must be a new file" in capsys.readouterr().err
+    assert out.read_text() == "mine"
+
+
 @pytest.mark.parametrize(
     "arguments, words",
     [

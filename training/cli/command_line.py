@@ -281,7 +281,7 @@ def _add_demo(commands):
         help="; ".join(f"{name} {text}" for name, text in DEMOS.items()),
     )
     parser.add_argument(
-        "--file", metavar="FILE", help="a maze or a Sudoku of yours, as text"
+        "--file", metavar="FILE", help="the first maze or Sudoku of this text file"
     )
     parser.add_argument(
         "--size",
@@ -300,7 +300,7 @@ def _add_demo(commands):
         help=f"the beginning of the text (default: {PROMPT!r})",
     )
     parser.add_argument(
-        "--out", metavar="FILE", help="of the picture (default: in this folder)"
+        "--out", metavar="FILE", help="a new picture (default: in this folder)"
     )
 
 

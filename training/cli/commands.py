@@ -160,9 +160,8 @@ def export(arguments):
 def _export_preset(directory, name, model, out):
     from ..conversion.preset import CARD, export_preset
 
-    if Path(out).exists():
-        raise InputError(f"--out must be a new folder. Received: {out}, which exists.")
-    model = getattr(model, "causal_lm", model)  # Of a language model with its loss.
+    # The model of a language run is a task with its loss.
+    model = getattr(model, "causal_lm", model)
     size = export_preset(directory, name, model, out)
     print(
         f"Exported {name} to {out}, {size / 1e6:.1f} MB; {CARD} is its model card. "

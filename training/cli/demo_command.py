@@ -1,5 +1,6 @@
 """The command `deq-keras demo`: trained models of the package at work."""
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -38,17 +39,20 @@ def demo(arguments):
                 f"Received: {value}."
             )
     arguments.seed = arguments.seed or 0
-    if arguments.name == "characters":
-        return _characters(arguments)
-    out = Path(arguments.out or _FILES[arguments.name])
-    check_folder(out.absolute().parent, "folder of --out")
-    {"mazes": _maze, "sudoku": _sudoku, "digits": _digits}[arguments.name](
-        arguments, out
-    )
-    return None
+    if arguments.name in _FILES:
+        arguments.out = _new_file(arguments.out or _FILES[arguments.name])
+    _DEMOS[arguments.name](arguments)
 
 
-def _maze(arguments, out):
+def _new_file(path):
+    path = Path(path)
+    check_folder(path.absolute().parent, "folder of --out")
+    if os.path.lexists(path):
+        raise InputError(f"--out must be a new file. Received: {path}, which exists.")
+    return path
+
+
+def _mazes(arguments):
     from ..data.reasoning import Mazes, read_mazes
 
     task = Mazes()
@@ -59,10 +63,10 @@ def _maze(arguments, out):
         if size % 2 == 0:
             raise InputError(f"--size must be odd. Received: {size}.")
         problem = _example(task, size, arguments.seed)
-    _solve("mazes", task, problem, out, _maze_text)
+    _solve("mazes", task, problem, arguments.out, _maze_text)
 
 
-def _sudoku(arguments, out):
+def _sudoku(arguments):
     from ..data.reasoning import Sudoku, read_puzzles
 
     task = Sudoku(6)
@@ -70,7 +74,7 @@ def _sudoku(arguments, out):
         problem = read_puzzles(arguments.file, 6)
     else:
         problem = _example(task, 4, arguments.seed)
-    _solve("sudoku_6x6", task, problem, out, _board_text)
+    _solve("sudoku_6x6", task, problem, arguments.out, _board_text)
 
 
 def _example(task, level, seed):
@@ -139,7 +143,7 @@ def _board_text(board, answer):
     return "\n".join(" ".join(str(digit + 1) for digit in row) for row in answer)
 
 
-def _digits(arguments, out):
+def _digits(arguments):
     from deq_keras.layers import SolveScope
     from deq_keras.models import MDEQImageClassifier
 
@@ -147,7 +151,6 @@ def _digits(arguments, out):
     from ..data.images import digits
     from ..evaluation import plots
 
-    del arguments
     _, test = digits.load()
     model = MDEQImageClassifier.from_preset("digits")
     rows = []
@@ -163,8 +166,8 @@ def _digits(arguments, out):
             f"NFE {budget:2}  accuracy {100 * accuracy:.1f} %  residual {residual:.1e}"
         )
     score = registry.find("classification").score
-    plots.plot_scores(out, {"digits": rows}, score)
-    print(f"The picture is {out}.")
+    plots.plot_scores(arguments.out, {"digits": rows}, score)
+    print(f"The picture is {arguments.out}.")
 
 
 def _characters(arguments):
@@ -175,3 +178,11 @@ def _characters(arguments):
     model = DEQTransformerCausalLM.from_preset("characters")
     prompt = PROMPT if arguments.prompt is None else arguments.prompt
     print(generate(model, prompt, _LENGTH, 1.0, 5, arguments.seed))
+
+
+_DEMOS = {
+    "mazes": _mazes,
+    "sudoku": _sudoku,
+    "digits": _digits,
+    "characters": _characters,
+}

@@ -26,10 +26,11 @@ def export_preset(directory, name, model, path):
         The number of bytes of the folder.
 
     Raises:
-        FileExistsError: If `path` exists.
-        InputError: If the class of the model has no presets.
+        InputError: If `path` exists, or if the class of the model lacks presets.
     """
     path = Path(path).absolute()
+    if path.exists():
+        raise InputError(f"--out must be a new folder. Received: {path}, which exists.")
     if not hasattr(model, "save_to_preset"):
         raise InputError(
             "Only models whose class has `from_preset` are exported as presets. "
@@ -53,12 +54,12 @@ def _card(directory, name, model):
     versions = ", ".join(f"{k} {v}" for k, v in facts["versions"].items() if v)
     return f"""# {type(model).__name__}, {model.count_params():,} parameters
 
-Written on {facts["time"][:10]} at commit {facts["commit"] or "unknown"}: {versions};
-{facts["processor"]}.
+Exported on {facts["time"][:10]} at commit {facts["commit"] or "unknown"}, on one
+{facts["processor"]}: {versions}.
 
 ## Config
 
-The run is `{name}`.
+One run, `{name}`.
 
 ```yaml
 {config}

@@ -37,9 +37,9 @@ def trained(name, description):
 class PackagedPresets:
     """Mixin of backbones whose presets are in this package.
 
-    List it before `keras_hub.models.Backbone`. An entry of `presets` is what the
-    functions `trained` and `architecture` return. Architectures have no weights, and
-    need `load_weights=False`.
+    List it before `keras_hub.models.Backbone`. The functions `trained` and
+    `architecture` return entries of `presets`. An architecture without weights needs
+    `load_weights=False`.
     """
 
     presets = {}

@@ -41,7 +41,7 @@ def run(tmp_path_factory):
 
 
 def test_the_kept_models_are_averages(run):
-    """The second phase begins at the averages of the first, which go on from there."""
+    """The second phase begins at the averages of the first, and continues them."""
     _, _, model, _, seen = run
     average = seen[0]
     for values in seen[1:]:

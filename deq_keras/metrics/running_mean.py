@@ -39,7 +39,8 @@ class RunningMean(keras.metrics.Metric):
         """
         with keras.name_scope(self.name):
             return keras.Variable(
-                0.0,
+                keras.initializers.Zeros(),
+                shape=(),
                 dtype=self.dtype,
                 trainable=False,
                 autocast=False,

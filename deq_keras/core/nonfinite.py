@@ -28,6 +28,8 @@ DIVERGED = 2
 # Function of a `FixedPointProblem` and a state that returns a finite value, which
 # samples failed, and any other result.
 Run: TypeAlias = Callable[[Any, Nest], tuple[Nest, tf.Tensor, Any]]
+# Function of the problem and these three that returns the last two anew.
+Measure: TypeAlias = Callable[[Any, Nest, tf.Tensor, Any], tuple[tf.Tensor, Any]]
 
 
 def finite_rows(state: Nest) -> tf.Tensor | None:
@@ -213,7 +215,9 @@ def finite_total(values: Any, dtype: str) -> tuple[Any, Any]:
     return total, ops.sum(ops.cast(is_finite, dtype))
 
 
-def differentiable(problem: Any, run: Run, state: Nest) -> tuple[Nest, Any]:
+def differentiable(
+    problem: Any, run: Run, state: Nest, measure: Measure | None = None
+) -> tuple[Nest, Any]:
     """Runs a computation with a gradient that failed samples do not affect.
 
     If no sample fails, the computation is differentiated as usual. If a sample fails,
@@ -226,6 +230,9 @@ def differentiable(problem: Any, run: Run, state: Nest) -> tuple[Nest, Any]:
             result)`: a nest of finite `(batch, ...)` tensors, a Boolean tensor
             `(batch,)`, and anything else.
         state: Nest of `(batch, ...)` tensors.
+        measure: Function of a problem like it, the value, failed samples and the
+            result, which returns the last two anew. It is not repeated, so what it
+            returns has no gradient if a sample fails. Defaults to `None`.
 
     Returns:
         The value, constant for failed samples, and the result.
@@ -233,7 +240,10 @@ def differentiable(problem: Any, run: Run, state: Nest) -> tuple[Nest, Any]:
     sources = (state, problem.injection, problem.weights)
     switch = _GradientSwitch()
     passed_state, injection, weights = switch.pass_through(sources)
-    value, failed, result = run(problem.bound(injection, weights=weights), passed_state)
+    bound = problem.bound(injection, weights=weights)
+    value, failed, result = run(bound, passed_state)
+    if measure is not None:
+        failed, result = measure(bound, value, failed, result)
     switch.is_off = tf.reduce_any(failed)
 
     def repeat(sources: tuple[Nest, Nest, list[tf.Tensor]]) -> Nest:
@@ -252,21 +262,22 @@ class _GradientSwitch:
     is_off: tf.Tensor = None
 
     def pass_through(self, nest: Nest) -> Nest:
+        passed = iter(custom_gradient(self._forward)(*floating(nest)))
         return tree.map_structure(
-            lambda tensor: (
-                custom_gradient(self._forward)(tensor)
-                if tensor.dtype.is_floating
-                else tensor
-            ),
-            nest,
+            lambda tensor: next(passed) if tensor.dtype.is_floating else tensor, nest
         )
 
-    def _forward(self, tensor: tf.Tensor) -> tuple[tf.Tensor, Callable]:
-        return tf.identity(tensor), self._backward
+    def _forward(self, *tensors: tf.Tensor) -> tuple[list[tf.Tensor], Callable]:
+        return [tf.identity(tensor) for tensor in tensors], self._backward
 
-    def _backward(self, gradient: tf.Tensor) -> tf.Tensor:
-        gradient = tf.convert_to_tensor(gradient)
-        return tf.cond(self.is_off, lambda: tf.zeros_like(gradient), lambda: gradient)
+    def _backward(self, *gradients: tf.Tensor) -> list[tf.Tensor]:
+        passed = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        stopped: list[tf.Tensor] = tf.cond(
+            self.is_off,
+            lambda: [tf.zeros_like(gradient) for gradient in passed],
+            lambda: passed,
+        )
+        return stopped
 
 
 class _Rerouting:

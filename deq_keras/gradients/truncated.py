@@ -159,17 +159,20 @@ class TruncatedGradient(EquilibriumGradient):
         def run(problem: FixedPointProblem, state: Nest) -> tuple[Nest, tf.Tensor, Any]:
             value, failed, count = last_steps.graded(problem, state, self.remat)
             failed |= free.failed
-            value = where_rows_if_any(failed, state, value)
+            return where_rows_if_any(failed, state, value), failed, count
+
+        def measure(
+            problem: FixedPointProblem, value: Nest, failed: tf.Tensor, count: Any
+        ) -> tuple[tf.Tensor, Any]:
             point = tree.map_structure(tf.stop_gradient, value)
             healthy, healthy_point = problem.without(failed, point)
             # One evaluation serves the residual and the penalty of the regularizer.
             linearization = healthy.linearize(healthy_point)
             solution = solver.assess(point, linearization.value, is_usable=~failed)
-            failed = nonfinite.has_failed(solution)
-            return value, failed, (linearization, solution, count)
+            return nonfinite.has_failed(solution), (linearization, solution, count)
 
         value, (linearization, solution, count) = nonfinite.differentiable(
-            problem, run, free.state
+            problem, run, free.state, measure
         )
         failed = nonfinite.has_failed(solution)
         num_evaluations = free.num_evaluations + count

@@ -94,7 +94,7 @@ def test_the_scale_does_not_matter(solver_class, scale):
 def test_gmres_needs_a_product_for_each_eigenvalue():
     """And one evaluation that confirms the solution."""
     random = np.random.RandomState(2)
-    basis = random.normal(size=(3, 8, 8))
+    basis = np.eye(8) + 0.1 * random.normal(size=(3, 8, 8))  # Well conditioned.
     eigenvalues = np.array([[0.9] * 8, [0.5, -2.0] * 4, [0.5, 0.9, 3.0, -0.4] * 2])
     matrices = basis @ (eigenvalues[:, :, None] * np.linalg.inv(basis))
     solution = _solve(solvers.GMRES(20, 1e-9), matrices, _constants(3, 8))

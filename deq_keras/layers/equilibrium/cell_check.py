@@ -16,6 +16,7 @@ from deq_keras.layers.equilibrium.cell_problem import (
     CellFunction,
     cell_state,
     is_functional,
+    is_rnn_cell,
 )
 from deq_keras.solvers import FixedPointSolver
 
@@ -35,7 +36,7 @@ def check_signature(cell: keras.layers.Layer) -> None:
             f"takes (state, injection). Received: cell={cell!r} "
             f"(of type {type(cell).__name__})."
         )
-    if not (is_functional(cell) or _takes_injection(cell)):
+    if is_rnn_cell(cell) or not (is_functional(cell) or _takes_injection(cell)):
         raise ValueError(
             "`cell` must be called as `cell(state, injection)`, for it is applied to "
             "its own result again and again, beside what is injected of the inputs. "

@@ -18,6 +18,11 @@ def is_functional(cell: keras.layers.Layer) -> bool:
     return isinstance(cell, keras.Model) and len(inputs) == 2
 
 
+def is_rnn_cell(cell: keras.layers.Layer) -> bool:
+    """Returns whether `cell` is called with `(inputs, states)`."""
+    return hasattr(cell, "state_size") and not isinstance(cell, keras.layers.RNN)
+
+
 class CellFunction:
     """The function `(state, injection) -> state` of a cell.
 

@@ -169,7 +169,11 @@ class DEQ(Controls, RecordsSolves, SavesRandomState, keras.layers.Layer):
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Nest:
         # Traces the call, because a state may have other dtypes than the layer. Keras
         # assumes the dtype of a layer that has `compute_output_shape`.
-        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+        self._last.is_spec = True
+        try:
+            return keras.Operation.compute_output_spec(self, *args, **kwargs)
+        finally:
+            self._last.is_spec = False
 
     def call(
         self,
@@ -183,6 +187,9 @@ class DEQ(Controls, RecordsSolves, SavesRandomState, keras.layers.Layer):
         settings = Settings.of_call(max_iter, tol)
         mask = cell_problem.attached_mask(inputs, mask, initial_state)
         problem = self.problem(inputs, mask, bool(training))
+        if getattr(self._last, "is_spec", False):
+            # The output is like the initial state, which takes no solve.
+            return self._first_state(problem, initial_state)
         if training:
             return self._train(problem, initial_state, settings)
         scope = SolveScope.entered()
@@ -211,13 +218,15 @@ class DEQ(Controls, RecordsSolves, SavesRandomState, keras.layers.Layer):
         Args:
             inputs: Inputs of the layer.
             mask: See the call arguments. Passed to cells whose `inject` accepts it.
-            training: Boolean.
+            training: Boolean. Passed to cells whose `inject` accepts it.
         """
         if not hasattr(self.cell, "inject"):
             return inputs
-        if "mask" in inspect.signature(self.cell.inject).parameters:
-            return self.cell.inject(inputs, training=training, mask=mask)
-        return self.cell.inject(inputs, training=training)
+        accepted = inspect.signature(self.cell.inject).parameters
+        options = {"training": training, "mask": mask}
+        return self.cell.inject(
+            inputs, **{name: options[name] for name in options if name in accepted}
+        )
 
     def problem(
         self,

@@ -1,4 +1,4 @@
-"""Cells made of layers that are called with one tensor."""
+"""Cells made of layers that were not written as such."""
 
 import copy
 import inspect
@@ -7,11 +7,12 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras import ops
+from keras import ops, tree
 
 from deq_keras.core.serialization import Config
 from deq_keras.core.structure import Nest
 from deq_keras.layers.equilibrium.cell import EquilibriumCell
+from deq_keras.layers.equilibrium.cell_problem import is_rnn_cell
 from deq_keras.layers.equilibrium.components import unquantized_policy
 from deq_keras.layers.variational_dropout import VariationalDropout
 
@@ -39,12 +40,14 @@ def cell_from(
     f(z, x) = layer(z + W x)            injection="add"
     f(z, x) = layer(concat(z, x))       injection="concat"
     f(z, x) = layer(injection(z, x))    a function, or a layer called with (z, x)
+    f(z, x) = layer(x, z)               an RNN cell, such as keras.layers.GRUCell
     ```
 
     The layer can be a Keras layer, a `Sequential`, a functional model of one input such
-    as a residual block, or a block of KerasHub such as `TransformerEncoder`. It is
-    evaluated until its output stops changing, so it must be a pure function that keeps
-    the shape of the state. The last axis is the features.
+    as a residual block, a block of KerasHub such as `TransformerEncoder`, or an RNN
+    cell, whose states are the state (a list, if it has several). It is evaluated until
+    its output stops changing, so it must be a pure function that keeps the shape of the
+    state. The last axis is the features.
 
     A layer converges to an equilibrium if it contracts. A tanh or a norm at its end
     bounds the state: prefer `TransformerEncoder(...)` to `normalize_first=True`, and
@@ -84,7 +87,58 @@ def cell_from(
     >>> deq(np.ones((2, 3), "float32")).shape
     TensorShape([2, 16])
     """
+    if is_rnn_cell(layer):
+        if injection != "add":
+            raise ValueError(
+                "An RNN cell takes the inputs itself. Leave out `injection`. Received: "
+                f"layer={_described(layer)}, injection={injection!r}."
+            )
+        return RecurrentCell(layer, **kwargs)
     return LayerCell(layer, injection, **kwargs)
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class RecurrentCell(EquilibriumCell):
+    """Cell that applies an RNN cell to the same inputs again and again.
+
+    Args:
+        layer: RNN cell of Keras without dropout: called with `(inputs, states)`, it
+            returns `(output, states)`.
+        **kwargs: Arguments of `keras.layers.Layer`, such as `name` and `dtype`.
+    """
+
+    def __init__(self, layer: keras.layers.Layer, **kwargs: Any) -> None:
+        if kwargs.get("dtype") is None:
+            kwargs["dtype"] = unquantized_policy(layer)
+        super().__init__(**kwargs)
+        self.layer = layer
+
+    def build(self, state_shape: Nest, injection_shape: Shape) -> None:
+        if not self.layer.built:
+            self.layer.build(injection_shape)
+
+    def initial_state(self, injection: tf.Tensor) -> Nest:
+        """Returns a state of zeros."""
+        leading = ops.shape(injection)[:-1]
+        return tree.map_structure(
+            lambda units: ops.zeros((*leading, units), self.compute_dtype),
+            self.layer.state_size,
+        )
+
+    def call(self, state: Nest, injection: tf.Tensor) -> Nest:
+        _, after = self.layer(injection, state)
+        # Some cells return one state in a list.
+        return tree.pack_sequence_as(state, tree.flatten(after))
+
+    def get_config(self) -> Config:
+        config = {"layer": keras.saving.serialize_keras_object(self.layer)}
+        return {**super().get_config(), **config}
+
+    @classmethod
+    def from_config(cls, config: Config) -> "RecurrentCell":
+        config = dict(config)
+        layer = keras.saving.deserialize_keras_object(config.pop("layer"))
+        return cls(layer, **config)
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")

@@ -32,6 +32,19 @@ def test_any_layer_of_state_and_injection_is_a_cell():
     )
 
 
+def test_inject_needs_no_argument_but_the_inputs():
+    class Projected(layers.EquilibriumCell):
+        def inject(self, inputs):
+            return 2 * inputs
+
+        def call(self, state, injection):
+            return 0.5 * state + injection
+
+    deq = layers.DEQ(Projected(), solver="broyden", regularizer=None)
+    np.testing.assert_allclose(deq(INPUTS), 4 * INPUTS, atol=1e-3)
+    np.testing.assert_allclose(deq(INPUTS, training=True), 4 * INPUTS, atol=0.3)
+
+
 def test_a_functional_model_of_two_inputs_is_a_cell():
     state, injection = keras.Input((3,)), keras.Input((3,))
     outputs = ops.tanh(keras.layers.Dense(3)(state) * 0.1 + injection)

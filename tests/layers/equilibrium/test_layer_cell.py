@@ -172,6 +172,35 @@ def test_formulas():
     np.testing.assert_allclose(cell(state[:, :3], injection), expected, atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["GRUCell", "LSTMCell"])
+def test_an_rnn_cell_repeats_its_step_with_the_same_inputs(kind, tmp_path):
+    recurrent = getattr(keras.layers, kind)(5)
+    deq = DEQ(cell_from(recurrent), _SOLVER)
+    inputs = keras.Input((3,))
+    states = keras.tree.flatten(deq(inputs))
+    model = keras.Model(inputs, states[0])
+    expected = [np.zeros((4, 5), "float32")] * len(states)
+    for _ in range(_SOLVER["max_iter"]):
+        _, expected = recurrent(VECTORS, expected if len(states) > 1 else expected[0])
+        expected = keras.tree.flatten(expected)
+    np.testing.assert_allclose(model(VECTORS), expected[0], atol=1e-6)
+    model.compile("adam", "mse")
+    model.fit(VECTORS, np.ones((4, 5)), verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded(VECTORS), model(VECTORS))
+
+
+def test_rnn_cells_that_cannot_be_used_are_refused():
+    with pytest.raises(ValueError, match="Leave out `injection`.*'concat'"):
+        cell_from(keras.layers.GRUCell(3), "concat")
+    with pytest.raises(ValueError, match="cell=GRUCell.*cell_from"):
+        DEQ(keras.layers.GRUCell(3))
+    deq = DEQ(cell_from(keras.layers.GRUCell(3, dropout=0.5)), _SOLVER)
+    with pytest.raises(ValueError, match="random numbers"):
+        deq(VECTORS, training=True)
+
+
 def test_concatenation_projects_what_keeps_its_input_width():
     cell = cell_from(_encoder(), "concat")
     injection = cell.inject(TEXTS)

@@ -31,9 +31,10 @@ class FixedPointProblem:
     Args:
         fn: Function `(state, injection) -> state`. Optional attributes: `variables`,
             the list of Keras variables that it reads; `splitting`, a function from an
-            injection to the `Splitting` of f; and `constant_term`, a function from an
-            injection to f(0, u), of an f that is affine in z. If an unrolled solve
-            fails for a sample, gradients stay finite for these variables and the
+            injection to the `Splitting` of f; `constant_term`, a function from an
+            injection to f(0, u), of an f that is affine in z; and `reads_keras_mask`,
+            whether the state carries the mask, as tensors in Keras do. If an unrolled
+            solve fails for a sample, gradients stay finite for these variables and the
             injection, but not for other tensors that `fn` captures.
         injection: Nest of tensors u. Defaults to `()`, an empty injection.
         mask: Boolean tensor `(batch, ...)`, false at positions of the state that are
@@ -73,6 +74,8 @@ class FixedPointProblem:
         return fn if isinstance(fn, cls) else cls(lambda state, _: fn(state))
 
     def __call__(self, state: Nest) -> Nest:
+        if self.mask is not None and getattr(self.fn, "reads_keras_mask", False):
+            state = _with_keras_mask(state, self.mask)
         if self._weights is None:
             value = self.fn(state, self.injection)
         else:
@@ -268,6 +271,19 @@ def masked(state: Nest, mask: tf.Tensor | None) -> Nest:
         return tf.where(tf.reshape(mask, shape), leaf, tf.zeros((), leaf.dtype))
 
     return tree.map_structure(select, state)
+
+
+def _with_keras_mask(state: Nest, mask: tf.Tensor) -> Nest:
+    """Returns a state that layers such as `MultiHeadAttention` find the mask on."""
+
+    def attach(leaf: tf.Tensor) -> tf.Tensor:
+        if leaf.shape.rank <= mask.shape.rank:
+            return leaf
+        leaf = tf.identity(leaf)
+        leaf._keras_mask = mask
+        return leaf
+
+    return tree.map_structure(attach, state)
 
 
 def _with_healthy_row(

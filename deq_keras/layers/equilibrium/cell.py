@@ -1,5 +1,7 @@
 """The base of equilibrium cells."""
 
+from typing import Any
+
 import keras
 from keras import ops, tree
 
@@ -20,6 +22,10 @@ class EquilibriumCell(CompositeLayer):
     checks that it returns the structure, shapes and dtypes that it was given. Give
     sublayers `dtype=self.dtype_policy`, or mixed precision does not reach them.
 
+    If the `DEQ` layer has a mask, the state carries it, so that layers such as
+    `keras.layers.MultiHeadAttention` ignore padding. A cell whose `inject` takes a
+    `mask` gets it there instead, and applies it itself.
+
     Example:
 
     >>> class TanhCell(deq_keras.layers.EquilibriumCell):
@@ -37,6 +43,10 @@ class EquilibriumCell(CompositeLayer):
     >>> deq_keras.layers.DEQ(TanhCell(8))(np.ones((2, 3), "float32")).shape
     TensorShape([2, 8])
     """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.supports_masking = True  # The state carries the mask of the `DEQ` layer.
 
     def inject(self, inputs: Nest, training: bool = False) -> Nest:
         """Returns the injection u: a nest of everything that is constant in a solve.

@@ -1,5 +1,6 @@
 """What the fixed-point problem of a layer is made of: its cell, rows and mask."""
 
+import inspect
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -56,6 +57,16 @@ class CellFunction:
         if is_functional(self.cell):
             return self.cell([state, injection])
         return self.cell(state, injection)
+
+    @property
+    def reads_keras_mask(self) -> bool:
+        """Whether the state of the cell carries the mask, as tensors in Keras do.
+
+        Cells whose `inject` takes the mask apply it themselves.
+        """
+        inject = getattr(self.cell, "inject", None)
+        takes_mask = inject and "mask" in inspect.signature(inject).parameters
+        return self.cell.supports_masking and not takes_mask
 
     def splitting(self, injection: Nest) -> Splitting | None:
         """Returns the operator splitting of the function, or `None`."""

@@ -120,6 +120,27 @@ def test_a_cell_may_ask_for_the_mask():
     np.testing.assert_allclose(value[0][mask[0]], expected[0], atol=5e-5)
 
 
+class AttentionCell(layers.EquilibriumCell):
+    """Knows nothing of masks; Keras' attention finds the one of the state."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.attention = keras.layers.MultiHeadAttention(2, 4)
+        self.norm = layers.LayerNormalization()
+
+    def call(self, state, injection):
+        return self.norm(0.3 * self.attention(state, state) + injection)
+
+
+def test_the_state_carries_the_mask_for_layers_of_keras():
+    deq = layers.DEQ(AttentionCell(), SOLVERS[0])
+    inputs, mask = _padded(left=True)
+    expected = deq(TEXT)
+    for call in (deq, tf.function(deq)):
+        value = call(inputs, mask=mask).numpy()
+        np.testing.assert_allclose(value[0][mask[0]], expected[0], atol=1e-4)
+
+
 def test_a_start_is_masked_too():
     deq = _layer()
     inputs, mask = _padded(left=False)

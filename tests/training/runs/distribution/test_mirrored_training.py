@@ -69,18 +69,21 @@ cases = {
     "hard": (SEGMENTATION, hard),
     "classification": (CLASSIFICATION, still),
 }
-for name, (mapping, changes) in cases.items():
+case = sys.argv[1]
+if case in cases:
+    mapping, changes = cases[case]
     for label, devices in (("one", one), ("two", two)):
-        run(f"{name}-{label}", mapping, devices, **changes)
-random = {
-    "model.regularizer": "contraction", "phases.0.max_iter_jitter": 2,
-    "phases": [{"epochs": 1}, {"epochs": 1, "regularizer": "jacobian"}],
-}
-run("random-whole", CLASSIFICATION, two, **random)
-try:
-    run("random-parts", CLASSIFICATION, two, 1, **random)
-except KeyboardInterrupt:
-    run("random-parts", CLASSIFICATION, two, **random)
+        run(label, mapping, devices, **changes)
+else:
+    random = {
+        "model.regularizer": "contraction", "phases.0.max_iter_jitter": 2,
+        "phases": [{"epochs": 1}, {"epochs": 1, "regularizer": "jacobian"}],
+    }
+    run("whole", CLASSIFICATION, two, **random)
+    try:
+        run("parts", CLASSIFICATION, two, 1, **random)
+    except KeyboardInterrupt:
+        run("parts", CLASSIFICATION, two, **random)
 """
 
 TOLERANCES = {
@@ -91,12 +94,11 @@ TOLERANCES = {
 }
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """The folder of the runs of `PROGRAM`."""
-    folder = tmp_path_factory.mktemp("distribution")
-    harness.run_in_clean_process(PROGRAM, folder=folder, has_library=True, timeout=1800)
-    return folder
+def run(case, folder):
+    """Runs `PROGRAM` in a folder for one of its cases, or for random draws."""
+    harness.run_in_clean_process(
+        PROGRAM, case, folder=folder, has_library=True, timeout=1800
+    )
 
 
 def checkpoint(folder):
@@ -119,8 +121,9 @@ def is_of_training(name):
 
 
 @pytest.mark.parametrize("name", ["classification", "segmentation", "hard", "language"])
-def test_weights_losses_penalties_and_metrics_equal_one_device(runs, name):
-    one, two = (runs / f"{name}-{label}" for label in ("one", "two"))
+def test_weights_losses_penalties_and_metrics_equal_one_device(name, tmp_path):
+    run(name, tmp_path)
+    one, two = tmp_path / "one", tmp_path / "two"
     for row, other in zip(history(one), history(two), strict=True):
         assert row.keys() == other.keys()
         for column in row.keys() - {"seconds", "data_wait"}:
@@ -136,10 +139,11 @@ def test_weights_losses_penalties_and_metrics_equal_one_device(runs, name):
         )
 
 
-def test_a_resumed_run_draws_what_an_uninterrupted_one_does(runs):
-    whole, parts = checkpoint(runs / "random-whole"), checkpoint(runs / "random-parts")
+def test_a_resumed_run_draws_what_an_uninterrupted_one_does(tmp_path):
+    run("random", tmp_path)
+    whole, parts = checkpoint(tmp_path / "whole"), checkpoint(tmp_path / "parts")
     for name, values in whole.items():
         np.testing.assert_array_equal(parts[name], values, err_msg=name)
-    rows = history(runs / "random-whole")
+    rows = history(tmp_path / "whole")
     assert [row["epoch"] for row in rows] == [1, 2]
     assert all(row["deq_penalty"] > 0 for row in rows)

@@ -12,7 +12,7 @@ from deq_keras.core.checks import check_count, check_non_negative
 from deq_keras.core.linearization import Linearization, matrix_vjp
 from deq_keras.core.structure import Nest, StateStructure
 from deq_keras.diagnostics.arnoldi import Arnoldi, begin
-from deq_keras.diagnostics.schur import Schur, schur
+from deq_keras.diagnostics.schur import Schur, Spectrum, eigenvalues
 from deq_keras.diagnostics.subject import (
     layer_inputs,
     linearized_solution,
@@ -219,10 +219,10 @@ def _looked_at(search: _Search, tol: float, rounding: float) -> _Search:
     is_finite = nonfinite.finite_rows(space.coefficients)
     is_used = (is_finite & is_searched)[:, None, None]
     projection = _jittered(tf.where(is_used, space.projection, 0.0))
-    form, num_kept = schur(projection), min(_KEPT, projection.shape[1])
+    spectrum, num_kept = eigenvalues(projection), min(_KEPT, projection.shape[1])
     value, residual, error = (
         tf.where(is_finite, tf.cast(number, dtype), float("nan"))
-        for number in _dominant(form, projection, space.link, rounding)
+        for number in _dominant(spectrum, projection, space.link, rounding)
     )
     is_closed = _is_closed(space)
     is_steady = is_closed | (tf.abs(value - search.value) <= tol * value)
@@ -233,7 +233,9 @@ def _looked_at(search: _Search, tol: float, rounding: float) -> _Search:
         num_iterations=search.num_iterations,
         space=tf.cond(
             tf.equal(space.size, projection.shape[1]),
-            lambda: space.restarted(_filter(form.eigenvalues, projection), num_kept),
+            lambda: space.restarted(
+                _filter(spectrum.eigenvalues, projection), num_kept
+            ),
             lambda: space,
         ),
         is_searched=is_searched & ~(converged | is_closed),
@@ -254,11 +256,14 @@ def _jittered(projection: tf.Tensor) -> tf.Tensor:
 
 
 def _dominant(
-    form: Schur, projection: tf.Tensor, link: tf.Tensor, rounding: float
+    spectrum: Schur | Spectrum,
+    projection: tf.Tensor,
+    link: tf.Tensor,
+    rounding: float,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns the largest |Ritz value|, its residual and its expected error."""
-    moduli = tf.abs(form.eigenvalues)
-    vector, sensitivity = form.eigenvectors(
+    moduli = tf.abs(spectrum.eigenvalues)
+    vector, sensitivity = spectrum.eigenvectors(
         tf.argmax(moduli, axis=1, output_type="int32")
     )
     residual = tf.abs(tf.reduce_sum(tf.cast(link, vector.dtype) * vector, axis=1))

@@ -81,11 +81,11 @@ def run_names(config):
     """Returns the names of all runs of a `VariantsConfig`.
 
     A run is named `<variant>`, or `<variant>/seed_<seed>` if there are `seeds`. All
-    variants of a seed precede the next seed.
+    seeds of a variant precede the next variant.
     """
     if config.seeds is None:
         return list(config.variants)
-    return [f"{name}/seed_{seed}" for seed in config.seeds for name in config.variants]
+    return [f"{name}/seed_{seed}" for name in config.variants for seed in config.seeds]
 
 
 def variant_of(run_name):

@@ -14,29 +14,51 @@ from ..files.atomic_file import write_text
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 
-def diagnose(layer, encode, batches, max_iter):
+class Diagnosis:
     """Measures residuals over evaluations, and the spectral radius of df/dz.
 
     Args:
         layer: A `DEQ` layer.
         encode: Function from a batch to the inputs of the layer.
-        batches: Iterable of batches to measure on.
         max_iter: Positive integer. Evaluations of every solve.
-
-    Returns:
-        A dict with these keys:
-        `residual_quantiles`: List with one dict per evaluation 1 ... max_iter: `budget`
-            and the quantiles over samples of the smallest residual so far.
-        `evaluations`, `residual`, `converged`: Means over samples of a solve with the
-            solver's own tolerance and at most `max_iter` evaluations.
-        `spectral_radius`: Dict of the `mean` and the quantiles over samples with a
-            reliable estimate (`None` without any), and `converged`, the fraction of
-            these samples. Measured at the best iterate of a solve without a tolerance.
     """
 
-    @tf.function(reduce_retracing=True)
-    def measure(batch):
-        inputs = encode(batch)
+    def __init__(self, layer, encode, max_iter):
+        self._layer = layer
+        self._encode = encode
+        self._max_iter = max_iter
+        self._measure = tf.function(self._measured, reduce_retracing=True)
+
+    def of(self, batches):
+        """Measures an iterable of batches.
+
+        Returns:
+            A dict with these keys:
+            `residual_quantiles`: List with one dict per evaluation 1 ... max_iter:
+                `budget` and the quantiles over samples of the smallest residual so far.
+            `evaluations`, `residual`, `converged`: Means over samples of a solve with
+                the solver's own tolerance and at most `max_iter` evaluations.
+            `spectral_radius`: Dict of the `mean` and the quantiles over samples with a
+                reliable estimate (`None` without any), and `converged`, the fraction of
+                these samples. Measured at the best iterate of a solve without a
+                tolerance.
+        """
+        measured = [self._measure(batch) for batch in batches]
+        samples = {
+            name: np.concatenate([np.asarray(batch[name]) for batch in measured])
+            for name in measured[0]
+        }
+        means = ("evaluations", "residual", "converged")
+        return {
+            "residual_quantiles": _residual_quantiles(samples["trace"]),
+            **{name: float(samples[name].mean()) for name in means},
+            "spectral_radius": _radius_statistics(
+                samples["radius"], samples["radius_converged"]
+            ),
+        }
+
+    def _measured(self, batch):
+        layer, max_iter, inputs = self._layer, self._max_iter, self._encode(batch)
         full = layer.solve(inputs, SolveRequest(max_iter=max_iter, tol=0.0))
         stopped = layer.solve(inputs, SolveRequest(max_iter=max_iter))
         linearization = layer.problem(inputs).linearize(full.point)
@@ -50,23 +72,9 @@ def diagnose(layer, encode, batches, max_iter):
             "radius_converged": radius.converged,
         }
 
-    measured = [measure(batch) for batch in batches]
-    samples = {
-        name: np.concatenate([np.asarray(batch[name]) for batch in measured])
-        for name in measured[0]
-    }
-    means = ("evaluations", "residual", "converged")
-    return {
-        "residual_quantiles": _residual_quantiles(samples["trace"]),
-        **{name: float(samples[name].mean()) for name in means},
-        "spectral_radius": _radius_statistics(
-            samples["radius"], samples["radius_converged"]
-        ),
-    }
-
 
 def write_residuals(path, quantiles):
-    """Writes the `residual_quantiles` of `diagnose` to a CSV file."""
+    """Writes the `residual_quantiles` of a `Diagnosis` to a CSV file."""
     text = io.StringIO()
     writer = csv.DictWriter(text, quantiles[0], lineterminator="\n")
     writer.writeheader()

@@ -1,5 +1,7 @@
 """The outputs of a model at a budget, and scores at several budgets."""
 
+import dataclasses
+import functools
 import sys
 import time
 from typing import Any, NamedTuple
@@ -16,7 +18,8 @@ from ..errors import InputError, reading
 _NUM_REQUESTS = 20
 
 
-class EncoderSolverHead(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class EncoderSolverHead:
     """A model split into its equilibrium layer and the models before and after it.
 
     Attributes:
@@ -33,9 +36,12 @@ class EncoderSolverHead(NamedTuple):
         """Returns a function from inputs and a budget to outputs and statistics.
 
         The statistics are a dict of `evaluations`, `residual` and `converged`, each an
-        array with one entry per sample.
+        array with one entry per sample. The function is traced once.
         """
+        return lambda inputs, budget: self._answer(inputs, tf.constant(budget))
 
+    @functools.cached_property
+    def _answer(self):
         # Budgets are tensors, so that one trace serves all of them.
         @tf.function(reduce_retracing=True)
         def answer(inputs, budget):
@@ -48,7 +54,7 @@ class EncoderSolverHead(NamedTuple):
                 "converged": tf.equal(solution.status, deq_keras.solvers.CONVERGED),
             }
 
-        return lambda inputs, budget: answer(inputs, tf.constant(budget))
+        return answer
 
 
 def split_model(model):

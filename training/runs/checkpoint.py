@@ -133,6 +133,18 @@ def _assigned(state, variables):
     return state.history
 
 
+def assign(source, target):
+    """Assigns the complete state of a run to the variables of another model.
+
+    Args:
+        source: Tuple of a built `keras.Model` and its optimizer.
+        target: Tuple of a `keras.Model` like it and its optimizer.
+    """
+    pairs = zip(_variables(*target), _variables(*source), strict=True)
+    for variable, value in pairs:
+        variable.assign(value.numpy())
+
+
 def read_history(folder):
     """Returns the history of the newest intact checkpoint, a list with one dict per
     finished epoch. Empty without a checkpoint."""

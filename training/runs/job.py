@@ -9,8 +9,9 @@ import deq_keras
 
 from ..data.pipeline import evaluation_batches, sample, steps_per_epoch
 from ..errors import InputError, config_errors, reading
-from ..evaluation.diagnose import diagnose
+from ..evaluation.diagnose import Diagnosis
 from ..files.atomic_file import replacing
+from .compiled import CompiledVariant
 from .distribution import OneDevice
 from .phases import phase_spans
 
@@ -34,6 +35,7 @@ class Job:
         batch_sizes: dict of the places in the config of what `fit` reads at once, which
             several devices divide, to their values; `None` for a job that knows one
             device only.
+        compiled: the `CompiledVariant` of the run, which runs with other seeds share.
     """
 
     monitor: str
@@ -45,6 +47,7 @@ class Job:
         self._load = load
         self.folder = folder
         self.distribution = distribution or OneDevice()
+        self.compiled = CompiledVariant()
 
     @functools.cached_property
     def data(self):
@@ -148,6 +151,10 @@ class Job:
         """Returns the `EncoderSolverHead` of a model that has an equilibrium."""
         raise NotImplementedError
 
+    def opened(self, model):
+        """Returns what `split` does, for the same model the same."""
+        return self.compiled.once(model, "split", lambda: self.split(model))
+
     def samples(self, model):
         """Returns batches, as `encode` of the cut model takes them, to diagnose."""
         del model
@@ -155,10 +162,13 @@ class Job:
 
     def diagnose(self, model):
         """Returns what `diagnose` measures of a model's equilibrium."""
-        opened, config = self.split(model), self.config.evaluation
-        return diagnose(
-            opened.layer, opened.encode, self.samples(model), config.max_iter
+        opened, max_iter = self.opened(model), self.config.evaluation.max_iter
+        diagnosis = self.compiled.once(
+            model,
+            "diagnosis",
+            lambda: Diagnosis(opened.layer, opened.encode, max_iter),
         )
+        return diagnosis.of(self.samples(model))
 
     def evaluate_export(self, exported, budgets):
         """Measures an `ExportedModel` as `evaluate` does a model."""

@@ -80,7 +80,7 @@ def train(job, folder):
     elif is_chief:
         history = checkpoint.read_history(folder)
         _rewrite_table(folder, history)
-    return (saved_model.load(finished, REMEDY), history) if is_chief else (None, None)
+    return (job.compiled.load(finished, REMEDY), history) if is_chief else (None, None)
 
 
 def _trained(job, folder):
@@ -92,6 +92,7 @@ def _trained(job, folder):
         job.distribution.begin(model, optimizer)
         history = _restored(job, folder, trainer, optimizer)
         job.distribution.continue_from(model)
+        model, optimizer, trainer = job.compiled.trained(model, optimizer, trainer)
     num_epochs = spans[-1].epochs.stop
     if len(history) > num_epochs:
         raise InputError(
@@ -105,7 +106,9 @@ def _trained(job, folder):
     for span in [span for span in spans if span.epochs.stop > len(history)] or spans[
         -1:
     ]:
-        enter_phase(job, model, span, optimizer, trainer)
+        if job.compiled.span != span:
+            enter_phase(job, model, span, optimizer, trainer)
+            job.compiled.span = span
         _fit(job, model, trainer, span, folder, history)
     if job.distribution.is_chief:
         saved_model.save(model, folder / MODEL)

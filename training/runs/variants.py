@@ -3,7 +3,7 @@
 import functools
 
 from .. import registry
-from ..config.reading import run_config, run_names, variant_of
+from ..config.reading import by_variant, run_config, run_names, variant_of
 from ..data import corruption
 from ..errors import InputError
 from ..evaluation import report
@@ -11,6 +11,7 @@ from ..evaluation.diagnose import write_residuals
 from ..evaluation.plots import draw_comparison, draw_run
 from ..files import records, saved_model
 from ..files.atomic_file import write_text
+from .compiled import compiled_once
 from .event_files import write_scores
 from .train import MODEL, REMEDY, check, train
 
@@ -32,10 +33,10 @@ def run(jobs, directory, figures="png"):
     for job in {variant_of(name): job for name, job in jobs.items()}.values():
         check(job)
     with directory.in_use():
-        for name, job in jobs.items():
-            _finish(job, directory, name)
-            if job.distribution.is_chief:
-                draw_run(directory, name, figures)
+        for names in by_variant({name: name for name in jobs}).values():
+            with compiled_once([jobs[name] for name in names]):
+                for name in names:
+                    _finish(jobs[name], directory, name, figures)
         if job.distribution.is_chief:
             _compare(directory, figures)
 
@@ -66,8 +67,8 @@ def make_jobs(directory, names=None, distribution=None):
     return jobs
 
 
-def _finish(job, directory, name):
-    """Trains and measures one run as far as that has not been done."""
+def _finish(job, directory, name, figures):
+    """Trains, measures and draws one run as far as that has not been done."""
     folder = directory.run(name)
     print(f"{name}: training in {folder}", flush=True)
     if job.distribution.is_chief:
@@ -81,6 +82,7 @@ def _finish(job, directory, name):
     if not (folder / records.DIAGNOSIS).exists():
         diagnose(job, model, folder)
     write_scores(directory.config, folder, name)
+    draw_run(directory, name, figures)
 
 
 def _compare(directory, figures):

@@ -12,7 +12,7 @@ import deq_keras
 from deq_keras.solvers import SolveRequest
 from training.config import reading as configs
 from training.data import images as datasets
-from training.evaluation.diagnose import diagnose
+from training.evaluation.diagnose import Diagnosis
 from training.evaluation.readout import (
     ExportedModel,
     measure_at_budgets,
@@ -106,7 +106,7 @@ def test_diagnosis_agrees_with_direct_solves(model, split):
     parts = split_model(model)
     images = split.images[:6].astype("float32")
     batches = [images[:4], images[4:]]
-    result = diagnose(parts.layer, parts.encode, batches, max_iter=5)
+    result = Diagnosis(parts.layer, parts.encode, max_iter=5).of(batches)
     inputs = parts.encode(images)
     residuals = parts.layer.solve(inputs, SolveRequest(max_iter=5, tol=0.0)).residual
     assert len(result["residual_quantiles"]) == 5
@@ -140,7 +140,7 @@ def test_diagnosis_of_the_radii_that_were_found(
     monkeypatch.setattr(deq_keras.diagnostics, "spectral_radius", radius)
     parts = split_model(model)
     images = split.images[:3].astype("float32")
-    result = diagnose(parts.layer, parts.encode, [images], max_iter=2)
+    result = Diagnosis(parts.layer, parts.encode, max_iter=2).of([images])
     received = result["spectral_radius"]
     assert {name: received[name] for name in expected} == pytest.approx(expected)
 

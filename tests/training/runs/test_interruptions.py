@@ -12,7 +12,7 @@ import pytest
 import deq_keras
 from training.config import reading as configs
 from training.data.images import load
-from training.evaluation.diagnose import diagnose
+from training.evaluation.diagnose import Diagnosis
 from training.experiments.classification.job import ClassificationJob
 from training.runs import variants
 from training.runs.job import Job
@@ -58,7 +58,8 @@ class RegressionJob(Job):
         return INPUTS
 
     def diagnose(self, model):
-        return diagnose(model.get_layer("deq"), lambda x: x, self.samples(model), 5)
+        diagnosis = Diagnosis(model.get_layer("deq"), lambda x: x, 5)
+        return diagnosis.of(self.samples(model))
 
 
 @pytest.fixture

@@ -91,7 +91,7 @@ class ClassificationJob(ImageJob):
         if self._is_explicit:
             num_layers = int(self.config.model.explicit.network.rpartition("_")[2])
             return [_accuracy_of_layers(model, num_layers, batches)]
-        answer = self.split(model).answer()
+        answer = self.opened(model).answer()
         return measure_at_budgets(answer, batches, accuracy, budgets)
 
     def evaluate_export(self, exported, budgets):

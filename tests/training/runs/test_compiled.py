@@ -1,0 +1,74 @@
+"""Compiled models that runs with different seeds share."""
+
+import keras
+import numpy as np
+import pytest
+
+from training.errors import InputError
+from training.files import saved_model
+from training.runs.compiled import CompiledVariant, compiled_once
+
+
+def new_run(seed):
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(seed)
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2, name="dense")])
+    optimizer = keras.optimizers.Adam()
+    optimizer.build(model.trainable_variables)
+    return model, optimizer, model
+
+
+def values(model, optimizer):
+    return [v.numpy() for v in [*model.variables, *optimizer.variables]]
+
+
+def test_a_run_gets_the_model_of_the_run_before_in_its_own_state():
+    compiled, first = CompiledVariant(), new_run(0)
+    assert compiled.trained(*first) is not None
+    model, optimizer, _ = first
+    model.compile(optimizer, "mse")
+    model.train_on_batch(np.ones((4, 3)), np.ones((4, 2)))
+    second = new_run(1)
+    kept = compiled.trained(*second)
+    assert kept[0] is model and kept[1] is optimizer
+    for value, expected in zip(values(*kept[:2]), values(*second[:2]), strict=True):
+        np.testing.assert_array_equal(value, expected)
+    assert int(optimizer.iterations) == 0
+
+
+def test_a_loaded_model_takes_the_weights_of_the_next_file(tmp_path):
+    compiled, loaded = CompiledVariant(), []
+    for seed in range(2):
+        model, path = new_run(seed)[0], tmp_path / f"{seed}.keras"
+        saved_model.save(model, path)
+        loaded.append(compiled.load(path, "Remove it."))
+        for value, expected in zip(loaded[-1].weights, model.weights, strict=True):
+            np.testing.assert_array_equal(value, expected)
+    assert loaded[0] is loaded[1]
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(InputError, match="Remove it"):
+        compiled.load(path, "Remove it.")
+
+
+def test_results_are_kept_for_one_model():
+    compiled, made = CompiledVariant(), []
+
+    def make():
+        made.append(None)
+        return len(made)
+
+    one, other = object(), object()
+    assert [compiled.once(one, "split", make) for _ in range(2)] == [1, 1]
+    assert compiled.once(one, "diagnosis", make) == 2
+    assert compiled.once(other, "split", make) == 3
+    assert compiled.once(one, "split", make) == 4
+
+
+def test_jobs_share_models_within_a_context():
+    class Job:
+        compiled = None
+
+    jobs = [Job(), Job()]
+    with compiled_once(jobs):
+        assert jobs[0].compiled is jobs[1].compiled
+    assert jobs[0].compiled is not jobs[1].compiled

@@ -1,0 +1,75 @@
+"""Compiled models that the runs of a variant with different seeds share."""
+
+import contextlib
+
+from ..files import saved_model
+from . import checkpoint
+
+
+class CompiledVariant:
+    """The models of a variant, with the functions that have been traced for them.
+
+    Tracing a model can take longer than its training. Runs that differ only in their
+    seed have the same graphs, and all that a seed determines is in variables. So a
+    run assigns its variables to the model of the run with the seed before.
+
+    Attributes:
+        span: The `PhaseSpan` that the trained model is compiled for, or `None`.
+    """
+
+    def __init__(self):
+        self.span = None
+        self._trained = None
+        self._loaded = None
+        self._model = None
+        self._functions = {}
+
+    def trained(self, model, optimizer, trainer):
+        """Returns the model, the optimizer and the trainer of an earlier run with the
+        state of new ones; or the new ones, if there is no earlier run."""
+        if self._trained is None:
+            self._trained = model, optimizer, trainer
+        else:
+            _, earlier_optimizer, earlier_trainer = self._trained
+            checkpoint.assign(
+                (trainer, optimizer), (earlier_trainer, earlier_optimizer)
+            )
+        return self._trained
+
+    def load(self, path, remedy):
+        """Returns the model of a `.keras` file; see `saved_model.load`.
+
+        Later files assign their weights to the model of the first.
+        """
+        if self._loaded is None:
+            self._loaded = saved_model.load(path, remedy)
+        else:
+            saved_model.load_weights(self._loaded, path, remedy)
+        return self._loaded
+
+    def once(self, model, name, make):
+        """Returns the result of `make`, which is called once per model and name.
+
+        Forgets the results of the model before.
+        """
+        if self._model is not model:
+            self._model, self._functions = model, {}
+        if name not in self._functions:
+            self._functions[name] = make()
+        return self._functions[name]
+
+
+@contextlib.contextmanager
+def compiled_once(jobs):
+    """Returns a context in which jobs that differ only in their seed share models.
+
+    Args:
+        jobs: List of `Job`s.
+    """
+    shared = CompiledVariant()
+    for job in jobs:
+        job.compiled = shared
+    yield
+    # Frees the models.
+    for job in jobs:
+        job.compiled = CompiledVariant()

@@ -1,6 +1,6 @@
 """Takes the pictures of the guide to TensorBoard: its own screen, of a finished run.
 
-    deq-keras train digits/main --set phases.0.epochs=12
+    deq-keras train digits/main --set tensorboard=true --set seeds=null
     pip install PyQt6-WebEngine
     tensorboard --logdir runs/digits-main --port 6016 &
     python docs/make_tensorboard_pictures.py
@@ -22,11 +22,11 @@ ADDRESS = "http://127.0.0.1:6016"
 # Name of a picture -> the end of its address, its top and its height in pixels.
 PICTURES = {
     "histograms": (
-        "?runFilter=regularized&tagFilter=deq/(evaluations|log10_residual)",
+        "?runFilter=contraction&tagFilter=deq/(evaluations|log10_residual)",
         64,
         450,
     ),
-    "curves": ("#custom_scalars&_smoothingWeight=0&regexInput=regularized", 320, 520),
+    "curves": ("#custom_scalars&_smoothingWeight=0&regexInput=contraction", 320, 520),
 }
 WIDTH = 1280
 

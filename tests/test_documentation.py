@@ -3,6 +3,7 @@ they name."""
 
 import doctest
 import importlib
+import itertools
 import json
 import pathlib
 import pkgutil
@@ -117,9 +118,10 @@ def test_figures_are_drawn_from_a_run(tmp_path):
         "spectral_radius": {"mean": None},
         **{"evaluations": 1, "residual": 0.1, "converged": 1},
     }
-    for variant in ("plain", "regularized"):
-        folder = tmp_path / variant
-        folder.mkdir()
+    variants = ("plain", "jacobian", "contraction")
+    for variant, seed in itertools.product(variants, range(3)):
+        folder = tmp_path / variant / f"seed_{seed}"
+        folder.mkdir(parents=True)
         (folder / "evaluation.json").write_text(json.dumps(evaluation))
         (folder / "diagnosis.json").write_text(json.dumps(diagnosis))
     runpy.run_path(str(DOCS / "make_figures.py"))["main"](tmp_path, tmp_path)

@@ -19,6 +19,7 @@ SOURCES = ["configs", "deq_keras", "training"]
 FILES = ["LICENSE", "README.md", "pyproject.toml", "setup.cfg"]
 SMALL = [
     "phases.0.epochs=1",
+    "seeds=[0]",
     "data.train_examples=64",
     "data.test_examples=32",
     "evaluation={budgets: [1], num_samples: 4, max_iter: 4}",

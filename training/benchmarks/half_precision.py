@@ -34,7 +34,7 @@ REGIMES = {
 _REGIMES_OF_WIDE = ("float32", "mixed_bfloat16", "mixed_float16")
 # Config, variant and overrides of a family. XLA cannot compile the memory of segments,
 # and draws another dropout.
-_CONVOLUTIONAL = ("digits/main", "regularized", ("model.cell.dropout_rate=0",))
+_CONVOLUTIONAL = ("digits/main", "contraction", ("model.cell.dropout_rate=0",))
 _TRANSFORMER = (
     "deq_transformer/characters",
     "contraction",

@@ -28,7 +28,7 @@ _SPEEDS = (0.0, 0.05, 0.1, 0.25, 0.5, 1.0)
 _REACH = 1.0
 
 
-def signatures(effort, config="digits/main", variant="regularized"):
+def signatures(effort, config="digits/main", variant="contraction"):
     """Returns how much longer a signature takes than the traced model, for one sample.
 
     Args:
@@ -67,7 +67,7 @@ def signatures(effort, config="digits/main", variant="regularized"):
     return results
 
 
-def exports(effort, config="digits/main", variant="regularized", formats=_FORMATS):
+def exports(effort, config="digits/main", variant="contraction", formats=_FORMATS):
     """Returns the seconds in which each format is written and checked, one run each.
 
     Args:

@@ -98,7 +98,7 @@ def _steps(job, devices, num_steps):
     return steps
 
 
-def event_files(effort, config="digits/main", variant="regularized", steps=100):
+def event_files(effort, config="digits/main", variant="contraction", steps=100):
     """Returns the ratio of a training step with event files to a step without.
 
     Epochs with and without them take turns; the work at the end of an epoch is divided

@@ -84,7 +84,8 @@ def plot_scores(path, evaluations, score):
 def plot_residuals(path, diagnoses):
     """Plots the residual over evaluations: median and quartiles over samples.
 
-    For several seeds, plots the geometric means of the medians and quartiles.
+    For several seeds, plots the geometric mean of their medians with a band of one
+    geometric standard deviation.
 
     Args:
         path: Path of the PNG, SVG or PDF file.
@@ -99,12 +100,27 @@ def plot_residuals(path, diagnoses):
                 for rows in (run["residual_quantiles"] for run in runs)
             ]
         )
-        with np.errstate(divide="ignore"):  # A residual can be 0.
-            low, median, high = np.exp(np.log(quartiles).mean(axis=0)).T
+        low, median, high = quartiles[0].T
+        if len(runs) > 1:
+            low, median, high = _geometric_band(quartiles[:, :, 1])
         (line,) = axes.semilogy(budgets, median, label=name)
         _band(axes, budgets, low, high, line)
     axes.legend()
     _save(figure, path)
+
+
+def _geometric_band(values):
+    """Returns the geometric mean of runs, `(run, point)`, and its band.
+
+    Returns:
+        Tuple of arrays `(point,)`: the mean, divided by the geometric standard
+        deviation; the mean; the mean, multiplied by it.
+    """
+    # A residual can be 0.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(values)
+        mean, deviation = logs.mean(axis=0), logs.std(axis=0, ddof=1)
+        return np.exp(mean - deviation), np.exp(mean), np.exp(mean + deviation)
 
 
 def plot_history(path, histories):

@@ -111,3 +111,26 @@ def test_a_report_draws_figures_in_a_format(suffix, tmp_path, small, capsys):
         content = (folder / f"history.{suffix}").read_bytes()
         assert content.startswith(starts[suffix])
     assert capsys.readouterr().out.count("4 / 1") == 2
+
+
+def test_residuals_of_seeds_have_a_geometric_band(tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(plots, "_save", lambda figure, path: figures.append(figure))
+
+    def diagnosis(median):
+        row = {"budget": 1, "q25": median / 3, "q50": median, "q75": 3 * median}
+        return {"residual_quantiles": [row, {**row, "budget": 2}]}
+
+    runs = {"a/seed_0": diagnosis(0.01), "a/seed_1": diagnosis(1.0), "b": diagnosis(1)}
+    plots.plot_residuals(tmp_path / "residuals.png", runs)
+    (axes,) = figures[0].axes
+    seeds, single = axes.lines
+    np.testing.assert_allclose(seeds.get_ydata(), [0.1, 0.1])
+    deviation = 10 ** np.sqrt(2)
+    for band, (low, high) in zip(
+        axes.collections, [(0.1 / deviation, 0.1 * deviation), (1 / 3, 3)], strict=True
+    ):
+        heights = band.get_paths()[0].vertices[:, 1]
+        np.testing.assert_allclose([heights.min(), heights.max()], [low, high])
+    np.testing.assert_allclose(single.get_ydata(), [1, 1])
+    pyplot.close(figures[0])

@@ -45,7 +45,12 @@ def load(path, remedy):
     """
     with reading(path, remedy):
         with zipfile.ZipFile(path) as archive:
-            _check_intact(archive)
+            # Keras would read a corrupt entry up to the error.
+            damaged = archive.testzip()
+            if damaged is not None:
+                raise zipfile.BadZipFile(
+                    f"The checksum of its part {damaged} is wrong."
+                )
             # Imports the models only if necessary, since it takes seconds.
             if b"deq_keras.models" in archive.read("config.json"):
                 importlib.import_module("deq_keras.models")
@@ -54,25 +59,6 @@ def load(path, remedy):
         except (TypeError, ValueError) as error:
             _refuse_foreign_code(path, error)
             raise
-
-
-def load_weights(model, path, remedy):
-    """Assigns the weights of a `.keras` file to a model with the same layers.
-
-    Raises:
-        InputError: If the file cannot be read. See `load` for `remedy`.
-    """
-    with reading(path, remedy):
-        with zipfile.ZipFile(path) as archive:
-            _check_intact(archive)
-        model.load_weights(path)
-
-
-def _check_intact(archive):
-    # Keras would read a corrupt entry up to the error.
-    damaged = archive.testzip()
-    if damaged is not None:
-        raise zipfile.BadZipFile(f"The checksum of its part {damaged} is wrong.")
 
 
 @contextlib.contextmanager

@@ -43,7 +43,7 @@ def save(folder, model, history):
         model: A compiled `keras.Model`.
         history: List with one dict per finished epoch.
     """
-    variables = _variables(model, model.optimizer)
+    variables = state_variables(model, model.optimizer)
     arrays = {f"{i}": variable.numpy() for i, variable in enumerate(variables)}
     arrays["names"] = np.array([variable.path for variable in variables])
     arrays["history"] = np.array(json.dumps(history))
@@ -72,7 +72,7 @@ def restore_epoch(folder, model, optimizer, num_epochs):
     Raises:
         InputError: If neither checkpoint has `num_epochs` epochs.
     """
-    variables = _variables(model, optimizer)
+    variables = state_variables(model, optimizer)
     if not num_epochs:
         return []
     for file in (folder / CURRENT, folder / PREVIOUS):
@@ -105,7 +105,7 @@ def restore(folder, model, optimizer):
         InputError: If checkpoints exist, but no intact one belongs to this model. Then
             nothing is restored.
     """
-    variables = _variables(model, optimizer)
+    variables = state_variables(model, optimizer)
     current, previous = folder / CURRENT, folder / PREVIOUS
     files = [file for file in (current, previous) if file.exists()]
     if not files:
@@ -131,18 +131,6 @@ def _assigned(state, variables):
     for variable, array in zip(variables, state.arrays, strict=True):
         variable.assign(array)
     return state.history
-
-
-def assign(source, target):
-    """Assigns the complete state of a run to the variables of another model.
-
-    Args:
-        source: Tuple of a built `keras.Model` and its optimizer.
-        target: Tuple of a `keras.Model` like it and its optimizer.
-    """
-    pairs = zip(_variables(*target), _variables(*source), strict=True)
-    for variable, value in pairs:
-        variable.assign(value.numpy())
 
 
 def read_history(folder):
@@ -212,7 +200,8 @@ def _check(state, variables, file):
             raise ValueError(f"The values of {variable.path} are not all finite.")
 
 
-def _variables(model, optimizer):
+def state_variables(model, optimizer):
+    """Returns all variables of a model and of its optimizer, which is built."""
     if not optimizer.built:
         optimizer.build(model.trainable_variables)
     return [*model.variables, *optimizer.variables]

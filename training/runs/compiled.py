@@ -31,20 +31,22 @@ class CompiledVariant:
             self._trained = model, optimizer, trainer
         else:
             _, earlier_optimizer, earlier_trainer = self._trained
-            checkpoint.assign(
-                (trainer, optimizer), (earlier_trainer, earlier_optimizer)
+            _assign(
+                checkpoint.state_variables(earlier_trainer, earlier_optimizer),
+                checkpoint.state_variables(trainer, optimizer),
             )
         return self._trained
 
     def load(self, path, remedy):
         """Returns the model of a `.keras` file; see `saved_model.load`.
 
-        Later files assign their weights to the model of the first.
+        A later file assigns its state to the model of the first.
         """
+        model = saved_model.load(path, remedy)
         if self._loaded is None:
-            self._loaded = saved_model.load(path, remedy)
+            self._loaded = model
         else:
-            saved_model.load_weights(self._loaded, path, remedy)
+            _assign(self._loaded.variables, model.variables)
         return self._loaded
 
     def once(self, model, name, make):
@@ -57,6 +59,11 @@ class CompiledVariant:
         if name not in self._functions:
             self._functions[name] = make()
         return self._functions[name]
+
+
+def _assign(targets, sources):
+    for target, source in zip(targets, sources, strict=True):
+        target.assign(source.numpy())
 
 
 @contextlib.contextmanager

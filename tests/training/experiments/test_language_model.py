@@ -288,3 +288,21 @@ def test_what_cannot_be_made_is_refused(small, tmp_path, path, value, words):
         config = configs.resolve(small, [(path, value)])
         directory = WorkDirectory.start(tmp_path / "run", config)
         variants.run(variants.make_jobs(directory), directory)
+
+
+@pytest.mark.slow
+def test_a_seed_after_another_has_the_results_of_its_own_run(small, tmp_path):
+    """The runs share a model, whose memory and phases are those of the run before."""
+    small["phases"] = [{"name": "first", "epochs": 1, "gradient": "phantom"}]
+    small["phases"].append({"name": "second", "epochs": 1})
+    results = []
+    for seeds in ([0, 1], [1]):
+        path = tmp_path / str(len(seeds))
+        directory = WorkDirectory.start(
+            path, configs.resolve({**small, "seeds": seeds})
+        )
+        variants.run(variants.make_jobs(directory), directory)
+        folder = directory.folder("model/seed_1")
+        files = ("evaluation.json", "diagnosis.json")
+        results.append([(folder / file).read_text() for file in files])
+    assert results[0] == results[1]

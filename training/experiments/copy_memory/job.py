@@ -62,7 +62,7 @@ class CopyMemoryJob(Job):
         if self.equilibrium(model) is None:
             return [_loss_of_network(model, *self.data[1], batch_size)]
         batches = _in_batches(*self.data[1], batch_size)
-        return measure_at_budgets(self.split(model).answer(), batches, _loss, budgets)
+        return measure_at_budgets(self.opened(model).answer(), batches, _loss, budgets)
 
 
 def _in_batches(inputs, targets, batch_size):

@@ -101,7 +101,7 @@ class MDEQSegmentationJob(ImageJob):
 
     def evaluate(self, model, budgets):
         """See `Job`. Writes overlays at the largest budget into the folder."""
-        predictor = BudgetPredictor(self.split(model), *self.windows())
+        predictor = BudgetPredictor(self.opened(model), *self.windows())
         rows = self._scores(predictor, self.batches(model, self.data.test), budgets)
         self._write_overlays(model, predictor, max(budgets))
         return rows

@@ -94,7 +94,7 @@ def warm_starts(effort, run, variant, speeds=_SPEEDS, frames=32):
     Args:
         effort: `measuring.Effort`. Ignored.
         run: Path of the work directory of a classification run.
-        variant: String. One of its variants.
+        variant: String. One of its runs, such as `plain` or `plain/seed_0`.
         speeds: Pixels per frame.
         frames: Integer, at least 2.
     """
@@ -103,7 +103,7 @@ def warm_starts(effort, run, variant, speeds=_SPEEDS, frames=32):
     from ..runs.work_directory import WorkDirectory
 
     directory = WorkDirectory.open(run)
-    configs.variant(directory.config, variant)
+    configs.run_config(directory.config, variant)
     ((_, job, model),) = variants.trained(directory, [variant])
     model, images = job.servable(model)
     return {

@@ -25,8 +25,8 @@ class CompiledVariant:
         self._functions = {}
 
     def trained(self, model, optimizer, trainer):
-        """Returns the model, the optimizer and the trainer of an earlier run with the
-        state of new ones; or the new ones, if there is no earlier run."""
+        """Returns the model, the optimizer and the trainer of the first run, with the
+        state of those of a new run. Keeps the arguments in the first run."""
         if self._trained is None:
             self._trained = model, optimizer, trainer
         else:

@@ -26,7 +26,7 @@ class CompiledVariant:
 
     def trained(self, model, optimizer, trainer):
         """Returns the model, the optimizer and the trainer of the first run, with the
-        state of those of a new run. Keeps the arguments in the first run."""
+        state of the arguments. In the first run, keeps and returns the arguments."""
         if self._trained is None:
             self._trained = model, optimizer, trainer
         else:

@@ -62,6 +62,13 @@ def check_positive_fraction(name: str, value: Any) -> float:
     return float(value)
 
 
+def check_open_fraction(name: str, value: Any) -> float:
+    """Returns a float in (0, 1)."""
+    if not _is_real(value) or not 0 < value < 1:
+        raise ValueError(_message(name, value, "a number in (0, 1)"))
+    return float(value)
+
+
 def check_rate(name: str, value: Any) -> float:
     """Returns a float in [0, 1), such as a dropout rate."""
     if not _is_real(value) or not 0 <= value < 1:

@@ -46,10 +46,20 @@ def custom_gradient(forward: Forward) -> Callable[..., Any]:
     return call
 
 
-def _call_in_graph(forward: Forward, inputs: list[tf.Tensor]) -> Any:
+def without_variables(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Returns the result of a function, which must not read trainable variables.
+
+    Raises:
+        TypeError: If it reads one, because its gradient would be lost.
+    """
     with record.VariableWatcher() as watcher:
-        outputs, backward = forward(*inputs)
+        result = function(*arguments)
     _check_variables(watcher.watched_variables())
+    return result
+
+
+def _call_in_graph(forward: Forward, inputs: list[tf.Tensor]) -> Any:
+    outputs, backward = without_variables(forward, *inputs)
     is_sequence = isinstance(outputs, list | tuple)
     results = [tf.convert_to_tensor(leaf) for leaf in outputs] if is_sequence else []
     results = results or [tf.convert_to_tensor(outputs)]

@@ -8,6 +8,7 @@ from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
 from deq_keras.gradients.implicit import ImplicitGradient
 from deq_keras.gradients.neumann import NeumannGradient
 from deq_keras.gradients.phantom import PhantomGradient
+from deq_keras.gradients.reversible import ReversibleGradient
 from deq_keras.gradients.truncated import TruncatedGradient
 from deq_keras.gradients.unrolled import UnrolledGradient
 
@@ -18,6 +19,7 @@ __all__ = [
     "ImplicitGradient",
     "NeumannGradient",
     "PhantomGradient",
+    "ReversibleGradient",
     "TruncatedGradient",
     "UnrolledGradient",
     "deserialize",
@@ -29,6 +31,7 @@ ALL_OBJECTS = (
     ImplicitGradient,
     NeumannGradient,
     PhantomGradient,
+    ReversibleGradient,
     TruncatedGradient,
     UnrolledGradient,
 )
@@ -36,6 +39,7 @@ _SHORT_NAMES = {
     "implicit": ImplicitGradient,
     "neumann": NeumannGradient,
     "phantom": PhantomGradient,
+    "reversible": ReversibleGradient,
     "truncated": TruncatedGradient,
     "unrolled": UnrolledGradient,
 }
@@ -45,10 +49,10 @@ def get(identifier: str | Config | EquilibriumGradient) -> EquilibriumGradient:
     """Returns a gradient strategy from a name, a config dict or an instance.
 
     Args:
-        identifier: `"implicit"`, `"neumann"`, `"phantom"`, `"truncated"`,
-            `"unrolled"`; a dict like `{"class_name": "PhantomGradient", "num_steps":
-            3}` or what `serialize` returns; or an `EquilibriumGradient`, which is
-            returned as it is.
+        identifier: `"implicit"`, `"neumann"`, `"phantom"`, `"reversible"`,
+            `"truncated"`, `"unrolled"`; a dict like `{"class_name": "PhantomGradient",
+            "num_steps": 3}` or what `serialize` returns; or an `EquilibriumGradient`,
+            which is returned as it is.
 
     Raises:
         ValueError: For an unknown name or argument.

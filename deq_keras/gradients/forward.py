@@ -1,7 +1,7 @@
 """The forward pass that the gradients of an equilibrium share."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import tensorflow as tf
 from keras import tree
@@ -66,6 +66,33 @@ def with_gradient_of(solution: Solution, carrier: Nest) -> Nest:
 
     leaves = attach(*tree.flatten(value), *tree.flatten(carrier))
     return tree.pack_sequence_as(value, list(leaves))
+
+
+def first_order_only(
+    leaves: list[tf.Tensor], sources: Iterable[tf.Tensor], name: str, reason: str
+) -> list[tf.Tensor]:
+    """Returns tensors that raise an error if they are differentiated.
+
+    Args:
+        leaves: List of tensors.
+        sources: Tensors that connect them to everything that they depend on.
+        name: String. The gradient strategy.
+        reason: String. Clause that says why only the first derivative exists.
+    """
+    size = len(leaves)
+
+    def refuse(*_: tf.Tensor) -> None:
+        raise NotImplementedError(
+            f"{name} has no second derivatives: {reason}. For second derivatives, use "
+            "UnrolledGradient or TruncatedGradient, and call the layer with "
+            "`training=True`."
+        )
+
+    @custom_gradient
+    def attach(*tensors: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], Callable]:
+        return tuple(tf.identity(tensor) for tensor in tensors[:size]), refuse
+
+    return list(attach(*leaves, *sources))
 
 
 def _to_carrier(

@@ -14,8 +14,8 @@ class Equilibrium(NamedTuple):
     """A solved and differentiable equilibrium.
 
     Attributes:
-        value: Nest like the state. The layer's output, with the gradient. f(z*) for all
-            strategies but `TruncatedGradient`.
+        value: Nest like the state. The layer's output, with the gradient. The last
+            state of `TruncatedGradient` and `ReversibleGradient`, f(z*) of the others.
         solution: The `Solution` of the forward solve. It carries no gradient.
         linearization: The `Linearization` of f at z*, with z* held constant.
     """
@@ -62,9 +62,10 @@ class EquilibriumGradient(Configured):
             problem: A `FixedPointProblem`. Tensors that its function captures get their
                 gradients, too.
             request: A `SolveRequest` with an initial state. The initial state gets a
-                gradient only from `UnrolledGradient`, and from `TruncatedGradient`
-                without free steps: an equilibrium does not depend on it. `seed` seeds
-                the noise of the solver and of strategies that are random.
+                gradient only from `UnrolledGradient`, `ReversibleGradient`, and
+                `TruncatedGradient` without free steps: an equilibrium does not depend
+                on it. `seed` seeds the noise of the solver and of strategies that are
+                random.
             solver: A `FixedPointSolver` for the forward solve.
             record_adjoint: Optional function, called in the backward pass with the
                 `Solution` of the adjoint solve. Strategies without one ignore it.

@@ -17,6 +17,7 @@ from deq_keras.core.serialization import Config
 from deq_keras.core.splitting import Splitting, moved
 from deq_keras.core.structure import Nest, in_solver_dtype
 from deq_keras.gradients.forward import (
+    first_order_only,
     linearize_equilibrium,
     solve_without_gradient,
     with_gradient_of,
@@ -196,8 +197,8 @@ class _Adjoint(NamedTuple):
             nonfinite.with_overflow(solution, tf.cast(leaf, output.dtype))
             for leaf, output in zip(tree.flatten(solution.value), value, strict=True)
         ]
-        first_order_only = custom_gradient(self._first_order_only)
-        return None, *map(first_order_only, adjoint, value)
+        reason = "it solves an adjoint equation, and that solve has no derivative"
+        return None, *first_order_only(adjoint, value, self.name, reason)
 
     def _solve(self, cotangent: Nest) -> Solution:
         # Adds up in the solver's precision, whatever the compute dtype is.
@@ -205,22 +206,6 @@ class _Adjoint(NamedTuple):
         function = _AdjointFunction(self.linearization, self.problem)
         problem = FixedPointProblem(function, cotangent)
         return self.solver.solve(problem, SolveRequest(cotangent))
-
-    def _first_order_only(
-        self, adjoint: tf.Tensor, value: tf.Tensor
-    ) -> tuple[tf.Tensor, Callable]:
-        """Returns `adjoint`, which raises an error if it is differentiated. `value`
-        connects it to everything that the equilibrium depends on."""
-        del value
-        return tf.identity(adjoint), self._refuse_second_order
-
-    def _refuse_second_order(self, *_: tf.Tensor) -> None:
-        raise NotImplementedError(
-            f"{self.name} has no second derivatives: it solves an adjoint equation, "
-            "and that solve has no derivative. For second derivatives, use "
-            "UnrolledGradient or TruncatedGradient, and call the layer with "
-            "`training=True`."
-        )
 
 
 class AdjointSplitting(Splitting):

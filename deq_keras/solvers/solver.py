@@ -98,7 +98,7 @@ class FixedPointSolver(Configured):
         max_iter = self.max_iter
         if request.max_iter is not None:
             max_iter = _checked_max_iter(request.max_iter)
-        rule = self._stopping_rule(request)
+        rule = self.stopping_rule(request)
         state = self._start(rule, max_iter, request, problem.is_usable)
         # Noise depends on the row of a sample, so a solve with noise keeps all rows.
         is_compact = self.compact and request.allows_compaction and request.seed is None
@@ -140,7 +140,7 @@ class FixedPointSolver(Configured):
             value: f(point), a nest like `point`.
             is_usable: Boolean tensor `(batch,)`. Other samples count as diverged.
         """
-        rule = self._stopping_rule(SolveRequest(point))
+        rule = self.stopping_rule(SolveRequest(point))
         structure = rule.structure
         evaluation = Evaluation.of(structure, structure.to_matrix(point), value)
         error = tf.stop_gradient(rule.error(evaluation))
@@ -251,15 +251,12 @@ class FixedPointSolver(Configured):
             tf.shape(point), tf.random.fold_in(seed, num_evaluations), dtype=point.dtype
         )
 
-    def get_config(self) -> Config:
-        return {
-            "max_iter": self.max_iter,
-            "tol": self.tol,
-            "stop_mode": self.stop_mode,
-            "compact": self.compact,
-        }
+    def stopping_rule(self, request: SolveRequest) -> StoppingRule:
+        """Returns the rule that decides when a sample of a solve stops.
 
-    def _stopping_rule(self, request: SolveRequest) -> StoppingRule:
+        Args:
+            request: A `SolveRequest` with an initial state.
+        """
         tol = self.tol if request.tol is None else _checked_tol(request.tol)
         structure = StateStructure(request.initial_state)
         takes_last = request.takes_last
@@ -267,6 +264,14 @@ class FixedPointSolver(Configured):
             takes_last = True if request.halting is not None else _is_none(tol)
         tol = None if tol is None else _as_scalar(tol, structure.dtype)
         return StoppingRule(structure, self.stop_mode, tol, request.halting, takes_last)
+
+    def get_config(self) -> Config:
+        return {
+            "max_iter": self.max_iter,
+            "tol": self.tol,
+            "stop_mode": self.stop_mode,
+            "compact": self.compact,
+        }
 
     def _start(
         self,

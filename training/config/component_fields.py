@@ -18,7 +18,14 @@ SOLVERS = (
     "gmres",
     "bicgstab",
 )
-GRADIENTS = ("implicit", "neumann", "phantom", "truncated", "unrolled")
+GRADIENTS = (
+    "implicit",
+    "neumann",
+    "phantom",
+    "reversible",
+    "truncated",
+    "unrolled",
+)
 PENALTIES = ("contraction", "jacobian", "residual")
 REGULARIZERS = (*PENALTIES, "residual_constraint", "spectral_radius_constraint")
 INITIAL_STATES = ("cell", "learned", "mixed", "normal", "zeros")
@@ -53,6 +60,7 @@ _GRADIENT = {
         "num_steps": TERMS,
         "num_free_steps": BUDGET,
         "max_steps": BUDGET,
+        "checkpoint_every": BUDGET,
     },
 }
 _PENALTY = {

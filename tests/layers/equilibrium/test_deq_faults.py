@@ -43,7 +43,7 @@ def _gradients(deq, inputs, rows):
 
 
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("gradient", GRADIENTS, ids=str)
+@pytest.mark.parametrize("gradient", [*GRADIENTS, "reversible"], ids=str)
 def test_a_non_finite_input(gradient, poison):
     deq = layers.DEQ(TanhCell(5), gradient=gradient)
     deq(INPUTS)
@@ -309,7 +309,7 @@ def _with_stem(gradient):
     )
 
 
-@pytest.mark.parametrize("gradient", GRADIENTS, ids=str)
+@pytest.mark.parametrize("gradient", [*GRADIENTS, "reversible"], ids=str)
 def test_a_stem_gets_no_gradient_of_a_sample_that_fails(gradient):
     """The stem's output overflows for one sample."""
     model = _with_stem(gradient)

@@ -23,7 +23,15 @@ class GroupNormalizedCell(deq_keras.layers.EquilibriumCell):
 
 def _layers():
     dense = deq_keras.layers.DenseCell
-    for gradient in ("truncated", "implicit", "neumann", "phantom", "unrolled"):
+    names = (
+        "truncated",
+        "implicit",
+        "neumann",
+        "phantom",
+        "reversible",
+        "unrolled",
+    )
+    for gradient in names:
         yield (
             gradient,
             lambda gradient=gradient: deq_keras.layers.DEQ(dense(8), gradient=gradient),

@@ -1,0 +1,291 @@
+"""The reversible gradient against back-propagation through the same steps."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras import gradients, layers, solvers
+from deq_keras.solvers import FixedPointIteration, SolveRequest
+from tests.gradients.test_implicit import BATCH, FEATURES, Case
+from tests.layers.cells import TanhCell, TwoScaleCell
+from tests.layers.equilibrium.test_deq_faults import LogCell
+from tests.oracles import relative_error
+
+
+class Kernel:
+    """f(z, u) = tanh(z W + u), with W as the variable of f."""
+
+    def __init__(self, kernel):
+        self.variables = [keras.Variable(kernel, dtype=kernel.dtype)]
+
+    def __call__(self, state, injection):
+        return tf.tanh(tf.matmul(state, self.variables[0].value) + injection)
+
+
+def _case(dtype):
+    case = Case(dtype)
+    start = tf.constant(
+        np.random.RandomState(1).normal(size=(BATCH, FEATURES)) * 0.1, dtype
+    )
+    injection = tf.matmul(case.inputs, case.projection)
+    return Kernel(0.7 * case.kernel.numpy()), injection, start
+
+
+def _gradients(gradient, function, injection, start, solver):
+    """The output, and the gradients for kernel, injection and start."""
+    kernel = function.variables[0].value
+    with tf.GradientTape() as tape:
+        tape.watch([injection, start])
+        problem = solvers.FixedPointProblem(function, injection)
+        found = gradient.solve(problem, SolveRequest(start), solver)
+        loss = tf.reduce_sum(found.value**3)
+    return found.value, *tape.gradient(loss, [kernel, injection, start])
+
+
+def _by_hand(beta, num_steps, function, injection, start):
+    """The same through steps that are recorded; each sample has its own number."""
+    kernel = function.variables[0].value
+    with tf.GradientTape() as tape:
+        tape.watch([injection, start])
+        y = z = start
+        for n in range(np.max(num_steps)):
+            is_active = tf.reshape(n < tf.constant(num_steps), (-1, 1))
+            y_next = (1.0 - beta) * y + beta * function(z, injection)
+            z_next = (1.0 - beta) * z + beta * function(y_next, injection)
+            y, z = tf.where(is_active, y_next, y), tf.where(is_active, z_next, z)
+        loss = tf.reduce_sum(z**3)
+    return z, *tape.gradient(loss, [kernel, injection, start])
+
+
+def _error(actual, expected):
+    pairs = zip(actual, expected, strict=True)
+    return max(relative_error(one, two) for one, two in pairs)
+
+
+@pytest.mark.parametrize("beta", [0.3, 0.8])
+def test_one_step_of_a_scalar(beta):
+    """f = a z + u from zero: z = beta (1 + a beta) u."""
+    a, u = tf.constant([[0.6]], tf.float64), tf.constant([[2.0]], tf.float64)
+    with tf.GradientTape() as tape:
+        tape.watch([a, u])
+        problem = solvers.FixedPointProblem(
+            lambda z, injection: injection["a"] * z + injection["u"], {"a": a, "u": u}
+        )
+        found = gradients.ReversibleGradient(beta).solve(
+            problem, SolveRequest(tf.zeros_like(u)), FixedPointIteration(3, tol=None)
+        )
+    np.testing.assert_allclose(found.value, beta * (1 + 0.6 * beta) * u, rtol=1e-14)
+    of_a, of_u = tape.gradient(found.value, [a, u])
+    np.testing.assert_allclose(of_u, [[beta * (1 + 0.6 * beta)]], rtol=1e-14)
+    np.testing.assert_allclose(of_a, [[beta**2 * 2.0]], rtol=1e-14)
+    assert found.solution.num_evaluations == 3
+
+
+@pytest.mark.parametrize(
+    "dtype, tolerance", [("float32", 1e-6), ("float64", 1e-12)], ids=str
+)
+def test_equals_recorded_steps(dtype, tolerance, regime):
+    case = _case(dtype)
+    solver = FixedPointIteration(65, tol=None)
+    gradient = gradients.ReversibleGradient(beta=0.8)
+    run = regime(lambda u, start: _gradients(gradient, case[0], u, start, solver))
+    actual, expected = run(*case[1:]), _by_hand(0.8, [32] * BATCH, *case)
+    if regime.name == "xla":
+        tolerance *= 3  # Its tanh differs in the last bits from that of the steps.
+    assert _error(actual[:3], expected[:3]) < tolerance
+    # A product of 64 Jacobians, each rounded, of the order of 1e-18.
+    assert _error(actual[3:], expected[3:]) < 10 * tolerance
+
+
+def test_without_stored_pairs_rounding_grows():
+    """The control: what the stored pairs are for."""
+    case = _case("float32")
+    solver = FixedPointIteration(33, tol=None)
+    expected = _by_hand(0.9, [16] * BATCH, *case)
+    for interval, has_error in ((None, False), (100, True)):
+        gradient = gradients.ReversibleGradient(0.9, interval)
+        actual = _gradients(gradient, *case, solver)
+        assert (_error(actual, expected) > 1e-4) == has_error
+        assert _error(actual[:1], expected[:1]) < 1e-6
+
+
+@pytest.mark.parametrize(
+    "beta, interval", [(0.95, 1), (0.9, 2), (0.8, 2), (0.5, 4), (0.1, 25)]
+)
+def test_the_interval_follows_from_beta(beta, interval):
+    assert gradients.reversible._interval(beta) == interval
+
+
+def test_each_sample_stops_by_itself(regime):
+    kernel, injection, start = _case("float64")
+    scale = tf.constant([[0.0], [0.01], [2.0]], tf.float64)
+    injection, start = injection * scale, start * scale
+    solver = FixedPointIteration(41, tol=1e-2)
+    gradient = gradients.ReversibleGradient(0.5)
+
+    def run(injection, start):
+        problem = solvers.FixedPointProblem(kernel, injection)
+        found = gradient.solve(problem, SolveRequest(start), solver)
+        actual = _gradients(gradient, kernel, injection, start, solver)
+        return actual, found.solution
+
+    actual, solution = regime(run)(injection, start)
+    np.testing.assert_array_equal(solution.status, solvers.CONVERGED)
+    steps = (solution.num_evaluations.numpy() - 1) // 2
+    assert steps[0] == 0 and 0 < steps[1] != steps[2] > 0
+    assert solution.batch_evaluations == 2 * steps.max() + 1
+    assert np.all(solution.residual <= 1e-2)
+    expected = _by_hand(0.5, steps, kernel, injection, start)
+    assert _error(actual, expected) < 1e-12
+    alone = _gradients(gradient, kernel, injection[1:2], start[1:2], solver)
+    for together, one in zip(actual[2:], alone[2:], strict=True):
+        assert relative_error(together[1:2], one) < 1e-12
+
+
+def test_a_budget_shortens_the_solve():
+    kernel, injection, start = _case("float64")
+    for budget, evaluations in ((9, 9), (8, 7), (1, 3)):
+        found = gradients.ReversibleGradient().solve(
+            solvers.FixedPointProblem(kernel, injection),
+            SolveRequest(start, budget=tf.constant(budget)),
+            FixedPointIteration(21, tol=None),
+        )
+        np.testing.assert_array_equal(found.solution.num_evaluations, evaluations)
+
+
+def _layer_gradients(deq, inputs):
+    with tf.GradientTape() as tape:
+        value = deq(inputs, training=True)
+        loss = sum(tf.reduce_sum(tf.square(leaf)) for leaf in tf.nest.flatten(value))
+    return tape.gradient(loss, [weight.value for weight in deq.trainable_weights])
+
+
+def test_a_nest_equals_the_implicit_gradient_at_an_equilibrium():
+    keras.config.set_dtype_policy("float64")
+    inputs = {"x": tf.ones((2, 3), "float64"), "y": tf.zeros((2, 3), "float64")}
+    slopes = []
+    for gradient in ("reversible", "implicit"):
+        solver = FixedPointIteration(200, tol=1e-13)
+        deq = layers.DEQ(TwoScaleCell(4), solver, gradient, None)
+        slopes.append(tf.function(_layer_gradients)(deq, inputs))
+    assert _error(*slopes) < 1e-10
+
+
+def test_mixed_precision_keeps_the_pair_in_float32():
+    """The error is that of bfloat16, and does not grow with the number of steps."""
+    inputs = tf.constant(np.random.RandomState(0).normal(size=(5, 3)), "float32")
+    slopes = []
+    for policy in ("float32", "mixed_bfloat16"):
+        deq = layers.DEQ(
+            TanhCell(6, dtype=policy),
+            FixedPointIteration(65, tol=None),
+            "reversible",
+            None,
+        )
+        deq(inputs)
+        slopes.append(_layer_gradients(deq, inputs))
+    assert all(slope.dtype == "float32" for slope in slopes[1])
+    assert _error(slopes[1], slopes[0]) < 3e-2
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_trains(jit_compile):
+    deq = layers.DEQ(TanhCell(6), gradient="reversible", name="deq")
+    assert isinstance(deq.solver, FixedPointIteration)
+    model = keras.Sequential([deq, keras.layers.Dense(1)])
+    model.compile(keras.optimizers.Adam(1e-2), "mse", jit_compile=jit_compile)
+    inputs = np.random.RandomState(0).normal(size=(40, 3)).astype("float32")
+    targets = inputs[:, :1] * inputs[:, 1:2]
+    history = model.fit(inputs, targets, 8, epochs=12, verbose=0).history
+    assert history["loss"][-1] < 0.9 * history["loss"][0]
+    assert history["deq_converged"][-1] == 1.0
+    assert 3 <= history["deq_evaluations"][-1] <= 29
+    assert history["deq_residual"][-1] < 2e-3
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["later", "at once"])
+def test_a_cell_that_turns_non_finite(first, regime):
+    """All other samples train as without it."""
+    cell = LogCell(5)
+    if first:
+        cell.initial_state = lambda injection: tf.ones_like(injection["u"])
+    solver = FixedPointIteration(9, tol=1e-3)
+    deq = layers.DEQ(cell, solver, "reversible", regularizer=None)
+    inputs = np.random.RandomState(0).normal(size=(4, 4)).astype("float32")
+    failing = inputs.copy()
+    failing[2, 0] = 100.0
+    deq(inputs)
+    rows = [0, 1, 3]
+
+    def run(inputs):
+        with tf.GradientTape() as tape:
+            value = deq(inputs, training=True)
+            loss = tf.reduce_sum(tf.square(tf.gather(value, rows)))
+        slopes = tape.gradient(loss, [weight.value for weight in deq.trainable_weights])
+        return value, deq.last_status, slopes
+
+    run = regime(run)
+    value, status, slopes = run(failing)
+    clean_value, _, clean = run(inputs)
+    assert np.all(np.isfinite(value))
+    np.testing.assert_array_equal(np.equal(status, solvers.DIVERGED), [0, 0, 1, 0])
+    assert relative_error(tf.gather(value, rows), tf.gather(clean_value, rows)) < 1e-6
+    assert _error(slopes, clean) < 1e-5
+
+
+def test_second_derivatives_are_refused():
+    kernel, injection, start = _case("float32")
+    with tf.GradientTape() as tape:
+        tape.watch(injection)
+        slopes = _gradients(
+            gradients.ReversibleGradient(),
+            kernel,
+            injection,
+            start,
+            FixedPointIteration(5, tol=None),
+        )
+    with pytest.raises(NotImplementedError, match="UnrolledGradient"):
+        tape.gradient(slopes[2], injection)
+
+
+@pytest.mark.parametrize(
+    "solver",
+    [
+        solvers.Anderson(),
+        FixedPointIteration(tol=None, noise=0.1),
+        FixedPointIteration(patience=3),
+    ],
+    ids=lambda solver: type(solver).__name__,
+)
+def test_other_solvers_are_refused(solver):
+    deq = layers.DEQ(TanhCell(6), solver, "reversible")
+    with pytest.raises(ValueError, match=r"FixedPointIteration\(max_iter, tol\)"):
+        deq(tf.ones((2, 3)), training=True)
+
+
+def test_a_budget_without_a_step_is_refused():
+    deq = layers.DEQ(TanhCell(6), FixedPointIteration(2), "reversible")
+    with pytest.raises(ValueError, match="max_iter=2"):
+        deq(tf.ones((2, 3)), training=True)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"beta": 0.0}, {"beta": 1}, {"beta": "half"}, {"checkpoint_every": 0}],
+    ids=str,
+)
+def test_bad_arguments_are_refused_and_named(arguments):
+    ((name, value),) = arguments.items()
+    with pytest.raises(ValueError, match=f"Received: {name}={value!r}"):
+        gradients.ReversibleGradient(**arguments)
+
+
+def test_a_variable_that_is_not_passed_is_refused():
+    """Its gradient would be lost."""
+    variable = tf.Variable(0.5)
+    problem = solvers.FixedPointProblem(lambda z, u: variable * z + u, tf.ones((1, 1)))
+    with pytest.raises(TypeError, match="weights"):
+        gradients.ReversibleGradient().solve(
+            problem, SolveRequest(tf.zeros((1, 1))), FixedPointIteration(5, tol=None)
+        )

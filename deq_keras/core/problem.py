@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,6 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras.core import nonfinite
-from deq_keras.core.custom_gradient import custom_gradient
 from deq_keras.core.linearization import Linearization, linearize
 from deq_keras.core.splitting import Splitting
 from deq_keras.core.structure import Nest, where_rows
@@ -195,54 +193,14 @@ class FixedPointProblem:
         """Returns the `Linearization` of f at `state`: f and its vector products."""
         return linearize(self, state)
 
-    def rematerialized(self, state: Nest) -> Nest:
-        """Evaluates f, but stores only the state for the gradient.
-
-        The gradient evaluates f a second time. As with `keras.remat`, tensors that f
-        captures get no gradient. The injection and the weights do, even if they are
-        captured.
-        """
-        call = _RematerializedCall(self, state)
-        leaves = custom_gradient(call.forward)(
-            *tree.flatten(state), *nonfinite.floating(self.injection), *self.weights
-        )
-        return tree.pack_sequence_as(state, list(leaves))
+    @property
+    def sources(self) -> list[tf.Tensor]:
+        """The floating-point tensors that f reads: its injection and its weights."""
+        return nonfinite.floating([self.injection, self.weights])
 
     @property
     def _variables(self) -> list[keras.Variable]:
         return list(getattr(self.fn, "variables", ()))
-
-
-class _RematerializedCall:
-    """One evaluation, in the form that `custom_gradient` takes.
-
-    Injection and weights are read from the problem. As arguments they would be new
-    tensors in each iteration of a loop, and all of them would be stored.
-    """
-
-    def __init__(self, problem: FixedPointProblem, state: Nest) -> None:
-        self.problem = problem
-        self.state = state
-
-    def forward(self, *arguments: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], Callable]:
-        leaves = arguments[: len(tree.flatten(self.state))]
-        state = tree.pack_sequence_as(self.state, list(leaves))
-        value = tree.flatten(self.problem(state))
-        return tuple(value), functools.partial(self._backward, leaves)
-
-    def _backward(
-        self, leaves: tuple[tf.Tensor, ...], *cotangent: tf.Tensor
-    ) -> list[tf.Tensor]:
-        # Evaluations that start before their cotangent exists would fill the memory.
-        with tf.control_dependencies(cotangent):
-            leaves = tuple(tf.identity(leaf) for leaf in leaves)
-        state = tree.pack_sequence_as(self.state, list(leaves))
-        problem = self.problem
-        sources = [*leaves, *nonfinite.floating(problem.injection), *problem.weights]
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(sources)
-            value = problem(state)
-        return tape.gradient(tree.flatten(value), sources, list(cotangent), "zero")
 
 
 def masked(state: Nest, mask: tf.Tensor | None) -> Nest:

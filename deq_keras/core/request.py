@@ -35,6 +35,9 @@ class SolveRequest(NamedTuple):
             evaluation, which costs a tiny cell several percent of its time.
         allows_compaction: Boolean. Whether a solver with `compact=True` may remove
             converged samples from the batch. A compacted loop has no gradient.
+        checkpoints: Positive integer. Number of loop states that a gradient stores; it
+            repeats the evaluations in between, and `max_iter` must be an integer.
+            `None`: it stores every evaluation.
 
     Example:
 
@@ -51,6 +54,7 @@ class SolveRequest(NamedTuple):
     takes_last: bool | tf.Tensor | None = None
     records_trace: bool = True
     allows_compaction: bool = True
+    checkpoints: int | None = None
 
 
 def check_request(request: Any, needs_state: bool = True) -> SolveRequest:

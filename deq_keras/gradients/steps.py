@@ -6,7 +6,7 @@ from typing import NamedTuple
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.core import nonfinite
+from deq_keras.core import checkpointing, nonfinite
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.random import normal_like
 from deq_keras.core.structure import (
@@ -64,7 +64,7 @@ class Steps(NamedTuple):
         return state, self.num_steps if self.tol is None else count
 
     def graded(
-        self, problem: FixedPointProblem, state: Nest, remat: bool
+        self, problem: FixedPointProblem, state: Nest, interval: int | None
     ) -> tuple[Nest, tf.Tensor, int | tf.Tensor]:
         """Returns the state after the steps, which samples became non-finite, and the
         number of steps.
@@ -72,24 +72,26 @@ class Steps(NamedTuple):
         Args:
             problem: The `FixedPointProblem`.
             state: Nest of `(batch, ...)` tensors.
-            remat: Boolean. Whether the gradient evaluates f a second time.
+            interval: Positive integer. The gradient stores the state of every
+                `interval`-th step, and repeats the others. `None`: it repeats nothing.
         """
-        evaluate = problem.rematerialized if remat else problem
 
         def body(
             i: tf.Tensor, state: Nest, failed: tf.Tensor, residual: tf.Tensor
         ) -> tuple[tf.Tensor, Nest, tf.Tensor, tf.Tensor]:
-            value = evaluate(state)
+            value = problem(state)
             residual = self._residual(state, value)
             state = self._next(state, value, i)
             return i + 1, state, failed | nonfinite.failed_rows(state), residual
 
         failed = tf.zeros_like(nonfinite.failed_rows(state))
-        count, state, failed, _ = tf.while_loop(
+        count, state, failed, _ = checkpointing.loop(
             lambda i, _, failed, residual: self._continues(i, residual),
             body,
             (tf.constant(0), state, failed, tf.constant(math.inf)),
-            maximum_iterations=self.max_steps,
+            self.max_steps,
+            interval,
+            problem.sources,
         )
         return state, failed, self.num_steps if self.tol is None else count
 

@@ -86,9 +86,13 @@ class TruncatedGradient(EquilibriumGradient):
             root mean square over the batch. Cells that converge fast then cost fewer
             steps than slow cells. `None`: 0.01 if `num_steps` is `None`, else 0, so
             that all steps are taken. Defaults to `None`.
+        checkpoints: Positive integer c. Like `remat`, but memory holds c states and the
+            activations of 1 / c of the largest k. The square root of k needs the
+            least memory if a state is as large as its activations. Defaults to `None`.
 
     Raises:
-        ValueError: If n + k may be larger than `max_steps`.
+        ValueError: If n + k may be larger than `max_steps`, or `remat` and
+            `checkpoints` are both given.
 
     Example:
 
@@ -115,6 +119,7 @@ class TruncatedGradient(EquilibriumGradient):
         remat: bool = False,
         damping: float | None = None,
         tol: float | None = None,
+        checkpoints: int | None = None,
     ) -> None:
         self.num_steps = num_steps
         self.num_free_steps = num_free_steps
@@ -126,6 +131,12 @@ class TruncatedGradient(EquilibriumGradient):
             None if damping is None else check_positive_fraction("damping", damping)
         )
         self.tol = None if tol is None else check_non_negative("tol", tol)
+        self.checkpoints = check_optional_count("checkpoints", checkpoints)
+        if remat and checkpoints is not None:
+            raise ValueError(
+                "`remat=True` stores the state of every step. Use `checkpoints` alone "
+                f"to store fewer states. Received: remat=True, {checkpoints=}."
+            )
         self._counts(self.max_steps)
 
     def solve(
@@ -155,9 +166,10 @@ class TruncatedGradient(EquilibriumGradient):
         )
         free = free_steps.run(problem, request.initial_state)
         last_steps = steps(num_steps, 4)
+        interval = self._interval(max_steps)
 
         def run(problem: FixedPointProblem, state: Nest) -> tuple[Nest, tf.Tensor, Any]:
-            value, failed, count = last_steps.graded(problem, state, self.remat)
+            value, failed, count = last_steps.graded(problem, state, interval)
             failed |= free.failed
             return where_rows_if_any(failed, state, value), failed, count
 
@@ -216,6 +228,7 @@ class TruncatedGradient(EquilibriumGradient):
             "remat": self.remat,
             "damping": self.damping,
             "tol": self.tol,
+            "checkpoints": self.checkpoints,
         }
 
     def _counts(self, max_steps: int | None) -> tuple[StepCounts, StepCounts]:
@@ -237,6 +250,13 @@ class TruncatedGradient(EquilibriumGradient):
                 f"num_free_steps={self.num_free_steps!r}, num_steps={self.num_steps!r}."
             )
         return free_steps, steps
+
+    def _interval(self, max_steps: int) -> int | None:
+        """Returns the number of steps between two stored states, or `None`."""
+        if self.checkpoints is None:
+            return 1 if self.remat else None
+        _, steps = self._counts(max_steps)
+        return -(-steps.largest(max_steps) // self.checkpoints)
 
     def _budget(
         self, solver: FixedPointSolver, request: SolveRequest, max_steps: int

@@ -7,7 +7,9 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras.core import nonfinite
+from deq_keras.core.checks import check_optional_count
 from deq_keras.core.problem import FixedPointProblem
+from deq_keras.core.serialization import Config
 from deq_keras.core.structure import Nest
 from deq_keras.gradients.forward import linearize_equilibrium
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
@@ -23,9 +25,16 @@ class UnrolledGradient(EquilibriumGradient):
     `FixedPointIteration(max_iter=L, tol=None)` the layer is a weight-tied network of L
     layers, the papers' pretraining.
 
+    Args:
+        checkpoints: Positive integer c. The backward pass evaluates f a second time, so
+            that memory holds c states of the solver's loop, with its history, and the
+            activations of 1 / c of the budget. Tensors that f captures get no gradient;
+            the weights of a cell, the injection and the initial state do. Applies to
+            training only. Defaults to `None`, nothing is evaluated twice.
+
     Example:
 
-    >>> gradient = deq_keras.gradients.UnrolledGradient()
+    >>> gradient = deq_keras.gradients.UnrolledGradient(checkpoints=5)
 
     Reference:
 
@@ -33,6 +42,9 @@ class UnrolledGradient(EquilibriumGradient):
     """
 
     differentiates_iterates = True
+
+    def __init__(self, checkpoints: int | None = None) -> None:
+        self.checkpoints = check_optional_count("checkpoints", checkpoints)
 
     def solve(
         self,
@@ -44,10 +56,25 @@ class UnrolledGradient(EquilibriumGradient):
         def run(
             problem: FixedPointProblem, state: Nest
         ) -> tuple[Nest, tf.Tensor, Solution]:
-            solution = solver.solve(problem, request._replace(initial_state=state))
+            solution = solver.solve(
+                problem,
+                request._replace(initial_state=state, checkpoints=self.checkpoints),
+            )
             return solution.value, nonfinite.has_failed(solution), solution
 
         value, solution = nonfinite.differentiable(problem, run, request.initial_state)
         constant = tree.map_structure(tf.stop_gradient, solution)
         linearization, _ = linearize_equilibrium(problem, constant)
         return Equilibrium(value, constant, linearization)
+
+    def infer(
+        self,
+        problem: FixedPointProblem,
+        request: SolveRequest,
+        solver: FixedPointSolver,
+    ) -> Equilibrium:
+        # The budget may be a tensor, which has no fixed segments.
+        return UnrolledGradient().solve(problem, request, solver)
+
+    def get_config(self) -> Config:
+        return {"checkpoints": self.checkpoints}

@@ -6,6 +6,7 @@ from typing import Any, Self
 import tensorflow as tf
 from keras import tree
 
+from deq_keras.core import checkpointing
 from deq_keras.core.checks import (
     check_boolean,
     check_choice,
@@ -103,6 +104,10 @@ class FixedPointSolver(Configured):
         # Noise depends on the row of a sample, so a solve with noise keeps all rows.
         is_compact = self.compact and request.allows_compaction and request.seed is None
         is_compact = is_compact and problem.has_rows is not None
+        interval = _interval(request.checkpoints, max_iter)
+        if interval is not None:
+            problem = problem.bound(problem.injection, weights=problem.weights)
+            is_compact = False
 
         def body(
             state: LoopState, batch: ActiveBatch | tuple[()]
@@ -117,11 +122,13 @@ class FixedPointSolver(Configured):
             state = self._advance(state, evaluation, active_rule, max_iter, request)
             return batch.without_done(problem, state, self.take)
 
-        state, batch = tf.while_loop(
+        state, batch = checkpointing.loop(
             lambda state, _: state.is_running,
             body,
             ActiveBatch.of(problem, state, self.take) if is_compact else (state, ()),
-            maximum_iterations=None if tf.is_tensor(max_iter) else max_iter,
+            None if tf.is_tensor(max_iter) else max_iter,
+            interval,
+            () if interval is None else problem.sources,
         )
         if batch:
             state = batch.results.entered(state)
@@ -379,6 +386,18 @@ class FixedPointSolver(Configured):
                 f"Expected: {old}. Received: {new}."
             )
         return step
+
+
+def _interval(checkpoints: int | None, max_iter: int | tf.Tensor) -> int | None:
+    """Returns the number of evaluations between two stored states, or `None`."""
+    if checkpoints is None:
+        return None
+    if tf.is_tensor(max_iter):
+        raise ValueError(
+            "`checkpoints` needs a budget that is known when the solve is traced. Use "
+            f"an integer `max_iter`. Received: {checkpoints=}, max_iter={max_iter}."
+        )
+    return -(-max_iter // checkpoints)
 
 
 def _take_better(

@@ -11,6 +11,8 @@ CONFIGURED = [
     gradients.PhantomGradient(num_steps=3, damping=0.25),
     gradients.ReversibleGradient(0.5, checkpoint_every=3),
     gradients.UnrolledGradient(),
+    gradients.UnrolledGradient(checkpoints=4),
+    gradients.TruncatedGradient(checkpoints=2),
     gradients.NeumannGradient(num_terms=2),
     gradients.TruncatedGradient([0.0, 1.0], 3, 7, 0.25, remat=True, damping=0.5),
     gradients.TruncatedGradient(),

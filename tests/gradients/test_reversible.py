@@ -234,6 +234,16 @@ def test_a_cell_that_turns_non_finite(first, regime):
     assert _error(slopes, clean) < 1e-5
 
 
+def test_inference_runs_the_solver():
+    deq = layers.DEQ(TanhCell(6), gradient="reversible")
+    inputs = tf.constant(np.random.RandomState(0).normal(size=(4, 3)), "float32")
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        value = deq(inputs)
+    np.testing.assert_array_equal(value, deq.solve(inputs).value)
+    assert np.any(tape.gradient(value, inputs))
+
+
 def test_second_derivatives_are_refused():
     kernel, injection, start = _case("float32")
     with tf.GradientTape() as tape:

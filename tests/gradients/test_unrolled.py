@@ -1,5 +1,6 @@
 """Back-propagation through the solver."""
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -8,7 +9,7 @@ from deq_keras import gradients, solvers
 from deq_keras.solvers import SolveRequest
 from tests.gradients.test_implicit import BATCH, FEATURES, SOLVERS, Case
 from tests.oracles import relative_error
-from tests.regimes import XLA_IS_SLOW
+from tests.regimes import ALL_BUT_EAGER_ARE_SLOW, XLA_IS_SLOW
 
 
 @pytest.mark.parametrize("damping", [1.0, 0.6])
@@ -115,6 +116,49 @@ def test_second_derivatives():
     first, second = derivatives(tf.constant([[0.25]]))
     np.testing.assert_allclose(first, 1.5)
     np.testing.assert_allclose(second, 2.0)
+
+
+@ALL_BUT_EAGER_ARE_SLOW
+@pytest.mark.parametrize("solver", SOLVERS, ids=lambda cls: cls.__name__)
+def test_checkpoints_do_not_change_the_gradient(solver, regime):
+    """Whatever the memory of the solver; one sample stops before the others."""
+    kernel = keras.Variable(Case("float64").kernel.numpy(), dtype="float64")
+    scale = np.array([[1.0], [1e-3], [0.3]])
+    inputs = tf.constant(scale * np.random.RandomState(0).normal(size=(3, FEATURES)))
+
+    def function(state, injection):
+        return tf.tanh(tf.matmul(state, kernel.value) + injection)
+
+    function.variables = [kernel]
+
+    def compute(inputs, gradient):
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            found = gradient.solve(
+                solvers.FixedPointProblem(function, inputs),
+                SolveRequest(tf.zeros_like(inputs)),
+                solver(max_iter=5, tol=1e-5),
+            )
+            loss = tf.reduce_sum(found.value**3)
+        return found.value, *tape.gradient(loss, [inputs, kernel.value])
+
+    plain, stored = (
+        regime(lambda inputs, c=c: compute(inputs, gradients.UnrolledGradient(c)))
+        for c in (None, 2)
+    )
+    for one, two in zip(stored(inputs), plain(inputs), strict=True):
+        assert np.any(two)
+        assert relative_error(one, two) < 1e-12
+
+
+def test_checkpoints_need_a_known_budget():
+    request = SolveRequest(tf.zeros((1, 1)), max_iter=tf.constant(5))
+    with pytest.raises(ValueError, match="integer `max_iter`"):
+        gradients.UnrolledGradient(2).solve(
+            solvers.FixedPointProblem(lambda z, u: 0.5 * z + u, tf.ones((1, 1))),
+            request,
+            solvers.FixedPointIteration(),
+        )
 
 
 def test_a_sample_that_starts_at_its_solution(regime):

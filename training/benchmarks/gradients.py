@@ -1,8 +1,9 @@
-"""`deq-keras benchmark gradients`: back-propagation through graded steps.
+"""`deq-keras benchmark gradients`: back-propagation through computed steps.
 
 The training step of `TruncatedGradient` over the same steps written as a Python loop,
-the least that a weight-tied network of as many layers takes; and the memory that each
-further step keeps, with activations and without.
+the least that a weight-tied network of as many layers takes; the memory that each
+further step keeps, with activations and without; and the memory and the time of
+gradients that differentiate a whole solve.
 """
 
 import functools
@@ -57,6 +58,60 @@ def training_peaks(effort, names=_WORKLOADS, num_steps=(4, 16), **build_argument
     return growth
 
 
+def solve_peaks(effort, names=_WORKLOADS, num_evaluations=(6, 60), **build_arguments):
+    """Returns the peak memory of training steps through whole solves, in MiB by budget,
+    and the ratio of the largest to the smallest; or `NOT_MEASURABLE`.
+
+    The unrolled gradient without checkpoints is the control, which must grow.
+    """
+    del effort
+    if not is_memory_measurable():
+        return NOT_MEASURABLE
+    growth = {}
+    for name in names:
+        workload = workloads.build(name, **build_arguments)
+        for label, gradient in solve_gradients(max(num_evaluations)).items():
+            peaks = {
+                count: peak_growth(solve_step(workload, gradient, count))
+                for count in num_evaluations
+            }
+            ratio = peaks[max(peaks)] / peaks[min(peaks)]
+            growth[f"{name}, {label}"] = {"mib": peaks, "ratio": ratio}
+    return growth
+
+
+def solve_costs(effort, names=_WORKLOADS, num_evaluations=24, **build_arguments):
+    """Returns the ratio of a training step to the unrolled one, by workload."""
+    costs = {}
+    for name in names:
+        workload = workloads.build(name, **build_arguments)
+        unrolled, *others = (
+            (label, solve_step(workload, gradient, num_evaluations))
+            for label, gradient in solve_gradients(num_evaluations).items()
+        )
+        for label, step in others:
+            costs[f"{name}, {label}"] = compare(step, unrolled[1], effort)
+    return costs
+
+
+def solve_gradients(num_evaluations):
+    """Returns gradients through a whole solve by name, the unrolled one first."""
+    checkpoints = round(num_evaluations**0.5)
+    return {
+        "unrolled": deq_keras.gradients.UnrolledGradient(),
+        "checkpoints": deq_keras.gradients.UnrolledGradient(checkpoints),
+        "reversible, beta 0.8": deq_keras.gradients.ReversibleGradient(0.8),
+        "reversible, beta 0.5": deq_keras.gradients.ReversibleGradient(0.5),
+    }
+
+
+def solve_step(workload, gradient, num_evaluations):
+    """Returns a compiled training step through a solve of a fixed budget."""
+    solver = deq_keras.solvers.FixedPointIteration(num_evaluations, tol=None)
+    deq = layer(workload.cell, solver, gradient)
+    return _compiled(workload, functools.partial(deq, training=True))
+
+
 def truncated_step(workload, num_steps, remat):
     """Returns a compiled training step without arguments: its loss and gradients."""
     gradient = deq_keras.gradients.TruncatedGradient(
@@ -96,7 +151,12 @@ def _compiled(workload, run):
 
 BENCHMARKS = {
     "gradients": Benchmark(
-        "Measures back-propagation through graded steps.",
-        {"time": step_costs, "memory": training_peaks},
+        "Measures back-propagation through computed steps.",
+        {
+            "time": step_costs,
+            "memory": training_peaks,
+            "solve_time": solve_costs,
+            "solve_memory": solve_peaks,
+        },
     )
 }

@@ -60,6 +60,7 @@ _GRADIENT = {
         "num_steps": TERMS,
         "num_free_steps": BUDGET,
         "max_steps": BUDGET,
+        "checkpoints": BUDGET,
         "checkpoint_every": BUDGET,
     },
 }

@@ -38,6 +38,11 @@ def _layers():
         )
     remat = deq_keras.gradients.TruncatedGradient(3, 0, remat=True)
     yield "remat", lambda: deq_keras.layers.DEQ(dense(8), gradient=remat)
+    checkpointed = deq_keras.gradients.UnrolledGradient(checkpoints=5)
+    yield (
+        "checkpoints",
+        lambda: deq_keras.layers.DEQ(dense(8), gradient=checkpointed),
+    )
     yield "penalty", lambda: deq_keras.layers.DEQ(dense(8), regularizer="jacobian")
     yield "group_norm", lambda: deq_keras.layers.DEQ(GroupNormalizedCell())
     monotone = deq_keras.layers.MonotoneDenseCell

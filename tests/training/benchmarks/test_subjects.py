@@ -77,6 +77,37 @@ def test_gradients():
 
 
 @pytest.mark.slow
+def test_gradients_of_solves():
+    sizes = {"batch": 8, "hidden": 3}
+    results = measured(
+        "gradients", "solve_time", names=["tiny_mlp"], num_evaluations=4, sizes=sizes
+    )
+    assert len(results) == 3
+    assert all(ratio["median"] > 0 for ratio in results.values())
+
+
+@pytest.mark.slow
+def test_memory_of_gradients_of_solves():
+    """A tenfold budget needs little more memory, while the control grows."""
+    sizes = {"batch": 8, "length": 256, "width": 64, "inner": 256}
+    growth = measured(
+        "gradients",
+        "solve_memory",
+        names=["transformer_layer"],
+        sizes=sizes,
+        inner=256,
+    )
+    if growth != costs.NOT_MEASURABLE:
+        ratios = {name: found["ratio"] for name, found in growth.items()}
+        assert ratios["transformer_layer, unrolled"] > 4.0
+        assert ratios["transformer_layer, reversible, beta 0.5"] <= 1.3
+        assert ratios["transformer_layer, reversible, beta 0.8"] <= 1.4
+        most = {name: found["mib"]["60"] for name, found in growth.items()}
+        unrolled = most["transformer_layer, unrolled"]
+        assert most["transformer_layer, checkpoints"] < 0.25 * unrolled
+
+
+@pytest.mark.slow
 def test_memory_of_gradients():
     sizes = {"batch": 8, "length": 64, "width": 256, "inner": 256}
     small = {"names": ["transformer_layer"], "num_steps": (2, 6), "inner": 256}

@@ -1,0 +1,116 @@
+"""Loops that store few of their states for the gradient."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+from keras import tree
+
+from deq_keras.core import nonfinite
+from deq_keras.core.custom_gradient import custom_gradient
+from deq_keras.core.structure import Nest
+
+
+def loop(
+    continues: Callable[..., tf.Tensor],
+    body: Callable[..., tuple],
+    state: tuple,
+    max_iterations: int | None,
+    interval: int | None = None,
+    sources: Sequence[tf.Tensor] = (),
+) -> tuple:
+    """Runs `tf.while_loop`; the gradient may store the state at intervals only.
+
+    Args:
+        continues: Function of the variables that returns a Boolean scalar tensor.
+        body: Function of the variables that returns their new values.
+        state: Tuple of variables, nests of tensors.
+        max_iterations: Positive integer, or `None` for an open number.
+        interval: Positive integer. The gradient stores the variables before every
+            `interval`-th iteration, and repeats the iterations in between. `None`: it
+            stores what each iteration computes.
+        sources: List of floating-point tensors that the body reads. With an interval,
+            other tensors that it captures get no gradient.
+    """
+    if interval is None:
+        return tf.while_loop(continues, body, state, maximum_iterations=max_iterations)
+
+    def segment(state: tuple) -> tuple:
+        if interval == 1:
+            return body(*state)
+        return tf.while_loop(continues, body, state, maximum_iterations=interval)
+
+    num_segments = None if max_iterations is None else -(-max_iterations // interval)
+    return tf.while_loop(
+        continues,
+        lambda *state: rematerialized(segment, state, sources),
+        state,
+        maximum_iterations=num_segments,
+    )
+
+
+def rematerialized(
+    function: Callable[[Nest], Nest], state: Nest, sources: Sequence[tf.Tensor]
+) -> Nest:
+    """Returns `function(state)`, but stores only the state for the gradient.
+
+    The gradient calls the function a second time. As with `keras.remat`, tensors that
+    the function captures get no gradient, except for the sources.
+
+    Args:
+        function: Function of the state that returns a nest of tensors.
+        state: Nest of tensors.
+        sources: List of floating-point tensors that the function reads.
+    """
+    call = _RematerializedCall(function, state, sources)
+    leaves = custom_gradient(call.forward)(*nonfinite.floating(state), *sources)
+    return _with_floating(call.value, leaves)
+
+
+class _RematerializedCall:
+    """One call, in the form that `custom_gradient` takes.
+
+    The function reads the sources by itself. As arguments they would be new tensors in
+    each iteration of a loop, and all of them would be stored.
+    """
+
+    value: Any = None
+
+    def __init__(
+        self,
+        function: Callable[[Nest], Nest],
+        state: Nest,
+        sources: Sequence[tf.Tensor],
+    ) -> None:
+        self.function = function
+        self.state = state
+        self.sources = sources
+
+    def forward(self, *arguments: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], Callable]:
+        leaves = arguments[: len(arguments) - len(self.sources)]
+        self.value = self.function(_with_floating(self.state, leaves))
+        backward = functools.partial(self._backward, leaves)
+        return tuple(nonfinite.floating(self.value)), backward
+
+    def _backward(
+        self, leaves: tuple[tf.Tensor, ...], *cotangent: tf.Tensor
+    ) -> list[tf.Tensor]:
+        # Evaluations that start before their cotangent exists would fill the memory.
+        with tf.control_dependencies(cotangent):
+            leaves = tuple(tf.identity(leaf) for leaf in leaves)
+        watched = [*leaves, *self.sources]
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(watched)
+            value = self.function(_with_floating(self.state, leaves))
+        outputs = nonfinite.floating(value)
+        return tape.gradient(outputs, watched, list(cotangent), "zero")
+
+
+def _with_floating(nest: Nest, leaves: Any) -> Nest:
+    """Returns a nest with other floating-point leaves."""
+    others = iter(leaves)
+    return tree.map_structure(
+        lambda leaf: next(others) if leaf.dtype.is_floating else leaf,
+        tree.map_structure(tf.convert_to_tensor, nest),
+    )

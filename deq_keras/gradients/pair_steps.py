@@ -1,0 +1,327 @@
+"""The invertible steps of a pair of states, forward and backward."""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+from keras import tree
+
+from deq_keras.core import nonfinite
+from deq_keras.core.custom_gradient import custom_gradient
+from deq_keras.core.problem import FixedPointProblem
+from deq_keras.core.structure import Nest, StateStructure, where_rows_if_any
+from deq_keras.gradients.forward import first_order_only
+from deq_keras.solvers import DIVERGED, MAX_ITER, Solution
+from deq_keras.solvers.loop import evaluate
+from deq_keras.solvers.stopping import StoppingRule
+
+
+class Pairs(NamedTuple):
+    """The variables of the forward loop, with B samples of D features."""
+
+    num_steps: tf.Tensor  # () int32
+    y: tf.Tensor  # (B, D)
+    z: tf.Tensor  # (B, D)
+    value: tf.Tensor  # (B, D), f(z)
+    error: tf.Tensor  # (B,)
+    status: tf.Tensor  # (B,) int32, MAX_ITER while the sample is active
+    sample_steps: tf.Tensor  # (B,) int32
+    sample_evaluations: tf.Tensor  # (B,) int32
+    readouts: Any  # memory of the stopping rule
+    stored: tuple[tf.TensorArray, tf.TensorArray]  # y and z of every K-th step
+
+
+class PairSteps(NamedTuple):
+    """The steps of the pair, forward.
+
+    Attributes:
+        problem: The `FixedPointProblem`, without gradient.
+        rule: The `StoppingRule`.
+        beta: Float in (0, 1).
+        interval: Positive integer K. Steps between two stored pairs.
+        max_steps: Integer, or int32 scalar tensor.
+    """
+
+    problem: FixedPointProblem
+    rule: StoppingRule
+    beta: float
+    interval: int
+    max_steps: int | tf.Tensor
+
+    @property
+    def structure(self) -> StateStructure:
+        return self.rule.structure
+
+    def run(self, budget: tf.Tensor | None) -> tuple[Pairs, Solution]:
+        """Returns the last pairs, and the `Solution`.
+
+        Args:
+            budget: Integer scalar tensor of evaluations, or `None`.
+        """
+        max_steps = self.max_steps if budget is None else (budget - 1) // 2
+        max_steps = tf.maximum(max_steps, 1)
+        pairs = tf.while_loop(
+            lambda pairs: (
+                (pairs.num_steps < max_steps)
+                & tf.reduce_any(tf.equal(pairs.status, MAX_ITER))
+            ),
+            lambda pairs: (self._next(pairs),),
+            (self._first(),),
+            maximum_iterations=(
+                None if tf.is_tensor(self.max_steps) else self.max_steps
+            ),
+        )[0]
+        solution = Solution(
+            value=self.structure.to_state(pairs.value),
+            point=self.structure.to_state(pairs.z),
+            residual=pairs.error,
+            status=pairs.status,
+            num_evaluations=pairs.sample_evaluations,
+            batch_evaluations=2 * pairs.num_steps + 1,
+            trace=pairs.error[None][:0],
+        )
+        return pairs, solution
+
+    def mixed(self, old: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
+        """Returns (1 - beta) old + beta value."""
+        return (1.0 - self.beta) * old + self.beta * value
+
+    def unmixed(self, new: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
+        """Returns the `old` with new = (1 - beta) old + beta value."""
+        return (new - self.beta * value) / (1.0 - self.beta)
+
+    def _first(self) -> Pairs:
+        point = self.structure.to_matrix(self.structure.template)
+        evaluation = evaluate(self.problem, self.structure, point)
+        error = self.rule.error(evaluation)
+        status = tf.fill(tf.shape(error), MAX_ITER)
+        is_usable = self.problem.is_usable
+        if is_usable is not None:
+            status = tf.where(is_usable, status, DIVERGED)
+        status, readouts = self.rule.update(
+            status, error, evaluation, self.rule.start()
+        )
+        has_failed = tf.equal(status, DIVERGED)
+        return Pairs(
+            num_steps=tf.constant(0),
+            y=point,
+            z=point,
+            value=where_rows_if_any(has_failed, point, evaluation.value),
+            error=tf.where(has_failed, tf.constant(math.inf, error.dtype), error),
+            status=status,
+            sample_steps=tf.zeros_like(status),
+            sample_evaluations=tf.ones_like(status),
+            readouts=readouts,
+            stored=(self._array(point), self._array(point)),
+        )
+
+    def _array(self, first: tf.Tensor) -> tf.TensorArray:
+        array = tf.TensorArray(
+            first.dtype,
+            (self.max_steps + self.interval - 1) // self.interval,
+            clear_after_read=False,
+            element_shape=first.shape,
+        )
+        # XLA learns the batch size here. It must not differ between two branches.
+        return array.write(0, first)
+
+    def _next(self, pairs: Pairs) -> Pairs:
+        stored = tf.cond(
+            tf.equal(pairs.num_steps % self.interval, 0),
+            lambda: self._with(pairs),
+            lambda: pairs.stored,
+        )
+        y = self.mixed(pairs.y, pairs.value)
+        z = self.mixed(pairs.z, evaluate(self.problem, self.structure, y).value)
+        evaluation = evaluate(self.problem, self.structure, z)
+        error = self.rule.error(evaluation)
+        is_active = tf.equal(pairs.status, MAX_ITER)
+        status, readouts = self.rule.update(
+            pairs.status, error, evaluation, pairs.readouts
+        )
+        # Samples that converged, or whose step is not finite, keep their pair.
+        is_taken = is_active & ~tf.equal(status, DIVERGED)
+        new = (y, z, evaluation.value, error)
+        y, z, value, error = where_rows_if_any(
+            ~is_taken, (pairs.y, pairs.z, pairs.value, pairs.error), new
+        )
+        return Pairs(
+            num_steps=pairs.num_steps + 1,
+            y=y,
+            z=z,
+            value=value,
+            error=error,
+            status=status,
+            sample_steps=pairs.sample_steps + tf.cast(is_taken, tf.int32),
+            sample_evaluations=pairs.sample_evaluations
+            + 2 * tf.cast(is_active, tf.int32),
+            readouts=readouts,
+            stored=stored,
+        )
+
+    def _with(self, pairs: Pairs) -> tuple[tf.TensorArray, tf.TensorArray]:
+        index = pairs.num_steps // self.interval
+        of_y, of_z = pairs.stored
+        return of_y.write(index, pairs.y), of_z.write(index, pairs.z)
+
+
+class _Backward(NamedTuple):
+    """The variables of the backward loop, with B samples of D features."""
+
+    num_steps: tf.Tensor  # () int32, steps that are left
+    y: tf.Tensor  # (B, D)
+    z: tf.Tensor  # (B, D)
+    of_y: tf.Tensor  # (B, D), cotangent
+    of_z: tf.Tensor  # (B, D), cotangent
+    of_sources: list[tf.Tensor]  # sums of cotangents
+
+
+class InverseSteps(NamedTuple):
+    """The steps of the pair, backward.
+
+    Attributes:
+        steps: The `PairSteps`, whose problem has gradients, and healthy samples in
+            place of failed ones.
+        pairs: The last `Pairs`.
+        last: Tuple of y and z after the last step, of healthy samples.
+        failed: Boolean tensor `(batch,)`.
+        value: Nest z.
+    """
+
+    steps: PairSteps
+    pairs: Pairs
+    last: tuple[tf.Tensor, tf.Tensor]
+    failed: tf.Tensor
+    value: Nest
+
+    @property
+    def sources(self) -> list[tf.Tensor]:
+        return self.steps.problem.sources
+
+    def attached(self, initial_state: Nest) -> Nest:
+        """Returns the value, with the gradient of the steps."""
+        leaves = custom_gradient(self._forward)(
+            *tree.flatten(initial_state), *self.sources
+        )
+        return tree.pack_sequence_as(self.value, list(leaves))
+
+    def _forward(self, *inputs: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], Callable]:
+        value = tuple(tf.identity(leaf) for leaf in tree.flatten(self.value))
+        return value, functools.partial(self._backward, inputs)
+
+    def _backward(
+        self, inputs: tuple[tf.Tensor, ...], *cotangent: tf.Tensor
+    ) -> list[tf.Tensor]:
+        structure = self.steps.structure
+        # `tf.gather` downstream yields `IndexedSlices`; densify them.
+        leaves = [tf.convert_to_tensor(leaf) for leaf in cotangent]
+        leaves = nonfinite.without_gradient(self.failed, leaves)
+        of_z = structure.to_matrix(tree.pack_sequence_as(self.value, leaves))
+        end = tf.while_loop(
+            lambda state: state.num_steps > 0,
+            lambda state: (self._previous(state),),
+            (
+                _Backward(
+                    tf.reduce_max(tf.where(self.failed, 0, self.pairs.sample_steps)),
+                    *self.last,
+                    of_y=tf.zeros_like(of_z),
+                    of_z=of_z,
+                    of_sources=[
+                        tf.zeros_like(source, _sum_dtype(source))
+                        for source in self.sources
+                    ],
+                ),
+            ),
+            maximum_iterations=(
+                None if tf.is_tensor(self.steps.max_steps) else self.steps.max_steps
+            ),
+            # A stored pair does not depend on later ones. Evaluations that start there
+            # before their cotangents exist would fill the memory.
+            parallel_iterations=1,
+        )[0]
+        of_start = tree.flatten(structure.to_state(end.of_y + end.of_z))
+        gradients = [
+            tf.cast(gradient, source.dtype)
+            for gradient, source in zip(
+                [*of_start, *end.of_sources], inputs, strict=True
+            )
+        ]
+        reason = "its backward pass inverts steps, and is not differentiated"
+        return first_order_only(gradients, inputs, "ReversibleGradient", reason)
+
+    def _previous(self, state: _Backward) -> _Backward:
+        """Inverts one step, and passes the cotangents through it.
+
+        A sample that took fewer steps waits for its last one.
+        """
+        steps, step = self.steps, state.num_steps - 1
+        is_active = step < self.pairs.sample_steps
+        rows = tf.cast(is_active, state.y.dtype)[:, None]
+        is_stored = tf.equal(step % steps.interval, 0)
+        index = step // steps.interval
+
+        def previous(
+            array: tf.TensorArray, new: tf.Tensor, value: tf.Tensor
+        ) -> tf.Tensor:
+            old = tf.cond(
+                is_stored,
+                lambda: array.read(index),
+                lambda: steps.unmixed(new, value),
+            )
+            return where_rows_if_any(~is_active, new, old)
+
+        value, vjp = self._evaluated(state.y)
+        z = previous(self.pairs.stored[1], state.z, value)
+        of_point, *products = vjp(steps.beta * rows * state.of_z)
+        of_y = state.of_y + of_point
+        of_sources = _added(state.of_sources, products)
+        # An evaluation that starts before the last product ends would need memory, too.
+        with tf.control_dependencies([of_y, *of_sources]):
+            z = tf.identity(z)
+        value, vjp = self._evaluated(z)
+        y = previous(self.pairs.stored[0], state.y, value)
+        of_point, *products = vjp(steps.beta * rows * of_y)
+        # 1 - beta * rows would round differently than the factor of the forward step.
+        factor = tf.constant(1.0 - steps.beta, rows.dtype)
+        kept = tf.where(is_active[:, None], factor, tf.ones_like(factor))
+        return _Backward(
+            num_steps=step,
+            y=y,
+            z=z,
+            of_y=kept * of_y,
+            of_z=kept * state.of_z + of_point,
+            of_sources=_added(of_sources, products),
+        )
+
+    def _evaluated(
+        self, point: tf.Tensor
+    ) -> tuple[tf.Tensor, Callable[[tf.Tensor], list[tf.Tensor]]]:
+        """Returns f at a `(batch, features)` matrix, and its product with the
+        Jacobians of the state and the sources."""
+        structure, sources = self.steps.structure, self.sources
+        state = structure.to_state(point)
+        watched = [*tree.flatten(state), *sources]
+        size = len(watched) - len(sources)
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(watched)
+            value = self.steps.problem(state)
+
+        def vjp(vector: tf.Tensor) -> list[tf.Tensor]:
+            cotangent = tree.flatten(structure.to_state(vector))
+            products = tape.gradient(tree.flatten(value), watched, cotangent, "zero")
+            products = [tf.convert_to_tensor(product) for product in products]
+            of_state = tree.pack_sequence_as(state, products[:size])
+            return [structure.to_matrix(of_state), *products[size:]]
+
+        return structure.to_matrix(value), vjp
+
+
+def _added(totals: list[tf.Tensor], terms: list[tf.Tensor]) -> list[tf.Tensor]:
+    pairs = zip(totals, terms, strict=True)
+    return [total + tf.cast(term, total.dtype) for total, term in pairs]
+
+
+def _sum_dtype(source: tf.Tensor) -> tf.DType:
+    return tf.float64 if source.dtype == tf.float64 else tf.float32

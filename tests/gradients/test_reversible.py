@@ -11,6 +11,7 @@ from tests.gradients.test_implicit import BATCH, FEATURES, Case
 from tests.layers.cells import TanhCell, TwoScaleCell
 from tests.layers.equilibrium.test_deq_faults import LogCell
 from tests.oracles import relative_error
+from tests.regimes import XLA_IS_SLOW
 
 
 class Kernel:
@@ -189,7 +190,9 @@ def test_mixed_precision_keeps_the_pair_in_float32():
     assert _error(slopes[1], slopes[0]) < 3e-2
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize(
+    "jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)]
+)
 def test_trains(jit_compile):
     deq = layers.DEQ(TanhCell(6), gradient="reversible", name="deq")
     assert isinstance(deq.solver, FixedPointIteration)
@@ -204,6 +207,7 @@ def test_trains(jit_compile):
     assert history["deq_residual"][-1] < 2e-3
 
 
+@XLA_IS_SLOW
 @pytest.mark.parametrize("first", [False, True], ids=["later", "at once"])
 def test_a_cell_that_turns_non_finite(first, regime):
     """All other samples train as without it."""

@@ -73,7 +73,7 @@ class UnrolledGradient(EquilibriumGradient):
         request: SolveRequest,
         solver: FixedPointSolver,
     ) -> Equilibrium:
-        # The budget may be a tensor, which has no fixed segments.
+        # The budget may be a tensor, and segments need an integer.
         return UnrolledGradient().solve(problem, request, solver)
 
     def get_config(self) -> Config:

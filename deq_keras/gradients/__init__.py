@@ -4,6 +4,7 @@ import keras
 
 from deq_keras.core import serialization
 from deq_keras.core.serialization import Config
+from deq_keras.gradients.adjoint_report import AdjointReport
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
 from deq_keras.gradients.implicit import ImplicitGradient
 from deq_keras.gradients.neumann import NeumannGradient
@@ -14,6 +15,7 @@ from deq_keras.gradients.unrolled import UnrolledGradient
 
 __all__ = [
     "ALL_OBJECTS",
+    "AdjointReport",
     "Equilibrium",
     "EquilibriumGradient",
     "ImplicitGradient",

@@ -7,6 +7,7 @@ from deq_keras.core.linearization import Linearization
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.serialization import Configured
 from deq_keras.core.structure import Nest
+from deq_keras.gradients.adjoint_report import AdjointReport
 from deq_keras.solvers import FixedPointSolver, Solution, SolveRequest
 
 
@@ -54,7 +55,7 @@ class EquilibriumGradient(Configured):
         problem: FixedPointProblem,
         request: SolveRequest,
         solver: FixedPointSolver,
-        record_adjoint: Callable[[Solution], None] | None = None,
+        record_adjoint: Callable[[AdjointReport], None] | None = None,
     ) -> Equilibrium:
         """Returns the equilibrium with a gradient attached, in training.
 
@@ -68,7 +69,7 @@ class EquilibriumGradient(Configured):
                 random.
             solver: A `FixedPointSolver` for the forward solve.
             record_adjoint: Optional function, called in the backward pass with the
-                `Solution` of the adjoint solve. Strategies without one ignore it.
+                `AdjointReport` of the adjoint solve. Strategies without one ignore it.
 
         Returns:
             An `Equilibrium`.

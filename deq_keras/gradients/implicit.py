@@ -16,6 +16,7 @@ from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.serialization import Config
 from deq_keras.core.splitting import Splitting, moved
 from deq_keras.core.structure import Nest, in_solver_dtype
+from deq_keras.gradients.adjoint_report import AdjointReport, adjoint_report
 from deq_keras.gradients.forward import (
     first_order_only,
     linearize_equilibrium,
@@ -81,7 +82,7 @@ class ImplicitGradient(EquilibriumGradient):
         problem: FixedPointProblem,
         request: SolveRequest,
         solver: FixedPointSolver,
-        record_adjoint: Callable[[Solution], None] | None = None,
+        record_adjoint: Callable[[AdjointReport], None] | None = None,
     ) -> Equilibrium:
         solution = solve_without_gradient(problem, request, solver)
         linearization, problem = linearize_equilibrium(problem, solution)
@@ -146,14 +147,14 @@ class _Adjoint(NamedTuple):
         linearization: The `Linearization` of f at z*.
         problem: The `FixedPointProblem` of f.
         solver: The `FixedPointSolver` of the adjoint equation.
-        record: Function that is called with the `Solution`, or `None`.
+        record: Function that is called with the `AdjointReport`, or `None`.
         name: String. Name of the gradient in error messages.
     """
 
     linearization: Linearization
     problem: FixedPointProblem
     solver: FixedPointSolver
-    record: Callable[[Solution], None] | None
+    record: Callable[[AdjointReport], None] | None
     name: str
 
     def attached(self) -> tuple[Nest, Linearization]:
@@ -189,10 +190,12 @@ class _Adjoint(NamedTuple):
         *cotangent: tf.Tensor,
     ) -> tuple[tf.Tensor | None, ...]:
         with tf.control_dependencies([end_of_penalty]):
-            leaves = [tf.identity(leaf) for leaf in cotangent]
-        solution = self._solve(tree.pack_sequence_as(self.linearization.value, leaves))
+            # Adds up in the solver's precision, whatever the compute dtype is.
+            leaves = [in_solver_dtype(tf.identity(leaf)) for leaf in cotangent]
+        constant = tree.pack_sequence_as(self.linearization.value, leaves)
+        solution = self._solve(constant)
         if self.record is not None:
-            self.record(solution)
+            self.record(adjoint_report(self.linearization, constant, solution))
         adjoint = [
             nonfinite.with_overflow(solution, tf.cast(leaf, output.dtype))
             for leaf, output in zip(tree.flatten(solution.value), value, strict=True)
@@ -201,8 +204,6 @@ class _Adjoint(NamedTuple):
         return None, *first_order_only(adjoint, value, self.name, reason)
 
     def _solve(self, cotangent: Nest) -> Solution:
-        # Adds up in the solver's precision, whatever the compute dtype is.
-        cotangent = tree.map_structure(in_solver_dtype, cotangent)
         function = _AdjointFunction(self.linearization, self.problem)
         problem = FixedPointProblem(function, cotangent)
         return self.solver.solve(problem, SolveRequest(cotangent))

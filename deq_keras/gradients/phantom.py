@@ -11,13 +11,14 @@ from deq_keras.core.checks import check_count, check_positive_fraction
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.serialization import Config
 from deq_keras.core.structure import Nest
+from deq_keras.gradients.adjoint_report import AdjointReport
 from deq_keras.gradients.forward import (
     linearize_equilibrium,
     solve_without_gradient,
     with_gradient_of,
 )
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
-from deq_keras.solvers import FixedPointSolver, Solution, SolveRequest
+from deq_keras.solvers import FixedPointSolver, SolveRequest
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -55,7 +56,7 @@ class PhantomGradient(EquilibriumGradient):
         problem: FixedPointProblem,
         request: SolveRequest,
         solver: FixedPointSolver,
-        record_adjoint: Callable[[Solution], None] | None = None,
+        record_adjoint: Callable[[AdjointReport], None] | None = None,
     ) -> Equilibrium:
         solution = solve_without_gradient(problem, request, solver)
         linearization, problem = linearize_equilibrium(problem, solution)

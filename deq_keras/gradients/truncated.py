@@ -19,12 +19,13 @@ from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.serialization import Config
 from deq_keras.core.structure import Nest, where_rows_if_any
 from deq_keras.gradients import step_counts
+from deq_keras.gradients.adjoint_report import AdjointReport
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
 from deq_keras.gradients.neumann import NeumannGradient
 from deq_keras.gradients.phantom import PhantomGradient
 from deq_keras.gradients.step_counts import NumSteps, StepCounts
 from deq_keras.gradients.steps import FreeSteps, Steps
-from deq_keras.solvers import FixedPointSolver, Solution, SolveRequest
+from deq_keras.solvers import FixedPointSolver, SolveRequest
 
 # Default range of the number of differentiated steps. Slow cells need many, but models
 # that always take many are slow to learn.
@@ -144,7 +145,7 @@ class TruncatedGradient(EquilibriumGradient):
         problem: FixedPointProblem,
         request: SolveRequest,
         solver: FixedPointSolver,
-        record_adjoint: Callable[[Solution], None] | None = None,
+        record_adjoint: Callable[[AdjointReport], None] | None = None,
     ) -> Equilibrium:
         max_steps = self.max_steps or _NUM_BUDGETS * solver.max_iter
         seed = request.seed

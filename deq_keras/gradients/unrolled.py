@@ -11,6 +11,7 @@ from deq_keras.core.checks import check_optional_count
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.serialization import Config
 from deq_keras.core.structure import Nest
+from deq_keras.gradients.adjoint_report import AdjointReport
 from deq_keras.gradients.forward import linearize_equilibrium
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
 from deq_keras.solvers import FixedPointSolver, Solution, SolveRequest
@@ -51,7 +52,7 @@ class UnrolledGradient(EquilibriumGradient):
         problem: FixedPointProblem,
         request: SolveRequest,
         solver: FixedPointSolver,
-        record_adjoint: Callable[[Solution], None] | None = None,
+        record_adjoint: Callable[[AdjointReport], None] | None = None,
     ) -> Equilibrium:
         def run(
             problem: FixedPointProblem, state: Nest

@@ -38,9 +38,11 @@ class DEQ(Controls, RecordsSolves, SavesRandomState, keras.layers.Layer):
     The layer owns metrics that Keras shows in the logs under the name of the layer:
     `_evaluations` of the solver (mean per sample), `_residual` and `_converged`
     (fraction of samples). In training, `TruncatedGradient` has `_steps` in place of
-    `_evaluations`, `ImplicitGradient` and `NeumannGradient` add `_adjoint_evaluations`
-    and `_adjoint_residual`, a regularized layer adds `_penalty`, and an
-    `EquilibriumConstraint` adds `_multiplier`.
+    `_evaluations`, `ImplicitGradient` and `NeumannGradient` add `_adjoint_evaluations`,
+    `_adjoint_residual` and `_loss_error`, a regularized layer adds `_penalty`, and an
+    `EquilibriumConstraint` adds `_multiplier`. `_loss_error` estimates how far the loss
+    is from the loss at the equilibrium: the mean of the absolute errors of the samples,
+    in units of a loss that is a mean over samples.
 
     Args:
         cell: Function f: an `EquilibriumCell`, any layer whose call takes `(state,

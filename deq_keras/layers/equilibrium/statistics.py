@@ -8,7 +8,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from deq_keras import solvers
+from deq_keras import gradients, solvers
+from deq_keras.core import nonfinite, replicas
 from deq_keras.core.graphs import is_being_traced
 from deq_keras.metrics import (
     AdjointResidual,
@@ -34,6 +35,7 @@ class RecordsSolves:
         self._converged = RunningMean(f"{self.name}_converged")
         self._adjoint_evaluations = StepMean(f"{self.name}_adjoint_evaluations")
         self._adjoint_residual = AdjointResidual(name=f"{self.name}_adjoint_residual")
+        self._loss_error = StepMean(f"{self.name}_loss_error")
         self._penalty = StepMean(f"{self.name}_penalty")
         self._multiplier = StepMean(f"{self.name}_multiplier")
 
@@ -44,6 +46,10 @@ class RecordsSolves:
             metrics.append(self._steps)
         if self.gradient.has_adjoint:
             metrics += [self._adjoint_evaluations, self._adjoint_residual]
+            # Loss scaling multiplies the gradients of float16, and so the estimate, by
+            # a number that the layer does not know.
+            if self.compute_dtype != "float16":
+                metrics.append(self._loss_error)
         if self.regularizer is not None:
             metrics.append(self._penalty)
         if isinstance(self.regularizer, EquilibriumConstraint):
@@ -81,6 +87,7 @@ class RecordsSolves:
         for metric in (
             self._adjoint_evaluations,
             self._adjoint_residual,
+            self._loss_error,
             self._penalty,
             self._multiplier,
         ):
@@ -95,11 +102,16 @@ class RecordsSolves:
         )
         self._converged.update_state(tf.equal(solution.status, solvers.CONVERGED))
 
-    def _record_adjoint(self, solution: solvers.Solution) -> None:
+    def _record_adjoint(self, report: gradients.AdjointReport) -> None:
+        solution = report.solution
         self._adjoint_evaluations.update_state(solution.num_evaluations)
         is_exact = self.gradient.assumes_convergence
         error = solvers.estimated_error(solution) if is_exact else None
         self._adjoint_residual.update_state(solution.residual, error)
+        errors = tf.abs(report.loss_error)
+        total, _ = nonfinite.finite_total(errors, self._loss_error.dtype)
+        # Keras divides the loss of a replica by the number of replicas.
+        self._loss_error.update_state(total * replicas.count(self._loss_error.total))
 
 
 def _weak(method: Callable[..., None]) -> Callable[..., None]:

@@ -1,0 +1,120 @@
+"""The errors that the backward pass of an implicit gradient estimates."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras import gradients, layers, solvers
+from tests.layers.cells import FunctionCell
+
+GMRES = gradients.ImplicitGradient(solvers.GMRES(20, 1e-13))
+RANDOM = np.random.RandomState(0)
+INPUTS = RANDOM.normal(size=(4, 3))
+WEIGHT = RANDOM.normal(size=3)
+FULL = RANDOM.normal(size=(3, 3)) * 0.4
+NILPOTENT = np.triu(RANDOM.normal(size=(3, 3)), 1)
+
+
+def _linear_layer(gradient, kernel, dtype="float64"):
+    cell = FunctionCell(lambda z, u: z @ tf.cast(kernel, z.dtype) + u, dtype=dtype)
+    solver = solvers.FixedPointIteration(2, tol=None)
+    return layers.DEQ(cell, solver, gradient, regularizer=None, name="deq")
+
+
+def _report(gradient, fn, inputs, solver, loss):
+    """Returns the report, the value of the layer and the gradient of the inputs."""
+    reports = []
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        value = gradient.solve(
+            solvers.FixedPointProblem(fn, inputs),
+            solvers.SolveRequest(tf.zeros_like(inputs)),
+            solver,
+            reports.append,
+        ).value
+        total = tf.reduce_sum(loss(value))
+    of_inputs = tape.gradient(total, inputs)
+    return reports[0], value, of_inputs
+
+
+@pytest.mark.parametrize(
+    ("gradient", "kernel"),
+    [(GMRES, FULL), (gradients.NeumannGradient(3), NILPOTENT)],
+    ids=["implicit", "neumann"],
+)
+def test_the_loss_error_of_a_linear_problem_is_exact(gradient, kernel, regime):
+    @regime
+    def compute(inputs):
+        report, value, _ = _report(
+            gradient,
+            lambda z, u: z @ kernel + u,
+            inputs,
+            solvers.FixedPointIteration(2, tol=None),
+            lambda z: z @ WEIGHT[:, None],
+        )
+        return report.loss_error, value
+
+    error, value = compute(tf.constant(INPUTS))
+    expected = (INPUTS @ np.linalg.inv(np.eye(3) - kernel) - value.numpy()) @ WEIGHT
+    assert np.min(np.abs(expected)) > 1e-3
+    np.testing.assert_allclose(error, expected, rtol=0, atol=1e-12)
+
+
+def test_training_logs_the_loss_error_in_units_of_the_loss():
+    deq = _linear_layer(GMRES, FULL)
+    stem = keras.layers.Dense(3, dtype="float64")
+    model = keras.Sequential([keras.Input((3,), dtype="float64"), stem, deq])
+    model.compile(
+        keras.optimizers.SGD(0.0),
+        lambda target, output: keras.ops.sum(WEIGHT * output, axis=-1),
+    )
+    logs = model.fit(INPUTS, INPUTS, batch_size=2, verbose=0).history
+    equilibrium = stem(INPUTS).numpy() @ np.linalg.inv(np.eye(3) - FULL)
+    expected = np.mean(np.abs((equilibrium - model(INPUTS).numpy()) @ WEIGHT))
+    np.testing.assert_allclose(logs["deq_loss_error"], [expected], rtol=1e-5)
+    assert "deq_loss_error" not in model.evaluate(
+        INPUTS, INPUTS, verbose=0, return_dict=True
+    )
+
+
+def test_float16_does_not_log_an_error_of_the_scaled_loss():
+    names = {
+        dtype: [m.name for m in _linear_layer(GMRES, FULL, dtype).metrics]
+        for dtype in ("float32", "mixed_bfloat16", "mixed_float16")
+    }
+    assert "deq_loss_error" in names["float32"]
+    assert names["mixed_bfloat16"] == names["float32"]
+    assert "deq_loss_error" not in names["mixed_float16"]
+
+
+def test_a_report_costs_no_evaluations_and_no_products():
+    counts = {"evaluations": 0, "products": 0}
+
+    @tf.custom_gradient
+    def counted(z):
+        counts["evaluations"] += 1
+
+        def backward(cotangent):
+            counts["products"] += 1
+            return 0.5 * cotangent
+
+        return 0.5 * z, backward
+
+    expected = None
+    for record in (None, lambda report: None):
+        counts.update(evaluations=0, products=0)
+        inputs = tf.constant(INPUTS)
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            equilibrium = gradients.ImplicitGradient().solve(
+                solvers.FixedPointProblem(lambda z, u: counted(z) + u, inputs),
+                solvers.SolveRequest(tf.zeros_like(inputs)),
+                solvers.FixedPointIteration(5, tol=None),
+                record,
+            )
+        tape.gradient(equilibrium.value, inputs)
+        expected = expected or dict(counts)
+    assert counts == expected
+    # The solver of both solves takes five; the linearization is one more.
+    assert counts == {"evaluations": 6, "products": 5}

@@ -4,23 +4,30 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from deq_keras.core import nonfinite
 from deq_keras.core.linearization import Linearization
-from deq_keras.core.structure import Nest, StateStructure
+from deq_keras.core.structure import Nest, StateStructure, squared_norm
 from deq_keras.solvers import Solution
 
 
 class AdjointReport(NamedTuple):
-    """An adjoint solve, and the error of the loss that follows from it.
+    """An adjoint solve, and the errors of loss and gradient that follow from it.
 
     Attributes:
         solution: The `Solution` y of the adjoint equation.
         loss_error: Float tensor `(batch,)`. Estimate of the loss at the equilibrium
             minus the loss of the sample. Exact if f and the loss are linear and the
             adjoint is solved.
+        forward_error: Float scalar tensor in [0, 1]. Estimate of the relative error of
+            the gradient because the forward solve stopped: |z - z*| / |z*|, weighted by
+            the norms of the adjoints.
+        adjoint_error: Float scalar tensor in [0, 1]. The same for the adjoint solve.
     """
 
     solution: Solution
     loss_error: tf.Tensor
+    forward_error: tf.Tensor
+    adjoint_error: tf.Tensor
 
 
 def adjoint_report(
@@ -33,6 +40,14 @@ def adjoint_report(
 
         L(z*) - L(f(z)) = c^T (z* - f(z)) + O(r^2) = (y - c)^T r + O(r^2)
 
+    A residual bounds an error only together with the norm of (I - J)^-1, by which it
+    can grow. The last product of the solve shows two lower bounds of that norm or of
+    the growth of r:
+
+        |y| / |(I - J^T) y|    and    |y^T r| / |y^T (I - J) r|
+
+    The second is exact where r is an eigenvector, as it is after many plain steps.
+
     Args:
         linearization: The `Linearization` of f at z.
         cotangent: Nest c, in the precision of the solver.
@@ -44,9 +59,61 @@ def adjoint_report(
       estimation in finite element methods": the dual-weighted residual.
     """
     structure = StateStructure(cotangent)
-    point, value, constant, adjoint = map(
-        structure.to_matrix,
-        (linearization.point, linearization.value, cotangent, solution.value),
+    point, value, constant, last, adjoint = (
+        tf.stop_gradient(structure.to_matrix(state))
+        for state in (
+            linearization.point,
+            linearization.value,
+            cotangent,
+            solution.point,
+            solution.value,
+        )
     )
-    loss_error = tf.reduce_sum((adjoint - constant) * (value - point), axis=1)
-    return AdjointReport(solution, tf.stop_gradient(loss_error))
+    residual = value - point
+    missing = adjoint - last  # c + J^T y - y
+    growth = _growth(last, constant - missing, residual)
+    weight = _norm(adjoint)
+    return AdjointReport(
+        solution,
+        _dot(adjoint - constant, residual),
+        _mean(_fraction(growth * _norm(residual), _norm(value)), weight),
+        _mean(_fraction(growth * _norm(missing), weight), weight),
+    )
+
+
+def _growth(adjoint: tf.Tensor, image: tf.Tensor, residual: tf.Tensor) -> tf.Tensor:
+    """Returns an estimate of the norm of (I - J)^-1 for each sample.
+
+    Args:
+        adjoint: Tensor y, `(batch, features)`.
+        image: Tensor (I - J^T) y like it.
+        residual: Tensor r like it.
+    """
+    of_adjoint = tf.math.divide_no_nan(_norm(adjoint), _norm(image))
+    # The ratio of a single sample would be noise where r is orthogonal to the image.
+    squares = [_finite_total(_dot(state, residual) ** 2) for state in (adjoint, image)]
+    of_residual = tf.sqrt(tf.math.divide_no_nan(*squares))
+    return tf.maximum(of_adjoint, of_residual)
+
+
+def _fraction(error: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
+    """Returns an error relative to the exact result: `size` is what was computed."""
+    return tf.math.divide_no_nan(error, size + error)
+
+
+def _mean(values: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
+    """Returns the weighted mean of finite values, NaN without any."""
+    weight = tf.where(tf.math.is_finite(values), weight, 0.0)
+    return _finite_total(values * weight) / _finite_total(weight)
+
+
+def _finite_total(values: tf.Tensor) -> tf.Tensor:
+    return nonfinite.finite_total(values, values.dtype)[0]
+
+
+def _dot(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_sum(a * b, axis=1)  # (B,)
+
+
+def _norm(matrix: tf.Tensor) -> tf.Tensor:
+    return tf.sqrt(squared_norm(matrix)[:, 0])  # (B,)

@@ -40,8 +40,9 @@ class ImplicitGradient(EquilibriumGradient):
     TensorFlow's tape records the loops as well.
 
     The gradient assumes an exact equilibrium. If the forward solve stopped far from it,
-    df/dz is evaluated at the wrong point and the gradient is noise. Watch the residual;
-    while it is large, prefer `TruncatedGradient` or `NeumannGradient`.
+    df/dz is evaluated at the wrong point and the gradient is noise. Watch the residual
+    and the estimated gradient error that the layer logs; while they are large, prefer
+    `TruncatedGradient` or `NeumannGradient`.
 
     Args:
         solver: Adjoint solver: a name, a config dict or a `FixedPointSolver`. `GMRES`
@@ -206,7 +207,7 @@ class _Adjoint(NamedTuple):
     def _solve(self, cotangent: Nest) -> Solution:
         function = _AdjointFunction(self.linearization, self.problem)
         problem = FixedPointProblem(function, cotangent)
-        return self.solver.solve(problem, SolveRequest(cotangent))
+        return self.solver.solve(problem, SolveRequest(cotangent, records_trace=False))
 
 
 class AdjointSplitting(Splitting):

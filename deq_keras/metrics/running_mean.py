@@ -3,10 +3,12 @@
 import keras
 from keras import ops
 
+from deq_keras.core import nonfinite
+
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class RunningMean(keras.metrics.Metric):
-    """Mean of all values since the last reset, or NaN without values.
+    """Mean of the finite values since the last reset, or NaN without values.
 
     `keras.metrics.Mean` returns 0 without values, which would look like a perfect
     residual. A gradient function can update this metric.
@@ -52,8 +54,9 @@ class RunningMean(keras.metrics.Metric):
     def update_state(self, values, sample_weight=None):
         del sample_weight
         values = ops.cast(values, self.dtype)
-        self.total.assign_add(ops.sum(values))
-        self.count.assign_add(ops.cast(ops.size(values), self.dtype))
+        total, count = nonfinite.finite_total(values, self.dtype)
+        self.total.assign_add(total)
+        self.count.assign_add(count)
 
     def result(self):
         return self.total / self.count

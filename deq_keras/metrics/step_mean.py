@@ -4,7 +4,6 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from deq_keras.core import nonfinite
 from deq_keras.metrics.running_mean import RunningMean
 
 
@@ -15,8 +14,6 @@ class StepMean(RunningMean):
     Keras reads the results of all metrics of a layer in every step, and at the end of
     an epoch or an evaluation. A metric that only training updates would be NaN after an
     evaluation step, and the reverse.
-
-    Non-finite values are ignored, because loss scaling skips their steps.
 
     Args:
         name: String. Name of the metric. Defaults to `"step_mean"`.
@@ -39,13 +36,6 @@ class StepMean(RunningMean):
     def __init__(self, name="step_mean", dtype="float32"):
         super().__init__(name=name, dtype=dtype)
         self.is_updated = True
-
-    def update_state(self, values, sample_weight=None):
-        del sample_weight
-        values = ops.cast(values, self.dtype)
-        total, count = nonfinite.finite_total(values, self.dtype)
-        self.total.assign_add(total)
-        self.count.assign_add(count)
 
     def result(self):
         return super().result() if self._has_result() else {}

@@ -23,7 +23,6 @@ from deq_keras.solvers.solution import (
     MAX_ITER,
     UNCHANGED,
     Solution,
-    estimated_error,
 )
 from deq_keras.solvers.solver import FixedPointSolver
 from deq_keras.solvers.unchanged_answer import UnchangedAnswer
@@ -51,7 +50,6 @@ __all__ = [
     "Splitting",
     "UnchangedAnswer",
     "deserialize",
-    "estimated_error",
     "get",
     "serialize",
 ]

@@ -61,6 +61,91 @@ def test_the_loss_error_of_a_linear_problem_is_exact(gradient, kernel, regime):
     np.testing.assert_allclose(error, expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("forward", "adjoint"),
+    [
+        (solvers.FixedPointIteration(50, 1e-9), solvers.FixedPointIteration(50, 1e-9)),
+        (solvers.FixedPointIteration(50, 1e-9), solvers.GMRES(10, 1e-9)),
+        (solvers.Anderson(20, 1e-9), solvers.FixedPointIteration(100, tol=None)),
+        (solvers.Anderson(20, 1e-9), solvers.GMRES(10, 1e-9)),
+    ],
+    ids=["slow", "slow_forward", "slow_adjoint", "solved"],
+)
+def test_the_error_of_a_scalar_gradient(forward, adjoint, regime):
+    """z = 0.99 z + k with the derivative of z for k at 0.99: z / (1 - 0.99)."""
+    slope = tf.Variable(0.99, dtype="float64")
+    injection = tf.ones((2, 1), tf.float64)
+
+    @regime
+    def compute():
+        reports = []
+        with tf.GradientTape() as tape:
+            weight = tf.convert_to_tensor(slope)
+            equilibrium = gradients.ImplicitGradient(adjoint).solve(
+                solvers.FixedPointProblem(lambda z, u: weight * z + u, injection),
+                solvers.SolveRequest(tf.zeros_like(injection)),
+                forward,
+                reports.append,
+            )
+            total = tf.reduce_sum(equilibrium.value)
+        gradient = tape.gradient(total, slope)
+        return gradient, reports[0].forward_error, reports[0].adjoint_error
+
+    gradient, forward_error, adjoint_error = (float(one) for one in compute())
+    expected = 1.0 - gradient / 20000.0
+    estimated = 1.0 - (1.0 - forward_error) * (1.0 - adjoint_error)
+    np.testing.assert_allclose(estimated, expected, rtol=0.01, atol=1e-6)
+
+
+def test_the_error_of_a_gradient_with_a_few_slow_modes():
+    """Plain steps of tanh(W z + u), whose slow modes a generic cotangent hardly sees:
+    the growth of the residual shows them."""
+    random = np.random.RandomState(1)
+    basis, _ = np.linalg.qr(random.normal(size=(24, 24)))
+    kernel = basis @ np.diag([0.95] * 2 + [0.2] * 22) @ basis.T
+    inputs = tf.constant(0.3 * random.normal(size=(8, 24)))
+    cotangent = tf.constant(random.normal(size=(8, 24)))
+    results = {}
+    for num_steps in (4, 300):
+        results[num_steps] = _report(
+            gradients.ImplicitGradient(solvers.GMRES(30, 1e-12)),
+            lambda z, u: tf.tanh(z @ kernel + u),
+            inputs,
+            solvers.FixedPointIteration(num_steps, tol=None),
+            lambda z: z * cotangent,
+        )
+    value, exact = (results[n][1].numpy() for n in (4, 300))
+    true = np.linalg.norm(value - exact) / np.linalg.norm(exact)
+    report = results[4][0]
+    np.testing.assert_allclose(report.forward_error, true, rtol=0.2)
+    assert report.adjoint_error < 1e-9
+    assert float(results[300][0].forward_error) < 1e-5
+
+
+def test_samples_without_an_adjoint_do_not_count():
+    inputs = tf.constant(INPUTS)
+
+    def report(rows):
+        solver = solvers.FixedPointIteration(3, tol=None)
+        return _report(
+            gradients.ImplicitGradient(solver),
+            lambda z, u: tf.tanh(z @ FULL + u),
+            inputs,
+            solver,
+            lambda z: z[:rows],
+        )[0]
+
+    alone = _report(
+        gradients.ImplicitGradient(solvers.FixedPointIteration(3, tol=None)),
+        lambda z, u: tf.tanh(z @ FULL + u),
+        inputs[:2],
+        solvers.FixedPointIteration(3, tol=None),
+        lambda z: z,
+    )[0]
+    np.testing.assert_allclose(report(2)[2:], alone[2:], rtol=1e-12)
+    assert np.isnan(report(0).forward_error)
+
+
 def test_training_logs_the_loss_error_in_units_of_the_loss():
     deq = _linear_layer(GMRES, FULL)
     stem = keras.layers.Dense(3, dtype="float64")

@@ -89,6 +89,6 @@ def test_skipped_steps_change_nothing_and_training_goes_on(gradient, jit_compile
     for name, values in trained.items():
         assert np.isfinite(values[-10:]).all(), name
     for name, values in skipped.items():
-        is_of_steps_alone = name in ("deq_adjoint_residual", "deq_adjoint_evaluations")
+        is_of_steps_alone = name.startswith(("deq_adjoint", "deq_gradient"))
         assert not np.isinf(values).any(), name
         assert np.isfinite(values).all() or is_of_steps_alone, name

@@ -39,10 +39,12 @@ class DEQ(Controls, RecordsSolves, SavesRandomState, keras.layers.Layer):
     `_evaluations` of the solver (mean per sample), `_residual` and `_converged`
     (fraction of samples). In training, `TruncatedGradient` has `_steps` in place of
     `_evaluations`, `ImplicitGradient` and `NeumannGradient` add `_adjoint_evaluations`,
-    `_adjoint_residual` and `_loss_error`, a regularized layer adds `_penalty`, and an
-    `EquilibriumConstraint` adds `_multiplier`. `_loss_error` estimates how far the loss
-    is from the loss at the equilibrium: the mean of the absolute errors of the samples,
-    in units of a loss that is a mean over samples.
+    `_adjoint_residual` and `_loss_error`, `ImplicitGradient` adds `_gradient_error`, a
+    regularized layer adds `_penalty`, and an `EquilibriumConstraint` adds
+    `_multiplier`. `_loss_error` estimates how far the loss is from the loss at the
+    equilibrium: the mean of the absolute errors of the samples, in units of a loss that
+    is a mean over samples. `_gradient_error` estimates the relative error of the
+    gradient. If it is large, a warning names the solve that stopped too early.
 
     Args:
         cell: Function f: an `EquilibriumCell`, any layer whose call takes `(state,

@@ -11,12 +11,7 @@ import tensorflow as tf
 from deq_keras import gradients, solvers
 from deq_keras.core import nonfinite, replicas
 from deq_keras.core.graphs import is_being_traced
-from deq_keras.metrics import (
-    AdjointResidual,
-    ForwardResidual,
-    RunningMean,
-    StepMean,
-)
+from deq_keras.metrics import GradientError, RunningMean, StepMean
 from deq_keras.regularizers import EquilibriumConstraint
 
 
@@ -31,10 +26,11 @@ class RecordsSolves:
         self._weak_record_adjoint = _weak(self._record_adjoint)
         self._evaluations = StepMean(f"{self.name}_evaluations")
         self._steps = StepMean(f"{self.name}_steps")
-        self._residual = ForwardResidual(name=f"{self.name}_residual")
+        self._residual = RunningMean(f"{self.name}_residual")
         self._converged = RunningMean(f"{self.name}_converged")
         self._adjoint_evaluations = StepMean(f"{self.name}_adjoint_evaluations")
-        self._adjoint_residual = AdjointResidual(name=f"{self.name}_adjoint_residual")
+        self._adjoint_residual = StepMean(f"{self.name}_adjoint_residual")
+        self._gradient_error = GradientError(name=f"{self.name}_gradient_error")
         self._loss_error = StepMean(f"{self.name}_loss_error")
         self._penalty = StepMean(f"{self.name}_penalty")
         self._multiplier = StepMean(f"{self.name}_multiplier")
@@ -46,6 +42,8 @@ class RecordsSolves:
             metrics.append(self._steps)
         if self.gradient.has_adjoint:
             metrics += [self._adjoint_evaluations, self._adjoint_residual]
+            if self.gradient.assumes_convergence:
+                metrics.append(self._gradient_error)
             # Loss scaling multiplies the gradients of float16, and so the estimate, by
             # a number that the layer does not know.
             if self.compute_dtype != "float16":
@@ -87,6 +85,7 @@ class RecordsSolves:
         for metric in (
             self._adjoint_evaluations,
             self._adjoint_residual,
+            self._gradient_error,
             self._loss_error,
             self._penalty,
             self._multiplier,
@@ -96,18 +95,14 @@ class RecordsSolves:
             return
         count = self._steps if takes_steps else self._evaluations
         count.update_state(solution.num_evaluations)
-        self._residual.update_state(
-            solution.residual,
-            assumes_convergence=training and self.gradient.assumes_convergence,
-        )
+        self._residual.update_state(solution.residual)
         self._converged.update_state(tf.equal(solution.status, solvers.CONVERGED))
 
     def _record_adjoint(self, report: gradients.AdjointReport) -> None:
         solution = report.solution
         self._adjoint_evaluations.update_state(solution.num_evaluations)
-        is_exact = self.gradient.assumes_convergence
-        error = solvers.estimated_error(solution) if is_exact else None
-        self._adjoint_residual.update_state(solution.residual, error)
+        self._adjoint_residual.update_state(solution.residual)
+        self._gradient_error.update_state(report.forward_error, report.adjoint_error)
         errors = tf.abs(report.loss_error)
         total, _ = nonfinite.finite_total(errors, self._loss_error.dtype)
         # Keras divides the loss of a replica by the number of replicas.

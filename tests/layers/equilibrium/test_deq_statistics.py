@@ -180,7 +180,7 @@ def test_implicit_gradients_at_large_residuals_warn_once():
     gradient = gradients.ImplicitGradient(solvers.FixedPointIteration(2, tol=None))
     model = _expansive_model(gradient)
     model.compile(optimizer=keras.optimizers.SGD(0.0), loss="mse")
-    with pytest.warns(UserWarning, match="deq_residual.*max_iter") as record:
+    with pytest.warns(UserWarning, match="deq_gradient_error.*max_iter") as record:
         model.fit(INPUTS, INPUTS, epochs=4, verbose=0)
     ours = [w for w in record if issubclass(w.category, UserWarning)]
     assert len(ours) == 1

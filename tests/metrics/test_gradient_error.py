@@ -1,0 +1,100 @@
+"""The warning of implicit gradients with a large error."""
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras import gradients, layers, solvers
+from deq_keras.metrics import GradientError
+
+OURS = "Implicit gradients were taken"
+INPUTS = np.ones((4, 2), "float32")
+
+
+class SlowCell(layers.EquilibriumCell):
+    """f(z, u) = 0.99 z + k u: a small residual hides a large error."""
+
+    def build(self, state_shape, injection_shape):
+        self.k = self.add_weight(shape=(), initializer="ones")
+
+    def call(self, state, injection):
+        return 0.99 * state + self.k * injection
+
+
+def _warnings(solver, gradient="implicit", epochs=2):
+    deq = layers.DEQ(SlowCell(), solver, gradient, regularizer=None, name="deq")
+    model = keras.Sequential([keras.Input((2,)), deq])
+    model.compile(keras.optimizers.SGD(0.0), "mse")
+    with warnings.catch_warnings(record=True) as record:
+        warnings.simplefilter("always")
+        logs = model.fit(INPUTS, INPUTS, epochs=epochs, verbose=0).history
+    return [str(w.message) for w in record if OURS in str(w.message)], logs
+
+
+@pytest.mark.parametrize(
+    ("adjoint", "error", "of_adjoint"),
+    [(None, 84, 60), (solvers.GMRES(5, 1e-4), 61, 0)],
+    ids=["both", "forward"],
+)
+def test_slow_solves_warn_once(adjoint, error, of_adjoint):
+    """Both series miss what 0.99 to the power of 49 or 50 is: 0.611 or 0.605."""
+    gradient = gradients.ImplicitGradient(adjoint)
+    (message,), logs = _warnings(solvers.FixedPointIteration(50, 1e-3), gradient, 3)
+    assert f"error of {error}% (deq_gradient_error): 61% from forward" in message
+    assert f"{of_adjoint}% from adjoint" in message and "max_iter" in message
+    np.testing.assert_allclose(logs["deq_gradient_error"], error / 100, atol=6e-3)
+    # The residuals show nothing.
+    assert max(logs["deq_residual"] + logs["deq_adjoint_residual"]) < 0.02
+
+
+@pytest.mark.parametrize(
+    "solver",
+    [
+        solvers.FixedPointIteration(1000, 1e-5),
+        solvers.Anderson(50, 1e-4),
+        solvers.Broyden(50, 1e-4),
+    ],
+    ids=lambda solver: type(solver).__name__,
+)
+def test_solves_that_are_done_do_not_warn(solver):
+    assert not _warnings(solver)[0]
+
+
+def test_a_gradient_that_is_not_exact_does_not_warn():
+    messages, logs = _warnings(solvers.Anderson(50, 1e-4), gradients.NeumannGradient(3))
+    assert not messages and "deq_gradient_error" not in logs
+
+
+@pytest.mark.parametrize(
+    ("errors", "is_told"),
+    [([0.2, 0.4], True), ([0.2, np.nan, 0.4], True), ([0.2, 0.2], False), ([], False)],
+)
+def test_the_mean_error_is_judged_once(errors, is_told):
+    metric = GradientError(name="error")
+    update = tf.function(metric.update_state)
+    with warnings.catch_warnings(record=True) as record:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            for error in errors:
+                update(tf.constant(error), tf.constant(0.0))
+            metric.reset_state()
+            assert metric.result() == {}
+    messages = [str(w.message) for w in record if OURS in str(w.message)]
+    assert len(messages) == is_told
+    assert all("30% (error): 30% from forward" in message for message in messages)
+
+
+def test_a_threshold():
+    metric = GradientError(threshold=0.5)
+    metric.update_state(0.0, 0.4)
+    metric.reset_state()
+    metric.update_state(0.5, 0.5)
+    with pytest.warns(UserWarning, match="error of 75%"):
+        metric.reset_state()
+    copy = GradientError.from_config(metric.get_config())
+    assert copy.threshold == 0.5
+    with pytest.raises(ValueError, match="`threshold`.*Received: threshold=0"):
+        GradientError(threshold=0)

@@ -21,7 +21,7 @@ LEVELS = {
     "gradients": 2,
     "regularizers": 2,
     "multistart": 2,
-    "diagnostics": 2,
+    "diagnostics": 3,
     "metrics": 2,
     "layers": 3,
     "tokenizers": 3,

@@ -17,9 +17,10 @@ class GradientError(StepMean):
     The implicit function theorem only holds at an equilibrium, and for an adjoint that
     is solved. Otherwise implicit gradients are noise, which a loss curve does not show.
     A small residual does not bound the error of a slow solve: each step changes little,
-    but many steps are missing. The metric therefore judges estimated errors. Keras
-    resets metrics between epochs and before an evaluation, which is when the metric can
-    warn.
+    but many steps are missing. The metric therefore judges estimated errors. They lack
+    the change of df/dz between the result and the equilibrium: the true error is often
+    larger, and `deq_keras.diagnostics.gradient_quality` measures it. Keras resets
+    metrics between epochs and before an evaluation, which is when the metric can warn.
 
     Args:
         threshold: Positive float. Mean relative error above which to warn. Defaults to

@@ -109,11 +109,11 @@ def test_two_replicas_equal_one_device(results):
 def test_losses_and_statistics_equal_those_of_one_device(results):
     single, mirrored = (results[name]["history"] for name in ("single", "mirrored"))
     assert set(single) == set(mirrored)
-    assert {"deq_penalty", "deq_adjoint_residual", "val_deq_residual"} <= set(single)
+    assert {"deq_penalty", "deq_loss_error", "val_deq_residual"} <= set(single)
     for name, values in single.items():
-        np.testing.assert_allclose(
-            mirrored[name], values, rtol=1e-5, atol=1e-5, err_msg=name
-        )
+        # Each replica estimates the growth of its own residuals.
+        tol = 5e-5 if name == "deq_gradient_error" else 1e-5
+        np.testing.assert_allclose(mirrored[name], values, tol, tol, err_msg=name)
 
 
 def test_event_files_say_what_those_of_one_device_do(results):

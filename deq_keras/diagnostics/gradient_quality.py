@@ -1,0 +1,215 @@
+"""The gradient of a layer next to the exact gradient of its equilibrium."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from keras import tree
+
+from deq_keras.core import nonfinite
+from deq_keras.core.checks import check_count, check_positive
+from deq_keras.core.random import as_seed, normal_like
+from deq_keras.core.structure import Nest
+from deq_keras.diagnostics.subject import layer_inputs, single_layer
+from deq_keras.gradients import AdjointReport, ImplicitGradient
+from deq_keras.solvers import GMRES, Anderson, FixedPointIteration, SolveRequest
+
+Loss = Callable[[Nest], tf.Tensor]
+
+
+class GradientQuality(NamedTuple):
+    """The result of `gradient_quality`. Printed, it is a table.
+
+    Attributes:
+        components: Tuple of strings. The paths of the trainable weights, `"weights"`
+            for all of them together, and `"inputs"` for the inputs of the layer.
+        cosine: Float array `(components,)`. Cosine of the angle between the two
+            gradients. 1 is the exact direction; NaN if one gradient is zero.
+        norm_ratio: Float array `(components,)`. Norm of the layer's gradient over the
+            norm of the exact one.
+        residual: Float. Largest relative residual of the reference's equilibria. The
+            comparison means little if it is not small.
+        adjoint_residual: Float. The same for the adjoint solve of the reference.
+    """
+
+    components: tuple[str, ...]
+    cosine: np.ndarray
+    norm_ratio: np.ndarray
+    residual: float
+    adjoint_residual: float
+
+    @property
+    def relative_error(self) -> np.ndarray:
+        """Norm of the difference over the norm of the exact gradient,
+        `(components,)`."""
+        squares = 1.0 + self.norm_ratio**2 - 2.0 * self.norm_ratio * self.cosine
+        return np.sqrt(np.maximum(squares, 0.0))
+
+    def __repr__(self) -> str:
+        width = max(len("component"), *map(len, self.components))
+        lines = [f"{'component':{width}}  cosine  norm ratio  relative error"]
+        lines += [
+            f"{name:{width}}  {cosine:6.3f}  {ratio:10.3g}  {error:14.3g}"
+            for name, cosine, ratio, error in zip(
+                self.components,
+                self.cosine,
+                self.norm_ratio,
+                self.relative_error,
+                strict=True,
+            )
+        ]
+        lines.append(
+            f"residuals of the reference: {self.residual:.1e} forward, "
+            f"{self.adjoint_residual:.1e} adjoint"
+        )
+        return "\n".join(lines)
+
+
+def gradient_quality(
+    subject: Any,
+    inputs: Nest,
+    loss: Loss | None = None,
+    max_iter: int = 200,
+    tol: float = 1e-6,
+    seed: int = 0,
+) -> GradientQuality:
+    """Compares the training gradient of a layer with the exact one.
+
+    The layer's gradient is what its solver and its gradient strategy compute in
+    training. The exact gradient is an `ImplicitGradient` whose adjoint GMRES solves, at
+    an equilibrium that Anderson's method continues to from the layer's result. A few
+    samples suffice. Dropout of the cell is off, and neither weights nor metrics change.
+    Runs eagerly.
+
+    Args:
+        subject: A `DEQ` layer, or a functional or sequential model with one.
+        inputs: Inputs of the layer or model, such as arrays.
+        loss: Function from the layer's output to a tensor, whose sum is differentiated.
+            Defaults to `None`, a random linear function of the output.
+        max_iter: Positive integer. Budget of each solve of the reference. Defaults to
+            `200`.
+        tol: Positive float. Tolerance of each solve of the reference. Defaults to
+            `1e-6`.
+        seed: Integer. Seed of the random loss and of a random gradient or initial
+            state. Defaults to `0`.
+
+    Returns:
+        A `GradientQuality`.
+
+    Raises:
+        ValueError: If a model does not have exactly one `DEQ` layer.
+
+    Example:
+
+    >>> cell = deq_keras.layers.DenseCell(4)
+    >>> layer = deq_keras.layers.DEQ(cell, gradient="phantom", name="deq")
+    >>> x = np.random.default_rng(0).normal(size=(8, 3)).astype("float32")
+    >>> quality = deq_keras.diagnostics.gradient_quality(layer, x)
+    >>> bool(quality.cosine.min() > 0)
+    True
+    >>> print(quality)  # doctest: +SKIP
+    """
+    layer = single_layer(subject)
+    comparison = _Comparison(
+        layer,
+        _random_loss(seed) if loss is None else loss,
+        check_count("max_iter", max_iter),
+        check_positive("tol", tol),
+        seed,
+    )
+    inputs = layer_inputs(subject, inputs)
+    mask = tree.map_structure(lambda leaf: getattr(leaf, "_keras_mask", None), inputs)
+    inputs = tree.map_structure(tf.convert_to_tensor, inputs)
+    if not layer.built:
+        layer(inputs)
+    gradients, exact, residuals = comparison.run(inputs, mask)
+    names = [variable.path for variable in layer.trainable_variables]
+    return _compared(names, gradients, exact, *residuals)
+
+
+class _Comparison(NamedTuple):
+    """The arguments of `gradient_quality`."""
+
+    layer: Any
+    loss: Loss
+    max_iter: int
+    tol: float
+    seed: int
+
+    def run(
+        self, inputs: Nest, mask: Nest
+    ) -> tuple[list[np.ndarray], list[np.ndarray], list[float]]:
+        """Returns the gradients of the layer, the exact ones, and two residuals."""
+        layer, reports = self.layer, list[AdjointReport]()
+        sources = [variable.value for variable in layer.trainable_variables]
+        sources += nonfinite.floating(inputs)
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(sources)
+            problem = layer.problem(inputs, mask)
+            request = layer.request(problem, SolveRequest(seed=self.seed))
+            value = layer.gradient.solve(problem, request, layer.solver).value
+            with tape.stop_recording():
+                solution = Anderson(self.max_iter, self.tol).solve(
+                    problem, SolveRequest(value, records_trace=False)
+                )
+            equilibrium = ImplicitGradient(GMRES(self.max_iter, self.tol)).solve(
+                problem,
+                SolveRequest(solution.value),
+                FixedPointIteration(1, tol=None),
+                reports.append,
+            )
+            losses = [
+                tf.reduce_sum(self.loss(state)) for state in (value, equilibrium.value)
+            ]
+        gradients, exact = (
+            [
+                tf.convert_to_tensor(leaf).numpy()
+                for leaf in tape.gradient(loss, sources, None, "zero")
+            ]
+            for loss in losses
+        )
+        residuals = (solution.residual, reports[0].solution.residual)
+        return gradients, exact, [float(tf.reduce_max(one)) for one in residuals]
+
+
+def _random_loss(seed: int) -> Loss:
+    def loss(value: Nest) -> tf.Tensor:
+        weight = normal_like(value, as_seed(seed))
+        products = tree.map_structure(
+            lambda leaf, weight: tf.reduce_sum(tf.cast(leaf * weight, tf.float32)),
+            value,
+            weight,
+        )
+        return tf.add_n(tree.flatten(products))
+
+    return loss
+
+
+def _compared(
+    names: list[str],
+    gradients: list[np.ndarray],
+    exact: list[np.ndarray],
+    residual: float,
+    adjoint_residual: float,
+) -> GradientQuality:
+    """Returns the comparison of single weights, all weights and all inputs."""
+    count = len(names)
+    groups = {name: slice(i, i + 1) for i, name in enumerate(names)}
+    groups |= {"weights": slice(count), "inputs": slice(count, None)}
+    pairs = {
+        name: (_flat(gradients[group]), _flat(exact[group]))
+        for name, group in groups.items()
+        if gradients[group]
+    }
+    with np.errstate(divide="ignore", invalid="ignore"):
+        norm, exact_norm = np.array(
+            [[np.linalg.norm(one) for one in pair] for pair in pairs.values()]
+        ).T
+        products = np.array([one @ other for one, other in pairs.values()])
+        cosine, ratio = products / (norm * exact_norm), norm / exact_norm
+    return GradientQuality(tuple(pairs), cosine, ratio, residual, adjoint_residual)
+
+
+def _flat(leaves: list[np.ndarray]) -> np.ndarray:
+    return np.concatenate([leaf.ravel().astype("float64") for leaf in leaves])

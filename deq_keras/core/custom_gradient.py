@@ -38,7 +38,7 @@ def custom_gradient(forward: Forward) -> Callable[..., Any]:
     """
 
     def call(*inputs: tf.Tensor) -> Any:
-        _check_forward_mode(inputs)
+        check_forward_mode(inputs, "An equilibrium")
         if tf.executing_eagerly():
             return tf.custom_gradient(forward)(*inputs)
         return _call_in_graph(forward, [tf.convert_to_tensor(leaf) for leaf in inputs])
@@ -88,11 +88,18 @@ def _call_in_graph(forward: Forward, inputs: list[tf.Tensor]) -> Any:
     return tuple(tensors[:size]) if is_sequence else tensors[0]
 
 
-def _check_forward_mode(inputs: Sequence[tf.Tensor]) -> None:
-    if forwardprop_util.pack_tangents(list(inputs)).tangents:
+def check_forward_mode(tensors: Sequence[tf.Tensor], name: str) -> None:
+    """Raises `NotImplementedError` if a `tf.autodiff.ForwardAccumulator` watches one.
+
+    Args:
+        tensors: Tensors that a gradient strategy differentiates with respect to.
+        name: String. Name of the strategy in the message.
+    """
+    if forwardprop_util.pack_tangents(list(tensors)).tangents:
         raise NotImplementedError(
-            "Equilibrium layers have no forward-mode derivative, which "
-            "`tf.autodiff.ForwardAccumulator` asks for. Use `tf.GradientTape`."
+            f"{name} has no forward-mode derivative, which "
+            "`tf.autodiff.ForwardAccumulator` asks for. Use `tf.GradientTape`, or "
+            "products of df/dz with vectors: DEQ.problem(inputs).linearize(state).jvp."
         )
 
 

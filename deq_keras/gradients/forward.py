@@ -1,7 +1,9 @@
 """The forward pass that the gradients of an equilibrium share."""
 
 import functools
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable
+from typing import NamedTuple
 
 import tensorflow as tf
 from keras import tree
@@ -68,36 +70,55 @@ def with_gradient_of(solution: Solution, carrier: Nest) -> Nest:
     return tree.pack_sequence_as(value, list(leaves))
 
 
-def first_order_only(
-    leaves: list[tf.Tensor], sources: Iterable[tf.Tensor], name: str, reason: str
-) -> list[tf.Tensor]:
-    """Returns tensors that raise an error if they are differentiated.
-
-    Args:
-        leaves: List of tensors.
-        sources: Tensors that connect them to everything that they depend on.
-        name: String. The gradient strategy.
-        reason: String. Clause that says why only the first derivative exists.
-    """
-    size = len(leaves)
-
-    def refuse(*_: tf.Tensor) -> None:
-        raise NotImplementedError(
-            f"{name} has no second derivatives: {reason}. For second derivatives, use "
-            "UnrolledGradient or TruncatedGradient, and call the layer with "
-            "`training=True`."
-        )
-
-    @custom_gradient
-    def attach(*tensors: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], Callable]:
-        return tuple(tf.identity(tensor) for tensor in tensors[:size]), refuse
-
-    return list(attach(*leaves, *sources))
-
-
 def _to_carrier(
     size: int, failed: tf.Tensor, *cotangent: tf.Tensor
 ) -> tuple[tf.Tensor | None, ...]:
     # `tf.gather` downstream yields `IndexedSlices`; densify them.
     leaves = [tf.convert_to_tensor(leaf) for leaf in cotangent]
     return (None,) * size + tuple(nonfinite.without_gradient(failed, leaves))
+
+
+class HigherOrder(NamedTuple):
+    """A guard against second derivatives of a gradient that holds z* constant.
+
+    Attributes:
+        name: String. Name of the gradient strategy.
+        reason: String. Why the second derivative is wrong.
+        is_refused: Boolean. Whether to raise an error. Otherwise, warns.
+    """
+
+    name: str
+    reason: str
+    is_refused: bool = True
+
+    def guard(self, carrier: Nest) -> Nest:
+        """Returns `carrier`, with a gradient that raises or warns if differentiated."""
+        leaves = [
+            custom_gradient(self._forward)(leaf) for leaf in tree.flatten(carrier)
+        ]
+        return tree.pack_sequence_as(carrier, leaves)
+
+    def _forward(self, leaf: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+        # `leaf` connects its gradient to everything that the equilibrium depends on.
+        first_order = custom_gradient(self._first_order)
+        return tf.identity(leaf), lambda cotangent: first_order(
+            tf.convert_to_tensor(cotangent), leaf
+        )
+
+    def _first_order(
+        self, cotangent: tf.Tensor, leaf: tf.Tensor
+    ) -> tuple[tf.Tensor, Callable]:
+        del leaf
+        return tf.identity(cotangent), self._second_order
+
+    def _second_order(self, gradient: tf.Tensor) -> tuple[tf.Tensor, None]:
+        kind = "no" if self.is_refused else "only approximate"
+        message = (
+            f"{self.name} has {kind} second derivatives: {self.reason}. For second "
+            "derivatives, use UnrolledGradient or TruncatedGradient(num_free_steps=0), "
+            "and call the layer with `training=True`."
+        )
+        if self.is_refused:
+            raise NotImplementedError(message)
+        warnings.warn(message, stacklevel=2)
+        return gradient, None

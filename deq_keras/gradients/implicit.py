@@ -18,7 +18,7 @@ from deq_keras.core.splitting import Splitting, moved
 from deq_keras.core.structure import Nest, in_solver_dtype
 from deq_keras.gradients.adjoint_report import AdjointReport, adjoint_report
 from deq_keras.gradients.forward import (
-    first_order_only,
+    HigherOrder,
     linearize_equilibrium,
     solve_without_gradient,
     with_gradient_of,
@@ -165,8 +165,10 @@ class _Adjoint(NamedTuple):
         gradient of a penalty is computed first, so that the two do not occupy memory
         at the same time.
         """
+        reason = "it solves an adjoint equation, and that solve has no derivative"
+        guarded = HigherOrder(self.name, reason).guard(self.linearization.value)
         zero, *leaves = custom_gradient(self._forward)(
-            tf.zeros(()), *tree.flatten(self.linearization.value)
+            tf.zeros(()), *tree.flatten(guarded)
         )
         value = tree.pack_sequence_as(self.linearization.value, leaves)
         vjp = functools.partial(self._awaited_vjp, zero)
@@ -201,8 +203,7 @@ class _Adjoint(NamedTuple):
             nonfinite.with_overflow(solution, tf.cast(leaf, output.dtype))
             for leaf, output in zip(tree.flatten(solution.value), value, strict=True)
         ]
-        reason = "it solves an adjoint equation, and that solve has no derivative"
-        return None, *first_order_only(adjoint, value, self.name, reason)
+        return None, *adjoint
 
     def _solve(self, cotangent: Nest) -> Solution:
         function = _AdjointFunction(self.linearization, self.problem)

@@ -12,7 +12,6 @@ from deq_keras.core import nonfinite
 from deq_keras.core.custom_gradient import custom_gradient
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.structure import Nest, StateStructure, where_rows_if_any
-from deq_keras.gradients.forward import first_order_only
 from deq_keras.solvers import DIVERGED, MAX_ITER, Solution
 from deq_keras.solvers.loop import evaluate
 from deq_keras.solvers.stopping import StoppingRule
@@ -242,14 +241,12 @@ class InverseSteps(NamedTuple):
             parallel_iterations=1,
         )[0]
         of_start = tree.flatten(structure.to_state(end.of_y + end.of_z))
-        gradients = [
+        return [
             tf.cast(gradient, source.dtype)
             for gradient, source in zip(
                 [*of_start, *end.of_sources], inputs, strict=True
             )
         ]
-        reason = "its backward pass inverts steps, and is not differentiated"
-        return first_order_only(gradients, inputs, "ReversibleGradient", reason)
 
     def _previous(self, state: _Backward) -> _Backward:
         """Inverts one step, and passes the cotangents through it.

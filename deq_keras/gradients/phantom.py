@@ -13,6 +13,7 @@ from deq_keras.core.serialization import Config
 from deq_keras.core.structure import Nest
 from deq_keras.gradients.adjoint_report import AdjointReport
 from deq_keras.gradients.forward import (
+    HigherOrder,
     linearize_equilibrium,
     solve_without_gradient,
     with_gradient_of,
@@ -31,7 +32,7 @@ class PhantomGradient(EquilibriumGradient):
     bounded where the forward solve has not converged, and keeps `num_steps`
     evaluations in memory. The value is f(z*), as with the other strategies, not h_k:
     the two meet at an equilibrium. `num_steps=1, damping=1.0` is the Jacobian-free
-    (one-step) gradient.
+    (one-step) gradient. Second derivatives ignore how z* changes, and warn.
 
     Args:
         num_steps: Positive integer. Steps that are back-propagated. Defaults to `5`.
@@ -50,6 +51,8 @@ class PhantomGradient(EquilibriumGradient):
     def __init__(self, num_steps: int = 5, damping: float = 0.5) -> None:
         self.num_steps = check_count("num_steps", num_steps)
         self.damping = check_positive_fraction("damping", damping)
+        # Messages must name the gradient that the user chose.
+        self.described = type(self).__name__
 
     def solve(
         self,
@@ -72,7 +75,9 @@ class PhantomGradient(EquilibriumGradient):
 
         if self.num_steps > 1:
             first, _ = nonfinite.differentiable(problem, run, first)
-        value = with_gradient_of(solution, first)
+        reason = "its steps start at an equilibrium that it treats as a constant"
+        guarded = HigherOrder(self.described, reason, False).guard(first)
+        value = with_gradient_of(solution, guarded)
         return Equilibrium(value, solution, linearization)
 
     def get_config(self) -> Config:

@@ -12,14 +12,14 @@ from deq_keras.core.checks import check_open_fraction, check_optional_count
 from deq_keras.core.custom_gradient import without_variables
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.serialization import Config
-from deq_keras.gradients.forward import linearize_equilibrium
+from deq_keras.gradients.adjoint_report import AdjointReport
+from deq_keras.gradients.forward import HigherOrder, linearize_equilibrium
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
 from deq_keras.gradients.neumann import NeumannGradient
 from deq_keras.gradients.pair_steps import InverseSteps, PairSteps
 from deq_keras.solvers import (
     FixedPointIteration,
     FixedPointSolver,
-    Solution,
     SolveRequest,
 )
 
@@ -98,7 +98,7 @@ class ReversibleGradient(EquilibriumGradient):
         problem: FixedPointProblem,
         request: SolveRequest,
         solver: FixedPointSolver,
-        record_adjoint: Callable[[Solution], None] | None = None,
+        record_adjoint: Callable[[AdjointReport], None] | None = None,
     ) -> Equilibrium:
         max_iter = solver.max_iter if request.max_iter is None else request.max_iter
         _check_solver(solver, max_iter)
@@ -125,7 +125,10 @@ class ReversibleGradient(EquilibriumGradient):
         inverse = InverseSteps(
             steps._replace(problem=healthy), pairs, tuple(pair), failed, solution.point
         )
-        value = inverse.attached(request.initial_state)
+        reason = "its backward pass inverts steps, and is not differentiated"
+        value = HigherOrder("ReversibleGradient", reason).guard(
+            inverse.attached(request.initial_state)
+        )
         linearization, _ = linearize_equilibrium(problem, solution)
         return Equilibrium(value, solution, linearization)
 

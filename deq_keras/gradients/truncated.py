@@ -20,6 +20,7 @@ from deq_keras.core.serialization import Config
 from deq_keras.core.structure import Nest, where_rows_if_any
 from deq_keras.gradients import step_counts
 from deq_keras.gradients.adjoint_report import AdjointReport
+from deq_keras.gradients.forward import HigherOrder
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
 from deq_keras.gradients.neumann import NeumannGradient
 from deq_keras.gradients.phantom import PhantomGradient
@@ -187,6 +188,9 @@ class TruncatedGradient(EquilibriumGradient):
         value, (linearization, solution, count) = nonfinite.differentiable(
             problem, run, free.state, measure
         )
+        if self.num_free_steps != 0 and self.free_fraction > 0:
+            reason = "its free steps are constants"
+            value = HigherOrder(type(self).__name__, reason, False).guard(value)
         failed = nonfinite.has_failed(solution)
         num_evaluations = free.num_evaluations + count
         excluded = failed
@@ -212,10 +216,11 @@ class TruncatedGradient(EquilibriumGradient):
         # A trained model may be tried at any budget, so steps need no room here.
         _, steps = self._counts(self.max_steps)
         num_terms = steps.largest(self.max_steps or _NUM_BUDGETS * solver.max_iter) - 1
+        gradient: NeumannGradient | PhantomGradient
         if num_terms == 0:
-            one_step = PhantomGradient(1, damping=1.0)
-            return one_step.infer(problem, request, solver)
-        gradient = NeumannGradient(num_terms)
+            gradient = PhantomGradient(1, damping=1.0)
+        else:
+            gradient = NeumannGradient(num_terms)
         gradient.described = "TruncatedGradient, outside of training,"
         return gradient.infer(problem, request, solver)
 

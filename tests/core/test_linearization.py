@@ -1,10 +1,11 @@
-"""One taped evaluation and any number of vector-Jacobian products."""
+"""One taped evaluation and any number of products with the Jacobian."""
 
 import numpy as np
 import tensorflow as tf
 from keras import tree
 
 from deq_keras.core.linearization import linearize
+from deq_keras.core.problem import FixedPointProblem
 from tests.oracles import dense_jacobians
 from tests.problems import ZOO
 
@@ -24,6 +25,51 @@ def test_products_equal_the_dense_jacobian(regime):
     expected = np.einsum("bi,bij->bj", vector, jacobians)
     np.testing.assert_allclose(value, problem.function(point), rtol=1e-14)
     np.testing.assert_allclose(result, expected, rtol=0, atol=1e-13)
+
+
+def test_forward_products_equal_the_dense_jacobian(regime):
+    """Also in a loop, and through functions with a gradient of their own."""
+    kernel = tf.random.stateless_normal((6, 6), [0, 3], dtype=tf.float64)
+
+    @tf.custom_gradient
+    def square(x):
+        return x**2, lambda cotangent: 2.0 * x * cotangent
+
+    def function(z):
+        return tf.tanh(square(z) @ kernel + z)
+
+    point = tf.random.stateless_normal((3, 6), [0, 1], dtype=tf.float64)
+    vector = tf.random.stateless_normal((3, 6), [0, 2], dtype=tf.float64)
+    jacobians = dense_jacobians(function, point)
+
+    @regime
+    def powers(point, vector):
+        linearization = linearize(function, point)
+        twice = tf.while_loop(
+            lambda i, vector: i < 2,
+            lambda i, vector: (i + 1, linearization.jvp(vector)),
+            (0, vector),
+        )[1]
+        return linearization.jvp(vector), twice
+
+    once, twice = powers(point, vector)
+    expected = np.einsum("bij,bj->bi", jacobians, vector)
+    np.testing.assert_allclose(once, expected, rtol=0, atol=1e-12)
+    expected = np.einsum("bij,bj->bi", jacobians, expected)
+    np.testing.assert_allclose(twice, expected, rtol=0, atol=1e-11)
+
+
+def test_forward_products_of_a_masked_problem():
+    """z = 0.5 z + mean(z) over two positions, one of which is padding."""
+    mask = tf.constant([[True, False]])
+    problem = FixedPointProblem(
+        lambda z, u: 0.5 * z + tf.reduce_mean(z, axis=1, keepdims=True) + u,
+        tf.ones((1, 2, 1)),
+        mask,
+    )
+    linearization = problem.linearize(tf.zeros((1, 2, 1)))
+    product = linearization.jvp(tf.constant([[[2.0], [4.0]]]))
+    np.testing.assert_array_equal(product, [[[4.0], [0.0]]])
 
 
 def test_products_may_be_taken_again_and_in_a_loop(regime):
@@ -52,6 +98,9 @@ def test_nests_and_leaves_that_do_not_matter():
 
     linearization = linearize(function, point)
     product = linearization.vjp(tree.map_structure(tf.ones_like, point))
+    np.testing.assert_array_equal(product["used"], 2.0)
+    np.testing.assert_array_equal(product["unused"], 0.0)
+    product = linearization.jvp(tree.map_structure(tf.ones_like, point))
     np.testing.assert_array_equal(product["used"], 2.0)
     np.testing.assert_array_equal(product["unused"], 0.0)
 

@@ -64,9 +64,41 @@ def test_what_has_no_second_derivative_says_so(gradient, training, name, exact_r
         compute()
 
 
-@pytest.mark.parametrize("gradient", ["truncated", "implicit", "neumann"])
+@pytest.mark.parametrize(
+    ("gradient", "training", "name"),
+    [
+        (
+            gradients.TruncatedGradient(1, 60, free_fraction=1.0, free_noise=0.0),
+            True,
+            "TruncatedGradient has only approximate.*free steps.*num_free_steps=0",
+        ),
+        (gradients.PhantomGradient(1, 1.0), True, "PhantomGradient has only approx"),
+        (gradients.TruncatedGradient(1, 0), False, "TruncatedGradient, outside of"),
+    ],
+    ids=["truncated", "phantom", "inference"],
+)
+def test_second_derivatives_of_last_steps_warn(gradient, training, name, exact_regime):
+    """One step from an equilibrium z: the derivatives of tanh(a z + u) for u."""
+    deq = _layer(gradient)
+    with pytest.warns(UserWarning, match=name):
+        compute = exact_regime(lambda: _derivatives(deq, training))
+        value, first, second = (tensor.numpy() for tensor in compute())
+    slope = 1 - value**2
+    np.testing.assert_allclose(first, slope, rtol=1e-9)
+    np.testing.assert_allclose(second, -2 * value * slope, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("gradient", "name"),
+    [
+        ("truncated", "TruncatedGradient"),
+        ("implicit", "ImplicitGradient"),
+        ("phantom", "PhantomGradient"),
+        ("unrolled", "UnrolledGradient"),
+    ],
+)
 @pytest.mark.parametrize("training", [False, True])
-def test_forward_mode_is_refused(gradient, training, exact_regime):
+def test_forward_mode_is_refused(gradient, name, training, exact_regime):
     deq = _layer(gradient)
 
     def compute(inputs):
@@ -74,5 +106,6 @@ def test_forward_mode_is_refused(gradient, training, exact_regime):
             value = deq(inputs, training=training)
         return forward.jvp(value)
 
-    with pytest.raises(NotImplementedError, match="no forward-mode.*GradientTape"):
+    match = f"{name} has no forward-mode.*GradientTape"
+    with pytest.raises(NotImplementedError, match=match):
         exact_regime(compute)(tf.constant(INPUTS))

@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 from keras import tree
 
+from deq_keras.core import custom_gradient, nonfinite
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.structure import Nest, StateStructure
 from deq_keras.layers.equilibrium.cell_problem import (
@@ -284,3 +285,9 @@ def check_noise(solver: FixedPointSolver, problem: FixedPointProblem) -> None:
             "samples without padding, or a solver without noise. Received: a mask "
             f"and solver={solver!r}."
         )
+
+
+def check_forward_mode(gradient: Any, problem: FixedPointProblem) -> None:
+    """Raises `NotImplementedError` in a `tf.autodiff.ForwardAccumulator`."""
+    tensors = nonfinite.floating(problem.injection)
+    custom_gradient.check_forward_mode(tensors, type(gradient).__name__)

@@ -38,13 +38,9 @@ class DEQ(Controls, RecordsSolves, SavesRandomState, keras.layers.Layer):
     The layer owns metrics that Keras shows in the logs under the name of the layer:
     `_evaluations` of the solver (mean per sample), `_residual` and `_converged`
     (fraction of samples). In training, `TruncatedGradient` has `_steps` in place of
-    `_evaluations`, `ImplicitGradient` and `NeumannGradient` add `_adjoint_evaluations`,
-    `_adjoint_residual` and `_loss_error`, `ImplicitGradient` adds `_gradient_error`, a
-    regularized layer adds `_penalty`, and an `EquilibriumConstraint` adds
-    `_multiplier`. `_loss_error` estimates how far the loss is from the loss at the
-    equilibrium: the mean of the absolute errors of the samples, in units of a loss that
-    is a mean over samples. `_gradient_error` estimates the relative error of the
-    gradient. If it is large, a warning names the solve that stopped too early.
+    `_evaluations`, `NeumannGradient` adds `_adjoint_evaluations`, `_adjoint_residual`
+    and `_loss_error`, `ImplicitGradient` these and `_gradient_error`, a regularizer
+    `_penalty`, and an `EquilibriumConstraint` `_multiplier`.
 
     Args:
         cell: Function f: an `EquilibriumCell`, any layer whose call takes `(state,
@@ -194,6 +190,7 @@ class DEQ(Controls, RecordsSolves, SavesRandomState, keras.layers.Layer):
         if getattr(self._last, "is_spec", False):
             # The output is like the initial state, which takes no solve.
             return self._first_state(problem, initial_state)
+        cell_check.check_forward_mode(self.gradient, problem)
         if training:
             return self._train(problem, initial_state, settings)
         scope = SolveScope.entered()
@@ -242,7 +239,7 @@ class DEQ(Controls, RecordsSolves, SavesRandomState, keras.layers.Layer):
         """Returns the fixed-point problem of the layer.
 
         Any solver accepts it. `problem(state)` evaluates f; `problem.linearize(state)`
-        returns f and its vector-Jacobian products.
+        returns f and the products of its Jacobian with vectors, `vjp` and `jvp`.
 
         Args:
             inputs: Inputs of the layer.

@@ -29,6 +29,8 @@ from deq_keras.layers.monotone import (
 from deq_keras.layers.normalization import (
     GroupNormalization,
     LayerNormalization,
+    SpectrallyNormalizedConv2D,
+    SpectrallyNormalizedDense,
     WeightNormalizedConv1D,
     WeightNormalizedConv2D,
     WeightNormalizedDense,
@@ -85,6 +87,8 @@ __all__ = [
     "ResidualBlockCell",
     "SegmentMemory",
     "SolveScope",
+    "SpectrallyNormalizedConv2D",
+    "SpectrallyNormalizedDense",
     "SymmetricConv2D",
     "TransformerCell",
     "TransformerStack",

@@ -189,7 +189,9 @@ def check_application(
     if updates:
         raise ValueError(
             f"{source} updates variables ({', '.join(updates)}). {_ADVICE} Layers such "
-            "as BatchNormalization belong before or after the DEQ layer."
+            "as BatchNormalization belong before or after the DEQ layer. "
+            "SpectrallyNormalizedDense takes the kernel that `inject` computes by "
+            "`normalized_kernel(training)`."
         )
     return True
 

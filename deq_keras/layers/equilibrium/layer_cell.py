@@ -1,5 +1,6 @@
 """Cells made of layers that were not written as such."""
 
+import contextlib
 import copy
 import inspect
 from collections.abc import Callable
@@ -208,13 +209,13 @@ class LayerCell(EquilibriumCell):
 
         Args:
             inputs: Tensor of shape `(batch, ..., features)`.
-            training: Boolean. Ignored.
+            training: Boolean. Passed to `normalized_kernel` of sublayers.
             mask: Optional Boolean tensor `(batch, ...)`, false at padding.
 
         Returns:
-            Dict of the tensor `"inputs"` and, with a mask, `"mask"`.
+            Dict of the tensor `"inputs"`; with a mask, `"mask"`; and with sublayers
+            that normalize their kernels, the list `"kernels"`.
         """
-        del training
         if isinstance(inputs, (dict, list, tuple)):
             raise ValueError(
                 "A cell made by `cell_from` takes one tensor of inputs. Concatenate "
@@ -232,6 +233,11 @@ class LayerCell(EquilibriumCell):
             inputs = ops.where(position, inputs, ops.zeros_like(inputs))
         if self.projection is not None:
             inputs = self.projection(inputs)
+        layers = self._normalized_layers()
+        if layers:
+            injection["kernels"] = [
+                layer.normalized_kernel(training=training) for layer in layers
+            ]
         return {**injection, "inputs": inputs}
 
     def initial_state(self, injection: Nest) -> tf.Tensor:
@@ -240,6 +246,19 @@ class LayerCell(EquilibriumCell):
         return ops.zeros((*shape[:-1], self.units), self.compute_dtype)
 
     def call(self, state: tf.Tensor, injection: Nest) -> tf.Tensor:
+        kernels = injection.get("kernels")
+        if kernels is None:
+            return self._apply(state, injection)
+        with contextlib.ExitStack() as stack:
+            for layer, kernel in zip(self._normalized_layers(), kernels, strict=True):
+                stack.enter_context(layer.fixed_kernel(kernel))
+            return self._apply(state, injection)
+
+    def _normalized_layers(self) -> list[Any]:
+        sublayers = self._flatten_layers(include_self=False)
+        return [layer for layer in sublayers if hasattr(layer, "normalized_kernel")]
+
+    def _apply(self, state: tf.Tensor, injection: Nest) -> tf.Tensor:
         joint, mask = self._combine(state, injection["inputs"]), injection.get("mask")
         if mask is None:
             outputs = self.layer(joint)
@@ -384,9 +403,9 @@ def _flaw(layer: keras.layers.Layer) -> str | None:
     if isinstance(layer, keras.layers.SpectralNormalization):
         return (
             "A cell must not contain SpectralNormalization, which updates its vectors "
-            "at every evaluation. Use WeightNormalizedDense or another layer of "
-            "deq_keras.layers that normalizes weights, or "
-            "DEQ(cell, regularizer='contraction')."
+            "at every evaluation. Use SpectrallyNormalizedDense or "
+            "SpectrallyNormalizedConv2D of deq_keras.layers, which update them once in "
+            "a training step."
         )
     if isinstance(layer, _RANDOM) and getattr(layer, "seed_generator", None):
         return (

@@ -2,6 +2,10 @@
 
 from deq_keras.layers.normalization.group_normalization import GroupNormalization
 from deq_keras.layers.normalization.layer_normalization import LayerNormalization
+from deq_keras.layers.normalization.spectrally_normalized import (
+    SpectrallyNormalizedConv2D,
+    SpectrallyNormalizedDense,
+)
 from deq_keras.layers.normalization.weight_normalized_conv import (
     WeightNormalizedConv1D,
     WeightNormalizedConv2D,
@@ -11,6 +15,8 @@ from deq_keras.layers.normalization.weight_normalized_dense import WeightNormali
 __all__ = [
     "GroupNormalization",
     "LayerNormalization",
+    "SpectrallyNormalizedConv2D",
+    "SpectrallyNormalizedDense",
     "WeightNormalizedConv1D",
     "WeightNormalizedConv2D",
     "WeightNormalizedDense",

@@ -4,10 +4,11 @@ import keras
 from keras import ops
 
 from deq_keras.core.checks import check_count, check_counts
+from deq_keras.layers.normalization.normalized_kernel import ConvolutionKernel
 from deq_keras.layers.normalization.weight_normalization import WeightNormalization
 
 
-class _WeightNormalizedConv(WeightNormalization):
+class _WeightNormalizedConv(ConvolutionKernel, WeightNormalization):
     def __init__(self, filters, kernel_size, *args, **kwargs):
         is_one_side = not isinstance(kernel_size, (list, tuple))
         check = check_count if is_one_side else check_counts
@@ -17,19 +18,6 @@ class _WeightNormalizedConv(WeightNormalization):
             *args,
             **kwargs,
         )
-
-    def call(self, inputs, kernel=None):
-        outputs = self.convolution_op(inputs, self._kernel_or_own(kernel))
-        if self.use_bias:
-            outputs = ops.add(outputs, self._broadcast_bias())
-        if self.activation is not None:
-            outputs = self.activation(outputs)
-        return outputs
-
-    def _broadcast_bias(self):
-        if self.data_format == "channels_last":
-            return self.bias
-        return ops.reshape(self.bias, (1, self.filters) + (1,) * self.rank)
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")

@@ -1,7 +1,6 @@
 """A weight-normalized dense layer."""
 
 import keras
-from keras import ops
 
 from deq_keras.core.checks import check_count
 from deq_keras.layers.normalization.weight_normalization import WeightNormalization
@@ -50,11 +49,3 @@ class WeightNormalizedDense(WeightNormalization, keras.layers.Dense):
 
     def __init__(self, units, *args, **kwargs):
         super().__init__(check_count("units", units), *args, **kwargs)
-
-    def call(self, inputs, kernel=None):
-        outputs = ops.matmul(inputs, self._kernel_or_own(kernel))
-        if self.use_bias:
-            outputs = ops.add(outputs, self.bias)
-        if self.activation is not None:
-            outputs = self.activation(outputs)
-        return outputs

@@ -310,7 +310,7 @@ REFUSED = {
     "VariationalDropout": (lambda: VariationalDropout(0.1), "in `inject`"),
     "SpectralNormalization": (
         lambda: keras.layers.SpectralNormalization(keras.layers.Dense(4)),
-        "updates its vectors.*WeightNormalizedDense",
+        "updates its vectors.*SpectrallyNormalizedDense",
     ),
     "stateful": (
         lambda: keras.layers.GRU(4, return_sequences=True, stateful=True),

@@ -1,0 +1,129 @@
+"""Layers of Keras whose kernel is normalized, once a solve or once a call."""
+
+import contextlib
+import contextvars
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+from keras import ops
+
+# Kernels that a cell computed in `inject`, by the `id` of their layer.
+_FIXED: contextvars.ContextVar[Mapping[int, Any]] = contextvars.ContextVar(
+    "deq_keras_fixed_kernels", default={}
+)
+
+
+class NormalizedKernel:
+    """Mixin of a Keras layer that applies a function of its kernel variable.
+
+    The base class must create `_kernel` in `build`, with output units on the last axis,
+    like `keras.layers.Dense` and the convolutions. Subclasses implement
+    `normalized_kernel(training=False)` and `_add_normalization_weight(input_shape)`.
+    """
+
+    def build(self, input_shape):
+        if self.quantization_mode is not None:
+            raise self._quantization_error(f"dtype={self.dtype_policy.name!r}")
+        super().build(input_shape)
+        # `super().build` has marked the layer as built too early.
+        self.built = False
+        self._add_normalization_weight(input_shape)
+        self.built = True
+
+    def add_weight(self, *args, name=None, **kwargs):
+        # The norm of a half-precision kernel would be less accurate than the variable.
+        if name == "kernel":
+            kwargs["autocast"] = False
+        return super().add_weight(*args, name=name, **kwargs)
+
+    @property
+    def kernel(self):
+        """Returns the kernel that the layer applies, computed from its weights."""
+        return self.normalized_kernel()
+
+    @contextlib.contextmanager
+    def fixed_kernel(self, kernel):
+        """Makes calls use `kernel` in a scope, where they cannot be passed one."""
+        token = _FIXED.set({**_FIXED.get(), id(self): kernel})
+        try:
+            yield
+        finally:
+            _FIXED.reset(token)
+
+    def call(self, inputs, kernel=None, training=False):
+        outputs = self._linear(inputs, self._kernel_or_own(kernel, training))
+        if self.use_bias:
+            outputs = ops.add(outputs, self._broadcast_bias())
+        if self.activation is not None:
+            outputs = self.activation(outputs)
+        return outputs
+
+    def _linear(self, inputs, kernel):
+        """Returns the outputs without bias and activation, here of a dense layer."""
+        return ops.matmul(inputs, kernel)
+
+    def _broadcast_bias(self):
+        return self.bias
+
+    def _kernel_or_own(self, kernel, training):
+        if kernel is None:
+            kernel = _FIXED.get().get(id(self))
+        if kernel is None:
+            return self.normalized_kernel(training=training)
+        if tuple(kernel.shape) != tuple(self._kernel.shape):
+            raise ValueError(
+                f"Layer '{self.name}' expected a `kernel` of shape "
+                f"{tuple(self._kernel.shape)}, as `normalized_kernel()` returns it. "
+                f"Received: kernel of shape {tuple(kernel.shape)}."
+            )
+        return kernel
+
+    def _wide_kernel(self):
+        """Returns the kernel variable in float32 or better."""
+        if not self.built:
+            raise ValueError(
+                f"Layer '{self.name}' has no kernel before it is built. Call "
+                "`build(input_shape)`, or the layer on its inputs, first."
+            )
+        return at_least_float32(self._kernel)
+
+    # Overridden because Keras stores only the plain kernel and bias.
+    def save_own_variables(self, store):
+        keras.layers.Layer.save_own_variables(self, store)
+
+    def load_own_variables(self, store):
+        keras.layers.Layer.load_own_variables(self, store)
+
+    def enable_lora(self, *args, **kwargs):
+        raise NotImplementedError(
+            f"Layer '{self.name}' does not support LoRA: a low-rank update would "
+            "be added to the kernel variable, not to the normalized kernel."
+        )
+
+    def quantize(self, mode=None, *args, **kwargs):
+        raise self._quantization_error(f"mode={mode!r}")
+
+    def _quantization_error(self, received):
+        return NotImplementedError(
+            f"Layer '{self.name}' cannot be quantized: copy `layer.kernel` into a "
+            f"plain layer, and quantize that. Received: {received}."
+        )
+
+
+class ConvolutionKernel:
+    """Mixin of `NormalizedKernel` and the convolutions of Keras."""
+
+    def _linear(self, inputs, kernel):
+        return self.convolution_op(inputs, kernel)
+
+    def _broadcast_bias(self):
+        if self.data_format == "channels_last":
+            return self.bias
+        return ops.reshape(self.bias, (1, self.filters) + (1,) * self.rank)
+
+
+def at_least_float32(variable):
+    """Returns a variable as a tensor of float32, or of float64 if it has that."""
+    tensor = ops.convert_to_tensor(variable)
+    return ops.cast(tensor, keras.backend.result_type(tensor.dtype, "float32"))

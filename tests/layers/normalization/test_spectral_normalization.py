@@ -1,0 +1,212 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import deq_keras
+from deq_keras.layers import SpectrallyNormalizedConv2D, SpectrallyNormalizedDense
+from tests import harness
+
+CONVOLUTIONS = {
+    "same": {"padding": "same"},
+    "valid_dilated": {"dilation_rate": 2},
+    "strided": {"padding": "same", "strides": 2},
+}
+
+
+def _dense(kernel, max_norm=0.9, **arguments):
+    kernel = np.asarray(kernel)
+    layer = SpectrallyNormalizedDense(
+        kernel.shape[1], max_norm=max_norm, dtype="float64", **arguments
+    )
+    layer.build((None, kernel.shape[0]))
+    _assign(layer, kernel)
+    return layer
+
+
+def _assign(layer, kernel, num_steps=100):
+    layer._kernel.assign(kernel)
+    for _ in range(num_steps):
+        layer.normalized_kernel(training=True)
+
+
+def _convolution(arguments, scale, max_norm=0.9):
+    layer = SpectrallyNormalizedConv2D(
+        3, 3, max_norm=max_norm, dtype="float64", **arguments
+    )
+    layer.build((None, 6, 5, 2))
+    kernel = np.random.default_rng(0).normal(size=layer._kernel.shape)
+    _assign(layer, scale * kernel)
+    return layer
+
+
+def _operator_norm(layer, kernel):
+    """Largest singular value of the dense matrix of a convolution."""
+    basis = np.eye(60).reshape(60, 6, 5, 2)
+    image = np.reshape(layer.convolution_op(basis, kernel), (60, -1))
+    return np.linalg.norm(image, 2)
+
+
+def test_norm_of_a_diagonal_kernel_is_its_largest_entry():
+    diagonal = np.array([0.5, -3.0, 2.0, 0.0])
+    layer = _dense(np.diag(diagonal))
+    np.testing.assert_allclose(layer.spectral_norm, 3.0, rtol=1e-14)
+    np.testing.assert_allclose(layer.kernel, np.diag(diagonal) * 0.3, atol=1e-14)
+
+
+@pytest.mark.parametrize("arguments", CONVOLUTIONS.values(), ids=CONVOLUTIONS)
+def test_norm_of_a_convolution_is_that_of_its_dense_matrix(arguments):
+    layer = _convolution(arguments, scale=1.0)
+    norm = _operator_norm(layer, layer._kernel)
+    np.testing.assert_allclose(layer.spectral_norm, norm, rtol=1e-3)
+    np.testing.assert_allclose(_operator_norm(layer, layer.kernel), 0.9, rtol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_float16"])
+@pytest.mark.parametrize("kind", ["dense", "convolution"])
+def test_layers_within_the_bound_are_unchanged_bit_for_bit(kind, dtype, regime):
+    options = {"dtype": dtype, "activation": "tanh"}
+    if kind == "dense":
+        layer = SpectrallyNormalizedDense(4, max_norm=9.0, **options)
+        plain = keras.layers.Dense(4, **options)
+        inputs = np.random.default_rng(0).normal(size=(2, 3)).astype("float32")
+    else:
+        layer = SpectrallyNormalizedConv2D(4, 3, max_norm=9.0, **options)
+        plain = keras.layers.Conv2D(4, 3, **options)
+        inputs = np.random.default_rng(0).normal(size=(2, 5, 4, 3)).astype("float32")
+    layer.build(inputs.shape)
+    plain.build(inputs.shape)
+    plain.set_weights([weight.numpy() for weight in layer.trainable_weights])
+    assert float(layer.spectral_norm) < 9.0
+    np.testing.assert_array_equal(regime(layer)(inputs), regime(plain)(inputs))
+    assert {weight.dtype for weight in layer.weights} == {"float32"}
+
+
+def test_gradient_is_that_of_the_quotient():
+    """With sigma from an SVD: d sigma / dw = u v^T."""
+    kernel = np.random.default_rng(1).normal(size=(4, 3))
+    layer = _dense(kernel)
+    weights = np.random.default_rng(2).normal(size=(4, 3))
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(weights * layer.normalized_kernel())
+    left, values, right = np.linalg.svd(kernel)
+    slope = np.outer(left[:, 0], right[0])
+    expected = (
+        0.9 / values[0] * (weights - np.sum(weights * kernel) / values[0] * slope)
+    )
+    np.testing.assert_allclose(
+        tape.gradient(loss, layer._kernel.value), expected, atol=1e-12
+    )
+
+
+def test_zero_and_non_finite_kernels_keep_the_vector():
+    layer = _dense(np.diag([2.0, 1.0]))
+    vector = layer.singular_vector.numpy()
+    for value in (0.0, np.nan):
+        layer._kernel.assign(np.full((2, 2), value))
+        with tf.GradientTape() as tape:
+            kernel = layer.normalized_kernel(training=True)
+        np.testing.assert_array_equal(kernel, layer._kernel)
+        if value == 0:
+            gradient = tape.gradient(kernel, layer._kernel.value)
+            np.testing.assert_array_equal(gradient, np.ones((2, 2)))
+        np.testing.assert_allclose(layer.singular_vector, vector, rtol=1e-15)
+
+
+def _model(max_iter=8):
+    """A cell whose kernel starts, and is pulled, far above the bound."""
+    layer = SpectrallyNormalizedDense(
+        6, activation="tanh", max_norm=0.8, kernel_initializer="random_normal"
+    )
+    cell = deq_keras.layers.cell_from(layer)
+    solver = deq_keras.solvers.FixedPointIteration(max_iter, tol=None)
+    deq = deq_keras.layers.DEQ(cell, solver, "phantom", regularizer=None, seed=0)
+    model = keras.Sequential([keras.Input((6,)), deq])
+    layer._kernel.assign(2.0 * np.random.default_rng(0).normal(size=(6, 6)))
+    model.compile(keras.optimizers.SGD(0.3), "mse")
+    return model, layer
+
+
+X = np.random.default_rng(0).normal(size=(16, 6)).astype("float32")
+Y = np.sign(X[:, ::-1])
+
+
+def test_trained_cell_stays_within_the_bound(tmp_path):
+    model, layer = _model()
+    before = layer._kernel.numpy()
+    model.fit(X, Y, epochs=30, verbose=0)
+    assert np.linalg.norm(layer._kernel.numpy() - before) > 0.1
+    assert np.linalg.norm(layer._kernel.numpy(), 2) > 1.0
+    assert np.linalg.norm(layer.kernel, 2) <= 0.8 * (1 + 1e-3)
+    vector = layer.singular_vector.numpy()
+    expected = model.predict(X, verbose=0)
+    model.evaluate(X, Y, verbose=0)
+    np.testing.assert_array_equal(layer.singular_vector, vector)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded.layers[0].cell.layer.singular_vector, vector)
+    np.testing.assert_array_equal(loaded.predict(X, verbose=0), expected)
+
+
+@pytest.mark.parametrize("max_iter", [2, 9])
+def test_a_step_updates_the_vector_once_whatever_its_solve_costs(max_iter):
+    model, layer = _model(max_iter)
+    kernel, vector = layer._kernel.numpy(), layer.singular_vector.numpy()
+    expected = vector @ kernel @ kernel.T
+    model(X, training=True)
+    np.testing.assert_allclose(
+        layer.singular_vector, expected / np.linalg.norm(expected), rtol=1e-5
+    )
+
+
+def test_a_cell_of_ones_own_passes_the_kernel():
+    class Cell(deq_keras.layers.EquilibriumCell):
+        def __init__(self, passes, **kwargs):
+            super().__init__(**kwargs)
+            self.recurrent = SpectrallyNormalizedConv2D(
+                2, 3, padding="same", activation="tanh", max_norm=0.5
+            )
+            self.passes = passes
+
+        def inject(self, inputs, training=False):
+            if not self.recurrent.built:
+                self.recurrent.build(inputs.shape)
+            kernel = self.recurrent.normalized_kernel(training=training)
+            return {"inputs": inputs, "kernel": kernel}
+
+        def initial_state(self, injection):
+            return keras.ops.zeros_like(injection["inputs"])
+
+        def call(self, state, injection):
+            kernel = injection["kernel"] if self.passes else None
+            return self.recurrent(state + injection["inputs"], kernel=kernel)
+
+    inputs = np.random.default_rng(0).normal(size=(2, 4, 4, 2)).astype("float32")
+    deq_keras.layers.DEQ(Cell(True))(inputs, training=True)
+    with pytest.raises(ValueError, match=r"takes the kernel that `inject` computes"):
+        deq_keras.layers.DEQ(Cell(False))(inputs, training=True)
+
+
+def test_round_trips_and_regimes():
+    for make, shape in (
+        (lambda: SpectrallyNormalizedDense(3, max_norm=0.5), (4, 2)),
+        (lambda: SpectrallyNormalizedConv2D(3, 2, max_norm=0.5), (4, 3, 3, 2)),
+    ):
+        harness.check_round_trip(make())
+        inputs = np.random.default_rng(0).normal(size=shape).astype("float32")
+        harness.check_symbolic_call(make, inputs)
+        harness.check_regimes(make, inputs)
+
+
+def test_errors():
+    for max_norm in (0, -1.0, None):
+        with pytest.raises(ValueError, match="`max_norm` must be .* > 0"):
+            SpectrallyNormalizedDense(3, max_norm=max_norm)
+    layer = SpectrallyNormalizedConv2D(3, 2)
+    with pytest.raises(ValueError, match="static height and width.*Received"):
+        layer.build((None, None, 4, 2))
+    layer.build((None, 4, 4, 2))
+    with pytest.raises(ValueError, match="expected axis 1 .* to have value 4"):
+        layer(np.ones((1, 5, 4, 2), "float32"))
+    with pytest.raises(NotImplementedError, match="cannot be quantized"):
+        layer.quantize("int8")

@@ -23,6 +23,7 @@ __all__ = [
     "Learned",
     "Mixed",
     "Normal",
+    "Predicted",
     "Zeros",
     "deserialize",
     "get",
@@ -40,13 +41,17 @@ class InitialState(Configured):
         is_random: Boolean. Whether it is drawn.
         initializer: The `keras.initializers.Initializer` of the weights it needs, which
             the layer owns; `None` if it needs none.
+        layer: The Keras layer that predicts it, which the `DEQ` layer then owns; `None`
+            if it is not predicted.
+        weight: Float. Weight of the loss of `layer`.
 
     Call arguments:
         state: Nest of `(batch, ...)` tensors. The cell's own initial state.
         seed: Int32 tensor of shape `(2,)`. Seeds every draw. With `None`, outside
             training unless the user asks for a draw, nothing is drawn.
         learned: Sequence of tensors `(features,)`, the layer's weights for each leaf of
-            `state`, or `None`.
+            `state`, if the initial state has an `initializer`; a nest like `state`, if
+            it has a `layer`; else `None`.
 
     Returns:
         A nest like `state`.
@@ -54,6 +59,8 @@ class InitialState(Configured):
 
     is_random = False
     initializer: keras.initializers.Initializer | None = None
+    layer: keras.layers.Layer | None = None
+    weight = 0.0
 
     @property
     def random_part(self) -> InitialState | None:
@@ -199,8 +206,101 @@ class Learned(InitialState):
         return {"initializer": keras.initializers.serialize(self.initializer)}
 
 
+@keras.saving.register_keras_serializable(package="deq_keras")
+class Predicted(InitialState):
+    """Starts from a state that a Keras layer predicts from the inputs.
+
+    The layer is trained by a loss of its own in each training step,
+
+    ```
+    weight * mean(square(stop_gradient(z*) - layer(inputs)))
+    ```
+
+    with the equilibrium z* that the step found. Solves start nearer to their
+    equilibrium and need fewer evaluations.
+
+    No other gradient reaches the layer, and its loss reaches nothing else: not the
+    cell, nor the layers before the `DEQ`. This also holds for gradients that
+    differentiate iterates, where the loss of the model could reach the layer: it would
+    then compute a part of the result itself, and results would depend on the initial
+    state.
+
+    Args:
+        layer: `keras.layers.Layer` or model, or its config dict. Called with the inputs
+            of the `DEQ` layer, it must return the structure, shapes and dtypes of the
+            state. Its weights are saved with the `DEQ` layer.
+        weight: Positive float. Weight of the loss. Defaults to `1.0`.
+
+    Raises:
+        ValueError: If `layer` is not a Keras layer; in a call, if it does not return a
+            state, or if the `DEQ` layer is given an injection and no inputs.
+
+    Example:
+
+    >>> initial_state = deq_keras.initial_states.Predicted(keras.layers.Dense(16))
+    >>> deq = deq_keras.layers.DEQ(
+    ...     deq_keras.layers.DenseCell(16), initial_state=initial_state)
+    >>> deq(np.ones((2, 3), "float32")).shape
+    TensorShape([2, 16])
+
+    Reference:
+
+    - Bai, Koltun and Kolter (2022), "Neural Deep Equilibrium Solvers".
+    - Pal, Edelman and Rackauckas (2022), "Continuous Deep Equilibrium Models: Training
+      Neural ODEs Faster by Integrating Them to Infinity", for the loss.
+    """
+
+    def __init__(
+        self, layer: keras.layers.Layer | Config | None = None, weight: float = 1.0
+    ) -> None:
+        if isinstance(layer, dict):
+            # A short config, as in YAML, names a layer of Keras.
+            config = {"module": "keras.layers", **_copied(layer)}
+            layer = keras.saving.deserialize_keras_object(config)
+        if not isinstance(layer, keras.layers.Layer):
+            raise ValueError(
+                "`layer` must be a Keras layer or model that maps the inputs of the "
+                "DEQ layer to its state, or the config dict of one, such as "
+                "{'class_name': 'Dense', 'config': {'units': 16}}. "
+                f"Received: layer={layer!r}."
+            )
+        self.layer = layer
+        self.weight = check_positive("weight", weight)
+
+    def __call__(
+        self,
+        state: Nest,
+        seed: tf.Tensor | None = None,
+        learned: Nest | None = None,
+    ) -> Nest:
+        if learned is None:
+            raise ValueError(
+                "A predicted initial state needs the inputs of the DEQ layer. Call the "
+                "layer or `DEQ.problem` with inputs, or pass an initial state to the "
+                f"request. Received: an injection without inputs, layer={self.layer!r}."
+            )
+        return learned
+
+    def get_config(self) -> Config:
+        layer = keras.saving.serialize_keras_object(self.layer)
+        return {"layer": layer, "weight": self.weight}
+
+    def __repr__(self) -> str:
+        return f"Predicted({self.layer!r}, weight={self.weight!r})"
+
+
+def _copied(config: Any) -> Any:
+    """Returns a copy of a config: functional models remove entries of theirs.
+
+    `copy.deepcopy` cannot copy the dicts that Keras tracks.
+    """
+    if isinstance(config, dict):
+        return {name: _copied(value) for name, value in config.items()}
+    return [_copied(value) for value in config] if isinstance(config, list) else config
+
+
 # A mixture combines these, but no other mixture.
-_UNMIXED = (FromCell, Zeros, Normal, Learned)
+_UNMIXED = (FromCell, Zeros, Normal, Learned, Predicted)
 _SHORT_NAMES = {"cell": FromCell}
 
 
@@ -243,13 +343,16 @@ class Mixed(InitialState):
             for one in initial_states
         ]
         self.fractions = _checked_fractions(fractions, len(self.initial_states))
-        learned = [s for s in self.initial_states if s.initializer is not None]
+        learned = [s for s in self.initial_states if s.initializer or s.layer]
         if len(learned) > 1:
             raise ValueError(
-                "At most one of `initial_states` may be learned, because the layer "
-                f"holds weights for one. Received: initial_states={initial_states!r}."
+                "At most one of `initial_states` may be learned or predicted, because "
+                "the layer holds weights for one. Received: "
+                f"initial_states={initial_states!r}."
             )
-        self.initializer = learned[0].initializer if learned else None
+        if learned:
+            self.initializer, self.layer = learned[0].initializer, learned[0].layer
+            self.weight = learned[0].weight
         self.is_random = (
             len(self.initial_states) > 1 or self.initial_states[0].is_random
         )
@@ -318,7 +421,7 @@ def get(identifier: str | Config | InitialState) -> InitialState:
     Args:
         identifier: `"cell"`, `"zeros"`, `"normal"`, `"mixed"`, `"learned"`; a dict like
             `{"class_name": "Normal", "stddev": 0.3}` or what `serialize` returns; or an
-            `InitialState`, which is returned unchanged.
+            `InitialState`, such as `Predicted(layer)`, which is returned unchanged.
 
     Raises:
         ValueError: For an unknown name or argument.

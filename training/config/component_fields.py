@@ -28,7 +28,7 @@ GRADIENTS = (
 )
 PENALTIES = ("contraction", "jacobian", "residual")
 REGULARIZERS = (*PENALTIES, "residual_constraint", "spectral_radius_constraint")
-INITIAL_STATES = ("cell", "learned", "mixed", "normal", "zeros")
+INITIAL_STATES = ("cell", "learned", "mixed", "normal", "predicted", "zeros")
 CELLS = ("residual_block_cell",)
 MONOTONE_CELLS = (
     "monotone_dense_cell",

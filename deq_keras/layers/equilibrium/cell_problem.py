@@ -9,8 +9,23 @@ import keras
 import tensorflow as tf
 from keras import tree
 
+from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.structure import Nest
 from deq_keras.solvers import Splitting
+
+
+class LayerProblem(FixedPointProblem):
+    """The problem of a layer, with the state that was predicted from its inputs.
+
+    Args:
+        *args: Arguments of `FixedPointProblem`.
+        prediction: Nest like the state, or `None`.
+        **kwargs: Arguments of `FixedPointProblem`.
+    """
+
+    def __init__(self, *args: Any, prediction: Nest | None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.prediction = prediction
 
 
 def is_functional(cell: keras.layers.Layer) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+import keras
 import tensorflow as tf
 from tensorflow.python.framework import func_graph
 
@@ -176,5 +177,7 @@ def _signature(value: Any) -> Any:
         return {name: _signature(option) for name, option in value.items()}
     if isinstance(value, list | tuple):
         return [_signature(option) for option in value]
+    if isinstance(value, keras.layers.Layer):
+        return id(value)
     is_serializable = hasattr(value, "get_config")  # For example, an initializer.
     return str(value.get_config()) if is_serializable else value

@@ -11,6 +11,7 @@ from deq_keras import gradients, initial_states, regularizers, solvers
 from deq_keras.core.checks import check_integer, check_not_renamed
 from deq_keras.core.serialization import Config
 from deq_keras.core.structure import Nest
+from deq_keras.layers.equilibrium.first_state import check_owned
 
 
 class Component:
@@ -77,6 +78,9 @@ def get_initial_state(
             "built. Pass `initial_state` to the constructor of the layer. Received: "
             f"initial_state={found!r}."
         )
+    if not layer.built and found.layer is not None:
+        layer._predictor = found.layer
+    check_owned(layer, found)
     return found
 
 

@@ -10,23 +10,24 @@ from keras import tree
 from deq_keras import gradients, initial_states, regularizers, solvers
 from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_seed
-from deq_keras.core.problem import FixedPointProblem, masked
+from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.random import SavesRandomState, as_seed
 from deq_keras.core.request import check_request
 from deq_keras.core.serialization import Config
-from deq_keras.core.structure import Nest, StateStructure
+from deq_keras.core.structure import Nest
 from deq_keras.layers.equilibrium import cell_check, cell_problem, components
 from deq_keras.layers.equilibrium.carry_scope import CarryScope
 from deq_keras.layers.equilibrium.compiled_call import CompiledCalls
 from deq_keras.layers.equilibrium.components import Component
 from deq_keras.layers.equilibrium.controls import Controls
+from deq_keras.layers.equilibrium.first_state import StartsSolves
 from deq_keras.layers.equilibrium.solve_scope import Settings, SolveScope
 from deq_keras.layers.equilibrium.statistics import RecordsSolves
 from deq_keras.solvers import SolveRequest
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class DEQ(Controls, RecordsSolves, SavesRandomState, keras.layers.Layer):
+class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.Layer):
     """Returns the equilibrium z* = f(z*, u) of a cell f.
 
     `DEQ(cell)` is to an equilibrium cell what `keras.layers.RNN(cell)` is to an RNN
@@ -70,8 +71,8 @@ class DEQ(Controls, RecordsSolves, SavesRandomState, keras.layers.Layer):
             the dtype of the cell, and must have the same compute dtype.
 
     `solver`, `gradient`, `regularizer`, `max_iter_jitter` and `initial_state` can be
-    set later (a learned initial state only if the layer was built with one). Compile
-    the model then.
+    set later (a learned or predicted initial state only if the layer was built with
+    it). Compile the model then.
 
     Call arguments:
         inputs: Nest of tensors `(batch, ...)`, passed to the cell's `inject`. A sample
@@ -141,6 +142,7 @@ class DEQ(Controls, RecordsSolves, SavesRandomState, keras.layers.Layer):
         components.choose_components(self, solver, gradient, regularizer)
         self.max_iter_jitter = max_iter_jitter
         self._learned_state: list[keras.Variable] | None = None
+        self._predictor: keras.layers.Layer | None = None
         self.initial_state = initial_state
         self.supports_masking = True
         self._checked_modes: set[tuple[bool, bool]] = set()
@@ -155,6 +157,7 @@ class DEQ(Controls, RecordsSolves, SavesRandomState, keras.layers.Layer):
         state = cell_check.build_cell(self, inputs_shape)
         if self.initial_state.initializer is not None:
             self._learned_state = components.add_initial_state_weights(self, state)
+        self._build_predictor(inputs_shape)
 
     def compute_output_shape(self, inputs_shape: Nest) -> Nest:
         """Returns the shapes of the state, for layers such as `TimeDistributed`."""
@@ -266,10 +269,11 @@ class DEQ(Controls, RecordsSolves, SavesRandomState, keras.layers.Layer):
         inputs = cell_problem.cast_floating(self.compute_dtype, inputs)
         inputs, is_usable = nonfinite.set_aside(inputs)
         call = {"inputs": inputs} if mask is None else {"inputs": inputs, "mask": mask}
-        return FixedPointProblem(
+        return cell_problem.LayerProblem(
             function,
             self.inject(inputs, mask, training),
             mask,
+            prediction=self._prediction(inputs),
             has_rows=self._injection_rows(call, training),
             is_usable=is_usable,
         )
@@ -371,30 +375,9 @@ class DEQ(Controls, RecordsSolves, SavesRandomState, keras.layers.Layer):
         self._record(solution, training=True)
         if self.regularizer is not None:
             self._add_regularization_loss(equilibrium.linearization)
+        if self.initial_state.layer is not None:
+            self._add_prediction_loss(problem, equilibrium.value, solution)
         return nonfinite.training_output(equilibrium.value, state, is_usable, solution)
-
-    def _first_state(
-        self,
-        problem: FixedPointProblem,
-        initial_state: Nest | None,
-        seed: tf.Tensor | None = None,
-        training: bool = False,
-        source: initial_states.InitialState | None = None,
-    ) -> Nest:
-        """Checks the cell; returns the state from which a solve starts.
-
-        `source`, by default the layer's, applies if `initial_state` is `None`.
-        """
-        state = cell_problem.cell_state(self.cell, problem.injection)
-        cell_check.check_cell(self, state, problem.injection, training)
-        if initial_state is None:
-            source = source or self.initial_state
-            first = source(state, seed, self._learned_state)
-            StateStructure(state).check(first, f"The value of {source!r}")
-            return masked(first, problem.mask)
-        initial_state = cell_problem.cast_floating(self.compute_dtype, initial_state)
-        initial_state = StateStructure(state).like(initial_state, "`initial_state`")
-        return masked(nonfinite.usable_state(initial_state, state), problem.mask)
 
     def _next_seed(self) -> tf.Tensor:
         return tf.cast(self.seed_generator.next(), tf.int32)

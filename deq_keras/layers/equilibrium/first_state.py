@@ -1,0 +1,103 @@
+"""Where a solve of an equilibrium layer starts."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras import tree
+
+from deq_keras import initial_states
+from deq_keras.core import nonfinite
+from deq_keras.core.problem import FixedPointProblem, masked
+from deq_keras.core.structure import Nest, StateStructure, where_rows
+from deq_keras.layers.equilibrium import cell_check, cell_problem
+from deq_keras.solvers import Solution
+
+
+class StartsSolves:
+    """Mixin of `DEQ`: its initial state, and the layer that may predict it."""
+
+    def _build_predictor(self, inputs_shape: Nest) -> None:
+        """Creates the weights of the predictor, as `build_cell` does for the cell."""
+        predictor: Any = self._predictor
+        if predictor is None:
+            return
+        inputs = tree.map_shape_structure(
+            lambda shape: tf.TensorSpec(shape, self.compute_dtype), inputs_shape
+        )
+        with tf.init_scope(), keras.StatelessScope():
+            tf.function(
+                lambda inputs: predictor(inputs), autograph=False
+            ).get_concrete_function(inputs)
+
+    def _prediction(self, inputs: Nest) -> Nest | None:
+        if self._predictor is None:
+            return None
+        return self._predictor(tree.map_structure(tf.stop_gradient, inputs))
+
+    def _first_state(
+        self,
+        problem: FixedPointProblem,
+        initial_state: Nest | None,
+        seed: tf.Tensor | None = None,
+        training: bool = False,
+        source: initial_states.InitialState | None = None,
+    ) -> Nest:
+        """Checks the cell; returns the state from which a solve starts.
+
+        `source`, by default the layer's, applies if `initial_state` is `None`.
+        """
+        state = cell_problem.cell_state(self.cell, problem.injection)
+        cell_check.check_cell(self, state, problem.injection, training)
+        if initial_state is None:
+            source = source or self.initial_state
+            first = source(state, seed, self._learned_for(source, problem, state))
+            StateStructure(state).check(first, f"The value of {source!r}")
+            return masked(first, problem.mask)
+        initial_state = cell_problem.cast_floating(self.compute_dtype, initial_state)
+        initial_state = StateStructure(state).like(initial_state, "`initial_state`")
+        return masked(nonfinite.usable_state(initial_state, state), problem.mask)
+
+    def _learned_for(
+        self,
+        source: initial_states.InitialState,
+        problem: FixedPointProblem,
+        state: Nest,
+    ) -> Nest | None:
+        """Returns what `source` needs of the layer: weights, a prediction, or `None`.
+
+        No gradient of the model's loss reaches the predictor.
+        """
+        if source.layer is None:
+            return self._learned_state
+        check_owned(self, source)
+        prediction = getattr(problem, "prediction", None)
+        if prediction is None:
+            return None
+        StateStructure(state).check(prediction, f"The output of {source.layer!r}")
+        return tree.map_structure(tf.stop_gradient, prediction)
+
+    def _add_prediction_loss(
+        self, problem: FixedPointProblem, value: Nest, solution: Solution
+    ) -> None:
+        """Adds the mean squared distance of the prediction to the equilibrium."""
+        structure = StateStructure(value)
+        prediction: Any = getattr(problem, "prediction")
+        target = structure.to_matrix(tree.map_structure(tf.stop_gradient, value))
+        distance = target - structure.to_matrix(masked(prediction, problem.mask))
+        failed = nonfinite.has_failed(solution)
+        loss = tf.reduce_mean(tf.square(where_rows(failed, 0.0, distance)))
+        # The mean over the samples of a replica without any is 0 / 0.
+        loss = tf.where(structure.batch_size > 0, loss, tf.zeros_like(loss))
+        loss = tf.cast(loss, keras.config.floatx())
+        self.add_loss(self.initial_state.weight * loss)
+
+
+def check_owned(layer: Any, source: initial_states.InitialState) -> None:
+    """Raises `ValueError` if a `DEQ` layer does not own the layer of `source`."""
+    if source.layer is not None and source.layer is not layer._predictor:
+        raise ValueError(
+            "A predicted initial state has a layer with weights, which a DEQ layer "
+            "adds when it is built. Pass `initial_state` to the constructor of the "
+            f"DEQ layer. Received: initial_state={source!r}."
+        )

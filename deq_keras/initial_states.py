@@ -226,9 +226,10 @@ class Predicted(InitialState):
     state.
 
     Args:
-        layer: `keras.layers.Layer` or model, or its config dict. Called with the inputs
-            of the `DEQ` layer, it must return the structure, shapes and dtypes of the
-            state. Its weights are saved with the `DEQ` layer.
+        layer: `keras.layers.Layer` or model, or its config dict, such as
+            `{"class_name": "dense", "units": 16}`. Called with the inputs of the `DEQ`
+            layer, it must return the structure, shapes and dtypes of the state. Its
+            weights are saved with the `DEQ` layer.
         weight: Positive float. Weight of the loss. Defaults to `1.0`.
 
     Raises:
@@ -254,14 +255,14 @@ class Predicted(InitialState):
         self, layer: keras.layers.Layer | Config | None = None, weight: float = 1.0
     ) -> None:
         if isinstance(layer, dict):
-            # A short config, as in YAML, names a layer of Keras.
-            config = {"module": "keras.layers", **_copied(layer)}
-            layer = keras.saving.deserialize_keras_object(config)
+            find: Any = serialization.get  # Its type is for configured objects.
+            classes = (keras.layers.Dense,)
+            layer = find(_copied(layer), keras.layers.Layer, classes, "layer")
         if not isinstance(layer, keras.layers.Layer):
             raise ValueError(
                 "`layer` must be a Keras layer or model that maps the inputs of the "
                 "DEQ layer to its state, or the config dict of one, such as "
-                "{'class_name': 'Dense', 'config': {'units': 16}}. "
+                "{'class_name': 'dense', 'units': 16}. "
                 f"Received: layer={layer!r}."
             )
         self.layer = layer

@@ -75,17 +75,25 @@ _REGULARIZER = {
     "component": REGULARIZERS,
     "arguments": {**_PENALTY["arguments"], "regularizer": _PENALTY},
 }
+_PREDICTOR = {
+    "component": ("dense",),
+    "plug_ins": True,
+    "nullable": False,
+    "arguments": {"units": WIDTH},
+}
 _INITIAL_STATE = {
     "component": INITIAL_STATES,
     "plug_ins": True,
     "nullable": False,
     "arguments": {
+        "layer": _PREDICTOR,
         "initial_states": {
             "elements": {
                 # A mixture of mixtures is a mixture.
                 "component": tuple(name for name in INITIAL_STATES if name != "mixed"),
                 "plug_ins": True,
                 "nullable": False,
+                "arguments": {"layer": _PREDICTOR},
             },
             "max_items": TERMS["maximum"],
         },

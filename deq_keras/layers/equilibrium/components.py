@@ -80,8 +80,18 @@ def get_initial_state(
         )
     if not layer.built and found.layer is not None:
         layer._predictor = found.layer
+    if isinstance(initial_state, dict) and _are_alike(found.layer, layer._predictor):
+        # A phase of a run names the layer that it continues to train.
+        found.layer = layer._predictor
     check_owned(layer, found)
     return found
+
+
+def _are_alike(one: Any, other: Any) -> bool:
+    """Returns whether two layers, or `None`, differ in their names at most."""
+    if type(one) is not type(other) or one is None:
+        return False
+    return bool({**one.get_config(), "name": ""} == {**other.get_config(), "name": ""})
 
 
 def get_jitter(layer: Any, jitter: int) -> int:

@@ -44,7 +44,7 @@ class NormalizedKernel:
 
     @contextlib.contextmanager
     def fixed_kernel(self, kernel):
-        """Makes calls use `kernel` in a scope, where they cannot be passed one."""
+        """Uses `kernel` in the calls within a scope, which cannot pass it."""
         token = _FIXED.set({**_FIXED.get(), id(self): kernel})
         try:
             yield

@@ -200,7 +200,7 @@ def test_errors():
 def test_a_config_names_the_layer():
     config = {
         "class_name": "predicted",
-        "layer": {"class_name": "Dense", "config": {"units": 4}},
+        "layer": {"class_name": "dense", "units": 4},
         "weight": 0.5,
     }
     deq = layers.DEQ(TanhCell(4), initial_state=config)
@@ -208,3 +208,11 @@ def test_a_config_names_the_layer():
     assert copy.initial_state.get_config() == deq.initial_state.get_config()
     assert copy.initial_state.layer is not deq.initial_state.layer
     assert (copy.initial_state.layer.units, copy.initial_state.weight) == (4, 0.5)
+    deq(INPUTS)
+    predictor = deq.initial_state.layer
+    deq.initial_state = "zeros"
+    deq.initial_state = {**config, "weight": 2.0}  # As a phase of a run does.
+    assert deq.initial_state.layer is predictor
+    assert deq.initial_state.weight == 2.0
+    with pytest.raises(ValueError, match="Pass `initial_state` to the constructor"):
+        deq.initial_state = {**config, "layer": {"class_name": "dense", "units": 5}}

@@ -127,6 +127,10 @@ def test_refuses_unknown_parts_of_the_model(small, part, value, words):
             {"class_name": "mixed", "initial_states": ["cell"], "fractions": [1e30]},
             ["`equilibrium.initial_state.fractions.0` must be a number <="],
         ),
+        (
+            {"class_name": "predicted", "layer": {"class_name": "dens", "units": 4}},
+            ["`equilibrium.initial_state.layer`", "Did you mean `dense`?"],
+        ),
     ],
 )
 def test_refuses_unknown_initial_states(initial_state, words):
@@ -134,9 +138,11 @@ def test_refuses_unknown_initial_states(initial_state, words):
     study = {"experiment": "defaults", "tasks": [task], "variants": {"a": {}}}
     study |= {"references": ["a"]}
     normal = {"class_name": "normal", "stddev": 2.0}
+    predictor = {"class_name": "dense", "units": 4}
+    predicted = {"class_name": "predicted", "layer": predictor}
     mixed = {
         "class_name": "mixed",
-        "initial_states": ["cell", normal],
+        "initial_states": [predicted, normal],
         "fractions": [0.5, 0.5],
     }
     config = configs.resolve({**study, "equilibrium": {"initial_state": mixed}})
@@ -157,8 +163,10 @@ def test_names_of_parts_are_those_of_the_library(small):
     for name in component_fields.GRADIENTS:
         assert isinstance(gradients.get(name), gradients.EquilibriumGradient)
     assert len(component_fields.GRADIENTS) == len(gradients.ALL_OBJECTS)
+    predictor = {"layer": {"class_name": "dense", "units": 4}}
     for name in component_fields.INITIAL_STATES:
-        assert isinstance(initial_states.get(name), initial_states.InitialState)
+        config = {"class_name": name, **(predictor if name == "predicted" else {})}
+        assert isinstance(initial_states.get(config), initial_states.InitialState)
     assert len(component_fields.INITIAL_STATES) == len(initial_states.ALL_OBJECTS)
     for name in component_fields.REGULARIZERS:
         assert regularizers.get(name) is not None

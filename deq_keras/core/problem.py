@@ -73,7 +73,7 @@ class FixedPointProblem:
 
     def __call__(self, state: Nest) -> Nest:
         if self.mask is not None and getattr(self.fn, "reads_keras_mask", False):
-            state = _with_keras_mask(state, self.mask)
+            state = with_keras_mask(state, self.mask)
         if self._weights is None:
             value = self.fn(state, self.injection)
         else:
@@ -231,8 +231,13 @@ def masked(state: Nest, mask: tf.Tensor | None) -> Nest:
     return tree.map_structure(select, state)
 
 
-def _with_keras_mask(state: Nest, mask: tf.Tensor) -> Nest:
-    """Returns a state that layers such as `MultiHeadAttention` find the mask on."""
+def with_keras_mask(state: Nest, mask: tf.Tensor) -> Nest:
+    """Returns a state that layers such as `MultiHeadAttention` find the mask on.
+
+    Args:
+        state: Nest of `(batch, ...)` tensors.
+        mask: Boolean tensor `(batch, ...)`.
+    """
 
     def attach(leaf: tf.Tensor) -> tf.Tensor:
         if leaf.shape.rank <= mask.shape.rank:

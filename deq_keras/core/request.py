@@ -38,6 +38,11 @@ class SolveRequest(NamedTuple):
         checkpoints: Positive integer. Number of loop states that a gradient stores; it
             repeats the evaluations in between, and `max_iter` must be an integer.
             `None`: it stores every evaluation.
+        num_states: Positive integer n, at most the budget. Number of states along the
+            solve that the solution contains. State i (from 0) is the solution after
+            `(i + 1) * budget / n` evaluations, rounded; the last is the solution
+            itself. States of a sample that converged earlier repeat its solution.
+            `None`: the solution contains no states.
 
     Example:
 
@@ -55,6 +60,7 @@ class SolveRequest(NamedTuple):
     records_trace: bool = True
     allows_compaction: bool = True
     checkpoints: int | None = None
+    num_states: int | None = None
 
 
 def check_request(request: Any, needs_state: bool = True) -> SolveRequest:

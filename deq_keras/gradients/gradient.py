@@ -19,11 +19,15 @@ class Equilibrium(NamedTuple):
             state of `TruncatedGradient` and `ReversibleGradient`, f(z*) of the others.
         solution: The `Solution` of the forward solve. It carries no gradient.
         linearization: The `Linearization` of f at z*, with z* held constant.
+        states: Tuple of nests like the value, with gradients: the states along the
+            solve that `SolveRequest.num_states` asks for. The last is the value. Empty
+            without a request, and of strategies that do not support it.
     """
 
     value: Nest
     solution: Solution
     linearization: Linearization
+    states: tuple[Nest, ...] = ()
 
 
 class EquilibriumGradient(Configured):

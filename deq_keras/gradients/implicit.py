@@ -24,7 +24,12 @@ from deq_keras.gradients.forward import (
     with_gradient_of,
 )
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
+from deq_keras.gradients.phantom import PhantomGradient
 from deq_keras.solvers import FixedPointSolver, Solution, SolveRequest
+
+# The gradient of states along the solve, which are no equilibria.
+_ONE_STEP = PhantomGradient(num_steps=1, damping=1.0)
+_ONE_STEP.described = "The gradient of states before the equilibrium"
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -42,7 +47,8 @@ class ImplicitGradient(EquilibriumGradient):
     The gradient assumes an exact equilibrium. If the forward solve stopped far from it,
     df/dz is evaluated at the wrong point and the gradient is noise. Watch the residual
     and the estimated gradient error that the layer logs; while they are large, prefer
-    `TruncatedGradient` or `NeumannGradient`.
+    `TruncatedGradient` or `NeumannGradient`. States along the solve, except for the
+    last, get the gradient of one evaluation instead.
 
     Args:
         solver: Adjoint solver: a name, a config dict or a `FixedPointSolver`. `GMRES`
@@ -86,17 +92,18 @@ class ImplicitGradient(EquilibriumGradient):
         record_adjoint: Callable[[AdjointReport], None] | None = None,
     ) -> Equilibrium:
         solution = solve_without_gradient(problem, request, solver)
-        linearization, problem = linearize_equilibrium(problem, solution)
+        linearization, healthy = linearize_equilibrium(problem, solution)
         adjoint = _Adjoint(
             linearization,
-            problem,
+            healthy,
             self.solver or solver,
             record_adjoint,
             self.described,
         )
         carrier, linearization = adjoint.attached()
         value = with_gradient_of(solution, carrier)
-        return Equilibrium(value, solution, linearization)
+        states = _ONE_STEP.states_along(problem, solution, value)
+        return Equilibrium(value, solution, linearization, states)
 
     def get_config(self) -> Config:
         return {"solver": self.solver and solvers.serialize(self.solver)}

@@ -8,6 +8,7 @@ from keras import tree
 
 from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_count, check_positive_fraction
+from deq_keras.core.linearization import Linearization
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.serialization import Config
 from deq_keras.core.structure import Nest
@@ -19,7 +20,7 @@ from deq_keras.gradients.forward import (
     with_gradient_of,
 )
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
-from deq_keras.solvers import FixedPointSolver, SolveRequest
+from deq_keras.solvers import FixedPointSolver, Solution, SolveRequest
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -32,7 +33,8 @@ class PhantomGradient(EquilibriumGradient):
     bounded where the forward solve has not converged, and keeps `num_steps`
     evaluations in memory. The value is f(z*), as with the other strategies, not h_k:
     the two meet at an equilibrium. `num_steps=1, damping=1.0` is the Jacobian-free
-    (one-step) gradient. Second derivatives ignore how z* changes, and warn.
+    (one-step) gradient. Second derivatives ignore how z* changes, and warn. States
+    along the solve get the same gradient.
 
     Args:
         num_steps: Positive integer. Steps that are back-propagated. Defaults to `5`.
@@ -62,6 +64,31 @@ class PhantomGradient(EquilibriumGradient):
         record_adjoint: Callable[[AdjointReport], None] | None = None,
     ) -> Equilibrium:
         solution = solve_without_gradient(problem, request, solver)
+        value, linearization = self._attached(problem, solution)
+        states = self.states_along(problem, solution, value)
+        return Equilibrium(value, solution, linearization, states)
+
+    def states_along(
+        self, problem: FixedPointProblem, solution: Solution, last: Nest
+    ) -> tuple[Nest, ...]:
+        """Returns the states of a solution, with this gradient for all but the last.
+
+        Args:
+            problem: The `FixedPointProblem`.
+            solution: A `Solution` without gradient.
+            last: Nest. The last state, with its gradient.
+        """
+        if not solution.states:
+            return ()
+        *earlier, _ = solution.states
+        return (*(self._attached(problem, state)[0] for state in earlier), last)
+
+    def get_config(self) -> Config:
+        return {"num_steps": self.num_steps, "damping": self.damping}
+
+    def _attached(
+        self, problem: FixedPointProblem, solution: Solution
+    ) -> tuple[Nest, Linearization]:
         linearization, problem = linearize_equilibrium(problem, solution)
         first = self._damped(linearization.point, linearization.value)
 
@@ -77,11 +104,7 @@ class PhantomGradient(EquilibriumGradient):
             first, _ = nonfinite.differentiable(problem, run, first)
         reason = "its steps start at an equilibrium that it treats as a constant"
         guarded = HigherOrder(self.described, reason, False).guard(first)
-        value = with_gradient_of(solution, guarded)
-        return Equilibrium(value, solution, linearization)
-
-    def get_config(self) -> Config:
-        return {"num_steps": self.num_steps, "damping": self.damping}
+        return with_gradient_of(solution, guarded), linearization
 
     def _damped(self, old: Nest, new: Nest) -> Nest:
         if self.damping == 1.0:

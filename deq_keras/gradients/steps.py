@@ -6,7 +6,7 @@ from typing import NamedTuple
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.core import checkpointing, nonfinite
+from deq_keras.core import checkpointing, nonfinite, snapshots
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.random import normal_like
 from deq_keras.core.structure import (
@@ -64,9 +64,13 @@ class Steps(NamedTuple):
         return state, self.num_steps if self.tol is None else count
 
     def graded(
-        self, problem: FixedPointProblem, state: Nest, interval: int | None
-    ) -> tuple[Nest, tf.Tensor, int | tf.Tensor]:
-        """Returns the state after the steps, which samples became non-finite, and the
+        self,
+        problem: FixedPointProblem,
+        state: Nest,
+        interval: int | None,
+        num_states: int | None = None,
+    ) -> tuple[tuple[Nest, ...], tf.Tensor, int | tf.Tensor]:
+        """Returns states along the steps, which samples became non-finite, and the
         number of steps.
 
         Args:
@@ -74,26 +78,37 @@ class Steps(NamedTuple):
             state: Nest of `(batch, ...)` tensors.
             interval: Positive integer. The gradient stores the state of every
                 `interval`-th step, and repeats the others. `None`: it repeats nothing.
+            num_states: Positive integer. Number of states, of which the last is the
+                state after all steps. Defaults to `None`, only the last.
         """
 
         def body(
-            i: tf.Tensor, state: Nest, failed: tf.Tensor, residual: tf.Tensor
-        ) -> tuple[tf.Tensor, Nest, tf.Tensor, tf.Tensor]:
+            i: tf.Tensor,
+            state: Nest,
+            failed: tf.Tensor,
+            residual: tf.Tensor,
+            earlier: tuple[Nest, ...],
+        ) -> tuple[tf.Tensor, Nest, tf.Tensor, tf.Tensor, tuple[Nest, ...]]:
             value = problem(state)
             residual = self._residual(state, value)
             state = self._next(state, value, i)
-            return i + 1, state, failed | nonfinite.failed_rows(state), residual
+            is_last = ~self._continues(i + 1, residual)
+            earlier = snapshots.updated(earlier, state, i + 1, self.num_steps, is_last)
+            failed |= nonfinite.failed_rows(state)
+            return i + 1, state, failed, residual, earlier
 
         failed = tf.zeros_like(nonfinite.failed_rows(state))
-        count, state, failed, _ = checkpointing.loop(
-            lambda i, _, failed, residual: self._continues(i, residual),
+        earlier = snapshots.start(num_states, state)
+        count, state, failed, _, earlier = checkpointing.loop(
+            lambda i, _, failed, residual, earlier: self._continues(i, residual),
             body,
-            (tf.constant(0), state, failed, tf.constant(math.inf)),
+            (tf.constant(0), state, failed, tf.constant(math.inf), earlier),
             self.max_steps,
             interval,
             problem.sources,
         )
-        return state, failed, self.num_steps if self.tol is None else count
+        num_steps = self.num_steps if self.tol is None else count
+        return (*earlier, state), failed, num_steps
 
     def _continues(self, i: tf.Tensor, residual: tf.Tensor) -> tf.Tensor:
         has_steps = i < self.num_steps

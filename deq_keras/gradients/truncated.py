@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.core import nonfinite
+from deq_keras.core import nonfinite, snapshots
 from deq_keras.core.checks import (
     check_boolean,
     check_fraction,
@@ -52,6 +52,9 @@ class TruncatedGradient(EquilibriumGradient):
     noise and, unless `damping` is given, the damping of a `FixedPointIteration` solver
     apply to all steps; other solvers do not affect them. (`PhantomGradient` combines
     the derivative of h_k with the value f(z*); at an equilibrium the two agree.)
+
+    States along the solve are h_t, t = (i + 1) k / n rounded, with the derivative of
+    all their steps.
 
     The solution reports the residual of h_k. One evaluation of f serves the residual
     and the penalty of a regularizer. With a tolerance, the penalty applies if the batch
@@ -170,27 +173,42 @@ class TruncatedGradient(EquilibriumGradient):
         last_steps = steps(num_steps, 4)
         interval = self._interval(max_steps)
 
-        def run(problem: FixedPointProblem, state: Nest) -> tuple[Nest, tf.Tensor, Any]:
-            value, failed, count = last_steps.graded(problem, state, interval)
+        num_states = request.num_states
+        if num_states is not None:
+            _, counts = self._counts(max_steps)
+            most = counts.largest(max_steps)
+            source = "the largest `num_steps` of TruncatedGradient"
+            snapshots.check_num_states(num_states, most, source)
+
+        def run(
+            problem: FixedPointProblem, state: Nest
+        ) -> tuple[tuple[Nest, ...], tf.Tensor, Any]:
+            states, failed, count = last_steps.graded(
+                problem, state, interval, num_states
+            )
             failed |= free.failed
-            return where_rows_if_any(failed, state, value), failed, count
+            start = (state,) * len(states)
+            return where_rows_if_any(failed, start, states), failed, count
 
         def measure(
-            problem: FixedPointProblem, value: Nest, failed: tf.Tensor, count: Any
+            problem: FixedPointProblem,
+            states: tuple[Nest, ...],
+            failed: tf.Tensor,
+            count: Any,
         ) -> tuple[tf.Tensor, Any]:
-            point = tree.map_structure(tf.stop_gradient, value)
+            point = tree.map_structure(tf.stop_gradient, states[-1])
             healthy, healthy_point = problem.without(failed, point)
             # One evaluation serves the residual and the penalty of the regularizer.
             linearization = healthy.linearize(healthy_point)
             solution = solver.assess(point, linearization.value, is_usable=~failed)
             return nonfinite.has_failed(solution), (linearization, solution, count)
 
-        value, (linearization, solution, count) = nonfinite.differentiable(
+        states, (linearization, solution, count) = nonfinite.differentiable(
             problem, run, free.state, measure
         )
         if self.num_free_steps != 0 and self.free_fraction > 0:
             reason = "its free steps are constants"
-            value = HigherOrder(type(self).__name__, reason, False).guard(value)
+            states = HigherOrder(type(self).__name__, reason, False).guard(states)
         failed = nonfinite.has_failed(solution)
         num_evaluations = free.num_evaluations + count
         excluded = failed
@@ -205,7 +223,9 @@ class TruncatedGradient(EquilibriumGradient):
             batch_evaluations=tf.maximum(tf.reduce_max(free.num_evaluations), 0)
             + count,
         )
-        return Equilibrium(value, solution, linearization)
+        value = states[-1]
+        states = () if num_states is None else states
+        return Equilibrium(value, solution, linearization, states)
 
     def infer(
         self,

@@ -61,12 +61,15 @@ class UnrolledGradient(EquilibriumGradient):
                 problem,
                 request._replace(initial_state=state, checkpoints=self.checkpoints),
             )
-            return solution.value, nonfinite.has_failed(solution), solution
+            values = tuple(state.value for state in solution.states)
+            failed = nonfinite.has_failed(solution)
+            return values or (solution.value,), failed, solution
 
-        value, solution = nonfinite.differentiable(problem, run, request.initial_state)
+        values, solution = nonfinite.differentiable(problem, run, request.initial_state)
         constant = tree.map_structure(tf.stop_gradient, solution)
         linearization, _ = linearize_equilibrium(problem, constant)
-        return Equilibrium(value, constant, linearization)
+        states = values if solution.states else ()
+        return Equilibrium(values[-1], constant, linearization, states)
 
     def infer(
         self,

@@ -64,3 +64,19 @@ class LoopState(NamedTuple):
     sample_evaluations: tf.Tensor  # (B,) int32
     trace: tf.Tensor | tuple[()]  # (max_iter, B), empty if it is not recorded
     readouts: Any  # memory of the stopping rule
+    states: tuple["LoopResult", ...]  # results at earlier counts, empty without
+
+
+class LoopResult(NamedTuple):
+    """The variables of a `LoopState` that a `Solution` consists of."""
+
+    num_evaluations: tf.Tensor
+    best_point: tf.Tensor
+    best_value: tf.Tensor
+    best_error: tf.Tensor
+    status: tf.Tensor
+    sample_evaluations: tf.Tensor
+
+    @classmethod
+    def of(cls, state: LoopState) -> "LoopResult":
+        return cls(*(getattr(state, name) for name in cls._fields))

@@ -37,6 +37,8 @@ class Solution(NamedTuple):
         batch_evaluations: Int32 scalar. Number of evaluations in the loop.
         trace: Float tensor `(max_iter, batch)`. Residual of every evaluation, NaN after
             a sample's last. `(0, batch)` if the request disables the trace.
+        states: Tuple of `Solution`s along the solve, of which the last is this one;
+            see `SolveRequest.num_states`. They have no trace. Empty without a request.
     """
 
     value: Nest
@@ -46,3 +48,4 @@ class Solution(NamedTuple):
     num_evaluations: tf.Tensor
     batch_evaluations: tf.Tensor
     trace: tf.Tensor
+    states: tuple["Solution", ...] = ()

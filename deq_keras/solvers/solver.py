@@ -6,7 +6,7 @@ from typing import Any, Self
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.core import checkpointing
+from deq_keras.core import checkpointing, snapshots
 from deq_keras.core.checks import (
     check_boolean,
     check_choice,
@@ -19,7 +19,7 @@ from deq_keras.core.request import SolveRequest, check_request
 from deq_keras.core.serialization import Config, Configured
 from deq_keras.core.structure import Nest, StateStructure, where_rows_if_any
 from deq_keras.solvers.compaction import ActiveBatch
-from deq_keras.solvers.loop import Evaluation, LoopState, evaluate
+from deq_keras.solvers.loop import Evaluation, LoopResult, LoopState, evaluate
 from deq_keras.solvers.solution import DIVERGED, MAX_ITER, Solution
 from deq_keras.solvers.stopping import STOP_MODES, StoppingRule
 
@@ -99,6 +99,10 @@ class FixedPointSolver(Configured):
         max_iter = self.max_iter
         if request.max_iter is not None:
             max_iter = _checked_max_iter(request.max_iter)
+        if request.num_states is not None:
+            budget = max_iter if request.budget is None else request.budget
+            snapshots.check_num_states(request.num_states, budget, "the budget")
+            request = request._replace(allows_compaction=False)
         rule = self.stopping_rule(request)
         state = self._start(rule, max_iter, request, problem.is_usable)
         # Noise depends on the row of a sample, so a solve with noise keeps all rows.
@@ -132,7 +136,7 @@ class FixedPointSolver(Configured):
         )
         if batch:
             state = batch.results.entered(state)
-        return self._solution(state, rule)
+        return self._solution(state, rule, request.num_states is not None)
 
     def assess(
         self, point: Nest, value: Nest, is_usable: tf.Tensor | None = None
@@ -293,7 +297,7 @@ class FixedPointSolver(Configured):
         if is_usable is not None:
             status = tf.where(is_usable, status, DIVERGED)
             sample_evaluations = tf.where(is_usable, sample_evaluations, 1)
-        return LoopState(
+        state = LoopState(
             num_evaluations=tf.constant(0),
             is_running=tf.constant(True),
             next_point=point,
@@ -305,6 +309,10 @@ class FixedPointSolver(Configured):
             sample_evaluations=sample_evaluations,
             trace=_empty_trace(point, max_iter) if request.records_trace else (),
             readouts=rule.start(),
+            states=(),
+        )
+        return state._replace(
+            states=snapshots.start(request.num_states, LoopResult.of(state))
         )
 
     def _advance(
@@ -336,7 +344,7 @@ class FixedPointSolver(Configured):
         if tf.is_tensor(trace):
             is_row = tf.range(tf.shape(trace)[0])[:, None] == state.num_evaluations
             trace = tf.where(is_row & is_active[None], error[None], trace)
-        return LoopState(
+        advanced = LoopState(
             num_evaluations=num_evaluations,
             is_running=is_running,
             next_point=next_point,
@@ -348,12 +356,23 @@ class FixedPointSolver(Configured):
             sample_evaluations=state.sample_evaluations + tf.cast(is_active, tf.int32),
             trace=trace,
             readouts=readouts,
+            states=state.states,
         )
+        states = snapshots.updated(
+            state.states,
+            LoopResult.of(advanced),
+            num_evaluations,
+            budget,
+            ~is_running,
+        )
+        return advanced._replace(states=states)
 
-    def _solution(self, state: LoopState, rule: StoppingRule) -> Solution:
+    def _solution(
+        self, state: LoopState, rule: StoppingRule, has_states: bool = False
+    ) -> Solution:
         structure = rule.structure
         is_recorded = tf.is_tensor(state.trace)
-        return Solution(
+        solution = Solution(
             value=structure.to_state(state.best_value),
             point=structure.to_state(state.best_point),
             residual=state.best_error,
@@ -362,6 +381,14 @@ class FixedPointSolver(Configured):
             batch_evaluations=state.num_evaluations,
             trace=state.trace if is_recorded else state.best_error[None][:0],
         )
+        if not has_states:
+            return solution
+        earlier = [
+            self._solution(state._replace(trace=(), **result._asdict()), rule)
+            for result in state.states
+        ]
+        last = solution._replace(trace=state.best_error[None][:0])
+        return solution._replace(states=(*earlier, last))
 
     def _next(
         self,

@@ -15,7 +15,7 @@ from deq_keras.core.random import SavesRandomState, as_seed
 from deq_keras.core.request import check_request
 from deq_keras.core.serialization import Config
 from deq_keras.core.structure import Nest
-from deq_keras.layers.equilibrium import cell_check, cell_problem, components
+from deq_keras.layers.equilibrium import cell_check, cell_problem, components, states
 from deq_keras.layers.equilibrium.carry_scope import CarryScope
 from deq_keras.layers.equilibrium.compiled_call import CompiledCalls
 from deq_keras.layers.equilibrium.components import Component
@@ -92,9 +92,18 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
             over a `SolveScope`, and the scope over the solver.
         tol: Optional tolerance of this call, a float >= 0 or, outside of training, a
             scalar tensor (below 0: the solver's own).
+        num_states: Optional positive integer n, at most the budget. The output is then
+            a list of n states along the solve, for losses such as
+            `deq_keras.losses.fixed_point_correction`: those after a fraction of 1/n,
+            2/n, ... of the budget. The last is the output without `num_states`. States
+            of a sample that converged earlier repeat its solution. The truncated and
+            the unrolled gradient differentiate the steps to each state, the phantom
+            gradient its own steps from it. Others differentiate one evaluation of f at
+            each state but the last.
 
     Output shape:
-        Nest of `(batch, ...)` tensors, like the state of the cell.
+        Nest of `(batch, ...)` tensors, like the state of the cell. With `num_states`, a
+        list of such nests.
 
     Raises:
         ValueError: If the cell changes the structure, a shape or a dtype of the state,
@@ -186,16 +195,18 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
         training: bool | None = None,
         max_iter: int | tf.Tensor | None = None,
         tol: float | tf.Tensor | None = None,
+        num_states: int | None = None,
     ) -> Nest:
         settings = Settings.of_call(max_iter, tol)
         mask = cell_problem.attached_mask(inputs, mask, initial_state)
         problem = self.problem(inputs, mask, bool(training))
         if getattr(self._last, "is_spec", False):
             # The output is like the initial state, which takes no solve.
-            return self._first_state(problem, initial_state)
+            state = self._first_state(problem, initial_state)
+            return states.repeated(state, num_states)
         cell_check.check_forward_mode(self.gradient, problem)
         if training:
-            return self._train(problem, initial_state, settings)
+            return self._train(problem, initial_state, settings, num_states)
         scope = SolveScope.entered()
         name = "" if scope is None else scope.reserve_name(self.name)
         if scope is not None and initial_state is None:
@@ -204,15 +215,18 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
             self._first_state(problem, initial_state),
             takes_last=None if self.solver.tol is None else False,
             records_trace=scope is not None,
+            num_states=num_states,
             **self._compiled_calls.request_options(settings),
         )
         if scope is not None:
-            solution = scope.solve(name, self, problem, request)
+            found = solution = scope.solve(name, self, problem, request)
             self._last.status = solution.status
-            return nonfinite.output(solution.value, solution)
-        equilibrium = self.gradient.infer(problem, request, self.solver)
-        self._record(equilibrium.solution, training)
-        return nonfinite.output(equilibrium.value, equilibrium.solution)
+        else:
+            found = self.gradient.infer(problem, request, self.solver)
+            solution = found.solution
+            self._record(solution, training)
+        value = states.output(self, problem, found, num_states)
+        return nonfinite.output(value, solution)
 
     def inject(
         self, inputs: Nest, mask: tf.Tensor | None = None, training: bool = False
@@ -348,6 +362,7 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
         problem: FixedPointProblem,
         initial_state: Nest | None,
         settings: Settings,
+        num_states: int | None,
     ) -> Nest:
         solver = settings.applied_to(self.solver)
         cell_check.check_noise(solver, problem)
@@ -364,6 +379,7 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
             seed=self._next_seed() if is_random else None,
             records_trace=False,
             allows_compaction=False,
+            num_states=num_states,
         )
         equilibrium = self.gradient.solve(
             problem, request, solver, self._weak_record_adjoint
@@ -377,7 +393,9 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
             self._add_regularization_loss(equilibrium.linearization)
         if self.initial_state.layer is not None:
             self._add_prediction_loss(problem, equilibrium.value, solution)
-        return nonfinite.training_output(equilibrium.value, state, is_usable, solution)
+        value = states.output(self, problem, equilibrium, num_states)
+        start = states.repeated(state, num_states)
+        return nonfinite.training_output(value, start, is_usable, solution)
 
     def _next_seed(self) -> tf.Tensor:
         return tf.cast(self.seed_generator.next(), tf.int32)

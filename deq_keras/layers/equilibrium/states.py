@@ -1,0 +1,47 @@
+"""The states along a solve that a layer returns."""
+
+from typing import Any
+
+from deq_keras.core.checks import check_optional_count
+from deq_keras.core.problem import FixedPointProblem, with_keras_mask
+from deq_keras.core.structure import Nest
+from deq_keras.gradients import Equilibrium
+from deq_keras.solvers import Solution
+
+
+def repeated(state: Nest, num_states: int | None) -> Nest:
+    """Returns a nest like the output of a layer, of which each state is `state`."""
+    num_states = check_optional_count("num_states", num_states)
+    return state if num_states is None else [state] * num_states
+
+
+def output(
+    layer: Any,
+    problem: FixedPointProblem,
+    found: Equilibrium | Solution,
+    num_states: int | None,
+) -> Nest:
+    """Returns the value of a solve or, with `num_states`, the states along it.
+
+    Args:
+        layer: The `DEQ` layer.
+        problem: Its `FixedPointProblem`.
+        found: The `Equilibrium`, or a `Solution` without gradient.
+        num_states: The call argument of `DEQ`.
+
+    Raises:
+        ValueError: If the gradient of the layer does not support states.
+    """
+    if num_states is None:
+        return found.value
+    if not found.states:
+        raise ValueError(
+            f"{type(layer.gradient).__name__} does not return states along the solve. "
+            "Use another gradient, or call the layer without `num_states`. Received: "
+            f"{num_states=}, gradient={layer.gradient!r}."
+        )
+    states = [s.value if isinstance(s, Solution) else s for s in found.states]
+    if problem.mask is None:
+        return states
+    # Keras attaches the mask of the inputs to the first tensor only.
+    return [with_keras_mask(state, problem.mask) for state in states]

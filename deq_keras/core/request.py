@@ -41,8 +41,8 @@ class SolveRequest(NamedTuple):
         num_states: Positive integer n, at most the budget. Number of states along the
             solve that the solution contains. State i (from 0) is the solution after
             `(i + 1) * budget / n` evaluations, rounded; the last is the solution
-            itself. States of a sample that converged earlier repeat its solution.
-            `None`: the solution contains no states.
+            itself. States of a sample that converged earlier repeat its solution. A
+            compact solver keeps all samples. `None`: the solution contains no states.
 
     Example:
 

@@ -155,8 +155,10 @@ class Selection:
         chosen = chosen_rows(rows, restart)._replace(
             batch_evaluations=solution.batch_evaluations
         )
+        fields = {**chosen._asdict(), "trace": tf.transpose(chosen.trace)}
+        del fields["states"]
         return SelectedSolution(
-            **{**chosen._asdict(), "trace": tf.transpose(chosen.trace)},
+            **fields,
             restart=restart,
             agreement=_mean(is_same & is_usable, tf.ones_like(is_usable)),
             spread=_mean(distances, is_usable),
@@ -188,7 +190,9 @@ class Selection:
 
 def _rows(solution: solvers.Solution) -> Any:
     """Returns a `Solution` all of whose tensors have a row for each sample."""
-    return solution._replace(trace=tf.transpose(solution.trace), batch_evaluations=())
+    return solution._replace(
+        trace=tf.transpose(solution.trace), batch_evaluations=(), states=()
+    )
 
 
 def _rank(solutions: solvers.Solution) -> tf.Tensor:

@@ -1,0 +1,82 @@
+"""The fixed-point correction against closed forms."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras import gradients, layers, losses, solvers
+
+
+@pytest.mark.parametrize(
+    "arguments, expected",
+    [
+        ({}, [0.64, 0.8, 1.0]),
+        ({"gamma": 0.5}, [0.25, 0.5, 1.0]),
+        ({"schedule": "linear"}, [0.4, 0.7, 1.0]),
+        ({"schedule": "linear", "gamma": 0.0}, [1.0, 1.0, 1.0]),
+        ({"schedule": "constant"}, [1.0, 1.0, 1.0]),
+    ],
+)
+def test_weights_are_those_of_torchdeq_divided_by_their_sum(arguments, expected):
+    weights = losses.correction_weights(3, **arguments)
+    np.testing.assert_allclose(weights, np.divide(expected, sum(expected)))
+
+
+def test_a_linear_criterion_of_a_linear_cell():
+    """f = a z + u: the states are u (1 - a^k) / (1 - a), from which one step has the
+    derivative 1, and the implicit solution 1 / (1 - a)."""
+    a, counts = 0.5, [2, 4, 6]
+    u = tf.constant([[1.0], [3.0]], tf.float64)
+    gradient = gradients.ImplicitGradient("gmres")
+    problem = solvers.FixedPointProblem(lambda z, u: a * z + u, u)
+    with tf.GradientTape() as tape:
+        tape.watch(u)
+        states = gradient.solve(
+            problem.bound(u),
+            solvers.SolveRequest(tf.zeros_like(u), num_states=3),
+            solvers.FixedPointIteration(max_iter=6, tol=None),
+        ).states
+        loss = losses.fixed_point_correction(states, lambda z: 2.0 * z)
+    weights = losses.correction_weights(3)
+    geometric = [(1 - a**k) / (1 - a) for k in counts]
+    np.testing.assert_allclose(loss, 2 * u * np.dot(weights, geometric), rtol=1e-14)
+    slope = 2 * np.dot(weights, [1, 1, 1 / (1 - a)])
+    np.testing.assert_allclose(tape.gradient(loss, u), 0 * u + slope, rtol=1e-9)
+
+
+def test_a_compiled_model_has_the_same_loss():
+    inputs = np.linspace(-1, 1, 12, dtype="float32").reshape(4, 3)
+    targets = np.ones((4, 2), "float32")
+    deq = layers.DEQ(
+        layers.DenseCell(2, seed=1), gradient="phantom", regularizer=None, name="deq"
+    )
+    symbolic = keras.Input((3,))
+    model = keras.Model(symbolic, deq(symbolic, num_states=3))
+    weights = losses.correction_weights(3)
+    model.compile("sgd", ["mse"] * 3, loss_weights=weights)
+    expected = losses.fixed_point_correction(
+        model(inputs, training=True), lambda z: tf.reduce_mean((z - targets) ** 2)
+    )
+    history = model.fit(inputs, [targets] * 3, verbose=0).history
+    np.testing.assert_allclose(history["loss"][0], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"schedule": "exp"}, "exponential"),
+        ({"gamma": 0.0}, "gamma=0.0"),
+        ({"schedule": "linear", "gamma": 1.5}, "gamma=1.5"),
+        ({"schedule": "constant", "gamma": 0.5}, "Remove it"),
+    ],
+)
+def test_errors(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        losses.correction_weights(2, **arguments)
+
+
+def test_states_must_be_a_list():
+    for states in (tf.zeros((3, 2)), []):
+        with pytest.raises(ValueError, match="num_states=4"):
+            losses.fixed_point_correction(states, tf.reduce_sum)

@@ -89,7 +89,8 @@ def correction_weights(
         schedule: `"exponential"`, `"linear"` or `"constant"`. Defaults to
             `"exponential"`.
         gamma: Float in (0, 1] for exponential weights, in [0, 1] for linear ones.
-            Constant weights have none. Defaults to `None`: 0.8 and 0.9, as in torchdeq.
+            Constant weights do not use it. Defaults to `None`: 0.8 and 0.9, as in
+            torchdeq.
 
     Example:
 

@@ -20,8 +20,8 @@ class Equilibrium(NamedTuple):
         solution: The `Solution` of the forward solve. It carries no gradient.
         linearization: The `Linearization` of f at z*, with z* held constant.
         states: Tuple of nests like the value, with gradients: the states along the
-            solve that `SolveRequest.num_states` asks for. The last is the value. Empty
-            without a request, and of strategies that do not support it.
+            solve that `SolveRequest.num_states` asks for. The last is the value. An
+            empty tuple if `num_states` is `None` or the strategy does not support it.
     """
 
     value: Nest

@@ -27,7 +27,7 @@ from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
 from deq_keras.gradients.phantom import PhantomGradient
 from deq_keras.solvers import FixedPointSolver, Solution, SolveRequest
 
-# The gradient of states along the solve, which are no equilibria.
+# The gradient of states before the equilibrium.
 _ONE_STEP = PhantomGradient(num_steps=1, damping=1.0)
 _ONE_STEP.described = "The gradient of states before the equilibrium"
 

@@ -22,7 +22,8 @@ class UnrolledGradient(EquilibriumGradient):
     """Differentiates the solver's own iterations.
 
     Exact for what was computed, converged or not, and differentiable to any order.
-    A sample that fails is a constant. Memory grows with the number of evaluations. With
+    A sample that fails is a constant. States along the solve get the derivative of the
+    iterations to them. Memory grows with the number of evaluations. With
     `FixedPointIteration(max_iter=L, tol=None)` the layer is a weight-tied network of L
     layers, the papers' pretraining.
 

@@ -38,7 +38,8 @@ class Solution(NamedTuple):
         trace: Float tensor `(max_iter, batch)`. Residual of every evaluation, NaN after
             a sample's last. `(0, batch)` if the request disables the trace.
         states: Tuple of `Solution`s along the solve, of which the last is this one;
-            see `SolveRequest.num_states`. They have no trace. Empty without a request.
+            see `SolveRequest.num_states`. Their traces are empty. An empty tuple if
+            `num_states` is `None`.
     """
 
     value: Nest

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
-from keras import tree
 
 from deq_keras import gradients, initial_states, regularizers, solvers
 from deq_keras.core.checks import check_integer, check_not_renamed
@@ -113,28 +112,6 @@ def requested_state(
             f"SolveRequest({state!r}, seed=0). Received: seed=None."
         )
     return source, None
-
-
-def add_initial_state_weights(layer: Any, state: Nest) -> list[keras.Variable]:
-    """Adds the weights of a learned initial state to a layer, one vector per leaf.
-
-    Args:
-        layer: The `DEQ` layer.
-        state: Its initial state, a nest of `(batch, ..., features)` tensors.
-    """
-    leaves = tree.flatten(state)
-    for leaf in leaves:
-        if leaf.shape.rank < 2 or leaf.shape[-1] is None:
-            raise ValueError(
-                "A learned initial state is a vector (features,) for each leaf of the "
-                "state, which must have the shape (batch, ..., features) with a static "
-                f"number of features. Received: shape={leaf.shape}."
-            )
-    initializer = layer.initial_state.initializer
-    return [
-        layer.add_weight((leaf.shape[-1],), initializer, name=f"initial_state_{i}")
-        for i, leaf in enumerate(leaves)
-    ]
 
 
 def check_arguments(arguments: dict[str, Any]) -> None:

@@ -150,8 +150,6 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
         self._create_controls()
         components.choose_components(self, solver, gradient, regularizer)
         self.max_iter_jitter = max_iter_jitter
-        self._learned_state: list[keras.Variable] | None = None
-        self._predictor: keras.layers.Layer | None = None
         self.initial_state = initial_state
         self.supports_masking = True
         self._checked_modes: set[tuple[bool, bool]] = set()
@@ -163,10 +161,9 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
 
     def build(self, inputs_shape: Nest, initial_state_shape: Nest = None) -> None:
         del initial_state_shape
-        state = cell_check.build_cell(self, inputs_shape)
-        if self.initial_state.initializer is not None:
-            self._learned_state = components.add_initial_state_weights(self, state)
-        self._build_predictor(inputs_shape)
+        self._build_initial_state(
+            inputs_shape, cell_check.build_cell(self, inputs_shape)
+        )
 
     def compute_output_shape(self, inputs_shape: Nest) -> Nest:
         """Returns the shapes of the state, for layers such as `TimeDistributed`."""

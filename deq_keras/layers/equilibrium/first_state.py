@@ -17,8 +17,13 @@ from deq_keras.solvers import Solution
 class StartsSolves:
     """Mixin of `DEQ`: its initial state, and the layer that may predict it."""
 
-    def _build_predictor(self, inputs_shape: Nest) -> None:
-        """Creates the weights of the predictor, as `build_cell` does for the cell."""
+    _learned_state: list[keras.Variable] | None = None
+    _predictor: keras.layers.Layer | None = None
+
+    def _build_initial_state(self, inputs_shape: Nest, state: Nest) -> None:
+        """Creates the weights of the state or of its predictor."""
+        if self.initial_state.initializer is not None:
+            self._learned_state = _add_weights(self, state)
         predictor: Any = self._predictor
         if predictor is None:
             return
@@ -101,3 +106,25 @@ def check_owned(layer: Any, source: initial_states.InitialState) -> None:
             "adds when it is built. Pass `initial_state` to the constructor of the "
             f"DEQ layer. Received: initial_state={source!r}."
         )
+
+
+def _add_weights(layer: Any, state: Nest) -> list[keras.Variable]:
+    """Adds the weights of a learned initial state to a layer, one vector per leaf.
+
+    Args:
+        layer: The `DEQ` layer.
+        state: Its initial state, a nest of `(batch, ..., features)` tensors.
+    """
+    leaves = tree.flatten(state)
+    for leaf in leaves:
+        if leaf.shape.rank < 2 or leaf.shape[-1] is None:
+            raise ValueError(
+                "A learned initial state is a vector (features,) for each leaf of the "
+                "state, which must have the shape (batch, ..., features) with a static "
+                f"number of features. Received: shape={leaf.shape}."
+            )
+    initializer = layer.initial_state.initializer
+    return [
+        layer.add_weight((leaf.shape[-1],), initializer, name=f"initial_state_{i}")
+        for i, leaf in enumerate(leaves)
+    ]

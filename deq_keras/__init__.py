@@ -33,6 +33,7 @@ __all__ = [
     "regularizers",
     "serving",
     "solvers",
+    "testing",
     "tokenizers",
 ]
 __version__ = "0.1.0"
@@ -43,7 +44,7 @@ def __dir__():
 
 
 def __getattr__(name):
-    # These import KerasHub, which takes seconds: at their first use.
-    if name in ("converters", "models", "serving", "tokenizers"):
+    # Imported at their first use: most of these import KerasHub, which takes seconds.
+    if name in ("converters", "models", "serving", "testing", "tokenizers"):
         return importlib.import_module(f"deq_keras.{name}")
     raise AttributeError(f"module 'deq_keras' has no attribute {name!r}")

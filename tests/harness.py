@@ -11,6 +11,8 @@ import numpy as np
 import tensorflow as tf
 from keras import tree
 
+from deq_keras.testing.cell import functional_model, symbolic
+
 ROOT = pathlib.Path(__file__).parents[1]
 
 
@@ -27,10 +29,10 @@ def check_round_trip(layer):
 def check_symbolic_call(make_layer, inputs):
     """A symbolic call predicts the shapes and dtypes of an eager one, for any batch."""
     layer = make_layer()
-    symbolic = layer(_symbolic(inputs))
+    predicted = layer(symbolic(inputs))
     concrete = layer(inputs)
     for spec, tensor in zip(
-        tree.flatten(symbolic), tree.flatten(concrete), strict=True
+        tree.flatten(predicted), tree.flatten(concrete), strict=True
     ):
         assert spec.shape[1:] == tuple(tensor.shape[1:])
         assert spec.shape[0] is None
@@ -134,12 +136,6 @@ def check_layer(make_layer, inputs, folder):
     check_save(make_layer, inputs, folder)
 
 
-def functional_model(layer, inputs):
-    """Returns a functional model around the layer."""
-    symbolic = _symbolic(inputs)
-    return keras.Model(symbolic, layer(symbolic))
-
-
 def assert_close(actual, expected, tolerance):
     """Compares two nests, whatever their precision."""
     tree.assert_same_structure(actual, expected)
@@ -180,16 +176,6 @@ def run_in_clean_process(code, *arguments, folder, has_library=False, timeout=24
     )
     assert result.returncode == 0, result.stderr[-4000:]
     return result.stdout
-
-
-def _symbolic(inputs):
-    # Keras wants the inputs of a dict to have the names of their keys.
-    if isinstance(inputs, dict):
-        return {
-            key: keras.Input(x.shape[1:], dtype=x.dtype.name, name=key)
-            for key, x in inputs.items()
-        }
-    return keras.Input(inputs.shape[1:], dtype=inputs.dtype.name)
 
 
 def _first(nest, count):

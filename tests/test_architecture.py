@@ -28,6 +28,7 @@ LEVELS = {
     "tokenizers": 3,
     "models": 4,
     "callbacks": 4,
+    "testing": 4,
     "converters": 5,
     "serving": 5,
 }
@@ -46,6 +47,8 @@ LAYER_LEVELS = {
 # Unit tests of these look inside; they are not packages.
 INTERNAL_MODULES_WITH_TESTS = {
     "deq_keras.layers.language.attend",
+    "deq_keras.testing.cell",
+    "deq_keras.testing.problems",
 }
 OTHER_BACKENDS = {"jax", "torch"}
 

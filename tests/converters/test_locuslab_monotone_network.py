@@ -8,8 +8,8 @@ import tensorflow as tf
 from deq_keras import solvers
 from deq_keras.converters.locuslab import load_monotone_network
 from deq_keras.layers import MonotoneMultiscaleCell
+from deq_keras.testing.problems import relative_error
 from tests.golden.arrays import fill, load
-from tests.oracles import relative_error
 
 EXACT = {"class_name": "peaceman_rachford", "max_iter": 300, "tol": 1e-11}
 M = {"fc": 0.5, "conv": 1.0}

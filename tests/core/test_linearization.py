@@ -6,8 +6,7 @@ from keras import tree
 
 from deq_keras.core.linearization import linearize
 from deq_keras.core.problem import FixedPointProblem
-from tests.oracles import dense_jacobians
-from tests.problems import ZOO
+from deq_keras.testing.problems import ZOO, dense_jacobians
 
 
 def test_products_equal_the_dense_jacobian(regime):

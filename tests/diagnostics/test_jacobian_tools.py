@@ -6,10 +6,9 @@ import pytest
 import tensorflow as tf
 
 from deq_keras import diagnostics, layers
+from deq_keras.testing.problems import ZOO, dense_jacobians, non_normal_matrix
 from tests.diagnostics.jacobians import compiled_radius, linear
 from tests.golden.arrays import load
-from tests.oracles import dense_jacobians
-from tests.problems import ZOO, non_normal_matrix
 from tests.regimes import XLA_IS_SLOW
 
 

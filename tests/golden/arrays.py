@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 import tensorflow as tf
 
-from tests.problems import Problem
+from deq_keras.testing.problems import Problem
 
 
 @functools.cache

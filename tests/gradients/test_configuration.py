@@ -4,6 +4,13 @@ import keras
 import pytest
 
 from deq_keras import gradients, solvers
+from deq_keras.testing import check_gradient
+
+APPROXIMATE = (
+    gradients.NeumannGradient,
+    gradients.PhantomGradient,
+    gradients.TruncatedGradient,
+)
 
 CONFIGURED = [
     gradients.ImplicitGradient(solvers.Broyden(max_iter=7)),
@@ -17,6 +24,11 @@ CONFIGURED = [
     gradients.TruncatedGradient([0.0, 1.0], 3, 7, 0.25, remat=True, damping=0.5),
     gradients.TruncatedGradient(),
 ]
+
+
+@pytest.mark.parametrize("make", [*APPROXIMATE, gradients.UnrolledGradient])
+def test_contract(make):
+    check_gradient(make, exact=make not in APPROXIMATE)
 
 
 @pytest.mark.parametrize("gradient", CONFIGURED, ids=repr)

@@ -72,39 +72,6 @@ def test_half_precision(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_padding_has_no_effect_on_the_adjoint(name):
-    random = np.random.RandomState(1)
-    kernel = tf.constant(0.3 * random.normal(size=(3, 3)))
-    mask = tf.constant([[True, True, False], [True, False, False]])
-
-    def gradient(settings, inputs):
-        inputs = tf.constant(inputs)
-        with tf.GradientTape() as tape:
-            tape.watch(inputs)
-            problem = solvers.FixedPointProblem(
-                lambda z, u: tf.tanh(z @ kernel + tf.reduce_mean(z, 1, True) + u),
-                inputs,
-                mask,
-            )
-            request = solvers.SolveRequest(tf.zeros((2, 3, 3), tf.float64))
-            value = (
-                gradients.ImplicitGradient(settings)
-                .solve(problem, request, solvers.Broyden(40, 1e-12))
-                .value
-            )
-            loss = tf.reduce_sum(tf.square(value))
-        return tape.gradient(loss, inputs).numpy()
-
-    inputs = random.normal(size=(2, 3, 3))
-    expected = gradient({"class_name": "broyden", "max_iter": 40, "tol": 1e-12}, inputs)
-    settings = {"class_name": name, "max_iter": 40, "tol": 1e-11}
-    np.testing.assert_allclose(gradient(settings, inputs), expected, atol=1e-9)
-    np.testing.assert_array_equal(expected[~mask.numpy()], 0.0)
-    changed = np.where(mask.numpy()[..., None], inputs, 9.0)
-    np.testing.assert_allclose(gradient(settings, changed), expected, atol=1e-9)
-
-
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_training_records_the_adjoint(name, jit_compile):
     inputs = _inputs()

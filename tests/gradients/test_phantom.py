@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from deq_keras import gradients, solvers
 from deq_keras.solvers import SolveRequest
+from deq_keras.testing.problems import relative_error
 from tests.gradients.test_implicit import BATCH, FEATURES, Case
-from tests.oracles import relative_error
 
 SOLVER = solvers.Broyden(25, 1e-12)
 

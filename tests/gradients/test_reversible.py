@@ -7,10 +7,10 @@ import tensorflow as tf
 
 from deq_keras import gradients, layers, solvers
 from deq_keras.solvers import FixedPointIteration, SolveRequest
+from deq_keras.testing.problems import relative_error
 from tests.gradients.test_implicit import BATCH, FEATURES, Case
 from tests.layers.cells import TanhCell, TwoScaleCell
 from tests.layers.equilibrium.test_deq_faults import LogCell
-from tests.oracles import relative_error
 from tests.regimes import XLA_IS_SLOW
 
 

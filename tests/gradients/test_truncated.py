@@ -7,9 +7,9 @@ import tensorflow as tf
 
 from deq_keras import gradients, layers, solvers
 from deq_keras.solvers import SolveRequest
+from deq_keras.testing.problems import relative_error
 from tests.gradients.test_implicit import BATCH, FEATURES, Case
 from tests.layers.cells import TanhCell, TwoScaleCell
-from tests.oracles import relative_error
 from tests.regimes import XLA_IS_SLOW
 
 SEED = tf.constant([3, 4])

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from deq_keras import regularizers
 from deq_keras.core.linearization import linearize
-from tests.oracles import relative_error
+from deq_keras.testing.problems import relative_error
 
 SEED = tf.constant([3, 4])
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 import deq_keras
 from deq_keras import solvers
 from deq_keras.solvers import SolveRequest
-from tests.problems import non_normal_matrix
+from deq_keras.testing.problems import non_normal_matrix
 
 SOLVERS = (solvers.GMRES, solvers.BiCGStab)
 FEATURES = 6

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from deq_keras import solvers
-from tests.problems import ZOO
+from deq_keras.testing.problems import ZOO
 
 # Small dense solves have no LiteRT and no ONNX form.
 LINEAR_ALGEBRA = ("Matrix", "Cholesky", "Qr", "Svd", "Lu", "SelfAdjoint", "Eig")

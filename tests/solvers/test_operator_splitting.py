@@ -9,7 +9,7 @@ import tensorflow as tf
 from deq_keras import proximal, solvers
 from deq_keras.gradients import ImplicitGradient
 from deq_keras.layers import DEQ, DenseCell, MonotoneDenseCell
-from tests.oracles import dense_adjoint, dense_jacobians, relative_error
+from deq_keras.testing.problems import dense_adjoint, dense_jacobians, relative_error
 
 SPLITTINGS = {
     "peaceman_rachford": functools.partial(solvers.PeacemanRachford, max_iter=200),

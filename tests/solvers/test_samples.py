@@ -1,52 +1,16 @@
 """Samples of a batch do not know of one another."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from deq_keras import solvers
-
-
-def _batch(num_samples, dtype="float32", size=8):
-    """Problems of different difficulty: f(z) = tanh(scale_b z W) + x_b."""
-    random = np.random.RandomState(11)
-    kernel = tf.constant(random.normal(size=(size, size)) * 0.4, dtype)
-    scale = tf.constant(np.linspace(0.05, 0.9, num_samples)[:, None], dtype)
-    inputs = tf.constant(random.normal(size=(num_samples, size)), dtype)
-    return kernel, scale, inputs
-
-
-def _apply(kernel, scale, inputs):
-    # A sum over an explicit axis rounds alike for any number of rows; a matrix product
-    # need not, and that would be the cell's doing.
-    def function(z):
-        product = tf.reduce_sum(z[:, :, None] * kernel[None], axis=1)  # (B, D)
-        return tf.tanh(scale * product) + inputs
-
-    return function
-
-
-def _solve(solver, kernel, scale, inputs, regime):
-    @regime
-    def solve(scale, inputs):
-        return solver.solve(
-            _apply(kernel, scale, inputs), solvers.SolveRequest(tf.zeros_like(inputs))
-        )
-
-    return solve(scale, inputs)
-
-
-def _assert_same(batched, alone, i):
-    for field in ("value", "point", "residual", "status", "num_evaluations"):
-        np.testing.assert_array_equal(
-            getattr(batched, field)[i], getattr(alone, field)[0], err_msg=field
-        )
+from deq_keras.testing.problems import function_of_samples, samples
 
 
 def test_samples_need_different_numbers_of_evaluations(solver_class):
-    kernel, scale, inputs = _batch(4)
+    scale, inputs = samples()
     solution = solver_class(max_iter=16, tol=1e-3).solve(
-        _apply(kernel, scale, inputs), solvers.SolveRequest(tf.zeros_like(inputs))
+        function_of_samples(scale, inputs), solvers.SolveRequest(tf.zeros_like(inputs))
     )
     counts = solution.num_evaluations.numpy()
     assert len(set(counts)) >= 3
@@ -54,50 +18,19 @@ def test_samples_need_different_numbers_of_evaluations(solver_class):
     np.testing.assert_array_equal(np.sum(np.isfinite(solution.trace), axis=0), counts)
 
 
-def test_a_sample_alone_equals_the_sample_in_a_batch(solver_class, exact_regime):
-    kernel, scale, inputs = _batch(4)
-    solver = solver_class(max_iter=16, tol=1e-3)
-    batched = _solve(solver, kernel, scale, inputs, exact_regime)
-    for i in range(4):
-        row = slice(i, i + 1)
-        alone = _solve(solver, kernel, scale[row], inputs[row], exact_regime)
-        _assert_same(batched, alone, i)
-
-
 def test_a_sample_alone_nearly_equals_the_sample_in_a_batch_under_xla(solver_class):
-    kernel, scale, inputs = _batch(4)
     solver = solver_class(max_iter=12, tol=None)
 
-    def xla(function):
-        return tf.function(function, jit_compile=True)
+    @tf.function(jit_compile=True)
+    def solve(scale, inputs):
+        function = function_of_samples(scale, inputs)
+        return solver.solve(function, solvers.SolveRequest(tf.zeros_like(inputs))).value
 
-    batched = _solve(solver, kernel, scale, inputs, xla)
+    scale, inputs = samples()
+    batched = solve(scale, inputs)
     for i in (0, 3):
-        row = slice(i, i + 1)
-        alone = _solve(solver, kernel, scale[row], inputs[row], xla)
-        np.testing.assert_allclose(batched.value[i], alone.value[0], rtol=0, atol=3e-7)
-
-
-@pytest.mark.parametrize("poison", [np.nan, np.inf])
-def test_a_non_finite_sample_leaves_the_others_alone(
-    solver_class, exact_regime, poison
-):
-    kernel, scale, inputs = _batch(4)
-    solver = solver_class(max_iter=16, tol=1e-3)
-    clean = _solve(solver, kernel, scale, inputs, exact_regime)
-    poisoned = inputs.numpy()
-    poisoned[2, 0] = poison
-    mixed = _solve(solver, kernel, scale, tf.constant(poisoned), exact_regime)
-    for i in (0, 1, 3):
-        for field in ("value", "point", "residual", "status", "num_evaluations"):
-            np.testing.assert_array_equal(
-                getattr(mixed, field)[i], getattr(clean, field)[i], err_msg=field
-            )
-    assert mixed.status[2] == solvers.DIVERGED
-    assert mixed.num_evaluations[2] == 1
-    assert np.isinf(mixed.residual[2])
-    np.testing.assert_array_equal(mixed.point[2], 0.0)
-    np.testing.assert_array_equal(mixed.value[2], 0.0)
+        alone = solve(scale[i : i + 1], inputs[i : i + 1])
+        np.testing.assert_allclose(batched[i], alone[0], rtol=0, atol=3e-7)
 
 
 def test_a_sample_that_turns_non_finite_keeps_its_best_iterate(solver_class, regime):

@@ -6,7 +6,7 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras import solvers
-from tests.problems import ZOO
+from deq_keras.testing.problems import ZOO
 
 
 @pytest.mark.parametrize("stop_mode", ["rel", "abs"])

@@ -7,12 +7,12 @@ import tensorflow as tf
 from deq_keras import solvers
 from deq_keras.core.linearization import linearize
 from deq_keras.layers import DEQ
+from deq_keras.testing.problems import relative_error
 from tests.layers.monotone.golden_cells import (
     GoldenNetwork,
     multiscale,
     multiscale_state,
 )
-from tests.oracles import relative_error
 
 NETWORKS = ("fc", "conv")
 SPLITTINGS = {

@@ -1,0 +1,282 @@
+"""The checks of plug-ins: components of the library pass, and broken ones are named.
+
+Tests of the solvers, gradients, regularizers and cells of the library call the checks.
+"""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+from deq_keras import gradients, layers, regularizers, solvers, testing
+from tests.layers.cells import TanhCell, TwoScaleCell
+
+register = keras.saving.register_keras_serializable("deq_keras_tests.broken")
+INPUTS = np.random.default_rng(0).normal(size=(3, 4)).astype("float32")
+SEQUENCES = np.random.default_rng(1).normal(size=(3, 4, 5)).astype("float32")
+MAPS = np.random.default_rng(2).normal(size=(3, 3, 2, 5)).astype("float32")
+MASK = np.arange(4) < np.array([[4], [3], [1]])
+
+
+@pytest.mark.parametrize(
+    "cell, arguments, inputs, mask",
+    [
+        (TwoScaleCell, (3,), {"x": INPUTS[:, :2], "y": INPUTS[:, 2:]}, None),
+        (layers.DenseCell, (3,), SEQUENCES, MASK),
+        (layers.AutomatonCell, (3,), MAPS, MASK[:, :3, None] & MASK[:, None, :2]),
+        (layers.RecallCell, (3, 1), SEQUENCES, MASK),
+        (layers.MixerCell, (5,), MAPS, None),
+        (layers.MonotoneDenseCell, (3,), INPUTS, None),
+    ],
+)
+def test_cells_pass(cell, arguments, inputs, mask):
+    testing.check_cell(functools.partial(cell, *arguments), inputs, mask)
+
+
+@pytest.mark.parametrize("make", regularizers.ALL_OBJECTS)
+def test_regularizers_pass(make):
+    testing.check_regularizer(make)
+
+
+def _fails(match, check, *arguments, **options):
+    with pytest.raises(AssertionError, match=match) as error:
+        check(*arguments, **options)
+    assert "Expected: " in str(error.value)
+    assert "Received: " in str(error.value)
+
+
+class BrokenCell(TanhCell):
+    def __init__(self, units=4, **kwargs):
+        super().__init__(units, **kwargs)
+
+
+@register
+class ImpureCell(BrokenCell):
+    calls = 0
+
+    def call(self, state, injection):
+        ImpureCell.calls += 1
+        return super().call(state, injection) + 1e-3 * ImpureCell.calls
+
+
+@register
+class CoupledCell(BrokenCell):
+    def call(self, state, injection):
+        return super().call(state, injection) + 0.1 * ops.mean(state, axis=0)
+
+
+@register
+class PaddingCell(BrokenCell):
+    def call(self, state, injection):
+        mean = ops.mean(injection, axis=1, keepdims=True)
+        return super().call(state, injection) + 0.1 * mean
+
+
+@register
+class UnusedWeightCell(BrokenCell):
+    def call(self, state, injection):
+        return ops.tanh(0.1 * state + injection) + 0.0 * self.recurrent(state)
+
+
+@register
+class ForgetfulCell(BrokenCell):
+    def __init__(self, units=4, shift=0.0, **kwargs):
+        super().__init__(units, **kwargs)
+        self.shift = shift
+
+    def call(self, state, injection):
+        return super().call(state, injection) + self.shift
+
+
+@register
+class MomentsCell(BrokenCell):
+    def call(self, state, injection):
+        state = super().call(state, injection)
+        mean, variance = ops.moments(state, axes=[-1], keepdims=True)
+        variance = ops.mean(ops.square(state - ops.stop_gradient(mean)), -1, True)
+        return (state - mean) / ops.sqrt(variance + 0.1)
+
+
+class UnregisteredCell(BrokenCell):
+    pass
+
+
+@pytest.mark.parametrize(
+    "make, match",
+    [
+        (ImpureCell, "`ImpureCell` must return the same state in two calls"),
+        (CoupledCell, "`CoupledCell` must compute a sample independently of the val"),
+        (UnusedWeightCell, "must have a gradient for its weight `.*dense/kernel`"),
+        (functools.partial(ForgetfulCell, shift=0.5), "compute the same after"),
+        (MomentsCell, "must have exact second derivatives"),
+        (UnregisteredCell, "must be registered with Keras"),
+    ],
+)
+def test_a_broken_cell_is_named(make, match):
+    _fails(match, testing.check_cell, make, INPUTS)
+
+
+def test_a_cell_that_mixes_padding_in_is_named():
+    match = "`PaddingCell` must compute positions independently of padding"
+    _fails(match, testing.check_cell, PaddingCell, SEQUENCES, MASK)
+
+
+def test_a_cell_that_draws_raises_the_error_of_the_layer():
+    class NoisyCell(BrokenCell):
+        def call(self, state, injection):
+            state = super().call(state, injection)
+            return state + keras.random.normal(ops.shape(state))
+
+    with pytest.raises(ValueError, match="draws random numbers"):
+        testing.check_cell(NoisyCell, INPUTS)
+
+
+@register
+class SpendthriftSolver(solvers.FixedPointIteration):
+    """Ignores its budget."""
+
+    def __init__(self, max_iter=30, tol=1e-3):
+        super().__init__(max_iter, tol)
+
+    def get_config(self):
+        return {"max_iter": self.max_iter, "tol": self.tol}
+
+    def solve(self, problem, request):
+        return super().solve(problem, request._replace(max_iter=50))
+
+
+@register
+class BatchSolver(SpendthriftSolver):
+    """Steps by the mean residual of the batch."""
+
+    solve = solvers.FixedPointIteration.solve
+
+    def step(self, evaluation, memory, num_evaluations):
+        residual = evaluation.residual
+        return evaluation.point + residual - 0.1 * tf.reduce_mean(residual, 0), memory
+
+
+@register
+class HastySolver(SpendthriftSolver):
+    """Reports convergence early."""
+
+    def solve(self, problem, request):
+        request = request._replace(tol=0.9 if self.tol else self.tol)
+        return solvers.FixedPointIteration.solve(self, problem, request)
+
+
+@register
+class StatefulSolver(SpendthriftSolver):
+    solve = solvers.FixedPointIteration.solve
+
+    def init(self, point, max_iter):
+        self.last_shape = tuple(point.shape)
+        return ()
+
+
+@pytest.mark.parametrize(
+    "make, match",
+    [
+        (SpendthriftSolver, "must evaluate f exactly `max_iter` times"),
+        (BatchSolver, "must solve a sample alone as in a batch, bit for bit"),
+        (HastySolver, "must find the equilibrium of the problem 'scalar'"),
+        (StatefulSolver, "must keep nothing between solves"),
+    ],
+)
+def test_a_broken_solver_is_named(make, match):
+    _fails(match, testing.check_solver, make, max_iter=150, zoo=["scalar"])
+
+
+@register
+class TwiceTheGradient(gradients.ImplicitGradient):
+    factor = 2.0
+
+    def solve(self, *arguments, **options):
+        equilibrium = super().solve(*arguments, **options)
+        value = equilibrium.value
+        scaled = self.factor * value + tf.stop_gradient((1 - self.factor) * value)
+        return equilibrium._replace(value=scaled)
+
+
+@register
+class AscentGradient(TwiceTheGradient):
+    factor = -1.0
+
+
+@pytest.mark.parametrize(
+    "make, exact, match",
+    [
+        (TwiceTheGradient, True, r"equal the dense gradient.*Received: 1.*, and 2 tim"),
+        (AscentGradient, False, "must be a descent direction"),
+        (gradients.PhantomGradient, True, "must equal the dense gradient"),
+    ],
+)
+def test_a_broken_gradient_is_named(make, exact, match):
+    _fails(match, testing.check_gradient, make, exact)
+
+
+@register
+class QuotientRegularizer(regularizers.EquilibriumRegularizer):
+    """Divides by the residual, which is zero for a failed sample."""
+
+    def penalty(self, linearization, seed):
+        residual = linearization.value - linearization.point
+        product = linearization.vjp(residual)
+        quotient = ops.sum(product**2, axis=1) / ops.sum(residual**2, axis=1)
+        is_double = residual.dtype == "float64"
+        return ops.mean(ops.cast(quotient, "float64" if is_double else "float32"))
+
+
+@register
+class HalfPrecisionRegularizer(QuotientRegularizer):
+    def penalty(self, linearization, seed):
+        return ops.mean((linearization.value - linearization.point) ** 2)
+
+
+@register
+class NegativeRegularizer(QuotientRegularizer):
+    def penalty(self, linearization, seed):
+        return -super().penalty(linearization, seed)
+
+
+@pytest.mark.parametrize(
+    "make, match",
+    [
+        (QuotientRegularizer, "must have a finite loss and gradient if a sample fails"),
+        (HalfPrecisionRegularizer, "must return a scalar in float32 or better"),
+        (NegativeRegularizer, "must return a finite loss of at least 0"),
+        (
+            functools.partial(regularizers.ResidualRegularizer, weight=0.0),
+            "must penalize an f that expands",
+        ),
+    ],
+)
+def test_a_broken_regularizer_is_named(make, match):
+    _fails(match, testing.check_regularizer, make)
+
+
+def test_a_regularizer_without_its_seed_is_named():
+    @register
+    class DrawingRegularizer(regularizers.ResidualRegularizer):
+        def penalty(self, linearization, seed):
+            penalty = super().penalty(linearization, seed)
+            return penalty * tf.random.uniform((), dtype=penalty.dtype)
+
+    match = "must return the same loss and gradient for the same seed"
+    _fails(match, testing.check_regularizer, DrawingRegularizer)
+
+
+def test_a_config_that_misses_an_argument_is_named():
+    @register
+    class Forgetful(regularizers.ResidualRegularizer):
+        def __init__(self, scale=1.0):
+            super().__init__()
+
+        def get_config(self):
+            return {}
+
+    match = r"must return every argument.*Received: a config without \['scale'\]"
+    _fails(match, testing.check_regularizer, Forgetful)

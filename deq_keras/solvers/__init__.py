@@ -7,6 +7,7 @@ from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.request import SolveRequest
 from deq_keras.core.serialization import Config
 from deq_keras.core.splitting import Splitting
+from deq_keras.solvers.aitken import Aitken
 from deq_keras.solvers.anderson import Anderson
 from deq_keras.solvers.broyden import Broyden
 from deq_keras.solvers.fixed_point_iteration import FixedPointIteration
@@ -34,6 +35,7 @@ __all__ = [
     "GMRES",
     "MAX_ITER",
     "UNCHANGED",
+    "Aitken",
     "Anderson",
     "BiCGStab",
     "Broyden",
@@ -56,6 +58,7 @@ __all__ = [
 
 ALL_OBJECTS = (
     FixedPointIteration,
+    Aitken,
     Anderson,
     Broyden,
     ForwardBackward,
@@ -69,7 +72,7 @@ def get(identifier: str | Config | FixedPointSolver) -> FixedPointSolver:
     """Returns a solver from a name, a config dict or an instance.
 
     Args:
-        identifier: `"fixed_point_iteration"`, `"anderson"`, `"broyden"`,
+        identifier: `"fixed_point_iteration"`, `"aitken"`, `"anderson"`, `"broyden"`,
             `"forward_backward"`, `"peaceman_rachford"`, `"gmres"`, `"bicgstab"`; a
             dict like `{"class_name": "Anderson", "max_iter": 12}` or from `serialize`;
             or a `FixedPointSolver`, which is returned unchanged.

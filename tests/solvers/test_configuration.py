@@ -99,6 +99,7 @@ def test_jitter_is_no_argument_of_a_solver(solver_class):
     "name, cls",
     [
         ("fixed_point_iteration", solvers.FixedPointIteration),
+        ("aitken", solvers.Aitken),
         ("anderson", solvers.Anderson),
         ("broyden", solvers.Broyden),
         ("Broyden", solvers.Broyden),

@@ -11,6 +11,7 @@ from .bounds import BUDGET, FILTERS, TERMS, WIDTH, WINDOW
 
 SOLVERS = (
     "fixed_point_iteration",
+    "aitken",
     "anderson",
     "broyden",
     "forward_backward",

@@ -149,7 +149,7 @@ def _interpret(content, inputs):
 
 
 @pytest.mark.parametrize("batch", [5, None])
-@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("solver", [*SOLVERS, "aitken"])
 @pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated:UserWarning")
 def test_lite_models_need_built_in_ops_only(solver, batch):
     # A budget that is read when the graph is made leaves an unbounded history open.

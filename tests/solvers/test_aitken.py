@@ -1,0 +1,57 @@
+"""Aitken's method against closed forms."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras import solvers
+from deq_keras.testing import check_solver
+
+
+def test_contract():
+    check_solver(solvers.Aitken)
+
+
+def test_a_scalar_needs_two_evaluations_and_one_to_confirm():
+    """z* = b / (1 - a), also where plain iteration oscillates or diverges."""
+    slopes = tf.constant([[0.75], [-0.9], [-3.0], [3.0]], tf.float64)
+    request = solvers.SolveRequest(tf.zeros((4, 1), tf.float64), tol=1e-12)
+    solution = solvers.Aitken().solve(lambda z: slopes * z + 1.0, request)
+    np.testing.assert_allclose(solution.value, 1 / (1 - slopes), rtol=1e-12)
+    np.testing.assert_array_equal(solution.num_evaluations, 3)
+
+
+def test_factors_follow_from_two_residuals():
+    """By hand: the second step scales each sample by its own secant."""
+    matrix = tf.constant([[0.5, 0.2], [0.0, -0.4]], tf.float64)
+    start = tf.constant([[1.0, 2.0], [-1.0, 0.5]], tf.float64)
+
+    def function(z):
+        return tf.matmul(z, matrix) + 1.0
+
+    solution = solvers.Aitken(max_iter=3, tol=None).solve(
+        function, solvers.SolveRequest(start)
+    )
+    first = (function(start) - start).numpy()
+    second = (function(function(start)) - function(start)).numpy()
+    change = second - first
+    factor = -np.sum(first * change, 1) / np.sum(change**2, 1)
+    expected = function(start) + factor[:, None] * second
+    np.testing.assert_allclose(solution.point, expected, rtol=1e-12)
+
+
+def test_a_factor_beyond_its_limit_is_a_plain_step():
+    # The secant of a = 0.95 is 20.
+    solver = solvers.Aitken(max_iter=3, tol=None)
+    request = solvers.SolveRequest(tf.zeros((1, 1), tf.float64))
+    plain = solver.solve(lambda z: 0.95 * z + 1.0, request)
+    np.testing.assert_allclose(plain.point, [[1.95]])
+    exact = solvers.Aitken(max_iter=3, tol=None, limit=30.0)
+    exact = exact.solve(lambda z: 0.95 * z + 1.0, request)
+    np.testing.assert_allclose(exact.point, [[20.0]], rtol=1e-9)
+
+
+@pytest.mark.parametrize("limit", [1.0, -2.0, "large"])
+def test_a_bad_limit_is_named(limit):
+    with pytest.raises(ValueError, match=f"`limit`.*Received: limit={limit!r}"):
+        solvers.Aitken(limit=limit)

@@ -49,7 +49,10 @@ def test_a_compiled_model_has_the_same_loss():
     inputs = np.linspace(-1, 1, 12, dtype="float32").reshape(4, 3)
     targets = np.ones((4, 2), "float32")
     deq = layers.DEQ(
-        layers.DenseCell(2, seed=1), gradient="phantom", regularizer=None, name="deq"
+        layers.DenseCell(2, seed=1),
+        solver="fixed_point_iteration",
+        gradient=gradients.PhantomGradient(1, 1.0),
+        regularizer=None,
     )
     symbolic = keras.Input((3,))
     model = keras.Model(symbolic, deq(symbolic, num_states=3))

@@ -52,22 +52,33 @@ def commands():
 
 # These take long.
 LONG = {
+    "docs/guides/first_model.md",
+    "docs/guides/how_do_i.md",
     "docs/guides/language.md",
     "docs/guides/searches.md",
     "docs/guides/serving.md",
     "docs/guides/tensorboard.md",
     "docs/guides/troubleshooting.md",
     "docs/guides/vision.md",
+    "deq_keras.callbacks.equilibrium_diagnostics",
+    "deq_keras.models.continuous_batching.continuous_batching_model",
+    "deq_keras.models.deq_transformer.deq_transformer_causal_lm",
+    "deq_keras.models.mdeq.mdeq_backbone",
+    "deq_keras.models.mdeq.mdeq_image_classifier",
+    "deq_keras.models.mdeq.mdeq_image_segmenter",
+    "deq_keras.serving.litert",
 }
 
 
+def slow_if_long(names):
+    return [
+        pytest.param(name, marks=pytest.mark.slow if name in LONG else ())
+        for name in names
+    ]
+
+
 @pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(page, marks=pytest.mark.slow if page in LONG else ())
-        for page in PAGES
-        if blocks(page, "python")
-    ],
+    "page", slow_if_long(page for page in PAGES if blocks(page, "python"))
 )
 def test_examples_of_a_page_run(page, tmp_path, monkeypatch):
     """In order, as a reader would type them."""
@@ -205,7 +216,7 @@ def test_names_exist(page):
         assert (ROOT / path).exists(), path
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", slow_if_long(MODULES))
 def test_docstring_examples_hold(name):
     names = {"deq_keras": deq_keras, "keras": keras, "np": np, "tf": tf}
     module = importlib.import_module(name)

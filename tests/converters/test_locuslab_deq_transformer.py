@@ -13,6 +13,7 @@ ARCHITECTURES = {
     "a4_pre0_wn1": {},
     "plain": {},
 }
+OTHERS = ("a4_pre0_wn1", "plain")
 TIGHT = solvers.Broyden(max_iter=90, tol=1e-12, history=90)
 
 
@@ -48,7 +49,10 @@ def _losses(model, golden, segment):
     return -tf.gather(model(tokens), targets, batch_dims=2)
 
 
-@pytest.mark.parametrize("variant", ARCHITECTURES)
+@pytest.mark.parametrize(
+    "variant",
+    ["a1_pre1_wn1", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)],
+)
 @pytest.mark.parametrize(
     "dtype, tolerance",
     [("float64", 1e-8), pytest.param("float32", 1e-4, marks=pytest.mark.slow)],

@@ -214,6 +214,7 @@ def test_a_resumed_training_is_the_same_bit_for_bit(gradient, run_eagerly, tmp_p
         np.testing.assert_array_equal(one, two)
 
 
+@pytest.mark.slow
 def test_an_interrupted_training_that_inherits_states_ends_alike(tmp_path):
     """Keras' own callback restores which samples inherit a state."""
 

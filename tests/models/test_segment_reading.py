@@ -95,6 +95,7 @@ def test_other_errors_of_a_graph_stay_as_they_are():
         model.fit(*_examples(2), **QUIET)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["list", "dataset"])
 def test_texts_that_do_not_continue_each_other_are_mentioned(kind):
     preprocessor = models.DEQTransformerCausalLMPreprocessor(

@@ -24,6 +24,7 @@ def test_a_maze_is_solved_and_drawn(tmp_path, capsys):
         assert image.n_frames > 10
 
 
+@pytest.mark.slow
 def test_a_maze_of_the_user(tmp_path, capsys):
     file = tmp_path / "maze.txt"
     file.write_text(MAZE)
@@ -33,6 +34,7 @@ def test_a_maze_of_the_user(tmp_path, capsys):
     assert "██SS********██" in lines and "██GG********██" in lines
 
 
+@pytest.mark.slow
 def test_a_sudoku_is_filled(tmp_path, capsys):
     out = tmp_path / "sudoku.gif"
     assert main(["demo", "sudoku", "--seed", "1", "--out", str(out)]) == 0
@@ -42,6 +44,7 @@ def test_a_sudoku_is_filled(tmp_path, capsys):
     assert "Right from evaluation" in printed and out.is_file()
 
 
+@pytest.mark.slow
 def test_digits_at_budgets(tmp_path, capsys):
     out = tmp_path / "digits.svg"
     assert main(["demo", "digits", "--out", str(out)]) == 0
@@ -50,6 +53,7 @@ def test_digits_at_budgets(tmp_path, capsys):
     assert "<svg" in out.read_text()
 
 
+@pytest.mark.slow
 def test_characters(capsys):
     assert main(["demo", "characters", "--prompt", "The list "]) == 0
     printed = capsys.readouterr().out

@@ -1,5 +1,6 @@
 """What `deq-keras doctor` prints."""
 
+import pytest
 import tensorflow as tf
 
 from deq_keras import solvers
@@ -20,6 +21,7 @@ def test_doctor_prints_every_fact(capsys, monkeypatch):
     assert int(lines["processors"]) >= 1
 
 
+@pytest.mark.slow
 def test_a_wrong_solve_fails_the_self_test(monkeypatch):
     solve = solvers.Anderson.solve
 

@@ -380,6 +380,7 @@ def test_time_distributed_over_a_symbolic_sequence():
     assert len(model.trainable_weights) == 3
 
 
+@pytest.mark.slow
 def test_time_distributed_trains_and_is_saved(tmp_path):
     symbolic = keras.Input((6, 3))
     deq = layers.DEQ(TanhCell(5), gradient="phantom", regularizer=None)

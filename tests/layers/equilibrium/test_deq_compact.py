@@ -58,16 +58,8 @@ def test_answers_are_the_same(name, wrap):
         np.testing.assert_allclose(first, second, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "gradient",
-    [
-        "truncated",
-        *(
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in ("implicit", "unrolled")
-        ),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("gradient", ["truncated", "implicit", "unrolled"])
 def test_in_a_model(gradient, tmp_path):
     """Fit, predict, save, export; training keeps the batch together."""
     inputs = np.resize(VECTORS, (8, 4))

@@ -98,6 +98,7 @@ KINDS = {
     "decoder": (_decoder, "add", TEXTS),
     "recurrent": (_gru, "add", TEXTS),
 }
+SLOW_KINDS = ("residual", "encoder_concat", "decoder", "recurrent")
 
 
 def _cell(kind, **kwargs):
@@ -120,7 +121,13 @@ def test_cells_pass_the_checks_of_all_layers(kind, tmp_path):
     check_layer(make, inputs, tmp_path)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=pytest.mark.slow if kind in SLOW_KINDS else ())
+        for kind in KINDS
+    ],
+)
 def test_a_layer_of_each_kind_is_a_cell(kind, tmp_path):
     inputs = KINDS[kind][2]
     deq = _deq(kind)
@@ -172,7 +179,9 @@ def test_formulas():
     np.testing.assert_allclose(cell(state[:, :3], injection), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["GRUCell", "LSTMCell"])
+@pytest.mark.parametrize(
+    "kind", ["GRUCell", pytest.param("LSTMCell", marks=pytest.mark.slow)]
+)
 def test_an_rnn_cell_repeats_its_step_with_the_same_inputs(kind, tmp_path):
     recurrent = getattr(keras.layers, kind)(5)
     deq = DEQ(cell_from(recurrent), _SOLVER)
@@ -284,6 +293,7 @@ def test_padding_does_not_change_a_result(make, injection):
     np.testing.assert_array_equal(outputs[:, 3:], 0)
 
 
+@pytest.mark.slow
 def test_trains_with_padding():
     model = keras.Sequential(
         [

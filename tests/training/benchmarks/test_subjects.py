@@ -23,6 +23,7 @@ def measured(benchmark, name, **options):
     return results[name]
 
 
+@pytest.mark.slow
 def test_solvers():
     small = {"names": ["tiny_mlp"], "budgets": (6,), "step_budget": 4, **TINY}
     results = measured("solvers", "times", **small)["tiny_mlp"]

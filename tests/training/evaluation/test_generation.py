@@ -56,6 +56,7 @@ def test_a_prompt_that_cannot_be_continued(tokenizer, prompt, words):
         generate(_causal_lm(tokenizer), prompt, 8, 1.0, 5, 0)
 
 
+@pytest.mark.slow
 def test_the_same_seed_repeats_a_text_and_one_token_needs_no_seed():
     causal_lm = _causal_lm(tokenizers.CharacterTokenizer.learn([TEXT]))
     texts = [generate(causal_lm, "to", 30, 5.0, 100, seed) for seed in (0, 0, 1)]

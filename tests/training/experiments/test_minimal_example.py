@@ -36,6 +36,7 @@ def written(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
+@pytest.mark.slow
 def test_it_trains_reports_and_exports(written, monkeypatch, capsys):
     monkeypatch.chdir(written)
     assert len(FILES) == 5

@@ -314,6 +314,7 @@ def test_two_updates(tmp_path):
     assert model.predict(problems, verbose=0).shape == (2, 7, 7, 2)
 
 
+@pytest.mark.slow
 def test_updates_in_segments_go_on_after_an_interruption(tmp_path):
     """The searches go on too, and what is kept is the reasoner itself."""
     changes = {

@@ -40,6 +40,7 @@ def run(tmp_path_factory):
     return job, folder, *train(job, folder), seen
 
 
+@pytest.mark.slow
 def test_the_kept_models_are_averages(run):
     """The second phase begins at the averages of the first, and continues them."""
     _, _, model, _, seen = run
@@ -53,6 +54,7 @@ def test_the_kept_models_are_averages(run):
     assert max(np.abs(a - b).max() for a, b in last) > 1e-4
 
 
+@pytest.mark.slow
 def test_the_best_model_has_the_score_of_its_epoch(run):
     job, folder, _, history, _ = run
     best = keras.saving.load_model(folder / "best.keras")

@@ -52,6 +52,7 @@ def run(request, tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_exports_and_diagnoses_use_the_samples_of_the_run(run, tmp_path, capsys):
     diagnosis = run / "model" / records.DIAGNOSIS
     before = diagnosis.read_text()

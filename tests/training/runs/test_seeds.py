@@ -40,6 +40,7 @@ def run(tmp_path_factory):
     return folder / "run", train
 
 
+@pytest.mark.slow
 def test_a_table_has_the_mean_and_deviation_of_the_seeds(run):
     path, _ = run
     scores = []
@@ -72,6 +73,7 @@ def test_a_run_of_a_seed_is_the_run_with_this_seed(run, tmp_path):
     assert first != (path / "plain" / "seed_5" / records.EVALUATION).read_text()
 
 
+@pytest.mark.slow
 def test_an_interrupted_comparison_trains_the_missing_seed(run, capsys):
     path, train = run
     before = (path / "report.txt").read_text()
@@ -83,6 +85,7 @@ def test_an_interrupted_comparison_trains_the_missing_seed(run, capsys):
     assert (path / "report.txt").read_text() == before
 
 
+@pytest.mark.slow
 def test_commands_take_a_variant_or_one_of_its_runs(run, tmp_path, capsys):
     path, _ = run
     out = ["--format", "litert", "--out", str(tmp_path / "model.tflite")]

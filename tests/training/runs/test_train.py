@@ -116,6 +116,7 @@ def test_checkpoint_of_another_model_is_refused(tmp_path, small):
         run(configs.resolve(small), tmp_path)
 
 
+@pytest.mark.slow
 def test_loss_that_is_not_finite_stops_the_run_and_keeps_the_checkpoint(
     tmp_path, small
 ):

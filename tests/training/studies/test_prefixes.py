@@ -96,6 +96,7 @@ def finished(tmp_path_factory):
     return directory
 
 
+@pytest.mark.slow
 class TestRun:
     @pytest.mark.slow
     def test_learns(self, tmp_path):

@@ -210,6 +210,7 @@ def finished(tmp_path_factory):
     return directory
 
 
+@pytest.mark.slow
 class TestRun:
     def test_regularization_flattens(self, finished):
         plain, regularized = json.loads((finished.path / "results.json").read_text())

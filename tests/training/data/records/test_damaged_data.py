@@ -229,7 +229,9 @@ def test_labels_of_pixels(labels, words, files):
     refused(Cityscapes, path, words, f"{path} 1")
 
 
-@pytest.mark.parametrize("kind", [Cifar, Cityscapes])
+@pytest.mark.parametrize(
+    "kind", [Cifar, pytest.param(Cityscapes, marks=pytest.mark.slow)]
+)
 def test_images_of_another_size(kind, files):
     path = files(kind, [kind.good, (jpeg(size=40), kind.good[1])])
     refused(kind, path, "(32, 32", "40")

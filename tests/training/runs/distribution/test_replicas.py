@@ -112,6 +112,7 @@ def results(tmp_path_factory):
     return json.loads(printed.split("RESULT")[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["normalized", "scaled", "weighted"])
 def test_weights_and_logs_equal_one_device(results, case):
     """Clipped gradients, statistics of normalization, losses, uneven validation."""
@@ -123,12 +124,14 @@ def test_weights_and_logs_equal_one_device(results, case):
         np.testing.assert_allclose(two, one, 1e-5, 1e-5)
 
 
+@pytest.mark.slow
 def test_each_replica_draws_its_own_noise(results):
     first, second = results[1]
     assert first != second
     assert set(np.ravel(first)) == set(np.ravel(second)) == {0.0, 2.0}
 
 
+@pytest.mark.slow
 def test_a_single_worker_agrees_with_itself(results):
     assert results[2] == 3
 

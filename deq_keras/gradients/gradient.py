@@ -65,7 +65,8 @@ class EquilibriumGradient(Configured):
 
         Args:
             problem: A `FixedPointProblem`. Tensors that its function captures get their
-                gradients, too.
+                gradients, too, except from `ReversibleGradient` and with `remat` or
+                `checkpoints`.
             request: A `SolveRequest` with an initial state. The initial state gets a
                 gradient only from `UnrolledGradient`, `ReversibleGradient`, and
                 `TruncatedGradient` without free steps: an equilibrium does not depend

@@ -16,6 +16,7 @@ from deq_keras.core.checks import (
     check_positive_fraction,
 )
 from deq_keras.core.problem import FixedPointProblem
+from deq_keras.core.random import as_seed
 from deq_keras.core.serialization import Config
 from deq_keras.core.structure import Nest, where_rows_if_any
 from deq_keras.gradients import step_counts
@@ -152,7 +153,7 @@ class TruncatedGradient(EquilibriumGradient):
         record_adjoint: Callable[[AdjointReport], None] | None = None,
     ) -> Equilibrium:
         max_steps = self.max_steps or _NUM_BUDGETS * solver.max_iter
-        seed = request.seed
+        seed = as_seed(request.seed)
         num_free_steps, num_steps = self._draw(max_steps, request.budget, seed)
         damping = solver.damping if self.damping is None else self.damping
         tol = self.tol

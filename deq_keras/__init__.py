@@ -14,6 +14,7 @@ from deq_keras import (
     proximal,
     regularizers,
     solvers,
+    tuning,
 )
 from deq_keras.layers import DEQ
 
@@ -35,6 +36,7 @@ __all__ = [
     "solvers",
     "testing",
     "tokenizers",
+    "tuning",
 ]
 __version__ = "0.1.0"
 

@@ -1,5 +1,7 @@
 """The equilibrium layer of a model, and the inputs that the layer receives."""
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -45,24 +47,85 @@ def layer_inputs(model: Any, inputs: Nest) -> Nest:
     Raises:
         ValueError: If the layer is in a model of another kind.
     """
-    layer = single_layer(model)
+    return encoder(model)(inputs)
+
+
+def encoder(model: Any) -> Callable[[Nest], Nest]:
+    """Returns the function from the inputs of a model to its `DEQ` layer's.
+
+    Args:
+        model: See `layer_inputs`.
+
+    Raises:
+        ValueError: If the layer is in a model of another kind.
+    """
+    try:
+        models = [
+            keras.Model(_ends(outer)[0], node.arguments.args[0])
+            for outer, node in _levels(model)
+        ]
+    except (AttributeError, LookupError, StopIteration, ValueError) as error:
+        raise ValueError(
+            "The inputs of a DEQ layer can be computed only in functional and "
+            "sequential models that are built. Pass the layer itself, and its "
+            f"inputs. Received: {type(model).__name__} {model.name!r}. "
+            f"Error: {error}"
+        ) from error
+    return lambda inputs: functools.reduce(lambda x, one: one(x), models, inputs)
+
+
+def head(model: Any) -> Callable[[Nest], Nest]:
+    """Returns the function from the `DEQ` layer's output to the model's.
+
+    Args:
+        model: See `layer_inputs`.
+
+    Raises:
+        ValueError: If the layer is in a model of another kind, or the outputs of the
+            model do not depend on the output of the layer alone.
+    """
+    try:
+        # Keras does not make a model whose outputs are its inputs.
+        models = [
+            keras.Model(node.output_tensors, outputs)
+            for node, outputs in (
+                (node, _ends(outer)[1]) for outer, node in reversed(_levels(model))
+            )
+            if [*map(id, tree.flatten(outputs))] != [*map(id, node.output_tensors)]
+        ]
+    except (AttributeError, LookupError, StopIteration, ValueError) as error:
+        raise ValueError(
+            "The outputs of a model can be computed from the output of its DEQ layer "
+            "only in functional and sequential models that are built, and in which "
+            "nothing leads around the layer. Pass the layer itself, and its inputs. "
+            f"Received: {type(model).__name__} {model.name!r}. Error: {error}"
+        ) from error
+    return lambda state: functools.reduce(
+        lambda x, one: one(tree.flatten(x)), models, state
+    )
+
+
+def _levels(model: Any) -> list[tuple[Any, Any]]:
+    """Returns pairs of a model and the call in it that leads to the `DEQ` layer, from
+    the outermost model to the innermost."""
+    layer, levels = single_layer(model), []
     while model is not layer:
-        try:
-            inner = next(one for one in model.layers if layer in one._flatten_layers())
-            is_sequential = isinstance(model, keras.Sequential)
-            own = model.inputs[0] if is_sequential else model.input
-            # `inner.input` of a functional model would be its own placeholder.
-            received = inner._inbound_nodes[0].arguments.args[0]
-            inputs = keras.Model(own, received)(inputs)
-        except (AttributeError, LookupError, StopIteration, ValueError) as error:
-            raise ValueError(
-                "The inputs of a DEQ layer can be computed only in functional and "
-                "sequential models that are built. Pass the layer itself, and its "
-                f"inputs. Received: {type(model).__name__} {model.name!r}. "
-                f"Error: {error}"
-            ) from error
+        inner = next(one for one in model.layers if layer in one._flatten_layers())
+        graph = model._functional if isinstance(model, keras.Sequential) else model
+        calls = {node for nodes in graph._nodes_by_depth.values() for node in nodes}
+        # `inner.input` of a functional model would be its own placeholder, and other
+        # models may call it, too.
+        node = next(node for node in inner._inbound_nodes if node in calls)
+        levels.append((model, node))
         model = inner
-    return inputs
+    return levels
+
+
+def _ends(model: Any) -> tuple[Nest, Nest]:
+    """Returns the symbolic inputs and outputs of a functional or sequential model."""
+    if isinstance(model, keras.Sequential):
+        return model.inputs[0], model.outputs[0]
+    return model.input, model.output
 
 
 def linearized_solution(

@@ -18,7 +18,6 @@ from deq_keras.core.structure import Nest, in_solver_dtype, where_rows_if_any
 from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solution import CONVERGED, Solution
 from deq_keras.solvers.solver import FixedPointSolver
-from deq_keras.solvers.unchanged_answer import UnchangedAnswer
 
 
 class OperatorSplitting(FixedPointSolver):
@@ -77,7 +76,7 @@ class OperatorSplitting(FixedPointSolver):
         start = tree.map_structure(in_solver_dtype, initial_state)
         request = request._replace(
             initial_state=splitting.to_auxiliary(start, self.alpha),
-            halting=_of_iterates(request.halting, state_of),
+            halting=request.halting and request.halting.read_through(state_of),
         )
         iteration = FixedPointProblem.of(self.iteration(splitting))
         iteration = iteration.bound((), is_usable=problem.is_usable)
@@ -242,15 +241,6 @@ class PeacemanRachford(OperatorSplitting):
             return _reflected(reflected, resolvent(shifted))
 
         return iterate
-
-
-def _of_iterates(
-    halting: UnchangedAnswer | None, state_of: Callable[[Nest], Nest]
-) -> UnchangedAnswer | None:
-    if halting is None:
-        return None
-    answer = halting.answer
-    return UnchangedAnswer(lambda iterate: answer(state_of(iterate)), halting.patience)
 
 
 def _reflected(state: Nest, mirror: Nest) -> Nest:

@@ -57,6 +57,11 @@ class UnchangedAnswer:
         self.answer = check_answer(answer)
         self.patience = check_count("patience", patience)
 
+    def read_through(self, state_of: Callable[[Nest], Nest]) -> "UnchangedAnswer":
+        """Returns the same rule for iterates from which `state_of` computes states."""
+        answer = self.answer
+        return UnchangedAnswer(lambda iterate: answer(state_of(iterate)), self.patience)
+
     def start(self, state: Nest, batch_size: tf.Tensor) -> Answers:
         """Returns the `Answers` of the initial state."""
         return Answers(

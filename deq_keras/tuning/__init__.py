@@ -1,0 +1,15 @@
+"""Choice of the cheapest solver of a trained model that keeps its answers."""
+
+from deq_keras.tuning.binomial import upper_bound
+from deq_keras.tuning.result import Outcome, Promise, Setting, Tuning, describe
+from deq_keras.tuning.tune import tune
+
+__all__ = [
+    "Outcome",
+    "Promise",
+    "Setting",
+    "Tuning",
+    "describe",
+    "tune",
+    "upper_bound",
+]

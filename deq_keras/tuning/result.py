@@ -1,0 +1,181 @@
+"""What a tuned solver promises, and how the promise was checked."""
+
+import inspect
+import math
+import warnings
+from typing import Any, NamedTuple
+
+from deq_keras.diagnostics.subject import single_layer
+from deq_keras.solvers import FixedPointSolver, serialize
+
+
+class Promise(NamedTuple):
+    """What a tuned solver must keep: few answers change.
+
+    Attributes:
+        changed: Float in (0, 1). Largest fraction of changed answers.
+        confidence: Float in (0, 1). Confidence of the upper bound of this fraction.
+            Defaults to `0.95`.
+    """
+
+    changed: float
+    confidence: float = 0.95
+
+    @property
+    def num_samples(self) -> int:
+        """Smallest number of samples that can show it, if no answer changes."""
+        return math.ceil(math.log(1.0 - self.confidence) / math.log1p(-self.changed))
+
+    def __str__(self) -> str:
+        return (
+            f"at most {100 * self.changed:.3g} % of the answers change "
+            f"({100 * self.confidence:g} % confidence)"
+        )
+
+
+class Outcome(NamedTuple):
+    """The answers and the cost of a solver on one half of the data.
+
+    Attributes:
+        num_changed: Integer. Number of samples with another answer than the reference.
+        num_samples: Integer. Number of samples with a reference.
+        bound: Float. Upper Clopper-Pearson bound of the fraction of changed answers.
+        evaluations: Float. Mean number of evaluations per sample.
+    """
+
+    num_changed: int
+    num_samples: int
+    bound: float
+    evaluations: float
+
+
+class Setting(NamedTuple):
+    """A solver with its tolerance and budget, and its `Outcome` on the first half.
+
+    Attributes:
+        solver: `FixedPointSolver`.
+        outcome: `Outcome`.
+    """
+
+    solver: FixedPointSolver
+    outcome: Outcome
+
+
+class Tuning(NamedTuple):
+    """The result of `tune`. Printed, it is a table.
+
+    Attributes:
+        solver: The chosen `FixedPointSolver`, with its tolerance and budget.
+        promise: The `Promise`.
+        selection: `Outcome` of the chosen solver on the first half.
+        confirmation: `Outcome` of the chosen solver on the second half.
+        previous_solver: The solver of the layer.
+        previous: `Outcome` of the layer's solver on the second half.
+        num_without_reference: Integer. Number of samples that do not count, because
+            neither Anderson's nor Broyden's method solves them to `1e-6`.
+        settings: Tuple of `Setting`. The settings of each candidate that are cheaper
+            than its other settings with as few changed answers.
+        data_hash: String. SHA-256 of the data.
+        date: String. Date in UTC, YYYY-MM-DD.
+    """
+
+    solver: FixedPointSolver
+    promise: Promise
+    selection: Outcome
+    confirmation: Outcome
+    previous_solver: FixedPointSolver
+    previous: Outcome
+    num_without_reference: int
+    settings: tuple[Setting, ...]
+    data_hash: str
+    date: str
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether the second half confirms the promise."""
+        return self.confirmation.bound <= self.promise.changed
+
+    @property
+    def verdict(self) -> str:
+        """Whether the promise holds on the second half, in one sentence."""
+        if self.is_confirmed:
+            return "The second half confirms the promise."
+        changed = self.confirmation.num_changed / self.confirmation.num_samples
+        if changed > self.promise.changed:
+            return f"VIOLATED: {100 * changed:.3g} % change on the second half."
+        bound = 100 * self.confirmation.bound
+        return f"NOT CONFIRMED: the bound on the second half is {bound:.3g} %."
+
+    def apply(self, model: Any) -> None:
+        """Sets the solver of the `DEQ` layer of a model. Compile the model then.
+
+        Saved files and exports of the model contain the solver. Reduces a
+        `max_iter_jitter` that the budget does not allow. Warns if the second half does
+        not confirm the promise.
+
+        Args:
+            model: `DEQ` layer, or a model with one.
+        """
+        if not self.is_confirmed:
+            warnings.warn(f"{self.verdict} Promise: {self.promise}.", stacklevel=2)
+        layer = single_layer(model)
+        layer.solver = self.solver
+        layer.max_iter_jitter = min(layer.max_iter_jitter, self.solver.max_iter - 1)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the result without `settings`, as plain data for JSON."""
+        fields = {name: _plain(value) for name, value in self._asdict().items()}
+        del fields["settings"]
+        return {**fields, "is_confirmed": self.is_confirmed, "verdict": self.verdict}
+
+    def __repr__(self) -> str:
+        rows = (
+            ("chosen, first half", self.selection),
+            ("chosen, second half", self.confirmation),
+            ("previous, second half", self.previous),
+        )
+        return "\n".join(
+            [
+                f"promise:  {self.promise}",
+                f"chosen:   {describe(self.solver)}",
+                f"previous: {describe(self.previous_solver)}",
+                f"{'':21}  changed  samples  bound [%]  mean evaluations",
+                *(
+                    f"{name:21}  {outcome.num_changed:7}  {outcome.num_samples:7}  "
+                    f"{100 * outcome.bound:9.3f}  {outcome.evaluations:16.2f}"
+                    for name, outcome in rows
+                ),
+                f"samples without a reference: {self.num_without_reference}; SHA-256 "
+                f"of the data: {self.data_hash[:12]}; {self.date}",
+                self.verdict,
+            ]
+        )
+
+
+def describe(solver: FixedPointSolver) -> str:
+    """Returns a solver as a constructor call, with few of the default arguments.
+
+    Args:
+        solver: A `FixedPointSolver`.
+
+    Example:
+
+    >>> deq_keras.tuning.describe(deq_keras.solvers.Anderson(12, history=2))
+    'Anderson(max_iter=12, tol=0.001, history=2)'
+    """
+    parameters = inspect.signature(type(solver)).parameters
+    config = solver.get_config()
+    names = ["max_iter", "tol"]
+    names += [
+        name
+        for name, value in config.items()
+        if name not in names and value != parameters[name].default
+    ]
+    arguments = ", ".join(f"{name}={config[name]!r}" for name in names)
+    return f"{type(solver).__name__}({arguments})"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, FixedPointSolver):
+        return serialize(value)
+    return value._asdict() if isinstance(value, Promise | Outcome) else value

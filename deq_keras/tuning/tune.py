@@ -1,0 +1,278 @@
+"""Choose the cheapest setting of a solver that keeps a promise."""
+
+import hashlib
+import itertools
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from keras import tree
+
+from deq_keras.core.checks import check_count, check_open_fraction
+from deq_keras.core.readout import check_answer
+from deq_keras.core.structure import Nest
+from deq_keras.diagnostics.subject import encoder, head, single_layer
+from deq_keras.solvers import (
+    Anderson,
+    Broyden,
+    FixedPointIteration,
+    FixedPointSolver,
+)
+from deq_keras.tuning.recording import Answer, Recorder, Recording, outcome
+from deq_keras.tuning.result import Promise, Setting, Tuning, describe
+
+_MAX_ITER = 50
+_TOLS = (0.1, 0.03, 0.01, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5)
+
+
+def tune(
+    model: Any,
+    data: Nest,
+    promise: float | Promise = 0.002,
+    answer: Answer | None = None,
+    candidates: Sequence[FixedPointSolver] | None = None,
+    batch_size: int = 64,
+    progress: Callable[[int, int], None] | None = None,
+) -> Tuning:
+    """Chooses the cheapest solver of a trained model that keeps its answers.
+
+    The answers of a tight solve are the reference: Anderson's method to `1e-6` or,
+    where it fails, Broyden's. On the first half of the data, one solve per candidate
+    records the answer after each evaluation, from which the changed answers and the
+    cost of each budget and tolerance are read. Of the settings whose upper
+    Clopper-Pearson bound of the fraction of changed answers is at most the promise, the
+    cheapest is measured once on the second half. The result reports whether this
+    confirms the promise. Targets are not needed.
+
+    The cost is the mean number of evaluations per sample. A batch takes as long as its
+    slowest sample unless the solver is compact. Weights, metrics and the solver of the
+    layer do not change; see `Tuning.apply`.
+
+    Args:
+        model: Functional or sequential model with one `DEQ` layer, or a `DEQ` layer.
+        data: Nest of arrays `(samples, ...)`. Inputs of `model` in random order, so
+            that both halves have the same distribution.
+        promise: Float in (0, 1), the largest fraction of changed answers (with 95 %
+            confidence), or a `Promise`. Defaults to `0.002`, which needs 1,497 samples
+            in each half.
+        answer: Function from the outputs of `model` to answers, a nest of integer or
+            Boolean tensors `(batch, ...)`. An answer changes if one of its entries
+            does. Defaults to `None`, the argmax over the last axis; a `DEQ` layer needs
+            a function, because its outputs are states.
+        candidates: Sequence of solvers. Their tolerances are ignored, and `max_iter` is
+            the largest budget to consider. Defaults to `None`: fixed-point iteration
+            with damping 1, 0.7 and 0.5, Anderson's method with a history of 2, 5 and
+            10, and Broyden's method, all up to 50 evaluations; and the layer's solver.
+        batch_size: Positive integer. Defaults to `64`.
+        progress: Optional function, which is called with the number of solves so far
+            and their total number. Defaults to `None`.
+
+    Returns:
+        A `Tuning`.
+
+    Raises:
+        ValueError: If the model does not have exactly one `DEQ` layer, the promise
+            needs more samples, or no setting keeps it.
+
+    Example:
+
+    >>> deq = deq_keras.layers.DEQ(deq_keras.layers.DenseCell(4))
+    >>> model = keras.Sequential([keras.Input((3,)), deq, keras.layers.Dense(2)])
+    >>> x = np.random.default_rng(0).normal(size=(200, 3)).astype("float32")
+    >>> solvers = [deq_keras.solvers.FixedPointIteration(20)]
+    >>> tuning = deq_keras.tuning.tune(model, x, promise=0.05, candidates=solvers)
+    >>> tuning.selection.num_samples
+    100
+    >>> print(tuning)  # doctest: +SKIP
+    >>> tuning.apply(model)  # doctest: +SKIP
+    """
+    layer = single_layer(model)
+    promise = _checked_promise(promise)
+    solvers = _checked_candidates(candidates, layer.solver)
+    batch_size = check_count("batch_size", batch_size)
+    first, second = _halves(data, promise)
+    recorder = Recorder(
+        encoder(model), layer, _answer_of_state(model, layer, answer), batch_size
+    )
+    counter = itertools.count(1)
+    total = (1 + len(solvers)) * recorder.num_batches(first)
+    total += 3 * recorder.num_batches(second)
+
+    def on_solve() -> None:
+        if progress is not None:
+            progress(next(counter), total)
+
+    recordings, num_missing = recorder.record(first, solvers, on_solve)
+    _check_references("first", recordings[0], num_missing, promise)
+    settings = [
+        _settings(solver, recording, promise)
+        for solver, recording in zip(solvers, recordings, strict=True)
+    ]
+    chosen = _cheapest([one for group in settings for one in group], promise)
+    compared = (chosen.solver, layer.solver)
+    recordings, also_missing = recorder.record(second, compared, on_solve)
+    _check_references("second", recordings[0], also_missing, promise)
+    confirmation, previous = (
+        recording.outcome(solver, promise)
+        for solver, recording in zip(compared, recordings, strict=True)
+    )
+    return Tuning(
+        solver=chosen.solver,
+        promise=promise,
+        selection=chosen.outcome,
+        confirmation=confirmation,
+        previous_solver=layer.solver,
+        previous=previous,
+        num_without_reference=num_missing + also_missing,
+        settings=tuple(one for group in settings for one in _front(group)),
+        data_hash=_hash(data),
+        date=datetime.now(UTC).date().isoformat(),
+    )
+
+
+def _checked_promise(promise: float | Promise) -> Promise:
+    if not isinstance(promise, Promise):
+        promise = Promise(promise)
+    return Promise(
+        check_open_fraction("promise", promise.changed),
+        check_open_fraction("confidence", promise.confidence),
+    )
+
+
+def _checked_candidates(
+    candidates: Sequence[FixedPointSolver] | None, own: FixedPointSolver
+) -> list[FixedPointSolver]:
+    if candidates is None:
+        shared: dict[str, Any] = {"stop_mode": own.stop_mode, "compact": own.compact}
+        return [
+            *(
+                FixedPointIteration(_MAX_ITER, damping=d, **shared)
+                for d in (1, 0.7, 0.5)
+            ),
+            *(Anderson(_MAX_ITER, history=m, **shared) for m in (2, 5, 10)),
+            Broyden(_MAX_ITER, **shared),
+            own,
+        ]
+    is_list = isinstance(candidates, Sequence) and len(candidates) > 0
+    if not is_list or not all(isinstance(one, FixedPointSolver) for one in candidates):
+        raise ValueError(
+            "`candidates` must be a non-empty list of solvers, such as "
+            f"[deq_keras.solvers.Anderson(50)]. Received: candidates={candidates!r}."
+        )
+    return list(candidates)
+
+
+def _answer_of_state(model: Any, layer: Any, answer: Answer | None) -> Answer:
+    """Returns the function from an output of the layer to answers."""
+    if not layer.built:
+        raise ValueError(
+            "Expected a trained model. Call the layer, or load a saved model. "
+            f"Received: the layer {layer.name!r}, which is not built."
+        )
+    if model is layer:
+        return check_answer(answer)
+    outputs_of = head(model)
+    read = _argmax if answer is None else check_answer(answer)
+    return lambda state: read(outputs_of(state))
+
+
+def _argmax(outputs: Nest) -> tf.Tensor:
+    leaves = tree.flatten(outputs)
+    if len(leaves) != 1 or leaves[0].shape.rank < 2 or leaves[0].shape[-1] == 1:
+        raise ValueError(
+            "The argmax over the last axis needs one output (batch, ..., classes) with "
+            "two classes or more. Pass `answer`, for example "
+            "answer=lambda logits: logits > 0. Received: outputs of shape "
+            f"{[tuple(leaf.shape) for leaf in leaves]}."
+        )
+    return tf.argmax(leaves[0], axis=-1)
+
+
+def _halves(data: Nest, promise: Promise) -> tuple[Nest, Nest]:
+    counts = sorted({len(leaf) if np.ndim(leaf) else 0 for leaf in tree.flatten(data)})
+    if len(counts) != 1:
+        raise ValueError(
+            "`data` must be arrays (samples, ...) with the same number of samples. "
+            f"Received: arrays of {counts} samples."
+        )
+    needed = 2 * promise.num_samples
+    if counts[0] < needed:
+        raise ValueError(
+            f"The promise that {promise} needs at least {needed:,} samples, "
+            f"{promise.num_samples:,} in each half. Add samples, or promise less. "
+            f"Received: {counts[0]:,} samples."
+        )
+    half = counts[0] // 2
+    data = tree.map_structure(np.asarray, data)
+    return (
+        tree.map_structure(lambda leaf: leaf[:half], data),
+        tree.map_structure(lambda leaf: leaf[half:], data),
+    )
+
+
+def _check_references(
+    half: str, recording: Recording, num_missing: int, promise: Promise
+) -> None:
+    count = recording.agrees.shape[1]
+    if count < promise.num_samples:
+        raise ValueError(
+            f"The promise that {promise} needs at least {promise.num_samples:,} "
+            "samples in each half that a tight solve brings to a residual of 1e-6. Add "
+            "samples, promise less, or train the model to converge; in half precision, "
+            f"tune a float32 copy. Received: {count:,} of {count + num_missing:,} "
+            f"samples in the {half} half."
+        )
+
+
+def _settings(
+    solver: FixedPointSolver, recording: Recording, promise: Promise
+) -> list[Setting]:
+    """Returns every budget and tolerance of a candidate with its outcome."""
+    config = solver.get_config()
+    return [
+        Setting(
+            solver.from_config({**config, "max_iter": budget, "tol": tol}),
+            outcome(evaluations, is_changed, promise),
+        )
+        for tol in _TOLS
+        for budget, evaluations, is_changed in recording.read(tol)
+    ]
+
+
+def _cheapest(settings: list[Setting], promise: Promise) -> Setting:
+    kept = [one for one in settings if one.outcome.bound <= promise.changed]
+    if not kept:
+        closest = min(settings, key=lambda one: (one.outcome.bound, *_cost(one)))
+        found = closest.outcome
+        raise ValueError(
+            f"No solver keeps the promise that {promise}. The closest is "
+            f"{describe(closest.solver)}: {found.num_changed} of {found.num_samples} "
+            f"answers change, a bound of {100 * found.bound:.3g} %. Promise less, add "
+            "samples, or pass candidates with a larger `max_iter`."
+        )
+    return min(kept, key=_cost)
+
+
+def _cost(setting: Setting) -> tuple:
+    solver, found = setting
+    return found.evaluations, found.num_changed, solver.max_iter, solver.tol
+
+
+def _front(settings: list[Setting]) -> list[Setting]:
+    """Returns the settings that are cheaper than all with as few changed answers."""
+    ordered = sorted(settings, key=lambda one: (one.outcome.num_changed, *_cost(one)))
+    front: list[Setting] = []
+    for setting in ordered:
+        if not front or setting.outcome.evaluations < front[-1].outcome.evaluations:
+            front.append(setting)
+    return front
+
+
+def _hash(data: Nest) -> str:
+    digest = hashlib.sha256()
+    for leaf in map(np.asarray, tree.flatten(data)):
+        digest.update(f"{leaf.dtype.str} {leaf.shape}".encode())
+        digest.update(np.ascontiguousarray(leaf).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,187 @@
+"""The cheapest solver that keeps the answers of a model."""
+
+import hashlib
+import math
+
+import keras
+import numpy as np
+import pytest
+
+from deq_keras import layers, solvers
+from deq_keras.tuning import Promise, describe, tune, upper_bound
+
+RATE, FLIP = 0.8, 0.03
+# An answer is right as soon as RATE**n <= FLIP.
+EVALUATIONS = math.ceil(math.log(FLIP) / math.log(RATE))
+
+
+class ScalarCell(layers.EquilibriumCell):
+    """f(z, u) = a z + (1 - a) u, whose equilibrium is u."""
+
+    def build(self, state_shape, injection_shape):
+        self.built = True
+
+    def call(self, state, injection):
+        return RATE * state + (1 - RATE) * injection
+
+
+def _model(solver=None):
+    """A model whose answer is whether the state is close to 1."""
+    solver = solver or solvers.FixedPointIteration(60, tol=1e-4)
+    inputs = keras.Input((1,))
+    layer = layers.DEQ(ScalarCell(dtype="float64"), solver, "phantom", name="deq")
+    outputs = keras.layers.Rescaling(1.0, FLIP - 1, dtype="float64")(layer(inputs))
+    return keras.Model(inputs, outputs)
+
+
+def _tuned(model, data, promise=0.05, **arguments):
+    arguments = {"answer": lambda outputs: outputs >= 0, **arguments}
+    return tune(model, data, promise, batch_size=40, **arguments)
+
+
+def test_the_evaluations_of_a_known_rate():
+    model, solves, data = _model(), [], np.ones((120, 1))
+    tuning = _tuned(
+        model,
+        data,
+        candidates=[solvers.FixedPointIteration(40)],
+        progress=lambda *counts: solves.append(counts),
+    )
+    assert tuning.selection == (0, 60, upper_bound(0, 60), EVALUATIONS)
+    assert tuning.confirmation == tuning.selection
+    assert tuning.is_confirmed
+    assert tuning.solver.max_iter == EVALUATIONS
+    assert tuning.num_without_reference == 0
+    assert solves == [(i + 1, 10) for i in range(10)]
+    # The relative residual after n evaluations is (1 - a) a^(n-1) / (1 - a^n).
+    is_done = [
+        (1 - RATE) * RATE ** (n - 1) / (1 - RATE**n) <= 1e-4 for n in range(1, 61)
+    ]
+    assert tuning.previous[-1] == 1 + is_done.index(True)
+    changes = [one.outcome.num_changed for one in tuning.settings]
+    assert changes == [0, 60]
+    assert tuning.settings[1].outcome.evaluations == 1
+
+    text = repr(tuning)
+    assert describe(tuning.solver) in text
+    assert "confirms the promise" in text
+    record = tuning.as_dict()
+    assert solvers.deserialize(record["solver"]).max_iter == EVALUATIONS
+    assert record["confirmation"]["num_changed"] == 0
+    digest = hashlib.sha256(b"<f8 (120, 1)" + data.tobytes())
+    assert record["data_hash"] == digest.hexdigest()
+
+    model.get_layer("deq").max_iter_jitter = 50
+    tuning.apply(model)
+    copy = keras.Model.from_config(model.get_config(), {"ScalarCell": ScalarCell})
+    assert copy.get_layer("deq").solver.get_config() == tuning.solver.get_config()
+    assert copy.get_layer("deq").max_iter_jitter == EVALUATIONS - 1
+
+
+def test_a_setting_equals_a_solve_with_it():
+    """Settings are read off a recording, and must be what a solve really does."""
+    data = np.random.RandomState(0).normal(1.0, 0.03, (200, 1))
+    candidates = [solvers.Anderson(12), solvers.Broyden(12)]
+    model = _model()
+    tuning = _tuned(model, data, Promise(0.1, 0.9), candidates=candidates)
+    reference = data >= 1 - FLIP
+    for solver, found in tuning.settings:
+        model.get_layer("deq").solver = solver
+        with layers.SolveScope() as scope:
+            changed = (model(data[:100]).numpy() >= 0) != reference[:100]
+        evaluations = scope.solutions["deq"].num_evaluations
+        assert changed.sum() == found.num_changed
+        assert np.mean(evaluations) == pytest.approx(found.evaluations)
+    assert len({type(one.solver) for one in tuning.settings}) == 2
+
+
+def test_the_solver_of_a_monotone_layer():
+    cell = layers.MonotoneDenseCell(4, m=1.0)
+    layer = layers.DEQ(cell)
+    data = np.random.RandomState(0).normal(size=(120, 3)).astype("float32")
+    layer(data)
+    tuning = _tuned(
+        layer, data, candidates=[layer.solver], answer=lambda state: state > 0.1
+    )
+    assert isinstance(tuning.solver, solvers.PeacemanRachford)
+    assert tuning.selection.evaluations <= tuning.previous.evaluations
+    solution = layer.solve(data[60:])
+    expected = np.mean(solution.num_evaluations)
+    assert tuning.previous.evaluations == pytest.approx(expected)
+
+
+def test_a_poisoned_second_half_is_reported():
+    # Slower or at the edge: its answers flip later.
+    data = np.concatenate([np.full((60, 1), 1.0), np.full((60, 1), 1 - FLIP / 2)])
+    model = _model()
+    tuning = _tuned(model, data, candidates=[solvers.FixedPointIteration(40)])
+    assert tuning.confirmation.num_changed == 60
+    assert not tuning.is_confirmed
+    assert tuning.verdict == "VIOLATED: 100 % change on the second half."
+    assert tuning.verdict in repr(tuning)
+    assert tuning.as_dict()["is_confirmed"] is False
+    with pytest.warns(UserWarning, match="VIOLATED"):
+        tuning.apply(model)
+
+
+def test_few_changes_do_not_confirm():
+    data = np.ones((120, 1))
+    data[60] = 1 - FLIP / 2
+    tuning = _tuned(_model(), data, candidates=[solvers.FixedPointIteration(40)])
+    assert tuning.confirmation.num_changed == 1
+    assert tuning.verdict.startswith(
+        "NOT CONFIRMED: the bound on the second half is 7."
+    )
+
+
+def test_samples_without_a_reference_are_counted():
+    data = np.ones((130, 1))
+    data[:3] = np.nan
+    tuning = _tuned(_model(), data, candidates=[solvers.FixedPointIteration(40)])
+    assert tuning.num_without_reference == 3
+    assert tuning.selection.num_samples == 62
+
+
+def test_the_argmax_of_a_nested_model():
+    inner = keras.Sequential([keras.Input((3,)), layers.DEQ(layers.DenseCell(4))])
+    # The call of another model, and a model that ends in the layer.
+    keras.Sequential([keras.Input((3,)), keras.layers.ReLU(), inner])
+    model = keras.Sequential([keras.Input((3,)), inner, keras.layers.Dense(2)])
+    data = np.random.RandomState(0).normal(size=(130, 3)).astype("float32")
+    tuning = tune(model, data, 0.05, candidates=[solvers.FixedPointIteration(20)])
+    assert tuning.selection.num_samples == 65
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"data": np.ones((117, 1))}, "at least 118 samples, 59 in each half"),
+        ({"data": {"a": np.ones((9, 1)), "b": np.ones((8, 1))}}, "same number"),
+        ({"data": np.full((120, 1), np.nan)}, "0 of 60 samples in the first half"),
+        ({"candidates": [solvers.FixedPointIteration(3)]}, "closest is .*60 of 60"),
+        ({"candidates": []}, "non-empty list of solvers"),
+        ({"promise": 5}, r"in \(0, 1\)"),
+        ({"answer": None}, "two classes or more"),
+        ({"answer": lambda outputs: outputs}, "integer or Boolean"),
+    ],
+)
+def test_errors(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        _tuned(**{"model": _model(), "data": np.ones((120, 1)), **arguments})
+
+
+def test_models_without_one_layer():
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(2)])
+    with pytest.raises(ValueError, match="with 0 DEQ layers"):
+        _tuned(model, np.ones((120, 1)))
+    layer = layers.DEQ(ScalarCell())
+    with pytest.raises(ValueError, match="not built"):
+        _tuned(layer, np.ones((120, 1)))
+
+
+def test_models_whose_head_reads_the_inputs():
+    inputs = keras.Input((3,))
+    state = layers.DEQ(layers.DenseCell(3))(inputs)
+    model = keras.Model(inputs, keras.layers.Add()([state, inputs]))
+    with pytest.raises(ValueError, match="leads around the layer"):
+        _tuned(model, np.ones((120, 3)))

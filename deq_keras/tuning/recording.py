@@ -167,31 +167,47 @@ class Recorder:
         return solver.solve(problem, self._layer.request(problem, request))
 
     def _reference(self, solver: FixedPointSolver) -> Callable:
-        @tf.function(autograph=False)
         def solve(inputs: Nest, mask: Nest) -> tuple[Nest, tf.Tensor]:
             request = SolveRequest(records_trace=False)
             solution = self._solve(solver, inputs, mask, request)
             answers = read_answers(self._answer, solution.value)
             return answers, tf.equal(solution.status, CONVERGED)
 
-        return solve
+        return _traced_once(solve)
 
     def _recorded(self, solver: FixedPointSolver) -> Callable:
         agrees = tf.Variable(tf.zeros([solver.max_iter, self._batch_size], "bool"))
 
-        @tf.function(autograph=False)
         def solve(inputs: Nest, mask: Nest, reference: Nest) -> tf.Tensor:
             # A negative tolerance stops no sample.
             agreement = _Agreement(self._answer, reference, agrees)
             request = SolveRequest(tol=tf.constant(-1.0), halting=agreement)
             return self._solve(solver, inputs, mask, request).trace
 
+        traced = _traced_once(solve)
+
         def record(inputs: Nest, mask: Nest, reference: Nest) -> Recording:
             agrees.assign(tf.zeros_like(agrees))
-            residual = solve(inputs, mask, reference)
+            residual = traced(inputs, mask, reference)
             return Recording(residual.numpy(), agrees.numpy())
 
         return record
+
+
+def _traced_once(function: Callable) -> Callable:
+    """Returns a compiled function for batches of one shape.
+
+    TensorFlow would warn of several compiled functions with the same code, each of
+    which is called for a few batches.
+    """
+    compiled, traced = tf.function(function, autograph=False), list[Callable]()
+
+    def call(*arguments: Nest) -> Nest:
+        if not traced:
+            traced.append(compiled.get_concrete_function(*arguments))
+        return traced[0](*arguments)
+
+    return call
 
 
 class _Agreement:

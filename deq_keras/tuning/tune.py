@@ -146,15 +146,15 @@ def _checked_candidates(
 ) -> list[FixedPointSolver]:
     if candidates is None:
         shared: dict[str, Any] = {"stop_mode": own.stop_mode, "compact": own.compact}
-        return [
+        found = [
             *(
                 FixedPointIteration(_MAX_ITER, damping=d, **shared)
                 for d in (1, 0.7, 0.5)
             ),
             *(Anderson(_MAX_ITER, history=m, **shared) for m in (2, 5, 10)),
             Broyden(_MAX_ITER, **shared),
-            own,
         ]
+        return found if any(_covers(one, own) for one in found) else [*found, own]
     is_list = isinstance(candidates, Sequence) and len(candidates) > 0
     if not is_list or not all(isinstance(one, FixedPointSolver) for one in candidates):
         raise ValueError(
@@ -162,6 +162,13 @@ def _checked_candidates(
             f"[deq_keras.solvers.Anderson(50)]. Received: candidates={candidates!r}."
         )
     return list(candidates)
+
+
+def _covers(solver: FixedPointSolver, other: FixedPointSolver) -> bool:
+    """Returns whether a candidate has all settings of another solver."""
+    ignored = {"max_iter": other.max_iter, "tol": other.tol}
+    is_same = {**solver.get_config(), **ignored} == other.get_config()
+    return type(solver) is type(other) and is_same and solver.max_iter >= other.max_iter
 
 
 def _answer_of_state(model: Any, layer: Any, answer: Answer | None) -> Answer:

@@ -119,6 +119,7 @@ def parser():
     _add_work_directory(diagnose)
     _add_figures(diagnose, FIGURES[0])
     _add_audit(commands)
+    _add_tune(commands)
     _add_generate(commands)
     export = _add(commands, "export", "write a file for a server, and check it")
     _add_work_directory(export)
@@ -236,6 +237,36 @@ def _add_audit(commands):
     parser.add_argument("--out", required=True, help="a folder that is new")
 
 
+def _add_tune(commands):
+    parser = _add(
+        commands,
+        "tune",
+        "find the cheapest solver that keeps the answers of a model",
+    )
+    parser.add_argument("work_dir", help="the work directory of a finished run")
+    parser.add_argument("--variant", metavar="NAME", help="default: the only one")
+    parser.add_argument(
+        "--promise",
+        type=_fraction,
+        default=0.002,
+        metavar="P",
+        help="largest fraction of answers that may change (default: 0.002)",
+    )
+    parser.add_argument(
+        "--confidence",
+        type=_fraction,
+        default=0.95,
+        metavar="C",
+        help="of the promise (default: 0.95)",
+    )
+    parser.add_argument(
+        "--group",
+        metavar="LABEL",
+        help="of the test examples, for example 'level 9' (default: the only one)",
+    )
+    _add_figures(parser, FIGURES[0])
+
+
 def _add_generate(commands):
     parser = _add(commands, "generate", "continue a text with a language model")
     parser.add_argument("work_dir", help="the work directory of a finished run")
@@ -351,4 +382,11 @@ def _positive(text):
         number = math.nan
     if not 0 < number < math.inf:
         raise argparse.ArgumentTypeError(f"must be a number > 0, not {text[:40]!r}")
+    return number
+
+
+def _fraction(text):
+    number = _positive(text)
+    if number >= 1:
+        raise argparse.ArgumentTypeError(f"must be a number < 1, not {text[:40]!r}")
     return number

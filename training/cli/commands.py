@@ -26,6 +26,7 @@ __all__ = [
     "import_checkpoint",
     "report",
     "train",
+    "tune",
 ]
 
 
@@ -136,6 +137,23 @@ def diagnose(arguments):
                 print(f"{name}: has no equilibrium to diagnose")
         plots.draw_comparison(directory, arguments.figures)
     print(report_of(directory))
+
+
+def tune(arguments):
+    """Prints the table of the chosen solver; writes it and a figure into the run."""
+    directory, names = _selected(arguments)
+    name = only(names)
+    from ..evaluation import tuning
+    from ..runs import variants
+
+    with directory.in_use():
+        ((_, job, model),) = variants.trained(directory, [name])
+        promise = (arguments.promise, arguments.confidence)
+        tuned = tuning.tune_run(job, model, promise, arguments.group)
+        folder = directory.folder(name)
+        files = tuning.write(tuned, folder, arguments.figures)
+    print(tuned)
+    print(f"{', '.join(files)} are in {folder}.")
 
 
 def export(arguments):

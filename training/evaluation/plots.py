@@ -81,6 +81,40 @@ def plot_scores(path, evaluations, score):
     _save(figure, path)
 
 
+def plot_tuning(path, tuning, candidates):
+    """Plots the changed answers of solvers over their cost, with a line per candidate.
+
+    Args:
+        path: Path of the PNG, SVG or PDF file.
+        tuning: The `deq_keras.tuning.Tuning`.
+        candidates: Dict from labels to lists of its `settings`.
+    """
+    figure, axes = _figure("mean function evaluations (NFE)", "changed answers [%]")
+    for label, settings in candidates.items():
+        costs = [one.outcome.evaluations for one in settings]
+        fractions = [
+            one.outcome.num_changed / one.outcome.num_samples for one in settings
+        ]
+        axes.plot(costs, 100 * np.array(fractions), marker=".", label=label)
+    axes.axhline(100 * tuning.promise.changed, color="gray", ls=":", label="promise")
+    for outcome, marker, label in (
+        (tuning.confirmation, "*", "chosen, second half"),
+        (tuning.previous, "o", "previous, second half"),
+    ):
+        fraction = 100 * outcome.num_changed / outcome.num_samples
+        axes.plot(
+            outcome.evaluations,
+            fraction,
+            marker,
+            color="black",
+            label=label,
+            mfc="none",
+        )
+    axes.set_yscale("symlog", linthresh=1)
+    axes.legend(fontsize="small")
+    _save(figure, path)
+
+
 def plot_residuals(path, diagnoses):
     """Plots the residual over evaluations: median and quartiles over samples.
 

@@ -183,12 +183,12 @@ class Job:
         )
 
     def groups(self, model):
-        """Returns the test data as a list of `Group`, to audit a model that has an
-        equilibrium."""
+        """Returns the test data as a list of `Group`, to audit or tune a model that has
+        an equilibrium."""
         del model
         raise InputError(
-            f"Runs of the experiment {self.config.experiment} are not audited: it does "
-            "not say which answers are right."
+            f"Runs of the experiment {self.config.experiment} are not audited or "
+            "tuned: it does not say which answers are right."
         )
 
     def servable(self, model):

@@ -1,0 +1,111 @@
+"""Choice of the cheapest solver of a run that keeps the answers of its model."""
+
+import csv
+import io
+import sys
+
+import keras
+import numpy as np
+
+from deq_keras.tuning import Promise, describe, tune
+
+from ..errors import InputError
+from ..files import records
+from ..files.atomic_file import write_text
+from . import plots
+
+TABLE, RECORD, FIGURE = "tune.csv", "tune.json", "tune"
+
+
+def tune_run(job, model, promise, label=None):
+    """Tunes the solver of a trained model on the test examples of its run.
+
+    Args:
+        job: The `Job` of the run.
+        model: Its model.
+        promise: Arguments of `deq_keras.tuning.Promise`.
+        label: String. Label of a group of test examples. Defaults to `None`, the only
+            group.
+
+    Returns:
+        A `deq_keras.tuning.Tuning`.
+
+    Raises:
+        InputError: If the model has no equilibrium, or no solver keeps the promise.
+    """
+    if job.equilibrium(model) is None:
+        raise InputError("The model has no equilibrium, so there is no solver to tune.")
+    opened = job.opened(model)
+    group = _group(job.groups(model), label)
+    size = job.config.data.evaluation_batch_size
+    encoded = [opened.encode(inputs) for inputs, _, _ in group.batches(size)]
+    data = keras.tree.map_structure(
+        lambda *parts: np.concatenate([np.asarray(part) for part in parts]), *encoded
+    )
+    try:
+        return tune(
+            opened.layer,
+            data,
+            Promise(*promise),
+            answer=lambda state: keras.ops.argmax(opened.classify(state), axis=-1),
+            batch_size=size,
+            progress=_progress(),
+        )
+    except ValueError as error:
+        raise InputError(str(error)) from error
+
+
+def write(tuning, folder, suffix="png"):
+    """Writes table, record and figure of a `Tuning`; returns the names of the files.
+
+    Args:
+        tuning: The `deq_keras.tuning.Tuning`.
+        folder: `pathlib.Path` of the run.
+        suffix: String. Format of the figure: `"png"`, `"svg"` or `"pdf"`.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    columns = ("changed", "samples", "bound", "evaluations")
+    writer.writerow(["candidate", "max_iter", "tol", *columns])
+    candidates = {}
+    for setting in tuning.settings:
+        candidates.setdefault(_candidate(setting.solver), []).append(setting)
+    for label, settings in candidates.items():
+        for solver, outcome in settings:
+            writer.writerow([label, solver.max_iter, solver.tol, *outcome])
+    write_text(folder / TABLE, text.getvalue())
+    figure = f"{FIGURE}.{suffix}"
+    plots.plot_tuning(folder / figure, tuning, candidates)
+    records.write_json(folder / RECORD, tuning.as_dict())
+    return [TABLE, RECORD, figure]
+
+
+def _candidate(solver):
+    """Returns a description of a solver without its budget and its tolerance."""
+    name, _, arguments = describe(solver).partition("(")
+    _, _, *others = arguments[:-1].split(", ")
+    return f"{name}({', '.join(others)})" if others else name
+
+
+def _group(groups, label):
+    labels = {group.label: group for group in groups}
+    if label is None and len(groups) == 1:
+        return groups[0]
+    if label not in labels:
+        raise InputError(
+            f"Choose one --group of {', '.join(map(repr, labels))}. Received: {label}."
+        )
+    return labels[label]
+
+
+def _progress():
+    """Returns a function that shows a bar, or `None` if stdout is no terminal."""
+    if not sys.stdout.isatty():
+        return None
+    bars = []
+
+    def progress(done, total):
+        bars[:] = bars or [keras.utils.Progbar(total, unit_name="solve")]
+        bars[0].update(done)
+
+    return progress

@@ -82,35 +82,27 @@ def plot_scores(path, evaluations, score):
 
 
 def plot_tuning(path, tuning, candidates):
-    """Plots the changed answers of solvers over their cost, with a line per candidate.
+    """Plots the bound of changed answers over the cost, with a line per candidate.
 
     Args:
         path: Path of the PNG, SVG or PDF file.
         tuning: The `deq_keras.tuning.Tuning`.
         candidates: Dict from labels to lists of its `settings`.
     """
-    figure, axes = _figure("mean function evaluations (NFE)", "changed answers [%]")
-    for label, settings in candidates.items():
+    label = f"changed answers, {100 * tuning.promise.confidence:g} % bound [%]"
+    figure, axes = _figure("mean function evaluations (NFE)", label)
+    for name, settings in candidates.items():
         costs = [one.outcome.evaluations for one in settings]
-        fractions = [
-            one.outcome.num_changed / one.outcome.num_samples for one in settings
-        ]
-        axes.plot(costs, 100 * np.array(fractions), marker=".", label=label)
+        bounds = [100 * one.outcome.bound for one in settings]
+        axes.plot(costs, bounds, marker=".", label=name)
     axes.axhline(100 * tuning.promise.changed, color="gray", ls=":", label="promise")
-    for outcome, marker, label in (
+    for outcome, marker, name in (
         (tuning.confirmation, "*", "chosen, second half"),
         (tuning.previous, "o", "previous, second half"),
     ):
-        fraction = 100 * outcome.num_changed / outcome.num_samples
-        axes.plot(
-            outcome.evaluations,
-            fraction,
-            marker,
-            color="black",
-            label=label,
-            mfc="none",
-        )
-    axes.set_yscale("symlog", linthresh=1)
+        point = (outcome.evaluations, 100 * outcome.bound)
+        axes.plot(*point, marker, color="black", label=name, mfc="none")
+    axes.set_yscale("log")
     axes.legend(fontsize="small")
     _save(figure, path)
 

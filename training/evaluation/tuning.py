@@ -31,7 +31,7 @@ def tune_run(job, model, promise, label=None):
         A `deq_keras.tuning.Tuning`.
 
     Raises:
-        InputError: If the model has no equilibrium, or no solver keeps the promise.
+        InputError: If the model is explicit, or every solver breaks the promise.
     """
     if job.equilibrium(model) is None:
         raise InputError("The model has no equilibrium, so there is no solver to tune.")
@@ -99,7 +99,7 @@ def _group(groups, label):
 
 
 def _progress():
-    """Returns a function that shows a bar, or `None` if stdout is no terminal."""
+    """Returns a function that shows a bar, or `None` unless stdout is a terminal."""
     if not sys.stdout.isatty():
         return None
     bars = []

@@ -201,7 +201,13 @@ def _check(state, variables, file):
 
 
 def state_variables(model, optimizer):
-    """Returns all variables of a model and of its optimizer, which is built."""
+    """Returns all variables of a model, of the controls of its equilibrium layers, and
+    of its optimizer, which is built."""
     if not optimizer.built:
         optimizer.build(model.trainable_variables)
-    return [*model.variables, *optimizer.variables]
+    controls = [
+        variable
+        for layer in model._flatten_layers()
+        for variable in getattr(layer, "control_variables", ())
+    ]
+    return [*model.variables, *controls, *optimizer.variables]

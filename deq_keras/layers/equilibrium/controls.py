@@ -27,6 +27,15 @@ class Controls:
     def _create_controls(self) -> None:
         # Keras would track a dict, and refuse variables in a layer that is built.
         self._controls = types.SimpleNamespace()
+        self._add_control(_MULTIPLIER, 1.0, "float32")
+
+    @property
+    def control_variables(self) -> list[keras.Variable]:
+        """The variables that belong to the state of training, but not to the weights.
+
+        The multiplier of a constraint, and the training budget if it is set.
+        """
+        return list(vars(self._controls).values())
 
     @property
     def training_budget(self) -> int | None:
@@ -52,7 +61,10 @@ class Controls:
     def save_own_variables(self, store: MutableMapping[str, Any]) -> None:
         super().save_own_variables(store)  # type: ignore[misc]
         for name, variable in vars(self._controls).items():
-            store[name] = ops.convert_to_numpy(variable)
+            if name != _MULTIPLIER or isinstance(
+                self.regularizer, EquilibriumConstraint
+            ):
+                store[name] = ops.convert_to_numpy(variable)
 
     def load_own_variables(self, store: Mapping[str, Any]) -> None:
         own = (_MULTIPLIER, _BUDGET)
@@ -60,7 +72,7 @@ class Controls:
         super().load_own_variables(others)  # type: ignore[misc]
         if _BUDGET in store.keys():
             self.training_budget = min(int(store[_BUDGET][()]), self.solver.max_iter)
-        if _MULTIPLIER in store.keys() and self._control(_MULTIPLIER) is not None:
+        if _MULTIPLIER in store.keys():
             self._control(_MULTIPLIER).assign(store[_MULTIPLIER])
 
     def _control(self, name: str) -> keras.Variable | None:
@@ -69,7 +81,8 @@ class Controls:
     def _add_control(self, name: str, value: float, dtype: str) -> None:
         with replicas.scope(self.seed_generator.state):
             variable = keras.Variable(
-                value,
+                keras.initializers.Constant(value),
+                shape=(),
                 dtype=dtype,
                 trainable=False,
                 autocast=False,
@@ -77,11 +90,6 @@ class Controls:
                 name=name,
             )
         setattr(self._controls, name, variable)
-
-    def _add_multiplier(self) -> None:
-        """Adds the multiplier of a constraint. An existing one keeps its value."""
-        if self._control(_MULTIPLIER) is None:
-            self._add_control(_MULTIPLIER, 1.0, "float32")
 
     def _add_regularization_loss(self, linearization: Linearization) -> None:
         seed = self._next_seed()

@@ -73,6 +73,7 @@ def test_only_its_own_loss_trains_the_predictor(gradient):
     assert np.any(tape.gradient(task, inputs) != 0)
 
 
+@pytest.mark.slow
 def test_a_trained_predictor_saves_evaluations_and_is_saved(tmp_path):
     # f(z, x) = (z + x) / 2 is fixed, so that only the predictor trains.
     half = keras.layers.Dense(

@@ -139,7 +139,7 @@ def test_a_run_of_images(finished_run, tmp_path, capsys):
     assert "Verdict: " in capsys.readouterr().out
     found = json.loads((out / "audit.json").read_text())
     assert [group["label"] for group in found["groups"]] == ["test"]
-    assert found["groups"][0]["examples"] == 40
+    assert found["groups"][0]["examples"] == 32
     after = {file: file.read_bytes() for file in finished_run.path.rglob("*.*")}
     assert before == after
 

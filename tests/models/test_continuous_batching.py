@@ -1,5 +1,7 @@
 """Training that goes on from the states of the update before."""
 
+import contextlib
+
 import keras
 import numpy as np
 import pytest
@@ -352,6 +354,7 @@ def test_batches_whose_size_shows_late_are_refused():
 def test_several_replicas_are_refused(monkeypatch):
     class Strategy:
         num_replicas_in_sync = 2
+        scope = staticmethod(contextlib.nullcontext)
 
     monkeypatch.setattr(tf.distribute, "get_strategy", Strategy)
     with pytest.raises(ValueError, match="a strategy of 2 replicas"):

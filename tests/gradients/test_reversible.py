@@ -93,7 +93,7 @@ def test_equals_recorded_steps(dtype, tolerance, regime):
     run = regime(lambda u, start: _gradients(gradient, case[0], u, start, solver))
     actual, expected = run(*case[1:]), _by_hand(0.8, [32] * BATCH, *case)
     if regime.name == "xla":
-        tolerance *= 3  # Its tanh differs in the last bits from that of the steps.
+        tolerance *= 3  # Its tanh differs in the last bits from the tanh of the steps.
     assert _error(actual[:3], expected[:3]) < tolerance
     # A product of 64 Jacobians, each rounded, of the order of 1e-18.
     assert _error(actual[3:], expected[3:]) < 10 * tolerance
@@ -174,7 +174,7 @@ def test_a_nest_equals_the_implicit_gradient_at_an_equilibrium():
 
 
 def test_mixed_precision_keeps_the_pair_in_float32():
-    """The error is that of bfloat16, and does not grow with the number of steps."""
+    """Only bfloat16 rounds, and its error does not grow with the number of steps."""
     inputs = tf.constant(np.random.RandomState(0).normal(size=(5, 3)), "float32")
     slopes = []
     for policy in ("float32", "mixed_bfloat16"):

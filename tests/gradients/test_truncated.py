@@ -543,7 +543,7 @@ def test_rematerialised_steps_keep_states_and_no_activations():
         nodes = [node for fn in graph.library.function for node in fn.node_def]
         return sum(node.op == "TensorListPushBack" for node in nodes)
 
-    # What each layer needs, in the steps and in the repetition without failures.
+    # Tensors of each layer, in the steps and in the repetition without failures.
     assert num_stacked(False) >= 2 * 7
     # The variables of the loop: the state, and a few numbers.
     assert num_stacked(True) <= 2 * 4

@@ -121,7 +121,7 @@ def test_a_cell_may_ask_for_the_mask():
 
 
 class AttentionCell(layers.EquilibriumCell):
-    """Knows nothing of masks; Keras' attention finds the one of the state."""
+    """Ignores masks; the attention layer of Keras reads the mask of the state."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)

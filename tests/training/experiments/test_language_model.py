@@ -292,7 +292,7 @@ def test_what_cannot_be_made_is_refused(small, tmp_path, path, value, words):
 
 @pytest.mark.slow
 def test_a_seed_after_another_has_the_results_of_its_own_run(small, tmp_path):
-    """The runs share a model, whose memory and phases are those of the run before."""
+    """The shared model has the memory and the phase of the run before."""
     small["phases"] = [{"name": "first", "epochs": 1, "gradient": "phantom"}]
     small["phases"].append({"name": "second", "epochs": 1})
     results = []

@@ -20,7 +20,7 @@ from keras import ops, tree
 
 from deq_keras.core.custom_gradient import custom_gradient
 from deq_keras.core.linearization import Linearization
-from deq_keras.core.structure import Nest, where_rows, where_rows_if_any
+from deq_keras.core.structure import Nest, where_rows
 
 # The status of a failed sample; see `deq_keras.solvers.Solution`.
 DIVERGED = 2
@@ -71,7 +71,7 @@ def set_aside(inputs: Nest) -> tuple[Nest, tf.Tensor | None]:
     is_usable = finite_rows(inputs)
     if is_usable is None:
         return inputs, None
-    return where_rows_if_any(~is_usable, 0.0, inputs), is_usable
+    return where_rows(~is_usable, 0.0, inputs), is_usable
 
 
 def usable_state(initial_state: Nest, otherwise: Nest) -> Nest:
@@ -108,7 +108,7 @@ def finite_or_first(state: Nest, first: Nest, solution: Any) -> tuple[Nest, tf.T
         The state, and a mask of failed samples `(batch,)`, in the steps or the solve.
     """
     failed = has_failed(solution) | failed_rows(state)
-    return where_rows_if_any(failed, first, state), failed
+    return where_rows(failed, first, state), failed
 
 
 def reported(solution: Any, start: Nest, is_usable: tf.Tensor | None) -> Any:
@@ -123,8 +123,8 @@ def reported(solution: Any, start: Nest, is_usable: tf.Tensor | None) -> Any:
         return solution
     infinite = tf.constant(float("inf"), solution.residual.dtype)
     return solution._replace(
-        value=where_rows_if_any(~is_usable, start, solution.value),
-        point=where_rows_if_any(~is_usable, start, solution.point),
+        value=where_rows(~is_usable, start, solution.value),
+        point=where_rows(~is_usable, start, solution.point),
         residual=tf.where(is_usable, solution.residual, infinite),
         status=tf.where(is_usable, solution.status, DIVERGED),
     )
@@ -138,7 +138,7 @@ def output(value: Nest, solution: Any) -> Nest:
         value: Nest of `(batch, ...)` tensors.
         solution: The `Solution`.
     """
-    return where_rows_if_any(has_no_evaluation(solution), float("nan"), value)
+    return where_rows(has_no_evaluation(solution), float("nan"), value)
 
 
 def training_output(
@@ -154,14 +154,10 @@ def training_output(
         solution: The `Solution` that `reported` returned.
     """
     if is_usable is not None:
-        value = where_rows_if_any(~is_usable, start, value)
-    return tf.cond(
-        tf.reduce_all(has_no_evaluation(solution)),
-        lambda: tree.map_structure(
-            lambda leaf: leaf * tf.constant(float("nan"), leaf.dtype), value
-        ),
-        lambda: value,
-    )
+        value = where_rows(~is_usable, start, value)
+    have_all_failed = tf.reduce_all(has_no_evaluation(solution))
+    factor = tf.where(have_all_failed, float("nan"), 1.0)
+    return tree.map_structure(lambda leaf: leaf * tf.cast(factor, leaf.dtype), value)
 
 
 def without_gradient(failed: tf.Tensor, cotangent: Nest) -> Nest:
@@ -171,7 +167,7 @@ def without_gradient(failed: tf.Tensor, cotangent: Nest) -> Nest:
         failed: Boolean tensor `(batch,)`.
         cotangent: Nest of `(batch, ...)` tensors.
     """
-    return where_rows_if_any(failed, 0.0, cotangent)
+    return where_rows(failed, 0.0, cotangent)
 
 
 def with_overflow(solution: Any, adjoint: tf.Tensor) -> tf.Tensor:
@@ -203,8 +199,8 @@ def usable_linearization(
     """
     point, value, vjp = linearization
     return linearization._replace(
-        value=where_rows_if_any(failed, point, value),
-        vjp=lambda vector: where_rows_if_any(failed, 0.0, vjp(vector)),
+        value=where_rows(failed, point, value),
+        vjp=lambda vector: where_rows(failed, 0.0, vjp(vector)),
     )
 
 
@@ -238,6 +234,7 @@ def differentiable(
         The value, constant for failed samples, and the result.
     """
     sources = (state, problem.injection, problem.weights)
+    run = _traced_once(run)
     switch = _GradientSwitch()
     passed_state, injection, weights = switch.pass_through(sources)
     bound = problem.bound(injection, weights=weights)
@@ -246,14 +243,48 @@ def differentiable(
         failed, result = measure(bound, value, failed, result)
     switch.is_off = tf.reduce_any(failed)
 
-    def repeat(sources: tuple[Nest, Nest, list[tf.Tensor]]) -> Nest:
+    def repeat(
+        sources: tuple[Nest, Nest, list[tf.Tensor]], cotangent: list[tf.Tensor]
+    ) -> list[tf.Tensor]:
         state, injection, weights = sources
-        value, *_ = run(
-            *problem.bound(injection, weights=weights).without(failed, state)
+        healthy, state = problem.bound(injection, weights=weights).without(
+            failed, state
         )
-        return value
+        # The cotangent of failed samples is zero, so the gradients with respect to the
+        # healthy samples in their place are those with respect to themselves.
+        watched = floating((state, healthy.injection, weights))
+        with tf.GradientTape() as tape:
+            tape.watch(watched)
+            value, *_ = run(healthy, state)
+        return tape.gradient(tree.flatten(value), watched, cotangent, "zero")
 
     return _Rerouting(failed, repeat, sources).attach(value), result
+
+
+def _traced_once(run: Run) -> Run:
+    """Returns `run` as a function that a graph holds once, however often it is called.
+
+    In eager mode it stays as it is, so that users can step through their cells.
+    """
+    if tf.executing_eagerly():
+        return run
+    traced: list[Callable] = []
+
+    def call(problem: Any, state: Nest) -> tuple[Nest, tf.Tensor, Any]:
+        tensors = (state, problem.injection, problem.weights, problem.mask)
+        if not traced:
+
+            def of_tensors(
+                state: Nest, injection: Nest, weights: list, mask: Any
+            ) -> tuple[Nest, tf.Tensor, Any]:
+                return run(problem.bound(injection, mask, weights=weights), state)
+
+            traced.append(
+                tf.function(of_tensors, autograph=False).get_concrete_function(*tensors)
+            )
+        return traced[0](*tensors)
+
+    return call
 
 
 class _GradientSwitch:
@@ -272,12 +303,10 @@ class _GradientSwitch:
 
     def _backward(self, *gradients: tf.Tensor) -> list[tf.Tensor]:
         passed = [tf.convert_to_tensor(gradient) for gradient in gradients]
-        stopped: list[tf.Tensor] = tf.cond(
-            self.is_off,
-            lambda: [tf.zeros_like(gradient) for gradient in passed],
-            lambda: passed,
-        )
-        return stopped
+        return [
+            tf.where(self.is_off, tf.zeros((), gradient.dtype), gradient)
+            for gradient in passed
+        ]
 
 
 class _Rerouting:
@@ -285,13 +314,17 @@ class _Rerouting:
 
     Args:
         failed: Boolean tensor `(batch,)`.
-        repeat: Function from nests like `sources` to a nest like the value, in which
-            failed samples take no part.
+        repeat: Function of a nest like `sources` and the cotangents of the leaves of
+            the value. It repeats the computation without failed samples, and returns
+            the gradients of the floating-point leaves of the sources.
         sources: Nest of tensors that the value was computed from.
     """
 
     def __init__(
-        self, failed: tf.Tensor, repeat: Callable[[Any], Nest], sources: Nest
+        self,
+        failed: tf.Tensor,
+        repeat: Callable[[Any, list[tf.Tensor]], list[tf.Tensor]],
+        sources: Nest,
     ) -> None:
         self.failed = failed
         self.repeat = repeat
@@ -330,12 +363,10 @@ class _Rerouting:
     def _gradients_of_repetition(
         self, sources: tuple[tf.Tensor, ...], cotangent: list[tf.Tensor]
     ) -> list[tf.Tensor]:
-        watched = floating(sources)
-        with tf.GradientTape() as tape:
-            tape.watch(watched)
-            value = self.repeat(tree.pack_sequence_as(self.sources, list(sources)))
-        cotangent = without_gradient(self.failed, cotangent)
-        gradients = tape.gradient(tree.flatten(value), watched, cotangent, "zero")
+        gradients = self.repeat(
+            tree.pack_sequence_as(self.sources, list(sources)),
+            without_gradient(self.failed, cotangent),
+        )
         # `tf.gather` yields `IndexedSlices`, the other branch dense tensors.
         return [tf.convert_to_tensor(gradient) for gradient in gradients]
 

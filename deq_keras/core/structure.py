@@ -200,15 +200,6 @@ def where_rows(mask: tf.Tensor, chosen: Nest, otherwise: Nest) -> Nest:
     return tree.map_structure(lambda other: select(chosen, other), otherwise)
 
 
-def where_rows_if_any(mask: tf.Tensor, chosen: Nest, otherwise: Nest) -> Nest:
-    """`where_rows`, but it passes `otherwise` by reference where `mask` is empty."""
-    return tf.cond(
-        tf.reduce_any(mask),
-        lambda: where_rows(mask, chosen, otherwise),
-        lambda: otherwise,
-    )
-
-
 def in_solver_dtype(leaf: tf.Tensor) -> tf.Tensor:
     """Returns a leaf in the precision that solvers have: float32 or better."""
     return tf.cast(leaf, tf.float64 if leaf.dtype == tf.float64 else tf.float32)

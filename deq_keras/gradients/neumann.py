@@ -12,7 +12,7 @@ from deq_keras.core.structure import (
     Nest,
     StateStructure,
     squared_norm,
-    where_rows_if_any,
+    where_rows,
 )
 from deq_keras.gradients.implicit import ImplicitGradient
 from deq_keras.solvers import Evaluation, FixedPointIteration, Solution, SolveRequest
@@ -79,7 +79,7 @@ class _BoundedSeries(FixedPointIteration):
         first_term = structure.to_matrix(request.initial_state)
         # A series that ended stands before the term that ended it.
         has_ended = ~self._is_small(squared_norm(last_term), squared_norm(first_term))
-        value = where_rows_if_any(has_ended[:, 0], solution.point, solution.value)
+        value = where_rows(has_ended[:, 0], solution.point, solution.value)
         return solution._replace(value=value)
 
     def init(self, point: tf.Tensor, max_iter: int | tf.Tensor) -> tf.Tensor:

@@ -11,7 +11,7 @@ from keras import tree
 from deq_keras.core import nonfinite
 from deq_keras.core.custom_gradient import custom_gradient
 from deq_keras.core.problem import FixedPointProblem
-from deq_keras.core.structure import Nest, StateStructure, where_rows_if_any
+from deq_keras.core.structure import Nest, StateStructure, where_rows
 from deq_keras.solvers import DIVERGED, MAX_ITER, Solution
 from deq_keras.solvers.loop import evaluate
 from deq_keras.solvers.stopping import StoppingRule
@@ -107,7 +107,7 @@ class PairSteps(NamedTuple):
             num_steps=tf.constant(0),
             y=point,
             z=point,
-            value=where_rows_if_any(has_failed, point, evaluation.value),
+            value=where_rows(has_failed, point, evaluation.value),
             error=tf.where(has_failed, tf.constant(math.inf, error.dtype), error),
             status=status,
             sample_steps=tf.zeros_like(status),
@@ -143,7 +143,7 @@ class PairSteps(NamedTuple):
         # Samples that converged, or whose step is not finite, keep their pair.
         is_taken = is_active & ~tf.equal(status, DIVERGED)
         new = (y, z, evaluation.value, error)
-        y, z, value, error = where_rows_if_any(
+        y, z, value, error = where_rows(
             ~is_taken, (pairs.y, pairs.z, pairs.value, pairs.error), new
         )
         return Pairs(
@@ -267,7 +267,7 @@ class InverseSteps(NamedTuple):
                 lambda: array.read(index),
                 lambda: steps.unmixed(new, value),
             )
-            return where_rows_if_any(~is_active, new, old)
+            return where_rows(~is_active, new, old)
 
         value, vjp = self._evaluated(state.y)
         z = previous(self.pairs.stored[1], state.z, value)

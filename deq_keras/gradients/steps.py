@@ -14,7 +14,6 @@ from deq_keras.core.structure import (
     StateStructure,
     squared_norm,
     where_rows,
-    where_rows_if_any,
 )
 from deq_keras.solvers import FixedPointSolver
 
@@ -173,25 +172,30 @@ class FreeSteps(NamedTuple):
 
     def run(self, problem: FixedPointProblem, initial_state: Nest) -> FreePhase:
         """Returns the `FreePhase` of samples that start at `initial_state`."""
-        start = _untouched(initial_state)
+        start = _untouched(tree.map_structure(tf.stop_gradient, initial_state))
         num_steps = self.steps.num_steps
         if self.fraction == 0.0 or (not tf.is_tensor(num_steps) and num_steps == 0):
-            return start
-        has_steps = tf.convert_to_tensor(num_steps) > 0
-        if self.fraction == 1.0:
-            return tf.cond(
-                has_steps,
-                lambda: self._solved(problem, initial_state),
-                lambda: start,
-            )
-        leaf = tree.flatten(initial_state)[0]
-        count, probability = self._count(leaf.shape[0] or tf.shape(leaf)[0])
-        draw = tf.random.stateless_uniform((), tf.random.fold_in(self.seed, 0))
-        return tf.cond(
-            has_steps & (draw < probability),
-            lambda: self._solved_for_some(problem, start, count),
+            return start._replace(state=initial_state)
+        takes_steps = tf.convert_to_tensor(num_steps) > 0
+        count = None
+        if self.fraction < 1.0:
+            leaf = tree.flatten(initial_state)[0]
+            count, probability = self._count(leaf.shape[0] or tf.shape(leaf)[0])
+            draw = tf.random.stateless_uniform((), tf.random.fold_in(self.seed, 0))
+            takes_steps &= draw < probability
+        phase = tf.cond(
+            takes_steps,
+            lambda: (
+                self._solved(problem, start.state)
+                if count is None
+                else self._solved_for_some(problem, start, count)
+            ),
             lambda: start,
         )
+        # The branches have no gradient, and TensorFlow need not look for one in them.
+        phase = tree.map_structure(tf.stop_gradient, phase)
+        state = where_rows(phase.num_evaluations > 0, phase.state, initial_state)
+        return phase._replace(state=state)
 
     def _count(
         self, batch_size: int | tf.Tensor
@@ -234,9 +238,8 @@ class FreeSteps(NamedTuple):
     def _solved(self, problem: FixedPointProblem, state: Nest) -> FreePhase:
         solved, count = self.steps.free(problem, state)
         failed = nonfinite.failed_rows(solved)
-        start = tree.map_structure(tf.stop_gradient, state)
         return FreePhase(
-            where_rows_if_any(failed, start, self._perturbed(solved)),
+            where_rows(failed, state, self._perturbed(solved)),
             failed,
             tf.fill(tf.shape(failed), count),
         )

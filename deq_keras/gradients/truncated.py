@@ -18,7 +18,7 @@ from deq_keras.core.checks import (
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.random import as_seed
 from deq_keras.core.serialization import Config
-from deq_keras.core.structure import Nest, where_rows_if_any
+from deq_keras.core.structure import Nest, where_rows
 from deq_keras.gradients import step_counts
 from deq_keras.gradients.adjoint_report import AdjointReport
 from deq_keras.gradients.forward import HigherOrder
@@ -189,7 +189,7 @@ class TruncatedGradient(EquilibriumGradient):
             )
             failed |= free.failed
             start = (state,) * len(states)
-            return where_rows_if_any(failed, start, states), failed, count
+            return where_rows(failed, start, states), failed, count
 
         def measure(
             problem: FixedPointProblem,

@@ -18,7 +18,7 @@ from deq_keras.core.structure import (
     Nest,
     StateStructure,
     squared_norm,
-    where_rows_if_any,
+    where_rows,
 )
 from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solution import Solution
@@ -94,7 +94,7 @@ class LinearSolver(FixedPointSolver):
         solution = super().solve(unit, request._replace(initial_state=start))
         failed = nonfinite.has_no_evaluation(solution)
         value, point = (
-            where_rows_if_any(failed, constant, _multiplied(state, norm))
+            where_rows(failed, constant, _multiplied(state, norm))
             for state in (solution.value, solution.point)
         )
         return solution._replace(value=value, point=point)

@@ -14,7 +14,7 @@ from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.request import SolveRequest, check_request
 from deq_keras.core.serialization import Config
 from deq_keras.core.splitting import Splitting, moved
-from deq_keras.core.structure import Nest, in_solver_dtype, where_rows_if_any
+from deq_keras.core.structure import Nest, in_solver_dtype, where_rows
 from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solution import CONVERGED, Solution
 from deq_keras.solvers.solver import FixedPointSolver
@@ -83,8 +83,8 @@ class OperatorSplitting(FixedPointSolver):
         solution = super().solve(iteration, request)
         failed = nonfinite.has_no_evaluation(solution)
         return solution._replace(
-            value=where_rows_if_any(failed, initial_state, state_of(solution.value)),
-            point=where_rows_if_any(failed, initial_state, state_of(solution.point)),
+            value=where_rows(failed, initial_state, state_of(solution.value)),
+            point=where_rows(failed, initial_state, state_of(solution.point)),
         )
 
     def tuned(

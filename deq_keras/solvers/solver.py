@@ -17,7 +17,7 @@ from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.random import as_seed
 from deq_keras.core.request import SolveRequest, check_request
 from deq_keras.core.serialization import Config, Configured
-from deq_keras.core.structure import Nest, StateStructure, where_rows_if_any
+from deq_keras.core.structure import Nest, StateStructure, where_rows
 from deq_keras.solvers.compaction import ActiveBatch
 from deq_keras.solvers.loop import Evaluation, LoopResult, LoopState, evaluate
 from deq_keras.solvers.solution import DIVERGED, MAX_ITER, Solution
@@ -162,7 +162,7 @@ class FixedPointSolver(Configured):
         has_failed = tf.equal(status, DIVERGED)
         infinite = tf.constant(float("inf"), error.dtype)
         return Solution(
-            value=where_rows_if_any(has_failed, point, value),
+            value=where_rows(has_failed, point, value),
             point=point,
             residual=tf.where(has_failed, infinite, error),
             status=status,
@@ -440,7 +440,7 @@ def _take_better(
     return tf.cond(
         tf.reduce_all(better),
         lambda: newest,
-        lambda: where_rows_if_any(better, newest, best),
+        lambda: where_rows(better, newest, best),
     )
 
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras.core.readout import read_answers
-from deq_keras.core.structure import Nest, where_rows_if_any
+from deq_keras.core.structure import Nest, where_rows
 from deq_keras.solvers import (
     CONVERGED,
     Anderson,
@@ -254,7 +254,7 @@ def _first_converged(
         if np.all(is_known):
             break
         others, is_solved = reference(inputs, mask)
-        answers = where_rows_if_any(~is_known, others, answers)
+        answers = where_rows(~is_known, others, answers)
         is_known |= is_solved
     return answers, is_known.numpy()
 

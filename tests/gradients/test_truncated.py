@@ -543,8 +543,8 @@ def test_rematerialised_steps_keep_states_and_no_activations():
         nodes = [node for fn in graph.library.function for node in fn.node_def]
         return sum(node.op == "TensorListPushBack" for node in nodes)
 
-    # Tensors of each layer, in the steps and in the repetition without failures.
-    assert num_stacked(False) >= 2 * 7
+    # Tensors of each layer, which the repetition without failures shares.
+    assert num_stacked(False) >= 7
     # The variables of the loop: the state, and a few numbers.
     assert num_stacked(True) <= 2 * 4
 

@@ -222,8 +222,8 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
             found = self.gradient.infer(problem, request, self.solver)
             solution = found.solution
             self._record(solution, training)
-        value = states.output(self, problem, found, num_states)
-        return nonfinite.output(value, solution)
+        value = nonfinite.output(states.output(self, found, num_states), solution)
+        return states.with_masks(value, problem.mask, num_states)
 
     def inject(
         self, inputs: Nest, mask: tf.Tensor | None = None, training: bool = False
@@ -390,9 +390,10 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
             self._add_regularization_loss(equilibrium.linearization)
         if self.initial_state.layer is not None:
             self._add_prediction_loss(problem, equilibrium.value, solution)
-        value = states.output(self, problem, equilibrium, num_states)
+        value = states.output(self, equilibrium, num_states)
         start = states.repeated(state, num_states)
-        return nonfinite.training_output(value, start, is_usable, solution)
+        value = nonfinite.training_output(value, start, is_usable, solution)
+        return states.with_masks(value, problem.mask, num_states)
 
     def _next_seed(self) -> tf.Tensor:
         return tf.cast(self.seed_generator.next(), tf.int32)

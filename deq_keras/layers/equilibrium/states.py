@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import tensorflow as tf
+
 from deq_keras.core.checks import check_optional_count
-from deq_keras.core.problem import FixedPointProblem, with_keras_mask
+from deq_keras.core.problem import with_keras_mask
 from deq_keras.core.structure import Nest
 from deq_keras.gradients import Equilibrium
 from deq_keras.solvers import Solution
@@ -15,17 +17,11 @@ def repeated(state: Nest, num_states: int | None) -> Nest:
     return state if num_states is None else [state] * num_states
 
 
-def output(
-    layer: Any,
-    problem: FixedPointProblem,
-    found: Equilibrium | Solution,
-    num_states: int | None,
-) -> Nest:
+def output(layer: Any, found: Equilibrium | Solution, num_states: int | None) -> Nest:
     """Returns the value of a solve or, with `num_states`, the states along it.
 
     Args:
         layer: The `DEQ` layer.
-        problem: Its `FixedPointProblem`.
         found: The `Equilibrium`, or a `Solution` without gradient.
         num_states: The call argument of `DEQ`.
 
@@ -40,8 +36,14 @@ def output(
             "Use another gradient, or call the layer without `num_states`. Received: "
             f"{num_states=}, gradient={layer.gradient!r}."
         )
-    states = [s.value if isinstance(s, Solution) else s for s in found.states]
-    if problem.mask is None:
+    return [s.value if isinstance(s, Solution) else s for s in found.states]
+
+
+def with_masks(states: Nest, mask: tf.Tensor | None, num_states: int | None) -> Nest:
+    """Attaches the mask of the inputs to each of several states.
+
+    Keras attaches it to the first tensor only.
+    """
+    if mask is None or num_states is None:
         return states
-    # Keras attaches the mask of the inputs to the first tensor only.
-    return [with_keras_mask(state, problem.mask) for state in states]
+    return [with_keras_mask(state, mask) for state in states]

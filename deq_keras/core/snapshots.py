@@ -62,6 +62,7 @@ def updated(
     """
     if not snapshots:
         return snapshots
+    count = tf.cast(count, tf.int64)
     counts = _counts(len(snapshots) + 1, limit)
 
     def written() -> tuple[Nest, ...]:
@@ -80,7 +81,7 @@ def updated(
 
 
 def _counts(num_states: int, limit: int | tf.Tensor) -> tf.Tensor:
-    """Returns the counts of all states but the last, int32 `(num_states - 1,)`."""
+    """Returns the counts of all states but the last, int64 `(num_states - 1,)`."""
     steps = tf.range(1, num_states, dtype=tf.int64)
     counts = (2 * steps * tf.cast(limit, tf.int64) + num_states) // (2 * num_states)
-    return tf.cast(tf.maximum(counts, 1), tf.int32)
+    return tf.maximum(counts, 1)

@@ -14,7 +14,7 @@ from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.structure import Nest, StateStructure, where_rows
 from deq_keras.solvers import DIVERGED, MAX_ITER, Solution
 from deq_keras.solvers.loop import evaluate
-from deq_keras.solvers.stopping import StoppingRule
+from deq_keras.solvers.stopping import StoppingRule, first_status
 
 
 class Pairs(NamedTuple):
@@ -25,9 +25,9 @@ class Pairs(NamedTuple):
     z: tf.Tensor  # (B, D)
     value: tf.Tensor  # (B, D), f(z)
     error: tf.Tensor  # (B,)
-    status: tf.Tensor  # (B,) int32, MAX_ITER while the sample is active
-    sample_steps: tf.Tensor  # (B,) int32
-    sample_evaluations: tf.Tensor  # (B,) int32
+    status: tf.Tensor  # (B,) int64, MAX_ITER while the sample is active
+    sample_steps: tf.Tensor  # (B,) int64
+    sample_evaluations: tf.Tensor  # (B,) int64
     readouts: Any  # memory of the stopping rule
     stored: tuple[tf.TensorArray, tf.TensorArray]  # y and z of every K-th step
 
@@ -76,8 +76,8 @@ class PairSteps(NamedTuple):
             value=self.structure.to_state(pairs.value),
             point=self.structure.to_state(pairs.z),
             residual=pairs.error,
-            status=pairs.status,
-            num_evaluations=pairs.sample_evaluations,
+            status=tf.cast(pairs.status, tf.int32),
+            num_evaluations=tf.cast(pairs.sample_evaluations, tf.int32),
             batch_evaluations=2 * pairs.num_steps + 1,
             trace=pairs.error[None][:0],
         )
@@ -95,10 +95,7 @@ class PairSteps(NamedTuple):
         point = self.structure.to_matrix(self.structure.template)
         evaluation = evaluate(self.problem, self.structure, point)
         error = self.rule.error(evaluation)
-        status = tf.fill(tf.shape(error), MAX_ITER)
-        is_usable = self.problem.is_usable
-        if is_usable is not None:
-            status = tf.where(is_usable, status, DIVERGED)
+        status = first_status(error, self.problem.is_usable)
         status, readouts = self.rule.update(
             status, error, evaluation, self.rule.start()
         )
@@ -153,9 +150,9 @@ class PairSteps(NamedTuple):
             value=value,
             error=error,
             status=status,
-            sample_steps=pairs.sample_steps + tf.cast(is_taken, tf.int32),
+            sample_steps=pairs.sample_steps + tf.cast(is_taken, status.dtype),
             sample_evaluations=pairs.sample_evaluations
-            + 2 * tf.cast(is_active, tf.int32),
+            + 2 * tf.cast(is_active, status.dtype),
             readouts=readouts,
             stored=stored,
         )
@@ -223,7 +220,7 @@ class InverseSteps(NamedTuple):
             lambda state: (self._previous(state),),
             (
                 _Backward(
-                    tf.reduce_max(tf.where(self.failed, 0, self.pairs.sample_steps)),
+                    self._num_steps(),
                     *self.last,
                     of_y=tf.zeros_like(of_z),
                     of_z=of_z,
@@ -248,13 +245,19 @@ class InverseSteps(NamedTuple):
             )
         ]
 
+    def _num_steps(self) -> tf.Tensor:
+        """Returns the largest number of steps of a sample that did not fail."""
+        steps = self.pairs.sample_steps
+        steps = tf.where(self.failed, tf.zeros_like(steps), steps)
+        return tf.cast(tf.reduce_max(steps), tf.int32)
+
     def _previous(self, state: _Backward) -> _Backward:
         """Inverts one step, and passes the cotangents through it.
 
         A sample that took fewer steps waits for its last one.
         """
         steps, step = self.steps, state.num_steps - 1
-        is_active = step < self.pairs.sample_steps
+        is_active = tf.cast(step, tf.int64) < self.pairs.sample_steps
         rows = tf.cast(is_active, state.y.dtype)[:, None]
         is_stored = tf.equal(step % steps.interval, 0)
         index = step // steps.interval

@@ -20,7 +20,7 @@ class _Patience(NamedTuple):
 
     damping: tf.Tensor
     smallest: tf.Tensor  # squared residual
-    num_stalled: tf.Tensor  # int32, evaluations since it fell
+    num_stalled: tf.Tensor  # evaluations since it fell
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -47,6 +47,7 @@ class FixedPointIteration(FixedPointSolver):
         factor: Float in (0, 1]. See `patience`. Defaults to `0.9`.
         compact: Boolean. Whether to remove converged samples from the batch. See
             `FixedPointSolver`. Defaults to `False`.
+        check_every: Positive integer. See `FixedPointSolver`. Defaults to `1`.
 
     Raises:
         ValueError: If the noise makes the tolerance unreachable: the relative residual
@@ -73,8 +74,9 @@ class FixedPointIteration(FixedPointSolver):
         patience: int | None = None,
         factor: float = 0.9,
         compact: bool = False,
+        check_every: int = 1,
     ) -> None:
-        super().__init__(max_iter, tol, stop_mode, compact)
+        super().__init__(max_iter, tol, stop_mode, compact, check_every)
         self.damping = check_positive_fraction("damping", damping)
         self.noise = check_non_negative("noise", noise)
         self.patience = check_optional_count("patience", patience)
@@ -90,7 +92,7 @@ class FixedPointIteration(FixedPointSolver):
         return _Patience(
             damping=zero + self.damping,
             smallest=zero + point.dtype.max,
-            num_stalled=tf.cast(zero, tf.int32),
+            num_stalled=zero,
         )
 
     def step(
@@ -117,12 +119,13 @@ class FixedPointIteration(FixedPointSolver):
 
     def _judged(self, memory: _Patience, squared_norm: tf.Tensor) -> _Patience:
         has_fallen = squared_norm < memory.smallest
-        num_stalled = tf.where(has_fallen, 0, memory.num_stalled + 1)
+        none = tf.zeros_like(memory.num_stalled)
+        num_stalled = tf.where(has_fallen, none, memory.num_stalled + 1.0)
         has_stalled = num_stalled >= self.patience
         return _Patience(
             damping=tf.where(has_stalled, self.factor * memory.damping, memory.damping),
             smallest=tf.where(has_fallen, squared_norm, memory.smallest),
-            num_stalled=tf.where(has_stalled, 0, num_stalled),
+            num_stalled=tf.where(has_stalled, none, num_stalled),
         )
 
     def _check_noise(self) -> None:

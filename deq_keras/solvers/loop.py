@@ -60,8 +60,8 @@ class LoopState(NamedTuple):
     best_point: tf.Tensor  # (B, D)
     best_value: tf.Tensor  # (B, D)
     best_error: tf.Tensor  # (B,)
-    status: tf.Tensor  # (B,) int32, MAX_ITER while the sample is active
-    sample_evaluations: tf.Tensor  # (B,) int32
+    status: tf.Tensor  # (B,) int64, MAX_ITER while the sample is active
+    sample_evaluations: tf.Tensor  # (B,) int64
     trace: tf.Tensor | tuple[()]  # (max_iter, B), empty if it is not recorded
     readouts: Any  # memory of the stopping rule
     states: tuple["LoopResult", ...]  # results at earlier counts, empty without

@@ -32,12 +32,18 @@ class OperatorSplitting(FixedPointSolver):
         max_iter: See `FixedPointSolver`.
         tol: See `FixedPointSolver`.
         stop_mode: See `FixedPointSolver`.
+        check_every: See `FixedPointSolver`.
     """
 
     def __init__(
-        self, alpha: float, max_iter: int, tol: float | None, stop_mode: str
+        self,
+        alpha: float,
+        max_iter: int,
+        tol: float | None,
+        stop_mode: str,
+        check_every: int,
     ) -> None:
-        super().__init__(max_iter, tol, stop_mode)
+        super().__init__(max_iter, tol, stop_mode, check_every=check_every)
         self.alpha = check_positive("alpha", alpha)
 
     def iteration(self, splitting: Splitting) -> Callable[[Nest], Nest]:
@@ -155,6 +161,7 @@ class ForwardBackward(OperatorSplitting):
         tol: Non-negative float or `None`. Tolerance of the residual of u; see
             `FixedPointSolver`. Defaults to `1e-3`.
         stop_mode: See `FixedPointSolver`. Defaults to `"rel"`.
+        check_every: Positive integer. See `FixedPointSolver`. Defaults to `1`.
 
     Raises:
         ValueError: From `solve`, if the problem lacks a splitting.
@@ -177,8 +184,9 @@ class ForwardBackward(OperatorSplitting):
         max_iter: int = 300,
         tol: float | None = 1e-3,
         stop_mode: str = "rel",
+        check_every: int = 1,
     ) -> None:
-        super().__init__(alpha, max_iter, tol, stop_mode)
+        super().__init__(alpha, max_iter, tol, stop_mode, check_every)
 
     def iteration(self, splitting: Splitting) -> Callable[[Nest], Nest]:
         def iterate(iterate: Nest) -> Nest:
@@ -204,6 +212,7 @@ class PeacemanRachford(OperatorSplitting):
         tol: Non-negative float or `None`. Tolerance of the residual of u; see
             `FixedPointSolver`. Defaults to `1e-3`.
         stop_mode: See `FixedPointSolver`. Defaults to `"rel"`.
+        check_every: Positive integer. See `FixedPointSolver`. Defaults to `1`.
 
     Raises:
         ValueError: From `solve`, if the problem lacks a splitting.
@@ -226,8 +235,9 @@ class PeacemanRachford(OperatorSplitting):
         max_iter: int = 50,
         tol: float | None = 1e-3,
         stop_mode: str = "rel",
+        check_every: int = 1,
     ) -> None:
-        super().__init__(alpha, max_iter, tol, stop_mode)
+        super().__init__(alpha, max_iter, tol, stop_mode, check_every)
 
     def iteration(self, splitting: Splitting) -> Callable[[Nest], Nest]:
         resolvent = splitting.resolvent(self.alpha)

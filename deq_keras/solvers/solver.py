@@ -1,7 +1,7 @@
 """Base class of fixed-point solvers, which owns their loop."""
 
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import tensorflow as tf
 from keras import tree
@@ -10,6 +10,7 @@ from deq_keras.core import checkpointing, snapshots
 from deq_keras.core.checks import (
     check_boolean,
     check_choice,
+    check_count,
     check_integer,
     check_non_negative,
 )
@@ -21,7 +22,7 @@ from deq_keras.core.structure import Nest, StateStructure, where_rows
 from deq_keras.solvers.compaction import ActiveBatch
 from deq_keras.solvers.loop import Evaluation, LoopResult, LoopState, evaluate
 from deq_keras.solvers.solution import DIVERGED, MAX_ITER, Solution
-from deq_keras.solvers.stopping import STOP_MODES, StoppingRule
+from deq_keras.solvers.stopping import STOP_MODES, StoppingRule, first_status
 
 _INT32 = 2**31 - 1
 
@@ -53,6 +54,11 @@ class FixedPointSolver(Configured):
             outside of training. The cost then depends on the mean number of evaluations
             instead of the maximum. Results do not change. Keras does not use XLA for
             models with compact solvers. Defaults to `False`.
+        check_every: Positive integer k. How often the loop asks whether all samples are
+            done: after every k-th evaluation. On a GPU the question stops the host
+            until the device has caught up, and a few evaluations too many can cost
+            less. Results do not change: samples that are done are frozen. A compact
+            solve always asks. Defaults to `1`.
 
     Attributes:
         damping: Float in (0, 1]. Weight of f(z) in a step without memory.
@@ -69,11 +75,13 @@ class FixedPointSolver(Configured):
         tol: float | None = 1e-3,
         stop_mode: str = "rel",
         compact: bool = False,
+        check_every: int = 1,
     ) -> None:
         self.max_iter = _checked_max_iter(max_iter)
         self.tol = _checked_tol(tol)
         self.stop_mode = check_choice("stop_mode", stop_mode, STOP_MODES)
         self.compact = check_boolean("compact", compact)
+        self.check_every = check_count("check_every", check_every)
 
     def solve(
         self, problem: FixedPointProblem | Callable[[Nest], Nest], request: SolveRequest
@@ -112,23 +120,26 @@ class FixedPointSolver(Configured):
         if interval is not None:
             problem = problem.bound(problem.injection, weights=problem.weights)
             is_compact = False
+        budget = max_iter if request.budget is None else request.budget
+        check_every = 1 if is_compact else self.check_every
+        rounds = _Rounds(budget, check_every, is_compact or rule.can_stop)
 
         def body(
             state: LoopState, batch: ActiveBatch | tuple[()]
         ) -> tuple[LoopState, ActiveBatch | tuple[()]]:
             if not batch:
                 evaluation = evaluate(problem, rule.structure, state.next_point)
-                return self._advance(state, evaluation, rule, max_iter, request), ()
+                return self._advance(state, evaluation, rule, rounds, request), ()
             structure = rule.structure.resized(tf.size(batch.indices))
             active = batch.problem(problem)
             evaluation = evaluate(active, structure, state.next_point)
             active_rule = rule._replace(structure=structure)
-            state = self._advance(state, evaluation, active_rule, max_iter, request)
+            state = self._advance(state, evaluation, active_rule, rounds, request)
             return batch.without_done(problem, state, self.take)
 
         state, batch = checkpointing.loop(
-            lambda state, _: state.is_running,
-            body,
+            lambda state, _: rounds.continues(state),
+            lambda state, batch: rounds.run(body, state, batch),
             ActiveBatch.of(problem, state, self.take) if is_compact else (state, ()),
             None if tf.is_tensor(max_iter) else max_iter,
             interval,
@@ -155,9 +166,7 @@ class FixedPointSolver(Configured):
         structure = rule.structure
         evaluation = Evaluation.of(structure, structure.to_matrix(point), value)
         error = tf.stop_gradient(rule.error(evaluation))
-        status = tf.fill(tf.shape(error), MAX_ITER)
-        if is_usable is not None:
-            status = tf.where(is_usable, status, DIVERGED)
+        status = first_status(error, is_usable)
         status, _ = rule.update(status, error, evaluation, ())
         has_failed = tf.equal(status, DIVERGED)
         infinite = tf.constant(float("inf"), error.dtype)
@@ -165,8 +174,8 @@ class FixedPointSolver(Configured):
             value=where_rows(has_failed, point, value),
             point=point,
             residual=tf.where(has_failed, infinite, error),
-            status=status,
-            num_evaluations=tf.ones_like(status),
+            status=tf.cast(status, tf.int32),
+            num_evaluations=tf.ones_like(status, tf.int32),
             batch_evaluations=tf.constant(1),
             trace=error[None][:0],
         )
@@ -282,6 +291,7 @@ class FixedPointSolver(Configured):
             "tol": self.tol,
             "stop_mode": self.stop_mode,
             "compact": self.compact,
+            "check_every": self.check_every,
         }
 
     def _start(
@@ -292,11 +302,10 @@ class FixedPointSolver(Configured):
         is_usable: tf.Tensor | None,
     ) -> LoopState:
         point = rule.structure.to_matrix(rule.structure.template)
-        status = _filled(point, MAX_ITER, tf.int32)
-        sample_evaluations = _filled(point, 0, tf.int32)
-        if is_usable is not None:
-            status = tf.where(is_usable, status, DIVERGED)
-            sample_evaluations = tf.where(is_usable, sample_evaluations, 1)
+        best_error = _filled(point, float("inf"), point.dtype)
+        status = first_status(best_error, is_usable)
+        # Unusable samples are evaluated, but do not run.
+        is_excluded = tf.not_equal(status, MAX_ITER)
         state = LoopState(
             num_evaluations=tf.constant(0),
             is_running=tf.constant(True),
@@ -304,9 +313,9 @@ class FixedPointSolver(Configured):
             memory=self.init(point, max_iter),
             best_point=point,
             best_value=point,
-            best_error=_filled(point, float("inf"), point.dtype),
+            best_error=best_error,
             status=status,
-            sample_evaluations=sample_evaluations,
+            sample_evaluations=tf.cast(is_excluded, status.dtype),
             trace=_empty_trace(point, max_iter) if request.records_trace else (),
             readouts=rule.start(),
             states=(),
@@ -320,7 +329,7 @@ class FixedPointSolver(Configured):
         state: LoopState,
         evaluation: Evaluation,
         rule: StoppingRule,
-        max_iter: int | tf.Tensor,
+        rounds: "_Rounds",
         request: SolveRequest,
     ) -> LoopState:
         # The error only controls the loop. Its square root has an infinite derivative
@@ -328,21 +337,19 @@ class FixedPointSolver(Configured):
         error = tf.stop_gradient(rule.error(evaluation))
         is_active = tf.equal(state.status, MAX_ITER)
         better = is_active & rule.is_better(error, state.best_error)
-        best_point, best_value = _take_better(better, evaluation, state)
+        best_point, best_value = rounds.take_better(better, evaluation, state)
         status, readouts = rule.update(state.status, error, evaluation, state.readouts)
         num_evaluations = state.num_evaluations + 1
-        budget = max_iter if request.budget is None else request.budget
-        is_running = (num_evaluations < budget) & tf.reduce_any(
-            tf.equal(status, MAX_ITER)
-        )
+        is_running = rounds.is_running(num_evaluations, status)
         next_point, memory = tf.cond(
-            is_running,
+            rounds.takes_step(num_evaluations, is_running),
             lambda: self._next(evaluation, state.memory, num_evaluations, request.seed),
             lambda: (state.next_point, state.memory),
         )
         trace = state.trace
         if tf.is_tensor(trace):
-            is_row = tf.range(tf.shape(trace)[0])[:, None] == state.num_evaluations
+            rows = tf.range(tf.shape(trace, tf.int64)[0])[:, None]
+            is_row = tf.equal(rows, tf.cast(state.num_evaluations, tf.int64))
             trace = tf.where(is_row & is_active[None], error[None], trace)
         advanced = LoopState(
             num_evaluations=num_evaluations,
@@ -353,7 +360,9 @@ class FixedPointSolver(Configured):
             best_value=best_value,
             best_error=tf.where(better, error, state.best_error),
             status=status,
-            sample_evaluations=state.sample_evaluations + tf.cast(is_active, tf.int32),
+            sample_evaluations=(
+                state.sample_evaluations + tf.cast(is_active, status.dtype)
+            ),
             trace=trace,
             readouts=readouts,
             states=state.states,
@@ -362,7 +371,7 @@ class FixedPointSolver(Configured):
             state.states,
             LoopResult.of(advanced),
             num_evaluations,
-            budget,
+            rounds.budget,
             ~is_running,
         )
         return advanced._replace(states=states)
@@ -376,8 +385,8 @@ class FixedPointSolver(Configured):
             value=structure.to_state(state.best_value),
             point=structure.to_state(state.best_point),
             residual=state.best_error,
-            status=state.status,
-            num_evaluations=state.sample_evaluations,
+            status=tf.cast(state.status, tf.int32),
+            num_evaluations=tf.cast(state.sample_evaluations, tf.int32),
             batch_evaluations=state.num_evaluations,
             trace=state.trace if is_recorded else state.best_error[None][:0],
         )
@@ -427,21 +436,74 @@ def _interval(checkpoints: int | None, max_iter: int | tf.Tensor) -> int | None:
     return -(-max_iter // checkpoints)
 
 
-def _take_better(
-    better: tf.Tensor, evaluation: Evaluation, state: LoopState
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the best point and value of each sample.
+class _Rounds(NamedTuple):
+    """When a loop asks the device how its samples are.
 
-    Copies rows only if some samples improve and others do not. Otherwise the tensors
-    are passed by reference.
+    A predicate that depends on samples makes the host wait for a GPU. Every evaluation
+    needs two: whether a sample runs, and whether all improve. Counters are on the host.
+
+    Attributes:
+        budget: Integer or int32 scalar tensor of evaluations.
+        check_every: Integer. Number of evaluations between two questions.
+        can_stop: Boolean. Whether the loop may end before the budget. Otherwise it only
+            counts, so that XLA knows the number of its iterations.
     """
-    newest = (evaluation.point, evaluation.value)
-    best = (state.best_point, state.best_value)
-    return tf.cond(
-        tf.reduce_all(better),
-        lambda: newest,
-        lambda: where_rows(better, newest, best),
-    )
+
+    budget: int | tf.Tensor
+    check_every: int
+    can_stop: bool
+
+    def continues(self, state: LoopState) -> tf.Tensor:
+        """Returns whether another round follows."""
+        if self.can_stop:
+            return state.is_running
+        return state.num_evaluations < self.budget
+
+    def run(
+        self, body: Callable[..., tuple], state: LoopState, batch: Any
+    ) -> tuple[LoopState, Any]:
+        """Returns the variables of the loop after a round."""
+        if self.check_every == 1 or not self.can_stop:
+            return body(state, batch)
+        end = tf.minimum(state.num_evaluations + self.check_every, self.budget)
+        return tf.while_loop(
+            lambda state, _: state.num_evaluations < end,
+            body,
+            (state, batch),
+            maximum_iterations=self.check_every,
+        )
+
+    def is_running(self, num_evaluations: tf.Tensor, status: tf.Tensor) -> tf.Tensor:
+        """Returns whether an evaluation is left, and a sample that needs it."""
+        has_budget = num_evaluations < self.budget
+        if not self.can_stop:
+            return has_budget
+        return has_budget & tf.reduce_any(tf.equal(status, MAX_ITER))
+
+    def takes_step(
+        self, num_evaluations: tf.Tensor, is_running: tf.Tensor
+    ) -> tf.Tensor:
+        """Returns whether an evaluation follows, maybe only to end the round."""
+        if self.check_every == 1:
+            return is_running
+        return num_evaluations < self.budget
+
+    def take_better(
+        self, better: tf.Tensor, evaluation: Evaluation, state: LoopState
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the best point and value of each sample.
+
+        If all samples improve, the tensors are passed by reference.
+        """
+        newest = (evaluation.point, evaluation.value)
+        best = (state.best_point, state.best_value)
+        if self.check_every > 1:
+            return where_rows(better, newest, best)
+        return tf.cond(
+            tf.reduce_all(better),
+            lambda: newest,
+            lambda: where_rows(better, newest, best),
+        )
 
 
 def _specs(step: Any) -> Any:

@@ -62,6 +62,11 @@ class StoppingRule(NamedTuple):
         scale = self._norm(evaluation.value, size)
         return nonfinite.unless_failed(scale, norm / (scale + _TINY_NORM))
 
+    @property
+    def can_stop(self) -> bool:
+        """Whether a sample may be done before the budget is spent."""
+        return self.tol is not None or self.halting is not None
+
     def start(self) -> Answers | tuple[()]:
         """Returns the memory of the rule before the first evaluation."""
         if self.halting is None:
@@ -78,21 +83,21 @@ class StoppingRule(NamedTuple):
         """Returns the status of each sample after an evaluation, and the new memory.
 
         Args:
-            status: Int32 tensor `(batch,)`.
+            status: Integer tensor `(batch,)`, of `first_status` or the last `update`.
             error: Float tensor `(batch,)`. Result of `error`.
             evaluation: The `Evaluation`.
             answers: Memory from `start` or the last `update`.
         """
         is_active = tf.equal(status, MAX_ITER)
         has_failed = ~tf.math.is_finite(error)
-        status = tf.where(is_active & has_failed, DIVERGED, status)
+        status = _changed(status, is_active & has_failed, DIVERGED)
         if self.tol is not None:
-            status = tf.where(is_active & (error <= self.tol), CONVERGED, status)
+            status = _changed(status, is_active & (error <= self.tol), CONVERGED)
         if self.halting is not None:
             state = self.structure.to_state(evaluation.value)
             answers, stands = self.halting.update(answers, state)
             is_active = tf.equal(status, MAX_ITER)
-            status = tf.where(is_active & stands, UNCHANGED, status)
+            status = _changed(status, is_active & stands, UNCHANGED)
         return status, answers
 
     def _norm(self, matrix: tf.Tensor, squared: tf.Tensor) -> tf.Tensor:
@@ -101,3 +106,23 @@ class StoppingRule(NamedTuple):
             return norm
         # A maximum over positions may ignore NaN.
         return nonfinite.unless_failed(norm, self.structure.largest_norm(matrix))
+
+
+def first_status(like: tf.Tensor, is_usable: tf.Tensor | None) -> tf.Tensor:
+    """Returns the status of each sample before the first evaluation, `(batch,)`.
+
+    It is int64: TensorFlow keeps int32 tensors in the memory of the host, also where a
+    GPU computes.
+
+    Args:
+        like: Tensor `(batch,)`.
+        is_usable: Boolean tensor `(batch,)`. Other samples have failed already. `None`:
+            all are usable.
+    """
+    status = tf.fill(tf.shape(like), tf.constant(MAX_ITER, tf.int64))
+    status = tf.ensure_shape(status, like.shape)
+    return status if is_usable is None else _changed(status, ~is_usable, DIVERGED)
+
+
+def _changed(status: tf.Tensor, mask: tf.Tensor, code: int) -> tf.Tensor:
+    return tf.where(mask, tf.constant(code, status.dtype), status)

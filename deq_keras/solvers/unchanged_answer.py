@@ -16,7 +16,7 @@ class Answers(NamedTuple):
 
     Attributes:
         answer: Nest of integer or Boolean tensors `(batch, ...)`. The readout.
-        num_unchanged: Int32 tensor `(batch,)`. Evaluations since its last change.
+        num_unchanged: Int64 tensor `(batch,)`. Evaluations since its last change.
     """
 
     answer: Nest
@@ -65,7 +65,8 @@ class UnchangedAnswer:
     def start(self, state: Nest, batch_size: tf.Tensor) -> Answers:
         """Returns the `Answers` of the initial state."""
         return Answers(
-            read_answers(self.answer, state), tf.zeros([batch_size], tf.int32)
+            _on_device(read_answers(self.answer, state)),
+            tf.zeros([batch_size], tf.int64),
         )
 
     def update(self, answers: Answers, state: Nest) -> tuple[Answers, tf.Tensor]:
@@ -79,11 +80,22 @@ class UnchangedAnswer:
             The new `Answers` and a Boolean tensor `(batch,)`, which marks the samples
             that have been unchanged for `patience` evaluations.
         """
-        answer = read_answers(self.answer, state)
+        answer = _on_device(read_answers(self.answer, state))
         is_same = tree.map_structure(_equal_rows, answer, answers.answer)
         is_unchanged = tf.reduce_all(tf.stack(tree.flatten(is_same)), axis=0)
-        num_unchanged = tf.where(is_unchanged, answers.num_unchanged + 1, 0)
+        num_unchanged = answers.num_unchanged + 1
+        num_unchanged = tf.where(
+            is_unchanged, num_unchanged, tf.zeros_like(num_unchanged)
+        )
         return Answers(answer, num_unchanged), num_unchanged >= self.patience
+
+
+def _on_device(answer: Nest) -> Nest:
+    """Returns an answer without int32, which TensorFlow keeps in the host's memory."""
+    return tree.map_structure(
+        lambda leaf: tf.cast(leaf, tf.int64) if leaf.dtype == tf.int32 else leaf,
+        answer,
+    )
 
 
 def _equal_rows(new: tf.Tensor, old: tf.Tensor) -> tf.Tensor:

@@ -1,0 +1,273 @@
+"""What a GPU would wait for in the loops of solves, read from their graphs.
+
+A predicate that depends on samples is computed on the device and read by the host, which
+waits for it. One that depends on counters is not: TensorFlow keeps int32 scalars on the
+host. It also keeps int32 vectors there, and would copy those of samples back and forth.
+"""
+
+import pytest
+import tensorflow as tf
+from tensorflow.python.framework import function_def_to_graph
+
+from deq_keras import gradients, solvers
+from deq_keras.core.problem import FixedPointProblem
+from deq_keras.layers import DEQ, DenseCell
+from deq_keras.solvers import SolveRequest
+
+FORBIDDEN = {"Where", "PyFunc", "EagerPyFunc", "PyFuncStateless", "Assert", "Unique"}
+BRANCHES = {"If", "StatelessIf", "Case", "StatelessCase"}
+LOOPS = {"While", "StatelessWhile"}
+# Operations that compute shapes and axes, on the host by their nature.
+SHAPES = {"BroadcastGradientArgs", "ConcatV2", "Shape", "StridedSlice", "DynamicStitch"}
+
+SOLVERS = {
+    "picard": solvers.FixedPointIteration(),
+    "picard, damped with patience": solvers.FixedPointIteration(
+        damping=0.5, patience=2
+    ),
+    "picard, noisy": solvers.FixedPointIteration(noise=1e-4),
+    "anderson": solvers.Anderson(),
+    "anderson, mixing": solvers.Anderson(mixing=0.8, stop_mode="rel_max"),
+    "broyden": solvers.Broyden(),
+    "broyden, history": solvers.Broyden(history=5),
+    "aitken": solvers.Aitken(),
+    "gmres": solvers.GMRES(),
+    "bicgstab": solvers.BiCGStab(),
+}
+
+
+class Functions:
+    """The functions of a traced graph, by name."""
+
+    def __init__(self, concrete):
+        self.main = concrete.graph
+        self._library = {
+            function.signature.name: function
+            for function in concrete.graph.as_graph_def().library.function
+        }
+        self._graphs = {}
+
+    def of(self, operation, attribute):
+        name = operation.get_attr(attribute).name
+        if name not in self._graphs:
+            self._graphs[name] = function_def_to_graph.function_def_to_graph(
+                self._library[name]
+            )
+        return self._graphs[name]
+
+    def inner(self, graph):
+        """Yields the functions that the operations of a graph call."""
+        for operation in graph.get_operations():
+            for name in operation.node_def.attr:
+                value = operation.node_def.attr[name]
+                names = [value.func.name, *(f.name for f in value.list.func)]
+                for found in filter(self._library.__contains__, names):
+                    if found not in self._graphs:
+                        self._graphs[found] = (
+                            function_def_to_graph.function_def_to_graph(
+                                self._library[found]
+                            )
+                        )
+                    yield self._graphs[found]
+
+    def with_inner(self, graph):
+        yield graph
+        for inner in self.inner(graph):
+            yield from self.with_inner(inner)
+
+    def loops(self):
+        for graph in self.with_inner(self.main):
+            for operation in graph.get_operations():
+                if operation.type in LOOPS:
+                    yield operation
+
+
+def _depends_on_samples(tensor):
+    """Whether a predicate needs more than counters, in the function that computes it."""
+    pending, seen = [tensor], set()
+    while pending:
+        current = pending.pop()
+        if current.ref() in seen:
+            continue
+        seen.add(current.ref())
+        is_argument = current.op.type == "Placeholder"
+        is_counter = current.dtype == tf.int32 and current.shape.rank in (0, None)
+        if is_argument and not is_counter:
+            return True
+        if current.dtype.is_floating or (current.shape.rank or 0) > 0:
+            return True
+        pending.extend(current.op.inputs)
+    return False
+
+
+def _source(tensor):
+    while tensor.op.type == "Identity":
+        tensor = tensor.op.inputs[0]
+    return tensor
+
+
+def _conjuncts(tensor):
+    """Yields the parts of a condition, one of which is the count of its iterations."""
+    tensor = _source(tensor)
+    if tensor.op.type != "LogicalAnd":
+        yield tensor
+        return
+    for part in tensor.op.inputs:
+        yield from _conjuncts(part)
+
+
+def _predicates(functions, loop):
+    """Returns how many tensors of an iteration the host waits for."""
+    body = functions.of(loop, "body")
+    waited_for = {
+        operation.inputs[0].ref()
+        for graph in functions.with_inner(body)
+        for operation in graph.get_operations()
+        if operation.type in BRANCHES and _depends_on_samples(operation.inputs[0])
+    }
+    condition = functions.of(loop, "cond")
+    for found in filter(_depends_on_samples, _conjuncts(condition.outputs[0])):
+        if found.op.type == "Placeholder":
+            # A variable, which may be a predicate of the last iteration, too.
+            index = [tensor.name for tensor in condition.inputs].index(found.name)
+            found = _source(body.outputs[index])
+        waited_for.add(found.ref())
+    return len(waited_for)
+
+
+def _host_vectors(functions, loop):
+    """Returns int32 tensors with one entry per sample, in the body of a loop."""
+    return [
+        tensor
+        for graph in functions.with_inner(functions.of(loop, "body"))
+        for operation in graph.get_operations()
+        for tensor in operation.outputs
+        if tensor.dtype == tf.int32
+        and (tensor.shape.rank or 0) > 0
+        and not tensor.shape.is_fully_defined()
+        and operation.type not in SHAPES
+    ]
+
+
+def _forbidden(functions, loop):
+    return [
+        operation.name
+        for graph in functions.with_inner(functions.of(loop, "body"))
+        for operation in graph.get_operations()
+        if operation.type in FORBIDDEN
+    ]
+
+
+class Affine:
+    """f(z) = A z + b, with what linear solvers ask for."""
+
+    def __init__(self, matrix):
+        self.matrix = matrix
+
+    def __call__(self, state, bias):
+        return state @ self.matrix + bias
+
+    def constant_term(self, bias):
+        return bias
+
+
+def _solve_graph(solver, **options):
+    @tf.function(input_signature=[tf.TensorSpec([None, 8])])
+    def solve(bias):
+        problem = FixedPointProblem(Affine(0.3 * tf.eye(8)), bias)
+        request = SolveRequest(tf.zeros_like(bias), seed=1, **options)
+        return solver.solve(problem, request).value
+
+    return Functions(solve.get_concrete_function())
+
+
+def _check(functions, most_predicates=2):
+    loops = list(functions.loops())
+    assert loops
+    for loop in loops:
+        assert _predicates(functions, loop) <= most_predicates, loop.name
+        assert not _host_vectors(functions, loop), loop.name
+        assert not _forbidden(functions, loop), loop.name
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_an_iteration_waits_for_at_most_two_predicates(name):
+    _check(_solve_graph(SOLVERS[name]))
+
+
+@pytest.mark.parametrize("trace", [True, False])
+def test_neither_traces_nor_states_add_a_predicate(trace):
+    solver = solvers.Anderson()
+    _check(_solve_graph(solver, records_trace=trace))
+    # Whether a state is due depends on the end of the solve.
+    _check(_solve_graph(solver, num_states=3), most_predicates=3)
+
+
+def test_halting_adds_no_predicate():
+    halting = solvers.UnchangedAnswer(lambda z: tf.argmax(z, 1))
+    _check(_solve_graph(solvers.FixedPointIteration(), halting=halting))
+
+
+@pytest.mark.parametrize("name", ["picard", "anderson", "broyden", "aitken"])
+def test_a_round_of_evaluations_waits_for_one_predicate(name):
+    config = {**SOLVERS[name].get_config(), "check_every": 4}
+    functions = _solve_graph(type(SOLVERS[name]).from_config(config))
+    rounds, evaluations = list(functions.loops())
+    assert _predicates(functions, rounds) == 1
+    assert _predicates(functions, evaluations) == 0
+
+
+def test_a_fixed_budget_is_a_counted_loop():
+    functions = _solve_graph(solvers.FixedPointIteration(max_iter=7, tol=None))
+    (loop,) = functions.loops()
+    assert not _depends_on_samples(functions.of(loop, "cond").outputs[0])
+
+
+@pytest.mark.parametrize(
+    "gradient",
+    [
+        gradients.ImplicitGradient(),
+        gradients.ImplicitGradient(solver=solvers.GMRES()),
+        gradients.NeumannGradient(4),
+        gradients.PhantomGradient(3),
+        gradients.UnrolledGradient(),
+        gradients.TruncatedGradient(),
+        gradients.TruncatedGradient(checkpoints=2),
+        gradients.ReversibleGradient(),
+    ],
+    ids=lambda gradient: str(gradient)[:60],
+)
+def test_the_loops_of_a_training_step_wait_for_at_most_two_predicates(gradient):
+    solver = "auto"
+    if isinstance(gradient, gradients.ReversibleGradient):
+        solver = solvers.FixedPointIteration(damping=0.8, max_iter=8)
+    deq = DEQ(DenseCell(8), solver=solver, gradient=gradient, regularizer=None)
+    deq.build((None, 3))
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 3])])
+    def step(inputs):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(deq(inputs, training=True))
+        return tape.gradient(loss, deq.trainable_variables)
+
+    _check(Functions(step.get_concrete_function()))
+
+
+def test_the_check_sees_predicates_and_vectors_of_samples():
+    @tf.function(input_signature=[tf.TensorSpec([None, 8])])
+    def solve(bias):
+        def body(state, status):
+            for _ in range(3):
+                state = tf.cond(
+                    tf.reduce_any(status > 0), lambda: state + 1.0, lambda: state
+                )
+            return state, status + tf.cast(state[:, 0] > 0, tf.int32)
+
+        status = tf.zeros(tf.shape(bias)[:1], tf.int32)
+        loop = tf.while_loop(lambda _, s: tf.reduce_any(s < 9), body, (bias, status))
+        return loop[0]
+
+    functions = Functions(solve.get_concrete_function())
+    (loop,) = functions.loops()
+    assert _predicates(functions, loop) == 4
+    assert _host_vectors(functions, loop)

@@ -1,8 +1,8 @@
 """What a GPU would wait for in the loops of solves, read from their graphs.
 
-A predicate that depends on samples is computed on the device and read by the host, which
-waits for it. One that depends on counters is not: TensorFlow keeps int32 scalars on the
-host. It also keeps int32 vectors there, and would copy those of samples back and forth.
+A predicate that depends on samples is computed on the device, and the host waits for
+it. One that depends on counters is not: TensorFlow keeps int32 scalars on the host. It
+also keeps int32 vectors there, and would copy those of samples back and forth.
 """
 
 import pytest
@@ -83,7 +83,7 @@ class Functions:
 
 
 def _depends_on_samples(tensor):
-    """Whether a predicate needs more than counters, in the function that computes it."""
+    """Whether a predicate needs more than the counters of its function."""
     pending, seen = [tensor], set()
     while pending:
         current = pending.pop()

@@ -1,9 +1,11 @@
 """What can be known while a function is traced, and what only when it is called."""
 
+import contextlib
 import functools
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.core.function.capture.capture_container import FunctionCaptures
 from tensorflow.python.ops import control_flow_util
@@ -130,6 +132,34 @@ def is_being_traced(graph: tf.Graph) -> bool:
             return True
         current = getattr(current, "outer_graph", None)
     return False
+
+
+@contextlib.contextmanager
+def constant_permutations() -> Iterator[None]:
+    """Makes the gradients of transpositions in this scope use constants, for XLA.
+
+    `tf.tensordot`, and with it `keras.layers.Dense`, computes its permutation by an
+    operation. The gradient of a loop stores the result in every iteration, and XLA,
+    which needs a constant, cannot compile it.
+    """
+    if tf.executing_eagerly() or not is_compiled_by_xla():
+        yield
+        return
+    graph = tf.compat.v1.get_default_graph()
+    num_older = len(graph.get_operations())
+    yield
+    for operation in graph.get_operations()[num_older:]:
+        if operation.type == "Transpose":
+            operation._gradient_function = _transposed_back
+
+
+def _transposed_back(operation: tf.Operation, gradient: tf.Tensor) -> list:
+    permutation = operation.inputs[1]
+    known = tf.get_static_value(permutation)
+    inverse = (
+        tf.math.invert_permutation(permutation) if known is None else np.argsort(known)
+    )
+    return [tf.transpose(gradient, inverse), None]
 
 
 def is_compiled_by_xla() -> bool:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras.core import nonfinite
+from deq_keras.core.graphs import constant_permutations
 from deq_keras.core.linearization import Linearization, linearize
 from deq_keras.core.splitting import Splitting
 from deq_keras.core.structure import Nest, where_rows
@@ -74,12 +75,13 @@ class FixedPointProblem:
     def __call__(self, state: Nest) -> Nest:
         if self.mask is not None and getattr(self.fn, "reads_keras_mask", False):
             state = with_keras_mask(state, self.mask)
-        if self._weights is None:
-            value = self.fn(state, self.injection)
-        else:
-            pairs = list(zip(self._variables, self._weights, strict=True))
-            with keras.StatelessScope(pairs):
+        with constant_permutations():
+            if self._weights is None:
                 value = self.fn(state, self.injection)
+            else:
+                pairs = list(zip(self._variables, self._weights, strict=True))
+                with keras.StatelessScope(pairs):
+                    value = self.fn(state, self.injection)
         return masked(value, self.mask)
 
     @property

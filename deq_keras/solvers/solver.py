@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Self
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.core import checkpointing, snapshots
+from deq_keras.core import checkpointing, graphs, snapshots
 from deq_keras.core.checks import (
     check_boolean,
     check_choice,
@@ -493,11 +493,12 @@ class _Rounds(NamedTuple):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the best point and value of each sample.
 
-        If all samples improve, the tensors are passed by reference.
+        If all samples improve, the tensors are passed by reference. XLA would not do
+        that, and needs shapes that a branch does not know.
         """
         newest = (evaluation.point, evaluation.value)
         best = (state.best_point, state.best_value)
-        if self.check_every > 1:
+        if self.check_every > 1 or graphs.is_compiled_by_xla():
             return where_rows(better, newest, best)
         return tf.cond(
             tf.reduce_all(better),

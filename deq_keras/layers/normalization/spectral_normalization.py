@@ -1,6 +1,7 @@
 """Spectral normalization that clips the norm of a kernel."""
 
 import keras
+import tensorflow as tf
 from keras import ops
 
 from deq_keras.core.checks import check_positive
@@ -62,8 +63,11 @@ class SpectralNormalization(NormalizedKernel):
     def _initialize_vector(self, shape, dtype=None):
         kernel = at_least_float32(self._kernel)
         vector = _unit(keras.random.normal(shape, dtype=kernel.dtype, seed=0))
+        # Keras runs initializers in a `tf.init_scope`, where gradient tapes record
+        # nothing. A graph needs no tape.
+        iterate = tf.function(self._iterate, autograph=False)
         for _ in range(_FIRST_ITERATIONS):
-            vector = self._iterate(vector, kernel)
+            vector = iterate(vector, kernel)
         return ops.cast(vector, dtype)
 
     @property

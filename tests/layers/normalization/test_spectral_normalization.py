@@ -62,6 +62,20 @@ def test_norm_of_a_convolution_is_that_of_its_dense_matrix(arguments):
     np.testing.assert_allclose(_operator_norm(layer, layer.kernel), 0.9, rtol=1e-3)
 
 
+@pytest.mark.parametrize("place", ["alone", "in a cell"])
+def test_norm_of_the_initial_kernel(place):
+    """The first vector is not a random one, whose estimate is far too small."""
+    layer = SpectrallyNormalizedDense(8, max_norm=0.5, activation="tanh")
+    if place == "alone":
+        layer.build((None, 8))
+    else:
+        deq = deq_keras.layers.DEQ(deq_keras.layers.cell_from(layer))
+        deq(np.ones((2, 3), "float32"))
+    norm = np.linalg.norm(layer._kernel, 2)
+    np.testing.assert_allclose(layer.spectral_norm, norm, rtol=0.05)
+    np.testing.assert_allclose(np.linalg.norm(layer.kernel, 2), 0.5, rtol=0.05)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "mixed_float16"])
 @pytest.mark.parametrize("kind", ["dense", "convolution"])
 def test_layers_within_the_bound_are_unchanged_bit_for_bit(kind, dtype, regime):

@@ -14,7 +14,12 @@ from deq_keras.core import nonfinite
 from deq_keras.core.graphs import constant_permutations
 from deq_keras.core.linearization import Linearization, linearize
 from deq_keras.core.splitting import Splitting
-from deq_keras.core.structure import Nest, where_rows
+from deq_keras.core.structure import (
+    Nest,
+    StateStructure,
+    squared_norm,
+    where_rows,
+)
 
 # Default of arguments for which `None` has a meaning of its own.
 _KEEP = object()
@@ -31,7 +36,10 @@ class FixedPointProblem:
         fn: Function `(state, injection) -> state`. Optional attributes: `variables`,
             the list of Keras variables that it reads; `splitting`, a function from an
             injection to the `Splitting` of f; `constant_term`, a function from an
-            injection to f(0, u), of an f that is affine in z; and `reads_keras_mask`,
+            injection to f(0, u), of an f that is affine in z; `lipschitz_constant` and
+            `jacobian_lipschitz_constant`, functions from an injection to what the
+            properties of these names hold; `distance_bound`, a function from a state
+            and an injection to a bound like the method's; and `reads_keras_mask`,
             whether the state carries the mask, as tensors in Keras do. If an unrolled
             solve fails for a sample, gradients stay finite for these variables and the
             injection, but not for other tensors that `fn` captures.
@@ -75,14 +83,7 @@ class FixedPointProblem:
     def __call__(self, state: Nest) -> Nest:
         if self.mask is not None and getattr(self.fn, "reads_keras_mask", False):
             state = with_keras_mask(state, self.mask)
-        with constant_permutations():
-            if self._weights is None:
-                value = self.fn(state, self.injection)
-            else:
-                pairs = list(zip(self._variables, self._weights, strict=True))
-                with keras.StatelessScope(pairs):
-                    value = self.fn(state, self.injection)
-        return masked(value, self.mask)
+        return masked(self._called(self.fn, state, self.injection), self.mask)
 
     @property
     def splitting(self) -> Splitting | None:
@@ -95,6 +96,71 @@ class FixedPointProblem:
         """f(0, u) if f is known to be affine in z, or `None`."""
         constant = getattr(self.fn, "constant_term", None)
         return None if constant is None else masked(constant(self.injection), self.mask)
+
+    @property
+    def lipschitz_constant(self) -> tf.Tensor | float | None:
+        """A Lipschitz constant of f in z, a number or `(batch,)`, or `None`.
+
+        |f(y) - f(z)| <= L |y - z| for all states, in the Euclidean norm of one sample's
+        whole state.
+        """
+        return self._declared("lipschitz_constant")
+
+    @property
+    def jacobian_lipschitz_constant(self) -> tf.Tensor | float | None:
+        """A Lipschitz constant of df/dz in z, a number or `(batch,)`, or `None`.
+
+        The spectral norm of the difference of df/dz at y and z is at most this number
+        times |y - z|, for all states.
+        """
+        return self._declared("jacobian_lipschitz_constant")
+
+    def distance_bound(self, state: Nest) -> tf.Tensor | None:
+        """Returns a bound on the distance of a state to the equilibrium z*.
+
+        It exists if f has a `distance_bound` of its own, as monotone cells do, or a
+        `lipschitz_constant` L. If L is below 1, f has exactly one equilibrium, and
+
+            |z - z*| <= |f(z) - z| / (1 - L)
+
+        It costs one evaluation of f, and holds for exact arithmetic: an error e in f(z)
+        adds e / (1 - L).
+
+        Args:
+            state: State z, from any solver.
+
+        Returns:
+            Float tensor `(batch,)`, the bound of |z - z*| in the Euclidean norm of one
+            sample's whole state. Infinite for samples without a bound. `None` if f
+            declares nothing.
+
+        Example:
+
+        >>> deq = deq_keras.layers.DEQ(deq_keras.layers.MonotoneDenseCell(8))
+        >>> x = np.ones((2, 3), "float32")
+        >>> bound = deq.problem(x).distance_bound(deq.solve(x).value)
+        >>> bool(np.all(bound < 0.1))
+        True
+        """
+        structure = StateStructure(state)
+        own = getattr(self.fn, "distance_bound", None)
+        bound = constant = None
+        if own is not None and self.mask is None:
+            bound = self._called(own, state, self.injection)
+        if bound is None:
+            constant = self.lipschitz_constant
+        if constant is not None:
+            constant = in_dtype(constant, structure.dtype)
+            residual = structure.to_matrix(self(state)) - structure.to_matrix(state)
+            contracts = (constant >= 0) & (constant < 1)
+            distance = tf.sqrt(squared_norm(residual)[:, 0])
+            bound = tf.where(contracts, distance / (1 - constant), float("inf"))
+        if bound is None:
+            return None
+        is_known = tf.math.is_finite(bound)
+        if self.is_usable is not None:
+            is_known &= self.is_usable
+        return tf.where(is_known, bound, float("inf"))
 
     @property
     def weights(self) -> list[tf.Tensor]:
@@ -203,6 +269,24 @@ class FixedPointProblem:
     @property
     def _variables(self) -> list[keras.Variable]:
         return list(getattr(self.fn, "variables", ()))
+
+    def _declared(self, name: str) -> tf.Tensor | float | None:
+        declare = getattr(self.fn, name, None)
+        return None if declare is None else self._called(declare, self.injection)
+
+    def _called(self, fn: Callable[..., Any], *arguments: Nest) -> Any:
+        """Returns the result of a function that reads the problem's weights."""
+        with constant_permutations():
+            if self._weights is None:
+                return fn(*arguments)
+            pairs = list(zip(self._variables, self._weights, strict=True))
+            with keras.StatelessScope(pairs):
+                return fn(*arguments)
+
+
+def in_dtype(number: Any, dtype: tf.DType) -> tf.Tensor:
+    """Returns a number or tensor in a dtype. `tf.cast` rounds numbers to float32."""
+    return tf.cast(tf.convert_to_tensor(number, dtype_hint=dtype), dtype)
 
 
 def masked(state: Nest, mask: tf.Tensor | None) -> Nest:

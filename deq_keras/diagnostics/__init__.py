@@ -3,6 +3,7 @@
 from deq_keras.core.linearization import Linearization, linearize
 from deq_keras.diagnostics.agreement import alignment_score, answer_agreement
 from deq_keras.diagnostics.answers_by_budget import AnswersByBudget, answers_by_budget
+from deq_keras.diagnostics.certificate import Certificate, certify
 from deq_keras.diagnostics.gradient_quality import GradientQuality, gradient_quality
 from deq_keras.diagnostics.initial_state_comparison import (
     InitialStateComparison,
@@ -17,6 +18,7 @@ from deq_keras.diagnostics.weight_tied_model import WeightTiedModel
 
 __all__ = [
     "AnswersByBudget",
+    "Certificate",
     "GradientQuality",
     "InitialStateComparison",
     "Linearization",
@@ -27,6 +29,7 @@ __all__ = [
     "alignment_score",
     "answer_agreement",
     "answers_by_budget",
+    "certify",
     "compare_initial_states",
     "gradient_quality",
     "jacobian_norm",

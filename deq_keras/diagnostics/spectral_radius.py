@@ -31,7 +31,7 @@ _CHECK_EVERY = 6
 # eigenvectors: with 1, blocks of 8 equal eigenvalues would wrongly count as converged.
 _CAUTION = 1.5
 _JITTER = 16
-_EPSILON = {
+EPSILON = {
     tf.bfloat16: 2.0**-7,
     tf.float16: 2.0**-10,
     tf.float32: 2.0**-23,
@@ -140,7 +140,7 @@ def spectral_radius(
     linearization = _linearization(subject, inputs)
     structure = StateStructure(linearization.point)
     product = functools.partial(matrix_vjp, linearization, structure)
-    rounding = max(_EPSILON[leaf.dtype] for leaf in structure.leaves)
+    rounding = max(EPSILON[leaf.dtype] for leaf in structure.leaves)
     start = _start(structure.to_matrix(linearization.point), seed)
     search = tf.while_loop(
         lambda *variables: tf.reduce_any(_Search(*variables).is_searched),

@@ -72,6 +72,45 @@ class EquilibriumCell(CompositeLayer):
             f"{type(self).__name__} must implement `call(state, injection)`."
         )
 
+    def lipschitz_constant(self, injection: Nest) -> Any:
+        """Returns a Lipschitz constant L of f in the state, or `None` if none is known.
+
+        With L below 1 there is exactly one equilibrium, and
+        `FixedPointProblem.distance_bound`, `deq_keras.diagnostics.certify` and exports
+        with `certify=True` bound how far a state is from it. The constant must be
+        rigorous:
+
+            |f(y, u) - f(z, u)| <= L |y - z|    for all states y and z
+
+        in the Euclidean norm of one sample's whole state: all leaves, all positions.
+
+        Args:
+            injection: Result of `inject`.
+
+        Returns:
+            Float, scalar tensor, tensor `(batch,)` or `None`. Defaults to `None`.
+        """
+        del injection
+
+    def jacobian_lipschitz_constant(self, injection: Nest) -> Any:
+        """Returns a Lipschitz constant K of df/dz in the state, or `None`.
+
+        `deq_keras.diagnostics.certify` needs it to certify equilibria of a smooth f
+        that does not contract. The constant must be rigorous:
+
+            ||df/dz(y, u) - df/dz(z, u)|| <= K |y - z|    for all states y and z
+
+        in the spectral norm, and the norm of `lipschitz_constant`. ReLU and other
+        activations with a kink lack such a constant.
+
+        Args:
+            injection: Result of `inject`.
+
+        Returns:
+            Float, scalar tensor, tensor `(batch,)` or `None`. Defaults to `None`.
+        """
+        del injection
+
     def get_build_config(self) -> None:
         # The weights are created when `DEQ` is built; shapes of the state alone would
         # not do for what `inject` needs.

@@ -88,6 +88,21 @@ class CellFunction:
         split = getattr(self.cell, "operator_splitting", None)
         return None if split is None else split(injection)
 
+    def lipschitz_constant(self, injection: Nest) -> Any:
+        """Returns what the method of this name of the cell does, or `None`."""
+        declare = getattr(self.cell, "lipschitz_constant", None)
+        return None if declare is None else declare(injection)
+
+    def jacobian_lipschitz_constant(self, injection: Nest) -> Any:
+        """Returns what the method of this name of the cell does, or `None`."""
+        declare = getattr(self.cell, "jacobian_lipschitz_constant", None)
+        return None if declare is None else declare(injection)
+
+    def distance_bound(self, state: Nest, injection: Nest) -> tf.Tensor | None:
+        """Returns what the method of this name of the cell does, or `None`."""
+        bound = getattr(self.cell, "distance_bound", None)
+        return None if bound is None else bound(state, injection)
+
 
 class InjectionRows:
     """Finds out which tensors of an injection have one row per sample.

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from deq_keras.core.checks import check_boolean, check_count, check_seed
+from deq_keras.layers.equilibrium import lipschitz
 from deq_keras.layers.equilibrium.cell import EquilibriumCell
 from deq_keras.layers.normalization import LayerNormalization, WeightNormalizedDense
 
@@ -147,6 +148,28 @@ class DenseCell(EquilibriumCell):
             recurrent = self.recurrent(state)
         outputs = self.activation(recurrent + injection["inputs"])
         return outputs if self.norm is None else self.norm(outputs)
+
+    def lipschitz_constant(self, injection):
+        """Returns |W| times the largest slope of the activation.
+
+        `None` with `layer_normalization`, an integer kernel or an activation whose
+        slope is not known. See `EquilibriumCell.lipschitz_constant`.
+        """
+        return self._constant(lipschitz.of_dense, injection)
+
+    def jacobian_lipschitz_constant(self, injection):
+        """Returns |W| max_i |W_i| times the largest curvature of the activation.
+
+        W_i are the columns of W. `None` as for `lipschitz_constant`, and for
+        activations with a kink. See `EquilibriumCell.jacobian_lipschitz_constant`.
+        """
+        return self._constant(lipschitz.of_dense_jacobian, injection)
+
+    def _constant(self, constant, injection):
+        # A subclass with another `call` has other constants.
+        if self.norm is not None or type(self).call is not DenseCell.call:
+            return None
+        return constant(self.recurrent, self.activation, injection.get("kernel"))
 
     def get_config(self):
         config = {

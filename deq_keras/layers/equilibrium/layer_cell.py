@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from keras import ops, tree
 
 from deq_keras.core.serialization import Config
 from deq_keras.core.structure import Nest
+from deq_keras.layers.equilibrium import lipschitz
 from deq_keras.layers.equilibrium.cell import EquilibriumCell
 from deq_keras.layers.equilibrium.cell_problem import is_rnn_cell
 from deq_keras.layers.equilibrium.components import unquantized_policy
@@ -253,6 +255,45 @@ class LayerCell(EquilibriumCell):
             for layer, kernel in zip(self._normalized_layers(), kernels, strict=True):
                 stack.enter_context(layer.fixed_kernel(kernel))
             return self._apply(state, injection)
+
+    def lipschitz_constant(self, injection: Nest) -> tf.Tensor | None:
+        """Returns the product of the Lipschitz constants of the layers.
+
+        It is known for a dense layer of Keras or of this library, and for a
+        `Sequential` of these, with `injection="add"` and activations of a known slope.
+        See `EquilibriumCell.lipschitz_constant`.
+        """
+        is_chain = isinstance(self.layer, keras.Sequential)
+        layers = self.layer.layers if is_chain else [self.layer]
+        constants: list[Any] = [
+            self._constant(lipschitz.of_dense, layer, injection) for layer in layers
+        ]
+        if not constants or any(constant is None for constant in constants):
+            return None
+        return math.prod(constants)
+
+    def jacobian_lipschitz_constant(self, injection: Nest) -> tf.Tensor | None:
+        """Returns the constant of one dense layer with a smooth activation, or `None`.
+
+        See `EquilibriumCell.jacobian_lipschitz_constant`.
+        """
+        return self._constant(lipschitz.of_dense_jacobian, self.layer, injection)
+
+    def _constant(
+        self, constant: Callable[..., Any], layer: Any, injection: Nest
+    ) -> tf.Tensor | None:
+        # A subclass with another `call` has other constants.
+        is_own = type(self).call is LayerCell.call and self.injection == "add"
+        if not is_own or type(layer) not in lipschitz.DENSE_LAYERS:
+            return None
+        kernels = dict(
+            zip(
+                map(id, self._normalized_layers()),
+                injection.get("kernels", ()),
+                strict=True,
+            )
+        )
+        return constant(layer, layer.activation, kernels.get(id(layer)))
 
     def _normalized_layers(self) -> list[Any]:
         sublayers = self._flatten_layers(include_self=False)

@@ -123,14 +123,19 @@ class MonotoneCell(EquilibriumCell):
             state: State z, from any solver.
             injection: Result of `inject`.
 
+        `deq_keras.diagnostics.certify` and exports with `certify=True` use it.
+
         Returns:
-            Float tensor `(batch,)`. Bound on |z - z*|, up to rounding.
+            Float tensor `(batch,)`. Bound on |z - z*|, up to rounding. Infinite if
+            `strong_monotonicity` is not positive.
         """
         parts = self.operator_splitting(injection)
         state = self._in_solver_dtype(state)
         value = parts.proximal(parts.affine(state), 1.0)
         step = tree.map_structure(ops.subtract, value, state)
-        return _norm(step) + _norm(parts.linear(step)) / self.strong_monotonicity()
+        m = self.strong_monotonicity()
+        bound = _norm(step) + _norm(parts.linear(step)) / m
+        return ops.where(m > 0, bound, float("inf"))
 
     def lipschitz_bound(self):
         """Returns |U| / m, a Lipschitz constant of the equilibrium in the inputs.

@@ -1,0 +1,109 @@
+"""Lipschitz constants of dense layers."""
+
+import math
+from typing import Any
+
+import keras
+from keras import ops
+
+from deq_keras.layers.normalization import (
+    SpectrallyNormalizedDense,
+    WeightNormalizedDense,
+)
+
+# The layers whose map is `activation(inputs @ kernel + bias)`.
+DENSE_LAYERS = (keras.layers.Dense, SpectrallyNormalizedDense, WeightNormalizedDense)
+
+# The largest |s'| and |s''| of activations s; infinite for s'' with a kink in s.
+_SLOPE_AND_CURVATURE = {
+    keras.activations.linear: (1.0, 0.0),
+    keras.activations.relu: (1.0, math.inf),
+    keras.activations.leaky_relu: (1.0, math.inf),
+    keras.activations.elu: (1.0, 1.0),
+    keras.activations.hard_tanh: (1.0, math.inf),
+    keras.activations.tanh: (1.0, 4 / (3 * math.sqrt(3))),
+    keras.activations.softsign: (1.0, 2.0),
+    keras.activations.softplus: (1.0, 1 / 4),
+    keras.activations.sigmoid: (1 / 4, 1 / (6 * math.sqrt(3))),
+}
+
+# Each Gram step halves the logarithm of the excess of the bound, which is at most
+# rank^(1 / 2^13) after twelve of them: 0.09 % for 1,024 units.
+_GRAM_STEPS = 12
+
+
+def of_dense(layer: Any, activation: Any, kernel: Any = None) -> Any:
+    """Returns a Lipschitz constant of a dense layer in its inputs.
+
+    Args:
+        layer: One of `DENSE_LAYERS`.
+        activation: Function after it.
+        kernel: Tensor that replaces the kernel of the layer. Defaults to `None`.
+
+    Returns:
+        Scalar tensor, or `None` if the slope of the activation or the kernel is not
+        known.
+    """
+    slope, _ = _SLOPE_AND_CURVATURE.get(activation, (None, None))
+    if slope is None or layer.quantization_mode is not None:
+        return None
+    return slope * spectral_norm_bound(layer.kernel if kernel is None else kernel)
+
+
+def of_dense_jacobian(layer: Any, activation: Any, kernel: Any = None) -> Any:
+    """Returns a Lipschitz constant of the Jacobian of a dense layer.
+
+    Each unit i has a slope s'(w_i z + b_i), which changes by at most |s''| |w_i| |dz|.
+
+    Args:
+        layer: See `of_dense`.
+        activation: See `of_dense`.
+        kernel: See `of_dense`.
+
+    Returns:
+        Scalar tensor, or `None` if the activation is not known to be smooth.
+    """
+    _, curvature = _SLOPE_AND_CURVATURE.get(activation, (None, math.inf))
+    if curvature == math.inf or layer.quantization_mode is not None:
+        return None
+    kernel = _wide(layer.kernel if kernel is None else kernel)
+    columns = ops.sqrt(ops.max(ops.sum(ops.square(kernel), axis=0)))
+    return curvature * columns * spectral_norm_bound(kernel)
+
+
+def spectral_norm_bound(matrix: Any) -> Any:
+    """Returns an upper bound of the spectral norm of a matrix, a scalar tensor.
+
+    It takes the Frobenius norm of G, where G <- G^T G a number of times, which bounds
+    the norm from above at every step. A power iteration bounds it from below. The
+    products run in every exported format, unlike a singular value decomposition.
+
+    Args:
+        matrix: Tensor `(rows, columns)`.
+
+    Reference:
+
+    - Delattre, Barthelemy, Araujo and Allauzen (2023), "Efficient bound of Lipschitz
+      constant for convolutional layers by Gram iteration".
+    """
+    gram = _wide(matrix)
+    log_norm, power = 0.0, 1.0
+    for _ in range(_GRAM_STEPS):
+        # Scaling keeps the powers of large and small matrices finite.
+        size = _frobenius(gram)
+        log_norm += power * ops.log(size)
+        gram = gram / size
+        gram = ops.matmul(ops.transpose(gram), gram)
+        power /= 2
+    return ops.exp(log_norm + power * ops.log(_frobenius(gram)))
+
+
+def _frobenius(matrix: Any) -> Any:
+    smallest = 1e-30 if matrix.dtype == "float32" else 1e-250
+    return ops.maximum(ops.sqrt(ops.sum(ops.square(matrix))), smallest)
+
+
+def _wide(kernel: Any) -> Any:
+    kernel = ops.convert_to_tensor(kernel)
+    dtype = keras.backend.result_type(kernel.dtype, "float32")
+    return ops.cast(kernel, dtype)

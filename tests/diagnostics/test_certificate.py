@@ -1,0 +1,404 @@
+"""Certificates against closed forms."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+from deq_keras import diagnostics, layers, solvers
+from deq_keras.diagnostics import certify
+from tests.layers.cells import TanhCell
+
+RANDOM = np.random.RandomState(0)
+INPUTS = RANDOM.normal(size=(3, 4))
+
+GRAPH_IS_SLOW = pytest.mark.parametrize(
+    "exact_regime",
+    ["eager", pytest.param("graph", marks=pytest.mark.slow)],
+    indirect=True,
+)
+
+
+class Declared:
+    """A function of a state that declares constants."""
+
+    def __init__(self, function, lipschitz=None, jacobian=None):
+        self.function = function
+        self.lipschitz = lipschitz
+        self.jacobian = jacobian
+
+    def __call__(self, state, _):
+        return self.function(state)
+
+    def lipschitz_constant(self, _):
+        return self.lipschitz
+
+    def jacobian_lipschitz_constant(self, _):
+        return self.jacobian
+
+
+def _problem(function, lipschitz=None, jacobian=None, **options):
+    function = Declared(function, lipschitz, jacobian)
+    return solvers.FixedPointProblem(function, **options)
+
+
+def _linear(matrix, lipschitz=None, jacobian=None, dtype="float64"):
+    """z -> z A^T + b; returns the problem, a state and its distance to z*."""
+    size = len(matrix)
+    equilibrium, error = RANDOM.normal(size=(2, 3, size))
+    bias = tf.constant(equilibrium - equilibrium @ matrix.T, dtype)
+    kernel = tf.constant(matrix.T, dtype)
+    problem = _problem(lambda z: tf.matmul(z, kernel) + bias, lipschitz, jacobian)
+    state = tf.constant(equilibrium + error, dtype)
+    return problem, state, np.linalg.norm(error, axis=1)
+
+
+def _orthogonal(size):
+    return np.linalg.qr(RANDOM.normal(size=(size, size)))[0]
+
+
+def _kinds(certificate):
+    return [kind.decode() for kind in certificate.kind.numpy()]
+
+
+@pytest.mark.parametrize("norm", [0.3, 0.9])
+def test_banach_bound_of_scaled_orthogonal_maps(norm):
+    problem, state, distance = _linear(norm * np.eye(5), norm)
+    np.testing.assert_allclose(problem.distance_bound(state), distance, rtol=1e-12)
+    problem, state, distance = _linear(norm * _orthogonal(5), norm)
+    bound = problem.distance_bound(state).numpy()
+    assert np.all(bound >= distance)
+    assert np.all(bound <= (1 + norm) / (1 - norm) * distance)
+
+
+@pytest.mark.parametrize("constant", [1.0, 1.5, np.nan, -0.1, [0.5, 1.0, 2.0]])
+def test_no_banach_bound_without_a_contraction(constant):
+    problem, state, _ = _linear(0.5 * np.eye(5), constant)
+    bound = problem.distance_bound(state)
+    np.testing.assert_array_equal(np.isfinite(bound), np.equal(constant, [0.5] * 3))
+
+
+def test_no_bound_is_declared():
+    problem, state, _ = _linear(0.5 * np.eye(5))
+    assert problem.distance_bound(state) is None
+    assert solvers.FixedPointProblem.of(lambda z: z).distance_bound(state) is None
+    cell = TanhCell(5)
+    assert layers.DEQ(cell).problem(np.float32(INPUTS)).lipschitz_constant is None
+
+
+@GRAPH_IS_SLOW
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_affine_maps_of_any_norm(dtype, exact_regime):
+    """With K = 0, |(I - J)^-1 (f(z) - z)| is the distance."""
+    matrix = 3.0 * _orthogonal(6)
+    problem, state, distance = _linear(matrix, 3.0, 0.0, dtype)
+    certificate = exact_regime(lambda z: certify(problem, state=z))(state)
+    assert _kinds(certificate) == ["certified"] * 3
+    np.testing.assert_allclose(certificate.radius, distance, rtol=1e-3)
+    tolerance = 1e-10 if dtype == "float64" else 1e-5
+    assert np.all(certificate.radius >= distance * (1 - tolerance))
+    assert np.all(certificate.exists) and np.all(certificate.unique)
+
+
+def test_a_singular_map_has_no_certificate():
+    problem, state, _ = _linear(np.diag([1.0, 0.5]), 1.0, 0.0)
+    certificate = certify(problem, state=state)
+    assert _kinds(certificate) == ["none"] * 3
+    assert not np.any(certificate.exists) and not np.any(certificate.unique)
+    np.testing.assert_array_equal(certificate.unique_radius, 0.0)
+
+
+def _quadratic(jacobian=None):
+    """Fixed points 1 and 3, J = z / 2 and K = 1 / 2."""
+    return _problem(lambda z: z**2 / 4 + 0.75, jacobian=jacobian)
+
+
+def test_newton_kantorovich_of_a_quadratic(exact_regime):
+    z = np.array([1.0, 1.1, 1.2, 2.0, 2.9, 3.05])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        beta = 2 / np.abs(2 - z)
+        eta = beta * np.abs((z - 1) * (z - 3)) / 4
+        h = beta * eta / 2
+    valid = [True, True, True, False, True, True]
+    np.testing.assert_array_equal(h <= 0.5, valid)
+    root = np.sqrt(1 - 2 * h[valid])
+    state = tf.constant(z[:, None])
+    certificate = exact_regime(lambda z: certify(_quadratic(0.5), state=z))(state)
+    kinds = ["certified" if one else "none" for one in valid]
+    assert _kinds(certificate) == kinds
+    radius = certificate.radius.numpy()
+    np.testing.assert_allclose(radius[valid], 2 * eta[valid] / (1 + root), atol=1e-12)
+    np.testing.assert_allclose(
+        certificate.unique_radius.numpy()[valid], (1 + root) * 2 / beta[valid]
+    )
+    assert np.all(np.isinf(radius[~np.array(valid)]))
+
+
+def test_one_of_two_equilibria_is_certified_locally():
+    z = np.array([[1.01], [3.02]])
+    certificate = certify(_quadratic(0.5), state=tf.constant(z))
+    assert _kinds(certificate) == ["certified"] * 2
+    assert np.all(certificate.exists) and not np.any(certificate.unique)
+    near, far = np.array([[0.01, 1.99], [0.02, 2.02]]).T
+    assert np.all(certificate.radius >= near * (1 - 1e-12))
+    assert np.all(certificate.unique_radius > near)
+    assert np.all(certificate.unique_radius <= far)
+
+
+def test_an_estimated_constant_of_the_jacobian():
+    """The Jacobian of a quadratic changes by K |y - z| everywhere."""
+    state = tf.constant([[1.1], [2.0], [3.05]])
+    rigorous, estimate = (certify(_quadratic(k), state=state) for k in (0.5, None))
+    assert _kinds(estimate) == ["estimated", "none", "estimated"]
+    np.testing.assert_allclose(estimate.radius, rigorous.radius, rtol=1e-4)
+    # Points beyond twice the Newton step were not looked at.
+    assert np.all(estimate.unique_radius <= rigorous.unique_radius)
+
+
+def test_a_constant_that_f_exceeds_is_reported():
+    matrix = np.diag([0.9, 0.2])
+    problem, state, _ = _linear(matrix, [0.5, 0.9, 0.95], 0.0)
+    certificate = certify(problem, state=state)
+    assert _kinds(certificate) == ["contradicted", "certified", "certified"]
+    assert np.isinf(certificate.radius[0]) and certificate.unique_radius[0] == 0
+    states = tf.constant([[1.1], [1.1]], tf.float64)
+    for constant, kind in ((0.49, "contradicted"), (0.5, "certified")):
+        certificate = certify(_quadratic(constant), state=states)
+        assert _kinds(certificate) == [kind] * 2
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_rounding_does_not_contradict_a_constant(dtype):
+    matrix = 0.9 * _orthogonal(40)
+    problem, state, _ = _linear(matrix, 0.9, 0.0, dtype)
+    assert _kinds(certify(problem, state=state)) == ["certified"] * 3
+
+
+@pytest.mark.parametrize("lipschitz", [None, 0.5])
+def test_states_that_are_too_large_for_a_dense_jacobian(lipschitz):
+    slopes = np.resize([0.5, -0.5, 0.0], 300)
+    problem, state, distance = _linear(np.diag(slopes), lipschitz, 0.0)
+    certificate = certify(problem, state=state)
+    kind = "estimated" if lipschitz is None else "certified"
+    assert _kinds(certificate) == [kind] * 3
+    np.testing.assert_allclose(certificate.radius, distance, rtol=1e-3)
+    assert np.all(certificate.radius >= distance)
+
+
+def _dense_layer(norm, activation="tanh", dtype="float64", **arguments):
+    cell = layers.DenseCell(6, activation, seed=0, dtype=dtype, **arguments)
+    deq = layers.DEQ(cell, solvers.Anderson(200, 1e-3), dtype=dtype)
+    deq(INPUTS)
+    kernel = np.random.RandomState(1).normal(size=(6, 6))
+    cell.recurrent.kernel.assign(norm * kernel / np.linalg.norm(kernel, 2))
+    return deq
+
+
+@GRAPH_IS_SLOW
+@pytest.mark.parametrize("norm", [0.8, 1.8])
+def test_a_dense_cell_contracts_or_not(norm, exact_regime):
+    deq = _dense_layer(norm)
+    exact = deq.solve(INPUTS, solvers.SolveRequest(tol=1e-12)).value
+    distance = np.linalg.norm(deq.solve(INPUTS).value - exact, axis=1)
+    certificate = exact_regime(lambda x: certify(deq, x))(tf.constant(INPUTS))
+    assert _kinds(certificate) == ["certified"] * 3
+    assert np.all(certificate.unique) == (norm < 1)
+    assert np.all(distance > 1e-6)
+    assert np.all(certificate.radius >= distance * (1 - 1e-6))
+    assert np.all(certificate.radius <= 1.1 * distance)
+
+
+@pytest.mark.parametrize("activation", ["linear", "tanh", "sigmoid", "softplus", "elu"])
+@pytest.mark.parametrize("weight_normalization", [False, True])
+def test_constants_of_a_dense_cell(activation, weight_normalization):
+    cell = layers.DenseCell(
+        6,
+        activation,
+        weight_normalization=weight_normalization,
+        kernel_initializer=keras.initializers.RandomNormal(stddev=1.0, seed=1),
+        dtype="float64",
+    )
+    problem = layers.DEQ(cell).problem(INPUTS)
+    kernel = np.asarray(cell.recurrent.kernel)
+    slope = 0.25 if activation == "sigmoid" else 1.0
+    constant = problem.lipschitz_constant
+    np.testing.assert_allclose(constant, slope * np.linalg.norm(kernel, 2), rtol=1e-3)
+    assert constant >= slope * np.linalg.norm(kernel, 2) * (1 - 1e-12)
+    grid = np.linspace(-10, 10, 200_001)
+    slopes = np.gradient(np.asarray(cell.activation(grid)), grid)
+    np.testing.assert_allclose(slopes.max(), slope, rtol=1e-3)
+    curvature = np.abs(np.gradient(slopes, grid)[2:-2]).max()
+    expected = (
+        curvature * np.linalg.norm(kernel, 2) * np.linalg.norm(kernel, axis=0).max()
+    )
+    np.testing.assert_allclose(
+        problem.jacobian_lipschitz_constant, expected, rtol=2e-2, atol=1e-4
+    )
+
+
+def test_cells_without_a_constant():
+    x = np.float32(INPUTS)
+    smooth = layers.DEQ(layers.DenseCell(4, "relu")).problem(x)
+    assert smooth.lipschitz_constant is not None
+    assert smooth.jacobian_lipschitz_constant is None
+    for cell in (
+        layers.DenseCell(4, "gelu"),
+        layers.DenseCell(4, layer_normalization=True),
+        layers.cell_from(keras.layers.Dense(4, "tanh"), "concat"),
+        layers.cell_from(layers.LayerNormalization()),
+        layers.cell_from(
+            keras.Sequential([keras.layers.Dense(4), layers.GroupNormalization(2)])
+        ),
+    ):
+        problem = layers.DEQ(cell).problem(x)
+        assert problem.lipschitz_constant is None
+        assert problem.jacobian_lipschitz_constant is None
+
+
+def test_a_subclass_with_another_call_inherits_no_constant():
+    class TwiceCell(layers.DenseCell):
+        def call(self, state, injection):
+            return 2 * super().call(state, injection)
+
+    problem = layers.DEQ(TwiceCell(4)).problem(np.float32(INPUTS))
+    assert problem.lipschitz_constant is None
+    assert problem.jacobian_lipschitz_constant is None
+
+
+def test_a_kernel_of_integers_has_no_constant():
+    deq = layers.DEQ(layers.DenseCell(4))
+    deq(np.float32(INPUTS))
+    deq.cell.recurrent.quantize("int8")
+    assert deq.problem(np.float32(INPUTS)).lipschitz_constant is None
+
+
+def test_the_constant_of_a_cell_made_of_layers():
+    first = layers.SpectrallyNormalizedDense(8, max_norm=0.9, activation="relu")
+    second = keras.layers.Dense(4, "sigmoid")
+    deq = layers.DEQ(layers.cell_from(keras.Sequential([first, second])))
+    problem = deq.problem(np.float32(INPUTS))
+    norms = [np.linalg.norm(layer.kernel, 2) for layer in (first, second)]
+    np.testing.assert_allclose(
+        problem.lipschitz_constant, norms[0] * norms[1] / 4, rtol=1e-3
+    )
+    assert norms[0] == pytest.approx(0.9, rel=1e-2)
+
+
+def test_norms_include_all_leaves_of_a_state():
+    equilibrium = {"map": np.ones((2, 3, 2)), "vector": np.zeros((2, 4))}
+
+    def halved(state):
+        return {name: (state[name] + equilibrium[name]) / 2 for name in state}
+
+    state = {name: tf.constant(leaf + 2.0) for name, leaf in equilibrium.items()}
+    problem = _problem(halved, 0.5, 0.0)
+    distance = 2 * np.sqrt(10)
+    np.testing.assert_allclose(problem.distance_bound(state), distance)
+    np.testing.assert_allclose(certify(problem, state=state).radius, distance)
+
+
+def test_padding_does_not_count():
+    cell = layers.DenseCell(5, kernel_initializer="zeros", seed=0)
+    deq = layers.DEQ(cell, solvers.FixedPointIteration(1, tol=None))
+    x = np.random.RandomState(3).normal(size=(2, 3, 4)).astype("float32")
+    mask = np.array([[True, True, False], [True, False, False]])
+    problem = deq.problem(x, mask=tf.constant(mask))
+    state = deq.request(problem).initial_state
+    target = np.tanh(np.asarray(cell.projection(x))) * mask[..., None]
+    distance = np.sqrt((target**2).sum(axis=(1, 2)))
+    np.testing.assert_allclose(problem.distance_bound(state), distance, rtol=1e-5)
+
+
+@GRAPH_IS_SLOW
+def test_a_monotone_cell_has_its_own_bound(exact_regime):
+    deq = layers.DEQ(layers.MonotoneDenseCell(5))
+    x = tf.constant(INPUTS, tf.float32)
+    certificate = exact_regime(lambda x: certify(deq, x))(x)
+    bound = deq.cell.distance_bound(deq.solve(x).value, deq.inject(x))
+    np.testing.assert_allclose(certificate.radius, bound, rtol=1e-2)
+    assert _kinds(certificate) == ["certified"] * 3 and np.all(certificate.unique)
+    masked = deq.problem(x, mask=tf.ones((3,), tf.bool))
+    assert masked.distance_bound(deq.solve(x).value) is None
+
+
+def test_an_operator_that_is_not_monotone():
+    cell = layers.MonotoneConvCell(2, m=0.01, sign=-1)
+    deq = layers.DEQ(cell, solvers.Anderson())
+    x = np.ones((2, 4, 4, 1), "float32")
+    state = deq.solve(x).value
+    assert cell.strong_monotonicity() < 0
+    assert np.all(np.isinf(deq.problem(x).distance_bound(state)))
+    certificate = certify(deq, x)
+    assert _kinds(certificate) == ["none"] * 2 and not np.any(certificate.exists)
+
+
+def test_non_finite_samples_have_no_certificate():
+    deq = _dense_layer(0.8)
+    x = INPUTS.copy()
+    x[1, 0] = np.nan
+    some = certify(deq, x)
+    assert _kinds(some) == ["certified", "none", "certified"]
+    assert np.isinf(some.radius[1]) and some.unique_radius[1] == 0
+    every = certify(deq, INPUTS)
+    np.testing.assert_allclose(some.radius[::2], every.radius[::2], rtol=1e-9)
+    problem, state, _ = _linear(0.5 * np.eye(5), 0.5, 0.0)
+    broken = certify(problem, state=state + [[0.0], [np.inf], [0.0]])
+    assert _kinds(broken) == ["certified", "none", "certified"]
+
+
+def test_a_model_and_a_given_state():
+    deq = _dense_layer(0.8, dtype="float32")
+    encoder = keras.layers.Dense(4)
+    model = keras.Sequential([keras.Input((2,)), encoder, deq])
+    x = np.float32(INPUTS[:, :2])
+    whole, alone = certify(model, x), certify(deq, encoder(x))
+    np.testing.assert_array_equal(whole.radius, alone.radius)
+    state = np.zeros((3, 6), "float32")
+    far = certify(model, x, state=state)
+    distance = np.linalg.norm(deq(encoder(x)), axis=1)
+    assert np.all(far.radius >= distance * (1 - 1e-2))
+
+
+def test_a_solve_computes_no_bound(monkeypatch):
+    def fail(*_):
+        raise AssertionError
+
+    deq = layers.DEQ(layers.DenseCell(4))
+    deq(np.float32(INPUTS))
+    monkeypatch.setattr(layers.DenseCell, "lipschitz_constant", fail)
+    monkeypatch.setattr(solvers.FixedPointProblem, "distance_bound", fail)
+    deq.solve(np.float32(INPUTS))
+    tf.function(deq)(tf.constant(INPUTS, tf.float32))
+    deq(np.float32(INPUTS), training=True)
+
+
+def test_a_declaration_of_a_cell_of_ones_own():
+    class HalfCell(layers.EquilibriumCell):
+        def call(self, state, injection):
+            return 0.5 * ops.sin(state) + injection
+
+        def lipschitz_constant(self, injection):
+            return 0.5
+
+        def jacobian_lipschitz_constant(self, injection):
+            return 0.5
+
+    certificate = certify(layers.DEQ(HalfCell()), np.float32(INPUTS))
+    assert _kinds(certificate) == ["certified"] * 3 and np.all(certificate.unique)
+
+
+def test_bad_arguments():
+    deq = layers.DEQ(layers.DenseCell(4))
+    problem = deq.problem(np.float32(INPUTS))
+    with pytest.raises(ValueError, match="Expected a DEQ layer"):
+        certify(keras.layers.Dense(2), INPUTS)
+    with pytest.raises(ValueError, match="and its `inputs`.*inputs=None"):
+        certify(deq)
+    with pytest.raises(ValueError, match="a FixedPointProblem and.*state=None"):
+        certify(problem)
+    with pytest.raises(ValueError, match="a FixedPointProblem and"):
+        certify(problem, INPUTS, state=np.zeros((3, 4), "float32"))
+    with pytest.raises(ValueError, match="`seed` must be an integer"):
+        certify(problem, state=np.zeros((3, 4), "float32"), seed=0.5)
+    assert diagnostics.Certificate._fields == ("radius", "unique_radius", "kind")

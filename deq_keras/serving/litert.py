@@ -31,16 +31,17 @@ def export_litert(
     batch_size=None,
     warm_start=False,
     tolerance=1e-4,
+    certify=False,
 ):
     """Exports a model as a LiteRT file, and checks it in a fresh process.
 
     The file has one signature. Besides the inputs it takes a budget (int64 scalar
     `max_iter`) and a tolerance (float32 scalar `tol`), and returns statistics besides
     the outputs; `export_saved_model` explains the names. The order is inputs, initial
-    states, `max_iter`, `tol`, and outputs, evaluations, residual, status, equilibria.
-    An interpreter requires all inputs; `load` adds the defaults. The signature of a
-    model without an equilibrium layer has only its inputs and outputs. The check
-    requires the package `ai-edge-litert`.
+    states, `max_iter`, `tol`, and outputs, evaluations, residual, status, radius (with
+    `certify`), equilibria. An interpreter requires all inputs; `load` adds the
+    defaults. The signature of a model without an equilibrium layer has only its inputs
+    and outputs. The check requires the package `ai-edge-litert`.
 
     Args:
         model: A built `keras.Model` that computes in float32.
@@ -53,6 +54,7 @@ def export_litert(
         warm_start: Boolean. Whether the signature also takes `initial_state` and
             returns `equilibrium`. Defaults to `False`.
         tolerance: See `export_saved_model`.
+        certify: See `export_saved_model`. Defaults to `False`.
 
     Returns:
         The largest difference between outputs of the model and of the file.
@@ -80,7 +82,11 @@ def export_litert(
     tolerance = check_positive("tolerance", tolerance)
     with new_path(path) as temporary:
         served = ServedModel(
-            model, input_signature, max_iter_limit, batch_size=batch_size
+            model,
+            input_signature,
+            max_iter_limit,
+            batch_size=batch_size,
+            certify=certify,
         )
         samples = checked_samples(served.signature, samples)
         function = served.single_function(warm_start)

@@ -32,6 +32,7 @@ def export_onnx(
     max_iter_limit=None,
     warm_start=False,
     tolerance=1e-4,
+    certify=False,
 ):
     """Exports a model as an ONNX file, and checks it in a fresh process.
 
@@ -48,6 +49,7 @@ def export_onnx(
         max_iter_limit: See `export_saved_model`.
         warm_start: See `export_litert`.
         tolerance: See `export_saved_model`.
+        certify: See `export_saved_model`. Defaults to `False`.
 
     Returns:
         The largest difference between outputs of the model and of the file.
@@ -75,7 +77,7 @@ def export_onnx(
         import_extra(name)
     tolerance = check_positive("tolerance", tolerance)
     with new_path(path) as temporary:
-        served = ServedModel(model, input_signature, max_iter_limit)
+        served = ServedModel(model, input_signature, max_iter_limit, certify=certify)
         samples = checked_samples(served.signature, samples)
         function = served.single_function(warm_start)
         converted = _converted(function)

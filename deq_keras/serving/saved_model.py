@@ -20,6 +20,7 @@ def export_saved_model(
     preprocessor=None,
     postprocessor=None,
     tolerance=1e-4,
+    certify=False,
 ):
     """Exports a model as a SavedModel, and checks it in a fresh process.
 
@@ -33,7 +34,7 @@ def export_saved_model(
       and are the defaults in Python. Servers require all inputs of a signature.
       Besides the outputs it returns `evaluations` (int32), `residual` and `status`
       (int32, see `deq_keras.solvers`: 0 converged, 1 out of budget, 2 non-finite), each
-      `(batch,)`.
+      `(batch,)`; and `radius` with `certify`.
     * `serve_warm(inputs, initial_state, max_iter, tol)` starts from a given state and
       also returns the `equilibrium`, the `initial_state` of the next request. A sample
       with a non-finite state starts as in the model.
@@ -69,14 +70,19 @@ def export_saved_model(
             (`None` without an equilibrium layer).
         tolerance: Positive float. The largest allowed difference of an output, relative
             to the largest output if that exceeds 1. Defaults to `1e-4`.
+        certify: Boolean. Whether the statistics include `radius`, an upper bound of the
+            distance of the state to the equilibrium in the Euclidean norm, `(batch,)`;
+            see `deq_keras.solvers.FixedPointProblem.distance_bound`. It costs one
+            evaluation of the cell. Infinite for samples without a bound. Defaults to
+            `False`.
 
     Returns:
         The largest difference between outputs of the model and of the file.
 
     Raises:
         FileExistsError: If `path` exists.
-        ValueError: If the inputs are unknown, names are reserved or not unique, or
-            samples do not fit the inputs.
+        ValueError: If the inputs are unknown, names are reserved or not unique, samples
+            do not fit the inputs, or `certify` is true and no cell has a bound.
         ExportError: If a call changes variables, or the file computes other results.
 
     Example:
@@ -95,7 +101,12 @@ def export_saved_model(
     tolerance = check_positive("tolerance", tolerance)
     with new_path(path) as temporary:
         served = ServedModel(
-            model, input_signature, max_iter_limit, preprocessor, postprocessor
+            model,
+            input_signature,
+            max_iter_limit,
+            preprocessor,
+            postprocessor,
+            certify=certify,
         )
         samples = checked_samples(served.signature, samples)
         endpoints = {"serve": served.serve()}

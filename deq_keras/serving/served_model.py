@@ -11,7 +11,7 @@ from tensorflow.python.framework.convert_to_constants import (
     convert_variables_to_constants_v2,
 )
 
-from deq_keras.core.checks import check_optional_count
+from deq_keras.core.checks import check_boolean, check_optional_count
 from deq_keras.core.structure import with_rows_of
 from deq_keras.layers import SolveScope
 from deq_keras.serving.check import ExportError
@@ -47,6 +47,7 @@ class ServedModel:
         postprocessor: Optional function of the model's outputs, of its inputs, and of a
             Boolean tensor `(batch,)`, the mask of failed samples.
         batch_size: Positive integer, or `None` for any.
+        certify: Boolean. Whether statistics include the radius of each solve.
 
     Attributes:
         signature: Nest of `tf.TensorSpec`s of a request.
@@ -61,8 +62,10 @@ class ServedModel:
         preprocessor=None,
         postprocessor=None,
         batch_size=None,
+        certify=False,
     ):
         self.model = model
+        self.certify = check_boolean("certify", certify)
         self.preprocessor = preprocessor
         self.postprocessor = postprocessor
         self.signature = request_signature(
@@ -145,14 +148,22 @@ class ServedModel:
         inputs = self._model_inputs(request)
         states = self.solve_outputs.states(request)
         limit = self._limit or self.solve_outputs.max_iter
-        with SolveScope(
+        scope_class = _CertifyingScope if self.certify else SolveScope
+        with scope_class(
             request.get("max_iter"), request.get("tol"), states, limit
         ) as scope:
             outputs = self.model(inputs, training=False)
-        solve_outputs = SolveOutputs(scope.solutions)
+        radii = scope.checked_radii(self.model) if self.certify else {}
+        solve_outputs = SolveOutputs(scope.solutions, radii)
         if self.postprocessor is not None:
             outputs = self.postprocessor(outputs, inputs, solve_outputs.failed())
-        return {**named_outputs(outputs), **report(solve_outputs)}
+        outputs, reported = named_outputs(outputs), report(solve_outputs)
+        if shared := set(outputs) & set(reported):
+            raise ValueError(
+                "Outputs of the model must not have the names of statistics. Rename "
+                f"them. Received: outputs named {sorted(shared)}."
+            )
+        return {**outputs, **reported}
 
     def initial_states(self, samples):
         """Returns the states after a short solve of samples, as a dict of arrays by the
@@ -218,6 +229,36 @@ class _ToleranceScope(SolveScope):
     def solve(self, name, layer, problem, request):
         self.tolerances[name] = layer.solver.tol
         return super().solve(name, layer, problem, request)
+
+
+class _CertifyingScope(SolveScope):
+    """A scope that records bounds on the distances to the equilibria, by name."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self._radii = {}
+
+    def solve(self, name, layer, problem, request):
+        solution = super().solve(name, layer, problem, request)
+        radius = problem.distance_bound(solution.value)
+        if radius is not None:
+            self._radii[name] = radius
+        return solution
+
+    def checked_radii(self, model):
+        """Returns the radii, `(batch,)` each.
+
+        Raises:
+            ValueError: If no solve has one.
+        """
+        if not self._radii:
+            raise ValueError(
+                "`certify=True` needs a cell that bounds the distance to its "
+                "equilibrium: a monotone cell, or a cell whose `lipschitz_constant` is "
+                f"known. Export without it. Received: the model {model.name!r}, which "
+                f"solves {list(self.solutions)}."
+            )
+        return self._radii
 
 
 def _nodes(function):

@@ -114,10 +114,13 @@ class SolveOutputs:
     Args:
         solutions: Dict of names to `deq_keras.solvers.Solution`s, as collected by a
             `deq_keras.layers.SolveScope`; may be empty.
+        radii: Dict of names to bounds on the distance to the equilibrium, `(batch,)`
+            each, which adds `radius`. Defaults to an empty one.
     """
 
-    def __init__(self, solutions):
+    def __init__(self, solutions, radii=None):
         self.solutions = solutions
+        self.radii = radii or {}
 
     def __len__(self):
         return len(self.solutions)
@@ -134,7 +137,8 @@ class SolveOutputs:
         return {name: x for name, x in statistics if name.endswith("status")}
 
     def statistics(self):
-        """Returns evaluations, residual and status of each solve, `(batch,)` each."""
+        """Returns evaluations, residual, status and, where it is known, the radius of
+        each solve, `(batch,)` each."""
         return {
             self._prefix(name) + key: tensor
             for name, solution in self.solutions.items()
@@ -142,7 +146,9 @@ class SolveOutputs:
                 ("evaluations", solution.num_evaluations),
                 ("residual", solution.residual),
                 ("status", solution.status),
+                ("radius", self.radii.get(name)),
             )
+            if tensor is not None
         }
 
     def failed(self):

@@ -195,6 +195,109 @@ def test_a_model_without_an_equilibrium(target, tmp_path):
     np.testing.assert_allclose(answer["outputs"], model(VECTORS), atol=1e-5)
 
 
+@keras.saving.register_keras_serializable("deq_keras_tests")
+class HalfCell(layers.EquilibriumCell):
+    def call(self, state, injection):
+        return 0.45 * ops.sin(2 * state) + injection
+
+    def lipschitz_constant(self, injection):
+        return 0.9
+
+
+BOUNDED_CELLS = {
+    "declared": HalfCell,
+    "dense": lambda: layers.DenseCell(5),
+    "normalized": lambda: layers.cell_from(
+        layers.SpectrallyNormalizedDense(5, max_norm=0.9, activation="tanh")
+    ),
+    "monotone": lambda: layers.MonotoneDenseCell(5),
+}
+
+
+def _bounded(cell):
+    deq = layers.DEQ(BOUNDED_CELLS[cell](), name="deq")
+    return keras.Sequential([keras.Input((4,)), deq, keras.layers.Dense(2)])
+
+
+@pytest.mark.parametrize(
+    ("cell", "target"),
+    [
+        pytest.param(
+            cell, target, marks=() if (cell, target) == ("dense", "litert") else SLOW
+        )
+        for cell in BOUNDED_CELLS
+        for target in EXPORTS
+    ],
+)
+def test_a_certified_export(cell, target, tmp_path):
+    model = _bounded(cell)
+    path, _ = _exported(target, tmp_path, model, certify=True)
+    loaded = serving.load(path)
+    statistics = ["outputs", "evaluations", "residual", "status", "radius"]
+    assert loaded.outputs[:5] == statistics
+    problem = model.get_layer("deq").problem(VECTORS)
+    solver = solvers.FixedPointIteration(max_iter=500, tol=1e-7, damping=0.5)
+    exact = model.get_layer("deq").solve(VECTORS, solvers.SolveRequest(tol=1e-7)).value
+    if cell != "monotone":
+        request = solvers.SolveRequest(exact)
+        exact = solver.solve(problem, request).value
+    for budget in (1, 3):
+        answer = loaded(VECTORS, max_iter=budget, tol=0.0)
+        state = model.get_layer("deq").solve(
+            VECTORS, solvers.SolveRequest(max_iter=budget, tol=0.0)
+        )
+        distance = np.linalg.norm(state.value - exact, axis=1)
+        assert np.all(answer["radius"] >= distance - 1e-5)
+        expected = problem.distance_bound(state.value)
+        np.testing.assert_allclose(answer["radius"], expected, rtol=1e-3, atol=1e-6)
+    invalid = VECTORS.copy()
+    invalid[0, 0] = np.nan
+    radius = loaded(invalid)["radius"]
+    assert radius[0] >= np.finfo("float32").max and np.all(radius[1:] < 1)
+
+
+@SLOW
+def test_the_radius_of_several_layers(tmp_path):
+    inputs = keras.Input((4,))
+    bounded, other = layers.DenseCell(4), layers.DenseCell(4, layer_normalization=True)
+    first, second = layers.DEQ(bounded, name="one"), layers.DEQ(other, name="two")
+    model = keras.Model(inputs, second(first(inputs)))
+    path, _ = _exported("saved_model", tmp_path, model, certify=True)
+    names = serving.load(path).outputs
+    assert "one_radius" in names and "two_status" in names
+    assert "two_radius" not in names
+    served = tf.saved_model.load(path)
+    answer = served.serve(VECTORS)
+    assert set(answer) == {"outputs", "one_status", "two_status"}
+
+
+def test_exports_without_a_bound(tmp_path):
+    model, _ = _dense()
+    with pytest.raises(ValueError, match="`certify=True` needs a cell.*'deq'"):
+        _exported("saved_model", tmp_path, model, certify=True)
+    inputs = keras.Input((4,))
+    named = keras.Model(inputs, {"radius": layers.DEQ(layers.DenseCell(5))(inputs)})
+    with pytest.raises(ValueError, match="names of statistics.*'radius'"):
+        _exported("saved_model", tmp_path, named, certify=True)
+    with pytest.raises(ValueError, match="`certify` must be True or False"):
+        _exported("saved_model", tmp_path, model, certify=1)
+    assert not list(tmp_path.iterdir())
+
+
+@SLOW
+def test_a_bounded_cell_is_exported_as_others(tmp_path, monkeypatch):
+    def fail(*_):
+        raise AssertionError
+
+    monkeypatch.setattr(solvers.FixedPointProblem, "distance_bound", fail)
+    path, _ = _exported("onnx", tmp_path, _bounded("dense"))
+    names = ["outputs", "evaluations", "residual", "status"]
+    assert serving.load(path).outputs == names
+    inputs = keras.Input((4,))
+    named = keras.Model(inputs, {"radius": layers.DEQ(layers.DenseCell(5))(inputs)})
+    _exported("saved_model", tmp_path, named)
+
+
 @SLOW
 def test_half_precision(tmp_path):
     keras.config.set_dtype_policy("mixed_bfloat16")

@@ -124,7 +124,7 @@ class FixedPointProblem:
             |z - z*| <= |f(z) - z| / (1 - L)
 
         It costs one evaluation of f, and holds for exact arithmetic: an error e in f(z)
-        adds e / (1 - L).
+        adds e / (1 - L). In half precision, e is often larger than the residual.
 
         Args:
             state: State z, from any solver.

@@ -31,8 +31,8 @@ Product: TypeAlias = Callable[[tf.Tensor], tf.Tensor]
 class Certificate(NamedTuple):
     """The result of `certify`, per sample.
 
-    Norms are Euclidean norms of one sample's whole state. All statements hold for exact
-    arithmetic.
+    Norms are Euclidean norms of one sample's whole state. All statements hold up to the
+    rounding of f, which in half precision often exceeds the radius.
 
     Attributes:
         radius: Float tensor `(batch,)`. There is an equilibrium within this distance of

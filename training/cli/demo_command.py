@@ -14,7 +14,7 @@ DEMOS = {
     "digits": "classifies digits at several budgets; draws a figure",
     "characters": "continues a text",
 }
-SIZE, PROMPT = 33, "The "
+SIZE, PROMPT = 33, "ROMEO:"
 _OPTIONS = {
     "mazes": ("file", "size", "seed", "out"),
     "sudoku": ("file", "seed", "out"),

@@ -1,7 +1,7 @@
-"""Registry of experiments and studies.
+"""Registry of experiments.
 
-A folder of `training.experiments` or `training.studies` declares itself in its
-`__init__`, which must not import TensorFlow:
+A folder of `training.experiments` declares itself in its `__init__`, which must not
+import TensorFlow:
 
     EXPERIMENT = Experiment(ClassificationConfig, "job:ClassificationJob", ACCURACY)
 
@@ -16,9 +16,6 @@ import sys
 from typing import NamedTuple
 
 from .errors import InputError
-
-# Imported by name, because experiments and studies import this module.
-_GROUPS = (".experiments", ".studies")
 
 
 class Score(NamedTuple):
@@ -78,39 +75,19 @@ class Experiment(NamedTuple):
     generates: bool = False
 
 
-class Study(NamedTuple):
-    """A study, which trains and compares many small models with its own code.
-
-    Attributes:
-        schema: Dataclass of the configs.
-        run: String `module:function` in the folder of the study. A function of the
-            config and its `WorkDirectory`, imported when it runs.
-    """
-
-    schema: type
-    run: str
-
-
 def names():
-    """Returns the names of all experiments and studies."""
+    """Returns the names of all experiments."""
     return sorted(_packages())
 
 
-def scored():
-    """Returns the names of all experiments, whose runs have tables of a score."""
-    return [name for name in names() if isinstance(find(name), Experiment)]
-
-
 def find(name):
-    """Returns the `Experiment` or `Study` of a name in `names()`."""
+    """Returns the `Experiment` of a name in `names()`."""
     return importlib.import_module(_packages()[name]).EXPERIMENT
 
 
 def implementation(name):
-    """Imports the job class of an experiment, or the function that runs a study."""
-    declared = find(name)
-    path = declared.job if isinstance(declared, Experiment) else declared.run
-    return _imported(name, path)
+    """Imports the job class of an experiment."""
+    return _imported(name, find(name).job)
 
 
 def tables(directory):
@@ -146,18 +123,9 @@ def import_modules(names, place):
 def check_generates(name):
     """Raises `InputError` unless the runs of an experiment are language models."""
     if not find(name).generates:
-        languages = [other for other in scored() if find(other).generates]
+        languages = [other for other in names() if find(other).generates]
         raise InputError(
             f"`generate` is for runs of the experiments {', '.join(languages)}. "
-            f"Received: experiment={name}."
-        )
-
-
-def check_scored(name):
-    """Raises `InputError` unless the runs of an experiment have tables of a score."""
-    if name not in scored():
-        raise InputError(
-            f"This command is for the experiments {', '.join(scored())}. "
             f"Received: experiment={name}."
         )
 
@@ -168,9 +136,10 @@ def _imported(name, path):
 
 
 def _packages():
+    # Imported by name, because experiments import this module.
+    experiments = importlib.import_module(".experiments", __package__)
     return {
-        module.name: f"{group.__name__}.{module.name}"
-        for group in (importlib.import_module(name, __package__) for name in _GROUPS)
-        for module in pkgutil.iter_modules(group.__path__)
+        module.name: f"{experiments.__name__}.{module.name}"
+        for module in pkgutil.iter_modules(experiments.__path__)
         if module.ispkg
     }

@@ -104,10 +104,6 @@ def test_an_export_has_the_table_of_the_model(
             "draw no figures. Leave --format out. Received: format=svg",
         ),
         (
-            ["train", "synthetic/jacobian", "--format", "pdf", "--work-dir", "{run}x"],
-            "The study synthetic draws only PNG files",
-        ),
-        (
             ["evaluate", "{run}", "--exported", "x"],
             "one --variant of equilibrium, tied",
         ),

@@ -1,4 +1,4 @@
-"""Experiments and studies are found by their folders."""
+"""Experiments are found by their folders."""
 
 import dataclasses
 import subprocess
@@ -7,41 +7,28 @@ from pathlib import Path
 
 import pytest
 
-from training import experiments, registry, studies
+from training import experiments, registry
 from training.config import reading as configs
 from training.data.images import digits
-from training.errors import InputError
 from training.runs import variants
 from training.runs.job import Job
 from training.runs.work_directory import WorkDirectory
 
 FOLDERS = [
     folder.name
-    for package in (experiments, studies)
-    for folder in Path(package.__path__[0]).iterdir()
+    for folder in Path(experiments.__path__[0]).iterdir()
     if (folder / "__init__.py").exists()
 ]
 
 
 def test_every_folder_is_found():
     assert sorted(FOLDERS) == registry.names()
-    assert set(registry.scored()) < set(registry.names())
 
 
 @pytest.mark.parametrize("name", FOLDERS)
 def test_what_is_declared_is_there(name):
-    declared = registry.find(name)
-    assert dataclasses.is_dataclass(declared.schema)
-    implementation = registry.implementation(name)
-    if isinstance(declared, registry.Experiment):
-        assert issubclass(implementation, Job)
-    else:
-        assert callable(implementation)
-
-
-def test_a_study_has_no_table_of_scores():
-    with pytest.raises(InputError, match="classification.*experiment=synthetic"):
-        registry.check_scored("synthetic")
+    assert dataclasses.is_dataclass(registry.find(name).schema)
+    assert issubclass(registry.implementation(name), Job)
 
 
 def test_a_score_may_have_no_unit():

@@ -38,9 +38,6 @@ def train(arguments):
         name = f"{path.resolve().parent.name}-{path.resolve().stem}"
         arguments.work_dir = Path("runs") / name
     directory = enter(_own_folder(Path(arguments.work_dir), config), config)
-    if isinstance(registry.find(config.experiment), registry.Study):
-        _refuse_format(arguments, f"The study {config.experiment} draws only PNG files")
-        return registry.implementation(config.experiment)(config, directory)
     from ..runs import distribution, variants
 
     devices = distribution.start(config.distribution)
@@ -48,19 +45,10 @@ def train(arguments):
     return variants.run(jobs, directory, arguments.figures)
 
 
-def _refuse_format(arguments, reason):
-    """Raises `InputError` if figures have another format than the default."""
-    if arguments.figures != "png":
-        raise InputError(
-            f"{reason}. Leave --format out. Received: format={arguments.figures}."
-        )
-
-
 def _own_folder(path, config):
     """Returns the work directory of this process. Workers other than the chief have
     their own for checkpoints."""
-    distribution = getattr(config, "distribution", None)  # Studies train on one device.
-    if distribution is None or distribution.strategy != "multi_worker":
+    if config.distribution.strategy != "multi_worker":
         return path
     return cluster.from_environment().folder(path)
 
@@ -68,8 +56,11 @@ def _own_folder(path, config):
 def evaluate(arguments):
     directory, names = _selected(arguments)
     budgets = _checked_budgets(directory.config, arguments.budgets)
-    if arguments.exported or arguments.data:
-        _refuse_format(arguments, "--exported and --data draw no figures")
+    if (arguments.exported or arguments.data) and arguments.figures != "png":
+        raise InputError(
+            "--exported and --data draw no figures. Leave --format out. "
+            f"Received: format={arguments.figures}."
+        )
     if arguments.exported is not None:
         return _evaluate_export(arguments.exported, directory, names, budgets)
     if arguments.data is not None:

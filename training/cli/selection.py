@@ -1,6 +1,5 @@
 """Selection of the runs for a command."""
 
-from .. import registry
 from ..config import reading as configs
 from ..errors import InputError
 from ..runs.work_directory import WorkDirectory
@@ -14,15 +13,14 @@ def selected(path, name=None):
         name: String. Name of a variant or a run. Defaults to `None`, all runs.
 
     Raises:
-        InputError: If the folder does not belong to an experiment, or the variant does
-            not exist.
+        InputError: If the folder does not belong to a run, or the variant does not
+            exist.
     """
     directory = WorkDirectory.open(path)
-    registry.check_scored(directory.config.experiment)
     names = configs.run_names(directory.config)
     if name is None:
         return directory, names
-    if name in directory.config.variants:
+    if name in configs.variant_names(directory.config):
         return directory, [run for run in names if configs.variant_of(run) == name]
     configs.run_config(directory.config, name)
     return directory, [name]

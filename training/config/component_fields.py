@@ -5,7 +5,8 @@ max_iter: 12}`. Fields with `plug_ins` also accept a class that Keras has regist
 `package>Class`. See `training.config.validation` for the checks.
 """
 
-from dataclasses import field
+from dataclasses import field, make_dataclass
+from typing import Any
 
 from .bounds import BUDGET, FILTERS, TERMS, WIDTH, WINDOW
 
@@ -43,6 +44,9 @@ REASONING_CELLS = (
     "mixer_cell",
     "recall_cell",
 )
+
+# The word of a field for the component that `DEQ` selects for its cell.
+AUTO = "auto"
 
 _SOLVER = {
     "component": SOLVERS,
@@ -131,26 +135,37 @@ _REASONING_CELL = {
 }
 
 
-def solver_field(default, *alone):
-    """Returns a dataclass field that holds a solver, or one of the words `alone`."""
-    return field(default=default, metadata={**_SOLVER, "alone": alone})
+def components(
+    solver="anderson",
+    gradient="implicit",
+    regularizer=None,
+    initial_state="cell",
+    alone=(),
+):
+    """Returns a dataclass of the components of a `DEQ` layer, for schemas to inherit.
 
-
-def gradient_field(default, *alone):
-    """Returns a dataclass field that holds a gradient, or one of the words `alone`."""
-    return field(default=default, metadata={**_GRADIENT, "alone": alone})
-
-
-def regularizer_field(default, *alone):
-    """Returns a dataclass field that holds a regularizer, null, or one of the words
-    `alone`."""
-    return field(default=default, metadata={**_REGULARIZER, "alone": alone})
-
-
-def initial_state_field(default, *alone):
-    """Returns a dataclass field that holds an initial state, or one of the words
-    `alone`."""
-    return field(default=default, metadata={**_INITIAL_STATE, "alone": alone})
+    Args:
+        solver: Default of the field `solver`.
+        gradient: Default of the field `gradient`.
+        regularizer: Default of the field `regularizer`, which also accepts null.
+        initial_state: Default of the field `initial_state`.
+        alone: Tuple of words that every field also accepts. Defaults to `()`.
+    """
+    fields = {
+        "solver": (solver, _SOLVER),
+        "gradient": (gradient, _GRADIENT),
+        "regularizer": (regularizer, _REGULARIZER),
+        "initial_state": (initial_state, _INITIAL_STATE),
+    }
+    return make_dataclass(
+        "Components",
+        [
+            (name, Any, field(default=default, metadata={**checks, "alone": alone}))
+            for name, (default, checks) in fields.items()
+        ],
+        frozen=True,
+        kw_only=True,
+    )
 
 
 def cell_field():

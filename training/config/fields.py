@@ -5,23 +5,15 @@ from typing import Any, Literal
 
 from ..errors import InputError
 from .bounds import BATCH, BUDGET, DEVICES, EPOCHS, NAME, SEED, SHARE, WAIT
-from .component_fields import (
-    gradient_field,
-    initial_state_field,
-    regularizer_field,
-    solver_field,
-)
+from .component_fields import components
 
 INHERIT = "inherit"
 
+# A mapping of names to dicts of dotted paths and values.
+_CHANGES = {"non_empty": True, "max_items": 100, **NAME}
+
 # Schedules divide by it, in float32.
 _LEARNING_RATE = {"minimum": 1e-12, "maximum": 1e38}
-
-
-def variants_field(**default):
-    """Returns a dataclass field that holds name -> changes of each variant."""
-    metadata = {"non_empty": True, "max_items": 100, **NAME}
-    return field(metadata=metadata, **default)
 
 
 @dataclass(frozen=True)
@@ -77,7 +69,7 @@ class WeightIncrementConfig:
 
 
 @dataclass(frozen=True)
-class PhaseConfig:
+class PhaseConfig(components(*4 * [INHERIT], alone=(INHERIT,))):
     """Some epochs with one solver, gradient, regularizer and initial state.
 
     `inherit` takes the model's.
@@ -91,10 +83,6 @@ class PhaseConfig:
 
     epochs: int = field(metadata=EPOCHS)
     name: str = field(default="equilibrium", metadata={"max_length": 64})
-    solver: Any = solver_field(INHERIT, INHERIT)
-    gradient: Any = gradient_field(INHERIT, INHERIT)
-    regularizer: Any = regularizer_field(INHERIT, INHERIT)
-    initial_state: Any = initial_state_field(INHERIT, INHERIT)
     max_iter_jitter: int = field(default=0, metadata={**BUDGET, "minimum": 0})
     regularizer_weight_increment: WeightIncrementConfig | None = None
 
@@ -194,6 +182,9 @@ class VariantsConfig:
         variants: name -> {dotted path: value}. Each variant is the config with these
             values replaced, trained in a folder of its own and compared with the
             others.
+        tasks: name -> {dotted path: value}, or null. Every variant is trained on every
+            task: the values of the task are replaced first. The variants are then
+            named `TASK.VARIANT`.
     """
 
     experiment: str
@@ -213,4 +204,7 @@ class VariantsConfig:
     )
     optimizer: OptimizerConfig = OptimizerConfig()
     distribution: DistributionConfig = DistributionConfig()
-    variants: dict[str, Any] = variants_field(default_factory=lambda: {"model": {}})
+    variants: dict[str, Any] = field(
+        default_factory=lambda: {"model": {}}, metadata=_CHANGES
+    )
+    tasks: dict[str, Any] | None = field(default=None, metadata=_CHANGES)

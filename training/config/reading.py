@@ -62,7 +62,7 @@ def resolve(mapping, assignments=()):
     if assignments:
         # On the filled-in mapping, so that a default can be changed by its parts.
         config = from_mapping(cls, assign(to_mapping(config), assignments))
-    for name in getattr(config, "variants", ()):
+    for name in variant_names(config):
         variant(config, name)
     return config
 
@@ -77,15 +77,21 @@ def to_yaml(config):
     return dump(to_mapping(config))
 
 
+def variant_names(config):
+    """Returns the names of all variants: of every variant on every task, if any."""
+    return list(_changes(config))
+
+
 def run_names(config):
     """Returns the names of all runs of a `VariantsConfig`.
 
     A run is named `<variant>`, or `<variant>/seed_<seed>` if there are `seeds`. All
     seeds of a variant precede the next variant.
     """
+    names = variant_names(config)
     if config.seeds is None:
-        return list(config.variants)
-    return [f"{name}/seed_{seed}" for name in config.variants for seed in config.seeds]
+        return names
+    return [f"{name}/seed_{seed}" for name in names for seed in config.seeds]
 
 
 def variant_of(run_name):
@@ -126,40 +132,61 @@ def variant(config, name):
     Raises:
         InputError: If the variant does not exist or its values are invalid.
     """
-    if name not in config.variants:
+    changes = _changes(config)
+    if name not in changes:
         raise InputError(
-            f"There is no variant `{name}`.{closest(name, config.variants)} "
-            f"Variants: {', '.join(config.variants)}."
+            f"There is no variant `{name}`.{closest(name, changes)} "
+            f"Variants: {', '.join(changes)}."
         )
-    changes = _changes(config, name)
+    assignments = [
+        assignment
+        for place, of_place in changes[name]
+        for assignment in _assignments(config, place, of_place)
+    ]
     try:
-        mapping = assign(to_mapping(config), changes.items())
-        mapping["variants"] = {name: {}}
-        return from_mapping(type(config), mapping)
+        mapping = assign(to_mapping(config), assignments)
+        del mapping["variants"], mapping["tasks"]
+        found = from_mapping(type(config), mapping)
     except InputError as error:
         raise InputError(f"variant `{name}`: {error}") from error
+    return dataclasses.replace(found, variants={name: {}})
 
 
-def _changes(config, name):
-    changes = config.variants[name]
+def _changes(config):
+    """Returns a dict of variants to lists of places in the config and their changes."""
+    variants = {
+        name: [(f"variants.{name}", changes)]
+        for name, changes in config.variants.items()
+    }
+    if config.tasks is None:
+        return variants
+    return {
+        f"{task}.{name}": [(f"tasks.{task}", changes), *of_variant]
+        for task, changes in config.tasks.items()
+        for name, of_variant in variants.items()
+    }
+
+
+def _assignments(config, place, changes):
+    """Returns the pairs of paths and values of a variant or a task."""
     if changes is None:
-        return {}
+        return []
     if not isinstance(changes, dict):
         raise InputError(
-            f"`variants.{name}` must be a mapping of dotted paths to values. "
-            f"{received(name, changes)}"
+            f"`{place}` must be a mapping of dotted paths to values. "
+            f"{received(place.rpartition('.')[2], changes)}"
         )
-    shared = ["variants", "distribution", "imports", "seeds"]
-    if getattr(config, "seeds", None) is not None:
+    shared = ["variants", "tasks", "distribution", "imports", "seeds"]
+    if config.seeds is not None:
         shared.append("seed")
     for path in changes:
         # One process trains all variants with one strategy, the same modules and seeds.
         if path.partition(".")[0] in shared:
             raise InputError(
-                f"`variants.{name}` cannot change {', '.join(f'`{s}`' for s in shared)}"
+                f"`{place}` cannot change {', '.join(f'`{s}`' for s in shared)}"
                 f", which all variants share. Received: {path}."
             )
-    return changes
+    return changes.items()
 
 
 def assign(mapping, assignments):

@@ -35,13 +35,15 @@ _WORDS = {
 _MAX_ITEMS = 256
 
 
-def from_mapping(cls, mapping, path=""):
+def from_mapping(cls, mapping, path="", default=None):
     """Returns an instance of a dataclass from a mapping of its fields.
 
     Args:
         cls: a dataclass; its fields may be dataclasses or lists of them.
         mapping: dict, a plain tree. Fields that are left out take their defaults.
         path: String. Path of the mapping in the config, for messages.
+        default: Instance of the dataclass with the values of fields that are left out.
+            Defaults to `None`, the defaults of the fields.
 
     Raises:
         InputError: for an unknown or missing key and for a value of the wrong type or
@@ -54,13 +56,17 @@ def from_mapping(cls, mapping, path=""):
         if key not in fields:
             raise InputError(_unknown_key(key, fields, path))
     hints = _hints(cls)
-    values = {}
+    values = {} if type(default) is not cls else dict(vars(default))
     for name, field in fields.items():
-        if name in mapping:
+        if name in mapping and dataclasses.is_dataclass(hints[name]):
+            values[name] = from_mapping(
+                hints[name], mapping[name], join(path, name), field.default
+            )
+        elif name in mapping:
             values[name] = _checked(
                 mapping[name], hints[name], field.metadata, join(path, name)
             )
-        elif _is_required(field):
+        elif name not in values and _is_required(field):
             raise InputError(f"`{join(path, name)}` is required and is missing.")
     return cls(**values)
 
@@ -83,7 +89,7 @@ def _checked(value, hint, metadata, path):
     if origin is dict:
         return _checked_dict(value, metadata, path)
     if dataclasses.is_dataclass(hint):
-        return from_mapping(hint, value, path)
+        return from_mapping(hint, value, path)  # An element of a list.
     return _checked_scalar(value, hint, metadata, path)
 
 

@@ -126,6 +126,38 @@ def training_batches(
     return stream.prefetch(tf.data.AUTOTUNE)
 
 
+def array_batches(arrays, batch_size, seed, steps):
+    """Streams the batches of some training steps from arrays, pass after pass.
+
+    The order depends only on `(seed, pass)`. The last batch of a pass may be smaller.
+
+    Args:
+        arrays: Tuple of arrays `(num_examples, ...)`.
+        batch_size: Positive integer.
+        seed: Integer.
+        steps: `range` of steps, counted from the start of the training.
+
+    Returns:
+        A `tf.data.Dataset` of tuples.
+    """
+    num_examples = len(arrays[0])
+    first, offset = divmod(steps.start, math.ceil(num_examples / batch_size))
+    arrays = tuple(map(tf.constant, arrays))
+    seed = tf.constant(seed, tf.int64)
+
+    def one_pass(number):
+        key = tf.stack([seed, number])
+        order = tf.random.experimental.stateless_shuffle(tf.range(num_examples), key)
+        return tf.data.Dataset.from_tensor_slices(order).batch(batch_size)
+
+    passes = tf.data.Dataset.range(first, tf.int64.max)
+    batches = passes.flat_map(one_pass).skip(offset).take(len(steps))
+    batches = batches.map(lambda rows: tuple(tf.gather(one, rows) for one in arrays))
+    # Without a known cardinality Keras warns that the data ran out.
+    size = tf.data.experimental.assert_cardinality(len(steps))
+    return batches.apply(size).prefetch(tf.data.AUTOTUNE)
+
+
 def evaluation_batches(split, batch_size, shard=WHOLE):
     """Returns a `tf.data.Dataset` of `(images, labels)` in their order.
 

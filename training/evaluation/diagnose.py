@@ -1,15 +1,10 @@
 """Convergence and stability of a trained model's equilibrium."""
 
-import csv
-import io
-
 import numpy as np
 import tensorflow as tf
 
 import deq_keras
 from deq_keras.solvers import SolveRequest
-
-from ..files.atomic_file import write_text
 
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
@@ -71,15 +66,6 @@ class Diagnosis:
             "radius": radius.value,
             "radius_converged": radius.converged,
         }
-
-
-def write_residuals(path, quantiles):
-    """Writes the `residual_quantiles` of a `Diagnosis` to a CSV file."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, quantiles[0], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(quantiles)
-    write_text(path, text.getvalue())
 
 
 def _residual_quantiles(trace):

@@ -59,11 +59,13 @@ class EncoderSolverHead:
 
 def split_model(model):
     """Returns a functional model as an `EncoderSolverHead` with shared weights."""
-    layer = equilibrium_layer(model)
+    layer, outputs = equilibrium_layer(model), model.outputs[0]
+    # The layer itself may be the last one.
+    outputs = keras.layers.Identity()(outputs) if outputs is layer.output else outputs
     return EncoderSolverHead(
         encode=keras.Model(model.inputs[0], layer.input, name="encode"),
         layer=layer,
-        classify=keras.Model(layer.output, model.outputs[0], name="classify"),
+        classify=keras.Model(layer.output, outputs, name="classify"),
     )
 
 

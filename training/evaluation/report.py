@@ -1,7 +1,13 @@
 """The tables of a run, from the files in its folder. Does not import TensorFlow."""
 
 from .. import registry
-from ..config.reading import by_variant, run_names
+from ..config.reading import (
+    by_variant,
+    run_names,
+    variant,
+    variant_names,
+    variant_of,
+)
 from ..files import records
 from .summary import aligned, at_budgets, mean_text
 
@@ -13,10 +19,10 @@ def report(directory):
         directory: `WorkDirectory` of a finished or unfinished experiment.
     """
     score = registry.find(directory.config.experiment).score
-    evaluations, diagnoses = measurements(directory)
+    rows, diagnoses = measurements(directory)
     sections = [_progress(directory, score)]
-    if evaluations:
-        sections.append(score_table(evaluations, score))
+    if rows:
+        sections.append(score_table(rows, score))
     if diagnoses:
         sections.append(_diagnosis_table(diagnoses))
     further = registry.tables(directory)
@@ -28,12 +34,22 @@ def report(directory):
 def measurements(directory):
     """Returns two dicts of the measurements so far: from runs to the rows of their
     evaluation, and from runs to their diagnosis."""
-    evaluations = _evaluations(directory)
-    rows = {name: result["budgets"] for name, result in evaluations.items()}
+    results = evaluations(directory)
+    rows = {name: result["budgets"] for name, result in results.items()}
     diagnoses = _present(
         directory, records.DIAGNOSIS, "diagnose", records.read_diagnosis
     )
     return rows, diagnoses
+
+
+def evaluations(directory):
+    """Returns a dict from runs to their evaluation so far, the contents of its file."""
+    score = registry.find(directory.config.experiment).score.name
+
+    def read(path, remedy):
+        return records.read_evaluation(path, score, remedy)
+
+    return _present(directory, records.EVALUATION, "evaluate", read)
 
 
 def histories(directory):
@@ -45,8 +61,11 @@ def histories(directory):
 
 
 def _progress(directory, score):
-    total = sum(phase.epochs for phase in directory.config.phases)
-    evaluations = _evaluations(directory)
+    config, results = directory.config, evaluations(directory)
+    totals = {
+        name: sum(phase.epochs for phase in variant(config, name).phases)
+        for name in variant_names(config)
+    }
     validation = f"validation {score.heading}"
     rows = [["", "epochs", "training time [s]", validation, "weights"]]
     for name, history in histories(directory).items():
@@ -55,27 +74,26 @@ def _progress(directory, score):
         known = [float(value) for value in values if value]
         last = score.text(known[-1]) if known else "-"
         weights = "-"
-        if name in evaluations:
-            weights = f"{evaluations[name]['parameters']:,}"
-        rows.append(
-            [name, f"{len(history)} / {total}", f"{seconds:.1f}", last, weights]
-        )
+        if name in results:
+            weights = f"{results[name]['parameters']:,}"
+        epochs = f"{len(history)} / {totals[variant_of(name)]}"
+        rows.append([name, epochs, f"{seconds:.1f}", last, weights])
     return aligned(rows)
 
 
-def score_table(evaluations, score, latencies=None):
+def score_table(rows, score, latencies=None):
     """Returns the table of scores and residuals at all budgets, one line per variant.
 
     Args:
-        evaluations: Dict from runs to the rows of their evaluation.
+        rows: Dict from runs to the rows of their evaluation.
         score: `Score` of the experiment.
         latencies: Optional `Latencies` at the same budgets. Defaults to `None`.
     """
-    budgets = sorted({row["budget"] for rows in evaluations.values() for row in rows})
+    budgets = sorted({row["budget"] for run in rows.values() for row in run})
     tables = []
     for key, label, scale, digits in (score, ("residual", "residual", 1, ".2g")):
         table = [[f"{label} at NFE", *map(str, budgets)]]
-        for name, runs in by_variant(evaluations).items():
+        for name, runs in by_variant(rows).items():
             values = at_budgets(runs, key)
             cells = [mean_text(values.get(b, ()), digits, scale) for b in budgets]
             table.append([name, *cells])
@@ -141,15 +159,6 @@ def _history(directory, folder):
         "It is written again from the checkpoint by deq-keras train CONFIG --resume "
         f"--work-dir {directory.path}.",
     )
-
-
-def _evaluations(directory):
-    score = registry.find(directory.config.experiment).score.name
-
-    def read(path, remedy):
-        return records.read_evaluation(path, score, remedy)
-
-    return _present(directory, records.EVALUATION, "evaluate", read)
 
 
 def _present(directory, file_name, command, read):

@@ -1,25 +1,8 @@
-"""Means and standard deviations over seeds, and tables of them as text and CSV."""
+"""Means and standard deviations over seeds, and tables of them."""
 
-import csv
-import io
 import itertools
+import math
 import statistics
-
-
-def spread(name, values):
-    """Returns a dict with `<name>_mean` and `<name>_std` of a list of numbers.
-
-    The mean is `None` for an empty list, the deviation also for a single number.
-    """
-    return {
-        f"{name}_mean": statistics.fmean(values) if values else None,
-        f"{name}_std": statistics.stdev(values) if len(values) > 1 else None,
-    }
-
-
-def cell(summary, name, digits):
-    """Returns the text of a number in a dict that contains the result of `spread`."""
-    return _text(summary[f"{name}_mean"], summary[f"{name}_std"], f".{digits}f")
 
 
 def mean_text(values, form, scale=1):
@@ -31,14 +14,15 @@ def mean_text(values, form, scale=1):
         scale: Number. Factor of the values. Defaults to `1`.
     """
     numbers = [scale * value for value in values if value is not None]
-    return _text(*spread("number", numbers).values(), form)
-
-
-def _text(mean, deviation, form):
-    if mean is None:
+    if not numbers:
         return "-"
-    text = f"{mean:{form}}"
-    return text if deviation is None else f"{text} +- {deviation:{form}}"
+    text = f"{statistics.fmean(numbers):{form}}"
+    if len(numbers) == 1:
+        return text
+    # `stdev` fails for numbers that are not finite.
+    is_finite = all(map(math.isfinite, numbers))
+    deviation = statistics.stdev(numbers) if is_finite else math.nan
+    return f"{text} +- {deviation:{form}}"
 
 
 def at_budgets(runs, key):
@@ -73,10 +57,19 @@ def aligned(rows, left=1):
     return "\n".join(lines)
 
 
-def to_csv(rows):
-    """Returns a list of dicts with the same keys as CSV text."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+def table(headings, columns, groups):
+    """Returns a table of means and deviations as text, with one line per group.
+
+    Args:
+        headings: List of strings. Headings of the names of a group.
+        columns: Tuples of a heading, a key, a format and optionally a scale; see
+            `mean_text`.
+        groups: Dict from tuples of names to lists of dicts of numbers.
+    """
+    rows = [[*headings, *(heading for heading, *_ in columns)]]
+    for names, runs in groups.items():
+        cells = [
+            mean_text([run[key] for run in runs], *form) for _, key, *form in columns
+        ]
+        rows.append([*names, *cells])
+    return aligned(rows, left=len(headings))

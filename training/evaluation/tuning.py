@@ -1,7 +1,5 @@
 """Choice of the cheapest solver of a run that keeps the answers of its model."""
 
-import csv
-import io
 import sys
 
 import keras
@@ -11,9 +9,10 @@ from deq_keras.tuning import Promise, describe, tune
 
 from ..errors import InputError
 from ..files import records
-from ..files.atomic_file import write_text
 from . import plots
 
+# Columns of the table for the fields of an `Outcome`.
+_OUTCOME = ("changed", "samples", "bound", "evaluations")
 TABLE, RECORD, FIGURE = "tune.csv", "tune.json", "tune"
 
 
@@ -63,17 +62,20 @@ def write(tuning, folder, suffix="png"):
         folder: `pathlib.Path` of the run.
         suffix: String. Format of the figure: `"png"`, `"svg"` or `"pdf"`.
     """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    columns = ("changed", "samples", "bound", "evaluations")
-    writer.writerow(["candidate", "max_iter", "tol", *columns])
     candidates = {}
     for setting in tuning.settings:
         candidates.setdefault(_candidate(setting.solver), []).append(setting)
-    for label, settings in candidates.items():
-        for solver, outcome in settings:
-            writer.writerow([label, solver.max_iter, solver.tol, *outcome])
-    write_text(folder / TABLE, text.getvalue())
+    rows = [
+        {
+            "candidate": label,
+            "max_iter": solver.max_iter,
+            "tol": solver.tol,
+            **dict(zip(_OUTCOME, outcome, strict=True)),
+        }
+        for label, settings in candidates.items()
+        for solver, outcome in settings
+    ]
+    records.write_csv(folder / TABLE, rows)
     figure = f"{FIGURE}.{suffix}"
     plots.plot_tuning(folder / figure, tuning, candidates)
     records.write_json(folder / RECORD, tuning.as_dict())

@@ -12,13 +12,13 @@ EVALUATION = "evaluation.json"
 DIAGNOSIS = "diagnosis.json"
 
 
-def write_history(path, history):
-    """Writes the history as CSV, with the columns of all phases."""
-    columns = dict.fromkeys(name for row in history for name in row)
+def write_csv(path, rows):
+    """Writes a list of dicts as CSV, with the columns of all rows."""
+    columns = dict.fromkeys(name for row in rows for name in row)
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(history)
+    writer.writerows(rows)
     write_text(path, text.getvalue())
 
 

@@ -21,13 +21,16 @@ class EpochBackup(keras.callbacks.Callback):
         folder: `pathlib.Path` of the checkpoints.
         history: List with one dict per finished epoch, to which epochs are appended.
         phase: String. Name of the current phase, a column of the history.
+        checks_finite: Boolean. Whether a loss or weights that are not finite raise an
+            error. Defaults to `True`.
     """
 
-    def __init__(self, folder, history, phase):
+    def __init__(self, folder, history, phase, checks_finite=True):
         super().__init__()
         self.folder = folder
         self.history = history
         self.phase = phase
+        self.checks_finite = checks_finite
         self._start = None
         self._seconds = None
 
@@ -41,7 +44,8 @@ class EpochBackup(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         logs = {name: float(value) for name, value in logs.items()}
-        self._check_finite(epoch, logs["loss"])
+        if self.checks_finite:
+            self._check_finite(epoch, logs["loss"])
         row = {
             "epoch": epoch + 1,
             "phase": self.phase,
@@ -80,6 +84,7 @@ class EpochRecorder(EpochBackup):
         kept: Model to save at its best epoch, if it is only a component of the trained
             model. Defaults to `None`, the trained model.
         in_place: Function that returns a context with the weights used in validation.
+        checks_finite: See `EpochBackup`.
     """
 
     def __init__(
@@ -91,8 +96,9 @@ class EpochRecorder(EpochBackup):
         is_better,
         kept=None,
         in_place=contextlib.nullcontext,
+        checks_finite=True,
     ):
-        super().__init__(folder, history, phase)
+        super().__init__(folder, history, phase, checks_finite)
         self.monitor = monitor
         self.is_better = is_better
         self.kept = kept
@@ -105,7 +111,7 @@ class EpochRecorder(EpochBackup):
             kept = self.model if self.kept is None else self.kept
             with self.in_place():
                 saved_model.save(kept, self.folder / "best.keras")
-        records.write_history(self.folder / records.HISTORY, self.history)
+        records.write_csv(self.folder / records.HISTORY, self.history)
 
     def _is_best(self, row):
         value = row.get(self.monitor, math.nan)

@@ -30,7 +30,14 @@ _SCORES = "events.out.tfevents.scores"
 _REMEDY = "Remove it and continue the run with --resume, which makes it again."
 
 # Parts of a config that do not affect training.
-_NO_PARAMETERS = ("experiment", "evaluation", "imports", "tensorboard", "variants")
+_NO_PARAMETERS = (
+    "experiment",
+    "evaluation",
+    "imports",
+    "tasks",
+    "tensorboard",
+    "variants",
+)
 
 # Charts of several curves: title -> patterns of tags.
 _CHARTS = {

@@ -35,12 +35,16 @@ class Job:
         batch_sizes: dict of the places in the config of what `fit` reads at once, which
             several devices divide, to their values; `None` for a job that knows one
             device only.
+        counts_failures: Boolean. Whether a run whose loss or weights are not finite
+            continues, and its tables count it as failed. Otherwise it stops with an
+            error.
         compiled: the `CompiledVariant` of the run, which runs with other seeds share.
     """
 
     monitor: str
     is_better: staticmethod
     batch_sizes = None
+    counts_failures = False
 
     def __init__(self, config, load, folder=None, distribution=None):
         self.config = config
@@ -146,6 +150,11 @@ class Job:
         """Measures a model at numbers of evaluations: one dict for each, of `budget`,
         the score of the experiment, `residual` and `evaluations`."""
         raise NotImplementedError
+
+    def facts(self, model):
+        """Returns a dict of further measurements, which do not depend on a budget."""
+        del model
+        return {}
 
     def split(self, model):
         """Returns the `EncoderSolverHead` of a model that has an equilibrium."""

@@ -8,6 +8,7 @@ import keras
 
 import deq_keras
 
+from ..config.component_fields import AUTO
 from ..config.fields import INHERIT, PhaseConfig
 from ..errors import InputError, config_errors
 
@@ -105,6 +106,13 @@ def set_strategies(layer, config, path):
     Raises:
         InputError: If an argument of a strategy is invalid. The message names `path`.
     """
-    for name in STRATEGIES:
+    strategies = {name: getattr(config, name) for name in STRATEGIES}
+    if AUTO in strategies.values():
+        with config_errors(path):
+            chosen = deq_keras.layers.DEQ(layer.cell, name=layer.name, **strategies)
+        for name in STRATEGIES:
+            if strategies[name] == AUTO:
+                strategies[name] = getattr(chosen, name)
+    for name, strategy in strategies.items():
         with config_errors(f"{path}.{name}"):
-            setattr(layer, name, getattr(config, name))
+            setattr(layer, name, strategy)

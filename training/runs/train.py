@@ -127,7 +127,7 @@ def _restored(job, folder, trainer, optimizer):
 def _rewrite_table(folder, history):
     """Rewrites the table of a history, which may be corrupt or have more epochs."""
     if history:
-        records.write_history(folder / records.HISTORY, history)
+        records.write_csv(folder / records.HISTORY, history)
 
 
 def _forget_earlier_models(job):
@@ -199,6 +199,7 @@ def _callbacks(job, model, span, folder, history):
             job.is_better,
             model,
             in_place,
+            not job.counts_failures,
         )
     )
     return callbacks

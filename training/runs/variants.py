@@ -7,7 +7,6 @@ from ..config.reading import by_variant, run_config, run_names, variant_of
 from ..data import corruption
 from ..errors import InputError
 from ..evaluation import report
-from ..evaluation.diagnose import write_residuals
 from ..evaluation.plots import draw_comparison, draw_run
 from ..files import records, saved_model
 from ..files.atomic_file import write_text
@@ -96,8 +95,8 @@ def evaluate(job, model, folder, budgets=None):
     """Measures and saves the score of a model at budgets; by default the config's."""
     budgets = budgets or job.config.evaluation.budgets
     with corruption.reported():
-        rows = job.evaluate(model, budgets)
-    result = {"parameters": model.count_params(), "budgets": rows}
+        rows, facts = job.evaluate(model, budgets), job.facts(model)
+    result = {"parameters": model.count_params(), **facts, "budgets": rows}
     # Written last: this file marks a finished evaluation.
     records.write_json(folder / records.EVALUATION, result)
 
@@ -112,7 +111,7 @@ def diagnose(job, model, folder):
         return False
     with corruption.reported():
         result = job.diagnose(model)
-    write_residuals(folder / "residuals.csv", result["residual_quantiles"])
+    records.write_csv(folder / "residuals.csv", result["residual_quantiles"])
     # Written last: this file marks a finished diagnosis.
     records.write_json(folder / records.DIAGNOSIS, result)
     return True

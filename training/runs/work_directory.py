@@ -28,7 +28,7 @@ class WorkDirectory:
     def __init__(self, path, config, is_new=False):
         self.path = Path(path)
         self.config = config
-        self._is_new = is_new
+        self._is_new = self._writes_config = is_new
 
     @classmethod
     def start(cls, path, config):
@@ -70,14 +70,18 @@ class WorkDirectory:
     def resume(cls, path, config):
         """Opens the folder of an earlier run with the same config, to continue it.
 
+        The config may have more `seeds`, which join the seeds of the run.
+
         Raises:
             InputError: If the folder does not contain a run, or its config differs. The
                 message lists the differences.
         """
         directory = cls.open(path)
-        changes = _differences(
-            configs.to_mapping(directory.config), configs.to_mapping(config)
-        )
+        old, new = map(configs.to_mapping, (directory.config, config))
+        if set(old["seeds"] or ()) < set(new["seeds"] or ()) and old["seeds"]:
+            old["seeds"] = new["seeds"]
+            directory.config, directory._writes_config = config, True
+        changes = _differences(old, new)
         if changes:
             lines = "\n".join(f"  {change}" for change in changes)
             raise InputError(
@@ -91,8 +95,8 @@ class WorkDirectory:
     def in_use(self):
         """Locks the folder for this process, to write to it.
 
-        Creates a new folder with the resolved config, and removes incomplete files of
-        killed processes.
+        Creates a new folder with the resolved config, adds new seeds to the config of
+        an earlier run, and removes incomplete files of killed processes.
 
         Raises:
             InputError: If another process has locked the folder, or has started a run
@@ -102,15 +106,12 @@ class WorkDirectory:
             self.path.mkdir(parents=True, exist_ok=True)
         with _only_process(self.path):
             if self._is_new:
-                self._begin()
+                _check_empty(self.path)  # Was not locked when it was selected.
+            if self._writes_config:
+                write_text(self.path / _CONFIG, configs.to_yaml(self.config))
+            self._is_new = self._writes_config = False
             remove_partial(self.path)
             yield
-
-    def _begin(self):
-        _check_empty(self.path)  # The folder was not locked when it was selected.
-        text = configs.to_yaml(self.config)
-        write_text(self.path / _CONFIG, text)
-        self._is_new = False
 
     def folder(self, name):
         """Returns the path of one run's folder, which may not exist."""

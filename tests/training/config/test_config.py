@@ -97,46 +97,41 @@ def test_refuses_unknown_parts_of_the_model(small, part, value, words):
 @pytest.mark.parametrize(
     ("initial_state", "words"),
     [
-        (["normal"], ["`equilibrium.initial_state`", "'default' alone"]),
-        ("normel", ["`equilibrium.initial_state`", "Did you mean `normal`?"]),
-        (None, ["`equilibrium.initial_state`", "initial_state=None"]),
-        ({"stddev": 2.0}, ["`equilibrium.initial_state` must name its class"]),
+        (["normal"], ["`model.initial_state`", "'auto' alone"]),
+        ("normel", ["`model.initial_state`", "Did you mean `normal`?"]),
+        (None, ["`model.initial_state`", "initial_state=None"]),
+        ({"stddev": 2.0}, ["`model.initial_state` must name its class"]),
         (
             {"class_name": "mixed", "initial_states": "cell"},
             [
-                "`equilibrium.initial_state.initial_states` must be a list",
+                "`model.initial_state.initial_states` must be a list",
                 "initial_states='cell'",
             ],
         ),
         (
             {"class_name": "mixed", "initial_states": ["cell"] * 101},
-            [
-                "`equilibrium.initial_state.initial_states` must be a list of at most "
-                "100"
-            ],
+            ["`model.initial_state.initial_states` must be a list of at most 100"],
         ),
         (
             {"class_name": "mixed", "initial_states": ["cell", "normel"]},
-            ["`equilibrium.initial_state.initial_states.1`", "Did you mean `normal`?"],
+            ["`model.initial_state.initial_states.1`", "Did you mean `normal`?"],
         ),
         (
             {"class_name": "mixed", "initial_states": [{"class_name": "mixed"}]},
-            ["`equilibrium.initial_state.initial_states.0`", "'zeros'"],
+            ["`model.initial_state.initial_states.0`", "'zeros'"],
         ),
         (
             {"class_name": "mixed", "initial_states": ["cell"], "fractions": [1e30]},
-            ["`equilibrium.initial_state.fractions.0` must be a number <="],
+            ["`model.initial_state.fractions.0` must be a number <="],
         ),
         (
             {"class_name": "predicted", "layer": {"class_name": "dens", "units": 4}},
-            ["`equilibrium.initial_state.layer`", "Did you mean `dense`?"],
+            ["`model.initial_state.layer`", "Did you mean `dense`?"],
         ),
     ],
 )
 def test_refuses_unknown_initial_states(initial_state, words):
-    task = {"name": "regression", "units": 4, "epochs": 1}
-    study = {"experiment": "defaults", "tasks": [task], "variants": {"a": {}}}
-    study |= {"references": ["a"]}
+    tasks = {"experiment": "defaults", "phases": [{"epochs": 1}]}
     normal = {"class_name": "normal", "stddev": 2.0}
     predictor = {"class_name": "dense", "units": 4}
     predicted = {"class_name": "predicted", "layer": predictor}
@@ -145,10 +140,10 @@ def test_refuses_unknown_initial_states(initial_state, words):
         "initial_states": [predicted, normal],
         "fractions": [0.5, 0.5],
     }
-    config = configs.resolve({**study, "equilibrium": {"initial_state": mixed}})
-    assert config.equilibrium.initial_state == mixed
+    config = configs.resolve({**tasks, "model": {"initial_state": mixed}})
+    assert config.model.initial_state == mixed
     with pytest.raises(InputError) as error:
-        configs.resolve({**study, "equilibrium": {"initial_state": initial_state}})
+        configs.resolve({**tasks, "model": {"initial_state": initial_state}})
     for word in words:
         assert word in str(error.value)
 

@@ -210,7 +210,7 @@ NO_CONFIG = {
         "`evaluation.every_epochs` must be at most 3",
     ),
     "repeated seeds": (
-        "experiment: synthetic\nepochs: 1\nseeds: [0, 1, 0]",
+        "experiment: synthetic\nmodel: {}\nphases: [{epochs: 1}]\nseeds: [0, 1, 0]",
         r"`seeds` must be a list without repetitions. Received: seeds=\[0, 1, 0\]",
     ),
 }

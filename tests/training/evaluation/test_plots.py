@@ -101,7 +101,7 @@ def test_the_image_of_residuals_shows_decades(monkeypatch):
 def test_a_report_draws_figures_in_a_format(suffix, tmp_path, small, capsys):
     directory = WorkDirectory.start(tmp_path / "run", configs.resolve(small))
     with directory.in_use():
-        records.write_history(directory.run("model") / records.HISTORY, ROWS)
+        records.write_csv(directory.run("model") / records.HISTORY, ROWS)
     path = str(directory.path)
     assert main(["report", path]) == 0
     assert not list(directory.path.rglob("history.[!c]*"))

@@ -1,7 +1,5 @@
 """Whatever the experiment, a config that cannot be used leaves nothing behind."""
 
-import json
-
 import pytest
 import yaml
 
@@ -19,14 +17,12 @@ TEXT = {
     "model": {"hidden_dim": 8, "num_heads": 2, "intermediate_dim": 16},
     "phases": [{"epochs": 1}],
 }
-STUDY = {
+TASKS = {
     "experiment": "defaults",
-    "seeds": [3],
-    "tasks": [
-        {"name": "regression", "units": 4, "epochs": 1, "train_examples": 8},
-    ],
-    "variants": {"default": {}, "twin": {"equilibrium.gradient": "unrolled"}},
-    "references": ["twin"],
+    "tasks": {"regression": {"data.train_examples": 8}},
+    "model": {"units": 4},
+    "phases": [{"epochs": 1}],
+    "variants": {"default": {}, "twin": {"model.gradient": "unrolled"}},
 }
 SEGMENTATION = {
     "experiment": "mdeq_segmentation",
@@ -34,7 +30,7 @@ SEGMENTATION = {
     "model": {"filters": [4, 8], "groups": 2, "num_downsamplings": 1},
     "phases": [{"epochs": 1}],
 }
-SYNTHETIC = {"experiment": "synthetic", "epochs": 1, "seeds": [0]}
+SYNTHETIC = {"experiment": "synthetic", "model": {}, "phases": [{"epochs": 1}]}
 
 
 def _train(tmp_path, mapping, *overrides):
@@ -49,12 +45,11 @@ REFUSED = [
     (TEXT, "model.num_heads=3"),
     (TEXT, "variants={{a: {{}}, b: {{model.solver.histroy: 3}}}}"),
     (TEXT, "data.evaluation_batch_size=5000"),
-    (STUDY, "equilibrium.gradient={{class_name: neumann, num_terms: 0}}"),
-    (STUDY, "variants.twin={{equilibrium.solver.histroy: 3}}"),
-    (STUDY, "tasks.0.optimizer.warmup_epochs=1"),
+    (TASKS, "model.gradient={{class_name: neumann, num_terms: 0}}"),
+    (TASKS, "variants.twin={{model.solver: {{class_name: anderson, histroy: 3}}}}"),
+    (TASKS, "tasks.regression={{optimizer.warmup_epochs: 1}}"),
     (SYNTHETIC, "model.solver={{class_name: anderson, histroy: 3}}"),
     (SYNTHETIC, "optimizer.warmup_epochs=1"),
-    (SYNTHETIC, "figure.seed=7"),
     (SEGMENTATION, "model.groups=3"),
     (SEGMENTATION, "data.directory={folder}/nothing"),
 ]
@@ -69,29 +64,6 @@ def test_a_refused_config_leaves_nothing(tmp_path, mapping, override, capsys):
     assert _train(tmp_path, mapping, override.format(folder=tmp_path)) == 2
     assert capsys.readouterr().err.startswith("deq-keras: error:")
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("content", ["", "{", "3", "{}"])
-@pytest.mark.parametrize(
-    ("mapping", "folder"),
-    [(STUDY, "regression-default-seed-3"), (SYNTHETIC, "gamma-0-seed-0")],
-    ids=["defaults", "synthetic"],
-)
-def test_a_damaged_result_of_a_study_is_named(
-    tmp_path, mapping, folder, content, capsys
-):
-    from training.config import reading as configs
-    from training.runs.work_directory import WorkDirectory
-
-    config = configs.resolve(json.loads(json.dumps(mapping)))
-    directory = WorkDirectory.start(tmp_path / "run", config)
-    with directory.in_use():
-        file = directory.run(folder) / "result.json"
-        file.write_text(content)
-    arguments = [str(tmp_path / "run" / "config.yaml"), "--resume"]
-    assert main(["train", *arguments, "--work-dir", str(tmp_path / "run")]) == 2
-    error = capsys.readouterr().err
-    assert f"{file} cannot be read" in error and "Remove" in error
 
 
 def test_the_vocabulary_is_kept_when_the_run_begins(tmp_path, monkeypatch):

@@ -35,7 +35,7 @@ def measured(tmp_path, small):
     directory = WorkDirectory.start(tmp_path / "run", configs.resolve(small))
     with directory.in_use():
         folder = directory.run("model")
-        records.write_history(folder / "history.csv", ROWS)
+        records.write_csv(folder / "history.csv", ROWS)
         records.write_json(folder / "evaluation.json", EVALUATION)
         records.write_json(folder / "diagnosis.json", DIAGNOSIS)
     return directory.path
@@ -108,7 +108,7 @@ def test_whole_tables_are_shown(measured, capsys):
 
 def test_a_history_without_validation_is_shown(measured, capsys):
     file = measured / "model" / "history.csv"
-    records.write_history(file, ROWS[:1])
+    records.write_csv(file, ROWS[:1])
     assert main(["report", str(measured)]) == 0
     shutil.rmtree(measured / "model")
     assert main(["report", str(measured)]) == 0

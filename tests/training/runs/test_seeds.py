@@ -1,6 +1,7 @@
 """Runs of every variant with several seeds."""
 
 import json
+import shutil
 import statistics
 
 import pytest
@@ -83,6 +84,23 @@ def test_an_interrupted_comparison_trains_the_missing_seed(run, capsys):
     assert main([*train, "--resume"]) == 0
     assert file.read_text() == kept
     assert (path / "report.txt").read_text() == before
+
+
+@pytest.mark.slow
+def test_a_finished_run_takes_more_seeds_and_keeps_the_old(run, tmp_path):
+    path, train = run
+    copy = shutil.copytree(path, tmp_path / "run")
+    kept = {
+        file: file.read_bytes() for name in NAMES for file in (copy / name).glob("*.k*")
+    }
+    more = [*train[:3], str(copy), "--set", "seeds=[3, 5, 7]"]
+    assert main([*more, "--resume"]) == 0
+    assert all(file.read_bytes() == content for file, content in kept.items())
+    assert (copy / "tied" / "seed_7" / "model.keras").is_file()
+    assert configs.load(copy / "config.yaml").seeds == [3, 5, 7]
+    assert "plain/seed_7" in (copy / "report.txt").read_text()
+    # Seeds cannot be removed.
+    assert main([*train[:3], str(copy), "--resume"]) == 2
 
 
 @pytest.mark.slow

@@ -76,6 +76,18 @@ def test_resume_wants_the_same_config_and_names_differences(tmp_path, small):
     assert "batch_size" not in str(error.value)
 
 
+def test_resume_accepts_more_seeds(tmp_path, small):
+    begun(tmp_path, {**small, "seeds": [4, 2]})
+    more = configs.resolve({**small, "seeds": [2, 4, 6]})
+    directory = WorkDirectory.resume(tmp_path, more)
+    assert WorkDirectory.open(tmp_path).config.seeds == [4, 2]
+    with directory.in_use():
+        assert WorkDirectory.open(tmp_path).config == directory.config == more
+    for seeds in ([2, 4], [2, 6, 8], None):
+        with pytest.raises(InputError, match="seeds.*: was"):
+            WorkDirectory.resume(tmp_path, configs.resolve({**small, "seeds": seeds}))
+
+
 @pytest.mark.parametrize("content", [b"", b"\x00\xff", b"experiment: [", b"3"])
 def test_a_damaged_config_of_a_run_is_named(tmp_path, small, content):
     begun(tmp_path, small)

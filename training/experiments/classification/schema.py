@@ -4,14 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ...config.bounds import BATCH, COUNT, FILTERS, NATURAL, RATE, SEED, SIDE, WINDOW
-from ...config.component_fields import (
-    cell_field,
-    gradient_field,
-    initial_state_field,
-    monotone_cell_field,
-    regularizer_field,
-    solver_field,
-)
+from ...config.component_fields import cell_field, components, monotone_cell_field
 from ...config.fields import EvaluationConfig, VariantsConfig
 
 _SCALES = {"max_items": 8, **FILTERS}
@@ -113,7 +106,7 @@ class HeadConfig:
 
 
 @dataclass(frozen=True)
-class SingleScaleConfig:
+class SingleScaleConfig(components()):
     """Stem, `DEQ(cell)` and head.
 
     A phase can replace solver, gradient, regularizer and initial state. Each is a name
@@ -123,10 +116,6 @@ class SingleScaleConfig:
     cell: Any = cell_field()
     name: Literal["single_scale"] = "single_scale"
     stem: StemConfig = StemConfig()
-    solver: Any = solver_field("anderson")
-    gradient: Any = gradient_field("implicit")
-    regularizer: Any = regularizer_field(None)
-    initial_state: Any = initial_state_field("cell")
     head: HeadConfig = HeadConfig()
 
 
@@ -146,7 +135,7 @@ class ExplicitNetworkConfig:
 
 
 @dataclass(frozen=True)
-class MDEQBackboneConfig:
+class MDEQBackboneConfig(components(gradient="neumann", regularizer="contraction")):
     """Arguments of `MDEQBackbone`; see there.
 
     Args:
@@ -164,10 +153,6 @@ class MDEQBackboneConfig:
     fuse_affine: bool = True
     post_affine: bool = True
     initial_weights: str | None = None
-    solver: Any = solver_field("anderson")
-    gradient: Any = gradient_field("neumann")
-    regularizer: Any = regularizer_field("contraction")
-    initial_state: Any = initial_state_field("cell")
 
 
 @dataclass(frozen=True)
@@ -188,7 +173,7 @@ class MDEQConfig(MDEQBackboneConfig):
 
 
 @dataclass(frozen=True)
-class MonotoneConfig:
+class MonotoneConfig(components(solver="peaceman_rachford")):
     """Arguments of `MonotoneClassifier`; see there.
 
     Winston and Kolter (2020), "Monotone operator equilibrium networks", section 6.
@@ -196,10 +181,6 @@ class MonotoneConfig:
 
     cell: Any = monotone_cell_field()
     name: Literal["monotone"] = "monotone"
-    solver: Any = solver_field("peaceman_rachford")
-    gradient: Any = gradient_field("implicit")
-    regularizer: Any = regularizer_field(None)
-    initial_state: Any = initial_state_field("cell")
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,11 @@
 """The config of the copy memory task, with all defaults."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-from ...config.bounds import BATCH, BUDGET, DRAWN, LAYERS, RATE, SEED, WIDTH
-from ...config.component_fields import (
-    gradient_field,
-    initial_state_field,
-    regularizer_field,
-    solver_field,
-)
-from ...config.fields import VariantsConfig
+from ...config.bounds import BATCH, DRAWN, LAYERS, RATE, SEED, WIDTH
+from ...config.component_fields import components
+from ...config.fields import EvaluationConfig, VariantsConfig
 
 _DELAY = {"minimum": 1, "maximum": 2**16}
 
@@ -36,7 +31,7 @@ class DataConfig:
 
 
 @dataclass(frozen=True)
-class ModelConfig:
+class ModelConfig(components()):
     """An embedding, a network, and a dense layer at each position.
 
     Args:
@@ -60,30 +55,6 @@ class ModelConfig:
     num_blocks: int = field(default=8, metadata={**LAYERS, "maximum": 16})
     kernel_size: int = field(default=8, metadata={"minimum": 2, "maximum": 64})
     dropout: float = field(default=0.0, metadata=RATE)
-    solver: Any = solver_field("anderson")
-    gradient: Any = gradient_field("implicit")
-    regularizer: Any = regularizer_field(None)
-    initial_state: Any = initial_state_field("cell")
-
-
-@dataclass(frozen=True)
-class BudgetConfig:
-    """The measurements of a trained equilibrium.
-
-    Args:
-        budgets: List of positive integers. Numbers of function evaluations (NFE) at
-            which the loss is measured.
-        num_samples: Positive integer. Test sequences for the residual curves and the
-            spectral radius.
-        max_iter: Positive integer. Evaluations of the solves for these measurements.
-    """
-
-    budgets: list[int] = field(
-        default_factory=lambda: [4, 8, 12, 20, 30],
-        metadata={"non_empty": True, **BUDGET},
-    )
-    num_samples: int = field(default=8, metadata=BATCH)
-    max_iter: int = field(default=30, metadata=BUDGET)
 
 
 @dataclass(frozen=True)
@@ -93,4 +64,4 @@ class CopyMemoryConfig(VariantsConfig):
     experiment: Literal["copy_memory"]
     model: ModelConfig
     data: DataConfig = DataConfig()
-    evaluation: BudgetConfig = BudgetConfig()
+    evaluation: EvaluationConfig = EvaluationConfig([4, 8, 12, 20, 30], num_samples=8)

@@ -1,16 +1,11 @@
 """The config of a language model, with all defaults."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-from ...config.bounds import BATCH, BUDGET, COUNT, LAYERS, RATE, WIDTH
-from ...config.component_fields import (
-    gradient_field,
-    initial_state_field,
-    regularizer_field,
-    solver_field,
-)
-from ...config.fields import VariantsConfig
+from ...config.bounds import BATCH, COUNT, LAYERS, RATE, WIDTH
+from ...config.component_fields import components
+from ...config.fields import EvaluationConfig, VariantsConfig
 from ...errors import InputError
 
 # Tokens per segment. Attention needs memory for every pair of tokens.
@@ -71,7 +66,7 @@ class ExplicitConfig:
 
 
 @dataclass(frozen=True)
-class TransformerConfig:
+class TransformerConfig(components(gradient="neumann", regularizer="contraction")):
     """Arguments of `DEQTransformerBackbone`; see there.
 
     Args:
@@ -96,10 +91,6 @@ class TransformerConfig:
     weight_normalization: bool = True
     explicit: ExplicitConfig | None = None
     transformer_xl: ExplicitConfig | None = None
-    solver: Any = solver_field("anderson")
-    gradient: Any = gradient_field("neumann")
-    regularizer: Any = regularizer_field("contraction")
-    initial_state: Any = initial_state_field("cell")
 
     def __post_init__(self):
         if self.explicit is not None and self.transformer_xl is not None:
@@ -110,27 +101,19 @@ class TransformerConfig:
 
 
 @dataclass(frozen=True)
-class BudgetConfig:
-    """The measurements of a trained model.
+class TextEvaluationConfig(EvaluationConfig):
+    """The measurements of a trained model; see `EvaluationConfig`.
+
+    `budgets` are of the loss of the test text, or of the validation text if there is no
+    test text. `num_samples` are validation segments, whose spectral radius is also
+    measured after every epoch.
 
     Args:
-        budgets: List of positive integers. Numbers of function evaluations (NFE) at
-            which the loss of the test text is measured, or of the validation text if
-            there is no test text.
         every_epochs: Positive integer. Interval of epochs between measurements of the
             validation loss.
-        num_samples: Positive integer. Validation segments for the residual curves and
-            the spectral radius, which is also measured after every epoch.
-        max_iter: Positive integer. Evaluations of the solves for these measurements.
     """
 
-    budgets: list[int] = field(
-        default_factory=lambda: [2, 4, 6, 8, 12, 20, 30],
-        metadata={"non_empty": True, **BUDGET},
-    )
     every_epochs: int = field(default=1, metadata=COUNT)
-    num_samples: int = field(default=8, metadata=BATCH)
-    max_iter: int = field(default=30, metadata=BUDGET)
 
 
 @dataclass(frozen=True)
@@ -143,7 +126,9 @@ class LanguageModelConfig(VariantsConfig):
     experiment: Literal["language_model"]
     model: TransformerConfig
     data: TextConfig = TextConfig()
-    evaluation: BudgetConfig = BudgetConfig()
+    evaluation: TextEvaluationConfig = TextEvaluationConfig(
+        [2, 4, 6, 8, 12, 20, 30], num_samples=8
+    )
 
     def __post_init__(self):
         every_epochs = self.evaluation.every_epochs

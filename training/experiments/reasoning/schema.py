@@ -4,13 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ...config.bounds import BATCH, BUDGET, COUNT, DRAWN, SEED, WIDTH
-from ...config.component_fields import (
-    gradient_field,
-    initial_state_field,
-    reasoning_cell_field,
-    regularizer_field,
-    solver_field,
-)
+from ...config.component_fields import components, reasoning_cell_field
 from ...config.fields import EvaluationConfig, SegmentsConfig, VariantsConfig
 from ...data.reasoning import TASKS
 
@@ -74,7 +68,11 @@ class DataConfig:
 
 
 @dataclass(frozen=True)
-class ModelConfig:
+class ModelConfig(
+    components(
+        solver="fixed_point_iteration", gradient="truncated", initial_state="mixed"
+    )
+):
     """A `ReasonerTagger`.
 
     Args:
@@ -89,10 +87,6 @@ class ModelConfig:
 
     cell: Any = reasoning_cell_field()
     embedding_units: int | None = field(default=None, metadata=WIDTH)
-    solver: Any = solver_field("fixed_point_iteration")
-    gradient: Any = gradient_field("truncated")
-    regularizer: Any = regularizer_field(None)
-    initial_state: Any = initial_state_field("mixed")
 
 
 @dataclass(frozen=True)
@@ -113,25 +107,21 @@ class PictureConfig:
 class ReasoningEvaluationConfig(EvaluationConfig):
     """The measurements of a trained reasoner; see `EvaluationConfig`.
 
+    `num_samples` are samples of the first test level, for the diagnosis; `max_iter` is
+    also the budget of the solves from other initial states.
+
     Args:
         budgets: List of positive integers. Numbers of function evaluations (NFE) at
             which every test level is measured. Overthinking is measured for each budget
             whose tenfold is listed too.
-        num_samples: Positive integer. Samples of the first test level for the
-            diagnosis.
-        max_iter: Positive integer. Evaluations of the diagnosis and of the solves from
-            other initial states.
         restarts: Integer, at least 2, or null. Solves per problem, from which one
             result is selected. Null skips this measurement.
         picture: Animation of one problem, or null.
     """
 
     budgets: list[int] = field(
-        default_factory=lambda: [4, 8, 16, 32, 64, 128, 160, 320, 640],
-        metadata={"non_empty": True, "distinct": True, **BUDGET},
+        default_factory=list, metadata={"non_empty": True, "distinct": True, **BUDGET}
     )
-    num_samples: int = field(default=8, metadata=BATCH)
-    max_iter: int = field(default=160, metadata=BUDGET)
     restarts: int | None = field(default=None, metadata={"minimum": 2, "maximum": 256})
     picture: PictureConfig | None = None
 
@@ -154,4 +144,6 @@ class ReasoningConfig(VariantsConfig):
         default=0.0, metadata={"minimum": 0.0, "maximum": 0.99}
     )
     segments: SegmentsConfig | None = None
-    evaluation: ReasoningEvaluationConfig = ReasoningEvaluationConfig()
+    evaluation: ReasoningEvaluationConfig = ReasoningEvaluationConfig(
+        [4, 8, 16, 32, 64, 128, 160, 320, 640], num_samples=8, max_iter=160
+    )

@@ -2,7 +2,7 @@
 
 from ...config.reading import run_names, variant_of
 from ...errors import reading
-from ...evaluation.summary import aligned, at_budgets, mean_text
+from ...evaluation.summary import aligned, at_budgets, mean_text, table
 from ...files import records
 
 LEVELS = "levels.json"
@@ -17,6 +17,19 @@ _SETTLING = (
     ("alignment", "alignment", ".4f", 1),
     ("same answer [%]", "agreement", ".1f", 100),
     ("lost at 10 x [%]", "overthinking", ".1f", 100),
+)
+
+
+def _least(values):
+    """Returns the least of several values as a list, or nothing."""
+    return [min(values)] if values else []
+
+
+# Heading, key, format and scale of the tables over budgets, and the values they show.
+_OVER_BUDGETS = (
+    ("exact answers [%] at NFE", "exact_match", ".1f", 100, list),
+    ("of the worst seed [%]", "exact_match", ".1f", 100, _least),
+    ("mean NFE", "evaluations", ".1f", 1, list),
 )
 _RESTARTS = (
     ("one start", "first", ".1f", 100),
@@ -54,9 +67,9 @@ def of_levels(directory):
     levels = _by_variant_and_level(measured)
     return "\n\n".join(
         [
-            _exact(levels),
+            _over_budgets(levels),
             _NOTE,
-            _table("", _SETTLING, levels, _settling),
+            table(["", "level"], _SETTLING, _each(levels, _settling)),
             *_restarts(levels),
             *_correlations(measured),
         ]
@@ -87,17 +100,21 @@ def _by_variant_and_level(measured):
     return levels
 
 
-def _exact(levels):
-    exact = {
-        key: at_budgets([level["budgets"] for level in runs], "exact_match")
-        for key, runs in levels.items()
-    }
-    budgets = sorted(set().union(*exact.values()))
-    rows = [["exact answers [%] at NFE", "level", "floor", *map(str, budgets)]]
-    for key, values in exact.items():
-        cells = [mean_text(values.get(b, ()), ".1f", 100) for b in budgets]
-        floor = levels[key][0]["floor"]  # Depends only on the examples.
-        rows.append([*key, "-" if floor is None else f"{floor:d}", *cells])
+def _over_budgets(levels):
+    """Returns the table of exact answers and evaluations at all budgets."""
+    budgets = sorted(
+        {row["budget"] for runs in levels.values() for row in runs[0]["budgets"]}
+    )
+    rows = []
+    for heading, key, form, scale, select in _OVER_BUDGETS:
+        if select is _least and all(len(runs) == 1 for runs in levels.values()):
+            continue
+        rows.append([heading, "level", "floor", *map(str, budgets)])
+        for place, runs in levels.items():
+            values = at_budgets([run["budgets"] for run in runs], key)
+            cells = [mean_text(select(values.get(b, ())), form, scale) for b in budgets]
+            floor = runs[0]["floor"]  # Depends only on the examples.
+            rows.append([*place, "-" if floor is None else f"{floor:d}", *cells])
     return aligned(rows)
 
 
@@ -119,8 +136,13 @@ def _restarts(levels):
     chosen = {key: runs for key, runs in levels.items() if runs[0]["restarts"]}
     if not chosen:
         return []
-    heading = "exact answers [%], restarts"
-    return [_table(heading, _RESTARTS, chosen, lambda level: level["restarts"])]
+    headings = ["exact answers [%], restarts", "level"]
+    return [table(headings, _RESTARTS, _each(chosen, lambda one: one["restarts"]))]
+
+
+def _each(levels, numbers):
+    """Returns a dict from places to the numbers of the measurements of a level."""
+    return {place: list(map(numbers, runs)) for place, runs in levels.items()}
 
 
 def _correlations(measured):
@@ -131,14 +153,3 @@ def _correlations(measured):
         for name, found in measured.items()
         if found["correlation"] is not None
     ]
-
-
-def _table(heading, columns, levels, numbers_of):
-    rows = [[heading, "level", *(column for column, *_ in columns)]]
-    for place, runs in levels.items():
-        numbers = [numbers_of(level) for level in runs]
-        cells = [
-            mean_text([n[key] for n in numbers], *form) for _, key, *form in columns
-        ]
-        rows.append([*place, *cells])
-    return aligned(rows)

@@ -1,15 +1,10 @@
 """The config of a TrellisNet, with all defaults."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from ...config.bounds import COUNT, LAYERS, RATE, WIDTH
-from ...config.component_fields import (
-    gradient_field,
-    initial_state_field,
-    regularizer_field,
-    solver_field,
-)
+from ...config.component_fields import components
 from ..language_model.schema import LanguageModelConfig
 
 _DISTANCE = {"minimum": 1, "maximum": 2**16}
@@ -33,7 +28,7 @@ class LevelsConfig:
 
 
 @dataclass(frozen=True)
-class TrellisNetModelConfig:
+class TrellisNetModelConfig(components(gradient="neumann", regularizer="contraction")):
     """Arguments of `DEQTrellisNetBackbone`, and of `DEQTrellisNetCausalLM`; see there.
 
     Args:
@@ -62,10 +57,6 @@ class TrellisNetModelConfig:
     num_experts: int = field(default=1, metadata={"minimum": 1, "maximum": 100})
     expert_dropout: float = field(default=0.0, metadata=RATE)
     explicit: LevelsConfig | None = None
-    solver: Any = solver_field("anderson")
-    gradient: Any = gradient_field("neumann")
-    regularizer: Any = regularizer_field("contraction")
-    initial_state: Any = initial_state_field("cell")
 
 
 @dataclass(frozen=True)

@@ -7,36 +7,40 @@ import deq_keras
 from deq_keras.solvers import SolveRequest
 
 
-def measure(model, pairs, config):
+def measure(model, inputs, targets, config):
     """Measures the error, the slope df/dz and the evaluations of solves.
 
     Args:
-        model: a trained model.
-        pairs: the validation `Pairs`.
-        config: a `MeasurementConfig`.
+        model: A trained model.
+        inputs: Array `(examples, 1)`.
+        targets: Array `(examples, 1)`.
+        config: A `SyntheticEvaluationConfig`.
 
     Returns:
         A dict of `failed` (whether a constant would predict better), `mse`, `rmse`,
         `mean_slope` (mean |df/dz| at the equilibrium, exact), `max_slope` (the
         largest), `share_above_one` (of samples with |df/dz| >= 1, where plain iteration
-        cannot converge) and `solvers`: name -> dict of `evaluations` (mean),
-        `not_converged` (number of samples) and `rmse`.
+        cannot converge) and for each solver `<name>_evaluations` (mean),
+        `<name>_not_converged` (number of samples) and `<name>_rmse`.
     """
     layer = model.get_layer("deq")
-    solution = layer.solve(pairs.x)
-    slope = np.abs(slopes(layer, pairs.x, solution.point))
-    squared_error = float(np.mean(np.square(solution.value.numpy() - pairs.y)))
+    solution = layer.solve(inputs)
+    slope = np.abs(slopes(layer, inputs, solution.point))
+    squared_error = float(np.mean(np.square(solution.value.numpy() - targets)))
+    counts = {
+        f"{name}_{key}": value
+        for name in config.solvers
+        for key, value in _count(layer, inputs, targets, name, config).items()
+    }
     return {
         # NaN weights count too: such a layer returns the zeros that it starts from.
-        "failed": not squared_error < float(np.var(pairs.y)),
+        "failed": not squared_error < float(np.var(targets)),
         "mse": squared_error,
         "rmse": squared_error**0.5,
         "mean_slope": float(slope.mean()),
         "max_slope": float(slope.max()),
         "share_above_one": float(np.mean(slope >= 1.0)),
-        "solvers": {
-            name: _count(layer, pairs, name, config) for name in config.solvers
-        },
+        **counts,
     }
 
 
@@ -72,11 +76,11 @@ def trajectory(layer, x, solver, evaluations):
     return np.array([point.numpy().item() for point in points])
 
 
-def _count(layer, pairs, name, config):
+def _count(layer, inputs, targets, name, config):
     settings = {"class_name": name, "max_iter": config.max_iter, "tol": config.tol}
-    solution = _solve(layer, pairs.x, deq_keras.solvers.get(settings))
+    solution = _solve(layer, inputs, deq_keras.solvers.get(settings))
     is_open = solution.status.numpy() != deq_keras.solvers.CONVERGED
-    error = solution.value.numpy() - pairs.y
+    error = solution.value.numpy() - targets
     return {
         "evaluations": float(np.mean(solution.num_evaluations)),
         "not_converged": int(is_open.sum()),

@@ -1,7 +1,5 @@
 """The curve that is learned, and the scalar equilibrium model that learns it."""
 
-from typing import NamedTuple
-
 import keras
 import numpy as np
 from keras import ops
@@ -9,13 +7,7 @@ from keras import ops
 import deq_keras
 
 from ...errors import config_errors
-
-
-class Pairs(NamedTuple):
-    """Inputs and noisy targets, `(examples, 1)` float32 each."""
-
-    x: np.ndarray
-    y: np.ndarray
+from ...runs.phases import set_strategies
 
 
 def curve(x):
@@ -31,14 +23,14 @@ def draw(config, seed):
         seed: Integer.
 
     Returns:
-        Two `Pairs`.
+        Two tuples of inputs and noisy targets, `(examples, 1)` float32 each.
     """
     generator = np.random.default_rng(seed)
 
     def pairs(size):
         x = generator.uniform(-config.limit, config.limit, (size, 1))
         y = curve(x) + generator.normal(0.0, config.noise, x.shape)
-        return Pairs(x.astype("float32"), y.astype("float32"))
+        return x.astype("float32"), y.astype("float32")
 
     return pairs(config.train_examples), pairs(config.validation_examples)
 
@@ -127,30 +119,18 @@ def _uniform(limit):
     return keras.initializers.RandomUniform(-limit, limit)
 
 
-def build(config, weight, seed):
-    """Returns the model x -> z*(x), not yet compiled.
-
-    Args:
-        config: The `SyntheticConfig`.
-        weight: Float. Weight of the Jacobian regularizer; 0 disables it.
-        seed: Integer. Seed of the initial weights and the probes.
+def build(config):
+    """Builds the model x -> z*(x) of a `ScalarModelConfig`.
 
     Raises:
-        InputError: If the solver or the gradient rejects an argument.
+        InputError: If a component rejects an argument.
     """
-    # Set here, because initializers draw from the global generator.
-    keras.utils.set_random_seed(seed)
-    regularizer = None
-    if weight:
-        regularizer = deq_keras.regularizers.JacobianRegularizer(weight)
     with config_errors("model"):
         layer = deq_keras.layers.DEQ(
-            ScalarCell(config.model.units, name="cell"),
-            solver=config.model.solver,
-            gradient=config.model.gradient,
-            regularizer=regularizer,
-            seed=seed,
+            ScalarCell(config.units, name="cell"),
+            initial_state=config.initial_state,
             name="deq",
         )
-    inputs = keras.Input((1,), name="x")
-    return keras.Model(inputs, layer(inputs), name="scalar_equilibrium")
+        set_strategies(layer, config, "model")
+        inputs = keras.Input((1,), name="x")
+        return keras.Model(inputs, layer(inputs), name="scalar_equilibrium")

@@ -16,7 +16,7 @@ from ....data.reasoning import (
     running_products,
 )
 from ..cells import AttentionCell, ConvolutionalCell, MessagePassingCell
-from .task import Task, dense, drawn, unseeded
+from .task import Task, cell_of, dense, drawn
 
 _LENGTH = 16
 _PRODUCT_LENGTH = 12
@@ -96,18 +96,18 @@ def _stem(inputs, units):
     return keras.layers.Dense(units, name="stem")(inputs)
 
 
-def _transformer_cell(units, seed):
-    return TransformerCell(units, _HEADS, 2 * units, seed=seed, name="cell")
+def _transformer_cell(units):
+    return TransformerCell(units, _HEADS, 2 * units, name="cell")
 
 
-_CONVOLUTIONS = unseeded(ConvolutionalCell)
+_CONVOLUTIONS = cell_of(ConvolutionalCell)
 PARITY = Task(drawn(_parities), _CONVOLUTIONS, dense(2))
 ADDITION = Task(drawn(_sums), _CONVOLUTIONS, dense(2))
 PERMUTATIONS = Task(drawn(_products), _CONVOLUTIONS, dense(len(_PERMUTATIONS)))
-SORTING = Task(drawn(_sorted_symbols), unseeded(AttentionCell), dense(_SYMBOLS))
+SORTING = Task(drawn(_sorted_symbols), cell_of(AttentionCell), dense(_SYMBOLS))
 SEEN_BEFORE = Task(drawn(_seen_before), _transformer_cell, dense(2), _stem)
 CHAIN = Task(
     drawn(functools.partial(draw_chains, chains=_CHAINS, length=_CHAIN_LENGTH)),
-    unseeded(MessagePassingCell, adjacency=chain_adjacency(_CHAINS, _CHAIN_LENGTH)),
+    cell_of(MessagePassingCell, adjacency=chain_adjacency(_CHAINS, _CHAIN_LENGTH)),
     dense(Chains.num_classes),
 )

@@ -6,9 +6,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+import deq_keras
+
 from ...errors import config_errors
 from ...evaluation.peak_memory import peak_growth
-from ..study_runs import equilibrium_layer
+from ...runs.phases import set_strategies
 from .tasks import TASKS
 
 # Bytes of the states of a batch. The statistics of an allocator count tensors of this
@@ -16,54 +18,49 @@ from .tasks import TASKS
 _LARGE = 2**20
 
 
-def build(config, task_config, input_shape, seed):
-    """Returns the functional model inputs -> DEQ(cell) -> prediction, not compiled.
+def build(config, input_shape):
+    """Builds the functional model inputs -> DEQ(cell) -> prediction.
+
+    With `gradient: unrolled` and a `fixed_point_iteration` of `max_iter: L` and `tol:
+    null` the model is the explicit weight-tied network of L layers.
 
     Args:
-        config: The `EquilibriumConfig` of the variant. With `unrolled` and a
-            `fixed_point_iteration` of `max_iter: L` and `tol: null` the model is the
-            explicit weight-tied network of L layers.
-        task_config: A `TaskConfig`.
+        config: A `DefaultsConfig`.
         input_shape: Tuple. Shape of one example's input.
-        seed: Integer. Seed of the initial weights and the probes.
 
     Raises:
         InputError: If the cell, or a component of the layer, rejects an argument.
     """
-    # Set here, because initializers draw from the global generator.
-    keras.utils.set_random_seed(seed)
-    task = TASKS[task_config.name]
-    with config_errors(f"tasks.{task_config.name}"):
-        cell = task.cell(task_config.units, seed)
-    layer = equilibrium_layer(cell, config, seed)
+    task, units = TASKS[config.data.task], config.model.units
     inputs = keras.Input(input_shape, name="inputs")
-    features = task.encode(inputs, task_config.units)
     # Some cells check their arguments when they are built.
-    with config_errors(f"tasks.{task_config.name}"):
-        outputs = task.decode(layer(features))
-    return keras.Model(inputs, outputs, name=task_config.name)
+    with config_errors("model"):
+        layer = deq_keras.layers.DEQ(
+            task.cell(units), initial_state=config.model.initial_state, name="deq"
+        )
+        set_strategies(layer, config.model, "model")
+        outputs = task.decode(layer(task.encode(inputs, units)))
+        return keras.Model(inputs, outputs, name=config.data.task)
 
 
-def training_peak(config, task_config, examples, seed):
+def training_peak(config, examples):
     """Returns by how many MiB allocated memory grows in a training step, or `None`
     where this cannot be measured.
 
     The batch is enlarged until the allocator counts its states; the result is scaled to
-    the batch size of the task.
+    the batch size of the config.
 
     Args:
-        config: The `EquilibriumConfig` of the variant.
-        task_config: A `TaskConfig`.
+        config: A `DefaultsConfig`.
         examples: `Examples`, which are repeated as needed.
-        seed: Integer. Seed of the initial weights.
     """
-    model = build(config, task_config, examples.inputs.shape[1:], seed)
+    model = build(config, examples.inputs.shape[1:])
     state_size = math.prod(model.get_layer("deq").output.shape[1:]) * 4
-    batch = max(task_config.batch_size, math.ceil(_LARGE / state_size))
+    batch = max(config.data.batch_size, math.ceil(_LARGE / state_size))
     arguments = [
         tf.constant(np.resize(array, (batch, *array.shape[1:]))) for array in examples
     ]
-    loss = TASKS[task_config.name].loss()
+    loss = TASKS[config.data.task].loss()
 
     @tf.function
     def step(inputs, targets):
@@ -75,4 +72,4 @@ def training_peak(config, task_config, examples, seed):
     # A step keeps at least one state: less growth means that it was not measured.
     if growth is None or growth < batch * state_size / 2**20:
         return None
-    return growth * task_config.batch_size / batch
+    return growth * config.data.batch_size / batch

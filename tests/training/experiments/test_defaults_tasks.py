@@ -1,4 +1,4 @@
-"""The tasks of the study of the defaults: their examples, scores and cells."""
+"""The small tasks: their examples, scores and cells."""
 
 import itertools
 
@@ -9,8 +9,8 @@ import tensorflow as tf
 
 import deq_keras
 from tests.harness import check_round_trip
-from tests.training.studies.small_models import config, model_of, task_config
-from training.studies.defaults.cells import (
+from tests.training.experiments.small_tasks import config, model_of
+from training.experiments.defaults.cells import (
     AttentionCell,
     ConvolutionalCell,
     GatedCell,
@@ -18,9 +18,9 @@ from training.studies.defaults.cells import (
     MessagePassingCell,
     NormalizedCell,
 )
-from training.studies.defaults.tasks import TASKS
-from training.studies.defaults.tasks.task import accuracy
-from training.studies.defaults.tasks.vectors import (
+from training.experiments.defaults.tasks import TASKS
+from training.experiments.defaults.tasks.task import accuracy
+from training.experiments.defaults.tasks.vectors import (
     explained_variance,
     smooth_function,
 )
@@ -29,9 +29,15 @@ from training.studies.defaults.tasks.vectors import (
 FAST = ("digits_dense", "parity")
 
 
-def drawn(name, seed=1):
+def draw(name, seed=1, train=40, test=20):
+    """Returns the training and the test examples of a task."""
+    sizes = {"data__train_examples": train, "data__test_examples": test}
+    return TASKS[name].draw(config(data__task=name, **sizes).data, seed)
+
+
+def drawn(name):
     """Small training examples of a task; their shapes are those that it says."""
-    training, testing = TASKS[name].draw(task_config(name), seed)
+    training, testing = draw(name)
     assert len(training.inputs) == 40 and len(testing.inputs) == 20
     assert training.inputs.dtype == np.float32
     return training
@@ -57,7 +63,7 @@ def searched(free, start):
 
 class TestExamples:
     def test_sorting(self):
-        training, testing = TASKS["sorting"].draw(task_config("sorting"), seed=1)
+        training, testing = draw("sorting")
         assert training.inputs.shape == (40, 8, 12)
         assert testing.targets.shape == (20, 8)
         symbols = training.inputs[..., :4].argmax(axis=-1)
@@ -65,8 +71,7 @@ class TestExamples:
         assert np.all(training.inputs[..., 4:] == np.eye(8))
 
     def test_regression(self):
-        task = config(tasks=[{"name": "regression", "units": 1, "epochs": 1}]).tasks[0]
-        training, testing = TASKS["regression"].draw(task, seed=0)
+        training, testing = draw("regression", 0, None, None)
         assert training.inputs.shape == (2048, 4) and testing.targets.shape == (1024, 1)
         noise = training.targets[:, 0] - smooth_function(training.inputs)
         assert noise.std() == pytest.approx(0.02, rel=0.1)
@@ -75,10 +80,7 @@ class TestExamples:
         np.testing.assert_allclose(smooth_function(x), expected)
 
     def test_digits(self):
-        task = config(tasks=[{"name": "digits_dense", "units": 1, "epochs": 1}]).tasks[
-            0
-        ]
-        training, testing = TASKS["digits_dense"].draw(task, seed=0)
+        training, testing = draw("digits_dense", 0, None, None)
         assert training.inputs.shape == (1438, 8, 8, 1)
         assert testing.inputs.dtype == np.float32 and len(testing.targets) == 359
         assert training.inputs.mean() == pytest.approx(0.0, abs=1e-3)
@@ -101,8 +103,7 @@ class TestExamples:
                 assert digit == expected
 
     def test_carries_travel(self):
-        task = config(tasks=[{"name": "addition", "units": 4, "epochs": 1}]).tasks[0]
-        inputs = TASKS["addition"].draw(task, seed=0)[0].inputs
+        inputs = draw("addition", 0, None, None)[0].inputs
         assert inputs.mean() == pytest.approx(0.5, abs=0.01)
         is_different = inputs[..., 0] != inputs[..., 1]
         assert is_different.mean() == pytest.approx(0.9, abs=0.01)
@@ -203,7 +204,7 @@ class TestExamples:
         assert np.all(chains[:, :, 1:, :2] == 0)
         ends = chains[:, :, 0, :2].argmax(axis=-1)
         assert np.all(labels == ends[..., None])
-        cell = TASKS["chain"].cell(4, 0)
+        cell = TASKS["chain"].cell(4)
         neighbors = [np.flatnonzero(row) for row in cell.adjacency]
         for node, others in enumerate(neighbors):
             expected = [n for n in (node - 1, node + 1) if 0 <= n < 24]
@@ -211,9 +212,7 @@ class TestExamples:
 
     @pytest.mark.parametrize("name", [n for n in TASKS if "digits" not in n])
     def test_a_seed_fixes_what_is_drawn(self, name):
-        first, again, other = (
-            TASKS[name].draw(task_config(name), seed)[0] for seed in (0, 0, 1)
-        )
+        first, again, other = (draw(name, seed)[0] for seed in (0, 0, 1))
         np.testing.assert_array_equal(first.inputs, again.inputs)
         np.testing.assert_array_equal(first.targets, again.targets)
         assert np.any(first.inputs != other.inputs)

@@ -6,7 +6,7 @@ import numpy as np
 from deq_keras.layers import DenseCell
 
 from ..cells import GatedCell, LeakyCell, NormalizedCell
-from .task import Task, dense, drawn, unseeded
+from .task import Task, cell_of, dense, drawn
 
 _NOISE = 0.02
 
@@ -52,10 +52,6 @@ def _gated_examples(generator, size):
     return inputs, (x1 * x2 + x3 * x4 / 2 + np.sin(2.0 * x5) > 0).astype("int32")
 
 
-def _dense_cell(units, seed):
-    return DenseCell(units, seed=seed, name="cell")
-
-
 def _regression(examples, cell):
     return Task(
         drawn(examples),
@@ -66,8 +62,8 @@ def _regression(examples, cell):
     )
 
 
-REGRESSION = _regression(_regression_examples, _dense_cell)
-TABULAR_GATED = _regression(_tabular_examples, unseeded(GatedCell, retention=1.0))
-TABULAR_LEAKY = _regression(_tabular_examples, unseeded(LeakyCell))
-TABULAR_NORMALIZED = _regression(_tabular_examples, unseeded(NormalizedCell))
-GATED = Task(drawn(_gated_examples), unseeded(GatedCell), dense(2))
+REGRESSION = _regression(_regression_examples, cell_of(DenseCell))
+TABULAR_GATED = _regression(_tabular_examples, cell_of(GatedCell, retention=1.0))
+TABULAR_LEAKY = _regression(_tabular_examples, cell_of(LeakyCell))
+TABULAR_NORMALIZED = _regression(_tabular_examples, cell_of(NormalizedCell))
+GATED = Task(drawn(_gated_examples), cell_of(GatedCell), dense(2))

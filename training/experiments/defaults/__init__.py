@@ -5,7 +5,12 @@ defaults and as its explicit weight-tied twin, a network of some layers that is
 differentiated by backpropagation.
 """
 
-from ...registry import Study
+from ...registry import Experiment, Score
 from .schema import DefaultsConfig
 
-EXPERIMENT = Study(DefaultsConfig, "study:run")
+EXPERIMENT = Experiment(
+    DefaultsConfig,
+    "job:DefaultsJob",
+    Score("score", "test score [%]", 1, ".2f"),
+    tables="tables:of_tasks",
+)

@@ -1,43 +1,37 @@
-"""The figure of the synthetic study: surfaces above, slices below."""
+"""The figure of a scalar model: its surface, and slices through it."""
 
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ...files.atomic_file import replacing
+from .build import curve
 from .measure import surface, trajectory
-from .model import curve
-from .table import LABELS
+from .tables import LABELS
 
 _MARGIN = 1.5
 
 
-def plot_study(path, models, config):
-    """Draws f(z; x) of each model as a surface and in slices.
+def draw_model(path, model, config):
+    """Draws f(z; x) of a model as a surface and in slices.
 
-    Above: the surface, the plane z_out = z and the learned equilibrium z*(x), where the
-    two meet. Below: f(z; x) against z at some inputs, the points that the solver visits
+    Left: the surface, the plane z_out = z and the learned equilibrium z*(x), where the
+    two meet. Right: f(z; x) against z at some inputs, the points that the solver visits
     and the equilibria. The flatter the slices, the shorter the way.
 
     Args:
-        path: the PNG file.
-        models: weight of the regularizer -> trained model.
-        config: the `SyntheticConfig`.
+        path: Path of the PNG file.
+        model: The trained model.
+        config: The `SyntheticConfig`.
     """
     limit = config.data.limit
     targets = curve(np.linspace(-limit, limit, 201))
     z_limits = float(targets.min()) - _MARGIN, float(targets.max()) + _MARGIN
-    columns = len(models)
-    figure = Figure(figsize=(5 * columns, 9), layout="constrained")
-    for column, (weight, model) in enumerate(models.items()):
-        layer = model.get_layer("deq")
-        axes = figure.add_subplot(
-            2, columns, column + 1, projection="3d", computed_zorder=False
-        )
-        axes.set_title(f"$\\gamma = {weight:g}$", fontsize=15)
-        _draw_surface(axes, layer, limit, z_limits)
-        axes = figure.add_subplot(2, columns, columns + column + 1)
-        _draw_slices(axes, layer, config, z_limits)
+    layer = model.get_layer("deq")
+    figure = Figure(figsize=(10, 4.5), layout="constrained")
+    axes = figure.add_subplot(1, 2, 1, projection="3d", computed_zorder=False)
+    _draw_surface(axes, layer, limit, z_limits)
+    _draw_slices(figure.add_subplot(1, 2, 2), layer, config, z_limits)
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=130)
 
@@ -78,7 +72,7 @@ def _draw_slices(axes, layer, config, z_limits):
         color = f"C{index}"
         points = trajectory(layer, x, settings.solver, settings.evaluations)
         values = surface(layer, [x], points)[:, 0]
-        label = f"$x = {x:g}$: {_count(points, values, config.measurement.tol)}"
+        label = f"$x = {x:g}$: {_count(points, values, config.evaluation.tol)}"
         axes.plot(z, surface(layer, [x], z)[:, 0], color=color, label=label)
         _draw_trajectory(axes, points, values, color)
         equilibrium = layer.solve(np.full((1, 1), x, "float32")).value.numpy().item()

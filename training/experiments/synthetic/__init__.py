@@ -4,7 +4,12 @@ The synthetic study of Bai et al. (2021), "Stabilizing Equilibrium Models by Jac
 Regularization", figure 5.
 """
 
-from ...registry import Study
+from ...registry import Experiment, Score
 from .schema import SyntheticConfig
 
-EXPERIMENT = Study(SyntheticConfig, "study:run")
+EXPERIMENT = Experiment(
+    SyntheticConfig,
+    "job:SyntheticJob",
+    Score("rmse", "validation RMSE", 1, ".4f"),
+    tables="tables:of_variants",
+)

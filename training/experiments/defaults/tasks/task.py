@@ -20,12 +20,6 @@ class Examples(NamedTuple):
     targets: np.ndarray
 
 
-def unchanged(inputs, units):
-    """Encodes nothing."""
-    del units
-    return inputs
-
-
 def cross_entropy(ignored=None):
     """Returns the loss of labels, excluding the `ignored` label."""
     return keras.losses.SparseCategoricalCrossentropy(
@@ -43,8 +37,8 @@ class Task(NamedTuple):
     """A task.
 
     Attributes:
-        draw: `(TaskConfig, seed)` to training and test `Examples`.
-        cell: `(units, seed)` to the cell.
+        draw: `(DataConfig, seed)` to training and test `Examples`.
+        cell: `units` to the cell.
         decode: equilibrium to prediction.
         encode: `(input tensor, units)` to what the equilibrium layer is called with.
         loss: makes the Keras loss.
@@ -54,7 +48,7 @@ class Task(NamedTuple):
     draw: Callable
     cell: Callable
     decode: Callable
-    encode: Callable = unchanged
+    encode: Callable = lambda inputs, units: inputs
     loss: Callable[[], Any] = cross_entropy
     score: Callable = accuracy
 
@@ -77,13 +71,11 @@ def drawn(examples):
     return draw
 
 
-def unseeded(cell, **arguments):
-    """Returns the `cell` of a task from a class whose layers draw their weights from
-    the global generator."""
+def cell_of(cls, **arguments):
+    """Returns the `cell` of a task from a class."""
 
-    def make(units, seed):
-        del seed
-        return cell(units, name="cell", **arguments)
+    def make(units):
+        return cls(units, name="cell", **arguments)
 
     return make
 

@@ -1,11 +1,12 @@
-"""What the config of the study of the defaults may say, with all defaults."""
+"""The config of the small tasks, with all defaults."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-from ...config.bounds import BATCH, BUDGET, EPOCHS, NAME, SEED, WIDTH
-from ...config.fields import OptimizerConfig, variants_field
-from ..equilibrium_config import EquilibriumConfig
+from ...config.bounds import BATCH, NAME, WIDTH
+from ...config.component_fields import AUTO, components
+from ...config.fields import EvaluationConfig, VariantsConfig
+from ...errors import InputError
 
 TASKS = (
     "digits_pooled",
@@ -33,11 +34,11 @@ _DRAWN = {"minimum": 1, "maximum": 1_000_000}
 
 
 @dataclass(frozen=True)
-class TaskConfig:
-    """A task and how a model is trained for it.
+class DataConfig:
+    """The examples of a task.
 
     Args:
-        name: which task.
+        task: which task.
 
             - `digits_pooled`, `digits_positions`: digits, by a residual block on images
               without and with positions in the head.
@@ -68,73 +69,62 @@ class TaskConfig:
               cell.
             - `chain`: the class of the input at one end of a chain, by messages between
               neighbors.
-        units: channels or units of the state; a multiple of 4 for cells of
-            convolutions or attention.
-        epochs: of every run; see `updates`.
         batch_size: of a training step.
         train_examples: training examples, the first ones of the digits; null takes all
             digits, or 2048 examples of a task that is drawn.
         test_examples: test examples; null takes all digits, or 1024 that are drawn.
-        optimizer: the optimizer.
+        updates: factor on the training steps of an epoch, of which there is at least
+            one. With 1, an epoch trains on every example once.
     """
 
-    name: Literal[TASKS]
-    units: int = field(metadata=WIDTH)
-    epochs: int = field(metadata=EPOCHS)
+    task: Literal[TASKS] = "regression"
     batch_size: int = field(default=64, metadata=BATCH)
     train_examples: int | None = field(default=None, metadata=_DRAWN)
     test_examples: int | None = field(default=None, metadata=_DRAWN)
-    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    updates: float = field(default=1.0, metadata={"above": 0, "maximum": 100})
 
 
 @dataclass(frozen=True)
-class MeasurementConfig:
-    """What is measured of a trained model besides the score at its own budget.
+class ModelConfig(components(AUTO, AUTO, AUTO, alone=(AUTO,))):
+    """The cell of the task in an equilibrium layer.
+
+    `auto` leaves a component to `DEQ`, which selects one that suits the cell.
 
     Args:
-        long_budget: evaluations of the longer solve, at which there are a score and a
-            residual too.
-        num_samples: test examples of which the spectral radius is measured, at the
-            iterate that the longer solve ends with.
-        max_iter: iterations that find the spectral radius.
+        units: channels or units of the state; a multiple of 4 for cells of
+            convolutions or attention.
     """
 
-    long_budget: int = field(default=30, metadata=BUDGET)
-    num_samples: int = field(default=64, metadata=BATCH)
-    max_iter: int = field(default=120, metadata=BUDGET)
+    units: int = field(default=32, metadata=WIDTH)
 
 
 @dataclass(frozen=True)
-class DefaultsConfig:
-    """The study: one model for each task, seed and variant.
+class DefaultsConfig(VariantsConfig):
+    """Variants of an equilibrium layer on small tasks; see `VariantsConfig`.
+
+    Every model is also measured at the budget of its own solver.
 
     Args:
-        experiment: the experiment this config is for.
-        tasks: the tasks.
-        variants: name -> {dotted path: value}, the changes of each variant.
         references: the variants with the best of which the others are compared, seed by
             seed.
-        seeds: of data that are drawn, initialization, shuffling and probes.
-        equilibrium: how every variant solves and differentiates.
-        updates: factor on the epochs of every task, so that a variant may be trained
-            for longer. They are rounded, and at least one.
-        measurement: what is measured of every model.
     """
 
     experiment: Literal["defaults"]
-    tasks: list[TaskConfig] = field(metadata={"non_empty": True})
-    variants: dict[str, Any] = variants_field()
+    model: ModelConfig
+    data: DataConfig = DataConfig()
     references: list[str] = field(
-        metadata={
-            "non_empty": True,
-            "distinct": True,
-            "max_length": NAME["max_length"],
-        }
+        default_factory=list,
+        metadata={"distinct": True, "max_length": NAME["max_length"]},
     )
-    seeds: list[int] = field(
-        default_factory=lambda: [0, 1, 2],
-        metadata={"non_empty": True, "distinct": True, **SEED},
-    )
-    equilibrium: EquilibriumConfig = EquilibriumConfig()
-    updates: float = field(default=1.0, metadata={"above": 0, "maximum": 100})
-    measurement: MeasurementConfig = MeasurementConfig()
+    evaluation: EvaluationConfig = EvaluationConfig([60], num_samples=64, max_iter=60)
+
+    def __post_init__(self):
+        # The config of a single run has no tasks, and its own variant only.
+        if self.tasks is None:
+            return
+        for index, reference in enumerate(self.references):
+            if reference not in self.variants:
+                raise InputError(
+                    f"`references.{index}` must be one of the variants, "
+                    f"{', '.join(self.variants)}. Received: references={reference!r}."
+                )

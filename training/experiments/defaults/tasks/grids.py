@@ -6,7 +6,7 @@ import keras
 import numpy as np
 
 from ..cells import ConvolutionalCell
-from .task import IGNORED, Task, cross_entropy, dense, drawn, pooled, unseeded
+from .task import IGNORED, Task, cell_of, cross_entropy, dense, drawn, pooled
 from .vectors import explained_variance
 
 _LARGEST_COUNT = 4
@@ -132,7 +132,7 @@ def _stem(inputs, units):
     )(inputs)
 
 
-_CELL = unseeded(ConvolutionalCell, rank=2)
+_CELL = cell_of(ConvolutionalCell, rank=2)
 BLOBS = Task(drawn(_blob_examples), _CELL, pooled(_LARGEST_COUNT + 1), _stem)
 FLOOD = Task(
     drawn(_flood_examples),

@@ -5,7 +5,7 @@ import keras
 from deq_keras.layers import DenseCell, ResidualBlockCell
 
 from ....data.images import digits
-from .task import Examples, Task, dense, pooled
+from .task import Examples, Task, cell_of, dense, pooled
 
 
 def _draw(config, seed):
@@ -38,20 +38,13 @@ def _flattened(inputs, units):
     return keras.layers.Flatten(name="flattening")(inputs)
 
 
-def _residual_block(units, seed):
-    return ResidualBlockCell(units, expansion=2, groups=4, seed=seed, name="cell")
-
-
-def _dense_cell(units, seed):
-    return DenseCell(units, seed=seed, name="cell")
-
-
 def _with_positions(state):
     state = keras.layers.AveragePooling2D(2, name="head_pooling")(state)
     state = keras.layers.Flatten(name="head_flattening")(state)
     return keras.layers.Dense(digits.NUM_CLASSES, name="logits")(state)
 
 
-DIGITS_POOLED = Task(_draw, _residual_block, pooled(digits.NUM_CLASSES), _stem)
-DIGITS_POSITIONS = Task(_draw, _residual_block, _with_positions, _stem)
-DIGITS_DENSE = Task(_draw, _dense_cell, dense(digits.NUM_CLASSES), _flattened)
+_BLOCK = cell_of(ResidualBlockCell, expansion=2, groups=4)
+DIGITS_POOLED = Task(_draw, _BLOCK, pooled(digits.NUM_CLASSES), _stem)
+DIGITS_POSITIONS = Task(_draw, _BLOCK, _with_positions, _stem)
+DIGITS_DENSE = Task(_draw, cell_of(DenseCell), dense(digits.NUM_CLASSES), _flattened)

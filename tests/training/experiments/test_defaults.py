@@ -1,0 +1,311 @@
+"""Small tasks with the defaults: models, measurements, tables, and a short run."""
+
+import csv
+import json
+import re
+
+import keras
+import numpy as np
+import pytest
+
+import deq_keras
+from tests.training.experiments.small_tasks import (
+    SHORT,
+    TWIN,
+    config,
+    job,
+    model_of,
+)
+from training.errors import InputError
+from training.evaluation.report import report
+from training.experiments.defaults import build as builds
+from training.experiments.defaults.schema import TASKS as NAMES
+from training.experiments.defaults.tables import numbers, of_tasks
+from training.experiments.defaults.tasks import TASKS
+from training.experiments.defaults.tasks.vectors import explained_variance
+from training.files import records
+from training.runs import variants
+from training.runs.train import enter_phase
+from training.runs.work_directory import WorkDirectory
+
+# One of each kind; the others take as long each.
+FAST = ("digits_dense", "parity")
+
+
+def test_auto_is_what_the_layer_selects():
+    layer = model_of("regression", model__regularizer="auto")[0].get_layer("deq")
+    plain = deq_keras.layers.DEQ(deq_keras.layers.DenseCell(1))
+    assert type(layer.gradient) is type(plain.gradient)
+    assert type(layer.regularizer) is type(plain.regularizer)
+    assert isinstance(layer.solver, deq_keras.solvers.Anderson)
+    assert layer.solver.max_iter == 5
+
+
+def test_a_phase_returns_to_what_the_layer_selects():
+    phases = [{"epochs": 1, "gradient": "unrolled"}, {"epochs": 1}]
+    small = job("regression", phases=phases)
+    model, optimizer, spans = small.build()
+    gradients = []
+    for span in spans:
+        enter_phase(small, model, span, optimizer)
+        gradients.append(type(model.get_layer("deq").gradient).__name__)
+    assert gradients == ["UnrolledGradient", "TruncatedGradient"]
+
+
+def test_twin_applies_the_cell_so_often():
+    model, (inputs, _) = model_of("regression", "twin")
+    layer = model.get_layer("deq")
+    assert isinstance(layer.gradient, deq_keras.gradients.UnrolledGradient)
+    assert layer.regularizer is None
+    injection = layer.cell.inject(inputs)
+    state = layer.cell.initial_state(injection)
+    for _ in range(3):
+        state = layer.cell(state, injection)
+    np.testing.assert_allclose(layer(inputs), state, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in FAST else pytest.mark.slow)
+        for name in TASKS
+    ],
+)
+def test_every_task_is_measured(name):
+    small = job(name)
+    model = small.build_model()
+    own, long = small.evaluate(model, [12])
+    predictions = model.predict(small.tested.inputs, verbose=0)
+    expected = TASKS[name].score(predictions, small.tested.targets)
+    assert (own["budget"], long["budget"]) == (5, 12)
+    assert own["score"] == pytest.approx(expected, rel=1e-4)
+    assert 1 <= own["evaluations"] <= 5
+    assert own["evaluations"] <= long["evaluations"] <= 12
+    assert long["residual"] <= own["residual"]
+
+
+def test_memory_grows_with_what_is_kept():
+    peaks = {}
+    for layers in (3, 24):
+        changes = {**TWIN, "model.solver.max_iter": layers}
+        small = job("chain", variant="twin", variants={"twin": changes})
+        peaks[layers] = builds.training_peak(small.config, small.training)
+    if peaks[3] is None:
+        pytest.skip("The allocator keeps no statistics.")
+    assert peaks[24] > 2 * peaks[3]
+
+
+def test_memory_is_of_the_batch_of_the_task(monkeypatch):
+    sizes = []
+
+    def growth(call):
+        sizes.append([gradient.shape for gradient in call()])
+        return 6.0
+
+    monkeypatch.setattr(builds, "peak_growth", growth)
+    small = job("regression")
+    peak = builds.training_peak(small.config, small.training)
+    # States of a MiB: 32768 of 8 units.
+    assert peak == 6.0 * 32 / 32768
+    model = small.build_model()
+    assert sizes == [[weight.shape for weight in model.trainable_weights]]
+
+
+@pytest.mark.parametrize("growth", [None, 0.0, 0.9])
+def test_memory_that_statistics_do_not_see_is_not_measurable(monkeypatch, growth):
+    monkeypatch.setattr(builds, "peak_growth", lambda call: growth)
+    small = job("regression")
+    assert builds.training_peak(small.config, small.training) is None
+
+
+def test_memory_is_measured_once_for_all_seeds(monkeypatch):
+    calls = []
+    path = "training.experiments.defaults.job.training_peak"
+    monkeypatch.setattr(path, lambda *_: calls.append(1) or 2.0)
+    small = job("regression")
+    model = small.build_model()
+    assert [small.facts(model)["memory"] for _ in range(2)] == [2.0, 2.0]
+    assert len(calls) == 1
+
+
+def test_updates_are_a_factor_of_the_steps_of_an_epoch():
+    steps = [job("regression", data__updates=u).steps_per_epoch for u in (1, 1.5, 0.1)]
+    assert steps == [2, 3, 1]
+
+
+def written(tmp_path, scores, radius=0.9, **changes):
+    """Returns the directory of runs with these scores, of dicts of runs to scores."""
+    directory = WorkDirectory.start(tmp_path / "run", config(**changes))
+    with directory.in_use():
+        for name, score in scores.items():
+            folder = directory.run(name)
+            rows = [
+                {
+                    "budget": budget,
+                    "score": score - lost,
+                    "residual": 0.01,
+                    "evaluations": 7.0,
+                }
+                for budget, lost in ((5, 0.0), (12, 2.0))
+            ]
+            facts = {"own_budget": 5, "updates": 48, "memory": None}
+            evaluation = {"parameters": 9, **facts, "budgets": rows}
+            records.write_json(folder / records.EVALUATION, evaluation)
+            found = 0.0 if radius is None else 0.75
+            diagnosis = {
+                "residual_quantiles": [{"budget": 1, "q25": 1, "q50": 1, "q75": 1}],
+                **dict.fromkeys(("evaluations", "residual", "converged"), 1.0),
+                "spectral_radius": {"mean": radius, "q90": radius, "converged": found},
+            }
+            records.write_json(folder / records.DIAGNOSIS, diagnosis)
+            history = [{"epoch": 1, "phase": "p", "seconds": 2.0, "loss": 0.5}]
+            records.write_csv(folder / records.HISTORY, history)
+    return directory
+
+
+TWO = {"a": {}, "b": {"data.task": "parity"}}
+SCORES = {
+    "a.default/seed_0": 91.0,
+    "a.default/seed_1": 95.0,
+    "a.twin/seed_0": 90.0,
+    "a.twin/seed_1": 92.0,
+    "b.default/seed_0": 50.0,
+    "b.twin/seed_0": 40.0,
+}
+
+
+def test_the_gap_is_to_the_best_reference_with_the_same_task_and_seed(tmp_path):
+    names = {"default": {}, "twin": {}, "longer": {}}
+    directory = written(
+        tmp_path,
+        {**SCORES, "a.longer/seed_0": float("nan"), "a.longer/seed_1": 94.0},
+        tasks=TWO,
+        seeds=[0, 1],
+        variants=names,
+        references=["twin", "longer"],
+    )
+    gaps = {name: run["gap"] for name, run in numbers(directory).items()}
+    assert gaps["a.default/seed_0"] == 1.0 and gaps["a.default/seed_1"] == 1.0
+    assert gaps["a.twin/seed_1"] == -2.0 and gaps["b.default/seed_0"] == 10.0
+
+
+def test_a_table_has_a_line_for_each_task_and_variant(tmp_path):
+    directory = written(tmp_path, SCORES, tasks=TWO, seeds=[0, 1])
+    _, new, *_, last = of_tasks(directory).splitlines()[:5]
+    cells = re.split(r"  +", new.strip())
+    assert cells == [
+        *("a", "default", "0/2", "93.00 +- 2.83", "2.00 +- 1.41", "91.00 +- 2.83"),
+        *("0.0100 +- 0.0000", "0.900 +- 0.000", "0.75 +- 0.00", "7.0 +- 0.0"),
+        *("48 +- 0", "2.0 +- 0.0", "-"),
+    ]
+    assert last.split()[:3] == ["b", "twin", "0/1"]
+    assert "best of twin with the same seed" in of_tasks(directory).replace("\n", " ")
+
+
+def test_failed_runs_are_counted_apart(tmp_path):
+    scores = {**SCORES, "a.default/seed_0": float("nan")}
+    directory = written(tmp_path, scores, tasks=TWO, seeds=[0, 1])
+    line = of_tasks(directory).splitlines()[1]
+    assert line.split()[:5] == ["a", "default", "1/2", "95.00", "3.00"]
+
+
+def test_a_run_without_a_radius_has_not_failed(tmp_path):
+    directory = written(tmp_path, {"default": 91.0}, radius=None)
+    (run,) = numbers(directory).values()
+    assert not run["failed"]
+    assert (run["radius"], run["found"], run["gap"]) == (None, 0.0, None)
+
+
+def test_a_reference_must_be_a_variant():
+    with pytest.raises(InputError, match="`references.1`.*default, twin"):
+        config(tasks={"a": {}}, references=["twin", "default2"])
+
+
+@pytest.mark.parametrize(
+    "name", ["digits_pooled", "sorting", "parity", "blobs", "seen_before"]
+)
+def test_units_that_do_not_fit_are_refused(name):
+    with pytest.raises(InputError, match="`model`: "):
+        model_of(name, model__units=6)
+
+
+def test_an_argument_of_the_gradient_is_refused():
+    gradient = {"class_name": "neumann", "num_terms": 0}
+    with pytest.raises(InputError, match="`model`: .*num_terms"):
+        model_of("regression", model__gradient=gradient)
+
+
+@pytest.mark.parametrize("updates", [0, -1.0, 101, "2", None])
+def test_updates_are_positive(updates):
+    with pytest.raises(InputError, match="`data.updates` must be a number > 0"):
+        config(data__updates=updates)
+
+
+def test_names():
+    assert list(TASKS) == list(NAMES)
+    with pytest.raises(InputError, match=r"`data.task`.*`sorting`"):
+        config(data__task="sortin")
+    with pytest.raises(InputError, match=r"variant `a.b`: .*`implicit`"):
+        config(
+            tasks={"a": {}},
+            variants={"b": {"model.gradient": "implicitt"}},
+            references=[],
+        )
+    with pytest.raises(InputError, match="`tasks.a` cannot change .*Received: seeds"):
+        config(tasks={"a": {"seeds": [1]}})
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    chain = {"data.task": "chain", "model.units": 4, "phases.0.epochs": 2}
+    chain["data.train_examples"] = 64
+    changed = config(tasks={"regression": {}, "chain": chain}, seeds=[3])
+    directory = WorkDirectory.start(tmp_path_factory.mktemp("defaults"), changed)
+    variants.run(variants.make_jobs(directory), directory)
+    return directory
+
+
+@pytest.mark.slow
+def test_a_run_learns(finished):
+    runs = numbers(finished)
+    assert list(runs) == [
+        f"{task}.{variant}/seed_3"
+        for task in ("regression", "chain")
+        for variant in ("default", "twin")
+    ]
+    default, twin, *_ = runs.values()
+    # The best constant has a score of 0.
+    assert default["score"] > 20.0 and twin["score"] > 20.0
+    assert default["residual"] < twin["residual"]
+    assert default["evaluations"] <= 5 and twin["evaluations"] == 3
+    assert [run["updates"] for run in runs.values()] == [160, 160, 4, 4]
+
+
+@pytest.mark.slow
+def test_files_of_a_run(finished):
+    text = report(finished)
+    assert (finished.path / "report.txt").read_text() == text + "\n"
+    assert of_tasks(finished) in text and "chain.twin/seed_3" in text
+    folder = finished.path / "regression.default" / "seed_3"
+    with (folder / "history.csv").open(newline="") as lines:
+        history = list(csv.DictReader(lines))
+    assert len(history) == SHORT["phases"][0]["epochs"]
+    assert float(history[-1]["loss"]) < float(history[0]["loss"])
+    jobs = variants.make_jobs(finished, ["regression.default/seed_3"])
+    inputs, targets = jobs["regression.default/seed_3"].tested
+    predictions = keras.models.load_model(folder / "model.keras").predict(inputs)
+    result = json.loads((folder / "evaluation.json").read_text())
+    score = explained_variance(predictions, targets)
+    assert score == pytest.approx(result["budgets"][0]["score"], rel=1e-4)
+
+
+@pytest.mark.slow
+def test_a_diverged_run_is_counted_and_does_not_stop_the_others(tmp_path):
+    wild = {"model.solver": "fixed_point_iteration", "optimizer.learning_rate": 1e30}
+    changed = config(
+        phases=[{"epochs": 2}], variants={"wild": wild, "tame": {}}, references=["tame"]
+    )
+    directory = WorkDirectory.start(tmp_path / "run", changed)
+    variants.run(variants.make_jobs(directory), directory)
+    assert [run["failed"] for run in numbers(directory).values()] == [True, False]
+    assert "1/1" in of_tasks(directory)

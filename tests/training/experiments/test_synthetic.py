@@ -1,0 +1,212 @@
+"""The scalar models: their data, measurements on a known model, and a short run."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+import deq_keras
+from training.config import reading as configs
+from training.errors import InputError
+from training.experiments.synthetic.build import ScalarCell, build, curve, draw
+from training.experiments.synthetic.measure import measure, surface, trajectory
+from training.experiments.synthetic.tables import of_variants
+from training.files import records
+from training.runs import variants
+from training.runs.work_directory import WorkDirectory
+
+SOLVERS = ["fixed_point_iteration", "anderson", "broyden"]
+REGULARIZED = {"model.regularizer": {"class_name": "jacobian", "weight": 4}}
+SHORT = {
+    "experiment": "synthetic",
+    "seeds": [3],
+    "tensorboard": False,
+    "phases": [{"epochs": 25}],
+    "model": {},
+    "data": {"train_examples": 512, "validation_examples": 100, "batch_size": 64},
+    "optimizer": {"learning_rate": 0.03, "clip_norm": 1.0},
+    "evaluation": {"budgets": [30], "max_iter": 30},
+    "figure": {"slices": [0.5], "evaluations": 3},
+    "variants": {"plain": {}, "regularized": REGULARIZED},
+}
+
+
+def config(**changes):
+    return configs.resolve({**SHORT, **changes})
+
+
+def linear_model(slope):
+    """A model whose cell is f(z; x) = slope * z + x."""
+    model = build(config(model={"units": 4}).model)
+    weights = (
+        [[0.0, 0.0, 1.0, -1.0]],  # U
+        [0.0, 0.0, 0.0, 0.0],  # b
+        [[1.0, -1.0, 0.0, 0.0]],  # W1
+        [[slope], [-slope], [1.0], [-1.0]],  # W2
+    )
+    model.get_layer("deq").cell.set_weights([np.float32(w) for w in weights])
+    return model
+
+
+class TestTarget:
+    def test_curve(self):
+        values = curve(np.array([-2.0, -1.0, 0.0, 0.5, 1.0, 2.0]))
+        expected = [-2.8186, -0.1829, -3.0, -4.1036, -3.8171, 4.8186]
+        np.testing.assert_allclose(values, expected, atol=5e-5)
+
+    def test_pairs_are_noisy_points_of_the_curve(self):
+        (x, y), validation = draw(config(data={}).data, seed=0)
+        assert x.shape == y.shape == (4096, 1)
+        assert [array.shape for array in validation] == [(1000, 1)] * 2
+        assert x.dtype == y.dtype == np.float32
+        assert -2.0 <= x.min() < -1.99 and 1.99 < x.max() <= 2.0
+        assert x.mean() == pytest.approx(0.0, abs=0.06)
+        noise = y - curve(x.astype("float64"))
+        assert noise.std() == pytest.approx(0.05, rel=0.05)
+
+    def test_a_seed_fixes_the_pairs(self):
+        data = config().data
+        first, again, other = (draw(data, seed) for seed in (0, 0, 1))
+        for pairs, same, different in zip(first, again, other, strict=True):
+            np.testing.assert_array_equal(pairs, same)
+            assert np.all(pairs[0] != different[0])
+        assert not np.isin(first[0][0], first[1][0]).any()
+
+
+class TestCell:
+    def test_is_the_perceptron_of_the_paper(self):
+        model = build(config().model)
+        assert model.count_params() == 200
+        cell = model.get_layer("deq").cell
+        u, b, w1, w2 = cell.get_weights()
+        x, z = np.float32([[0.3], [-1.2]]), np.float32([[2.0], [-0.5]])
+        expected = np.maximum(z @ w1 + x @ u + b, 0.0) @ w2
+        np.testing.assert_allclose(cell(z, cell.inject(x)), expected, rtol=1e-5)
+
+    def test_contracts_at_initialization(self):
+        x = np.linspace(-2, 2, 50, dtype="float32")[:, None]
+        for seed in range(3):
+            keras.utils.set_random_seed(seed)
+            layer = build(config().model).get_layer("deq")
+            solution = layer.solve(x)
+            assert np.all(solution.status == deq_keras.solvers.CONVERGED)
+
+    def test_refuses_units(self):
+        for units in (0, 2.5, True):
+            with pytest.raises(ValueError, match=f"Received: units={units}"):
+                ScalarCell(units)
+
+    def test_saves(self, tmp_path):
+        regularized = configs.variant(config(), "regularized")
+        model = build(regularized.model)
+        x = np.float32([[0.5], [1.0]])
+        model.save(tmp_path / "model.keras")
+        loaded = keras.models.load_model(tmp_path / "model.keras")
+        np.testing.assert_array_equal(loaded(x), model(x))
+        assert loaded.get_layer("deq").regularizer.weight == 4.0
+
+
+class TestMeasure:
+    @pytest.mark.parametrize("slope", [0.5, -2.0])
+    def test_known_slope(self, slope):
+        x = np.float32([[1.0], [-0.5], [2.0]])
+        targets = x / (1 - slope) + 0.25
+        result = measure(linear_model(slope), x, targets, config().evaluation)
+        assert result["mean_slope"] == pytest.approx(abs(slope), rel=1e-5)
+        assert result["max_slope"] == pytest.approx(abs(slope), rel=1e-5)
+        assert result["share_above_one"] == float(abs(slope) > 1)
+        assert result["rmse"] == pytest.approx(0.25, abs=2e-3)
+        assert not result["failed"]
+        assert result["mse"] == pytest.approx(result["rmse"] ** 2)
+        left = [result[f"{name}_not_converged"] for name in SOLVERS]
+        assert left == [3 if abs(slope) > 1 else 0, 0, 0]
+        for name in ("anderson", "broyden"):
+            assert result[f"{name}_evaluations"] <= 4
+
+    def test_evaluations_of_plain_iteration(self):
+        # z_k = 2 - 2^(1-k): the residual of evaluation k + 1 is 2^-k / (2 - 2^-k).
+        x, y = np.float32([[1.0]]), np.float32([[2.0]])
+        result = measure(linear_model(0.5), x, y, config().evaluation)
+        residuals = [2.0**-k / (2 - 2.0**-k) for k in range(20)]
+        expected = 1 + next(k for k, r in enumerate(residuals) if r <= 1e-3)
+        assert result["fixed_point_iteration_evaluations"] == expected
+
+    def test_a_broken_model_has_failed(self):
+        model = linear_model(float("nan"))
+        x = np.float32([[1.0], [2.0]])
+        assert measure(model, x, x, config().evaluation)["failed"]
+
+    def test_surface(self):
+        layer = linear_model(0.5).get_layer("deq")
+        values = surface(layer, [1.0, -1.0], [0.0, 2.0, 4.0])
+        np.testing.assert_allclose(values, [[1, -1], [2, 0], [3, 1]], atol=1e-6)
+
+    def test_trajectory(self):
+        layer = linear_model(0.5).get_layer("deq")
+        points = trajectory(layer, 1.0, "fixed_point_iteration", 5)
+        np.testing.assert_allclose(points, [0, 1, 1.5, 1.75, 1.875], rtol=1e-6)
+        # Two evaluations of a linear function determine its fixed point.
+        points = trajectory(layer, 1.0, "broyden", 3)
+        np.testing.assert_allclose(points, [0, 1, 2], rtol=1e-5)
+        assert layer.solver.get_config()["tol"] is not None
+
+
+def test_tables_leave_out_failed_runs(tmp_path):
+    directory = WorkDirectory.start(tmp_path / "run", config(seeds=[0, 1, 2]))
+    with directory.in_use():
+        for seed in (0, 1, 2):
+            numbers = dict.fromkeys(("mse", "mean_slope", "max_slope"), 0.25)
+            numbers |= {f"{name}_evaluations": 7.5 for name in SOLVERS}
+            numbers |= {f"{name}_not_converged": 12 for name in SOLVERS}
+            facts = {**numbers, "failed": seed == 2, "rmse": 0.5 + seed}
+            rows = [{"budget": 30, "rmse": 0.5, "residual": 0.1}]
+            evaluation = {"parameters": 200, **facts, "budgets": rows}
+            path = directory.run(f"plain/seed_{seed}") / records.EVALUATION
+            records.write_json(path, evaluation)
+    rows = [line.split() for line in of_variants(directory).splitlines()]
+    assert rows[2][:4] == ["plain", "1.0000", "+-", "0.7071"]
+    assert ["plain", "1/3"] in rows
+    assert rows[-1][:7] == ["plain", "7.50", "+-", "0.00", "12.0", "+-", "0.0"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"data": {"nois": 0.1}}, r"`data.nois`.*`data.noise`"),
+        ({"evaluation": {"solvers": ["anderson"] * 2}}, "without repetitions"),
+    ],
+)
+def test_bad_configs_are_refused(changes, words):
+    with pytest.raises(InputError, match=words):
+        config(**changes)
+
+
+def test_an_argument_of_the_solver_is_refused():
+    model = {"solver": {"class_name": "anderson", "history": 0}}
+    with pytest.raises(InputError, match="`model.solver`: .*history"):
+        build(config(model=model).model)
+
+
+@pytest.mark.slow
+def test_regularization_flattens(tmp_path):
+    directory = WorkDirectory.start(tmp_path / "run", config())
+    variants.run(variants.make_jobs(directory), directory)
+    found = [
+        json.loads((tmp_path / "run" / name / "seed_3/evaluation.json").read_text())
+        for name in ("plain", "regularized")
+    ]
+    plain, regularized = found
+    assert regularized["mean_slope"] < 0.2 * plain["mean_slope"]
+    for result in found:
+        # The constant model has an error of about 2.2.
+        assert result["rmse"] < 1.0
+        assert result["budgets"][0]["rmse"] == pytest.approx(result["rmse"], rel=0.05)
+    for name in SOLVERS:
+        count = f"{name}_evaluations"
+        assert regularized[count] < plain[count]
+        assert regularized[f"{name}_not_converged"] == 0
+    header = (tmp_path / "run/plain/seed_3/surface.png").read_bytes()[:8]
+    assert header == b"\x89PNG\r\n\x1a\n"
+    text = (tmp_path / "run" / "report.txt").read_text()
+    assert "Mean NFE" in text and "validation RMSE at NFE" in text

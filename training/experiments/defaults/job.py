@@ -1,0 +1,54 @@
+"""Builds, trains and measures the model of a small task."""
+
+import functools
+
+from ...runs.array_job import ArrayJob
+from .build import build, training_peak
+from .tasks import TASKS
+
+
+class DefaultsJob(ArrayJob):
+    """One variant of the model of a task.
+
+    Args:
+        config: A `DefaultsConfig`.
+        load: Function that returns the function from seeds to examples.
+        folder: `pathlib.Path` of the run.
+        distribution: Distribution of the training.
+    """
+
+    @staticmethod
+    def load_data(config, folder):
+        del folder
+        draw = TASKS[config.task].draw
+        return functools.cache(functools.partial(draw, config))
+
+    @property
+    def steps_per_epoch(self):
+        return max(1, round(self.config.data.updates * super().steps_per_epoch))
+
+    def build_model(self):
+        return build(self.config, self.training.inputs.shape[1:])
+
+    def loss(self):
+        return TASKS[self.config.data.task].loss()
+
+    def score(self, predictions, targets):
+        return TASKS[self.config.data.task].score(predictions, targets)
+
+    def evaluate(self, model, budgets):
+        """See `Job`. Also measures the model at its own budget."""
+        own = self.equilibrium(model).solver.max_iter
+        return super().evaluate(model, sorted({own, *budgets}))
+
+    def facts(self, model):
+        # Does not depend on the seed.
+        memory = self.compiled.once(
+            model, "memory", lambda: training_peak(self.config, self.training)
+        )
+        epochs = sum(phase.epochs for phase in self.config.phases)
+        return {
+            "own_budget": self.equilibrium(model).solver.max_iter,
+            "updates": epochs * self.steps_per_epoch,
+            "memory": memory,
+        }

@@ -1,0 +1,40 @@
+"""Builds, trains and measures a scalar equilibrium model."""
+
+import functools
+
+import numpy as np
+
+from ...runs.array_job import ArrayJob
+from .build import build, draw
+from .figure import draw_model
+from .measure import measure
+
+
+class SyntheticJob(ArrayJob):
+    """One variant of the scalar model, for example with one weight of a regularizer.
+
+    Args:
+        config: A `SyntheticConfig`.
+        load: Function that returns the function from seeds to pairs.
+        folder: `pathlib.Path` of the run. Stores the figure.
+        distribution: Distribution of the training.
+    """
+
+    @staticmethod
+    def load_data(config, folder):
+        del folder
+        return functools.cache(functools.partial(draw, config))
+
+    def build_model(self):
+        return build(self.config.model)
+
+    def loss(self):
+        return "mse"
+
+    def score(self, predictions, targets):
+        return np.sqrt(np.mean(np.square(predictions - targets)))
+
+    def facts(self, model):
+        """See `Job`. Draws the figure into the folder."""
+        draw_model(self.folder / "surface.png", model, self.config)
+        return measure(model, *self.tested, self.config.evaluation)

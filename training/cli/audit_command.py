@@ -1,6 +1,5 @@
 """The command `deq-keras audit`: its arguments and its files."""
 
-import os
 from pathlib import Path
 
 from .. import registry
@@ -8,7 +7,7 @@ from ..errors import InputError
 from ..evaluation.verdict import Thresholds, check_thresholds
 from ..files import records
 from ..files.atomic_file import replacing
-from ..files.input_file import check_file, check_folder
+from ..files.input_file import check_file, check_new
 from .selection import only, selected
 
 
@@ -18,7 +17,7 @@ def audit(arguments):
     thresholds = _thresholds(arguments)
     out = Path(arguments.out)
     _check_sources(arguments)
-    _check_new(out)
+    check_new(out, "folder")
     audited, groups, settings, title = _source(arguments)
     from ..evaluation import audit as audits
 
@@ -70,12 +69,6 @@ def _refuse(arguments, names, is_refused, belongs_to):
         value = getattr(arguments, name)
         if is_refused and value is not None:
             raise InputError(f"--{name} belongs to {belongs_to}. Received: {value}.")
-
-
-def _check_new(out):
-    if os.path.lexists(out):
-        raise InputError(f"--out must be a new folder. Received: {out}, which exists.")
-    check_folder(out.absolute().parent, "folder of --out")
 
 
 def _source(arguments):

@@ -167,7 +167,7 @@ def export(arguments):
 
 
 def _export_preset(directory, name, model, out):
-    from ..conversion.preset import CARD, export_preset
+    from ..conversion.export import CARD, export_preset
 
     # The model of a language run is a task with its loss.
     model = getattr(model, "causal_lm", model)

@@ -1,12 +1,11 @@
 """The command `deq-keras demo`: trained models of the package at work."""
 
-import os
 import sys
 import time
 from pathlib import Path
 
 from ..errors import InputError
-from ..files.input_file import check_folder
+from ..files.input_file import check_new
 
 DEMOS = {
     "mazes": "finds the way through a maze; draws a GIF",
@@ -40,16 +39,9 @@ def demo(arguments):
             )
     arguments.seed = arguments.seed or 0
     if arguments.name in _FILES:
-        arguments.out = _new_file(arguments.out or _FILES[arguments.name])
+        arguments.out = Path(arguments.out or _FILES[arguments.name])
+        check_new(arguments.out)
     _DEMOS[arguments.name](arguments)
-
-
-def _new_file(path):
-    path = Path(path)
-    check_folder(path.absolute().parent, "folder of --out")
-    if os.path.lexists(path):
-        raise InputError(f"--out must be a new file. Received: {path}, which exists.")
-    return path
 
 
 def _mazes(arguments):

@@ -129,9 +129,18 @@ def run_config(config, run_name):
 def variant(config, name):
     """Returns the config of one of the variants: its values replaced, no variants.
 
+    It is validated once, and the same object is returned again.
+
     Raises:
         InputError: If the variant does not exist or its values are invalid.
     """
+    validated = vars(config).setdefault("_variants", {})
+    if name not in validated:
+        validated[name] = _variant(config, name)
+    return validated[name]
+
+
+def _variant(config, name):
     changes = _changes(config)
     if name not in changes:
         raise InputError(

@@ -1,6 +1,5 @@
 """Converts a checkpoint of the authors' PyTorch code to a `.keras` file."""
 
-import os
 import tempfile
 from pathlib import Path
 
@@ -8,7 +7,7 @@ from deq_keras.converters import locuslab
 
 from ..errors import InputError
 from ..files.atomic_file import replacing
-from ..files.input_file import check_folder
+from ..files.input_file import check_new
 from . import checkpoint_file
 
 
@@ -63,12 +62,11 @@ def _loaded(state_dict, architecture):
 
 def _check_new(out):
     """Raises errors early that would otherwise occur after the model is built."""
-    if out.suffix != ".keras" or os.path.lexists(out):
+    if out.suffix != ".keras":
         raise InputError(
-            f"--out must be a new file that ends in .keras. Received: {out}"
-            f"{', which exists' if os.path.lexists(out) else ''}."
+            f"--out must be a new file that ends in .keras. Received: {out}."
         )
-    check_folder(out.parent, "folder of --out")
+    check_new(out)
     try:
         with tempfile.TemporaryFile(dir=out.parent):
             pass

@@ -1,5 +1,6 @@
 """Figures of trained variants."""
 
+import functools
 import math
 
 import matplotlib
@@ -45,18 +46,27 @@ def draw_run(directory, name, suffix="png"):
 
 
 def draw_comparison(directory, suffix="png"):
-    """Draws the figures that compare the runs of a `WorkDirectory`."""
+    """Draws the figures that compare the runs of a `WorkDirectory`, for each task."""
     score = registry.find(directory.config.experiment).score
     histories = {
         name: rows for name, rows in report.histories(directory).items() if rows
     }
     evaluations, diagnoses = report.measurements(directory)
-    if histories:
-        plot_history(directory.path / f"history.{suffix}", histories)
-    if evaluations:
-        plot_scores(directory.path / f"{score.name}.{suffix}", evaluations, score)
-    if diagnoses:
-        plot_residuals(directory.path / f"residuals.{suffix}", diagnoses)
+    for task in directory.config.tasks or [""]:
+        ending = f"-{task}.{suffix}" if task else f".{suffix}"
+        for name, draw, values in (
+            ("history", plot_history, histories),
+            (score.name, functools.partial(plot_scores, score=score), evaluations),
+            ("residuals", plot_residuals, diagnoses),
+        ):
+            start = f"{task}." if task else ""
+            of_task = {
+                run.removeprefix(start): value
+                for run, value in values.items()
+                if run.startswith(start)
+            }
+            if of_task:
+                draw(directory.path / f"{name}{ending}", of_task)
 
 
 def plot_scores(path, evaluations, score):

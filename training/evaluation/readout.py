@@ -69,6 +69,17 @@ def split_model(model):
     )
 
 
+def explicit_answer(model, num_layers):
+    """Returns the function `answer` of an explicit network, whose only budget is the
+    number of its layers; see `measure_at_budgets`."""
+
+    def answer(inputs, budget):
+        del budget
+        return model(inputs, training=False), {"evaluations": [num_layers]}
+
+    return answer
+
+
 def split_reasoner(model):
     """Returns a `ReasonerTagger` as an `EncoderSolverHead` with shared weights."""
 
@@ -205,7 +216,8 @@ def measure_at_budgets(answer, batches, score, budgets, summarize=None):
     Returns:
         A list of one dict per budget: `budget`; the scores; means over the samples of
         `evaluations` (fewer than the budget if the tolerance was met) and of the
-        `residual`; the fraction `converged`.
+        `residual`; the fraction `converged`. The last two are `None` without an
+        equilibrium.
     """
     rows, bar = [], BudgetBar(budgets, len(batches))
     for budget in budgets:
@@ -215,8 +227,8 @@ def measure_at_budgets(answer, batches, score, budgets, summarize=None):
             scores.append(score(outputs, targets))
             solves.append(statistics)
             bar.add(budget)
-        summary = (summarize or means)(scores)
-        rows.append({"budget": budget, **summary, **means(solves)})
+        summary = {**(summarize or means)(scores), **means(solves)}
+        rows.append({"budget": budget, "residual": None, "converged": None, **summary})
     return rows
 
 

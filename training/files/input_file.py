@@ -43,6 +43,18 @@ def check_folder(path, kind="folder"):
         raise InputError(f"The {kind} {path} {_reason(path, error)}.") from error
 
 
+def check_new(path, kind="file"):
+    """Raises `InputError` unless a path of `--out` is new, in an existing folder.
+
+    Args:
+        path: `pathlib.Path` to write to.
+        kind: String. `"file"` or `"folder"`, for messages.
+    """
+    if os.path.lexists(path):
+        raise InputError(f"--out must be a new {kind}. Received: {path}, which exists.")
+    check_folder(path.absolute().parent, "folder of --out")
+
+
 def read_text(path):
     """Returns the text of a UTF-8 file with line ends `\\n`.
 

@@ -17,6 +17,7 @@ from tests.training.experiments.small_tasks import (
     model_of,
 )
 from training.errors import InputError
+from training.evaluation.plots import draw_comparison
 from training.evaluation.report import report
 from training.experiments.defaults import build as builds
 from training.experiments.defaults.schema import TASKS as NAMES
@@ -263,6 +264,14 @@ def finished(tmp_path_factory):
     directory = WorkDirectory.start(tmp_path_factory.mktemp("defaults"), changed)
     variants.run(variants.make_jobs(directory), directory)
     return directory
+
+
+def test_figures_compare_the_variants_of_each_task(tmp_path):
+    directory = written(tmp_path, SCORES, tasks=TWO, seeds=[0, 1])
+    draw_comparison(directory, "svg")
+    names = {path.name for path in directory.path.glob("*.svg")}
+    figures = ("history", "score", "residuals")
+    assert names == {f"{name}-{task}.svg" for name in figures for task in "ab"}
 
 
 @pytest.mark.slow

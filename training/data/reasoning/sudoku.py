@@ -2,7 +2,6 @@
 
 import functools
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -86,7 +85,7 @@ class Sudoku(ReasoningTask):
     def _draw(self, generator, count, level, held_out):
         stock = self._stocks_of(level)[held_out]
         stock = stock.at(generator.integers(len(stock.guesses), size=count))
-        grids = transformed(generator, self._board, *stock.puzzles)
+        grids = transformed(generator, self._board, stock.givens, stock.solutions)
         return _encoded(self._board, *grids, stock.guesses)
 
     def _stocks_of(self, level):
@@ -138,25 +137,8 @@ def read_puzzles(path, side):
     return _encoded(board, np.array(givens), np.array(solutions), guesses)
 
 
-class _Stock(NamedTuple):
-    """Puzzles, and how hard they are.
-
-    Attributes:
-        puzzles: `Puzzles`.
-        guesses: Integer array `(puzzles,)`; see `Solutions`.
-    """
-
-    puzzles: Puzzles
-    guesses: np.ndarray
-
-    def at(self, places):
-        """Returns the puzzles at indices, or selected by a mask."""
-        givens, solutions = (grids[places] for grids in self.puzzles)
-        return _Stock(Puzzles(givens, solutions), self.guesses[places])
-
-
 def _stocks(generator, board, puzzles, level):
-    """Returns the training puzzles and the held-out puzzles, each a `_Stock`.
+    """Returns the training puzzles and the held-out puzzles, with their guesses.
 
     No symmetry maps one to the other. If the board has enough solutions, not even their
     solutions are symmetric.
@@ -172,7 +154,7 @@ def _stocks(generator, board, puzzles, level):
     """
     puzzles = with_further_givens(generator, puzzles, level)
     guesses = [solve(board, givens).guesses for givens in puzzles.givens]
-    whole = _Stock(puzzles, np.array(guesses, "int32"))
+    puzzles = puzzles._replace(guesses=np.array(guesses, "int32"))
     grids = puzzles.solutions if board.splits_solutions else puzzles.givens
     orbits = np.array([orbit(board, grid.tobytes()) for grid in grids])
     is_held_out = orbits % _HELD_OUT == 0
@@ -181,7 +163,7 @@ def _stocks(generator, board, puzzles, level):
             "`num_puzzles` must be large enough for puzzles to train on and others to "
             f"hold out. Received: num_puzzles={len(grids)}."
         )
-    return whole.at(~is_held_out), whole.at(is_held_out)
+    return puzzles.at(~is_held_out), puzzles.at(is_held_out)
 
 
 def _encoded(board, givens, solutions, guesses):

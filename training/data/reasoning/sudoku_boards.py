@@ -16,10 +16,17 @@ class Puzzles(NamedTuple):
     Attributes:
         givens: uint8 array `(puzzles, num_cells)`, 0 for empty cells.
         solutions: uint8 array `(puzzles, num_cells)`.
+        guesses: Integer array `(puzzles,)`, how hard they are; see `Solutions`. `None`
+            if unknown.
     """
 
     givens: np.ndarray
     solutions: np.ndarray
+    guesses: np.ndarray | None = None
+
+    def at(self, places):
+        """Returns the puzzles at indices, or selected by a mask."""
+        return Puzzles(*(array[places] for array in self))
 
 
 class Board:
@@ -194,7 +201,7 @@ def minimal_puzzles(generator, board, count):
 
 def with_further_givens(generator, puzzles, count):
     """Returns the `Puzzles` with `count` more digits of the solution given in each."""
-    givens, solutions = puzzles
+    givens, solutions, _ = puzzles
     order = np.tile(np.arange(givens.shape[1]), (len(givens), 1))
     order = generator.permuted(order, axis=1)
     # Empty cells first, in random order.

@@ -1,16 +1,17 @@
 """Whether a model has an equilibrium: measurements, a page of pictures, a verdict."""
 
 from .audit import BUDGETS, Audit, audit
-from .group import Group
+from .group import Group, read_problems
+from .group_measurement import GroupMeasurement
 from .model_file import Audited, assembled, of_layer, opened
 from .page import write_page
-from .problem_file import read_problems
 
 __all__ = [
     "BUDGETS",
     "Audit",
     "Audited",
     "Group",
+    "GroupMeasurement",
     "assembled",
     "audit",
     "of_layer",

@@ -94,13 +94,19 @@ class GroupMeasurement:
         batch_size: Integer, at least 3. Maximum number of problems that are solved at
             once.
         seed: Integer. Seed of random initial states.
+        starts: Tuple of the other initial states. Defaults to `STARTS`.
+        max_iter: Positive integer. Evaluations from all initial states. Defaults to
+            `None`, the largest budget.
     """
 
-    def __init__(self, model, budgets, solver, batch_size, seed):
+    def __init__(
+        self, model, budgets, solver, batch_size, seed, starts=STARTS, max_iter=None
+    ):
         self._model = model
         self._budgets = list(budgets)
+        self._starts = starts
         self._solver = solvers.FixedPointIteration(
-            max_iter=self._budgets[-1],
+            max_iter=max_iter or self._budgets[-1],
             tol=solver.tol,
             stop_mode=solver.stop_mode,
             damping=solver.damping,
@@ -114,6 +120,11 @@ class GroupMeasurement:
 
     def __call__(self, group):
         """Measures a group and returns its `FoundOfGroup`."""
+        return self.measured(group)[0]
+
+    def measured(self, group):
+        """Returns the `FoundOfGroup`, the answers by budget of each batch, and the
+        residuals `(evaluations, examples)`."""
         batches = group.batches(self._batch_size)
         curves = [self._curve(inputs) for inputs, *_ in batches]
         residuals = np.concatenate([curve.residual for curve in curves], axis=1)
@@ -126,7 +137,7 @@ class GroupMeasurement:
         difficulty = None
         if group.difficulty is not None:
             difficulty = np.asarray(group.difficulty).tolist()
-        return FoundOfGroup(
+        found = FoundOfGroup(
             label=group.label,
             examples=len(group.inputs),
             floor=group.floor,
@@ -139,6 +150,7 @@ class GroupMeasurement:
             overthinking=overthinking(self._budgets, exact),
             **self._from_starts(batches),
         )
+        return found, curves, residuals
 
     def _from_starts(self, batches):
         found = [self._comparison(inputs) for inputs, *_ in batches]
@@ -161,7 +173,7 @@ class GroupMeasurement:
                     float(settled[1 + index].mean()),
                     float(falling[1 + index].mean()),
                 )
-                for index, start in enumerate(STARTS)
+                for index, start in enumerate(self._starts)
             ],
         }
 
@@ -183,7 +195,7 @@ class GroupMeasurement:
 
     def _comparison_of(self, inputs):
         comparison = diagnostics.compare_initial_states(
-            self._model, inputs, STARTS, self._solver, self._seed
+            self._model, inputs, self._starts, self._solver, self._seed
         )
         return comparison, self._model.scores(comparison.value)
 

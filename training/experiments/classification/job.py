@@ -4,13 +4,13 @@ import operator
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from ...data.images import load, sample, training_batches
 from ...evaluation.audit import Group
 from ...evaluation.readout import (
     EncoderSolverHead,
     equilibrium_layer,
+    explicit_answer,
     measure_at_budgets,
     split_model,
 )
@@ -90,8 +90,9 @@ class ClassificationJob(ImageJob):
         batches = self.batches(model, self.data.test)
         if self._is_explicit:
             num_layers = int(self.config.model.explicit.network.rpartition("_")[2])
-            return [_accuracy_of_layers(model, num_layers, batches)]
-        answer = self.opened(model).answer()
+            answer, budgets = explicit_answer(model, num_layers), [num_layers]
+        else:
+            answer = self.opened(model).answer()
         return measure_at_budgets(answer, batches, accuracy, budgets)
 
     def evaluate_export(self, exported, budgets):
@@ -117,20 +118,3 @@ class ClassificationJob(ImageJob):
 def accuracy(logits, labels):
     """Returns whether each image is classified correctly."""
     return {"accuracy": np.argmax(logits, axis=-1) == np.asarray(labels)}
-
-
-def _accuracy_of_layers(model, num_layers, batches):
-    """Returns the accuracy of an explicit network, whose budget is its layers."""
-    measured = [
-        tf.equal(
-            tf.argmax(model(images, training=False), axis=-1), tf.cast(labels, "int64")
-        )
-        for images, labels in batches
-    ]
-    return {
-        "budget": num_layers,
-        "accuracy": float(np.concatenate(measured).mean()),
-        "evaluations": num_layers,
-        "residual": None,
-        "converged": None,
-    }

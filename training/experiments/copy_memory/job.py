@@ -3,10 +3,9 @@
 import operator
 
 import keras
-import numpy as np
 import tensorflow as tf
 
-from ...evaluation.readout import measure_at_budgets, split_model
+from ...evaluation.readout import explicit_answer, measure_at_budgets, split_model
 from ...runs.job import Job
 from .build import build_network, copy_memory
 
@@ -58,39 +57,18 @@ class CopyMemoryJob(Job):
         return self.data[1][0][: self.config.evaluation.num_samples]
 
     def evaluate(self, model, budgets):
-        batch_size = self.config.data.batch_size
         if self.equilibrium(model) is None:
-            return [_loss_of_network(model, *self.data[1], batch_size)]
-        batches = _in_batches(*self.data[1], batch_size)
-        return measure_at_budgets(self.opened(model).answer(), batches, _loss, budgets)
-
-
-def _in_batches(inputs, targets, batch_size):
-    """Returns a dataset of batches of `(inputs, targets)`, int32 `(batch, length)`."""
-    return tf.data.Dataset.from_tensor_slices((inputs, targets)).batch(batch_size)
+            answer, budgets = explicit_answer(model, 1), [1]
+        else:
+            answer = self.opened(model).answer()
+        batches = tf.data.Dataset.from_tensor_slices(self.data[1])
+        batches = batches.batch(self.config.data.batch_size)
+        return measure_at_budgets(answer, batches, _loss, budgets)
 
 
 def _loss(logits, targets):
-    """Returns the mean loss of each sequence, in nats."""
-    return {"loss": _losses(targets, logits)}
-
-
-def _loss_of_network(model, inputs, targets, batch_size):
-    """Returns the row of an explicit network, which has a single budget."""
-    batches = _in_batches(inputs, targets, batch_size)
-    losses = [_losses(said, model(symbols)) for symbols, said in batches]
-    return {
-        "budget": 1,
-        "loss": float(np.mean(np.concatenate(losses))),
-        "residual": None,
-        "evaluations": 1,
-        "converged": None,
-    }
-
-
-def _losses(targets, logits):
     """Returns the mean loss over the positions of each sequence, in nats."""
     losses = keras.ops.sparse_categorical_crossentropy(
         targets, logits, from_logits=True
     )
-    return keras.ops.mean(losses, axis=-1)
+    return {"loss": keras.ops.mean(losses, axis=-1)}

@@ -1,22 +1,19 @@
 """Builds, trains and evaluates a language model."""
 
 import dataclasses
+import math
 import operator
 
 import keras
+import numpy as np
 
 from deq_keras import models
+from deq_keras.layers import SolveScope
 
 from ...errors import InputError
-from ...evaluation.readout import EncoderSolverHead, measure_at_budgets
+from ...evaluation.readout import BudgetBar, EncoderSolverHead, measure_at_budgets
 from ...runs.job import Job, batch_sizes
 from ...runs.phases import STRATEGIES
-from .measure import (
-    loss_and_perplexity,
-    loss_of_layers,
-    losses_at_budgets,
-    token_losses,
-)
 from .text import (
     evaluation_segments,
     find,
@@ -133,8 +130,7 @@ class LanguageModelJob(Job):
         segments = evaluation_segments(self.config.data, self._tested)
         layer = self.equilibrium(model)
         if layer is None:
-            num_layers = model.causal_lm.backbone.num_layers
-            return [loss_of_layers(model, num_layers, segments)]
+            budgets = [model.causal_lm.backbone.num_layers]
         return losses_at_budgets(model, layer, segments, budgets)
 
     def evaluate_export(self, exported, budgets):
@@ -176,15 +172,97 @@ def build_model(config, tokenizer):
         if layers is not None:
             backbone_cls, task_cls = classes
             arguments = {**_without_parts(arguments), **layers}
+    preprocessor = models.DEQTransformerCausalLMPreprocessor(tokenizer)
+    return assemble(config, preprocessor, backbone_cls, task_cls, arguments)
+
+
+def assemble(config, preprocessor, backbone_cls, task_cls, arguments, **of_task):
+    """Builds the `NextTokenLossModel` of a backbone and a task.
+
+    Args:
+        config: A `VariantsConfig`.
+        preprocessor: Preprocessor of the task, with a tokenizer.
+        backbone_cls: Class of the backbone.
+        task_cls: Class of the task.
+        arguments: Dict of arguments of the backbone.
+        **of_task: Arguments of the task.
+
+    Raises:
+        InputError: If an argument is invalid.
+    """
     policy = keras.DTypePolicy(config.precision)
     try:
-        backbone = backbone_cls(tokenizer.vocabulary_size(), dtype=policy, **arguments)
+        size = preprocessor.tokenizer.vocabulary_size()
+        backbone = backbone_cls(size, dtype=policy, **arguments)
+        causal_lm = task_cls(backbone, preprocessor=preprocessor, **of_task)
     except (TypeError, ValueError) as error:
         raise InputError(f"`model`: {error}") from error
-    preprocessor = models.DEQTransformerCausalLMPreprocessor(tokenizer)
-    causal_lm = task_cls(backbone, preprocessor=preprocessor)
     return models.NextTokenLossModel(causal_lm, name="language_model")
 
 
 def _without_parts(arguments):
     return {name: value for name, value in arguments.items() if name not in STRATEGIES}
+
+
+def losses_at_budgets(model, layer, segments, budgets):
+    """Measures the loss of a text at each budget.
+
+    The solver's own tolerance applies, so solves can use less than the budget.
+
+    Args:
+        model: A `NextTokenLossModel`.
+        layer: The `DEQ` layer of the model, or `None` for an explicit network, whose
+            only budget is the number of its layers.
+        segments: Dataset of examples in the order of the text.
+        budgets: List of positive integers, each a `max_iter`.
+
+    Returns:
+        List of dicts with `budget`, `loss` (nats per token), `perplexity`, the means
+        over samples of `residual` and `evaluations`, and the fraction `converged`.
+    """
+    model.compile(keras.optimizers.SGD())
+    rows, bar = [], BudgetBar(budgets, len(segments))
+    for budget in budgets:
+        with SolveScope(max_iter=budget):
+            logs = model.evaluate(
+                segments, verbose=0, callbacks=[_Counted(bar, budget)], return_dict=True
+            )
+        statistics = {"residual": None, "evaluations": budget, "converged": None}
+        if layer is not None:
+            statistics = {name: logs[f"{layer.name}_{name}"] for name in statistics}
+        # Averages over tokens. Keras' mean loss gives a short last segment full weight.
+        loss = math.log(logs["perplexity"])
+        scores = {"loss": loss, "perplexity": logs["perplexity"]}
+        rows.append({"budget": budget, **scores, **statistics})
+    return rows
+
+
+class _Counted(keras.callbacks.Callback):
+    """Counts the segments of an evaluation in a `BudgetBar`."""
+
+    def __init__(self, bar, budget):
+        super().__init__()
+        self._bar = bar
+        self._budget = budget
+
+    def on_test_batch_end(self, batch, logs=None):
+        self._bar.add(self._budget)
+
+
+def token_losses(log_probabilities, targets):
+    """Returns the loss of each token, in nats.
+
+    Args:
+        log_probabilities: Array `(batch, length, vocabulary)`.
+        targets: Integer array `(batch, length)`.
+    """
+    targets = np.asarray(targets)[..., None]  # (batch, length, 1)
+    found = np.take_along_axis(np.asarray(log_probabilities), targets, axis=-1)
+    return {"loss": -found.ravel()}
+
+
+def loss_and_perplexity(scores):
+    """Returns the mean `loss` over all tokens and its `perplexity`."""
+    losses = np.concatenate([one["loss"] for one in scores])
+    loss = float(np.mean(losses, dtype="float64"))
+    return {"loss": loss, "perplexity": math.exp(loss)}

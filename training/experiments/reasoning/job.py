@@ -14,10 +14,8 @@ from ...data.reasoning.dataset import (
     validation_batches,
 )
 from ...errors import InputError
-from ...evaluation.audit import Group
 from ...evaluation.readout import measure_at_budgets, split_reasoner
-from ...evaluation.reasoning_pictures import AccuracyCurve, plot_accuracy
-from ...evaluation.settling import correlation, floor
+from ...evaluation.settling import correlation
 from ...files import records
 from ...runs.job import Job, in_segments
 from ...runs.phases import phase_spans
@@ -27,8 +25,8 @@ from .build import (
     build_task,
     check_iteration,
 )
-from .level_measurement import LevelMeasurement
-from .pictures import check_picture, draw_solving
+from .level_measurement import LevelMeasurement, level_group
+from .pictures import check_picture, draw_solving, plot_accuracy
 from .tables import LEVELS
 
 # Functions that read a user's file as a list of `Examples`.
@@ -131,7 +129,7 @@ class ReasoningJob(Job):
             self.folder / LEVELS,
             {"correlation": _correlation(levels), "levels": levels},
         )
-        plot_accuracy(self.folder / "accuracy.png", [_curve(one) for one in levels])
+        plot_accuracy(self.folder / "accuracy.png", levels)
         self._draw(model)
         return levels[-1]["budgets"]
 
@@ -163,20 +161,14 @@ class ReasoningJob(Job):
         return measure_at_budgets(opened.answer(), pairs, _exact_match, budgets)
 
     def groups(self, model):
-        reach = getattr(model.backbone.deq.cell, "reach", None)
+        cell = model.backbone.deq.cell
         return [
-            _group(test.level, self._examples(test), reach)
+            level_group(test.level, self._examples(test), cell)
             for test in self.config.data.test
         ]
 
     def servable(self, model):
         return model, self.sample_inputs[:2]
-
-
-def _group(level, examples, reach):
-    inputs, targets, weights, difficulty, distance = examples
-    least = floor(distance, reach)
-    return Group(f"level {level}", inputs, targets, weights, difficulty, least)
 
 
 def _correlation(levels):
@@ -186,16 +178,6 @@ def _correlation(levels):
         for name in ("evaluations", "difficulty")
     )
     return correlation(evaluations, difficulty)
-
-
-def _curve(level):
-    rows = level["budgets"]
-    return AccuracyCurve(
-        str(level["level"]),
-        [row["budget"] for row in rows],
-        [row["exact_match"] for row in rows],
-        level["floor"],
-    )
 
 
 def _line(level):

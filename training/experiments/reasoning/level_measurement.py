@@ -3,24 +3,20 @@
 import numpy as np
 import tensorflow as tf
 
-from deq_keras import diagnostics, multistart, solvers
+from deq_keras import multistart, solvers
 
 from ...data.reasoning import solved
 from ...data.reasoning.dataset import in_batches
-from ...evaluation.settling import (
-    correlation,
-    evaluations_until,
-    finite,
-    floor,
-    overthinking,
-)
+from ...evaluation.audit import Group, GroupMeasurement, of_layer
+from ...evaluation.readout import split_reasoner
+from ...evaluation.settling import evaluations_until, finite, floor
 
 # The alignment score compares with the first one.
 _STARTS = ("other", "normal")
 _SELECTIONS = ("residual", "vote")
 
 
-class LevelMeasurement:
+class LevelMeasurement(GroupMeasurement):
     """Measures a reasoner at single levels.
 
     Args:
@@ -30,18 +26,22 @@ class LevelMeasurement:
     """
 
     def __init__(self, model, config, budgets):
-        self._model = model
-        self._layer = model.backbone.deq
-        self._config = config.evaluation
-        self._batch_size = config.data.evaluation_batch_size
-        self._seed = config.seed
-        self._budgets = sorted(set(budgets))
-        # Each function is traced once for all batch sizes and all levels.
-        problems = tf.TensorSpec(model.input.shape, model.input.dtype)
-        self._curve, self._comparison, self._selected = (
-            tf.function(function, [problems])
-            for function in (self._curve_of, self._comparison_of, self._selected_of)
+        audited = of_layer(split_reasoner(model))
+        super().__init__(
+            audited.model,
+            sorted(set(budgets)),
+            audited.solver,
+            config.data.evaluation_batch_size,
+            config.seed,
+            _STARTS,
+            config.evaluation.max_iter,
         )
+        self._reasoner = model
+        self._layer = model.backbone.deq
+        self._restarts = config.evaluation.restarts
+        # Traced once for all batch sizes and all levels.
+        problems = tf.TensorSpec(model.input.shape, model.input.dtype)
+        self._selected = tf.function(self._selected_of, [problems])
 
     def __call__(self, level, examples):
         """Measures one level.
@@ -72,69 +72,40 @@ class LevelMeasurement:
                 tolerance: of the `first` initial state, and of the results selected by
                 `residual` and by `vote`.
         """
+        group = level_group(level, examples, self._layer.cell)
+        found, curves, residuals = self.measured(group)
         batches = in_batches(examples, self._batch_size)
-        residuals, exact, accuracy = self._answered(batches)
-        tol = self._layer.solver.tol
-        evaluations, has_converged = evaluations_until(tol, residuals)
+        accuracy = _of_positions(curves, batches)
+        evaluations, has_converged = evaluations_until(self._solver.tol, residuals)
         rows = [
             {
                 "budget": budget,
-                "exact_match": share,
+                "exact_match": exact,
                 "accuracy": of_positions,
                 "residual": finite(np.median(residuals[budget - 1])),
                 "evaluations": float(np.minimum(evaluations, budget).mean()),
                 "converged": float(np.mean(has_converged & (evaluations <= budget))),
             }
-            for budget, share, of_positions in zip(
-                self._budgets, exact, accuracy, strict=True
+            for budget, exact, of_positions in zip(
+                found.budgets, found.exact, accuracy, strict=True
             )
         ]
         return {
             "level": level,
-            "examples": len(examples.inputs),
-            "floor": self._floor(examples.distance),
+            "examples": found.examples,
+            "floor": found.floor,
             "budgets": rows,
-            "evaluations": evaluations.tolist(),
-            "difficulty": examples.difficulty.tolist(),
-            "correlation": correlation(evaluations, examples.difficulty),
-            "overthinking": overthinking(self._budgets, exact),
-            **self._agreement(batches),
-            "restarts": self._restarts(batches),
+            "evaluations": found.evaluations,
+            "difficulty": found.difficulty,
+            "correlation": found.correlation,
+            "overthinking": found.overthinking,
+            "alignment": found.starts[0].alignment,
+            "agreement": found.agreement,
+            "restarts": self._of_restarts(batches),
         }
 
-    def _floor(self, distance):
-        return floor(distance, getattr(self._layer.cell, "reach", None))
-
-    def _answered(self, batches):
-        """Returns residuals `(evaluations, examples)`, and two lists with the fractions
-        of correct examples and of correct positions at each budget."""
-        residuals, exact, hits = [], [], []
-        for batch in batches:
-            curve = self._curve(batch.inputs)
-            residuals.append(curve.residual)
-            exact.append(curve.right(batch.targets, batch.weights))
-            is_right = (curve.answers.numpy() == batch.targets) * batch.weights
-            hits.append(is_right.sum(axis=tuple(range(1, is_right.ndim))))
-        num_positions = sum(batch.weights.sum() for batch in batches)
-        return (
-            np.concatenate(residuals, axis=1),
-            np.concatenate(exact, axis=1).mean(axis=1).tolist(),
-            (np.sum(hits, axis=0) / num_positions).tolist(),
-        )
-
-    def _agreement(self, batches):
-        compared = [self._comparison(batch.inputs) for batch in batches]
-        alignment = [comparison.alignment[0] for comparison in compared]
-        agreement = [
-            diagnostics.answer_agreement(comparison.answers) for comparison in compared
-        ]
-        return {
-            "alignment": finite(np.concatenate(alignment).mean()),
-            "agreement": float(np.concatenate(agreement).mean()),
-        }
-
-    def _restarts(self, batches):
-        if self._config.restarts is None:
+    def _of_restarts(self, batches):
+        if self._restarts is None:
             return None
         found = []
         for batch in batches:
@@ -143,34 +114,17 @@ class LevelMeasurement:
         shares = np.concatenate(found, axis=1).mean(axis=1).tolist()
         return dict(zip(("first", *_SELECTIONS), shares, strict=True))
 
-    def _curve_of(self, inputs):
-        solver = self._layer.solver
-        return diagnostics.answers_by_budget(
-            *weight_tied(self._model, inputs),
-            self._budgets,
-            solver.damping,
-            solver.stop_mode,
-        )
-
-    def _comparison_of(self, inputs):
-        config = {**self._layer.solver.get_config(), "compact": False}
-        solver = solvers.FixedPointIteration(
-            **{**config, "max_iter": self._config.max_iter}
-        )
-        parts = weight_tied(self._model, inputs)
-        return diagnostics.compare_initial_states(*parts, _STARTS, solver, self._seed)
-
     def _selected_of(self, inputs):
         """Returns the predictions of the first initial state and of each selection,
         `(1 + selections, batch, *positions)`."""
-        encoded = self._model.backbone.encode(inputs)
+        encoded = self._reasoner.backbone.encode(inputs)
         solutions = [
             self._layer.solve(encoded),
             *(
                 multistart.solve(
                     self._layer,
                     encoded,
-                    self._config.restarts,
+                    self._restarts,
                     select,
                     self._answer,
                     solvers.SolveRequest(seed=self._seed),
@@ -181,17 +135,21 @@ class LevelMeasurement:
         return tf.stack([self._answer(solution.value) for solution in solutions])
 
     def _answer(self, state):
-        return tf.argmax(self._model.head(state), axis=-1, output_type=tf.int32)
+        return tf.argmax(self._reasoner.head(state), axis=-1, output_type=tf.int32)
 
 
-def weight_tied(model, inputs):
-    """Returns a `ReasonerTagger` as a `WeightTiedModel`, and its encoded inputs.
+def level_group(level, examples, cell):
+    """Returns the `Group` of the `Examples` of a level, for a model with a cell."""
+    inputs, targets, weights, difficulty, distance = examples
+    least = floor(distance, getattr(cell, "reach", None))
+    return Group(f"level {level}", inputs, targets, weights, difficulty, least)
 
-    Its initial state is the initial state of the layer for these inputs.
-    """
-    layer, encoded = model.backbone.deq, model.backbone.encode(inputs)
-    state = layer.request(layer.problem(encoded)).initial_state
-    parts = diagnostics.WeightTiedModel(
-        layer.cell, head=model.head, initial_state=lambda injection: state
-    )
-    return parts, encoded
+
+def _of_positions(curves, batches):
+    """Returns the list of fractions of correct weighted positions at each budget."""
+    hits = []
+    for curve, batch in zip(curves, batches, strict=True):
+        is_right = (curve.answers.numpy() == batch.targets) * batch.weights
+        hits.append(is_right.reshape(len(is_right), -1).sum(axis=1))
+    num_positions = sum(batch.weights.sum() for batch in batches)
+    return (np.sum(hits, axis=0) / num_positions).tolist()

@@ -1,10 +1,58 @@
-"""Animations of the solution of a problem, evaluation by evaluation."""
+"""Plots of reasoners, and animations of how they solve a problem."""
 
+import numpy as np
 import tensorflow as tf
+from matplotlib.animation import PillowWriter
+from matplotlib.figure import Figure
 
 from ...errors import InputError
-from ...evaluation.reasoning_pictures import animate_board, animate_maze
-from .level_measurement import weight_tied
+from ...evaluation.audit import of_layer
+from ...evaluation.readout import split_reasoner
+from ...files.atomic_file import replacing
+
+_FRAMES_PER_SECOND = 8
+# Duration of the last frame, in frames.
+_LAST = 16
+_GIF_DPI = 80
+
+_WALL = np.array([0.15, 0.15, 0.2])
+_CORRIDOR = np.array([1.0, 1.0, 1.0])
+_PATH = np.array([0.12, 0.47, 0.71])
+
+_RIGHT = "tab:blue"
+_WRONG = "tab:red"
+# Opacity of a digit at chance probability or below.
+_FAINTEST = 0.15
+
+
+def plot_accuracy(path, levels):
+    """Plots exact predictions over the budget. Replaces the file atomically.
+
+    A dashed line in the color of a curve marks the floor of its level.
+
+    Args:
+        path: Path of the PNG or SVG file, in an existing folder.
+        levels: List of dicts, results of `LevelMeasurement`.
+    """
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    for level in levels:
+        budgets = [row["budget"] for row in level["budgets"]]
+        percent = [100 * row["exact_match"] for row in level["budgets"]]
+        (line,) = axes.plot(budgets, percent, marker="o", label=f"{level['level']}")
+        if level["floor"]:
+            axes.axvline(level["floor"], color=line.get_color(), ls="--", lw=1)
+    if any(level["floor"] for level in levels):
+        axes.plot([], [], color="grey", ls="--", lw=1, label="floor: distance / reach")
+    axes.set_xscale("log", base=2)
+    ticks = sorted({row["budget"] for level in levels for row in level["budgets"]})
+    axes.set_xticks(ticks, ticks)
+    axes.set(xlabel="function evaluations (NFE)", ylabel="exact answers [%]")
+    axes.set_ylim(-3, 103)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    with replacing(path) as temporary:
+        figure.savefig(temporary, dpi=150)
 
 
 def draw_solving(path, task, model, examples, num_evaluations):
@@ -38,7 +86,7 @@ def draw(path, task, examples, frames, evaluations):
         frames[list(evaluations)],
         examples.targets[0],
         evaluations,
-        task,
+        task=task,
     )
 
 
@@ -63,17 +111,16 @@ def probabilities(model, inputs, num_evaluations):
     Returns:
         Float array `(1 + evaluations, *positions, classes)`.
     """
-    damping = model.backbone.deq.solver.damping
+    parts, solver, _ = of_layer(split_reasoner(model))
 
     @tf.function
     def trajectory(inputs):
-        parts, encoded = weight_tied(model, inputs)
-        injection = parts.inject(encoded)
+        injection = parts.inject(inputs)
         states = tf.TensorArray(tf.float32, num_evaluations + 1)
         state = parts.initial_state(injection)
         for evaluation in tf.range(num_evaluations):
             states = states.write(evaluation, _softmax(model, state))
-            state += damping * (parts.step(state, injection) - state)
+            state += solver.damping * (parts.step(state, injection) - state)
         return states.write(num_evaluations, _softmax(model, state)).stack()
 
     return trajectory(inputs).numpy()[:, 0]
@@ -83,17 +130,155 @@ def _softmax(model, state):
     return tf.nn.softmax(tf.cast(model.head(state), tf.float32))
 
 
-def _draw_maze(path, maze, probabilities, truth, evaluations, task):
-    del task
-    animate_maze(path, maze, probabilities[..., 1], truth, evaluations)
+def animate_maze(path, maze, probabilities, truth, evaluations):
+    """Animates the solution of a maze. Replaces the file atomically.
+
+    Corridors change from white to blue with their probability to be on the path. The
+    title shows the number of misclassified corridors.
+
+    Args:
+        path: Path of the GIF file, in an existing folder.
+        maze: Float array `(height, width, 3)`. Input of the task `Mazes`.
+        probabilities: Float array `(evaluations, height, width)`. Probabilities to be
+            on the path.
+        truth: Integer array `(height, width)`. 1 on the path.
+        evaluations: Sequence of integers. Evaluation of each frame.
+
+    Raises:
+        ValueError: If the shapes do not match.
+    """
+    _check_frames(probabilities, evaluations, maze.shape[:2])
+    is_corridor = maze.any(axis=-1)
+    figure, axes = _square()
+    axes.set_axis_off()
+    image = axes.imshow(_maze_colors(maze, probabilities[0]))
+
+    def draw(frame):
+        image.set_data(_maze_colors(maze, probabilities[frame]))
+        is_wrong = (probabilities[frame] > 0.5) != (truth == 1)
+        num_wrong = np.sum(is_wrong & is_corridor)
+        axes.set_title(_progress(evaluations[frame], num_wrong))
+
+    _write_gif(path, figure, draw, len(evaluations))
 
 
-def _draw_board(path, board, probabilities, truth, evaluations, task):
-    animate_board(path, board, probabilities, truth, evaluations, task.box_shape)
+def _maze_colors(maze, probabilities):
+    """Returns the pixels of a frame, floats `(height, width, 3)` in [0, 1]."""
+    share = np.clip(probabilities, 0.0, 1.0)[..., None]
+    colors = (1 - share) * _CORRIDOR + share * _PATH
+    is_end = maze.any(axis=-1, keepdims=True) & (maze.min(axis=-1, keepdims=True) == 0)
+    colors = np.where(is_end, maze, colors)
+    return np.where(maze.any(axis=-1, keepdims=True), colors, _WALL)
+
+
+def animate_board(path, board, probabilities, truth, evaluations, box_shape):
+    """Animates the solution of a Sudoku. Replaces the file atomically.
+
+    Given digits are black. Other cells show the most likely digit, blue if it is
+    correct and red otherwise. Less likely digits are fainter.
+
+    Args:
+        path: Path of the GIF file, in an existing folder.
+        board: Integer array `(side, side)`. Input of the task `Sudoku`.
+        probabilities: Float array `(evaluations, side, side, side)`. Probabilities of
+            the digits of each cell.
+        truth: Integer array `(side, side)`. Targets of the task.
+        evaluations: Sequence of integers. Evaluation of each frame.
+        box_shape: Tuple `(rows, columns)`. Shape of a box.
+
+    Raises:
+        ValueError: If the shapes do not match.
+    """
+    _check_frames(probabilities, evaluations, (*board.shape, len(board)))
+    figure, axes = _square()
+
+    def draw(frame):
+        _draw_digits(axes, board, probabilities[frame], truth, box_shape)
+        num_wrong = np.sum(probabilities[frame].argmax(axis=-1) != truth)
+        axes.set_title(_progress(evaluations[frame], num_wrong))
+
+    _write_gif(path, figure, draw, len(evaluations))
+
+
+def _draw_digits(axes, board, probabilities, truth, box_shape):
+    axes.clear()
+    _draw_grid(axes, len(board), box_shape)
+    for (row, column), given in np.ndenumerate(board):
+        digit = probabilities[row, column].argmax()
+        color, alpha = "black", 1.0
+        if not given:
+            color = _RIGHT if digit == truth[row, column] else _WRONG
+            alpha = _strength(probabilities[row, column, digit], len(board))
+        axes.text(
+            column + 0.5,
+            row + 0.5,
+            str(given or digit + 1),
+            color=color,
+            alpha=alpha,
+            weight="bold" if given else "normal",
+            **{"ha": "center", "va": "center", "size": 120 / len(board)},
+        )
+
+
+def _strength(probability, side):
+    """Returns the opacity of a digit, from `_FAINTEST` at chance to 1 at certainty."""
+    share = (probability - 1 / side) / (1 - 1 / side)
+    return float(np.clip(share, _FAINTEST, 1.0))
+
+
+def _draw_grid(axes, side, box_shape):
+    axes.set(xlim=(0, side), ylim=(side, 0), aspect="equal")
+    axes.set_axis_off()
+    height, width = box_shape
+    for line in range(side + 1):
+        axes.axhline(line, color="black", lw=3 if line % height == 0 else 0.5)
+        axes.axvline(line, color="black", lw=3 if line % width == 0 else 0.5)
+
+
+def _write_gif(path, figure, draw, num_frames):
+    """Writes an animated GIF of a figure. Replaces the file atomically.
+
+    Args:
+        path: Path of the GIF file, in an existing folder.
+        figure: `Figure` of matplotlib.
+        draw: Function that draws the frame of an index into the figure.
+        num_frames: Positive integer. Number of frames.
+    """
+    writer = PillowWriter(fps=_FRAMES_PER_SECOND)
+    with replacing(path) as temporary, writer.saving(figure, temporary, _GIF_DPI):
+        for frame in range(num_frames):
+            draw(frame)
+            writer.grab_frame()
+        for _ in range(_LAST - 1):
+            writer.grab_frame()
+
+
+def _square():
+    """Returns a figure with square axes below a title, and its axes."""
+    figure = Figure(figsize=(4, 4.3))
+    # An automatic layout would change from frame to frame.
+    return figure, figure.add_axes((0.02, 0.02, 0.96, 0.96 * 4 / 4.3))
+
+
+def _progress(evaluation, num_wrong):
+    """Returns the title of a frame."""
+    return f"NFE {evaluation}: {f'{num_wrong} wrong' if num_wrong else 'solved'}"
+
+
+def _check_frames(probabilities, evaluations, shape):
+    """Raises `ValueError` unless there is one frame of a shape per evaluation."""
+    if not len(evaluations) or probabilities.shape != (len(evaluations), *shape):
+        raise ValueError(
+            f"`probabilities` must have the shape (evaluations, *{shape}), and at "
+            "least one evaluation. Received: probabilities of shape "
+            f"{probabilities.shape}, {len(evaluations)} evaluations."
+        )
 
 
 _PICTURES = {
-    "mazes": _draw_maze,
-    "sudoku_4x4": _draw_board,
-    "sudoku_6x6": _draw_board,
+    "mazes": lambda path, maze, probabilities, *others, task: animate_maze(
+        path, maze, probabilities[..., 1], *others
+    ),
+    "sudoku_4x4": lambda *frames, task: animate_board(*frames, task.box_shape),
+    "sudoku_6x6": lambda *frames, task: animate_board(*frames, task.box_shape),
 }

@@ -2,13 +2,10 @@
 
 import dataclasses
 
-import keras
-
 from deq_keras import models
 
-from ...errors import InputError
 from ...runs.phases import STRATEGIES
-from ..language_model.job import LanguageModelJob
+from ..language_model.job import LanguageModelJob, assemble
 
 # Config keys that only the equilibrium uses.
 _OF_EQUILIBRIUM = (*STRATEGIES, "dilation_rate", "cell_shift")
@@ -30,14 +27,8 @@ def build_model(config, tokenizer):
             arguments.pop(name, None)
         arguments |= explicit
     task = {name: arguments.pop(name) for name in _OF_TASK if name in arguments}
-    policy = keras.DTypePolicy(config.precision)
-    try:
-        backbone = backbone_cls(tokenizer.vocabulary_size(), dtype=policy, **arguments)
-        preprocessor = models.DEQTrellisNetCausalLMPreprocessor(tokenizer)
-        causal_lm = task_cls(backbone, preprocessor=preprocessor, **task)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"`model`: {error}") from error
-    return models.NextTokenLossModel(causal_lm, name="language_model")
+    preprocessor = models.DEQTrellisNetCausalLMPreprocessor(tokenizer)
+    return assemble(config, preprocessor, backbone_cls, task_cls, arguments, **task)
 
 
 class TrellisNetJob(LanguageModelJob):

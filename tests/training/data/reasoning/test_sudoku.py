@@ -57,10 +57,10 @@ def test_there_are_288_grids_of_4_by_4(all_grids):
 
 
 def test_puzzles_have_one_solution(minimal, all_grids):
-    for givens, solution in zip(*minimal[4], strict=True):
+    for givens, solution in zip(*minimal[4][:2], strict=True):
         fits = np.all((givens == 0) | (givens == all_grids), axis=1)
         np.testing.assert_array_equal(all_grids[fits], [solution])
-    for givens, solution in zip(*minimal[6], strict=True):
+    for givens, solution in zip(*minimal[6][:2], strict=True):
         assert is_solution(solution, 6)
         found = solve(BOARDS[6], givens, order=lambda digits: digits[::-1])
         np.testing.assert_array_equal(found.solutions, [solution])
@@ -89,12 +89,12 @@ def test_further_givens_are_of_the_solution(minimal, side):
 @pytest.mark.parametrize("side", SIDES)
 def test_symmetries_keep_the_only_solution(minimal, side):
     board, generator = BOARDS[side], np.random.default_rng(0)
-    givens, solutions = sudoku_boards.transformed(generator, board, *minimal[side])
+    givens, solutions = sudoku_boards.transformed(generator, board, *minimal[side][:2])
     assert np.any(givens != minimal[side].givens)
     for puzzle, solution in zip(givens, solutions, strict=True):
         assert is_solution(solution, side)
         assert solve(board, puzzle).solutions == [solution.tolist()]
-    for grids, images in zip(minimal[side], (givens, solutions), strict=True):
+    for grids, images in zip(minimal[side][:2], (givens, solutions), strict=True):
         for grid, image in zip(grids[:10], images[:10].astype("uint8"), strict=True):
             assert sudoku_boards.orbit(board, bytes(grid)) == sudoku_boards.orbit(
                 board, bytes(image)
@@ -253,7 +253,7 @@ def test_puzzles_of_a_file(read):
 
 
 def test_drawn_puzzles_are_read_as_they_were(read, minimal):
-    givens, solutions = (grids[:5] for grids in minimal[6])
+    givens, solutions = (grids[:5] for grids in minimal[6][:2])
     lines = ["".join(".123456"[digit] for digit in puzzle) for puzzle in givens]
     examples = read("\n".join(lines), 6)
     np.testing.assert_array_equal(examples.targets.reshape(5, -1) + 1, solutions)

@@ -1,7 +1,14 @@
 """The tasks of the study, in files by the shape of their inputs."""
 
-from .digits import DIGITS_DENSE, DIGITS_POOLED, DIGITS_POSITIONS
-from .grids import BLOBS, FIELD, FLOOD, GROUPS
+from .grids import (
+    BLOBS,
+    DIGITS_DENSE,
+    DIGITS_POOLED,
+    DIGITS_POSITIONS,
+    FIELD,
+    FLOOD,
+    GROUPS,
+)
 from .sequences import ADDITION, CHAIN, PARITY, PERMUTATIONS, SEEN_BEFORE, SORTING
 from .vectors import (
     GATED,

@@ -1,12 +1,24 @@
-"""Tasks on grids: a label for every pixel, or one for the whole grid."""
+"""Tasks on digits and drawn grids: a label for every pixel, or one for all."""
 
 import functools
 
 import keras
 import numpy as np
 
+from deq_keras.layers import DenseCell, ResidualBlockCell
+
+from ....data.images import digits
 from ..cells import ConvolutionalCell
-from .task import IGNORED, Task, cell_of, cross_entropy, dense, drawn, pooled
+from .task import (
+    IGNORED,
+    Examples,
+    Task,
+    cell_of,
+    cross_entropy,
+    dense,
+    drawn,
+    pooled,
+)
 from .vectors import explained_variance
 
 _LARGEST_COUNT = 4
@@ -148,3 +160,45 @@ FIELD = Task(
     score=explained_variance,
 )
 GROUPS = Task(drawn(_group_examples), _CELL, pooled(_NUM_CLASSES))
+
+
+def _digits(config, seed):
+    """Returns normalized images `(8, 8, 1)` and labels; the same for every seed."""
+    del seed
+    sizes = config.train_examples, config.test_examples
+    return tuple(
+        Examples(
+            ((split.images[:size] - digits.MEAN) / digits.STANDARD_DEVIATION).astype(
+                "float32"
+            ),
+            split.labels[:size],
+        )
+        for split, size in zip(digits.load(), sizes, strict=True)
+    )
+
+
+def _normalized_stem(inputs, units):
+    features = keras.layers.Conv2D(
+        units, 3, padding="same", use_bias=False, name="stem_convolution"
+    )(inputs)
+    features = keras.layers.BatchNormalization(momentum=0.9, name="stem_normalization")(
+        features
+    )
+    return keras.layers.ReLU(name="stem_activation")(features)
+
+
+def _flattened(inputs, units):
+    del units
+    return keras.layers.Flatten(name="flattening")(inputs)
+
+
+def _flat_head(state):
+    state = keras.layers.AveragePooling2D(2, name="head_pooling")(state)
+    state = keras.layers.Flatten(name="head_flattening")(state)
+    return keras.layers.Dense(digits.NUM_CLASSES, name="logits")(state)
+
+
+_BLOCK = cell_of(ResidualBlockCell, expansion=2, groups=4)
+DIGITS_POOLED = Task(_digits, _BLOCK, pooled(digits.NUM_CLASSES), _normalized_stem)
+DIGITS_POSITIONS = Task(_digits, _BLOCK, _flat_head, _normalized_stem)
+DIGITS_DENSE = Task(_digits, cell_of(DenseCell), dense(digits.NUM_CLASSES), _flattened)

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from training.data.reasoning import Mazes, Sudoku
-from training.evaluation import reasoning_pictures as pictures
+from training.experiments.reasoning import pictures
 
 
 @pytest.fixture(scope="module")
@@ -99,18 +99,21 @@ def test_digits_of_a_board(board):
     assert sorted(line.get_linewidth() for line in axes.lines) == [0.5] * 4 + [3.0] * 6
 
 
-def test_a_frame_of_a_board_as_png(tmp_path, board):
-    inputs, probabilities, truth = board
-    pictures.draw_board(tmp_path / "last.png", inputs, probabilities[1], truth, (2, 2))
-    with Image.open(tmp_path / "last.png") as image:
-        assert image.format == "PNG" and image.size == (480, 516)
-
-
 def test_accuracy_against_the_budget(tmp_path):
     curves = [
-        pictures.AccuracyCurve("9 x 9", [8, 16, 32], [0.0, 0.5, 1.0], 10),
-        pictures.AccuracyCurve("33 x 33", [16, 64], [0.0, 0.75], 81),
-        pictures.AccuracyCurve("no floor", [16], [1.0], None),
+        {
+            "level": level,
+            "floor": floor,
+            "budgets": [
+                {"budget": budget, "exact_match": share}
+                for budget, share in shares.items()
+            ],
+        }
+        for level, floor, shares in (
+            (9, 10, {8: 0.0, 16: 0.5, 32: 1.0}),
+            (33, 81, {16: 0.0, 64: 0.75}),
+            (5, None, {16: 1.0}),
+        )
     ]
     pictures.plot_accuracy(tmp_path / "accuracy.svg", curves)
     drawn = (tmp_path / "accuracy.svg").read_text()
@@ -131,6 +134,4 @@ def test_shapes_that_do_not_fit(tmp_path, maze, board):
     with pytest.raises(ValueError, match=r"\(2, 4, 4, 3\)"):
         wrong = probabilities[..., :3]
         pictures.animate_board(path, inputs, wrong, truth, [1, 2], (2, 2))
-    with pytest.raises(ValueError, match=r"\(1, 4, 4\)"):
-        pictures.draw_board(path, inputs, probabilities[0, 0], truth, (2, 2))
     assert not list(tmp_path.iterdir())

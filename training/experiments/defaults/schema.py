@@ -119,7 +119,7 @@ class DefaultsConfig(VariantsConfig):
     evaluation: EvaluationConfig = EvaluationConfig([60], num_samples=64, max_iter=60)
 
     def __post_init__(self):
-        # The config of a single run has no tasks, and its own variant only.
+        # The config of a single run leaves tasks and other variants out.
         if self.tasks is None:
             return
         for index, reference in enumerate(self.references):

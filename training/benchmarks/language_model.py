@@ -185,18 +185,42 @@ def _training_step(batch, length, architecture, budget=None, explicit=None, **de
     else:
         backbone = models.ExplicitTransformerBackbone(**shared, **explicit)
         causal_lm = models.ExplicitTransformerCausalLM(backbone)
+    return training_step(causal_lm, batch, length)
+
+
+def training_step(causal_lm, batch, length):
+    """Returns the compiled step of a language model, a function without arguments.
+
+    It returns the gradients. The step has run once, so that a memory of previous
+    segments is full.
+
+    Args:
+        causal_lm: Language model of the library.
+        batch: Positive integer. Number of segments.
+        length: Positive integer. Tokens per segment.
+    """
     model = models.NextTokenLossModel(causal_lm)
 
-    @tf.function
     def step(inputs):
         with tf.GradientTape() as tape:
             losses = model(inputs, training=True)
             loss = tf.reduce_mean(losses) + sum(model.losses)
         return tape.gradient(loss, model.trainable_variables)
 
-    inputs = _segment(65, batch, length)
-    step(inputs)  # Fills the memory: the measured steps have all their keys.
-    return functools.partial(step, inputs)
+    return _after_one(step, causal_lm, batch, length)
+
+
+def inference_step(causal_lm, batch, length):
+    """Like `training_step`, but returns the losses of the tokens at inference."""
+    model = models.NextTokenLossModel(causal_lm)
+    return _after_one(model, causal_lm, batch, length)
+
+
+def _after_one(call, causal_lm, batch, length):
+    inputs = _segment(causal_lm.backbone.vocabulary_size, batch, length)
+    step = functools.partial(tf.function(call), inputs)
+    step()  # Fills the memory: the measured steps have all their keys.
+    return step
 
 
 def evaluate(batch, length, architecture):

@@ -94,16 +94,24 @@ def training_peaks(effort, chosen=_MODELS, batch=_BATCH, side=_SIDE):
     return costs.peaks(training_step, chosen, batch=batch, side=side)
 
 
-def training_step(batch, side, preset=None, budget=None, network=None, **arguments):
+def training_step(batch, side, **arguments):
     """Returns the compiled step of one of `_MODELS`, a function without arguments.
 
     Its loss is the cross-entropy of ten classes plus the model's own losses; it returns
     the gradients.
     """
+    return step_of(build_model(side, **arguments), batch, side)
+
+
+def build_model(side, preset=None, budget=None, network=None, **arguments):
+    """Returns a multiscale DEQ or an explicit network for images of ten classes."""
     if network is None:
-        model = _mdeq(preset, budget, **arguments)
-    else:
-        model = _explicit(side, network, **arguments)
+        return _mdeq(preset, budget, **arguments)
+    return _explicit(side, network, **arguments)
+
+
+def step_of(model, batch, side):
+    """Returns the step of a model; see `training_step`."""
     images = tf.random.stateless_uniform((batch, side, side, 3), (0, 1))
     labels = tf.range(batch) % 10
 

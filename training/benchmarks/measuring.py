@@ -208,7 +208,8 @@ def in_fresh_process(name, request, python=None):
     """Returns the result of a function of this package, called in its own process.
 
     Args:
-        name: String `"module.function"`, such as `"mdeq.step_time"`.
+        name: String `"module.function"`, such as `"mdeq.step_time"`; with a leading dot
+            relative to the parent package: `".reproduce.memory.peak"`.
         request: Dict of JSON-serializable keyword arguments of the function.
         python: Path of an interpreter that need not have the library; it imports
             nothing but this package. `None`: the current interpreter.
@@ -239,7 +240,7 @@ def answer():
     """Calls the function that `in_fresh_process` names; prints its result as JSON."""
     _, name, request = sys.argv
     module, _, function = name.rpartition(".")
-    module = importlib.import_module(f"{__package__}.{module}")
+    module = importlib.import_module(f".{module}", __package__)
     print(json.dumps(plain(getattr(module, function)(**json.loads(request)))))
 
 

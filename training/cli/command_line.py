@@ -17,6 +17,7 @@ from ..evaluation.verdict import Thresholds
 from . import notices
 from .demo_command import DEMOS, PROMPT, SIZE
 from .extras import MissingPackage, asked_for
+from .reproduce_command import add_arguments as add_reproduce_arguments
 
 FORMATS = ("saved_model", "litert", "onnx", "preset")
 FIGURES = ("png", "svg", "pdf")
@@ -134,6 +135,10 @@ def parser():
     benchmark.add_argument(
         "arguments", nargs=argparse.REMAINDER, help="arguments of the benchmark"
     )
+    reproduce = _add(
+        commands, "reproduce", "make a table and a figure of the papers, or list them"
+    )
+    add_reproduce_arguments(reproduce)
     _add(commands, "doctor", "print the machine, the versions and a self-test")
     table = _add(commands, "report", "print the table of a run")
     table.add_argument("work_dir", help="the work directory of a run")

@@ -12,6 +12,7 @@ from ..runs import cluster
 from ..runs.work_directory import WorkDirectory
 from .audit_command import audit
 from .demo_command import demo
+from .reproduce_command import reproduce
 from .selection import only, selected
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "generate",
     "import_checkpoint",
     "report",
+    "reproduce",
     "train",
     "tune",
 ]

@@ -1,0 +1,350 @@
+"""The experiments of `deq-keras reproduce`, with the published numbers.
+
+2019 is Bai et al. (2019), "Deep Equilibrium Models"; 2021 is Bai et al. (2021),
+"Stabilizing Equilibrium Models by Jacobian Regularization". Needs no TensorFlow.
+"""
+
+from typing import NamedTuple
+
+
+class Experiment(NamedTuple):
+    """What `deq-keras reproduce NAME` runs.
+
+    Attributes:
+        shows: String. What the table compares.
+        source: String. The papers' tables and figures.
+        minutes: Positive integer. Expected time on two cores.
+        quick_minutes: Positive integer. The same for `--quick`.
+        run: String `module:function` of this package. The function takes a folder and
+            keyword arguments, and returns `results.Results`.
+        full: Dict of keyword arguments.
+        quick: Dict of keyword arguments that replace some of `full`.
+    """
+
+    shows: str
+    source: str
+    minutes: int
+    quick_minutes: int
+    run: str
+    full: dict
+    quick: dict
+
+
+class Case(NamedTuple):
+    """A network of a table of memory.
+
+    Attributes:
+        group: String. Cases that are compared with each other; the first is 1.
+        label: String. Name of the network, unique in its group.
+        network: Dict of arguments of `networks.build`, in published widths.
+        published: Float. The published memory in GB, or `None`.
+        arguments: Dict of further arguments of `memory.peak`.
+    """
+
+    group: str
+    label: str
+    network: dict
+    published: float | None = None
+    arguments: dict = {}
+
+
+class Pair(NamedTuple):
+    """A row of a table of run times: an equilibrium over an explicit network.
+
+    Attributes:
+        label: String. Name of the equilibrium, unique.
+        network: Dict of arguments of `networks.build`, in published widths.
+        explicit: Dict of the same arguments of the explicit network.
+        training: Float. The published ratio of training steps, or `None`.
+        inference: Float. The published ratio of inference, or `None`.
+    """
+
+    label: str
+    network: dict
+    explicit: dict
+    training: float | None = None
+    inference: float | None = None
+
+
+def _broyden(forward, backward):
+    """Returns the solvers of 2019: Broyden in both directions, at its whole budget."""
+    adjoint = {"class_name": "broyden", "max_iter": backward, "tol": 0.0}
+    return {
+        "solver": {"class_name": "broyden", "max_iter": forward, "tol": 0.0},
+        "gradient": {"class_name": "implicit", "solver": adjoint},
+        "regularizer": None,
+    }
+
+
+def _anderson(forward, backward, is_regularized=False):
+    """Returns the solvers of 2021: Anderson forward and Broyden for the adjoint.
+
+    The penalty acts in every step. In training it acts in some, which need as much
+    memory and more time than the others.
+    """
+    solver = {"class_name": "anderson", "max_iter": forward, "tol": 0.0, "history": 6}
+    regularizer = {"class_name": "jacobian"} if is_regularized else None
+    gradient = _broyden(forward, backward)["gradient"]
+    return {"solver": solver, "gradient": gradient, "regularizer": regularizer}
+
+
+_TRELLIS_PTB = {"hidden_dim": 400, "intermediate_dim": 1000, "memory_length": 1}
+_TRELLIS = {"hidden_dim": 512, "intermediate_dim": 1600, "memory_length": 1}
+_SMALL = {"hidden_dim": 500, "num_heads": 10, "memory_length": 150}
+_MEDIUM = {**_SMALL, "hidden_dim": 450}
+_ADAPTIVE = {**_SMALL, "hidden_dim": 700}
+
+_LEVELS_60 = {
+    "family": "trellisnet",
+    **_TRELLIS_PTB,
+    "num_layers": 60,
+    "auxiliary_frequency": 12,
+}
+_LEVELS_70 = {
+    "family": "trellisnet",
+    **_TRELLIS,
+    "num_layers": 70,
+    "auxiliary_frequency": 25,
+}
+_DEQ_TRELLIS_PTB = {"family": "deq_trellisnet", **_TRELLIS_PTB, **_broyden(51, 81)}
+_DEQ_TRELLIS = {"family": "deq_trellisnet", **_TRELLIS, **_broyden(51, 81)}
+_LAYERS_18 = {
+    "family": "transformer_xl",
+    **_ADAPTIVE,
+    "intermediate_dim": 1100,
+    "num_layers": 18,
+}
+_DEQ = {"family": "deq_transformer", **_ADAPTIVE, "intermediate_dim": 48000}
+_PLAIN_30 = {**_DEQ, **_anderson(30, 35)}
+_POST_LN = {**_DEQ, **_anderson(13, 13, is_regularized=True)}
+_PRE_LN = {
+    **_DEQ,
+    **_anderson(14, 14, is_regularized=True),
+    "normalize_first": True,
+}
+_NEUMANN = {
+    "solver": {"class_name": "anderson", "max_iter": 51, "tol": 0.0},
+    "gradient": {"class_name": "neumann", "num_terms": 20},
+}
+_UNROLLED = {
+    "family": "unrolled_transformer",
+    **_ADAPTIVE,
+    "intermediate_dim": 1100,
+    "weight_tied": True,
+}
+_RESNET = {"family": "explicit_vision", "network": "resnet_101", "upsampling": 4}
+_MDEQ = {
+    "family": "mdeq",
+    "preset": "mdeq_large_cifar10",
+    "budget": 17,
+    "regularizer": None,
+}
+_MDEQ_REGULARIZED = {
+    **_MDEQ,
+    "budget": 6,
+    "regularizer": {"class_name": "jacobian"},
+}
+
+_CONTROL = "control, must grow"
+_PTB = "TrellisNet, Penn Treebank (2019, table 2)"
+_WT103 = "TrellisNet, WikiText-103 (2019, table 3)"
+_XL_SMALL = "Transformer, small (2019, table 3)"
+_XL_MEDIUM = "Transformer, medium (2019, table 3)"
+_XL_ADAPTIVE = "Transformer, medium adaptive (2019, table 3; 2021, table 5)"
+_INFERENCE = "inference, medium adaptive (2021, section 4)"
+_VISION = "CIFAR-10, batch 32 (2021, figure 6)"
+
+MEMORY = (
+    Case(_CONTROL, "unrolled 6 times", {**_UNROLLED, "num_layers": 6}),
+    Case(_CONTROL, "unrolled 12 times", {**_UNROLLED, "num_layers": 12}),
+    Case(_CONTROL, "unrolled 24 times", {**_UNROLLED, "num_layers": 24}),
+    Case(_PTB, "60 levels", _LEVELS_60, 8.5),
+    Case(_PTB, "60 levels, recomputed", {**_LEVELS_60, "recompute": True}),
+    Case(_PTB, "DEQ-TrellisNet, Broyden 51 + 81", _DEQ_TRELLIS_PTB, 1.2),
+    Case(
+        _PTB,
+        "DEQ-TrellisNet, Anderson 51 + Neumann 20",
+        {**_DEQ_TRELLIS_PTB, **_NEUMANN},
+    ),
+    Case(_WT103, "70 levels", _LEVELS_70, 24.7),
+    Case(_WT103, "70 levels, recomputed", {**_LEVELS_70, "recompute": True}, 5.2),
+    Case(_WT103, "DEQ-TrellisNet, Broyden 51 + 81", _DEQ_TRELLIS, 3.3),
+    Case(
+        _WT103,
+        "DEQ-TrellisNet, Anderson 51 + Neumann 20",
+        {**_DEQ_TRELLIS, **_NEUMANN},
+    ),
+    Case(
+        _XL_SMALL,
+        "16 tied layers",
+        {
+            "family": "transformer_xl",
+            **_SMALL,
+            "intermediate_dim": 3250,
+            "num_layers": 16,
+            "weight_tied": True,
+        },
+        6.8,
+    ),
+    Case(
+        _XL_SMALL,
+        "4 layers",
+        {
+            "family": "transformer_xl",
+            **_SMALL,
+            "intermediate_dim": 250,
+            "num_layers": 4,
+        },
+        4.8,
+    ),
+    Case(
+        _XL_SMALL,
+        "DEQ-Transformer, Broyden 31 + 40",
+        {
+            "family": "deq_transformer",
+            **_SMALL,
+            "intermediate_dim": 2500,
+            **_broyden(31, 40),
+        },
+        1.1,
+    ),
+    Case(
+        _XL_MEDIUM,
+        "16 layers",
+        {
+            "family": "transformer_xl",
+            **_MEDIUM,
+            "intermediate_dim": 1930,
+            "num_layers": 16,
+        },
+        8.5,
+    ),
+    Case(
+        _XL_MEDIUM,
+        "DEQ-Transformer, Broyden 31 + 40",
+        {
+            "family": "deq_transformer",
+            **_MEDIUM,
+            "hidden_dim": 480,
+            "intermediate_dim": 42800,
+            **_broyden(31, 40),
+        },
+        2.7,
+    ),
+    Case(_XL_ADAPTIVE, "18 layers", _LAYERS_18, 9.0),
+    Case(_XL_ADAPTIVE, "18 tied layers", {**_LAYERS_18, "weight_tied": True}),
+    Case(_XL_ADAPTIVE, "18 layers, recomputed", {**_LAYERS_18, "recompute": True}),
+    Case(
+        _XL_ADAPTIVE,
+        "DEQ-Transformer, Broyden 31 + 40",
+        {**_DEQ, **_broyden(31, 40)},
+        3.7,
+    ),
+    Case(_XL_ADAPTIVE, "DEQ post-LN, Anderson 30 + 35", _PLAIN_30, 3.9),
+    Case(
+        _XL_ADAPTIVE,
+        "DEQ post-LN, Anderson 20 + 20",
+        {**_DEQ, **_anderson(20, 20)},
+        3.6,
+    ),
+    Case(_XL_ADAPTIVE, "DEQ pre-LN + JR, Anderson 14 + 14", _PRE_LN, 4.8),
+    Case(_XL_ADAPTIVE, "DEQ post-LN + JR, Anderson 13 + 13", _POST_LN, 4.8),
+    Case(_XL_ADAPTIVE, "the same, length 300", _POST_LN, 6.5, {"length": 300}),
+    # The ratio is published, without numbers of GB.
+    Case(
+        _INFERENCE,
+        "DEQ, Broyden 30",
+        {**_DEQ, **_broyden(30, 1)},
+        1.0,
+        {"inference": True},
+    ),
+    Case(_INFERENCE, "DEQ + JR, Anderson 13", _POST_LN, 0.5, {"inference": True}),
+    Case(_VISION, "ResNet-101", _RESNET),
+    Case(_VISION, "DenseNet-121", {**_RESNET, "network": "densenet_121"}),
+    Case(_VISION, "MDEQ, Anderson 17", _MDEQ),
+    Case(_VISION, "MDEQ + JR, Anderson 6", _MDEQ_REGULARIZED),
+)
+
+# In the published sizes, an evaluation of f computes as much as all explicit layers.
+_ONE_LAYER = {"intermediate_dim": 1100}
+
+RUNTIME = (
+    Pair("DEQ-TrellisNet, Broyden 51 + 81", _DEQ_TRELLIS, _LEVELS_70, 2.40, 1.64),
+    Pair(
+        "DEQ-Transformer, Broyden 31 + 40",
+        {**_DEQ, **_broyden(31, 40)},
+        _LAYERS_18,
+        2.82,
+        1.76,
+    ),
+    Pair("DEQ post-LN, Anderson 30 + 35", _PLAIN_30, _LAYERS_18, 3.1),
+    Pair(
+        "DEQ post-LN, Anderson 20 + 20",
+        {**_DEQ, **_anderson(20, 20)},
+        _LAYERS_18,
+        2.2,
+    ),
+    Pair("DEQ pre-LN + JR, Anderson 14 + 14", _PRE_LN, _LAYERS_18, 1.5),
+    Pair("DEQ post-LN + JR, Anderson 13 + 13", _POST_LN, _LAYERS_18, 1.4),
+    Pair(
+        "one explicit layer as f, Anderson 30 + 35",
+        {**_PLAIN_30, **_ONE_LAYER},
+        _LAYERS_18,
+    ),
+    Pair(
+        "one explicit layer as f, JR, Anderson 13 + 13",
+        {**_POST_LN, **_ONE_LAYER},
+        _LAYERS_18,
+    ),
+)
+
+EXPERIMENTS = {
+    "memory": Experiment(
+        "peak memory of a training step: equilibria beside explicit networks, tied and "
+        "recomputed",
+        "2019, tables 2 and 3; 2021, table 5 and figure 6",
+        minutes=15,
+        quick_minutes=3,
+        run="memory:run",
+        full={"cases": MEMORY, "scale": 5, "images": 32},
+        quick={
+            "cases": tuple(
+                case for case in MEMORY if case.group in (_CONTROL, _XL_SMALL)
+            ),
+        },
+    ),
+    "runtime": Experiment(
+        "time of training and inference over the explicit network's; needs a quiet "
+        "machine",
+        "2019, table 4; 2021, table 1",
+        minutes=60,
+        quick_minutes=4,
+        run="runtime:run",
+        full={
+            "pairs": RUNTIME,
+            "scale": 5,
+            "effort": {"seconds": 20.0, "min_rounds": 5, "attempts": 2},
+        },
+        quick={
+            "pairs": RUNTIME[-1:],
+            "effort": {"seconds": 0.2, "min_rounds": 2, "attempts": 1},
+        },
+    ),
+}
+
+
+def arguments_of(name, is_quick):
+    """Returns the keyword arguments of an experiment's function."""
+    experiment = EXPERIMENTS[name]
+    return {**experiment.full, **experiment.quick} if is_quick else experiment.full
+
+
+def as_json(value):
+    """Returns arguments of an experiment as plain data, to compare and to save."""
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, dict):
+        return {key: as_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(item) for item in value]
+    return value

@@ -1,0 +1,179 @@
+"""The table, the numbers and the figure of an experiment."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import matplotlib
+
+from ..evaluation.summary import to_csv
+from ..files.atomic_file import replacing, write_text
+
+matplotlib.use("Agg")
+
+from matplotlib import pyplot  # noqa: E402
+
+DEVIATION = " std"
+# One color per kind of model, as on all pages of the documentation.
+EXPLICIT, PLAIN, REGULARIZED = "#2ca02c", "#1f77b4", "#9467bd"
+_PUBLISHED = "#7f7f7f"
+# A column of a paper, in inches.
+_WIDTH = 3.3
+_STYLE = {
+    "font.size": 7,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "lines.markersize": 4,
+    "svg.hashsalt": "deq_keras",
+}
+
+
+class Results(NamedTuple):
+    """What an experiment has measured.
+
+    Attributes:
+        rows: List of dicts with the same keys, the columns of the table. A column
+            `NAME std` is the standard deviation over seeds of the column `NAME`.
+        note: String. Says how to read the table.
+        draw: Function of the rows. Returns a `matplotlib` figure.
+    """
+
+    rows: list
+    note: str
+    draw: Callable
+
+
+def write(folder, title, results, facts):
+    """Writes `table.md`, `numbers.csv`, `figure.png` and `figure.svg`.
+
+    Args:
+        folder: `pathlib.Path` of an existing folder.
+        title: String. Heading of the table.
+        results: `Results`.
+        facts: Dict of strings, listed above the table: the command, the machine.
+
+    Returns:
+        String, the table.
+    """
+    lines = "\n".join(f"* **{name}**: {text}" for name, text in facts.items())
+    table = markdown(results.rows)
+    text = f"# {title}\n\n{lines}\n\n{results.note}\n\n{table}\n"
+    write_text(folder / "numbers.csv", to_csv(results.rows))
+    with pyplot.rc_context(_STYLE):
+        figure = results.draw(results.rows)
+        for suffix in ("png", "svg"):
+            with replacing(folder / f"figure.{suffix}") as temporary:
+                figure.savefig(temporary, dpi=300)
+        pyplot.close(figure)
+    # Written last: this file marks a finished experiment.
+    write_text(folder / "table.md", text)
+    return table
+
+
+def markdown(rows):
+    """Returns rows as a table in Markdown; a deviation joins its mean."""
+    columns = [name for name in rows[0] if not name.endswith(DEVIATION)]
+    lines = [columns, ["---"] * len(columns)]
+    lines += [[_cell(row, name) for name in columns] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _cell(row, name):
+    deviation = row.get(name + DEVIATION)
+    text = _text(row[name])
+    return text if deviation is None else f"{text} ± {_text(deviation)}"
+
+
+def _text(value):
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+    return str(value)
+
+
+def kind_color(label):
+    """Returns the color of a network by its name in a table."""
+    if "JR" in label:
+        return REGULARIZED
+    return PLAIN if "DEQ" in label or "as f" in label else EXPLICIT
+
+
+def bars(groups, value, published, x_label):
+    """Returns a figure with a bar for each row, and a mark for its published number.
+
+    Args:
+        groups: Dict of headings to rows, with the name of the network as `network`.
+        value: String. Key of the number in a row.
+        published: String. Key of the published number, which may be `None`.
+        x_label: String. Label of the numbers, with a unit.
+    """
+    count = sum(len(rows) + 1 for rows in groups.values())
+    figure, axes = pyplot.subplots(
+        figsize=(_WIDTH, 0.5 + 0.145 * count), layout="constrained"
+    )
+    place, places, names = 0, [], []
+    for heading, rows in groups.items():
+        axes.text(0, place, heading, va="center", fontweight="bold", fontsize="small")
+        for row in rows:
+            place += 1
+            axes.barh(place, row[value], color=kind_color(row["network"]), height=0.7)
+            if row[published] is not None:
+                style = {"color": _PUBLISHED, "markerfacecolor": "white"}
+                axes.plot(row[published], place, "D", label="published", **style)
+            places.append(place)
+            names.append(row["network"])
+        place += 1.2
+    axes.set_yticks(places, names)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="y", visible=False)
+    axes.set_xlim(left=0)
+    axes.set_xlabel(x_label)
+    axes.invert_yaxis()
+    handles, labels = axes.get_legend_handles_labels()
+    if handles:
+        axes.legend(handles[:1], labels[:1], loc="lower right", fontsize="small")
+    return figure
+
+
+def curves(panels):
+    """Returns a figure with a panel below the other.
+
+    Args:
+        panels: List of `Panel`.
+    """
+    figure, all_axes = pyplot.subplots(
+        len(panels),
+        figsize=(_WIDTH, 0.4 + 1.7 * len(panels)),
+        layout="constrained",
+        squeeze=False,
+    )
+    for axes, panel in zip(all_axes[:, 0], panels, strict=True):
+        for index, (name, (x, mean, deviation)) in enumerate(panel.lines.items()):
+            # Lines of one kind differ by their shade.
+            axes.plot(x, mean, marker=".", color=f"C{index % 10}", label=name)
+            if deviation is not None:
+                low = [m - d for m, d in zip(mean, deviation, strict=True)]
+                high = [m + d for m, d in zip(mean, deviation, strict=True)]
+                axes.fill_between(x, low, high, color=f"C{index % 10}", alpha=0.2)
+        axes.set(xlabel=panel.x_label, ylabel=panel.y_label)
+        if panel.is_log:
+            axes.set_yscale("log", nonpositive="mask")
+    all_axes[0, 0].legend(fontsize="x-small", ncols=2)
+    return figure
+
+
+class Panel(NamedTuple):
+    """A panel of `curves`.
+
+    Attributes:
+        x_label: String, with a unit.
+        y_label: String, with a unit.
+        lines: Dict of names to tuples of x, means, and deviations or `None`.
+        is_log: Boolean. Whether the y axis is logarithmic.
+    """
+
+    x_label: str
+    y_label: str
+    lines: dict
+    is_log: bool = False

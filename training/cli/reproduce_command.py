@@ -17,10 +17,10 @@ _STATE = "experiment.json"
 def reproduce(arguments):
     """Lists the experiments, or runs the experiment that `arguments.name` names."""
     if arguments.name is not None:
-        return _run(arguments.name, arguments.quick, arguments.work_dir)
-    if arguments.quick or arguments.work_dir is not None:
+        return _run(arguments)
+    if arguments.quick or arguments.overrides or arguments.work_dir is not None:
         raise InputError(
-            "--quick and --work-dir belong to an experiment. Name one of "
+            "--quick, --set and --work-dir are options of an experiment. Name one of "
             f"{', '.join(EXPERIMENTS)}. Received: name=None."
         )
     rows = [["name", "minutes", "--quick", "of the papers", "shows"]]
@@ -31,11 +31,13 @@ def reproduce(arguments):
     print("\nTimes are for two cores that do nothing else.")
 
 
-def _run(name, is_quick, work_dir):
-    experiment, chosen = EXPERIMENTS[name], arguments_of(name, is_quick)
-    folder = Path(work_dir or Path("runs") / f"reproduce-{name}")
-    if work_dir is None and is_quick:
-        folder = folder.with_name(f"{folder.name}-quick")
+def _run(arguments):
+    name, is_quick = arguments.name, arguments.quick
+    experiment = EXPERIMENTS[name]
+    chosen = _overridden(name, arguments_of(name, is_quick), arguments.overrides)
+    folder = Path(
+        arguments.work_dir or f"runs/reproduce-{name}{'-quick' if is_quick else ''}"
+    )
     facts = _enter(folder, {"name": name, "arguments": as_json(chosen)})
     minutes = experiment.quick_minutes if is_quick else experiment.minutes
     print(f"{name}: about {minutes} minutes, in {folder}", flush=True)
@@ -44,10 +46,27 @@ def _run(name, is_quick, work_dir):
     from ..reproduce import results
 
     command = ["deq-keras", "reproduce", name, *(["--quick"] if is_quick else [])]
+    command += [word for one in arguments.overrides for word in ("--set", one)]
     found = getattr(module, function)(folder, **chosen)
     facts = {"Command": f"`{shlex.join(command)}`", **_described(facts)}
     table = results.write(folder, f"{name}: {experiment.source}", found, facts)
     print(f"\n{table}\n\nTable, numbers and figure are in {folder}.")
+
+
+def _overridden(name, chosen, overrides):
+    """Returns the arguments of an experiment with the overrides of its config.
+
+    Raises:
+        InputError: If the experiment has no config.
+    """
+    if overrides and "config" not in chosen:
+        raise InputError(
+            f"The experiment {name} has no config that --set could change. Leave it "
+            f"out. Received: {', '.join(overrides)}."
+        )
+    if not overrides:
+        return chosen
+    return {**chosen, "overrides": [*chosen.get("overrides", ()), *overrides]}
 
 
 def _enter(folder, state):
@@ -108,6 +127,14 @@ def add_arguments(parser):
         "--quick",
         action="store_true",
         help="at a size that takes minutes: shows that it runs",
+    )
+    parser.add_argument(
+        "--set",
+        dest="overrides",
+        action="append",
+        default=[],
+        metavar="A.B=C",
+        help="replace a value of the config, such as data.path; may be repeated",
     )
     parser.add_argument(
         "--work-dir",

@@ -1,0 +1,176 @@
+"""Trains the variants of a config over seeds, and compares them in one table."""
+
+import statistics
+
+from .. import registry
+from ..config import reading as configs
+from ..config import shipped
+from ..evaluation import report
+from ..evaluation.summary import at_budgets, spread
+from ..files import records
+from ..runs.work_directory import WorkDirectory, is_run
+from . import results
+
+
+def run(folder, config, stopped, published, variants=None, overrides=()):
+    """Trains what is not trained yet, and returns the `Results`.
+
+    Args:
+        folder: Folder of the experiment. The runs are in its folder `runs`.
+        config: String. A shipped config.
+        stopped: List of budgets at which the table has the score as well.
+        published: Dict of columns to dicts of variants to published numbers.
+        variants: List of variants to train; the first is the reference of the times.
+            `None`: all.
+        overrides: List of strings `a.b=c` that change the config.
+    """
+    directory = _directory(folder / "runs", config, variants, overrides)
+    _train(directory)
+    score = registry.find(directory.config.experiment).score
+    rows = [
+        _row(directory, score, name, stopped, published)
+        for name in directory.config.variants
+    ]
+    _add_relative_times(rows)
+    num_seeds = len(directory.config.seeds or [directory.config.seed])
+    note = (
+        f"Number of seeds: {num_seeds}. Deviations are standard deviations. The score "
+        "is taken at the budget of training, and the residual and the NFE from solves "
+        "to the tolerance. Times are those of a training epoch, relative to the first "
+        "row."
+    )
+    return results.Results(rows, note, lambda rows: draw(directory, score))
+
+
+def _directory(path, config, variants, overrides):
+    mapping = configs.to_mapping(configs.load(shipped.find(config), overrides))
+    if variants is not None:
+        mapping["variants"] = {name: mapping["variants"][name] for name in variants}
+    config = configs.resolve(mapping)
+    return (WorkDirectory.resume if is_run(path) else WorkDirectory.start)(path, config)
+
+
+def _train(directory):
+    from ..runs import distribution, variants
+
+    devices = distribution.start(directory.config.distribution)
+    variants.run(variants.make_jobs(directory, distribution=devices), directory)
+
+
+def _row(directory, score, name, stopped, published):
+    """Returns the row of a variant: means and deviations over its seeds."""
+    histories, evaluations, diagnoses = _measurements(directory, name)
+    scores = at_budgets(evaluations, score.name)
+    budget = _trained_budget(directory.config, name)
+    budget = budget if budget in scores else max(scores)
+    row = {"network": name, "weights": _num_weights(directory, score, name)}
+    columns = {score.label: scores[budget]}
+    for count in stopped:
+        columns[f"at NFE {count}"] = scores.get(count, [])
+    columns = {
+        label: [score.scale * value for value in values]
+        for label, values in columns.items()
+    }
+    columns |= {
+        "training NFE": [_last(rows, "_evaluations") for rows in histories],
+        "NFE to tolerance": [one["evaluations"] for one in diagnoses],
+        "residual": [one["residual"] for one in diagnoses],
+        "spectral radius": [one["spectral_radius"]["mean"] for one in diagnoses],
+        "time": [
+            statistics.fmean(float(row["seconds"]) for row in rows)
+            for rows in histories
+        ],
+    }
+    for label, values in columns.items():
+        known = spread("number", [value for value in values if value is not None])
+        row[label] = known["number_mean"]
+        row[label + results.DEVIATION] = known["number_std"]
+    for label, numbers in published.items():
+        row[label] = numbers.get(name)
+    return row
+
+
+def _measurements(directory, name):
+    """Returns lists of the histories, evaluations and diagnoses of a variant."""
+    evaluations, diagnoses = report.measurements(directory)
+    return [
+        configs.by_variant(found).get(name, [])
+        for found in (report.histories(directory), evaluations, diagnoses)
+    ]
+
+
+def _trained_budget(config, name):
+    """Returns `max_iter` of the solver of a variant, or `None`."""
+    solver = getattr(configs.variant(config, name).model, "solver", None)
+    return solver.get("max_iter") if isinstance(solver, dict) else None
+
+
+def _num_weights(directory, score, name):
+    run = next(r for r in configs.run_names(directory.config) if _is_of(r, name))
+    file = directory.folder(run) / records.EVALUATION
+    return records.read_evaluation(file, score.name, f"Remove {file}.")["parameters"]
+
+
+def _is_of(run, name):
+    return configs.variant_of(run) == name
+
+
+def _last(rows, suffix):
+    """Returns the layer's column of a name in the last epoch, or `None`."""
+    names = [name for name in rows[-1] if name.endswith(suffix)]
+    names = [name for name in names if not name.startswith("val_") and rows[-1][name]]
+    # The shortest name: others belong to the adjoint.
+    return float(rows[-1][min(names, key=len)]) if names else None
+
+
+def _add_relative_times(rows):
+    first = rows[0]["time"]
+    for row in rows:
+        for name in ("time", "time" + results.DEVIATION):
+            if row[name] is not None:
+                row[name] /= first
+
+
+def draw(directory, score):
+    """Returns a figure: the score over budgets, the residual and score in training."""
+    budgets, residuals, scores = {}, {}, {}
+    for name in directory.config.variants:
+        histories, evaluations, _ = _measurements(directory, name)
+        values = at_budgets(evaluations, score.name)
+        budgets[name] = _line(list(values), values.values(), score.scale)
+        epochs = range(1, len(histories[0]) + 1)
+        residual = [[_last([r], "_residual") for r in rows] for rows in zip(*histories)]
+        if None not in residual[0]:
+            residuals[name] = _line(epochs, residual, 1)
+        _add_validation(scores, name, histories, score)
+    panels = [
+        results.Panel("function evaluations (NFE)", score.label, budgets),
+        results.Panel("epoch", "residual in training", residuals, is_log=True),
+        results.Panel("training time [min]", f"validation {score.heading}", scores),
+    ]
+    return results.curves([panel for panel in panels if panel.lines])
+
+
+def _add_validation(lines, name, histories, score):
+    """Adds the score over time, at the epochs that were validated."""
+    column = f"val_{score.name}"
+    known = [i for i, row in enumerate(histories[0]) if row.get(column)]
+    if not known:
+        return
+    values = [[float(rows[i][column]) for rows in histories] for i in known]
+    minutes = [
+        statistics.fmean(
+            sum(float(row["seconds"]) for row in rows[: i + 1]) for rows in histories
+        )
+        / 60
+        for i in known
+    ]
+    lines[name] = _line(minutes, values, score.scale)
+
+
+def _line(x, values, scale):
+    """Returns x, means and deviations of lists of numbers; see `results.Panel`."""
+    spreads = [spread("number", [scale * value for value in one]) for one in values]
+    deviations = [one["number_std"] for one in spreads]
+    means = [one["number_mean"] for one in spreads]
+    return list(x), means, None if None in deviations else deviations

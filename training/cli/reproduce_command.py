@@ -32,19 +32,22 @@ def reproduce(arguments):
 
 
 def _run(arguments):
+    from ..reproduce import results, trained
+
     name, is_quick = arguments.name, arguments.quick
     experiment = EXPERIMENTS[name]
     chosen = _overridden(name, arguments_of(name, is_quick), arguments.overrides)
     folder = Path(
         arguments.work_dir or f"runs/reproduce-{name}{'-quick' if is_quick else ''}"
     )
+    if "config" in chosen:  # A mistake in it must not leave a folder.
+        keys = {"config", "variants", "overrides"} & set(chosen)
+        trained.resolved(**{key: chosen[key] for key in keys})
     facts = _enter(folder, {"name": name, "arguments": as_json(chosen)})
     minutes = experiment.quick_minutes if is_quick else experiment.minutes
     print(f"{name}: about {minutes} minutes, in {folder}", flush=True)
     module, _, function = experiment.run.partition(":")
     module = importlib.import_module(f"..reproduce.{module}", __package__)
-    from ..reproduce import results
-
     command = ["deq-keras", "reproduce", name, *(["--quick"] if is_quick else [])]
     command += [word for one in arguments.overrides for word in ("--set", one)]
     found = getattr(module, function)(folder, **chosen)
@@ -57,7 +60,7 @@ def _overridden(name, chosen, overrides):
     """Returns the arguments of an experiment with the overrides of its config.
 
     Raises:
-        InputError: If the experiment has no config.
+        InputError: If the experiment does not train a config.
     """
     if overrides and "config" not in chosen:
         raise InputError(

@@ -11,7 +11,7 @@ class Experiment(NamedTuple):
     """What `deq-keras reproduce NAME` runs.
 
     Attributes:
-        shows: String. What the table compares.
+        shows: String. Subject of the table.
         source: String. The papers' tables and figures.
         minutes: Positive integer. Expected time on two cores.
         quick_minutes: Positive integer. The same for `--quick`.
@@ -249,7 +249,7 @@ MEMORY = (
     ),
     Case(_XL_ADAPTIVE, "DEQ pre-LN + JR, Anderson 14 + 14", _PRE_LN, 4.8),
     Case(_XL_ADAPTIVE, "DEQ post-LN + JR, Anderson 13 + 13", _POST_LN, 4.8),
-    Case(_XL_ADAPTIVE, "the same, length 300", _POST_LN, 6.5, {"length": 300}),
+    Case(_XL_ADAPTIVE, "DEQ post-LN + JR, length 300", _POST_LN, 6.5, {"length": 300}),
     # The ratio is published, without numbers of GB.
     Case(
         _INFERENCE,
@@ -399,7 +399,7 @@ EXPERIMENTS = {
         quick={
             "config": "mdeq/digits",
             "variants": ["weight_0", "weight_06"],
-            "overrides": ["seeds=[0, 1]", "phases.0.epochs=1"],
+            "overrides": ["seeds=[0, 1]", "phases.0.epochs=3"],
             "published": {},
         },
     ),
@@ -420,7 +420,7 @@ EXPERIMENTS = {
         },
         quick={
             "variants": ["weight_0", "weight_12"],
-            "overrides": ["seeds=[0, 1]", "phases.0.epochs=1"],
+            "overrides": ["seeds=[0, 1]", "phases.0.epochs=3"],
         },
     ),
     "copy_memory": Experiment(

@@ -115,5 +115,5 @@ def draw(rows):
     groups = {}
     for row in rows:
         groups.setdefault(row["group"], []).append(row)
-    label = "peak memory of a step, relative to the first of a group"
+    label = "peak memory / first of group"
     return results.bars(groups, "relative", "published relative", label)

@@ -34,7 +34,7 @@ class Results(NamedTuple):
     Attributes:
         rows: List of dicts with the same keys, the columns of the table. A column
             `NAME std` is the standard deviation over seeds of the column `NAME`.
-        note: String. Says how to read the table.
+        note: String. Explains the columns and the sizes.
         draw: Function of the rows. Returns a `matplotlib` figure.
     """
 
@@ -110,26 +110,28 @@ def bars(groups, value, published, x_label):
     """
     count = sum(len(rows) + 1 for rows in groups.values())
     figure, axes = pyplot.subplots(
-        figsize=(_WIDTH, 0.5 + 0.145 * count), layout="constrained"
+        figsize=(_WIDTH, 0.5 + 0.135 * count), layout="constrained"
     )
-    place, places, names = 0, [], []
+    names, headings = [], []
     for heading, rows in groups.items():
-        axes.text(0, place, heading, va="center", fontweight="bold", fontsize="small")
+        # A source in brackets would take the width of the bars.
+        headings.append(len(names))
+        names.append(heading.partition(" (")[0])
         for row in rows:
-            place += 1
+            place = len(names)
             axes.barh(place, row[value], color=kind_color(row["network"]), height=0.7)
             if row[published] is not None:
                 style = {"color": _PUBLISHED, "markerfacecolor": "white"}
                 axes.plot(row[published], place, "D", label="published", **style)
-            places.append(place)
             names.append(row["network"])
-        place += 1.2
-    axes.set_yticks(places, names)
+    axes.set_yticks(range(len(names)), names, fontsize=5.5)
+    for place in headings:
+        axes.get_yticklabels()[place].set_fontweight("bold")
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
     axes.set_xlim(left=0)
+    axes.set_ylim(len(names) - 0.3, -0.7)
     axes.set_xlabel(x_label)
-    axes.invert_yaxis()
     handles, labels = axes.get_legend_handles_labels()
     if handles:
         axes.legend(handles[:1], labels[:1], loc="lower right", fontsize="small")
@@ -137,7 +139,7 @@ def bars(groups, value, published, x_label):
 
 
 def curves(panels):
-    """Returns a figure with a panel below the other.
+    """Returns a figure of panels in a column. A line has one color in all of them.
 
     Args:
         panels: List of `Panel`.
@@ -148,14 +150,15 @@ def curves(panels):
         layout="constrained",
         squeeze=False,
     )
+    names = list(dict.fromkeys(name for panel in panels for name in panel.lines))
     for axes, panel in zip(all_axes[:, 0], panels, strict=True):
-        for index, (name, (x, mean, deviation)) in enumerate(panel.lines.items()):
-            # Lines of one kind differ by their shade.
-            axes.plot(x, mean, marker=".", color=f"C{index % 10}", label=name)
+        for name, (x, mean, deviation) in panel.lines.items():
+            color = f"C{names.index(name) % 10}"
+            axes.plot(x, mean, marker=".", color=color, label=name)
             if deviation is not None:
                 low = [m - d for m, d in zip(mean, deviation, strict=True)]
                 high = [m + d for m, d in zip(mean, deviation, strict=True)]
-                axes.fill_between(x, low, high, color=f"C{index % 10}", alpha=0.2)
+                axes.fill_between(x, low, high, color=color, alpha=0.2)
         axes.set(xlabel=panel.x_label, ylabel=panel.y_label)
         if panel.is_log:
             axes.set_yscale("log", nonpositive="mask")

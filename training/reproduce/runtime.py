@@ -125,5 +125,4 @@ def draw(rows):
         ]
         for name in ("training", "inference")
     }
-    label = "time of a step over the explicit network's"
-    return results.bars(groups, "ratio", "published", label)
+    return results.bars(groups, "ratio", "published", "time / explicit network's")

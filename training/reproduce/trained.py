@@ -24,7 +24,9 @@ def run(folder, config, stopped, published, variants=None, overrides=()):
             `None`: all.
         overrides: List of strings `a.b=c` that change the config.
     """
-    directory = _directory(folder / "runs", config, variants, overrides)
+    path = folder / "runs"
+    enter = WorkDirectory.resume if is_run(path) else WorkDirectory.start
+    directory = enter(path, resolved(config, variants, overrides))
     _train(directory)
     score = registry.find(directory.config.experiment).score
     rows = [
@@ -42,12 +44,18 @@ def run(folder, config, stopped, published, variants=None, overrides=()):
     return results.Results(rows, note, lambda rows: draw(directory, score))
 
 
-def _directory(path, config, variants, overrides):
-    mapping = configs.to_mapping(configs.load(shipped.find(config), overrides))
-    if variants is not None:
-        mapping["variants"] = {name: mapping["variants"][name] for name in variants}
-    config = configs.resolve(mapping)
-    return (WorkDirectory.resume if is_run(path) else WorkDirectory.start)(path, config)
+def resolved(config, variants=None, overrides=()):
+    """Returns the config of the runs; see `run`.
+
+    Raises:
+        InputError: If an override is invalid.
+    """
+    config = configs.load(shipped.find(config), overrides)
+    if variants is None:
+        return config
+    mapping = configs.to_mapping(config)
+    mapping["variants"] = {name: mapping["variants"][name] for name in variants}
+    return configs.resolve(mapping)
 
 
 def _train(directory):
@@ -138,10 +146,7 @@ def draw(directory, score):
         histories, evaluations, _ = _measurements(directory, name)
         values = at_budgets(evaluations, score.name)
         budgets[name] = _line(list(values), values.values(), score.scale)
-        epochs = range(1, len(histories[0]) + 1)
-        residual = [[_last([r], "_residual") for r in rows] for rows in zip(*histories)]
-        if None not in residual[0]:
-            residuals[name] = _line(epochs, residual, 1)
+        _add_residuals(residuals, name, histories)
         _add_validation(scores, name, histories, score)
     panels = [
         results.Panel("function evaluations (NFE)", score.label, budgets),
@@ -149,6 +154,17 @@ def draw(directory, score):
         results.Panel("training time [min]", f"validation {score.heading}", scores),
     ]
     return results.curves([panel for panel in panels if panel.lines])
+
+
+def _add_residuals(lines, name, histories):
+    """Adds the residual over epochs, without epochs that solve no equilibrium."""
+    residuals = {
+        epoch: [_last([row], "_residual") for row in rows]
+        for epoch, rows in enumerate(zip(*histories, strict=True), start=1)
+    }
+    known = {epoch: values for epoch, values in residuals.items() if None not in values}
+    if known:
+        lines[name] = _line(known, known.values(), 1)
 
 
 def _add_validation(lines, name, histories, score):

@@ -182,6 +182,32 @@ def language():
     return figure
 
 
+def papers():
+    # The control would take most of the width.
+    rows = [row for row in table("papers", "| group") if row[0] != "control"]
+    figure, axes = pyplot.subplots(figsize=(4.2, 0.8 + 0.19 * len(rows)))
+    names, headings, group = [], [], None
+    for row in rows:
+        if row[0] != group:
+            group = row[0]
+            headings.append(len(names))
+            names.append(group)
+        color = FROBENIUS if "JR" in row[1] else PLAIN if "DEQ" in row[1] else EXPLICIT
+        axes.barh(len(names), 100 * value(row[4]), color=color, height=0.7)
+        published = 100 * value(row[6])
+        axes.plot(published, len(names), "D", color=PAPER, mfc="white", ms=4)
+        names.append(row[1])
+    axes.plot([], [], "D", color=PAPER, mfc="white", ms=4, label="published")
+    axes.set_yticks(range(len(names)), names, fontsize="x-small")
+    for place in headings:
+        axes.get_yticklabels()[place].set_fontweight("bold")
+    axes.grid(axis="y", visible=False)
+    axes.set_xlabel("memory of a step [%]")
+    axes.set_ylim(len(names) - 0.3, -0.7)
+    axes.legend(loc="lower right", fontsize="small")
+    return figure
+
+
 def prefixes():
     rows = [(row[0], row[1], value(row[2])) for row in table("prefixes", "| recipe")]
     last = value(table("prefixes", "| bits")[-1][2])
@@ -277,6 +303,7 @@ FIGURES = {
     "defaults": defaults,
     "gradients": gradients,
     "language": language,
+    "papers": papers,
     "prefixes": prefixes,
     "mazes": mazes,
     "chains": chains,

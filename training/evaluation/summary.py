@@ -5,6 +5,20 @@ import math
 import statistics
 
 
+def spread(values):
+    """Returns mean and standard deviation of numbers, without those that are `None`.
+
+    The mean is `None` if there are no numbers, the deviation if there is one number.
+    """
+    numbers = [value for value in values if value is not None]
+    if len(numbers) < 2:
+        return numbers[0] if numbers else None, None
+    # `stdev` fails for numbers that are not finite.
+    is_finite = all(map(math.isfinite, numbers))
+    deviation = statistics.stdev(numbers) if is_finite else math.nan
+    return statistics.fmean(numbers), deviation
+
+
 def mean_text(values, form, scale=1):
     """Returns the mean of numbers as text, with the deviation for several numbers.
 
@@ -13,16 +27,11 @@ def mean_text(values, form, scale=1):
         form: String. Format of the numbers.
         scale: Number. Factor of the values. Defaults to `1`.
     """
-    numbers = [scale * value for value in values if value is not None]
-    if not numbers:
+    mean, deviation = spread([scale * value for value in values if value is not None])
+    if mean is None:
         return "-"
-    text = f"{statistics.fmean(numbers):{form}}"
-    if len(numbers) == 1:
-        return text
-    # `stdev` fails for numbers that are not finite.
-    is_finite = all(map(math.isfinite, numbers))
-    deviation = statistics.stdev(numbers) if is_finite else math.nan
-    return f"{text} +- {deviation:{form}}"
+    text = f"{mean:{form}}"
+    return text if deviation is None else f"{text} +- {deviation:{form}}"
 
 
 def at_budgets(runs, key):

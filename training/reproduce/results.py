@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import matplotlib
 
-from ..evaluation.summary import to_csv
+from ..files import records
 from ..files.atomic_file import replacing, write_text
 
 matplotlib.use("Agg")
@@ -58,7 +58,7 @@ def write(folder, title, results, facts):
     lines = "\n".join(f"* **{name}**: {text}" for name, text in facts.items())
     table = markdown(results.rows)
     text = f"# {title}\n\n{lines}\n\n{results.note}\n\n{table}\n"
-    write_text(folder / "numbers.csv", to_csv(results.rows))
+    records.write_csv(folder / "numbers.csv", results.rows)
     with pyplot.rc_context(_STYLE):
         figure = results.draw(results.rows)
         for suffix in ("png", "svg"):

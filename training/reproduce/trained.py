@@ -90,9 +90,7 @@ def _row(directory, score, name, stopped, published):
         ],
     }
     for label, values in columns.items():
-        known = spread("number", [value for value in values if value is not None])
-        row[label] = known["number_mean"]
-        row[label + results.DEVIATION] = known["number_std"]
+        row[label], row[label + results.DEVIATION] = spread(values)
     for label, numbers in published.items():
         row[label] = numbers.get(name)
     return row
@@ -186,7 +184,7 @@ def _add_validation(lines, name, histories, score):
 
 def _line(x, values, scale):
     """Returns x, means and deviations of lists of numbers; see `results.Panel`."""
-    spreads = [spread("number", [scale * value for value in one]) for one in values]
-    deviations = [one["number_std"] for one in spreads]
-    means = [one["number_mean"] for one in spreads]
-    return list(x), means, None if None in deviations else deviations
+    means, deviations = zip(
+        *(spread([scale * value for value in one]) for one in values), strict=True
+    )
+    return list(x), list(means), None if None in deviations else list(deviations)

@@ -69,6 +69,21 @@ def test_commands_on_a_finished_run(finished_run, tmp_path, capsys):
     assert evaluation.read_bytes() == before
 
 
+def test_scores_at_tolerances(finished_run, tmp_path, capsys):
+    run = tmp_path / "run"
+    shutil.copytree(finished_run.path, run)
+    evaluation = (run / "tied" / "evaluation.json").read_bytes()
+    assert main(["evaluate", str(run), "--tolerances", "1", "1e-6"]) == 0
+    table = [line.split() for line in capsys.readouterr().out.splitlines()]
+    counts = {name: list(map(float, values)) for name, *values in table[-2:]}
+    # Solves at the tolerance 1 end at once, at 1e-6 with the largest budget of the run.
+    assert counts == {"equilibrium": [4.0, 1.0], "tied": [4.0, 1.0]}
+    assert (run / "tolerances.png").is_file()
+    rows = (run / "tied" / "tolerances.csv").read_text().splitlines()
+    assert rows[0].startswith("tolerance,") and len(rows) == 3
+    assert (run / "tied" / "evaluation.json").read_bytes() == evaluation
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("file_format", ["saved_model", "onnx"])
 def test_an_export_has_the_table_of_the_model(

@@ -106,6 +106,13 @@ def parser():
     )
     other = evaluate.add_mutually_exclusive_group()
     other.add_argument(
+        "--tolerances",
+        type=_positive,
+        nargs="+",
+        metavar="TOL",
+        help="measure at these tolerances and the largest budget, and draw the scores",
+    )
+    other.add_argument(
         "--exported",
         metavar="PATH",
         help="measure this file that `export` wrote, and leave the run as it is",

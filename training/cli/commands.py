@@ -8,6 +8,7 @@ from ..config import shipped
 from ..errors import InputError
 from ..evaluation.report import report as report_of
 from ..evaluation.report import score_table
+from ..files import records
 from ..runs import cluster
 from ..runs.work_directory import WorkDirectory
 from .audit_command import audit
@@ -67,6 +68,8 @@ def evaluate(arguments):
         return _evaluate_export(arguments.exported, directory, names, budgets)
     if arguments.data is not None:
         return _evaluate_file(arguments.data, directory, names, budgets)
+    if arguments.tolerances is not None:
+        return _evaluate_tolerances(arguments, directory, names, budgets)
     from ..evaluation import plots
     from ..runs import variants
 
@@ -75,6 +78,33 @@ def evaluate(arguments):
             variants.evaluate(job, model, directory.folder(name), budgets)
         plots.draw_comparison(directory, arguments.figures)
     print(report_of(directory))
+
+
+def _evaluate_tolerances(arguments, directory, names, budgets):
+    """Prints, draws and keeps the scores at tolerances."""
+    from ..evaluation import plots
+    from ..runs import variants
+
+    rows = {}
+    with directory.in_use():
+        for name, job, model in variants.trained(directory, names):
+            if job.equilibrium(model) is None:
+                continue
+            budget = max(budgets or job.config.evaluation.budgets)
+            rows[name] = [
+                {"tolerance": tol, **job.evaluate_at_tolerance(model, tol, budget)}
+                for tol in sorted(set(arguments.tolerances), reverse=True)
+            ]
+            records.write_csv(directory.folder(name) / "tolerances.csv", rows[name])
+        if not rows:
+            raise InputError(
+                "--tolerances needs a variant with an equilibrium. Received: "
+                f"{', '.join(names)}."
+            )
+        score = registry.find(directory.config.experiment).score
+        path = directory.path / f"tolerances.{arguments.figures}"
+        plots.plot_scores(path, rows, score, "tolerance")
+    print(score_table(rows, score, at="tolerance"))
 
 
 def _evaluate_export(path, directory, names, budgets):

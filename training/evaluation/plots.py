@@ -69,7 +69,7 @@ def draw_comparison(directory, suffix="png"):
                 draw(directory.path / f"{name}{ending}", of_task)
 
 
-def plot_scores(path, evaluations, score):
+def plot_scores(path, evaluations, score, at="budget"):
     """Plots a score over the budget of evaluations, with one line per variant.
 
     For several seeds, plots the mean with a band of one standard deviation.
@@ -78,10 +78,15 @@ def plot_scores(path, evaluations, score):
         path: Path of the PNG, SVG or PDF file.
         evaluations: Dict from runs to lists of dicts with `budget` and the score.
         score: The `Score`.
+        at: String. `"budget"` or `"tolerance"`, the key of what varies. Defaults to
+            `"budget"`.
     """
-    figure, axes = _figure("function evaluations (NFE)", score.label)
+    labels = {"budget": "function evaluations (NFE)", "tolerance": "tolerance"}
+    figure, axes = _figure(labels[at], score.label)
+    if at == "tolerance":
+        axes.set_xscale("log")
     for name, runs in by_variant(evaluations).items():
-        values = at_budgets(runs, score.name)
+        values = at_budgets(runs, score.name, at)
         mean = np.array([score.scale * np.mean(one) for one in values.values()])
         (line,) = axes.plot(list(values), mean, marker="o", label=name)
         if all(len(one) > 1 for one in values.values()):

@@ -38,15 +38,22 @@ class EncoderSolverHead:
         The statistics are a dict of `evaluations`, `residual` and `converged`, each an
         array with one entry per sample. The function is traced once.
         """
-        return lambda inputs, budget: self._answer(inputs, tf.constant(budget))
+
+        def answer(inputs, budget):
+            tol = self.layer.solver.tol
+            return self._answer(
+                inputs, tf.constant(budget), tf.constant(-1.0 if tol is None else tol)
+            )
+
+        return answer
 
     @functools.cached_property
     def _answer(self):
-        # Budgets are tensors, so that one trace serves all of them.
+        # Budgets and tolerances are tensors, so that one trace serves all of them.
         @tf.function(reduce_retracing=True)
-        def answer(inputs, budget):
+        def answer(inputs, budget, tol):
             solution = self.layer.solve(
-                self.encode(inputs), SolveRequest(max_iter=budget)
+                self.encode(inputs), SolveRequest(max_iter=budget, tol=tol)
             )
             return self.classify(solution.value), {
                 "evaluations": solution.num_evaluations,

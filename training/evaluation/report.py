@@ -81,20 +81,26 @@ def _progress(directory, score):
     return aligned(rows)
 
 
-def score_table(rows, score, latencies=None):
+def score_table(rows, score, latencies=None, at="budget"):
     """Returns the table of scores and residuals at all budgets, one line per variant.
 
     Args:
         rows: Dict from runs to the rows of their evaluation.
         score: `Score` of the experiment.
         latencies: Optional `Latencies` at the same budgets. Defaults to `None`.
+        at: String. `"budget"` or `"tolerance"`, the key in the rows of what varies.
+            With tolerances, the table has the mean number of evaluations as well.
+            Defaults to `"budget"`.
     """
-    budgets = sorted({row["budget"] for run in rows.values() for row in run})
-    tables = []
-    for key, label, scale, digits in (score, ("residual", "residual", 1, ".2g")):
-        table = [[f"{label} at NFE", *map(str, budgets)]]
+    budgets = sorted({row[at] for run in rows.values() for row in run})
+    numbers, where, tables = [score, ("residual", "residual", 1, ".2g")], "NFE", []
+    if at == "tolerance":
+        where = at
+        numbers.append(("evaluations", "mean NFE", 1, ".1f"))
+    for key, label, scale, digits in numbers:
+        table = [[f"{label} at {where}", *map(str, budgets)]]
         for name, runs in by_variant(rows).items():
-            values = at_budgets(runs, key)
+            values = at_budgets(runs, key, at)
             cells = [mean_text(values.get(b, ()), digits, scale) for b in budgets]
             table.append([name, *cells])
         tables += table

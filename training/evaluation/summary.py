@@ -34,16 +34,17 @@ def mean_text(values, form, scale=1):
     return text if deviation is None else f"{text} +- {deviation:{form}}"
 
 
-def at_budgets(runs, key):
+def at_budgets(runs, key, at="budget"):
     """Returns a dict from ascending budgets to the values of several runs.
 
     Args:
         runs: List of the rows of each run, dicts of `budget` and numbers or `None`.
         key: String. Key of the number.
+        at: String. Key of the budget. Defaults to `"budget"`.
     """
     values = {}
     for row in itertools.chain(*runs):
-        values.setdefault(row["budget"], []).append(row[key])
+        values.setdefault(row[at], []).append(row[key])
     return dict(sorted(values.items()))
 
 

@@ -1,6 +1,8 @@
 """What a run must know of one variant of an experiment."""
 
 import functools
+import pathlib
+import tempfile
 
 import keras
 import numpy as np
@@ -150,6 +152,20 @@ class Job:
         """Measures a model at numbers of evaluations: one dict for each, of `budget`,
         the score of the experiment, `residual` and `evaluations`."""
         raise NotImplementedError
+
+    def evaluate_at_tolerance(self, model, tol, budget):
+        """Measures a model at another tolerance of its solver, as `evaluate` does.
+
+        Writes nothing. Returns the row of the budget.
+        """
+        solver = self.equilibrium(model).solver
+        own, folder = solver.tol, self.folder
+        with tempfile.TemporaryDirectory() as temporary:
+            solver.tol, self.folder = tol, pathlib.Path(temporary)
+            try:
+                return self.evaluate(model, [budget])[-1]
+            finally:
+                solver.tol, self.folder = own, folder
 
     def facts(self, model):
         """Returns a dict of further measurements, which do not depend on a budget."""

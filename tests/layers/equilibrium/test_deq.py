@@ -483,3 +483,59 @@ def test_arguments_of_the_solver_are_passed_to_it(argument):
         layers.DEQ(layers.DenseCell(4), **argument)
     solver = solvers.FixedPointIteration(**argument)
     assert getattr(layers.DEQ(layers.DenseCell(4), solver).solver, name) == value
+
+
+class StackedCell(layers.EquilibriumCell):
+    """Two cells, of which the second reads the state of the first, as one cell."""
+
+    def __init__(self, first, second, **kwargs):
+        super().__init__(**kwargs)
+        self.first, self.second = first, second
+
+    def build(self, inputs_shape):
+        self.first.build(inputs_shape)
+        self.second.build((*inputs_shape[:-1], self.first.units))
+
+    def inject(self, inputs, training=False):
+        return self.first.inject(inputs)
+
+    def initial_state(self, injection):
+        below = self.first.initial_state(injection)
+        return below, self.second.initial_state(self.second.inject(below))
+
+    def call(self, state, injection):
+        below, above = state
+        return (
+            self.first(below, injection),
+            self.second(above, self.second.inject(below)),
+        )
+
+
+def test_one_layer_is_as_expressive_as_a_stack_of_two():
+    """Theorem 2 of Bai et al. (2019): values and gradients are those of the stack."""
+    cells = [TanhCell(4, dtype="float64"), TanhCell(6, dtype="float64")]
+    options = {
+        "solver": solvers.Broyden(max_iter=80, tol=1e-13),
+        "gradient": gradients.ImplicitGradient(solvers.GMRES(max_iter=40, tol=1e-13)),
+        "regularizer": None,
+    }
+    inputs = tf.constant(np.random.default_rng(0).normal(size=(3, 5)))
+    stack = [layers.DEQ(cell, **options) for cell in cells]
+    single = layers.DEQ(StackedCell(*cells, dtype="float64"), **options)
+
+    def gradients_of(answer):
+        with tf.GradientTape() as tape:
+            value = answer()
+            loss = tf.reduce_sum(tf.sin(value))
+        weights = [*cells[0].trainable_variables, *cells[1].trainable_variables]
+        return value, tape.gradient(loss, weights)
+
+    stacked = gradients_of(
+        lambda: stack[1](stack[0](inputs, training=True), training=True)
+    )
+    together = gradients_of(lambda: single(inputs, training=True)[1])
+    assert len(stacked[1]) == 6
+    for one, other in zip(
+        tf.nest.flatten(stacked), tf.nest.flatten(together), strict=True
+    ):
+        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-10)

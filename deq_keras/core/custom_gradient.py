@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import tensorflow as tf
 from tensorflow.python.eager import forwardprop_util, record
 
 # Returns the outputs, and the function that maps their cotangents to the inputs'.
 Forward = Callable[..., tuple[Any, Callable[..., Any]]]
+# Maps the tangents of the inputs to the tangents of the outputs.
+Tangent = Callable[..., Sequence[tf.Tensor]]
 
 
-def custom_gradient(forward: Forward) -> Callable[..., Any]:
+def custom_gradient(
+    forward: Forward, tangent: Tangent | Literal["transposed"] | None = None
+) -> Callable[..., Any]:
     """Returns a function of tensors with the gradient that `forward` defines.
 
     A replacement for `tf.custom_gradient`. In graph mode TensorFlow registers each
@@ -25,6 +29,10 @@ def custom_gradient(forward: Forward) -> Callable[..., Any]:
             sequence of tensors, and a function from the cotangent of each output to a
             sequence with the cotangent of each input, or `None`. It must not read
             trainable variables: pass their tensors as inputs.
+        tangent: The rule of forward mode: a function from the tangent of each input to
+            a sequence with the tangent of each output. `"transposed"`: TensorFlow
+            transposes `backward`, which must be differentiable. `None`:
+            `tf.autodiff.ForwardAccumulator` raises an error. Defaults to `None`.
 
     Example:
 
@@ -38,10 +46,10 @@ def custom_gradient(forward: Forward) -> Callable[..., Any]:
     """
 
     def call(*inputs: tf.Tensor) -> Any:
-        check_forward_mode(inputs, "An equilibrium")
-        if tf.executing_eagerly():
-            return tf.custom_gradient(forward)(*inputs)
-        return _call_in_graph(forward, [tf.convert_to_tensor(leaf) for leaf in inputs])
+        tensors = [tf.convert_to_tensor(leaf) for leaf in inputs]
+        if tangent is None:
+            check_forward_mode(tensors, "An equilibrium")
+        return _call(forward, tangent, tensors)
 
     return call
 
@@ -58,7 +66,11 @@ def without_variables(function: Callable[..., Any], *arguments: Any) -> Any:
     return result
 
 
-def _call_in_graph(forward: Forward, inputs: list[tf.Tensor]) -> Any:
+def _call(
+    forward: Forward,
+    tangent: Tangent | Literal["transposed"] | None,
+    inputs: list[tf.Tensor],
+) -> Any:
     outputs, backward = without_variables(forward, *inputs)
     is_sequence = isinstance(outputs, list | tuple)
     results = [tf.convert_to_tensor(leaf) for leaf in outputs] if is_sequence else []
@@ -84,8 +96,25 @@ def _call_in_graph(forward: Forward, inputs: list[tf.Tensor]) -> Any:
         graph._override_gradient_function({"IdentityN": of_operation}),
     ):
         tensors = tf.identity_n(sources)
-    record.record_operation("CustomGradient", tensors, sources, of_tape)
+    # Without a function for tangents, TensorFlow transposes the one for cotangents.
+    of_accumulator = None
+    if callable(tangent):
+
+        def of_accumulator(*tangents: tf.Tensor) -> list[tf.Tensor]:
+            return [*tangent(*tangents[size:]), *tangents[size:]]
+
+    record.record_operation("CustomGradient", tensors, sources, of_tape, of_accumulator)
     return tuple(tensors[:size]) if is_sequence else tensors[0]
+
+
+def is_in_forward_mode(tensors: Sequence[tf.Tensor]) -> bool:
+    """Returns whether a `tf.autodiff.ForwardAccumulator` has a tangent of a tensor."""
+    return bool(forwardprop_util.pack_tangents(list(tensors)).tangents)
+
+
+# Inside of it, the rule of `custom_gradient` for tangents may differentiate. Outside of
+# it, a rule is invisible to tapes that it creates.
+resumed_forward_mode = forwardprop_util.push_forwardprop_state
 
 
 def check_forward_mode(tensors: Sequence[tf.Tensor], name: str) -> None:
@@ -95,11 +124,14 @@ def check_forward_mode(tensors: Sequence[tf.Tensor], name: str) -> None:
         tensors: Tensors that a gradient strategy differentiates with respect to.
         name: String. Name of the strategy in the message.
     """
-    if forwardprop_util.pack_tangents(list(tensors)).tangents:
+    if is_in_forward_mode(tensors):
         raise NotImplementedError(
-            f"{name} has no forward-mode derivative, which "
-            "`tf.autodiff.ForwardAccumulator` asks for. Use `tf.GradientTape`, or "
-            "products of df/dz with vectors: DEQ.problem(inputs).linearize(state).jvp."
+            f"{name} has no forward-mode derivative here, which "
+            "`tf.autodiff.ForwardAccumulator` asks for. Call the layer with "
+            "`training=False`, outside of a SolveScope, with ImplicitGradient, "
+            "NeumannGradient or TruncatedGradient as its gradient; or use "
+            "`tf.GradientTape`, or products of df/dz with vectors: "
+            "DEQ.problem(inputs).linearize(state).jvp."
         )
 
 

@@ -264,7 +264,10 @@ class FixedPointProblem:
     @property
     def sources(self) -> list[tf.Tensor]:
         """The floating-point tensors that f reads: its injection and its weights."""
-        return nonfinite.floating([self.injection, self.weights])
+        # Keras creates the variables of a layer after it traced `build`.
+        is_created = all(variable._value is not None for variable in self._variables)
+        weights = self.weights if is_created else []
+        return nonfinite.floating([self.injection, weights])
 
     @property
     def _variables(self) -> list[keras.Variable]:

@@ -10,7 +10,7 @@ from keras import tree
 
 from deq_keras import solvers
 from deq_keras.core import nonfinite
-from deq_keras.core.custom_gradient import custom_gradient
+from deq_keras.core.custom_gradient import custom_gradient, resumed_forward_mode
 from deq_keras.core.linearization import Linearization, linearize
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.serialization import Config
@@ -22,6 +22,7 @@ from deq_keras.gradients.forward import (
     linearize_equilibrium,
     solve_without_gradient,
     with_gradient_of,
+    without_tangents,
 )
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
 from deq_keras.gradients.phantom import PhantomGradient
@@ -49,6 +50,11 @@ class ImplicitGradient(EquilibriumGradient):
     and the estimated gradient error that the layer logs; while they are large, prefer
     `TruncatedGradient` or `NeumannGradient`. States along the solve, except for the
     last, get the gradient of one evaluation instead.
+
+    `infer` also supports forward mode, `tf.autodiff.ForwardAccumulator`. The same
+    solver computes the tangent dz = (df/dz) dz + t, where t is the tangent of f at a
+    constant z*. It costs one evaluation of f more, and up to two backward passes per
+    product.
 
     Args:
         solver: Adjoint solver: a name, a config dict or a `FixedPointSolver`. `GMRES`
@@ -78,6 +84,7 @@ class ImplicitGradient(EquilibriumGradient):
 
     has_adjoint = True
     assumes_convergence = True
+    has_tangent = True
 
     def __init__(self, solver: str | Config | FixedPointSolver | None = None) -> None:
         self.solver = None if solver is None else solvers.get(solver)
@@ -131,9 +138,13 @@ class _AdjointFunction:
         )
         return tree.map_structure(
             lambda product, constant: tf.cast(product, constant.dtype) + constant,
-            self.linearization.vjp(vector),
+            self.product(vector),
             cotangent,
         )
+
+    def product(self, vector: Nest) -> Nest:
+        """Returns J^T v."""
+        return self.linearization.vjp(vector)
 
     def constant_term(self, cotangent: Nest) -> Nest:
         """Returns the value at y = 0, which is c. It marks the function as affine."""
@@ -146,6 +157,22 @@ class _AdjointFunction:
             return None
         point = tree.map_structure(in_solver_dtype, self.linearization.point)
         return AdjointSplitting(splitting, point, cotangent)
+
+
+class _TangentFunction(_AdjointFunction):
+    """The function (x, t) -> J x + t, with the Jacobian J of f at z*."""
+
+    def product(self, vector: Nest) -> Nest:
+        """Returns J v."""
+        return self.linearization.jvp(vector)
+
+    def splitting(self, tangent: Nest) -> Splitting | None:
+        """Returns the `Splitting` of the equation x = J x + t, if f has one."""
+        splitting = self.problem.splitting
+        if splitting is None:
+            return None
+        point = tree.map_structure(in_solver_dtype, self.linearization.point)
+        return TangentSplitting(splitting, point, tangent)
 
 
 class _Adjoint(NamedTuple):
@@ -172,14 +199,18 @@ class _Adjoint(NamedTuple):
         gradient of a penalty is computed first, so that the two do not occupy memory
         at the same time.
         """
-        reason = "it solves an adjoint equation, and that solve has no derivative"
-        guarded = HigherOrder(self.name, reason).guard(self.linearization.value)
-        zero, *leaves = custom_gradient(self._forward)(
+        guarded = self._higher_order.guard(self.linearization.value)
+        zero, *leaves = custom_gradient(self._forward, self._tangent)(
             tf.zeros(()), *tree.flatten(guarded)
         )
         value = tree.pack_sequence_as(self.linearization.value, leaves)
         vjp = functools.partial(self._awaited_vjp, zero)
         return value, self.linearization._replace(vjp=vjp)
+
+    @property
+    def _higher_order(self) -> HigherOrder:
+        reason = "it solves an adjoint equation, and that solve has no derivative"
+        return HigherOrder(self.name, reason)
 
     def _awaited_vjp(self, zero: tf.Tensor, vector: Nest) -> Nest:
         # The gradient of `zero` is the last tensor that a penalty's gradient forms.
@@ -199,23 +230,43 @@ class _Adjoint(NamedTuple):
         end_of_penalty: tf.Tensor,
         *cotangent: tf.Tensor,
     ) -> tuple[tf.Tensor | None, ...]:
+        self._higher_order.check_forward_mode(value)
         with tf.control_dependencies([end_of_penalty]):
             # Adds up in the solver's precision, whatever the compute dtype is.
             leaves = [in_solver_dtype(tf.identity(leaf)) for leaf in cotangent]
         constant = tree.pack_sequence_as(self.linearization.value, leaves)
-        solution = self._solve(constant)
+        function = _AdjointFunction(self.linearization, self.problem)
+        solution = self._solve(constant, function)
         if self.record is not None:
             self.record(adjoint_report(self.linearization, constant, solution))
-        adjoint = [
-            nonfinite.with_overflow(solution, tf.cast(leaf, output.dtype))
-            for leaf, output in zip(tree.flatten(solution.value), value, strict=True)
-        ]
-        return None, *adjoint
+        return None, *self._leaves(solution)
 
-    def _solve(self, cotangent: Nest) -> Solution:
-        function = _AdjointFunction(self.linearization, self.problem)
-        problem = FixedPointProblem(function, cotangent)
-        return self.solver.solve(problem, SolveRequest(cotangent, records_trace=False))
+    def _tangent(self, zero: tf.Tensor, *tangent: tf.Tensor) -> list[tf.Tensor]:
+        """Returns the tangent dz* = J dz* + t, given the tangent t of f at z*."""
+        leaves = [in_solver_dtype(tf.stop_gradient(leaf)) for leaf in tangent]
+        constant = tree.pack_sequence_as(self.linearization.value, leaves)
+        with resumed_forward_mode():
+            problem = without_tangents(self.problem)
+            linearization = problem.linearize(self.linearization.point)
+            solution = self._solve(constant, _TangentFunction(linearization, problem))
+        sources = [*tangent, *tree.flatten(self.linearization.value)]
+        mark = self._higher_order.first_order
+        return [zero, *(mark(leaf, *sources) for leaf in self._leaves(solution))]
+
+    def _leaves(self, solution: Solution) -> list[tf.Tensor]:
+        """Returns the leaves of a solution in the dtypes of the cell's output."""
+        return [
+            nonfinite.with_overflow(solution, tf.cast(leaf, output.dtype))
+            for leaf, output in zip(
+                tree.flatten(solution.value),
+                tree.flatten(self.linearization.value),
+                strict=True,
+            )
+        ]
+
+    def _solve(self, constant: Nest, function: _AdjointFunction) -> Solution:
+        problem = FixedPointProblem(function, constant)
+        return self.solver.solve(problem, SolveRequest(constant, records_trace=False))
 
 
 class AdjointSplitting(Splitting):
@@ -232,13 +283,7 @@ class AdjointSplitting(Splitting):
     """
 
     def __init__(self, splitting: Splitting, point: Nest, cotangent: Nest) -> None:
-        slope = splitting.derivative(splitting.affine(point))
-
-        def proximal(state: Nest, alpha: float) -> Nest:
-            return tree.map_structure(
-                lambda leaf, d: leaf * d / (d + alpha * (1.0 - d)), state, slope
-            )
-
+        slope, proximal = _linearized(splitting, point)
         super().__init__(
             linear=_transposed(splitting.linear, point),
             bias=cotangent,
@@ -253,6 +298,52 @@ class AdjointSplitting(Splitting):
 
     def from_auxiliary(self, iterate: Nest, alpha: float) -> Nest:
         return moved(self.proximal(iterate, alpha), iterate, 1.0 / alpha)
+
+
+class TangentSplitting(Splitting):
+    """The parts of x = J x + t with the Jacobian J = D W of f(z) = prox(W z + b).
+
+    With v = x - t the equation is v = D (W v + W t). See `AdjointSplitting` for the
+    proximal map of D.
+
+    Args:
+        splitting: The `Splitting` of f.
+        point: Nest z*.
+        tangent: Nest t, like it.
+    """
+
+    def __init__(self, splitting: Splitting, point: Nest, tangent: Nest) -> None:
+        self._tangent = tangent
+        slope, proximal = _linearized(splitting, point)
+        super().__init__(
+            linear=splitting.linear,
+            bias=splitting.linear(tangent),
+            resolvent=splitting.resolvent,
+            proximal=proximal,
+            derivative=lambda _: slope,
+        )
+
+    def to_auxiliary(self, state: Nest, alpha: float) -> Nest:
+        state = tree.map_structure(tf.subtract, state, self._tangent)
+        return super().to_auxiliary(state, alpha)
+
+    def from_auxiliary(self, iterate: Nest, alpha: float) -> Nest:
+        state = super().from_auxiliary(iterate, alpha)
+        return tree.map_structure(tf.add, state, self._tangent)
+
+
+def _linearized(
+    splitting: Splitting, point: Nest
+) -> tuple[Nest, Callable[[Nest, float], Nest]]:
+    """Returns the diagonal of D, and the proximal map of v^T (D^-1 - I) v / 2."""
+    slope = splitting.derivative(splitting.affine(point))
+
+    def proximal(state: Nest, alpha: float) -> Nest:
+        return tree.map_structure(
+            lambda leaf, d: leaf * d / (d + alpha * (1.0 - d)), state, slope
+        )
+
+    return slope, proximal
 
 
 def _transposed(linear: Callable[[Nest], Nest], point: Nest) -> Callable[[Nest], Nest]:

@@ -114,6 +114,7 @@ class TruncatedGradient(EquilibriumGradient):
     differentiates_iterates = True
     uses_solver = False
     is_random = True
+    has_tangent = True
 
     def __init__(
         self,

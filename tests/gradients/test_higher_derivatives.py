@@ -1,4 +1,4 @@
-"""Second derivatives and forward mode of the layer, and what is refused."""
+"""Second derivatives of the layer, and what is refused."""
 
 import numpy as np
 import pytest
@@ -86,26 +86,3 @@ def test_second_derivatives_of_last_steps_warn(gradient, training, name, exact_r
     slope = 1 - value**2
     np.testing.assert_allclose(first, slope, rtol=1e-9)
     np.testing.assert_allclose(second, -2 * value * slope, rtol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("gradient", "name"),
-    [
-        ("truncated", "TruncatedGradient"),
-        ("implicit", "ImplicitGradient"),
-        ("phantom", "PhantomGradient"),
-        ("unrolled", "UnrolledGradient"),
-    ],
-)
-@pytest.mark.parametrize("training", [False, True])
-def test_forward_mode_is_refused(gradient, name, training, exact_regime):
-    deq = _layer(gradient)
-
-    def compute(inputs):
-        with tf.autodiff.ForwardAccumulator(inputs, tf.ones_like(inputs)) as forward:
-            value = deq(inputs, training=training)
-        return forward.jvp(value)
-
-    match = f"{name} has no forward-mode.*GradientTape"
-    with pytest.raises(NotImplementedError, match=match):
-        exact_regime(compute)(tf.constant(INPUTS))

@@ -201,7 +201,7 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
             # The output is like the initial state, which takes no solve.
             state = self._first_state(problem, initial_state)
             return states.repeated(state, num_states)
-        cell_check.check_forward_mode(self.gradient, problem)
+        cell_check.check_forward_mode(self.gradient, problem, training)
         if training:
             return self._train(problem, initial_state, settings, num_states)
         scope = SolveScope.entered()

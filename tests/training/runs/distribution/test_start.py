@@ -43,7 +43,7 @@ def test_configs_that_are_refused(small, assignments, words):
 
 def test_variants_have_one_strategy(small):
     small["variants"] = {"a": {}, "b": {"distribution.strategy": "mirrored"}}
-    with pytest.raises(InputError, match="cannot change `variants`, `distribution`"):
+    with pytest.raises(InputError, match="cannot change `variants`, .*`distribution`"):
         configs.resolve(small)
 
 

@@ -1,5 +1,6 @@
 """Export models to ONNX with each solver as one Loop."""
 
+import contextlib
 import json
 import logging
 
@@ -7,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from deq_keras.core.checks import check_positive
+from deq_keras.layers import DEQ
 from deq_keras.serving.check import (
     ExportError,
     check_export,
@@ -76,7 +78,7 @@ def export_onnx(
     for name in ("onnx", "onnxruntime", "tf2onnx"):
         import_extra(name)
     tolerance = check_positive("tolerance", tolerance)
-    with new_path(path) as temporary:
+    with new_path(path) as temporary, _single_loops(model):
         served = ServedModel(model, input_signature, max_iter_limit, certify=certify)
         samples = checked_samples(served.signature, samples)
         function = served.single_function(warm_start)
@@ -90,6 +92,26 @@ def export_onnx(
             {**samples, **served.initial_states(samples)},
             tolerance,
         )
+
+
+@contextlib.contextmanager
+def _single_loops(model):
+    """Makes solvers ask after every evaluation if all samples are done.
+
+    ONNX Runtime does not run the rounds of `check_every`, a loop in a loop. Answers are
+    the same.
+    """
+    solvers = [
+        layer.solver for layer in model._flatten_layers() if isinstance(layer, DEQ)
+    ]
+    before = [solver.check_every for solver in solvers]
+    for solver in solvers:
+        solver.check_every = 1
+    try:
+        yield
+    finally:
+        for solver, check_every in zip(solvers, before, strict=True):
+            solver.check_every = check_every
 
 
 def _converted(function):

@@ -96,10 +96,9 @@ def export_onnx(
 
 @contextlib.contextmanager
 def _single_loops(model):
-    """Makes solvers ask after every evaluation if all samples are done.
+    """Sets `check_every` of the solvers to 1 in this scope, which changes no answer.
 
-    ONNX Runtime does not run the rounds of `check_every`, a loop in a loop. Answers are
-    the same.
+    ONNX Runtime cannot run the loop in a loop that larger values need.
     """
     solvers = [
         layer.solver for layer in model._flatten_layers() if isinstance(layer, DEQ)

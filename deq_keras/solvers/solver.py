@@ -58,7 +58,7 @@ class FixedPointSolver(Configured):
             done: after every k-th evaluation. On a GPU the question stops the host
             until the device has caught up, and a few evaluations too many can cost
             less. Results do not change: samples that are done are frozen. A compact
-            solve always asks. Defaults to `1`.
+            solve, and one with `checkpoints`, always asks. Defaults to `1`.
 
     Attributes:
         damping: Float in (0, 1]. Weight of f(z) in a step without memory.
@@ -121,7 +121,9 @@ class FixedPointSolver(Configured):
             problem = problem.bound(problem.injection, weights=problem.weights)
             is_compact = False
         budget = max_iter if request.budget is None else request.budget
-        check_every = 1 if is_compact else self.check_every
+        # A gradient with checkpoints counts evaluations, not rounds.
+        is_single = is_compact or interval is not None
+        check_every = 1 if is_single else self.check_every
         rounds = _Rounds(budget, check_every, is_compact or rule.can_stop)
 
         def body(

@@ -1,8 +1,8 @@
 """What a GPU would wait for in the loops of solves, read from their graphs.
 
 A predicate that depends on samples is computed on the device, and the host waits for
-it. One that depends on counters is not: TensorFlow keeps int32 scalars on the host. It
-also keeps int32 vectors there, and would copy those of samples back and forth.
+it. Counters need no waiting: TensorFlow keeps int32 scalars on the host. It also keeps
+int32 vectors there, and would copy a vector with one entry per sample back and forth.
 """
 
 import pytest
@@ -48,7 +48,9 @@ class Functions:
         self._graphs = {}
 
     def of(self, operation, attribute):
-        name = operation.get_attr(attribute).name
+        return self._graph(operation.get_attr(attribute).name)
+
+    def _graph(self, name):
         if name not in self._graphs:
             self._graphs[name] = function_def_to_graph.function_def_to_graph(
                 self._library[name]
@@ -61,14 +63,7 @@ class Functions:
             for name in operation.node_def.attr:
                 value = operation.node_def.attr[name]
                 names = [value.func.name, *(f.name for f in value.list.func)]
-                for found in filter(self._library.__contains__, names):
-                    if found not in self._graphs:
-                        self._graphs[found] = (
-                            function_def_to_graph.function_def_to_graph(
-                                self._library[found]
-                            )
-                        )
-                    yield self._graphs[found]
+                yield from map(self._graph, filter(self._library.__contains__, names))
 
     def with_inner(self, graph):
         yield graph

@@ -6,9 +6,9 @@ import statistics
 
 
 def spread(values):
-    """Returns mean and standard deviation of numbers, without those that are `None`.
+    """Returns mean and standard deviation of numbers. Ignores `None`.
 
-    The mean is `None` if there are no numbers, the deviation if there is one number.
+    The mean of an empty list is `None`, and so is the deviation of a single number.
     """
     numbers = [value for value in values if value is not None]
     if len(numbers) < 2:

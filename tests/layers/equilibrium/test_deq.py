@@ -512,7 +512,7 @@ class StackedCell(layers.EquilibriumCell):
 
 
 def test_one_layer_is_as_expressive_as_a_stack_of_two():
-    """Theorem 2 of Bai et al. (2019): values and gradients are those of the stack."""
+    """Theorem 2 of Bai et al. (2019): the stack has the same values and gradients."""
     cells = [TanhCell(4, dtype="float64"), TanhCell(6, dtype="float64")]
     options = {
         "solver": solvers.Broyden(max_iter=80, tol=1e-13),

@@ -1,4 +1,4 @@
-"""Models that XLA compiles answer, train and evaluate like those of graph mode."""
+"""Compiled by XLA, models answer, train and evaluate as in graph mode."""
 
 import keras
 import numpy as np

@@ -18,5 +18,6 @@ MODULES = {
     "solvers": "solvers",
     "splittings": "compaction",
     "tensorboard": "training_runs",
+    "time_to_accuracy": "time_to_accuracy",
     "warm_starts": "serving",
 }

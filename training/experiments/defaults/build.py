@@ -56,11 +56,25 @@ def training_peak(config, examples):
     """
     model = build(config, examples.inputs.shape[1:])
     state_size = math.prod(model.get_layer("deq").output.shape[1:]) * 4
-    batch = max(config.data.batch_size, math.ceil(_LARGE / state_size))
+    loss = TASKS[config.data.task].loss()
+    return step_peak(model, loss, examples, config.data.batch_size, state_size)
+
+
+def step_peak(model, loss, examples, batch_size, state_size):
+    """Returns by how many MiB allocated memory grows in a training step of a model, or
+    `None` where this cannot be measured; see `training_peak`.
+
+    Args:
+        model: `keras.Model`.
+        loss: Function of targets and outputs.
+        examples: `Examples`, which are repeated as needed.
+        batch_size: Positive integer. The batch size of the result.
+        state_size: Positive integer. Bytes of the state of one sample.
+    """
+    batch = max(batch_size, math.ceil(_LARGE / state_size))
     arguments = [
         tf.constant(np.resize(array, (batch, *array.shape[1:]))) for array in examples
     ]
-    loss = TASKS[config.data.task].loss()
 
     @tf.function
     def step(inputs, targets):
@@ -72,4 +86,4 @@ def training_peak(config, examples):
     # A step keeps at least one state: less growth means that it was not measured.
     if growth is None or growth < batch * state_size / 2**20:
         return None
-    return growth * config.data.batch_size / batch
+    return growth * batch_size / batch

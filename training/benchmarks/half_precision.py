@@ -1,16 +1,22 @@
 """`deq-keras benchmark half_precision`: short real trainings of each model family.
 
 In bfloat16, in float16 with loss scaling, and compiled by XLA, beside float32: how far
-the losses differ, how long a step takes, and which part of it gains how much.
+the losses differ, how long a step takes, and which part of it gains how much. A profile
+of the float32 step bounds by Amdahl's law what faster products can gain.
 """
 
 import functools
 import itertools
+import re
+import tempfile
 import time
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
+import tensorflow as tf
+from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 import deq_keras
 
@@ -40,10 +46,16 @@ _TRANSFORMER = (
     "contraction",
     ("model.memory_length=0",),
 )
+_TRELLISNET = (
+    "trellisnet/characters",
+    "equilibrium",
+    ("model.memory_length=0", "model.hidden_dropout=0", "model.output_dropout=0"),
+)
 _CONFIGS = {
     "convolutional": _CONVOLUTIONAL,
     "mdeq": ("mdeq/digits", "weight_0", ()),
     "transformer": _TRANSFORMER,
+    "trellisnet": _TRELLISNET,
     "wide_convolutional": (
         *_CONVOLUTIONAL[:2],
         (*_CONVOLUTIONAL[2], "model.stem.filters=96", "model.cell.filters=96"),
@@ -60,6 +72,11 @@ _CONFIGS = {
 _MANY_EPOCHS = range(1_000)
 # Steps in which functions are compiled, and caches are filled.
 _WARM_UP = 2
+_PROFILED = 3
+_STEP = "training_step"
+# Types of operations that half precision makes faster: `_MklMatMul`, `BatchMatMulV2`,
+# `_MklNativeConv2DBackpropInput`, ...
+_PRODUCTS = re.compile(r"MatMul|Conv[123]D|Einsum")
 
 
 class Family(NamedTuple):
@@ -88,12 +105,13 @@ def train(name, effort, steps=30, regimes=tuple(REGIMES)):
         regimes: Names of `REGIMES`; the others are compared to the first.
 
     Returns:
-        A dict with a dict for each regime: `step_ms`, the median of a training step;
+        A dict with a dict for each regime: `step_ms`, median and quartiles of a step;
         `speedup`, the first regime's step over its own; `loss`, the mean over the last
         third of the steps; `loss_difference`, the mean distance there from the first
         regime's loss, relative to it; `skipped`, the steps that loss scaling skipped;
         `evaluations`, the mean NFE of the last step; `parts_ms` of the layer's step,
-        measured by `deq_keras.diagnostics.StepTimer`.
+        measured by `deq_keras.diagnostics.StepTimer`. The first regime also has
+        `amdahl`; see `amdahl`.
     """
     steps = min(steps, 2 * effort.min_rounds) if effort.seconds < 1 else steps
     families = [build(name, *REGIMES[regime], steps) for regime in regimes]
@@ -107,7 +125,7 @@ def train(name, effort, steps=30, regimes=tuple(REGIMES)):
         timer.measure(family.inputs)  # Compiles.
         parts = timer.measure(family.inputs)._asdict()
         results[regime] = {
-            "step_ms": float(1e3 * np.median(seconds[:, index])),
+            "step_ms": spread(1e3 * seconds[:, index]),
             "speedup": spread(seconds[:, 0] / seconds[:, index]),
             "loss": float(loss.mean()),
             "loss_difference": float(
@@ -117,7 +135,64 @@ def train(name, effort, steps=30, regimes=tuple(REGIMES)):
             "evaluations": evaluations[index],
             "parts_ms": {part: 1e3 * value for part, value in parts.items()},
         }
+    results[regimes[0]]["amdahl"] = amdahl(families[0])
     return results
+
+
+def amdahl(family):
+    """Returns what faster products could gain, from a profile of training steps.
+
+    Args:
+        family: `Family`, which trains on its last batches.
+
+    Returns:
+        A dict: `products`, the fraction of the time of a step in which at least one
+        product or convolution runs; `speedup`, how many times as fast a step is if
+        these take half as long. Each number has its median and quartiles over steps.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        tf.profiler.experimental.start(folder)
+        for batch in family.batches[-_PROFILED:]:
+            with tf.profiler.experimental.Trace(_STEP):
+                logs = family.model.train_on_batch(*batch, return_dict=True)
+                float(logs["loss"])  # Waits for the step.
+        tf.profiler.experimental.stop()
+        (file,) = Path(folder).rglob("*.xplane.pb")
+        steps, products = _spans(file.read_bytes())
+    fractions = np.array([_covered(step, products) for step in steps])
+    return {
+        "products": spread(fractions),
+        "speedup": spread(1 / (1 - fractions / 2)),
+    }
+
+
+def _spans(profile):
+    """Returns start and end of steps and of products, lists of pairs of picoseconds."""
+    space = xplane_pb2.XSpace.FromString(profile)
+    steps, products = [], []
+    for plane in space.planes:
+        for line in plane.lines:
+            for event in line.events:
+                # Operations are named `name:type`.
+                name = plane.event_metadata[event.metadata_id].name
+                start = 1000 * line.timestamp_ns + event.offset_ps
+                span = (start, start + event.duration_ps)
+                if name == _STEP:
+                    steps.append(span)
+                elif _PRODUCTS.search(name.rpartition(":")[2]):
+                    products.append(span)
+    return steps, products
+
+
+def _covered(step, spans):
+    """Returns the fraction of a step that the union of spans covers."""
+    begin, end = step
+    covered, last = 0, begin
+    for start, stop in sorted(spans):
+        start, stop = max(start, last), min(stop, end)
+        if stop > start:
+            covered, last = covered + stop - start, stop
+    return covered / (end - begin)
 
 
 def _train(families, steps):

@@ -5,8 +5,9 @@ import json
 import numpy as np
 import pytest
 import yaml
+from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
-from training.benchmarks import costs, runner
+from training.benchmarks import costs, half_precision, runner
 from training.benchmarks.half_precision import REGIMES
 from training.benchmarks.measuring import Effort, resident_memory
 from training.benchmarks.serving import moving
@@ -126,6 +127,7 @@ def test_memory_of_gradients():
         ("mdeq", ("float32", "mixed_bfloat16, XLA")),
         ("transformer", ("float32", "mixed_float16")),
         ("transformer", ("float32", "mixed_bfloat16, XLA")),
+        ("trellisnet", ("float32", "mixed_bfloat16", "float32, XLA")),
     ],
 )
 def test_half_precision(name, regimes):
@@ -136,8 +138,38 @@ def test_half_precision(name, regimes):
         # Some of the four steps find the scale, and do not change the model.
         assert result["skipped"] < (4 if skips else 1), regime
         assert result["loss_difference"] < (0.3 if skips else 0.05), regime
-        assert result["step_ms"] > 0 and min(result["parts_ms"].values()) >= 0
+        assert result["step_ms"]["median"] > 0
+        assert min(result["parts_ms"].values()) >= 0
+        assert ("amdahl" in result) == (regime == regimes[0])
     assert results[regimes[0]]["speedup"]["median"] == 1.0
+    amdahl = results[regimes[0]]["amdahl"]
+    assert 0.0 < amdahl["products"]["median"] < 1.0
+    assert 1.0 < amdahl["speedup"]["median"] < 2.0
+
+
+def test_products_of_a_profile():
+    """Overlapping products of several threads count once, and only in their step."""
+    space = xplane_pb2.XSpace()
+    plane = space.planes.add()
+    names = ["training_step", "deq/dense/MatMul:_MklMatMul", "MatMul:Mul", "Conv2D"]
+    for number, name in enumerate(names):
+        plane.event_metadata[number].name = name
+    events = {
+        # Begin of a thread in ns, and (name, offset, duration) in ps.
+        1: [(0, 1000, 100), (0, 2000, 50)],
+        2: [(1, 10, 20), (1, 20, 30), (2, 0, 100)],
+        0: [(3, 1000, 10), (3, 2035, 10), (3, 2090, 50), (1, 3180, 5)],
+    }
+    for begin, found in events.items():
+        line = plane.lines.add(timestamp_ns=begin)
+        for name, offset, duration in found:
+            line.events.add(metadata_id=name, offset_ps=offset, duration_ps=duration)
+    steps, products = half_precision._spans(space.SerializeToString())
+    assert steps == [(2000, 2100), (3000, 3050)]
+    assert len(products) == 6
+    # 10 to 50 (two threads), of which a third repeats a part, and 90 to 100.
+    assert half_precision._covered(steps[0], products) == pytest.approx(0.5)
+    assert half_precision._covered(steps[1], products) == 0.0
 
 
 CELLS = {"cell": {"units": 8, "num_heads": 2, "intermediate_dim": 16}}

@@ -207,8 +207,8 @@ def _convolutions(groups):
     return functools.partial(ConvolutionalCell, groups=groups)
 
 
-# Targets are what all three models reached in a trial with seed 100, whose order of
-# examples and weights no measurement uses.
+# The targets come from a trial of one training each, with a seed of 100, which no
+# measurement uses.
 _DIGITS, _PARITY = TASKS["digits_positions"], TASKS["parity"]
 CONTESTS = {
     "digits": Contest(
@@ -223,6 +223,7 @@ CONTESTS = {
         depth=6,
         batch_size=64,
         learning_rate=2e-3,
+        # In the trial, DEQ, twin and untied network took 45, 25 and 50 updates.
         target=98.0,
         every=5,
         max_updates=1000,
@@ -240,6 +241,7 @@ CONTESTS = {
         depth=6,
         batch_size=64,
         learning_rate=3e-3,
+        # In the trial, they took 100, 140 and 180 updates.
         target=45.0,
         every=20,
         max_updates=1000,
@@ -255,6 +257,7 @@ CONTESTS = {
         depth=6,
         batch_size=16,
         learning_rate=2e-3,
+        # In the trial, the DEQ took 300 updates. The explicit networks were not tried.
         target=40.0,
         every=25,
         max_updates=1500,
@@ -273,6 +276,8 @@ CONTESTS = {
         depth=8,
         batch_size=64,
         learning_rate=2e-3,
+        # In the trial, they took 275, 250 and 625 updates. The untied network had not
+        # reached 97 % after 900.
         target=95.0,
         every=25,
         max_updates=2000,

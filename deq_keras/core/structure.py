@@ -35,10 +35,16 @@ class StateStructure:
         is_double = any(leaf.dtype == tf.float64 for leaf in self.leaves)
         self.dtype = tf.float64 if is_double else tf.float32
         self._shapes = [tf.shape(leaf) for leaf in self.leaves]
-        self.batch_size = self._shapes[0][0]
         self._sizes = [
-            _num_entries(leaf.shape[1:], shape[1:])
+            _num_entries(leaf.shape[1:], shape, slice(1, None))
             for leaf, shape in zip(self.leaves, self._shapes, strict=True)
+        ]
+        # Loops capture these shapes, so that no iteration computes them.
+        self._column_shapes = [
+            shape if leaf.shape.rank == 2 else tf.stack([shape[0], size])
+            for leaf, shape, size in zip(
+                self.leaves, self._shapes, self._sizes, strict=True
+            )
         ]
 
     def resized(self, batch_size: tf.Tensor) -> "StateStructure":
@@ -53,17 +59,24 @@ class StateStructure:
             self.template,
         )
         other.leaves = tree.flatten(other.template)
-        other.batch_size = batch_size
-        other._shapes = [
-            tf.concat([[batch_size], shape[1:]], axis=0) for shape in self._shapes
-        ]
+        other._shapes, other._column_shapes = (
+            [tf.concat([[batch_size], shape[1:]], axis=0) for shape in shapes]
+            for shapes in (self._shapes, self._column_shapes)
+        )
         return other
+
+    @property
+    def batch_size(self) -> tf.Tensor:
+        """Number of samples, an int32 scalar tensor."""
+        return self._shapes[0][0]
 
     def to_matrix(self, state: Nest) -> tf.Tensor:
         """Returns `state` as a `(batch, features)` matrix of `self.dtype`."""
         columns = [
-            tf.reshape(tf.cast(leaf, self.dtype), [self.batch_size, size])
-            for leaf, size in zip(tree.flatten(state), self._sizes, strict=True)
+            tf.reshape(tf.cast(leaf, self.dtype), shape)
+            for leaf, shape in zip(
+                tree.flatten(state), self._column_shapes, strict=True
+            )
         ]  # (B, D_i) each
         matrix = columns[0] if len(columns) == 1 else tf.concat(columns, axis=1)
         return tf.ensure_shape(matrix, self.matrix_shape)
@@ -94,8 +107,8 @@ class StateStructure:
         for column, leaf, shape in zip(
             self._columns(matrix), self.leaves, self._shapes, strict=True
         ):
-            positions = _num_entries(leaf.shape[1:-1], shape[1:-1])
-            features = _num_entries(leaf.shape[1:][-1:], shape[1:][-1:])
+            positions = _num_entries(leaf.shape[1:-1], shape, slice(1, -1))
+            features = _num_entries(leaf.shape[1:][-1:], shape[1:], slice(-1, None))
             by_position = tf.reshape(column, [self.batch_size, positions, features])
             norms.append(tf.norm(by_position, axis=2))  # (B, positions)
         return tf.reduce_max(tf.concat(norms, axis=1), axis=1)
@@ -190,10 +203,13 @@ def where_rows(mask: tf.Tensor, chosen: Nest, otherwise: Nest) -> Nest:
     Returns:
         A nest with the structure of `otherwise`.
     """
+    masks = {1: mask}  # By rank.
 
     def select(leaf: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
-        shape = [-1] + [1] * (other.shape.rank - 1)
-        return tf.where(tf.reshape(mask, shape), tf.cast(leaf, other.dtype), other)
+        rank = other.shape.rank
+        if rank not in masks:
+            masks[rank] = tf.reshape(mask, [-1] + [1] * (rank - 1))
+        return tf.where(masks[rank], tf.cast(leaf, other.dtype), other)
 
     if tree.is_nested(chosen):
         return tree.map_structure(select, chosen, otherwise)
@@ -210,10 +226,12 @@ def squared_norm(matrix: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tf.square(matrix), axis=1, keepdims=True)
 
 
-def _num_entries(static: tf.TensorShape, dynamic: tf.Tensor) -> int | tf.Tensor:
+def _num_entries(
+    static: tf.TensorShape, shape: tf.Tensor, axes: slice
+) -> int | tf.Tensor:
     if static.is_fully_defined():
         return math.prod(static.as_list())
-    return tf.reduce_prod(dynamic)
+    return tf.reduce_prod(shape[axes])
 
 
 def _check_leaf(path: str, leaf: tf.Tensor) -> None:

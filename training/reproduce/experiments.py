@@ -339,7 +339,7 @@ EXPERIMENTS = {
     "language": Experiment(
         "Transformer-XL and DEQ-Transformers of several training budgets on "
         "characters, with and without JR, three seeds",
-        "2021, table 1 and figures 1c, 7 and 8",
+        "2021, table 1 and figures 1c, 3, 7 and 8; 2019, figure 2",
         minutes=90,
         quick_minutes=5,
         run="trained:run",
@@ -369,13 +369,14 @@ EXPERIMENTS = {
             },
         },
         quick={
-            "variants": ["transformer_xl", "deq_15", "jr_13"],
+            "variants": ["transformer_xl", "tied_12", "deq_15", "jr_13"],
             "overrides": [
                 "seeds=[0, 1]",
                 "data.steps_per_epoch=10",
                 "phases.0.epochs=1",
                 "phases.1.epochs=1",
                 "variants.transformer_xl.phases=[{epochs: 2}]",
+                "variants.tied_12.phases=[{epochs: 2}]",
                 "evaluation.budgets=[6, 12, 13, 15]",
             ],
         },
@@ -383,7 +384,7 @@ EXPERIMENTS = {
     "vision": Experiment(
         "a small MDEQ on CIFAR-10, at its budget and stopped early, with and without "
         "JR, three seeds",
-        "2021, table 2 and figure 1a",
+        "2021, table 2 and figures 1a, 1b and 10",
         minutes=90,
         quick_minutes=5,
         run="trained:run",
@@ -404,9 +405,10 @@ EXPERIMENTS = {
         },
     ),
     "penalty": Experiment(
-        "accuracy at budgets for four weights of JR, on digits, three seeds",
-        "2021, table 3",
-        minutes=30,
+        "accuracy at budgets for four weights of JR, and with weight decay, on digits, "
+        "three seeds",
+        "2021, table 3 and figure 10a",
+        minutes=36,
         quick_minutes=5,
         run="trained:run",
         full={
@@ -419,7 +421,7 @@ EXPERIMENTS = {
             },
         },
         quick={
-            "variants": ["weight_0", "weight_12"],
+            "variants": ["weight_0", "weight_12", "weight_decay"],
             "overrides": ["seeds=[0, 1]", "phases.0.epochs=3"],
         },
     ),

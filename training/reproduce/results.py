@@ -36,15 +36,31 @@ class Results(NamedTuple):
             `NAME std` is the standard deviation over seeds of the column `NAME`.
         note: String. Explains the columns and the sizes.
         draw: Function of the rows. Returns a `matplotlib` figure.
+        further: Dict of names to `Figure`s.
     """
 
     rows: list
     note: str
     draw: Callable
+    further: dict = {}
+
+
+class Figure(NamedTuple):
+    """A further figure of an experiment.
+
+    Attributes:
+        rows: List of dicts with the same keys, the numbers of the figure.
+        draw: Function of the rows. Returns a `matplotlib` figure.
+    """
+
+    rows: list
+    draw: Callable
 
 
 def write(folder, title, results, facts):
     """Writes `table.md`, `numbers.csv`, `figure.png` and `figure.svg`.
+
+    A further figure has files of its name in place of `numbers` and `figure`.
 
     Args:
         folder: `pathlib.Path` of an existing folder.
@@ -59,15 +75,22 @@ def write(folder, title, results, facts):
     table = markdown(results.rows)
     text = f"# {title}\n\n{lines}\n\n{results.note}\n\n{table}\n"
     records.write_csv(folder / "numbers.csv", results.rows)
-    with pyplot.rc_context(_STYLE):
-        figure = results.draw(results.rows)
-        for suffix in ("png", "svg"):
-            with replacing(folder / f"figure.{suffix}") as temporary:
-                figure.savefig(temporary, dpi=300)
-        pyplot.close(figure)
+    _write_figure(folder, "figure", results.draw, results.rows)
+    for name, figure in results.further.items():
+        records.write_csv(folder / f"{name}.csv", figure.rows)
+        _write_figure(folder, name, figure.draw, figure.rows)
     # Written last: this file marks a finished experiment.
     write_text(folder / "table.md", text)
     return table
+
+
+def _write_figure(folder, name, draw, rows):
+    with pyplot.rc_context(_STYLE):
+        figure = draw(rows)
+        for suffix in ("png", "svg"):
+            with replacing(folder / f"{name}.{suffix}") as temporary:
+                figure.savefig(temporary, dpi=300)
+        pyplot.close(figure)
 
 
 def markdown(rows):
@@ -153,16 +176,34 @@ def curves(panels):
     names = list(dict.fromkeys(name for panel in panels for name in panel.lines))
     for axes, panel in zip(all_axes[:, 0], panels, strict=True):
         for name, (x, mean, deviation) in panel.lines.items():
-            color = f"C{names.index(name) % 10}"
-            axes.plot(x, mean, marker=".", color=color, label=name)
+            index = names.index(name)
+            color, style = f"C{index % 10}", "-" if index < 10 else "--"
+            axes.plot(x, mean, style, marker=".", color=color, label=name)
             if deviation is not None:
                 low = [m - d for m, d in zip(mean, deviation, strict=True)]
                 high = [m + d for m, d in zip(mean, deviation, strict=True)]
                 axes.fill_between(x, low, high, color=color, alpha=0.2)
         axes.set(xlabel=panel.x_label, ylabel=panel.y_label)
         if panel.is_log:
-            axes.set_yscale("log", nonpositive="mask")
+            axes.set_yscale("log", nonpositive="clip")
     all_axes[0, 0].legend(fontsize="x-small", ncols=2)
+    return figure
+
+
+def scatter(x_label, y_label, points):
+    """Returns a figure of points, with a logarithmic y axis.
+
+    Args:
+        x_label: String, with a unit.
+        y_label: String, with a unit.
+        points: Dict of names to lists of pairs (x, y).
+    """
+    figure, axes = pyplot.subplots(figsize=(_WIDTH, 2.5), layout="constrained")
+    for name, pairs in points.items():
+        axes.scatter(*zip(*pairs, strict=True), s=4, alpha=0.5, label=name)
+    axes.set(xlabel=x_label, ylabel=y_label)
+    axes.set_yscale("log", nonpositive="mask")
+    axes.legend(fontsize="x-small")
     return figure
 
 

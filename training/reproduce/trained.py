@@ -2,6 +2,8 @@
 
 import statistics
 
+import numpy as np
+
 from .. import registry
 from ..config import reading as configs
 from ..config import shipped
@@ -10,6 +12,18 @@ from ..evaluation.summary import at_budgets, spread
 from ..files import records
 from ..runs.work_directory import WorkDirectory, is_run
 from . import results
+
+_EVALUATION = "function evaluation"
+_JACOBIAN = "|J|_F^2 / entries of the state"
+# Columns of a history, their labels, and whether their axis is logarithmic.
+_OF_EPOCHS = {
+    "_residual": ("residual", True),
+    "_adjoint_residual": ("adjoint residual", True),
+    "_evaluations": ("NFE", False),
+    "_adjoint_evaluations": ("adjoint NFE", False),
+    "_spectral_radius": ("spectral radius", False),
+    "_jacobian_norm": ("Jacobian norm", False),
+}
 
 
 def run(folder, config, stopped, published, variants=None, overrides=()):
@@ -41,7 +55,9 @@ def run(folder, config, stopped, published, variants=None, overrides=()):
         "to the tolerance. Times are those of a training epoch, relative to the first "
         "row."
     )
-    return results.Results(rows, note, lambda rows: draw(directory, score))
+    return results.Results(
+        rows, note, lambda rows: draw(directory, score), further_figures(directory)
+    )
 
 
 def resolved(config, variants=None, overrides=()):
@@ -138,31 +154,120 @@ def _add_relative_times(rows):
 
 
 def draw(directory, score):
-    """Returns a figure: the score over budgets, the residual and score in training."""
-    budgets, residuals, scores = {}, {}, {}
+    """Returns a figure: the score over budgets and over the time of training."""
+    budgets, scores = {}, {}
     for name in directory.config.variants:
         histories, evaluations, _ = _measurements(directory, name)
         values = at_budgets(evaluations, score.name)
         budgets[name] = _line(list(values), values.values(), score.scale)
-        _add_residuals(residuals, name, histories)
         _add_validation(scores, name, histories, score)
     panels = [
         results.Panel("function evaluations (NFE)", score.label, budgets),
-        results.Panel("epoch", "residual in training", residuals, is_log=True),
         results.Panel("training time [min]", f"validation {score.heading}", scores),
     ]
     return results.curves([panel for panel in panels if panel.lines])
 
 
-def _add_residuals(lines, name, histories):
-    """Adds the residual over epochs, without epochs that solve no equilibrium."""
-    residuals = {
-        epoch: [_last([row], "_residual") for row in rows]
-        for epoch, rows in enumerate(zip(*histories, strict=True), start=1)
+def further_figures(directory):
+    """Returns the figures of training, of single evaluations and of samples.
+
+    Empty if no variant has an equilibrium.
+    """
+    from . import equilibria
+
+    training = training_rows(directory)
+    if not training:
+        return {}
+    solved = list(dict.fromkeys(row["network"] for row in training))
+    runs = [run for run in configs.run_names(directory.config) if _is_in(run, solved)]
+    found = equilibria.measure(directory, runs, directory.path.parent / "equilibria")
+    return {
+        "training": results.Figure(training, draw_training),
+        "evaluations": results.Figure(evaluation_rows(found), draw_evaluations),
+        "samples": results.Figure(sample_rows(found), draw_samples),
     }
-    known = {epoch: values for epoch, values in residuals.items() if None not in values}
-    if known:
-        lines[name] = _line(known, known.values(), 1)
+
+
+def _is_in(run, names):
+    return configs.variant_of(run) in names
+
+
+def training_rows(directory):
+    """Returns a row for each epoch of each variant that has an equilibrium.
+
+    Numbers are means of the epoch, over seeds; see `_OF_EPOCHS`.
+    """
+    rows = []
+    for name in directory.config.variants:
+        histories, _, _ = _measurements(directory, name)
+        for epoch, runs in enumerate(zip(*histories, strict=True), start=1):
+            row = {"network": name, "epoch": epoch}
+            for suffix, (label, _) in _OF_EPOCHS.items():
+                values = [_last([run], suffix) for run in runs]
+                row[label], row[label + results.DEVIATION] = spread(values)
+            if any(row[label] is not None for label, _ in _OF_EPOCHS.values()):
+                rows.append(row)
+    return rows
+
+
+def draw_training(rows):
+    """Returns a figure of `training_rows` over epochs."""
+    panels = [
+        results.Panel("epoch", label, _lines(rows, "epoch", label), is_log)
+        for label, is_log in _OF_EPOCHS.values()
+    ]
+    return results.curves([panel for panel in panels if panel.lines])
+
+
+def evaluation_rows(found):
+    """Returns a row for each evaluation: medians over samples, means over seeds."""
+    rows = []
+    for name, runs in configs.by_variant(found).items():
+        medians = [np.nanmedian(run["traces"], axis=0).tolist() for run in runs]
+        for evaluation, values in enumerate(zip(*medians, strict=True), start=1):
+            mean, deviation = spread(values)
+            row = {"network": name, _EVALUATION: evaluation, "residual": mean}
+            rows.append({**row, "residual" + results.DEVIATION: deviation})
+    return rows
+
+
+def draw_evaluations(rows):
+    """Returns a figure of `evaluation_rows`."""
+    lines = _lines(rows, _EVALUATION, "residual")
+    return results.curves([results.Panel(_EVALUATION, "residual", lines, is_log=True)])
+
+
+def sample_rows(found):
+    """Returns a row for each sample of each run."""
+    return [
+        {"network": name, "run": index, _JACOBIAN: jacobian, "residual": residual}
+        for name, runs in configs.by_variant(found).items()
+        for index, run in enumerate(runs)
+        for jacobian, residual in zip(run["jacobians"], run["residuals"], strict=True)
+    ]
+
+
+def draw_samples(rows):
+    """Returns a figure of `sample_rows`."""
+    points = {}
+    for row in rows:
+        points.setdefault(row["network"], []).append((row[_JACOBIAN], row["residual"]))
+    return results.scatter(_JACOBIAN, "residual", points)
+
+
+def _lines(rows, x, y):
+    """Returns the lines of a panel, without rows that lack a number."""
+    lines = {}
+    for row in rows:
+        if row[y] is not None:
+            lines.setdefault(row["network"], []).append(row)
+    return {
+        name: _columns(
+            [row[x] for row in own],
+            [(row[y], row[y + results.DEVIATION]) for row in own],
+        )
+        for name, own in lines.items()
+    }
 
 
 def _add_validation(lines, name, histories, score):
@@ -184,7 +289,10 @@ def _add_validation(lines, name, histories, score):
 
 def _line(x, values, scale):
     """Returns x, means and deviations of lists of numbers; see `results.Panel`."""
-    means, deviations = zip(
-        *(spread([scale * value for value in one]) for one in values), strict=True
-    )
+    return _columns(x, [spread([scale * value for value in one]) for one in values])
+
+
+def _columns(x, spreads):
+    """Returns x, means and deviations of pairs; see `results.Panel`."""
+    means, deviations = zip(*spreads, strict=True)
     return list(x), list(means), None if None in deviations else list(deviations)

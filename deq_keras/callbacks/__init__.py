@@ -2,6 +2,7 @@
 
 from deq_keras.callbacks.equilibrium_diagnostics import EquilibriumDiagnostics
 from deq_keras.callbacks.equilibrium_summaries import EquilibriumSummaries
+from deq_keras.callbacks.regularizer_schedule import RegularizerSchedule
 from deq_keras.callbacks.step_size_tuning import StepSizeTuning
 from deq_keras.callbacks.training_budget import ReduceTrainingBudget
 
@@ -9,5 +10,6 @@ __all__ = [
     "EquilibriumDiagnostics",
     "EquilibriumSummaries",
     "ReduceTrainingBudget",
+    "RegularizerSchedule",
     "StepSizeTuning",
 ]

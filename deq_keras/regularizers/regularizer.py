@@ -1,5 +1,6 @@
 """Base class of regularizers."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -33,7 +34,15 @@ class EquilibriumRegularizer(Configured):
     """
 
     def __init__(self, probability: float = 1.0) -> None:
-        self.probability = check_positive_fraction("probability", probability)
+        self.probability: float | tf.Tensor = check_positive_fraction(
+            "probability", probability
+        )
+
+    def with_probability(self, probability: tf.Tensor) -> "EquilibriumRegularizer":
+        """Returns a copy that is drawn with another probability, a scalar tensor."""
+        copied = copy.copy(self)
+        copied.probability = probability
+        return copied
 
     def __call__(self, linearization: Linearization, seed: tf.Tensor) -> tf.Tensor:
         return self.if_drawn(
@@ -45,7 +54,7 @@ class EquilibriumRegularizer(Configured):
     ) -> Any:
         """Returns what `compute` returns in the drawn share of the training steps, and
         `otherwise`, a nest like it, in the others."""
-        if self.probability == 1.0:
+        if not tf.is_tensor(self.probability) and self.probability == 1.0:
             return compute()
         is_drawn = (
             tf.random.stateless_uniform((), tf.random.fold_in(seed, 0))

@@ -9,16 +9,17 @@ import tensorflow as tf
 from keras import ops, tree
 
 from deq_keras.core import replicas
-from deq_keras.core.checks import check_integer
+from deq_keras.core.checks import check_fraction, check_integer, check_non_negative
 from deq_keras.core.linearization import Linearization
 from deq_keras.regularizers import EquilibriumConstraint
 from deq_keras.solvers import FixedPointSolver
 
 _MULTIPLIER, _BUDGET = "multiplier", "training_budget"
+_FACTOR, _PROBABILITY = "penalty_factor", "penalty_probability"
 
 
 class Controls:
-    """Mixin of `DEQ`: the penalty, its multiplier and the training budget.
+    """Mixin of `DEQ`: the penalty, its schedule and multiplier, the training budget.
 
     The variables are saved with the weights of the layer, but are not among them: they
     may be added to a layer that is built, and weights saved without them can be loaded.
@@ -35,7 +36,11 @@ class Controls:
 
         The multiplier of a constraint, and the training budget if it is set.
         """
-        return list(vars(self._controls).values())
+        return [
+            variable
+            for name, variable in vars(self._controls).items()
+            if name in (_MULTIPLIER, _BUDGET)
+        ]
 
     @property
     def training_budget(self) -> int | None:
@@ -50,20 +55,48 @@ class Controls:
 
     @training_budget.setter
     def training_budget(self, budget: int | None) -> None:
-        if budget is None:
-            vars(self._controls).pop(_BUDGET, None)
-            return
-        check_integer("training_budget", budget, 1, self.solver.max_iter)
-        if self._control(_BUDGET) is None:
-            self._add_control(_BUDGET, budget, "int32")
-        self._control(_BUDGET).assign(budget)
+        if budget is not None:
+            check_integer("training_budget", budget, 1, self.solver.max_iter)
+        self._set_control(_BUDGET, budget, "int32")
+
+    @property
+    def penalty_factor(self) -> float | None:
+        """Factor of the penalty of training steps. Float, or `None` for 1.
+
+        A new float applies to the next training step; compile the model if it was
+        `None` before. It is not saved. `RegularizerSchedule` sets it.
+        """
+        return self._number(_FACTOR)
+
+    @penalty_factor.setter
+    def penalty_factor(self, factor: float | None) -> None:
+        if factor is not None:
+            check_non_negative(_FACTOR, factor)
+        self._set_control(_FACTOR, factor, "float32")
+
+    @property
+    def penalty_probability(self) -> float | None:
+        """Fraction of training steps that have the penalty. Float, or `None` for the
+        regularizer's `probability`.
+
+        A new float applies to the next training step; compile the model if it was
+        `None` before. It is not saved. `RegularizerSchedule` sets it.
+        """
+        return self._number(_PROBABILITY)
+
+    @penalty_probability.setter
+    def penalty_probability(self, probability: float | None) -> None:
+        if probability is not None:
+            check_fraction(_PROBABILITY, probability)
+        self._set_control(_PROBABILITY, probability, "float32")
 
     def save_own_variables(self, store: MutableMapping[str, Any]) -> None:
         super().save_own_variables(store)  # type: ignore[misc]
-        for name, variable in vars(self._controls).items():
-            if name != _MULTIPLIER or isinstance(
-                self.regularizer, EquilibriumConstraint
-            ):
+        names = [_BUDGET]
+        if isinstance(self.regularizer, EquilibriumConstraint):
+            names.append(_MULTIPLIER)
+        for name in names:
+            if (variable := self._control(name)) is not None:
                 store[name] = ops.convert_to_numpy(variable)
 
     def load_own_variables(self, store: Mapping[str, Any]) -> None:
@@ -77,6 +110,19 @@ class Controls:
 
     def _control(self, name: str) -> keras.Variable | None:
         return getattr(self._controls, name, None)
+
+    def _number(self, name: str) -> float | None:
+        variable = self._control(name)
+        return None if variable is None else float(ops.convert_to_numpy(variable))
+
+    def _set_control(self, name: str, value: float | None, dtype: str) -> None:
+        """Assigns a value to a variable, which is added or, for `None`, removed."""
+        if value is None:
+            vars(self._controls).pop(name, None)
+        elif self._control(name) is None:
+            self._add_control(name, value, dtype)
+        else:
+            self._control(name).assign(value)
 
     def _add_control(self, name: str, value: float, dtype: str) -> None:
         with replicas.scope(self.seed_generator.state):
@@ -92,11 +138,16 @@ class Controls:
         setattr(self._controls, name, variable)
 
     def _add_regularization_loss(self, linearization: Linearization) -> None:
-        seed = self._next_seed()
-        if isinstance(self.regularizer, EquilibriumConstraint):
-            loss = self._constraint_loss(self.regularizer, linearization, seed)
+        seed, regularizer = self._next_seed(), self.regularizer
+        factor, probability = self._control(_FACTOR), self._control(_PROBABILITY)
+        if probability is not None:
+            regularizer = regularizer.with_probability(probability.value)
+        if isinstance(regularizer, EquilibriumConstraint):
+            loss = self._constraint_loss(regularizer, linearization, seed)
         else:
-            loss = self.regularizer(linearization, seed)
+            loss = regularizer(linearization, seed)
+        if factor is not None:
+            loss *= tf.cast(factor.value, loss.dtype)
         # The mean over the samples of a replica without any is 0 / 0.
         num_samples = tf.shape(tree.flatten(linearization.value)[0])[0]
         loss = tf.where(num_samples > 0, loss, tf.zeros_like(loss))

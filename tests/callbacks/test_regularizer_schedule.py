@@ -1,0 +1,117 @@
+"""The weight and the probability of a penalty follow the training step."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras import callbacks, layers, regularizers, solvers
+
+RANDOM = np.random.RandomState(0)
+INPUTS = RANDOM.normal(size=(8, 3)).astype("float32")
+
+
+def _model(regularizer="jacobian", **options):
+    solver = solvers.FixedPointIteration(max_iter=4, tol=None)
+    cell = layers.DenseCell(4)
+    deq = layers.DEQ(cell, solver, "implicit", regularizer, seed=0, name="deq")
+    model = keras.Sequential([keras.Input((3,)), deq, keras.layers.Dense(1)])
+    # Constant weights: only the schedule changes the penalty.
+    model.compile(keras.optimizers.SGD(0.0), "mse", **options)
+    return model, deq
+
+
+def _fit(model, *schedules, epochs=3):
+    """One step in an epoch."""
+    return model.fit(
+        INPUTS, INPUTS[:, :1], 8, epochs, verbose=0, callbacks=list(schedules)
+    ).history
+
+
+@pytest.mark.parametrize("options", [{}, {"jit_compile": True}])
+def test_the_factor_multiplies_the_penalty_of_every_step(options):
+    model, deq = _model(**options)
+    reference, _ = _model(**options)
+    reference.set_weights(model.get_weights())
+    plain = _fit(reference)["deq_penalty"]
+    schedule = callbacks.RegularizerSchedule(deq, factor=lambda step: 0.5 + step)
+    history = _fit(model, schedule)
+    # The first step has the number 0.
+    assert history["deq_penalty_factor"] == [0.5, 1.5, 2.5]
+    expected = np.multiply(plain, [0.5, 1.5, 2.5])
+    np.testing.assert_allclose(history["deq_penalty"], expected, rtol=1e-5)
+
+
+def test_the_factor_applies_to_a_model_that_was_fitted_without_it():
+    model, deq = _model()
+    _fit(model, epochs=1)
+    constant = callbacks.RegularizerSchedule(deq, factor=lambda step: 0.0)
+    assert _fit(model, constant)["deq_penalty"] == [0.0] * 3
+
+
+def test_the_training_step_is_traced_once():
+    traces = []
+
+    @keras.saving.register_keras_serializable("tests")
+    class Counted(regularizers.JacobianRegularizer):
+        def penalty(self, linearization, seed):
+            traces.append(seed)
+            return super().penalty(linearization, seed)
+
+    model, deq = _model(Counted())
+    rising = keras.optimizers.schedules.PolynomialDecay(0.1, 5, 1.0)
+    _fit(model, callbacks.RegularizerSchedule(deq, rising, rising), epochs=1)
+    count = len(traces)
+    assert count > 0
+    history = _fit(model, callbacks.RegularizerSchedule(deq, rising, rising), epochs=4)
+    assert len(traces) == count
+    np.testing.assert_allclose(history["deq_penalty_factor"][-1], 0.1 + 0.9 * 4 / 5)
+
+
+@pytest.mark.parametrize("regularizer", ["jacobian", "residual_constraint"])
+def test_the_probability_is_the_fraction_of_steps_with_a_penalty(regularizer):
+    model, deq = _model(regularizer)
+
+    def fraction(step):
+        return tf.where(step < 20, 0.0, tf.where(step < 60, 0.5, 1.0))
+
+    schedule = callbacks.RegularizerSchedule(deq, probability=fraction)
+    penalties = np.array(_fit(model, schedule, epochs=80)["deq_penalty"])
+    assert not penalties[:20].any()
+    assert 10 < np.count_nonzero(penalties[20:60]) < 30
+    assert penalties[60:].all()
+
+
+def test_files_do_not_hold_the_schedule(tmp_path):
+    model, deq = _model()
+    variables = len(deq.control_variables)
+    _fit(model, callbacks.RegularizerSchedule(deq, lambda step: 3.0, lambda step: 0.5))
+    assert (deq.penalty_factor, deq.penalty_probability) == (3.0, 0.5)
+    assert len(deq.control_variables) == variables
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras").get_layer("deq")
+    assert loaded.penalty_factor is None and loaded.penalty_probability is None
+    assert loaded.regularizer.probability == 1.0
+    deq.penalty_factor = deq.penalty_probability = None
+    assert deq.penalty_factor is None and deq.penalty_probability is None
+
+
+@pytest.mark.parametrize(
+    "regularizer, arguments, words",
+    [
+        (None, {"factor": float}, "needs a layer with a regularizer"),
+        ("jacobian", {}, "must be a function.*Received: factor=None"),
+        ("jacobian", {"probability": 0.5}, "must be a function.*probability=0.5"),
+    ],
+)
+def test_bad_arguments_are_refused(regularizer, arguments, words):
+    with pytest.raises(ValueError, match=words):
+        callbacks.RegularizerSchedule(_model(regularizer)[1], **arguments)
+
+
+@pytest.mark.parametrize("name, value", [("factor", -1.0), ("probability", 1.5)])
+def test_values_out_of_range_are_refused(name, value):
+    model, deq = _model()
+    schedule = callbacks.RegularizerSchedule(deq, **{name: lambda step: value})
+    with pytest.raises(ValueError, match=f"`penalty_{name}`.*{value}"):
+        _fit(model, schedule)

@@ -69,6 +69,26 @@ class WeightIncrementConfig:
 
 
 @dataclass(frozen=True)
+class RegularizerRampConfig:
+    """Changes a regularizer with every step of a phase, linearly.
+
+    Args:
+        factor: List of two floats >= 0, at the start and at the end of the phase. The
+            factor multiplies the penalty: for a regularizer of weight 1, it is the
+            weight. Null for no factor.
+        probability: List of two floats in [0, 1], the fraction of steps that have the
+            penalty. Null for the regularizer's own.
+    """
+
+    factor: list[float] | None = field(
+        default=None, metadata={"num_items": 2, "minimum": 0}
+    )
+    probability: list[float] | None = field(
+        default=None, metadata={"num_items": 2, "minimum": 0, "maximum": 1}
+    )
+
+
+@dataclass(frozen=True)
 class PhaseConfig(components(*4 * [INHERIT], alone=(INHERIT,))):
     """Some epochs with one solver, gradient, regularizer and initial state.
 
@@ -79,12 +99,15 @@ class PhaseConfig(components(*4 * [INHERIT], alone=(INHERIT,))):
             be lower than the solver's `max_iter`.
         regularizer_weight_increment: how the weight of the regularizer rises in the
             phase; null for not at all.
+        regularizer_ramp: how its weight and probability change with every step of the
+            phase; null for not at all. Not together with an increment.
     """
 
     epochs: int = field(metadata=EPOCHS)
     name: str = field(default="equilibrium", metadata={"max_length": 64})
     max_iter_jitter: int = field(default=0, metadata={**BUDGET, "minimum": 0})
     regularizer_weight_increment: WeightIncrementConfig | None = None
+    regularizer_ramp: RegularizerRampConfig | None = None
 
 
 @dataclass(frozen=True)

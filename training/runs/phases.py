@@ -9,7 +9,7 @@ import keras
 import deq_keras
 
 from ..config.component_fields import AUTO
-from ..config.fields import INHERIT, PhaseConfig
+from ..config.fields import INHERIT, PhaseConfig, RegularizerRampConfig
 from ..errors import InputError, config_errors
 
 STRATEGIES = ("solver", "gradient", "regularizer", "initial_state")
@@ -38,7 +38,7 @@ def phase_spans(config):
     A phase whose regularizer's weight rises has one span per weight.
 
     Raises:
-        InputError: If a weight increment is set without a regularizer.
+        InputError: If a weight increment or a ramp does not fit the phase.
     """
     spans, start = [], 0
     for index, phase in enumerate(config.phases):
@@ -49,11 +49,55 @@ def phase_spans(config):
         }
         stop = start + phase.epochs
         phase = dataclasses.replace(phase, **inherited)
-        spans += _spans_of_weights(
-            PhaseSpan(phase, f"phases.{index}", range(start, stop))
-        )
+        span = PhaseSpan(phase, f"phases.{index}", range(start, stop))
+        _check_ramp(span)
+        spans += _spans_of_weights(span)
         start = stop
     return spans
+
+
+def _check_ramp(span):
+    """Raises `InputError` if a ramp is empty, or changes what an increment does."""
+    phase, path = span.phase, span.path
+    if phase.regularizer_ramp is None:
+        return
+    if phase.regularizer_weight_increment is not None:
+        raise InputError(
+            f"`{path}.regularizer_ramp` and `{path}.regularizer_weight_increment` both "
+            "change the weight. Set one of them to null. Received: both."
+        )
+    if phase.regularizer_ramp == RegularizerRampConfig():
+        raise InputError(
+            f"`{path}.regularizer_ramp` must have a factor, a probability or both. "
+            "Received: neither."
+        )
+
+
+def regularizer_schedule(layer, span, steps_per_epoch):
+    """Returns the callback of a phase's `regularizer_ramp`.
+
+    Args:
+        layer: `DEQ` layer.
+        span: `PhaseSpan` with a ramp.
+        steps_per_epoch: Positive integer.
+
+    Raises:
+        InputError: If the regularizer of the layer is `None`.
+    """
+    ramp = span.phase.regularizer_ramp
+    start = span.epochs.start * steps_per_epoch
+    total = len(span.epochs) * steps_per_epoch
+
+    def linear(ends):
+        if ends is None:
+            return None
+        first, last = ends
+        return lambda step: first + (last - first) * (int(step) - start) / total
+
+    with config_errors(f"{span.path}.regularizer_ramp"):
+        return deq_keras.callbacks.RegularizerSchedule(
+            layer, linear(ramp.factor), linear(ramp.probability)
+        )
 
 
 def _spans_of_weights(span):

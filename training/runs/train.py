@@ -19,7 +19,7 @@ from .callbacks import (
     EpochRecorder,
     ShortBar,
 )
-from .phases import set_strategies
+from .phases import regularizer_schedule, set_strategies
 
 MODEL = "model.keras"
 REMEDY = (
@@ -37,6 +37,7 @@ def check(job):
         job.trainer(model)
         for span in spans:
             _set_strategies(job, model, span)
+            _schedules(job, model, span)
             _check_compiles(job, model)
         job.fit_arguments(spans[0].epochs)
 
@@ -153,6 +154,15 @@ def _set_strategies(job, model, span):
         set_strategies(layer, span.phase, span.path)
         with config_errors(f"{span.path}.max_iter_jitter"):
             layer.max_iter_jitter = span.phase.max_iter_jitter
+        # A ramp of the phase before does not continue.
+        layer.penalty_factor = layer.penalty_probability = None
+
+
+def _schedules(job, model, span):
+    layer = job.equilibrium(model)
+    if layer is None or span.phase.regularizer_ramp is None:
+        return []
+    return [regularizer_schedule(layer, span, job.steps_per_epoch)]
 
 
 def _fit(job, model, trainer, span, folder, history):
@@ -176,6 +186,7 @@ def _callbacks(job, model, span, folder, history):
     num_epochs = sum(phase.epochs for phase in job.config.phases)
     # Every worker runs the job's callbacks, to stay synchronized.
     callbacks = job.callbacks(model)
+    callbacks += _schedules(job, model, span)
     if job.distribution.stopwatch.is_used:
         callbacks.append(DataWait(job.distribution.stopwatch))
     in_place = contextlib.nullcontext

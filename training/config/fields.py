@@ -26,9 +26,16 @@ class OptimizerConfig:
         learning_rate: the highest one.
         schedule: `cosine` falls to `final_learning_rate` in the last step of the last
             phase, `poly` does with the power 0.9 of the steps that are left; `constant`
-            does not.
-        warmup_epochs: epochs in which the learning rate rises linearly from 0; not with
-            `poly`.
+            does not. `inverse_square_root` falls with the root of the step after the
+            warm-up. `step` multiplies by `decay_factor` after each of `decay_epochs`;
+            `plateau` does when the score that selects the best epoch has not improved
+            for `patience` epochs, down to `final_learning_rate`.
+        warmup_epochs: epochs in which the learning rate rises linearly from 0; only
+            with `cosine`, `constant` and `inverse_square_root`, which needs them.
+        decay_epochs: List of ascending floats. Epochs after which `step` decays. Only
+            for `step`.
+        decay_factor: Float in (0, 1). Factor of `step` and `plateau`.
+        patience: Positive integer. Epochs that `plateau` waits.
         weight_decay: decoupled; null for none.
         clip_norm: bound of the global gradient norm; null for none.
         ema_momentum: of an exponential moving average of the weights, which validation
@@ -39,18 +46,39 @@ class OptimizerConfig:
     name: Literal["adam", "sgd"] = "adam"
     nesterov: bool = True
     learning_rate: float = field(default=1e-3, metadata=_LEARNING_RATE)
-    schedule: Literal["constant", "cosine", "poly"] = "cosine"
+    schedule: Literal[
+        "constant", "cosine", "inverse_square_root", "plateau", "poly", "step"
+    ] = "cosine"
     final_learning_rate: float = field(
         default=1e-6, metadata={"minimum": 0, "maximum": 1e6}
     )
     warmup_epochs: float = field(
         default=0.0, metadata={"minimum": 0, "maximum": EPOCHS["maximum"]}
     )
+    decay_epochs: list[float] | None = field(
+        default=None,
+        metadata={"non_empty": True, "above": 0, "maximum": EPOCHS["maximum"]},
+    )
+    decay_factor: float = field(default=0.1, metadata={"above": 0, "maximum": 0.99999})
+    patience: int = field(default=5, metadata=EPOCHS)
     weight_decay: float | None = field(default=None, metadata={"minimum": 0})
     clip_norm: float | None = field(default=None, metadata={"above": 0})
     ema_momentum: float | None = field(
         default=None, metadata={"minimum": 0, "maximum": 0.99999}
     )
+
+    def __post_init__(self):
+        if (self.schedule == "step") != (self.decay_epochs is not None):
+            raise InputError(
+                "`optimizer.decay_epochs` is for the schedule `step`, which needs it. "
+                f"Received: decay_epochs={self.decay_epochs}, schedule={self.schedule}."
+            )
+        epochs = self.decay_epochs or []
+        if epochs != sorted(set(epochs)):
+            raise InputError(
+                "`optimizer.decay_epochs` must ascend. Received: "
+                f"decay_epochs={epochs}."
+            )
 
 
 @dataclass(frozen=True)

@@ -301,7 +301,7 @@ def build_optimizer(config, num_epochs, steps_per_epoch, precision):
             f"all phases. Received: warmup_epochs={config.warmup_epochs}."
         )
     arguments = {
-        "learning_rate": _schedule(config, warmup, total),
+        "learning_rate": _schedule(config, warmup, total, steps_per_epoch),
         "weight_decay": config.weight_decay,
         "global_clipnorm": config.clip_norm,
     }
@@ -318,15 +318,34 @@ def build_optimizer(config, num_epochs, steps_per_epoch, precision):
     return optimizer
 
 
-def _schedule(config, warmup, total):
-    """Returns the learning rate of each of the steps of a run."""
+def _schedule(config, warmup, total, steps_per_epoch):
+    """Returns the learning rate of each of the steps of a run.
+
+    A number if a callback changes it; see `learning_rates.callbacks`.
+    """
     peak, last = config.learning_rate, config.final_learning_rate
-    if config.schedule == "poly":
-        if warmup:
+    if warmup and config.schedule in ("plateau", "poly", "step"):
+        raise InputError(
+            f"`optimizer.warmup_epochs` must be 0 with the schedule `{config.schedule}`"
+            f". Received: warmup_epochs={config.warmup_epochs}."
+        )
+    if config.schedule == "plateau":
+        return peak  # A callback lowers it.
+    if config.schedule == "inverse_square_root":
+        if not warmup:
             raise InputError(
-                "`optimizer.warmup_epochs` must be 0 with the schedule `poly`. "
-                f"Received: warmup_epochs={config.warmup_epochs}."
+                "`optimizer.warmup_epochs` must be at least one step with the schedule "
+                "`inverse_square_root`, which falls from its end. Received: "
+                f"warmup_epochs={config.warmup_epochs}."
             )
+        return peak  # A callback sets it in every step.
+    if config.schedule == "step":
+        boundaries = [round(epoch * steps_per_epoch) for epoch in config.decay_epochs]
+        rates = [peak * config.decay_factor**i for i in range(len(boundaries) + 1)]
+        # The boundary of Keras belongs to the rate before it.
+        boundaries = [boundary - 1 for boundary in boundaries]
+        return keras.optimizers.schedules.PiecewiseConstantDecay(boundaries, rates)
+    if config.schedule == "poly":
         return keras.optimizers.schedules.PolynomialDecay(peak, total, last, power=0.9)
     if config.schedule == "constant":
         last = peak

@@ -36,7 +36,9 @@ class Solution(NamedTuple):
         num_evaluations: Int32 tensor `(batch,)`. Number of evaluations of each sample.
         batch_evaluations: Int32 scalar. Number of evaluations in the loop.
         trace: Float tensor `(max_iter, batch)`. Residual of every evaluation, NaN after
-            a sample's last. `(0, batch)` if the request disables the trace.
+            a sample's last. `(0, batch)` if the request disables the trace. A solver
+            with another `stop_mode` traces another residual. With `tol=0.0`, both have
+            the same iterates.
         states: Tuple of `Solution`s along the solve, of which the last is this one;
             see `SolveRequest.num_states`. Their traces are empty. An empty tuple if
             `num_states` is `None`.
@@ -50,3 +52,22 @@ class Solution(NamedTuple):
     batch_evaluations: tf.Tensor
     trace: tf.Tensor
     states: tuple["Solution", ...] = ()
+
+    @property
+    def best_evaluation(self) -> tf.Tensor:
+        """The number of the evaluation with the smallest residual, from 1.
+
+        Int32 tensor `(batch,)`. 0 if every evaluation was non-finite.
+
+        Raises:
+            ValueError: If the trace is empty.
+        """
+        if self.trace.shape[0] == 0:
+            raise ValueError(
+                "`best_evaluation` needs a trace. Solve with "
+                "SolveRequest(records_trace=True). Received: an empty trace."
+            )
+        is_finite = tf.math.is_finite(self.trace)
+        infinite = tf.constant(float("inf"), self.trace.dtype)
+        first = tf.argmin(tf.where(is_finite, self.trace, infinite), 0, tf.int32)
+        return tf.where(tf.reduce_any(is_finite, axis=0), first + 1, 0)

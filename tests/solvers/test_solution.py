@@ -164,3 +164,37 @@ def test_a_function_that_changes_the_state_is_refused(solver_class, function, le
 def test_a_state_that_is_none_is_refused(solver_class, state, message):
     with pytest.raises(ValueError, match=message):
         solver_class().solve(lambda z: z, solvers.SolveRequest(state))
+
+
+def test_the_best_evaluation_is_that_of_the_smallest_finite_residual():
+    nan, inf = float("nan"), float("inf")
+    trace = tf.constant([[nan, 3.0, 2.0], [inf, 1.0, 2.0], [nan, 2.0, nan]])
+    zeros = tf.zeros((3,))
+    solution = solvers.Solution(zeros, zeros, zeros, zeros, zeros, zeros, trace)
+    np.testing.assert_array_equal(solution.best_evaluation, [0, 2, 1])
+    with pytest.raises(ValueError, match="records_trace=True"):
+        solution._replace(trace=trace[:0]).best_evaluation  # noqa: B018
+
+
+def test_the_other_residual_is_the_trace_of_the_other_stop_mode(solver_class):
+    problem = ZOO["tanh"]()
+    traces, points = {}, {}
+    for stop_mode in ("rel", "abs"):
+        points[stop_mode] = []
+
+        def recorded(z, points=points[stop_mode]):
+            points.append(z.numpy())
+            return problem.function(z)
+
+        solver = solver_class(max_iter=10, stop_mode=stop_mode)
+        request = solvers.SolveRequest(problem.initial_state, tol=0.0)
+        solution = solver.solve(recorded, request)
+        traces[stop_mode] = solution.trace.numpy()
+        best = solution.best_evaluation.numpy() - 1
+        np.testing.assert_array_equal(
+            traces[stop_mode][best, np.arange(3)], solution.residual
+        )
+    np.testing.assert_array_equal(points["rel"], points["abs"])
+    values = [problem.function(point).numpy() for point in points["abs"]]
+    sizes = np.linalg.norm(values, axis=2)
+    np.testing.assert_allclose(traces["abs"] / sizes, traces["rel"], rtol=1e-6)

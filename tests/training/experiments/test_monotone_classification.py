@@ -100,3 +100,12 @@ class _Images:
         self.num_classes = data.num_classes
         self.mean = data.mean
         self.standard_deviation = data.standard_deviation
+
+
+@pytest.mark.slow
+def test_the_large_network_has_its_published_size():
+    config = configs.load(FOLDER / "cifar10_multiscale_large.yaml")
+    data = _data(SMALL)._replace(mean=(120.0,) * 3, standard_deviation=(60.0,) * 3)
+    images = _Images(data, (32, 32, 3))
+    model = build_monotone(config.model, images, config.precision)
+    assert model.count_params() == 1_014_546

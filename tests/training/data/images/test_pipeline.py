@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from training.data.images import evaluation_batches, in_memory, training_batches
+from training.data.images import in_memory, training_batches
 from training.data.images.transforms import augment
 from training.experiments.classification.schema import AugmentationConfig
 
@@ -12,30 +12,10 @@ SPLIT = in_memory(
 )
 
 
-def order(seed, epochs, split=SPLIT):
-    batches = training_batches(split, 4, PLAIN, seed, epochs)
-    return [labels.numpy().tolist() for _, labels in batches]
-
-
-def test_every_epoch_holds_every_image_once():
-    batches = order(0, range(2))
-    assert [len(batch) for batch in batches] == [4, 4, 2, 4, 4, 2]
-    assert (
-        sorted(sum(batches[:3], [])) == sorted(sum(batches[3:], [])) == list(range(10))
-    )
-
-
 def test_images_keep_their_labels():
     for images, labels in training_batches(SPLIT, 4, PLAIN, 0, range(1)):
         assert images.dtype == tf.float32
         np.testing.assert_array_equal(images[:, 0, 0, 0], labels)
-
-
-def test_order_is_a_function_of_seed_and_epoch():
-    both = order(0, range(3, 5))
-    assert both == order(0, range(3, 4)) + order(0, range(4, 5))
-    assert both[:3] != both[3:]
-    assert both != order(1, range(3, 5))
 
 
 def test_augmentation_is_a_function_of_seed_and_epoch():
@@ -57,11 +37,6 @@ def test_a_stream_goes_on_at_any_batch():
 
     whole = training_batches(SPLIT, 4, PLAIN, 7, range(2))
     assert labels(whole.skip(4)) == labels(whole)[4:] != []
-
-
-def test_evaluation_keeps_the_order_and_the_last_batch():
-    batches = [labels.numpy().tolist() for _, labels in evaluation_batches(SPLIT, 4)]
-    assert batches == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
 @pytest.fixture

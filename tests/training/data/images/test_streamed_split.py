@@ -2,7 +2,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from training.data.images import evaluation_batches, imagenet, sample, training_batches
+from training.data.images import (
+    evaluation_batches,
+    imagenet,
+    in_memory,
+    sample,
+    training_batches,
+)
 from training.data.images.transforms import resized_center_crop
 from training.experiments.classification.schema import AugmentationConfig
 
@@ -15,6 +21,15 @@ def split(folder):
     return imagenet.load("imagenette", folder, image_size=16)[0]
 
 
+@pytest.fixture(params=["memory", "streamed"])
+def either(request, split):
+    """Ten images of the labels 0 ... 9, in memory or streamed."""
+    if request.param == "streamed":
+        return split
+    pixels = np.arange(10, dtype="uint8").reshape(10, 1, 1, 1)
+    return in_memory(pixels, np.arange(10, dtype="int32"))
+
+
 def labels(split, seed, epochs, batch_size=4):
     batches = training_batches(split, batch_size, PLAIN, seed, epochs)
     return [labels.numpy().tolist() for _, labels in batches]
@@ -25,21 +40,15 @@ def in_order(split, batch_size=4):
     return [label for _, labels in batches for label in labels.numpy().tolist()]
 
 
-def test_every_epoch_holds_every_image_once(split):
-    batches = labels(split, 0, range(2))
-    assert [len(batch) for batch in batches] == [4, 4, 2, 4, 4, 2]
-    assert (
-        sorted(sum(batches[:3], [])) == sorted(sum(batches[3:], [])) == list(range(10))
-    )
-
-
-def test_order_is_a_function_of_seed_and_epoch(split):
-    both = labels(split, 0, range(3, 5))
+def test_every_epoch_holds_every_image_once_in_an_order_of_its_own(either):
+    both = labels(either, 0, range(3, 5))
+    assert [len(batch) for batch in both] == [4, 4, 2, 4, 4, 2]
+    first, second = (sum(epoch, []) for epoch in (both[:3], both[3:]))
+    assert sorted(first) == sorted(second) == list(range(10))
+    assert first != second and first != list(range(10))
     tf.random.set_seed(5)
-    assert both == labels(split, 0, range(3, 4)) + labels(split, 0, range(4, 5))
-    assert both[:3] != both[3:]
-    assert both != labels(split, 1, range(3, 5))
-    assert both[:3] != [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert both[3:] == labels(either, 0, range(4, 5))
+    assert both != labels(either, 1, range(3, 5))
 
 
 def test_order_of_shards_changes(split):
@@ -55,9 +64,9 @@ def test_resumed_epochs_equal_those_of_an_uninterrupted_run(split):
     def images(epochs):
         return [x.numpy() for x, _ in training_batches(split, 4, RANDOM, 7, epochs)]
 
-    whole, resumed = images(range(3)), images(range(2, 3))
+    whole, resumed = images(range(2)), images(range(1, 2))
     assert [part.shape for part in resumed] == [(4, 16, 16, 3)] * 2 + [(2, 16, 16, 3)]
-    for expected, received in zip(whole[6:], resumed, strict=True):
+    for expected, received in zip(whole[3:], resumed, strict=True):
         np.testing.assert_array_equal(received, expected)
 
 
@@ -84,28 +93,16 @@ def test_images_keep_their_labels(split, shard_examples):
             np.testing.assert_array_equal(image, expected)
 
 
-def test_evaluation_keeps_the_order_and_the_last_batch(split):
-    batches = [labels.numpy().tolist() for _, labels in evaluation_batches(split, 4)]
+def test_evaluation_keeps_the_order_of_the_images_and_parts_are_those_of_a_list(either):
+    batches = [labels.numpy().tolist() for _, labels in evaluation_batches(either, 4)]
     assert batches == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
-
-
-@pytest.mark.parametrize(
-    ("start", "stop"),
-    [(0, 5), (3, 7), (5, 10), (0, None), (8, 99), (-2, None)],
-)
-def test_parts_are_those_of_a_list(split, start, stop):
-    part = split.part(start, stop)
-    expected = list(range(10))[start:stop]
-    assert len(part) == len(expected)
-    assert in_order(part) == expected
-
-
-def test_part_of_training(split):
-    assert sorted(sum(labels(split.part(3, 7), 0, range(1)), [])) == [3, 4, 5, 6]
-
-
-def test_parts_of_parts(split):
-    assert in_order(split.part(2, 9).part(2, 5)) == [4, 5, 6]
+    whole = list(range(10))
+    for start, stop in [(3, 7), (0, None), (8, 99), (-2, None)]:
+        part = either.part(start, stop)
+        assert len(part) == len(whole[start:stop])
+        assert in_order(part) == whole[start:stop], (start, stop)
+    assert in_order(either.part(2, 9).part(2, 5)) == [4, 5, 6]
+    assert sorted(sum(labels(either.part(3, 7), 0, range(1)), [])) == [3, 4, 5, 6]
 
 
 def test_sample(split):
@@ -115,67 +112,17 @@ def test_sample(split):
     assert len(sample(split, 100)) == 10
 
 
-def read(folder, stream="training"):
+def read(folder):
     split, _ = imagenet.load("imagenette", folder, image_size=16)
-    if stream == "training":
-        return training_batches(split, 4, RANDOM, 0, range(1))
-    return evaluation_batches(split, 4)
-
-
-@pytest.fixture
-def damaged(folder, shard_examples, write_records):
-    """Writes the second training shard with another record instead of the last."""
-
-    def write(record):
-        path = folder / "imagenette-train-00001.tfrecord.gz"
-        write_records(path, [*shard_examples(5)[:4], record])
-        return folder
-
-    return write
-
-
-def check_refused(batches, words):
-    with pytest.raises(tf.errors.InvalidArgumentError, match=words):
-        list(batches)
-
-
-@pytest.mark.parametrize("stream", ["training", "evaluation"])
-def test_truncated_image(damaged, stream, encoded_image):
-    encoded = encoded_image(40, 40, seed=0)
-    folder = damaged((encoded[: len(encoded) // 2], 3))
-    words = r"JPEG file, or truncated.*00001.tfrecord.gz\] \[4\]"
-    check_refused(read(folder, stream), words)
-
-
-@pytest.mark.parametrize("stream", ["training", "evaluation"])
-def test_image_of_another_kind(damaged, stream):
-    folder = damaged((tf.io.encode_png(np.zeros((40, 40, 3), "uint8")).numpy(), 3))
-    words = r"not a JPEG file.*00001.tfrecord.gz\] \[4\]"
-    check_refused(read(folder, stream), words)
-
-
-@pytest.mark.parametrize("encoded", [b"", b"\xff", b"\xff\xd8\xff"])
-def test_no_image(damaged, encoded):
-    check_refused(read(damaged((encoded, 3))), r"not a JPEG file.*00001.*\] \[4\]")
-
-
-@pytest.mark.parametrize("label", [10, -1])
-def test_label_out_of_range(damaged, encoded_image, label):
-    folder = damaged((encoded_image(40, 40, seed=0), label))
-    words = rf"0 ... 9. Received: {label}.\] .*00001.tfrecord.gz\] \[4\]"
-    check_refused(read(folder), words)
-
-
-def test_record_of_another_kind(damaged):
-    words = r"`image/encoded` and `label`.*00001.*\] \[4\]"
-    check_refused(read(damaged(b"not an example")), words)
+    return training_batches(split, 4, RANDOM, 0, range(1))
 
 
 def test_file_that_was_cut_after_counting(folder):
     batches = read(folder)
     file = folder / "imagenette-train-00001.tfrecord.gz"
     file.write_bytes(file.read_bytes()[:2000])
-    check_refused(batches, "missing.*00001")
+    with pytest.raises(tf.errors.InvalidArgumentError, match="missing.*00001"):
+        list(batches)
 
 
 def test_file_that_was_removed_after_counting(folder):

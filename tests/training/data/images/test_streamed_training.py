@@ -2,7 +2,6 @@
 
 import keras
 import pytest
-import tensorflow as tf
 import yaml
 
 from training.cli import main
@@ -29,35 +28,17 @@ def test_a_run_and_its_export(tmp_path, small, folder, capsys):
     assert main(["export", run, "--out", str(tmp_path / "saved")]) == 0
 
 
-@pytest.fixture
-def fit():
-    """Fits a linear classifier for two epochs of ten images."""
-
-    def fit(folder):
-        training, test = imagenet.load("imagenette", folder, image_size=8)
-        layers = [keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(10)]
-        model = keras.Sequential(layers)
-        model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-        return model.fit(
-            training_batches(training, 4, RANDOM, 0, range(2)),
-            validation_data=evaluation_batches(test, 4),
-            steps_per_epoch=3,
-            epochs=2,
-            shuffle=False,
-            verbose=0,
-        )
-
-    return fit
-
-
-def test_keras_sees_the_end_of_an_epoch(folder, fit):
-    assert len(fit(folder).history["val_loss"]) == 2
-
-
-def test_a_damaged_image_stops_the_fit_with_its_place(
-    folder, fit, encoded_image, write_records
-):
-    file = folder / "imagenette-train-00000.tfrecord.gz"
-    write_records(file, [(encoded_image(40, 40, seed=0)[:300], 3)])
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"train-00000.*\[0\]"):
-        fit(folder)
+def test_keras_sees_the_end_of_an_epoch(folder):
+    training, test = imagenet.load("imagenette", folder, image_size=8)
+    layers = [keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(10)]
+    model = keras.Sequential(layers)
+    model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    history = model.fit(
+        training_batches(training, 4, RANDOM, 0, range(2)),
+        validation_data=evaluation_batches(test, 4),
+        steps_per_epoch=3,
+        epochs=2,
+        shuffle=False,
+        verbose=0,
+    ).history
+    assert len(history["val_loss"]) == 2

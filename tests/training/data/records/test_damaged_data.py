@@ -143,9 +143,16 @@ def test_whole_files_are_read(kind, files):
     kind.read(files(kind).parent)
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    "image",
+    [
+        pytest.param(
+            image, id=name, marks=() if name == "truncated" else pytest.mark.slow
+        )
+        for name, image in DAMAGED_IMAGES.items()
+    ],
+)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("image", DAMAGED_IMAGES.values(), ids=DAMAGED_IMAGES)
 def test_damaged_image(kind, image, files):
     path = files(kind, [kind.good, (image, kind.good[1]), kind.good])
     refused(kind, path, f"{path} 1")
@@ -154,32 +161,19 @@ def test_damaged_image(kind, image, files):
 @pytest.mark.parametrize("resized_crop", [False, True])
 def test_damaged_image_in_training(files, resized_crop):
     image = DAMAGED_IMAGES["garbage between markers"]
-    path = files(Imagenette, [Imagenette.good, (image, 3)])
-    training, _ = imagenet.load("imagenette", path.parent, 16)
-    augmentation = AugmentationConfig(resized_crop=resized_crop)
-    with pytest.raises(InputError, match=f"{path} 1"), corruption.reported():
-        list(training_batches(training, 2, augmentation, 0, range(1)))
-
-
-def test_damaged_image_in_a_fit(files):
-    path = files(Imagenette, [Imagenette.good, (DAMAGED_IMAGES["no size"], 3)])
-    training, _ = imagenet.load("imagenette", path.parent, 16)
-    model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(10)])
-    model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    plain = AugmentationConfig()
-    with (
-        pytest.raises(InputError, match=f"damaged JPEG.*{path} 1"),
-        corruption.reported(),
-    ):
-        batches = training_batches(training, 2, plain, 0, range(1))
-        model.fit(batches, verbose=0, shuffle=False)
-
-
-def test_damaged_image_in_a_sample(files):
-    path = files(Imagenette, [(DAMAGED_IMAGES["no size"], 3)])
+    path = files(Imagenette, [(image, 3), Imagenette.good])
     training, _ = imagenet.load("imagenette", path.parent, 16)
     with pytest.raises(InputError, match=f"{path} 0"):
         sample(training, 1)
+    augmentation = AugmentationConfig(resized_crop=resized_crop)
+    model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(10)])
+    model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    with pytest.raises(InputError, match=f"{path} 0"), corruption.reported():
+        batches = training_batches(training, 2, augmentation, 0, range(1))
+        if resized_crop:
+            list(batches)
+        else:
+            model.fit(batches, verbose=0, shuffle=False)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -202,26 +196,37 @@ def test_feature_of_another_type(kind, files):
     refused(kind, path, f"{path} 1")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", [Cifar, Imagenette])
-@pytest.mark.parametrize("label", [-1, 10, 2**62])
+@pytest.mark.parametrize(
+    ("kind", "label"),
+    [
+        (Cifar, 10),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in [(Cifar, 2**62), (Imagenette, -1)]
+        ),
+    ],
+)
 def test_label_out_of_range(kind, label, files):
     path = files(kind, [kind.good, (kind.good[0], label)])
     refused(kind, path, "0 ... 9", str(label))
 
 
-@pytest.mark.slow
+DAMAGED_LABELS = [
+    (png(channels=3), "must have 1 channels"),
+    (png(channels=1, size=8), "must have 1 channels of size (32, 32)"),
+    (png(channels=1, depth="uint16"), "must be a PNG file of 8 bits"),
+    (tf.io.encode_jpeg(np.full((SIZE, SIZE, 1), 7, "uint8")).numpy(), "PNG file"),
+    (png(channels=1)[:40], "damaged"),
+    (resized_png(100000, 100000), "damaged"),
+    (b"", "damaged"),
+]
+
+
 @pytest.mark.parametrize(
     ("labels", "words"),
     [
-        (png(channels=3), "must have 1 channels"),
-        (png(channels=1, size=8), "must have 1 channels of size (32, 32)"),
-        (png(channels=1, depth="uint16"), "must be a PNG file of 8 bits"),
-        (tf.io.encode_jpeg(np.full((SIZE, SIZE, 1), 7, "uint8")).numpy(), "PNG file"),
         (tf.io.encode_png(np.full((SIZE, SIZE, 1), 34, "uint8")).numpy(), "label ids"),
-        (png(channels=1)[:40], "damaged"),
-        (resized_png(100000, 100000), "damaged"),
-        (b"", "damaged"),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in DAMAGED_LABELS),
     ],
 )
 def test_labels_of_pixels(labels, words, files):
@@ -230,7 +235,7 @@ def test_labels_of_pixels(labels, words, files):
 
 
 @pytest.mark.parametrize(
-    "kind", [Cifar, pytest.param(Cityscapes, marks=pytest.mark.slow)]
+    "kind", [Cityscapes, pytest.param(Cifar, marks=pytest.mark.slow)]
 )
 def test_images_of_another_size(kind, files):
     path = files(kind, [kind.good, (jpeg(size=40), kind.good[1])])
@@ -281,12 +286,25 @@ DAMAGED_FILES = {
     "no end": (_without_end, "truncated"),
     "cut before compression": (_without_last_bytes, "damaged"),
     "flipped bits": (_as_other_records, "damaged"),
+    "no records": (lambda path: path.write_bytes(gzip.compress(b"")), "no records"),
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("spoil", "words"), DAMAGED_FILES.values(), ids=DAMAGED_FILES)
-def test_damaged_file(kind, spoil, words, files):
+@pytest.mark.parametrize(
+    ("damage", "kind"),
+    [
+        # The same code looks for all of them.
+        pytest.param(
+            damage,
+            kind,
+            marks=() if kind is (Cifar, Cityscapes)[index % 2] else pytest.mark.slow,
+        )
+        for index, damage in enumerate(DAMAGED_FILES)
+        for kind in (Cifar, Imagenette, Cityscapes)
+    ],
+)
+def test_damaged_file(kind, damage, files):
+    spoil, words = DAMAGED_FILES[damage]
     path = files(kind)
     spoil(path)
     refused(kind, path, words)
@@ -362,3 +380,32 @@ def test_no_number_in_the_cache(number, files):
     training, _ = imagenet.load("imagenette", path.parent, 16)
     assert len(training) == 3
     assert json.loads(cache.read_text()) == {state: 3}
+
+
+def test_other_errors_stay_what_they_are():
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        with corruption.reported():
+            tf.debugging.Assert(False, ["Something else"])
+
+
+def test_an_error_while_sound_data_are_read_stays_what_it_is(folder, capsys):
+    _, test = imagenet.load("imagenette", folder, 16)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Something else"):
+        with corruption.reported():
+            for _ in evaluation_batches(test, 2):
+                tf.debugging.Assert(False, ["Something else"])
+    assert "Looking for what is damaged" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_first_damaged_record_is_named(folder, write_records, encoded_image):
+    """In the order of the files, whatever the order of the stream."""
+    good, bad = (encoded_image(20, 20, 0), 3), (encoded_image(20, 20, 0), 10)
+    path = folder / "imagenette-train-00001.tfrecord.gz"
+    write_records(path, [good, good, bad, bad])
+    training, _ = imagenet.load("imagenette", folder, 16)
+    for epoch in range(3):
+        with pytest.raises(InputError, match=f"Received: 10. File.*{path} 2"):
+            with corruption.reported():
+                epochs = range(epoch, epoch + 1)
+                list(training_batches(training, 2, AugmentationConfig(), 0, epochs))

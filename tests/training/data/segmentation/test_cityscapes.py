@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from training.data import corruption, segmentation
+from training.data import segmentation
 from training.data.segmentation import cityscapes
 from training.errors import InputError
 from training.experiments.mdeq_segmentation.schema import SegmentationDataConfig
@@ -87,85 +87,10 @@ def test_order_is_a_function_of_the_key(shards):
         return [int(image.sum()) for image, _ in examples_of(split, stream)]
 
     original = [int(image.sum()) for image in images_of(split)]
-    orders = [order(0, epoch) for epoch in range(3)]
+    orders = [order(0, epoch) for epoch in range(2)]
     assert all(sorted(one) == sorted(original) for one in orders)
-    assert len(set(map(tuple, orders))) > 1
+    assert orders[0] != orders[1]
     assert order(0, 1) == orders[1]
-
-
-def test_missing_files(tmp_path):
-    with pytest.raises(InputError, match="does not exist"):
-        load(tmp_path / "missing")
-    with pytest.raises(InputError, match="no file named cityscapes-train-.*is empty"):
-        load(tmp_path)
-
-
-def test_truncated_shard(tmp_path, shards):
-    shutil.copytree(shards, tmp_path, dirs_exist_ok=True)
-    path = tmp_path / "cityscapes-train-00001.tfrecord.gz"
-    path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(InputError, match="train-00001.*truncated"):
-        load(tmp_path)
-
-
-@pytest.fixture
-def read_damaged(tmp_path, shards, png, pixels, write_records):
-    """Reads a validation shard of a good record and one with other bytes."""
-
-    def read(change):
-        image, label_ids = pixels(0)
-        good = (png(image), png(label_ids))
-        shutil.copytree(shards, tmp_path, dirs_exist_ok=True)
-        path = tmp_path / "cityscapes-validation-00000.tfrecord.gz"
-        write_records(path, [good, change(*good)], NAMES)
-        images_of(load(tmp_path).test)
-
-    return read
-
-
-def corrupt(encoded):
-    middle = len(encoded) // 2
-    return encoded[:middle] + bytes(8) + encoded[middle + 8 :]
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda image, labels: (corrupt(image), labels), "image/encoded.*damaged"),
-        (lambda image, labels: (image, corrupt(labels)), "label/encoded.*damaged"),
-        (lambda image, labels: (image, labels[:20]), "label/encoded.*damaged"),
-        (lambda image, labels: (image, image), "label/encoded.*must have 1 channels"),
-        (lambda image, labels: b"no example", "not an example of"),
-    ],
-    ids=["image", "labels", "truncated", "colors", "record"],
-)
-def test_damage_names_the_record(read_damaged, change, words):
-    with pytest.raises(tf.errors.InvalidArgumentError, match=f"(?s){words}") as error:
-        read_damaged(change)
-    assert "cityscapes-validation-00000.tfrecord.gz" in str(error.value)
-    assert "[1]" in str(error.value).replace("\n", "")
-
-
-def test_damage_is_an_error_of_the_input(read_damaged):
-    words = "damaged. `image/encoded` is .*validation-00000.tfrecord.gz 1"
-    with pytest.raises(InputError, match=words), corruption.reported():
-        read_damaged(lambda image, labels: (image[:30], labels))
-
-
-def test_labels_out_of_range(read_damaged, png):
-    def change(image, labels):
-        return image, png(np.full((8, 12, 1), 34, "uint8"))
-
-    with pytest.raises(tf.errors.InvalidArgumentError, match="must be label ids"):
-        read_damaged(change)
-
-
-def test_images_of_another_size(read_damaged, png):
-    def change(image, labels):
-        return png(np.zeros((8, 16, 3), "uint8")), labels
-
-    with pytest.raises(tf.errors.InvalidArgumentError, match="(?s)size.*8, 12.*8 16 3"):
-        read_damaged(change)
 
 
 @pytest.fixture

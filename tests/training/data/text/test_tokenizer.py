@@ -23,13 +23,6 @@ def reference_words(train, lower_case=False):
     return ["<eos>", *sorted(first, key=lambda w: (-words.count(w), first[w]))]
 
 
-def test_words_by_count_and_first_appearance():
-    tokenizer = load("word")
-    assert tokenizer.get_vocabulary() == ["<eos>", "b", "a", "<unk>", "c", "A"]
-    assert tokenizer.vocabulary_size() == 6
-    assert tokenizer.get_vocabulary() == reference_words(TRAIN)
-
-
 @pytest.mark.parametrize("lower_case", [False, True])
 def test_words_as_in_the_reference(lower_case):
     generator = np.random.default_rng(0)
@@ -53,19 +46,6 @@ def test_every_line_ends_with_eos(content, ids):
     encoded = text.encode(load("word"), content)
     assert encoded.tolist() == ids
     assert encoded.dtype == np.int32
-
-
-def test_words_survive_a_round_trip():
-    tokenizer = load("word")
-    content = "a b\n\n\nc <unk>\nA\n"
-    assert tokenizer.detokenize(text.encode(tokenizer, content)) == content
-    assert tokenizer.detokenize([1, 2]) == "b a"
-
-
-def test_lower_case():
-    tokenizer = load("word", lower_case=True)
-    assert tokenizer.get_vocabulary() == ["<eos>", "b", "a", "<unk>", "c"]
-    assert text.encode(tokenizer, "A B\n").tolist() == [2, 1, 0]
 
 
 def test_unknown_words_become_unk():
@@ -93,31 +73,9 @@ def test_rare_words_become_unk():
     assert none_rare.get_vocabulary() == ["<eos>", "a", "<unk>"]
 
 
-def test_characters_by_code_point():
-    tokenizer = load("character", "né\nan 🜚")
-    assert tokenizer.get_vocabulary() == ["\n", " ", "a", "n", "é", "🜚"]
-    ids = text.encode(tokenizer, "🜚na\n")
-    assert ids.tolist() == [5, 3, 2, 0]
-    assert ids.dtype == np.int32
-    assert tokenizer.detokenize(ids) == "🜚na\n"
-    assert text.encode(tokenizer, "").tolist() == []
-
-
 def test_unknown_character():
     with pytest.raises(InputError, match="Line 3 .* of 3 tokens .*'ß'"):
         text.encode(load("character", "ab\n"), "a\nb\naß")
-
-
-def test_rare_characters_become_the_replacement_character():
-    tokenizer = load("character", "aab", minimum_count=2)
-    assert tokenizer.get_vocabulary() == ["a", "\ufffd"]
-    assert tokenizer.detokenize(text.encode(tokenizer, "abß")) == "a\ufffd\ufffd"
-
-
-def test_lower_case_characters():
-    tokenizer = load("character", "AaB", lower_case=True)
-    assert tokenizer.get_vocabulary() == ["a", "b"]
-    assert text.encode(tokenizer, "AB").tolist() == [0, 1]
 
 
 def test_bytes():

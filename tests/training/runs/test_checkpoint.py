@@ -118,36 +118,36 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-class TestDamage:
-    def test_falls_back_to_the_checkpoint_before(self, saved, damage, capsys):
-        folder, first, _ = saved
-        damage(folder / "checkpoint.npz")
-        model = _model(1)
-        assert _restore(folder, model) == HISTORY[:1]
-        _assert_equal(_values(model), first)
-        error = capsys.readouterr().err
-        assert str(folder / "checkpoint.npz") in error and "after epoch 1" in error
-        # And from now on that one is the newest.
-        assert (folder / "checkpoint.damaged.npz").exists()
-        assert _restore(folder, _model(2)) == HISTORY[:1]
+each_damage = pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 
-    def test_alone_is_refused_and_changes_nothing(self, saved, damage):
-        folder, _, _ = saved
-        (folder / "checkpoint.previous.npz").unlink()
-        damage(folder / "checkpoint.npz")
-        model = _model(1)
-        before = _values(model)
+
+@each_damage
+def test_damage_falls_back_to_the_checkpoint_before(saved, damage, capsys):
+    folder, first, _ = saved
+    damage(folder / "checkpoint.npz")
+    model = _model(1)
+    assert _restore(folder, model) == HISTORY[:1]
+    _assert_equal(_values(model), first)
+    error = capsys.readouterr().err
+    assert str(folder / "checkpoint.npz") in error and "after epoch 1" in error
+    # And from now on that one is the newest.
+    assert (folder / "checkpoint.damaged.npz").exists()
+    assert _restore(folder, _model(2)) == HISTORY[:1]
+
+
+@each_damage
+def test_damage_of_all_checkpoints_is_refused_and_changes_nothing(saved, damage):
+    folder, _, _ = saved
+    previous = folder / "checkpoint.previous.npz"
+    damage(folder / "checkpoint.npz")
+    damage(previous)
+    model = _model(1)
+    before = _values(model)
+    for _ in range(2):
         with pytest.raises(InputError, match=str(folder / "checkpoint.npz")):
             _restore(folder, model)
-        _assert_equal(_values(model), before)
-
-    def test_of_both_is_refused(self, saved, damage):
-        folder, _, _ = saved
-        for name in ("checkpoint.npz", "checkpoint.previous.npz"):
-            damage(folder / name)
-        with pytest.raises(InputError, match=str(folder / "checkpoint.npz")):
-            _restore(folder, _model(1))
+        shutil.rmtree(previous) if previous.is_dir() else previous.unlink(True)
+    _assert_equal(_values(model), before)
 
 
 def test_restores_the_newest(saved):

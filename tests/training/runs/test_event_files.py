@@ -7,6 +7,7 @@ import tensorflow as tf
 from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
+from tests.training.runs.small_runs import Killed
 from training.config import reading as configs
 from training.data import images as datasets
 from training.errors import InputError
@@ -169,10 +170,6 @@ def test_scores_are_written_once(tmp_path, small):
     # A resumed run trains on, and writes them after it.
     event_files.rewind(folder, 0)
     assert not file.exists()
-
-
-class Killed(Exception):
-    pass
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """A run that is killed between any two writes ends like one that is not."""
 
-import operator
 import os
 import re
 import zipfile
@@ -9,45 +8,20 @@ import keras
 import numpy as np
 import pytest
 
-import deq_keras
+from tests.training.runs.small_runs import INPUTS, Killed, RegressionJob
 from training.config import reading as configs
 from training.data.images import load
 from training.evaluation.diagnose import Diagnosis
 from training.experiments.classification.job import ClassificationJob
 from training.runs import variants
-from training.runs.job import Job
-from training.runs.phases import phase_spans
 from training.runs.work_directory import WorkDirectory
 
-INPUTS = np.random.RandomState(0).normal(size=(16, 3)).astype("float32")
 # The writes of a variant after its last epoch, in their order.
 LAST = ["model.keras", "evaluation.json", "residuals.csv", "residuals.png"]
 
 
-class Killed(BaseException):
-    pass
-
-
-class RegressionJob(Job):
-    """A regression of seconds in the place of a classifier."""
-
-    monitor = "loss"
-    is_better = staticmethod(operator.lt)
-
-    def build(self):
-        cell = deq_keras.layers.DenseCell(4)
-        layers = [keras.Input((3,)), deq_keras.layers.DEQ(cell, name="deq")]
-        model = keras.Sequential([*layers, keras.layers.Dense(1)])
-        return model, keras.optimizers.Adam(0.01), phase_spans(self.config)
-
-    def equilibrium(self, model):
-        return model.get_layer("deq")
-
-    def compile(self, model, optimizer):
-        model.compile(optimizer, loss="mse")
-
-    def fit_arguments(self, epochs):
-        return {"x": INPUTS, "y": INPUTS[:, :1], "batch_size": 4}
+class MeasuredJob(RegressionJob):
+    """A regression that is evaluated and diagnosed."""
 
     def evaluate(self, model, budgets):
         solution = model.get_layer("deq").solve(INPUTS)
@@ -98,7 +72,7 @@ def kill_after(monkeypatch):
 
 
 def _regression(config, folder):
-    return RegressionJob(config, None, folder)
+    return MeasuredJob(config, None, folder)
 
 
 def _run(make_job, config, path):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests import harness
+from tests.training.runs.small_runs import assert_same_checkpoints, checkpoint
 
 pytestmark = pytest.mark.slow
 
@@ -103,12 +104,6 @@ def run(case, folder):
     )
 
 
-def checkpoint(folder):
-    with np.load(folder / "model" / "checkpoint.npz") as file:
-        names = file["names"].tolist()
-        return {name: file[f"{i}"] for i, name in enumerate(names)}
-
-
 def history(folder):
     with (folder / "model" / "history.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -133,7 +128,7 @@ def test_weights_losses_penalties_and_metrics_equal_one_device(name, tmp_path):
             np.testing.assert_allclose(
                 other[column], row[column], tol, tol, err_msg=column
             )
-    before, after = checkpoint(one), checkpoint(two)
+    before, after = (checkpoint(path / "model") for path in (one, two))
     assert before.keys() == after.keys()
     for weight in filter(is_of_training, before):
         np.testing.assert_allclose(
@@ -143,9 +138,7 @@ def test_weights_losses_penalties_and_metrics_equal_one_device(name, tmp_path):
 
 def test_a_resumed_run_draws_what_an_uninterrupted_one_does(tmp_path):
     run("random", tmp_path)
-    whole, parts = checkpoint(tmp_path / "whole"), checkpoint(tmp_path / "parts")
-    for name, values in whole.items():
-        np.testing.assert_array_equal(parts[name], values, err_msg=name)
+    assert_same_checkpoints(tmp_path / "parts" / "model", tmp_path / "whole" / "model")
     rows = history(tmp_path / "whole")
     assert [row["epoch"] for row in rows] == [1, 2]
     assert all(row["deq_penalty"] > 0 for row in rows)

@@ -14,6 +14,7 @@ import yaml
 
 from tests import harness
 from tests.training.conftest import SMALL
+from tests.training.runs.small_runs import assert_same_checkpoints, checkpoint
 
 pytestmark = pytest.mark.slow
 
@@ -89,12 +90,6 @@ def finish(*processes):
         assert process.returncode == 0, error[-4000:]
 
 
-def checkpoint(folder):
-    with np.load(folder / "model" / "checkpoint.npz") as file:
-        names = file["names"].tolist()
-        return {name: file[f"{i}"] for i, name in enumerate(names)}
-
-
 def history(folder):
     with (folder / "model" / "history.csv").open(newline="") as file:
         return list(csv.DictReader(file))
@@ -103,8 +98,10 @@ def history(folder):
 def test_workers_equal_each_other_and_one_process(workers):
     finish(workers.start("one", STILL))
     finish(*workers.start_both("two", STILL))
-    one = checkpoint(workers.folder / "one")
-    two, other = (checkpoint(workers.folder / name) for name in ("two", "two-worker-1"))
+    one, two, other = (
+        checkpoint(workers.folder / name / "model")
+        for name in ("one", "two", "two-worker-1")
+    )
     weights = [name for name in one if "seed_generator" not in name]
     for name in weights:
         np.testing.assert_array_equal(other[name], two[name], err_msg=name)
@@ -129,8 +126,8 @@ def test_only_the_chief_writes_results(trained):
 
 def test_workers_draw_different_numbers(trained):
     states = [
-        {name: array for name, array in checkpoint(folder).items() if "seed_g" in name}
-        for folder in trained
+        {name: state for name, state in arrays.items() if "seed_g" in name}
+        for arrays in (checkpoint(folder / "model") for folder in trained)
     ]
     assert states[0]
     for name, state in states[0].items():
@@ -153,10 +150,7 @@ def test_a_killed_worker_ends_the_other_and_both_go_on(workers, trained):
     assert "Traceback" not in error
     finish(*workers.start_both("killed", LONG, "--resume"))
     for folder, name in zip(trained, ("killed", "killed-worker-1")):
-        whole, resumed = checkpoint(folder), checkpoint(workers.folder / name)
-        assert whole.keys() == resumed.keys()
-        for name, values in whole.items():
-            np.testing.assert_array_equal(resumed[name], values, err_msg=name)
+        assert_same_checkpoints(workers.folder / name / "model", folder / "model")
 
 
 def test_a_worker_that_never_starts(workers):

@@ -39,7 +39,9 @@ def test_heads(small, pool_size):
     ("precision", "compute", "variable", "logits"),
     [
         ("mixed_bfloat16", "bfloat16", "float32", "float32"),
-        ("mixed_float16", "float16", "float32", "float32"),
+        pytest.param(
+            *("mixed_float16", "float16", "float32", "float32"), marks=pytest.mark.slow
+        ),
         ("float64", "float64", "float64", "float64"),
     ],
 )

@@ -12,7 +12,12 @@ CONTENT = "to be, or not to be\n"
 CONFIG = {
     "experiment": "language_model",
     "data": {"source": "file"},
-    "model": {"hidden_dim": 8, "num_heads": 2, "intermediate_dim": 16},
+    "model": {
+        "hidden_dim": 8,
+        "num_heads": 2,
+        "intermediate_dim": 16,
+        "solver": "fixed_point_iteration",
+    },
     "phases": [{"epochs": 1}],
 }
 
@@ -24,15 +29,14 @@ def _config(tmp_path, **data):
     return configs.resolve({**CONFIG, "data": data})
 
 
+# Models of characters are those of `test_language_model`.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "data",
     [
-        pytest.param({"tokens": "word"}, marks=pytest.mark.slow),
-        {"tokens": "character"},
-        pytest.param(
-            {"tokens": "subword", "vocabulary_size": 30}, marks=pytest.mark.slow
-        ),
-        pytest.param({"tokens": "byte"}, marks=pytest.mark.slow),
+        {"tokens": "word"},
+        {"tokens": "subword", "vocabulary_size": 30},
+        {"tokens": "byte"},
     ],
     ids=lambda data: data["tokens"],
 )

@@ -18,7 +18,6 @@ from training.experiments.mdeq_segmentation.build import build_loss, build_segme
 from training.experiments.mdeq_segmentation.job import MDEQSegmentationJob
 from training.experiments.mdeq_segmentation.measure import BudgetPredictor
 from training.runs import variants
-from training.runs.train import train
 from training.runs.work_directory import WorkDirectory
 
 SMALL = {
@@ -84,16 +83,15 @@ def rows(directory):
 
 
 @pytest.mark.slow
-def test_history(finished):
+def test_history_budgets_and_diagnosis_of_a_run(finished):
     with (finished.run("model") / "history.csv").open() as lines:
         (row,) = csv.DictReader(lines)
     assert 0 < float(row["loss"]) < 3
     assert 0 < float(row["val_mean_iou"]) < 1
     assert float(row["deq_spectral_radius"]) > 0
-
-
-@pytest.mark.slow
-def test_budgets(finished):
+    diagnosis = json.loads((finished.run("model") / "diagnosis.json").read_text())
+    assert len(diagnosis["residual_quantiles"]) == 4
+    assert diagnosis["spectral_radius"]["mean"] > 0
     received = rows(finished)
     assert [row["budget"] for row in received] == [1, 3]
     for row in received:
@@ -112,13 +110,6 @@ def test_the_trained_budget_scores_as_keras(finished, trained):
         segmentation.evaluation_batches(job.data.test, 3), return_dict=True, verbose=0
     )
     assert result["mean_iou"] == pytest.approx(rows(finished)[1]["mean_iou"], rel=1e-5)
-
-
-@pytest.mark.slow
-def test_diagnosis(finished):
-    diagnosis = json.loads((finished.run("model") / "diagnosis.json").read_text())
-    assert len(diagnosis["residual_quantiles"]) == 4
-    assert diagnosis["spectral_radius"]["mean"] > 0
 
 
 @pytest.mark.slow
@@ -184,28 +175,18 @@ def test_export_takes_raw_images_of_any_size(finished, trained, tmp_path):
 
 
 @pytest.mark.slow
-def test_starts_from_another_run(finished, trained, small):
-    small["model"]["initial_weights"] = str(finished.run("model") / "model.keras")
+@pytest.mark.parametrize("kind", ["run", "classifier"])
+def test_starts_from_another_model(kind, finished, trained, small, tmp_path):
     job, donor = trained
+    path = finished.run("model") / "model.keras"
+    if kind == "classifier":
+        donor = models.MDEQImageClassifier(donor.backbone, 5, (8, 16), 8)
+        path = tmp_path / "classifier.keras"
+        donor.save(path)
+    small["model"]["initial_weights"] = str(path)
     model = build_segmenter(configs.resolve(small), job.data)
     for weight, expected in zip(
         model.backbone.get_weights(), donor.backbone.get_weights(), strict=True
-    ):
-        np.testing.assert_array_equal(weight, expected)
-
-
-@pytest.mark.slow
-def test_starts_from_a_classifier(small, tmp_path):
-    config = configs.resolve(small)
-    data = segmentation.load(config.data)
-    donor = build_segmenter(config, data).backbone
-    classifier = models.MDEQImageClassifier(donor, 5, (8, 16), 8)
-    path = str(tmp_path / "classifier.keras")
-    classifier.save(path)
-    small["model"]["initial_weights"] = path
-    model = build_segmenter(configs.resolve(small), data)
-    for weight, expected in zip(
-        model.backbone.get_weights(), donor.get_weights(), strict=True
     ):
         np.testing.assert_array_equal(weight, expected)
 
@@ -247,36 +228,3 @@ def test_hard_examples_reach_the_loss(small):
     loss = build_loss(config, segmentation.load(config.data))
     assert (loss.threshold, loss.keep) == (0.9, 7)
     assert loss.class_weights == SMALL["class_weights"]
-
-
-@pytest.mark.slow
-def test_an_interrupted_run_ends_like_an_uninterrupted_one(small, tmp_path):
-    small["phases"] = [{"epochs": 2}]
-    config = configs.resolve(small)
-    whole = WorkDirectory.start(tmp_path / "whole", config)
-    train(variants.make_jobs(whole, ["model"])["model"], whole.run("model"))
-
-    class Interruption(Exception):
-        pass
-
-    parts = WorkDirectory.start(tmp_path / "parts", config)
-    job = variants.make_jobs(parts, ["model"])["model"]
-    make = job.callbacks
-
-    def stop(epoch, _):
-        if epoch == 1:
-            raise Interruption
-
-    job.callbacks = lambda model: [
-        *make(model),
-        keras.callbacks.LambdaCallback(on_epoch_begin=stop),
-    ]
-    with pytest.raises(Interruption):
-        train(job, parts.run("model"))
-    train(variants.make_jobs(parts, ["model"])["model"], parts.run("model"))
-    with (
-        np.load(whole.run("model") / "checkpoint.npz") as expected,
-        np.load(parts.run("model") / "checkpoint.npz") as received,
-    ):
-        for name in set(expected.files) - {"history"}:
-            np.testing.assert_array_equal(received[name], expected[name])

@@ -263,7 +263,7 @@ def train_both_phases(config, vocabulary_size, eagerly=False):
 @pytest.mark.parametrize(
     "name",
     [
-        name if "regularized" in name else pytest.param(name, marks=pytest.mark.slow)
+        name if "preln" in name else pytest.param(name, marks=pytest.mark.slow)
         for name in RUNS
     ],
 )

@@ -3,6 +3,7 @@
 import pytest
 import yaml
 
+from tests.training.conftest import SMALL as CLASSIFICATION
 from training.cli import main
 
 TEXT = {
@@ -37,10 +38,19 @@ def _train(tmp_path, mapping, *overrides):
     file = tmp_path / "config.yaml"
     file.write_text(yaml.safe_dump(mapping))
     sets = [part for override in overrides for part in ("--set", override)]
-    return main(["train", str(file), "--work-dir", str(tmp_path / "run"), *sets])
+    return main(["train", str(file), "--work-dir", str(tmp_path / "a" / "run"), *sets])
 
 
 REFUSED = [
+    (CLASSIFICATION, "model.solver.histroy=3"),
+    (CLASSIFICATION, "phases.0.gradient={{class_name: phantom, steps: 3}}"),
+    (CLASSIFICATION, "model.regularizer={{class_name: jacobian, wight: 1}}"),
+    (CLASSIFICATION, "model.cell.groups=3"),
+    (CLASSIFICATION, "model.head.pool_size=50"),
+    (CLASSIFICATION, "optimizer.warmup_epochs=1"),
+    (CLASSIFICATION, "data={{name: imagenette, directory: {folder}/nowhere}}"),
+    (CLASSIFICATION, "data.train_examples=100000"),
+    (CLASSIFICATION, "variants={{a: {{}}, b: {{model.solver.histroy: 3}}}}"),
     (TEXT, "data.path={folder}/nothing.txt"),
     (TEXT, "model.num_heads=3"),
     (TEXT, "variants={{a: {{}}, b: {{model.solver.histroy: 3}}}}"),
@@ -61,9 +71,17 @@ def test_a_refused_config_leaves_nothing(tmp_path, mapping, override, capsys):
         (tmp_path / "text.txt").write_text("to be or not to be " * 40)
         path = str(tmp_path / "text.txt")
         mapping = {**mapping, "data": {**mapping["data"], "path": path}}
-    assert _train(tmp_path, mapping, override.format(folder=tmp_path)) == 2
+    override = override.format(folder=tmp_path)
+    assert _train(tmp_path, mapping, override) == 2
     assert capsys.readouterr().err.startswith("deq-keras: error:")
-    assert not (tmp_path / "run").exists()
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_refused_config_leaves_an_empty_folder_empty(tmp_path):
+    path = tmp_path / "a" / "run"
+    path.mkdir(parents=True)
+    assert _train(tmp_path, CLASSIFICATION, "model.solver.histroy=3") == 2
+    assert list(path.iterdir()) == []
 
 
 def test_the_vocabulary_is_kept_when_the_run_begins(tmp_path, monkeypatch):
@@ -79,7 +97,7 @@ def test_the_vocabulary_is_kept_when_the_run_begins(tmp_path, monkeypatch):
     data = {**TEXT["data"], "path": str(tmp_path / "text.txt"), "tokens": "word"}
     monkeypatch.setattr("training.runs.variants.train", stop)
     assert _train(tmp_path, {**TEXT, "data": data}) == 130
-    assert (tmp_path / "run" / "model" / "vocabulary.word.json").is_file()
+    assert (tmp_path / "a" / "run" / "model" / "vocabulary.word.json").is_file()
     monkeypatch.setattr(WordTokenizer, "learn", None)
-    (job,) = variants.make_jobs(WorkDirectory.open(tmp_path / "run")).values()
+    (job,) = variants.make_jobs(WorkDirectory.open(tmp_path / "a" / "run")).values()
     assert job.text.tokenizer.vocabulary_size()

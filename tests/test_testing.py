@@ -1,6 +1,6 @@
 """The checks of plug-ins: components of the library pass, and broken ones are named.
 
-Tests of the solvers, gradients, regularizers and cells of the library call the checks.
+Tests of the solvers, gradients and dense cells of the library call the checks.
 """
 
 import functools
@@ -25,10 +25,11 @@ MASK = np.arange(4) < np.array([[4], [3], [1]])
     "cell, arguments, inputs, mask",
     [
         (TwoScaleCell, (3,), {"x": INPUTS[:, :2], "y": INPUTS[:, 2:]}, None),
-        (layers.DenseCell, (3,), SEQUENCES, MASK),
         (layers.AutomatonCell, (3,), MAPS, MASK[:, :3, None] & MASK[:, None, :2]),
-        (layers.RecallCell, (3, 1), SEQUENCES, MASK),
-        (layers.MixerCell, (5,), MAPS, None),
+        pytest.param(
+            *(layers.RecallCell, (3, 1), SEQUENCES, MASK), marks=pytest.mark.slow
+        ),
+        pytest.param(*(layers.MixerCell, (5,), MAPS, None), marks=pytest.mark.slow),
         (layers.MonotoneDenseCell, (3,), INPUTS, None),
     ],
 )

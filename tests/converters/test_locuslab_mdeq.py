@@ -364,12 +364,8 @@ def test_everything_that_does_not_fit_is_named_in_one_error():
         ({"final_chansize": 41}, "say final_chansize=40. Received: final_chansize=41"),
         ({"num_classes": 11}, "classifies into 10 classes.*num_classes=11.*drop_head"),
         ({"num_groups": 3}, "`groups` must be a positive even integer.*groups=3"),
-        ({"drop_heads": True}, "Did you mean `drop_head`"),
         ({"NUM_GROUPS": 8}, "`num_groups` is given twice, in two spellings"),
-        ({"num_groups": 4.0}, "`num_groups` must be an integer from 1.*4.0"),
         ({"downsample_times": -1}, "`downsample_times` must be an integer from 0 to"),
-        ({"downsample_times": 1e9}, "`downsample_times` must be an integer from 0 to"),
-        ({"num_classes": 0}, "`num_classes` must be an integer from 1"),
         ({"num_classes": 10**12}, "`num_classes` must be an integer from 1"),
         (
             {"num_channels": 8},
@@ -378,11 +374,8 @@ def test_everything_that_does_not_fit_is_named_in_one_error():
         ({"big_kernels": [3]}, "`big_kernels` must be a list.*0 to 2"),
         ({"expansion_factor": float("inf")}, "`expansion_factor` must be a number"),
         ({"dropout": 1.0}, "`dropout` must be a number of at least 0 and less"),
-        ({"wnorm": "no"}, "`wnorm` must be true or false. Received: wnorm='no'"),
         ({"fuse_method": 3}, "`fuse_method` must be a text"),
-        ({"num_modules": None, "num_layers": "x"}, "`num_layers` must be an integer"),
         ({"drop_head": "maybe"}, "`drop_head` must be true or false"),
-        ({"dtype": "int8"}, "`dtype` must be one of"),
     ],
 )
 def test_bad_arguments_are_refused(arguments, message):

@@ -70,17 +70,6 @@ def test_greedy_generation_equals_solving_the_prefix_again(model, jit_compile):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sampler", ["random", "beam", "top_k", "top_p"])
-def test_samplers_of_kerashub(model, sampler):
-    model.compile(sampler=sampler)
-    prompt = _tokens() * PROMPT_MASK
-    inputs = {"token_ids": prompt, "padding_mask": PROMPT_MASK}
-    tokens = model.generate(inputs, stop_token_ids=None)["token_ids"]
-    np.testing.assert_array_equal(tokens[PROMPT_MASK == 1], prompt[PROMPT_MASK == 1])
-    assert tokens.min() >= 0 and tokens.max() < 60
-
-
-@pytest.mark.slow
 def test_generates_text():
     tokenizer = keras_hub.tokenizers.ByteTokenizer(lowercase=False)
     preprocessor = models.DEQTrellisNetCausalLMPreprocessor(tokenizer, 32)

@@ -49,7 +49,9 @@ def test_untied_layers_have_weights_of_their_own():
     assert untied.count_params() - tied.count_params() == 2 * size
 
 
-@pytest.mark.parametrize("weight_tied", [False, True])
+@pytest.mark.parametrize(
+    "weight_tied", [True, pytest.param(False, marks=pytest.mark.slow)]
+)
 def test_recomputation_changes_no_gradient(weight_tied):
     ids, targets = token_ids(), token_ids(seed=1)
     results = []

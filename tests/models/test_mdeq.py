@@ -6,7 +6,6 @@ import pytest
 import tensorflow as tf
 
 from deq_keras import models, solvers
-from tests import harness
 
 # KerasHub makes a data set of the arrays, which Keras then says it cannot shuffle.
 QUIET = {"verbose": 0, "shuffle": False}
@@ -383,71 +382,3 @@ def test_config_round_trip():
 def test_an_unknown_data_set_is_refused():
     with pytest.raises(ValueError, match="one of .*'cifar10', 'imagenet'.*'mnist'"):
         models.MDEQImageConverter.for_dataset("mnist")
-
-
-# Logical devices must exist before TensorFlow starts, hence a process of its own. Batch
-# norms average over the samples of their own replica: both see the same images here,
-# with other labels, so that the statistics are those of the whole batch. The sum of the
-# gradients is then that of one device where they are linear in those of the outputs,
-# which a bounded adjoint is not.
-TWO_REPLICAS = """
-import json
-
-import keras
-import numpy as np
-import tensorflow as tf
-
-from deq_keras import models, solvers
-
-cpu = tf.config.list_physical_devices("CPU")[0]
-tf.config.set_logical_device_configuration(
-    cpu, [tf.config.LogicalDeviceConfiguration()] * 2
-)
-random = np.random.RandomState(0)
-images = random.normal(size=(2, 2, 8, 8, 3)).astype("float32")
-images = np.repeat(images[:, None], 2, axis=1).reshape(8, 8, 8, 3)  # 0 1 0 1 2 3 2 3
-labels = np.array([0, 1, 1, 1, 0, 0, 1, 0])
-
-
-def train(start=None):
-    keras.utils.set_random_seed(0)
-    backbone = models.MDEQBackbone(
-        (8, 8),
-        expansion=1,
-        num_downsamplings=0,
-        solver=solvers.Anderson(max_iter=3, tol=None),
-        gradient={"class_name": "phantom", "num_steps": 1},
-        regularizer=None,  # Its probes are drawn, by each replica for itself.
-    )
-    model = models.MDEQImageClassifier(backbone, 2, (2, 2), 8)
-    model.compile(
-        optimizer=keras.optimizers.SGD(0.1),
-        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-    )
-    # Under a strategy, variables draw other numbers.
-    start = start or model.get_weights()
-    model.set_weights(start)
-    history = model.fit(
-        images, labels, batch_size=4, epochs=2, shuffle=False, verbose=0
-    ).history
-    return start, history["loss"], model.get_weights()
-
-
-start, *single = train()
-with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
-    _, *mirrored = train(start)
-arrays = keras.tree.map_structure(lambda x: np.asarray(x).tolist(), [single, mirrored])
-print("RESULT" + json.dumps([[w.tolist() for w in start], *arrays]))
-"""
-
-
-@pytest.mark.slow
-def test_two_replicas_equal_one_device(tmp_path):
-    printed = harness.run_in_clean_process(
-        TWO_REPLICAS, folder=tmp_path, has_library=True
-    )
-    start, single, mirrored = json.loads(printed.split("RESULT")[1])
-    np.testing.assert_allclose(mirrored[0], single[0], rtol=1e-5)
-    for old, one, two in zip(start, single[1], mirrored[1], strict=True):
-        np.testing.assert_allclose(two, one, rtol=0, atol=1e-5)
-        assert not np.array_equal(one, old)

@@ -52,8 +52,8 @@ def test_an_incomplete_last_batch_of_arrays_is_refused():
 
 def test_an_incomplete_last_batch_of_a_dataset_ends_in_a_sentence():
     data = tf.data.Dataset.from_tensor_slices(_examples(5)).batch(2)
-    fit = functools.partial(_model().fit, shuffle=False)
-    for call in (fit, _model().evaluate):
+    model = _model()
+    for call in (functools.partial(model.fit, shuffle=False), model.evaluate):
         with pytest.raises(ValueError, match="drop_remainder=True") as error:
             call(data, **QUIET)
         assert len(str(error.value)) < 400
@@ -67,6 +67,7 @@ def test_shuffled_rows_are_no_segments():
 
 def test_without_a_memory_all_batches_are_taken():
     model = _model(memory_length=0)
+    model.compile("sgd", run_eagerly=True)
     model.fit(*_examples(5), batch_size=2, **QUIET)
     model.evaluate(*_examples(5), batch_size=2, **QUIET)
 

@@ -68,12 +68,12 @@ def nested(tmp_path_factory):
     return model, _export(model, tmp_path_factory.mktemp("nested"))
 
 
-@pytest.fixture(params=RUNTIMES)
+@pytest.fixture(scope="module", params=RUNTIMES)
 def path(files, request):
     return files[request.param]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def ask(path):
     return serving.load(path)
 
@@ -210,11 +210,10 @@ def test_the_budgets_of_a_file_are_those_of_its_solvers():
     )
 
 
-def test_the_order_of_outputs(files, path):
+def test_the_order_of_outputs(ask):
     expected = ["outputs", *STATISTICS, "equilibrium"]
-    loaded = serving.load(path)
-    assert loaded.outputs == expected and list(loaded(REQUEST)) == expected
-    assert list(loaded(INPUTS))[:4] == expected[:4]
+    assert ask.outputs == expected and list(ask(REQUEST)) == expected
+    assert list(ask(INPUTS))[:4] == expected[:4]
 
 
 def test_the_order_of_outputs_in_the_files_themselves(files):

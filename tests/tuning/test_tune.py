@@ -35,18 +35,16 @@ def _model(solver=None):
 
 
 def _tuned(model, data, promise=0.05, **arguments):
-    arguments = {"answer": lambda outputs: outputs >= 0, **arguments}
-    return tune(model, data, promise, batch_size=40, **arguments)
+    defaults = {
+        "answer": lambda outputs: outputs >= 0,
+        "candidates": [solvers.FixedPointIteration(40)],
+    }
+    return tune(model, data, promise, batch_size=40, **{**defaults, **arguments})
 
 
 def test_the_evaluations_of_a_known_rate():
     model, solves, data = _model(), [], np.ones((120, 1))
-    tuning = _tuned(
-        model,
-        data,
-        candidates=[solvers.FixedPointIteration(40)],
-        progress=lambda *counts: solves.append(counts),
-    )
+    tuning = _tuned(model, data, progress=lambda *counts: solves.append(counts))
     assert tuning.selection == (0, 60, upper_bound(0, 60), EVALUATIONS)
     assert tuning.confirmation == tuning.selection
     assert tuning.is_confirmed
@@ -114,7 +112,7 @@ def test_a_poisoned_second_half_is_reported():
     # Slower or at the edge: its answers flip later.
     data = np.concatenate([np.full((60, 1), 1.0), np.full((60, 1), 1 - FLIP / 2)])
     model = _model()
-    tuning = _tuned(model, data, candidates=[solvers.FixedPointIteration(40)])
+    tuning = _tuned(model, data)
     assert tuning.confirmation.num_changed == 60
     assert not tuning.is_confirmed
     assert tuning.verdict == "VIOLATED: 100 % change on the second half."
@@ -127,7 +125,7 @@ def test_a_poisoned_second_half_is_reported():
 def test_few_changes_do_not_confirm():
     data = np.ones((120, 1))
     data[60] = 1 - FLIP / 2
-    tuning = _tuned(_model(), data, candidates=[solvers.FixedPointIteration(40)])
+    tuning = _tuned(_model(), data)
     assert tuning.confirmation.num_changed == 1
     assert tuning.verdict.startswith(
         "NOT CONFIRMED: the bound on the second half is 7."
@@ -137,7 +135,7 @@ def test_few_changes_do_not_confirm():
 def test_samples_without_a_reference_are_counted():
     data = np.ones((130, 1))
     data[:3] = np.nan
-    tuning = _tuned(_model(), data, candidates=[solvers.FixedPointIteration(40)])
+    tuning = _tuned(_model(), data)
     assert tuning.num_without_reference == 3
     assert tuning.selection.num_samples == 62
 

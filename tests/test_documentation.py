@@ -54,6 +54,7 @@ def commands():
 
 # These take long.
 LONG = {
+    "docs/guides/choose.md",
     "docs/guides/first_model.md",
     "docs/guides/how_do_i.md",
     "docs/guides/language.md",
@@ -63,12 +64,17 @@ LONG = {
     "docs/guides/troubleshooting.md",
     "docs/guides/vision.md",
     "deq_keras.callbacks.equilibrium_diagnostics",
+    "deq_keras.callbacks.step_size_tuning",
+    "deq_keras.callbacks.training_budget",
+    "deq_keras.layers.vision.multiscale_cell",
     "deq_keras.models.continuous_batching.continuous_batching_model",
     "deq_keras.models.deq_transformer.deq_transformer_causal_lm",
     "deq_keras.models.mdeq.mdeq_backbone",
     "deq_keras.models.mdeq.mdeq_image_classifier",
     "deq_keras.models.mdeq.mdeq_image_segmenter",
     "deq_keras.serving.litert",
+    "deq_keras.serving.wrappers",
+    "deq_keras.testing.components",
 }
 
 

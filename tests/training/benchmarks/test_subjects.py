@@ -49,6 +49,7 @@ def test_torchdeq():
         assert results["train"][name]["median"] > 0
 
 
+@pytest.mark.slow
 def test_compaction():
     results = measured(
         "compaction",

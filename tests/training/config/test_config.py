@@ -201,44 +201,6 @@ def test_overrides_are_yaml_and_go_into_lists_and_parts(tmp_path):
     assert configs.variant(config, "model").model.gradient == "implicit"
 
 
-@pytest.mark.parametrize(
-    ("override", "words"),
-    [
-        ("seed", ["a.b=value", "'seed'"]),
-        ("=3", ["a.b=value"]),
-        ("seed.part=3", ["`seed` has no parts"]),
-        ("phases.1.epochs=3", ["`phases.1` must be an index below 1"]),
-        ("phases.first.epochs=3", ["`phases.first` must be an index"]),
-        ("optimizer.learning_rat=3", ["`optimizer.learning_rate`?"]),
-        ("model={", ["--set model={"]),
-    ],
-)
-def test_refuses_wrong_overrides(tmp_path, override, words):
-    with pytest.raises(InputError) as error:
-        configs.load(write(tmp_path, MINIMAL), [override])
-    for word in words:
-        assert word in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("a: [", "Cannot read"),
-        ("- 1", "must hold a mapping"),
-        ("", "must hold a mapping"),
-        (MINIMAL + "seed: 1\nseed: 2\n", "`seed` is given twice"),
-    ],
-)
-def test_refuses_files_that_hold_no_config(tmp_path, text, words):
-    with pytest.raises(InputError, match=words):
-        configs.load(write(tmp_path, text))
-
-
-def test_refuses_a_missing_file(tmp_path):
-    with pytest.raises(InputError, match="nothing.yaml"):
-        configs.load(tmp_path / "nothing.yaml")
-
-
 def test_unknown_variant(small):
     config = configs.resolve({**small, "variants": {"plain": {}}})
     with pytest.raises(InputError, match="Did you mean `plain`"):

@@ -236,6 +236,7 @@ def test_what_is_no_file_is_refused(tmp_path, name):
 
 OVERRIDES = {
     "no value": ("seed", "a.b=value"),
+    "near key": ("optimizer.learning_rat=3", "`optimizer.learning_rate`"),
     "nothing": ("=", "a.b=value"),
     "empty part": ("model..solver=x", "a.b=value"),
     "long path": (f"{'x.' * 3000}x=1", "at most 200 characters"),

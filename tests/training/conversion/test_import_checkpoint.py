@@ -109,23 +109,6 @@ def test_other_classes_need_a_new_head(mdeq_arguments, tmp_path, capsys):
     assert model(np.zeros((1, 32, 32, 3), "float32")).shape == (1, 3)
 
 
-@pytest.mark.parametrize(
-    "override, words",
-    [
-        ("n_head=8", "The weights say n_head=4"),
-        ("mem_length=8", "Did you mean `mem_len`"),
-        ("mem_len", "must have the form"),
-        ("mem_len=-1", "an integer from 0"),
-    ],
-)
-def test_what_does_not_fit_has_status_2(checkpoint, tmp_path, override, words, capsys):
-    out = tmp_path / "model.keras"
-    arguments = ["import-checkpoint", str(checkpoint), "--out", str(out)]
-    assert main([*arguments, "--set", override]) == 2
-    assert words in capsys.readouterr().err
-    assert not out.exists()
-
-
 @pytest.fixture
 def refused(tmp_path, capsys):
     """Returns the message that a file is refused with, and checks that all is clean."""
@@ -259,6 +242,9 @@ def test_weights_that_are_not_finite(state_dict, tmp_path, refused):
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
+        ("n_head=8", "The weights say n_head=4"),
+        ("mem_length=8", "Did you mean `mem_len`"),
+        ("mem_len", "must have the form"),
         ("pre_lnorm=maybe", "`pre_lnorm` must be true or false"),
         ("mem_len=1e30", "`mem_len` must be an integer"),
         ("state_dict=3", "Unknown argument `state_dict`"),

@@ -147,6 +147,7 @@ def test_what_was_saved_is_loaded(whole):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_models_of_ours_are_loaded_in_a_new_process(tmp_path):
     backbone = deq_keras.models.ReasonerBackbone(
         deq_keras.layers.AutomatonCell(4), (5, 5, 1)

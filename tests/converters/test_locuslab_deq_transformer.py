@@ -76,9 +76,8 @@ def test_losses_of_two_segments_and_the_memory(variant, dtype, tolerance):
     )
 
 
-@pytest.mark.parametrize(
-    "variant", [pytest.param("a1_pre1_wn1", marks=pytest.mark.slow), "a4_pre0_wn1"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", ["a1_pre1_wn1", "a4_pre0_wn1"])
 def test_gradients(variant):
     golden = _arrays(variant)
     model = _load(variant, solver=TIGHT, dtype="float64")

@@ -14,6 +14,7 @@ MAZE = """\
 """
 
 
+@pytest.mark.slow
 def test_a_maze_is_solved_and_drawn(tmp_path, capsys):
     out = tmp_path / "maze.gif"
     assert main(["demo", "mazes", "--size", "9", "--out", str(out)]) == 0

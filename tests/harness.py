@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 from keras import tree
 
+from deq_keras.solvers import SolveRequest
 from deq_keras.testing.cell import functional_model, symbolic
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -146,6 +147,12 @@ def assert_close(actual, expected, tolerance):
         actual,
         expected,
     )
+
+
+def solution_of(solver, problem, **request):
+    """Returns the `Solution` of a problem of the zoo, from its initial state."""
+    request = SolveRequest(problem.initial_state, **request)
+    return solver.solve(problem.function, request)
 
 
 def run_in_clean_process(code, *arguments, folder, has_library=False, timeout=240):

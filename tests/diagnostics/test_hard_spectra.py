@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from deq_keras import diagnostics
 from tests.diagnostics.jacobians import compiled_radius, linear
-from tests.regimes import XLA_IS_SLOW
+from tests.regimes import XLA_IS_SLOW, slow
 
 # What `converged` promises is an expected error of 1e-3.
 TOLERANCE = 3e-3
@@ -128,11 +128,7 @@ def large_spectra(size):
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize(
-    "spectra, size",
-    [
-        (small_spectra, 16),
-        pytest.param(large_spectra, 200, marks=pytest.mark.slow),
-    ],
+    "spectra, size", [(small_spectra, 16), slow(large_spectra, 200)]
 )
 def test_an_estimate_is_right_or_flagged(spectra, size, dtype):
     found, in_double, others = spectra(size)

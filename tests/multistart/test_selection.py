@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from deq_keras import multistart, solvers
-from tests.regimes import ALL_BUT_EAGER_ARE_SLOW
+from tests.regimes import ALL_BUT_EAGER_ARE_SLOW, slow
 
 INF = float("inf")
 C, M, D, U = solvers.CONVERGED, solvers.MAX_ITER, solvers.DIVERGED, solvers.UNCHANGED
@@ -156,9 +156,7 @@ def test_a_function_that_chooses_none_is_refused(wrong, message):
         multistart.Selection(wrong)(solution, 2)
 
 
-@pytest.mark.parametrize(
-    "regime", ["eager", pytest.param("graph", marks=pytest.mark.slow)], indirect=True
-)
+@pytest.mark.parametrize("regime", ["eager", slow("graph")], indirect=True)
 def test_an_index_of_no_restart_is_refused(regime):
     """XLA knows no assertions."""
     for index in (-1, 2):

@@ -15,7 +15,7 @@ from deq_keras.layers import (
     MonotoneMultiscaleCell,
 )
 from tests import harness
-from tests.regimes import ALL_BUT_EAGER_ARE_SLOW
+from tests.regimes import ALL_BUT_EAGER_ARE_SLOW, slow
 
 CELLS = {
     "dense": (lambda **kw: MonotoneDenseCell(5, **kw), (3,)),
@@ -28,8 +28,8 @@ EVERY_KIND = pytest.mark.parametrize("kind", CELLS)
 @pytest.fixture(
     params=[
         "dense",
-        pytest.param("convolutional", marks=pytest.mark.slow),
-        pytest.param("multiscale", marks=pytest.mark.slow),
+        slow("convolutional"),
+        slow("multiscale"),
     ]
 )
 def kind(request):

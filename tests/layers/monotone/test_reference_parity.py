@@ -13,6 +13,7 @@ from tests.layers.monotone.golden_cells import (
     multiscale,
     multiscale_state,
 )
+from tests.regimes import slow
 
 NETWORKS = ("fc", "conv")
 SPLITTINGS = {
@@ -73,9 +74,7 @@ def test_equilibria_and_gradients(name, solver, regime):
     _check(name, solver, regime)
 
 
-@pytest.mark.parametrize(
-    "solver", ["anderson", pytest.param("broyden", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("solver", ["anderson", slow("broyden")])
 def test_other_solvers_find_the_same_point(solver):
     golden = GoldenNetwork("fc")
     solver = {"class_name": solver, "max_iter": 60, "tol": 1e-10}

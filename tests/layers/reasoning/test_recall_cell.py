@@ -88,7 +88,7 @@ def test_the_state_is_bounded_whatever_the_weights(activation, bound):
 
 
 @regimes.ALL_BUT_EAGER_ARE_SLOW
-@pytest.mark.parametrize("rank", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rank", [1, regimes.slow(2)])
 def test_padding_does_not_change_an_answer(rank, regime):
     deq = DEQ(_cell(0.4, rank=rank), SETTLING)
     small = _normal((2, *[5] * rank, 3)).astype("float32")

@@ -9,6 +9,8 @@ from deq_keras import gradients, layers, solvers
 from tests.layers.cells import FunctionCell
 
 GMRES = gradients.ImplicitGradient(solvers.GMRES(20, 1e-13))
+PICARD = solvers.FixedPointIteration(50, 1e-9)
+ANDERSON = solvers.Anderson(20, 1e-9)
 RANDOM = np.random.RandomState(0)
 INPUTS = RANDOM.normal(size=(4, 3))
 WEIGHT = RANDOM.normal(size=3)
@@ -39,9 +41,14 @@ def _report(gradient, fn, inputs, solver, loss):
 
 
 @pytest.mark.parametrize(
-    ("gradient", "kernel"),
-    [(GMRES, FULL), (gradients.NeumannGradient(3), NILPOTENT)],
-    ids=["implicit", "neumann"],
+    "gradient, kernel, regime",
+    [
+        (GMRES, FULL, "graph"),
+        (GMRES, FULL, "eager"),
+        (gradients.NeumannGradient(3), NILPOTENT, "xla"),
+    ],
+    ids=["implicit-graph", "implicit-eager", "neumann-xla"],
+    indirect=["regime"],
 )
 def test_the_loss_error_of_a_linear_problem_is_exact(gradient, kernel, regime):
     @regime
@@ -62,14 +69,15 @@ def test_the_loss_error_of_a_linear_problem_is_exact(gradient, kernel, regime):
 
 
 @pytest.mark.parametrize(
-    ("forward", "adjoint"),
+    "forward, adjoint, regime",
     [
-        (solvers.FixedPointIteration(50, 1e-9), solvers.FixedPointIteration(50, 1e-9)),
-        (solvers.FixedPointIteration(50, 1e-9), solvers.GMRES(10, 1e-9)),
-        (solvers.Anderson(20, 1e-9), solvers.FixedPointIteration(100, tol=None)),
-        (solvers.Anderson(20, 1e-9), solvers.GMRES(10, 1e-9)),
+        (PICARD, PICARD, "eager"),
+        (PICARD, solvers.GMRES(10, 1e-9), "graph"),
+        (ANDERSON, solvers.FixedPointIteration(100, tol=None), "xla"),
+        (ANDERSON, solvers.GMRES(10, 1e-9), "graph"),
     ],
     ids=["slow", "slow_forward", "slow_adjoint", "solved"],
+    indirect=["regime"],
 )
 def test_the_error_of_a_scalar_gradient(forward, adjoint, regime):
     """z = 0.99 z + k with the derivative of z for k at 0.99: z / (1 - 0.99)."""

@@ -14,6 +14,8 @@ APPROXIMATE = (
 
 CONFIGURED = [
     gradients.ImplicitGradient(solvers.Broyden(max_iter=7)),
+    gradients.ImplicitGradient(solvers.GMRES(max_iter=12, tol=1e-5)),
+    gradients.ImplicitGradient("bicgstab"),
     gradients.ImplicitGradient(),
     gradients.PhantomGradient(num_steps=3, damping=0.25),
     gradients.ReversibleGradient(0.5, checkpoint_every=3),

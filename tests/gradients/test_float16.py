@@ -7,6 +7,7 @@ import tensorflow as tf
 
 import deq_keras
 from deq_keras import gradients, solvers
+from tests.regimes import slow
 
 OTHERS = ["implicit", "phantom", "unrolled", "truncated"]
 
@@ -21,7 +22,7 @@ def steep(state, injection):
     [
         ("neumann", "float16"),
         *(
-            pytest.param(*case, marks=pytest.mark.slow)
+            slow(*case)
             for case in [
                 ("implicit", "float16"),
                 ("neumann", "bfloat16"),
@@ -59,10 +60,10 @@ def test_an_overflow_in_the_adjoint_is_not_finite(exact_regime, gradient, dtype)
 @pytest.mark.parametrize(
     ("gradient", "jit_compile"),
     [
-        pytest.param("neumann", False, marks=pytest.mark.slow),
-        *(pytest.param(name, False, marks=pytest.mark.slow) for name in OTHERS),
-        pytest.param("neumann", True, marks=pytest.mark.slow),
-        pytest.param("truncated", True, marks=pytest.mark.slow),
+        slow("neumann", False),
+        *(slow(name, False) for name in OTHERS),
+        slow("neumann", True),
+        slow("truncated", True),
     ],
 )
 def test_skipped_steps_change_nothing_and_training_goes_on(gradient, jit_compile):

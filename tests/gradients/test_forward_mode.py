@@ -44,30 +44,34 @@ def _weight_jvp(deq, inputs=INPUTS):
     return value, accumulator.jvp(value)
 
 
-def _expected(deq, value, of_inputs, of_kernel):
+def _expected(deq, value, of_kernel):
     """Solves (I - J) dz = df by dense algebra, with J = diag(1 - z^2) W^T."""
     kernel, projection = (
         layer.kernel.numpy() for layer in (deq.cell.recurrent, deq.cell.projection)
     )
     slope = 1 - value**2
-    change = slope * (of_inputs @ projection + value @ of_kernel)
+    change = value @ KERNEL_TANGENT if of_kernel else TANGENT @ projection
     jacobian = slope[:, :, None] * kernel.T
-    return np.linalg.solve(np.eye(UNITS) - jacobian, change[:, :, None])[:, :, 0]
+    tangent = np.linalg.solve(np.eye(UNITS) - jacobian, (slope * change)[:, :, None])
+    return tangent[:, :, 0]
 
 
-@pytest.mark.parametrize("gradient", EXACT, ids=lambda g: type(g.solver).__name__)
-def test_tangents_of_inputs_equal_the_dense_solution(gradient, exact_regime):
+@pytest.mark.parametrize(
+    "gradient, jvp, regime",
+    [
+        (EXACT[0], _jvp, "eager"),
+        (EXACT[0], _weight_jvp, "graph"),
+        (EXACT[1], _weight_jvp, "eager"),
+        (EXACT[1], _jvp, "graph"),
+        (EXACT[2], _jvp, "eager"),
+        (EXACT[2], _weight_jvp, "graph"),
+    ],
+    indirect=["regime"],
+)
+def test_tangents_equal_the_dense_solution(gradient, jvp, regime):
     deq = _layer(gradient)
-    value, actual = exact_regime(lambda: _jvp(deq))()
-    expected = _expected(deq, value.numpy(), TANGENT, np.zeros((UNITS, UNITS)))
-    np.testing.assert_allclose(actual, expected, rtol=1e-10, atol=1e-11)
-
-
-@pytest.mark.parametrize("gradient", EXACT, ids=lambda g: type(g.solver).__name__)
-def test_tangents_of_weights_equal_the_dense_solution(gradient, exact_regime):
-    deq = _layer(gradient)
-    value, actual = exact_regime(lambda: _weight_jvp(deq))()
-    expected = _expected(deq, value.numpy(), np.zeros_like(INPUTS), KERNEL_TANGENT)
+    value, actual = regime(lambda: jvp(deq))()
+    expected = _expected(deq, value.numpy(), of_kernel=jvp is _weight_jvp)
     np.testing.assert_allclose(actual, expected, rtol=1e-10, atol=1e-11)
 
 
@@ -102,18 +106,19 @@ def _of_layer_with_norms():
 
 
 @pytest.mark.parametrize(
-    "build",
+    "build, regime",
     [
-        lambda: _layer(gradients.NeumannGradient(5)),
-        lambda: _layer("truncated"),
-        lambda: _layer(gradients.TruncatedGradient(1, 0)),
-        lambda: _monotone("peaceman_rachford"),
-        lambda: _monotone("forward_backward"),
-        _of_layer_with_norms,
+        (lambda: _layer(gradients.NeumannGradient(5)), "eager"),
+        (lambda: _layer("truncated"), "graph"),
+        (lambda: _layer(gradients.TruncatedGradient(1, 0)), "eager"),
+        (lambda: _monotone("peaceman_rachford"), "eager"),
+        (lambda: _monotone("forward_backward"), "graph"),
+        (_of_layer_with_norms, "graph"),
     ],
     ids=["neumann", "truncated", "one_step", "peaceman", "forward_backward", "norms"],
+    indirect=["regime"],
 )
-def test_tangents_are_adjoint_to_gradients(build, exact_regime):
+def test_tangents_are_adjoint_to_gradients(build, regime):
     """<v, dz> = <gradient of <v, z>, du>, also for approximations and custom cells."""
     deq = build()
 
@@ -125,7 +130,7 @@ def test_tangents_are_adjoint_to_gradients(build, exact_regime):
         of_tape = tf.reduce_sum(tape.gradient(loss, inputs) * TANGENT)
         return tf.reduce_sum(_jvp(deq)[1] * COTANGENT), of_tape
 
-    forward, reverse = exact_regime(products)()
+    forward, reverse = regime(products)()
     assert abs(float(forward)) > 1e-3
     np.testing.assert_allclose(forward, reverse, rtol=1e-9)
 
@@ -133,7 +138,8 @@ def test_tangents_are_adjoint_to_gradients(build, exact_regime):
 def test_attention_cells_have_tangents():
     """Their attention has a gradient of its own, which TensorFlow transposes."""
     cell = layers.AttentionCell(4, 2, dtype="float64")
-    deq = layers.DEQ(cell, "anderson", gradients.NeumannGradient(3), regularizer=None)
+    solver = solvers.Anderson(max_iter=4)
+    deq = layers.DEQ(cell, solver, gradients.NeumannGradient(3), regularizer=None)
     inputs, tangent = tf.constant(np.random.RandomState(1).normal(size=(2, 1, 5, 4)))
     deq(inputs)
     with tf.GradientTape() as tape:
@@ -145,12 +151,14 @@ def test_attention_cells_have_tangents():
     np.testing.assert_allclose(accumulator.jvp(forward), expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("jvp", [_jvp, _weight_jvp])
-def test_failed_samples_have_no_tangent_and_affect_no_other(jvp, exact_regime):
+@pytest.mark.parametrize(
+    "jvp, regime", [(_jvp, "graph"), (_weight_jvp, "eager")], indirect=["regime"]
+)
+def test_failed_samples_have_no_tangent_and_affect_no_other(jvp, regime):
     deq = _layer()
     broken = INPUTS.copy()
     broken[1] = np.nan
-    value, tangent = (t.numpy() for t in exact_regime(lambda: jvp(deq, broken))())
+    value, tangent = (t.numpy() for t in regime(lambda: jvp(deq, broken))())
     _, expected = jvp(deq)
     assert np.isnan(value[1]).all()
     assert not tangent[1].any()
@@ -204,11 +212,15 @@ def _tangent_of_tape(deq, inputs):
         return tape.gradient(value, inputs)
 
 
-@pytest.mark.parametrize("compute", [_tape_of_tangent, _tangent_of_tape])
-def test_second_derivatives_are_refused(compute, exact_regime):
+@pytest.mark.parametrize(
+    "compute, regime",
+    [(_tape_of_tangent, "graph"), (_tangent_of_tape, "eager")],
+    indirect=["regime"],
+)
+def test_second_derivatives_are_refused(compute, regime):
     deq = _layer()
     with pytest.raises(NotImplementedError, match="ImplicitGradient has no second"):
-        exact_regime(lambda: compute(deq, tf.constant(INPUTS)))()
+        regime(lambda: compute(deq, tf.constant(INPUTS)))()
 
 
 def test_nested_accumulators_are_refused():
@@ -227,21 +239,22 @@ def test_accumulator_outside_of_a_function_names_the_remedy():
         _jvp(call)
 
 
+# (gradient, name in the error, training, of weights, regime)
 REFUSED = [
-    ("truncated", "TruncatedGradient", True),
-    ("implicit", "ImplicitGradient", True),
-    ("phantom", "PhantomGradient", False),
-    ("phantom", "PhantomGradient", True),
-    ("unrolled", "UnrolledGradient", False),
-    ("unrolled", "UnrolledGradient", True),
+    ("truncated", "TruncatedGradient", True, False, "eager"),
+    ("implicit", "ImplicitGradient", True, False, "graph"),
+    ("implicit", "ImplicitGradient", True, True, "eager"),
+    ("phantom", "PhantomGradient", False, True, "graph"),
+    ("phantom", "PhantomGradient", True, False, "eager"),
+    ("unrolled", "UnrolledGradient", False, False, "graph"),
+    ("unrolled", "UnrolledGradient", True, True, "graph"),
 ]
 
 
-@pytest.mark.parametrize(("gradient", "name", "training"), REFUSED)
-@pytest.mark.parametrize("of_weights", [False, True])
-def test_what_has_no_tangent_says_so(
-    gradient, name, training, of_weights, exact_regime
-):
+@pytest.mark.parametrize(
+    "gradient, name, training, of_weights, regime", REFUSED, indirect=["regime"]
+)
+def test_what_has_no_tangent_says_so(gradient, name, training, of_weights, regime):
     deq = _layer(gradient)
 
     def compute():
@@ -252,7 +265,7 @@ def test_what_has_no_tangent_says_so(
 
     match = f"{name} has no forward-mode.*GradientTape"
     with pytest.raises(NotImplementedError, match=match):
-        exact_regime(compute)()
+        regime(compute)()
 
 
 def test_a_solve_scope_has_no_tangent():

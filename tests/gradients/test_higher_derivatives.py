@@ -36,11 +36,14 @@ def _exact(value):
 
 
 @pytest.mark.parametrize(
-    "gradient", ["unrolled", gradients.TruncatedGradient(60, 0)], ids=str
+    "gradient, regime",
+    [("unrolled", "eager"), (gradients.TruncatedGradient(60, 0), "graph")],
+    ids=["unrolled", "truncated"],
+    indirect=["regime"],
 )
-def test_second_derivatives_in_training(gradient, exact_regime):
+def test_second_derivatives_in_training(gradient, regime):
     deq = _layer(gradient)
-    compute = exact_regime(lambda: _derivatives(deq, training=True))
+    compute = regime(lambda: _derivatives(deq, training=True))
     value, first, second = (tensor.numpy() for tensor in compute())
     np.testing.assert_allclose(value, np.tanh(SLOPE * value + INPUTS), atol=1e-12)
     for actual, expected in zip((first, second), _exact(value), strict=True):
@@ -48,40 +51,43 @@ def test_second_derivatives_in_training(gradient, exact_regime):
 
 
 @pytest.mark.parametrize(
-    ("gradient", "training", "name"),
+    "gradient, training, name, regime",
     [
-        ("truncated", False, "TruncatedGradient, outside of training, has no second"),
-        ("implicit", False, "ImplicitGradient has no second"),
-        ("implicit", True, "ImplicitGradient has no second"),
-        ("neumann", True, "NeumannGradient has no second"),
+        ("truncated", False, "TruncatedGradient, outside of training, has", "graph"),
+        ("implicit", False, "ImplicitGradient has no second", "eager"),
+        ("implicit", True, "ImplicitGradient has no second", "graph"),
+        ("neumann", True, "NeumannGradient has no second", "eager"),
     ],
+    indirect=["regime"],
 )
-def test_what_has_no_second_derivative_says_so(gradient, training, name, exact_regime):
+def test_what_has_no_second_derivative_says_so(gradient, training, name, regime):
     """By the name that the user chose, and with what has one."""
-    compute = exact_regime(lambda: _derivatives(_layer(gradient), training))
+    compute = regime(lambda: _derivatives(_layer(gradient), training))
     match = name + ".*UnrolledGradient or TruncatedGradient.*`training=True`"
     with pytest.raises(NotImplementedError, match=match):
         compute()
 
 
 @pytest.mark.parametrize(
-    ("gradient", "training", "name"),
+    "gradient, training, name, regime",
     [
         (
             gradients.TruncatedGradient(1, 60, free_fraction=1.0, free_noise=0.0),
             True,
             "TruncatedGradient has only approximate.*free steps.*num_free_steps=0",
+            "graph",
         ),
-        (gradients.PhantomGradient(1, 1.0), True, "PhantomGradient has only approx"),
-        (gradients.TruncatedGradient(1, 0), False, "TruncatedGradient, outside of"),
+        (gradients.PhantomGradient(1, 1.0), True, "PhantomGradient has only", "eager"),
+        (gradients.TruncatedGradient(1, 0), False, "TruncatedGradient, out", "graph"),
     ],
     ids=["truncated", "phantom", "inference"],
+    indirect=["regime"],
 )
-def test_second_derivatives_of_last_steps_warn(gradient, training, name, exact_regime):
+def test_second_derivatives_of_last_steps_warn(gradient, training, name, regime):
     """One step from an equilibrium z: the derivatives of tanh(a z + u) for u."""
     deq = _layer(gradient)
     with pytest.warns(UserWarning, match=name):
-        compute = exact_regime(lambda: _derivatives(deq, training))
+        compute = regime(lambda: _derivatives(deq, training))
         value, first, second = (tensor.numpy() for tensor in compute())
     slope = 1 - value**2
     np.testing.assert_allclose(first, slope, rtol=1e-9)

@@ -13,6 +13,15 @@ from deq_keras.testing.problems import GradientCase as Case
 
 SOLVERS = (solvers.FixedPointIteration, solvers.Anderson, solvers.Broyden)
 LINEAR = (solvers.GMRES, solvers.BiCGStab)
+START = SolveRequest(tf.zeros((BATCH, FEATURES), tf.float64))
+
+
+def problem_of(case):
+    """Returns the problem of a `GradientCase`, with sources that a tape may watch."""
+    return solvers.FixedPointProblem(
+        lambda z, u: case.apply(z, u, case.kernel, case.bias),
+        tf.matmul(case.inputs, case.projection),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +29,7 @@ def expected():
     return [source.numpy() for source in Case("float64").oracle()]
 
 
-@pytest.mark.parametrize("adjoint", [None, solvers.Anderson, *LINEAR])
+@pytest.mark.parametrize("adjoint", [None, *LINEAR])
 def test_contract(adjoint):
     solver = adjoint and adjoint(40, 1e-12)
     check_gradient(lambda: gradients.ImplicitGradient(solver))
@@ -36,8 +45,11 @@ def _assert_close(actual, expected, tolerance):
         assert relative_error(got, want) < tolerance, name
 
 
-@pytest.mark.parametrize("adjoint", SOLVERS, ids=lambda cls: cls.__name__)
-@pytest.mark.parametrize("forward", SOLVERS, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize(
+    "forward, adjoint",
+    [*zip(SOLVERS, SOLVERS[1:]), (solvers.Broyden, solvers.FixedPointIteration)],
+    ids=lambda cls: cls.__name__,
+)
 def test_float64_equals_the_dense_solution(forward, adjoint, expected):
     case = Case("float64")
     gradient = gradients.ImplicitGradient(_solver(adjoint, 1e-13))
@@ -108,11 +120,8 @@ def test_two_backward_passes_are_equal():
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(case.sources)
         equilibrium = gradients.ImplicitGradient().solve(
-            solvers.FixedPointProblem(
-                lambda z, u: case.apply(z, u, case.kernel, case.bias),
-                tf.matmul(case.inputs, case.projection),
-            ),
-            SolveRequest(tf.zeros((BATCH, FEATURES), tf.float64)),
+            problem_of(case),
+            START,
             solvers.Anderson(60, 1e-10),
         )
         loss = tf.reduce_sum(equilibrium.value * case.cotangent)
@@ -128,43 +137,12 @@ def test_the_start_gets_no_gradient():
     with tf.GradientTape() as tape:
         tape.watch(start)
         equilibrium = gradients.ImplicitGradient().solve(
-            solvers.FixedPointProblem(
-                lambda z, u: case.apply(z, u, case.kernel, case.bias),
-                tf.matmul(case.inputs, case.projection),
-            ),
+            problem_of(case),
             SolveRequest(start),
             solvers.FixedPointIteration(3, tol=None),
         )
     gradient = tape.gradient(equilibrium.value, start)
     assert gradient is None or not np.any(gradient)
-
-
-@pytest.mark.parametrize("regime_name", ["eager", "graph"])
-def test_a_second_derivative_is_a_clear_error(regime_name):
-    def second_derivative(u):
-        with tf.GradientTape() as outer:
-            outer.watch(u)
-            with tf.GradientTape() as inner:
-                inner.watch(u)
-                value = (
-                    gradients.ImplicitGradient()
-                    .solve(
-                        solvers.FixedPointProblem(lambda z, u: tf.tanh(0.5 * z + u), u),
-                        SolveRequest(tf.zeros_like(u)),
-                        solvers.Anderson(20, 1e-6),
-                    )
-                    .value
-                )
-            first = inner.gradient(value, u)
-        return outer.gradient(first, u)
-
-    compute = (
-        tf.function(second_derivative)
-        if regime_name == "graph"
-        else (second_derivative)
-    )
-    with pytest.raises(NotImplementedError, match="UnrolledGradient"):
-        compute(tf.constant([[0.3]], tf.float64))
 
 
 @pytest.mark.parametrize(
@@ -203,9 +181,7 @@ def test_a_fixed_budget_of_iterations_is_the_neumann_series(num_terms):
     def function(z):
         return case.apply(z, injection, case.kernel, case.bias)
 
-    solution = solver.solve(
-        function, SolveRequest(tf.zeros((BATCH, FEATURES), tf.float64))
-    )
+    solution = solver.solve(function, START)
     jacobians = dense_jacobians(function, solution.point)
     series = term = case.cotangent.numpy()
     for _ in range(num_terms):
@@ -222,11 +198,8 @@ def test_the_value_and_solution_of_every_gradient_are_the_same():
     case = Case("float64")
     values = [
         gradients.get(name).solve(
-            solvers.FixedPointProblem(
-                lambda z, u: case.apply(z, u, case.kernel, case.bias),
-                tf.matmul(case.inputs, case.projection),
-            ),
-            SolveRequest(tf.zeros((BATCH, FEATURES), tf.float64)),
+            problem_of(case),
+            START,
             solvers.Anderson(4, tol=1e-9),
         )
         for name in ("implicit", "phantom", "unrolled")
@@ -269,20 +242,3 @@ def test_a_growing_neumann_series_ends_before_the_first_large_term(jit_compile):
     whole = [sum(slope**k for k in range(13)) for slope in (0.5, 1.2)]
     expected = [whole[0], 1 + 3 + 9, 1, whole[1], 1, 1]
     np.testing.assert_allclose(gradient, expected, rtol=1e-12)
-
-
-def test_more_neumann_terms_come_closer(expected):
-    case = Case("float64")
-    errors = [
-        relative_error(
-            case.gradients(
-                gradients.NeumannGradient(num_terms),
-                solvers.Broyden(25, 1e-13),
-                case.sources,
-            )[0],
-            expected[0],
-        )
-        for num_terms in (1, 8, 60)
-    ]
-    assert errors[0] > errors[1] > errors[2]
-    assert errors[2] < 1e-8

@@ -11,7 +11,7 @@ from deq_keras.testing.problems import relative_error
 from tests.gradients.test_implicit import BATCH, FEATURES, Case
 from tests.layers.cells import TanhCell, TwoScaleCell
 from tests.layers.equilibrium.test_deq_faults import LogCell
-from tests.regimes import XLA_IS_SLOW
+from tests.regimes import XLA_IS_SLOW, slow
 
 
 class Kernel:
@@ -84,7 +84,13 @@ def test_one_step_of_a_scalar(beta):
 
 
 @pytest.mark.parametrize(
-    "dtype, tolerance", [("float32", 1e-6), ("float64", 1e-12)], ids=str
+    "dtype, tolerance, regime",
+    [
+        ("float32", 1e-6, "graph"),
+        ("float32", 1e-6, "xla"),
+        ("float64", 1e-12, "eager"),
+    ],
+    indirect=["regime"],
 )
 def test_equals_recorded_steps(dtype, tolerance, regime):
     case = _case(dtype)
@@ -118,6 +124,7 @@ def test_the_interval_follows_from_beta(beta, interval):
     assert gradients.reversible._interval(beta) == interval
 
 
+@XLA_IS_SLOW
 def test_each_sample_stops_by_itself(regime):
     kernel, injection, start = _case("float64")
     scale = tf.constant([[0.0], [0.01], [2.0]], tf.float64)
@@ -190,9 +197,7 @@ def test_mixed_precision_keeps_the_pair_in_float32():
     assert _error(slopes[1], slopes[0]) < 3e-2
 
 
-@pytest.mark.parametrize(
-    "jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("jit_compile", [False, slow(True)])
 def test_trains(jit_compile):
     deq = layers.DEQ(TanhCell(6), gradient="reversible", name="deq")
     assert isinstance(deq.solver, FixedPointIteration)

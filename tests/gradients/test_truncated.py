@@ -8,9 +8,9 @@ import tensorflow as tf
 from deq_keras import gradients, layers, solvers
 from deq_keras.solvers import SolveRequest
 from deq_keras.testing.problems import relative_error
-from tests.gradients.test_implicit import BATCH, FEATURES, Case
+from tests.gradients.test_implicit import BATCH, FEATURES, START, Case, problem_of
 from tests.layers.cells import TanhCell, TwoScaleCell
-from tests.regimes import XLA_IS_SLOW
+from tests.regimes import XLA_IS_SLOW, slow
 
 SEED = tf.constant([3, 4])
 ITERATION = solvers.FixedPointIteration(max_iter=9, tol=None)
@@ -39,22 +39,17 @@ def _truncated(*args, **kwargs):
     return gradients.TruncatedGradient(*args, **{"free_noise": 0.0, **kwargs})
 
 
-def _solve(gradient, case, solver=ITERATION, seed=SEED, start=None):
-    return gradient.solve(
-        solvers.FixedPointProblem(
-            lambda z, u: case.apply(z, u, case.kernel, case.bias),
-            tf.matmul(case.inputs, case.projection),
-        ),
-        SolveRequest(
-            tf.zeros((BATCH, FEATURES), case.kernel.dtype) if start is None else start,
-            seed=seed,
-        ),
-        solver,
-    )
+def _solve(gradient, case, solver=ITERATION, seed=SEED, start=None, **request):
+    start = tf.zeros((BATCH, FEATURES), case.kernel.dtype) if start is None else start
+    request = SolveRequest(start, seed=seed, **request)
+    return gradient.solve(problem_of(case), request, solver)
 
 
-@XLA_IS_SLOW
-@pytest.mark.parametrize("num_free_steps, num_steps", [(0, 3), (4, 1), (2, 5)])
+@pytest.mark.parametrize(
+    "num_free_steps, num_steps, regime",
+    [(0, 3, "graph"), (4, 1, "eager"), (2, 5, "graph"), slow(2, 5, "xla")],
+    indirect=["regime"],
+)
 def test_equals_a_loop_by_hand(num_free_steps, num_steps, regime):
     case = Case("float64")
     gradient = _truncated(num_steps, num_free_steps, free_fraction=1.0)
@@ -172,8 +167,11 @@ def test_a_share_of_the_samples_takes_the_free_steps(share):
     np.testing.assert_allclose(slopes, np.where(is_free, 0.0, 0.25), rtol=1e-6)
 
 
-@XLA_IS_SLOW
-@pytest.mark.parametrize("size, padded", [(1, False), (8, True)])
+@pytest.mark.parametrize(
+    "size, padded, regime",
+    [(1, False, "eager"), (8, True, "graph"), slow(8, True, "xla")],
+    indirect=["regime"],
+)
 def test_samples_of_a_layer_take_their_own_free_steps(size, padded, regime):
     """Each is where so many steps lead, whoever else takes free ones."""
     random = np.random.RandomState(0)
@@ -225,19 +223,21 @@ def test_two_budgets_of_the_solver_are_the_room_unless_it_is_given(max_iter):
     assert max(totals) == 2 * max_iter
 
 
-def _halving(gradient, inputs, regime=lambda call: call):
-    """The value of z = z / 2 + u from zero, its `Solution`, and the slopes by u."""
+def _halving(gradient, inputs, regime=lambda call: call, solver=ITERATION, **request):
+    """Returns the equilibrium of z = z / 2 + u from zero, and the slopes by u."""
 
     def compute():
         with tf.GradientTape() as tape:
             tape.watch(inputs)
-            equilibrium = gradient.solve(
+            found = gradient.solve(
                 solvers.FixedPointProblem(lambda z, u: 0.5 * z + u, inputs),
-                SolveRequest(tf.zeros_like(inputs), seed=SEED),
-                ITERATION,
+                SolveRequest(tf.zeros_like(inputs), seed=SEED, **request),
+                solver,
             )
-            loss = tf.reduce_sum(equilibrium.value)
-        return equilibrium.value, equilibrium.solution, tape.gradient(loss, inputs)
+            loss = tf.reduce_sum(found.value)
+        linearization = found.linearization
+        penalized = linearization.value - linearization.point
+        return found.value, found.solution, tape.gradient(loss, inputs), penalized
 
     return regime(compute)()
 
@@ -247,7 +247,7 @@ def test_steps_stop_at_the_tolerance(regime):
     """The residuals of the points before steps 0, 1, 2, ... are 1, 1/3, 1/7, 1/15."""
     inputs = tf.constant([[1.0], [-3.0]])
     gradient = _truncated(8, 0, tol=0.07)
-    value, solution, slopes = _halving(gradient, inputs, regime=regime)
+    value, solution, slopes, _ = _halving(gradient, inputs, regime)
     np.testing.assert_array_equal(solution.num_evaluations, [4, 4])
     assert int(solution.batch_evaluations) == 4
     np.testing.assert_allclose(value, inputs * (2 - 2 * 0.5**4), rtol=1e-6)
@@ -258,7 +258,7 @@ def test_steps_stop_at_the_tolerance(regime):
 def test_free_steps_stop_at_the_tolerance_too(regime):
     inputs = tf.ones((3, 1))
     gradient = _truncated(2, 9, free_fraction=1.0, tol=0.07)
-    value, solution, slopes = _halving(gradient, inputs, regime=regime)
+    value, solution, slopes, _ = _halving(gradient, inputs, regime)
     # The first step after four free ones has a smaller residual than the tolerance.
     np.testing.assert_array_equal(solution.num_evaluations, [5] * 3)
     np.testing.assert_allclose(value, [[2 - 2 * 0.5**5]] * 3, rtol=1e-6)
@@ -266,71 +266,51 @@ def test_free_steps_stop_at_the_tolerance_too(regime):
 
 
 def test_a_given_number_of_steps_has_no_tolerance():
-    _, solution, _ = _halving(_truncated(9, 9, free_fraction=1.0), tf.ones((3, 1)))
+    solution = _halving(_truncated(9, 9, free_fraction=1.0), tf.ones((3, 1)))[1]
     np.testing.assert_array_equal(solution.num_evaluations, [18] * 3)
     fast = tf.zeros((3, 1))  # The initial state is the equilibrium.
-    _, solution, _ = _halving(_truncated(None, 0), fast)
+    solution = _halving(_truncated(None, 0), fast)[1]
     np.testing.assert_array_equal(solution.num_evaluations, [1] * 3)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_a_failed_sample_does_not_change_when_steps_stop(bad):
     gradient = _truncated(9, 9, free_fraction=1.0, tol=0.07)
-    _, expected, _ = _halving(gradient, tf.ones((2, 1)))
-    _, solution, _ = _halving(gradient, tf.constant([[1.0], [bad], [1.0]]))
-    for index in (0, 2):
-        count = solution.num_evaluations[index]
-        assert count == expected.num_evaluations[0]
+    expected = _halving(gradient, tf.ones((2, 1)))[1].num_evaluations[0]
+    solution = _halving(gradient, tf.constant([[1.0], [bad], [1.0]]))[1]
+    np.testing.assert_array_equal(solution.num_evaluations.numpy()[[0, 2]], expected)
+
+
+LONG = solvers.FixedPointIteration(max_iter=30, tol=None)
 
 
 @XLA_IS_SLOW
 @pytest.mark.parametrize(
     "arguments, budget, expected",
     [
-        ((8, 0, 8, 0.0), None, 1.0),  # The gradient never takes more steps.
-        ((3, 4, 9, 1.0), None, 1.0),  # All samples take all steps.
-        ((3, 4, 9, 0.5), None, 0.5),  # Half of the samples take free steps.
-        ((3, 4, 9, 0.5), 3, 1.0),  # A drawn budget is smaller.
+        ((8, 0, 8, 0.0), {}, 1.0),  # The gradient never takes more steps.
+        ((3, 4, 9, 1.0), {}, 1.0),  # All samples take all steps.
+        ((3, 4, 9, 0.5), {}, 0.5),  # Half of the samples take free steps.
+        ((3, 4, 9, 0.5), {"budget": tf.constant(3)}, 1.0),  # A smaller drawn budget.
     ],
 )
 def test_a_penalty_is_for_samples_that_had_their_budget(
     arguments, budget, expected, regime
 ):
-    inputs = tf.ones((8, 1))
-    num_steps, num_free_steps, max_steps, fraction = arguments
-    gradient = _truncated(
-        num_steps, num_free_steps, max_steps, free_fraction=fraction, tol=1e-9
+    *steps, fraction = arguments
+    gradient = _truncated(*steps, free_fraction=fraction, tol=1e-9)
+    _, solution, _, penalized = _halving(
+        gradient, tf.ones((8, 1)), regime, LONG, **budget
     )
-
-    def penalized():
-        equilibrium = gradient.solve(
-            solvers.FixedPointProblem(lambda z, u: 0.5 * z + u, inputs),
-            SolveRequest(
-                tf.zeros_like(inputs),
-                budget=None if budget is None else tf.constant(budget),
-                seed=SEED,
-            ),
-            solvers.FixedPointIteration(max_iter=30, tol=None),
-        )
-        linearization = equilibrium.linearization
-        residual = tf.abs(linearization.value - linearization.point)
-        return residual[:, 0] > 0, equilibrium.solution.residual
-
-    has_penalty, residual = regime(penalized)()
-    assert np.mean(has_penalty) == expected
-    assert np.all(residual > 0)  # The log shows all samples.
+    assert np.mean(penalized != 0) == expected
+    assert np.all(solution.residual > 0)  # The log shows all samples.
 
 
 def test_a_penalty_is_for_samples_that_converged():
-    inputs = tf.ones((4, 1))
-    equilibrium = _truncated(20, 0, 20, tol=0.07).solve(
-        solvers.FixedPointProblem(lambda z, u: 0.5 * z + u, inputs),
-        SolveRequest(tf.zeros_like(inputs), seed=SEED),
-        solvers.FixedPointIteration(max_iter=20, tol=None),
-    )
-    linearization = equilibrium.linearization
-    assert np.all(equilibrium.solution.num_evaluations == 4)
-    assert np.all(linearization.value != linearization.point)
+    gradient = _truncated(20, 0, 20, tol=0.07)
+    _, solution, _, penalized = _halving(gradient, tf.ones((4, 1)), solver=LONG)
+    assert np.all(solution.num_evaluations == 4)
+    assert np.all(penalized != 0)
 
 
 @pytest.mark.parametrize("tol", [-0.1, "small", float("nan")])
@@ -381,35 +361,18 @@ def test_the_same_seed_draws_the_same_steps():
 
 def test_a_drawn_budget_bounds_the_steps():
     gradient = _truncated("uniform", max_steps=9, free_fraction=1.0)
-    case = Case("float64")
     for i in range(30):
-        equilibrium = gradient.solve(
-            solvers.FixedPointProblem(
-                lambda z, u: case.apply(z, u, case.kernel, case.bias),
-                tf.matmul(case.inputs, case.projection),
-            ),
-            SolveRequest(
-                tf.zeros((BATCH, FEATURES), tf.float64),
-                budget=tf.constant(3),
-                seed=tf.constant([i, 0]),
-            ),
-            ITERATION,
+        found = _solve(
+            gradient, Case("float64"), seed=tf.constant([i, 0]), budget=tf.constant(3)
         )
-        assert equilibrium.solution.num_evaluations[0] <= 3
+        assert found.solution.num_evaluations[0] <= 3
 
 
 def test_free_steps_are_plain_whatever_the_solver():
     case = Case("float64")
     solver = solvers.Anderson(max_iter=9)
     value = _solve(_truncated(1, 5, free_fraction=1.0), case, solver).value
-    injection = tf.matmul(case.inputs, case.projection)
-
-    def function(state):
-        return case.apply(state, injection, case.kernel, case.bias)
-
-    expected = tf.zeros((BATCH, FEATURES), tf.float64)
-    for _ in range(5 + 1):
-        expected = function(expected)
+    expected, _ = _by_hand(case, 5, 1)
     np.testing.assert_allclose(value, expected, rtol=1e-9)
 
 
@@ -425,7 +388,7 @@ def test_outside_of_training_the_solver_has_its_whole_budget():
                 solvers.FixedPointProblem(
                     lambda z, u: case.apply(z, u, case.kernel, case.bias), injection
                 ),
-                SolveRequest(tf.zeros((BATCH, FEATURES), tf.float64)),
+                START,
                 solver,
             )
         assert np.all(equilibrium.solution.residual < 1e-9)
@@ -471,10 +434,7 @@ def _layer_gradients(deq, inputs):
 @XLA_IS_SLOW
 @pytest.mark.parametrize(
     "cell, policy",
-    [
-        pytest.param(TanhCell, "mixed_bfloat16", marks=pytest.mark.slow),
-        (TwoScaleCell, "float64"),
-    ],
+    [slow(TanhCell, "mixed_bfloat16"), (TwoScaleCell, "float64")],
     ids=["bfloat16", "nest"],
 )
 def test_rematerialised_steps_have_the_same_gradients(cell, policy, regime):
@@ -547,19 +507,6 @@ def test_rematerialised_steps_keep_states_and_no_activations():
     assert num_stacked(False) >= 7
     # The variables of the loop: the state, and a few numbers.
     assert num_stacked(True) <= 2 * 4
-
-
-def test_trains_with_the_default_arguments():
-    deq = layers.DEQ(
-        TanhCell(6), gradient="truncated", initial_state="mixed", name="deq"
-    )
-    model = keras.Sequential([deq, keras.layers.Dense(1)])
-    model.compile(keras.optimizers.Adam(1e-2), "mse")
-    random = np.random.RandomState(0)
-    inputs = random.normal(size=(64, 3)).astype("float32")
-    targets = inputs[:, :1] * inputs[:, 1:2]
-    losses = model.fit(inputs, targets, epochs=40, verbose=0).history["loss"]
-    assert losses[-1] < 0.3 * losses[0]
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,15 @@ import tensorflow as tf
 from deq_keras import gradients, solvers
 from deq_keras.solvers import SolveRequest
 from deq_keras.testing.problems import relative_error
-from tests.gradients.test_implicit import BATCH, FEATURES, SOLVERS, Case
-from tests.regimes import ALL_BUT_EAGER_ARE_SLOW, XLA_IS_SLOW
+from tests.gradients.test_implicit import BATCH, FEATURES, SOLVERS, START, Case
+from tests.regimes import ALL_BUT_EAGER_ARE_SLOW, XLA_IS_SLOW, slow
 
 
-@pytest.mark.parametrize("damping", [1.0, 0.6])
+@pytest.mark.parametrize(
+    "damping, regime",
+    [(1.0, "graph"), (0.6, "eager"), (0.6, "xla")],
+    indirect=["regime"],
+)
 def test_equals_a_loop_by_hand(damping, regime):
     """A fixed budget of iterations is a weight-tied network."""
     case = Case("float64")
@@ -34,8 +38,16 @@ def test_equals_a_loop_by_hand(damping, regime):
         assert relative_error(got, want) < 1e-12
 
 
-@XLA_IS_SLOW
-@pytest.mark.parametrize("cls", SOLVERS, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize(
+    "cls, regime",
+    [
+        (solvers.FixedPointIteration, "graph"),
+        (solvers.Anderson, "graph"),
+        (solvers.Broyden, "eager"),
+        *(slow(cls, "xla") for cls in SOLVERS),
+    ],
+    indirect=["regime"],
+)
 def test_equals_finite_differences_through_every_solver(cls, regime):
     """Exact for what was computed, converged or not."""
     case = Case("float64")
@@ -48,7 +60,7 @@ def test_equals_finite_differences_through_every_solver(cls, regime):
                 lambda z, u: case.apply(z, u, case.kernel, bias),
                 tf.matmul(case.inputs, case.projection),
             ),
-            SolveRequest(tf.zeros((BATCH, FEATURES), tf.float64)),
+            START,
             solver,
         )
         return tf.reduce_sum(equilibrium.value * case.cotangent)
@@ -82,32 +94,6 @@ def test_the_start_gets_its_gradient():
             .value
         )
     np.testing.assert_allclose(tape.gradient(value, start), 0.125)
-
-
-def test_second_derivatives():
-    """z = u z + 1 after three applications from zero is 1 + u + u^2."""
-
-    @tf.function
-    def derivatives(u):
-        with tf.GradientTape() as outer:
-            outer.watch(u)
-            with tf.GradientTape() as inner:
-                inner.watch(u)
-                value = (
-                    gradients.UnrolledGradient()
-                    .solve(
-                        solvers.FixedPointProblem(lambda z, u: u * z + 1.0, u),
-                        SolveRequest(tf.zeros_like(u)),
-                        solvers.FixedPointIteration(max_iter=3, tol=None),
-                    )
-                    .value
-                )
-            first = inner.gradient(value, u)
-        return first, outer.gradient(first, u)
-
-    first, second = derivatives(tf.constant([[0.25]]))
-    np.testing.assert_allclose(first, 1.5)
-    np.testing.assert_allclose(second, 2.0)
 
 
 @ALL_BUT_EAGER_ARE_SLOW
@@ -153,6 +139,7 @@ def test_checkpoints_need_a_known_budget():
         )
 
 
+@XLA_IS_SLOW
 def test_a_sample_that_starts_at_its_solution(regime):
     """The residual's norm has no derivative at zero; nothing may depend on it."""
 

@@ -6,6 +6,8 @@ import tensorflow as tf
 
 from deq_keras import solvers
 from deq_keras.testing.problems import ZOO, linear
+from tests.harness import solution_of
+from tests.regimes import SOLVERS_IN_TURN
 
 
 def _counted(function):
@@ -31,20 +33,23 @@ def test_stops_when_every_sample_has_converged(solver_class):
 def test_a_budget_in_solve_overrides_the_constructed_one(solver_class):
     problem = ZOO["tanh"]()
     solver = solver_class(max_iter=60, tol=1e-4)
-    short = solver.solve(
-        problem.function, solvers.SolveRequest(problem.initial_state, max_iter=3)
-    )
+    short = solution_of(solver, problem, max_iter=3)
     assert short.batch_evaluations == 3
-    loose = solver.solve(
-        problem.function, solvers.SolveRequest(problem.initial_state, tol=0.5)
-    )
-    full = solver.solve(problem.function, solvers.SolveRequest(problem.initial_state))
+    loose = solution_of(solver, problem, tol=0.5)
+    full = solution_of(solver, problem)
     assert loose.batch_evaluations < full.batch_evaluations
 
 
+@pytest.mark.parametrize(
+    "solver_class, regime",
+    [
+        (solvers.FixedPointIteration, "xla"),
+        (solvers.Anderson, "graph"),
+        (solvers.Broyden, "xla"),
+    ],
+    indirect=True,
+)
 def test_budgets_are_tensors_without_retracing(solver_class, regime):
-    if regime.name == "eager":
-        pytest.skip("eager code has no traces")
     problem = ZOO["tanh"]()
     solver = solver_class(max_iter=6)  # Smaller and larger budgets are requested.
     solve = regime(
@@ -58,10 +63,7 @@ def test_budgets_are_tensors_without_retracing(solver_class, regime):
             tf.constant(max_iter),
             tf.constant(0.0, tf.float64),
         )
-        expected = solver.solve(
-            problem.function,
-            solvers.SolveRequest(problem.initial_state, max_iter=max_iter, tol=0.0),
-        )
+        expected = solution_of(solver, problem, max_iter=max_iter, tol=0.0)
         assert solution.batch_evaluations == max_iter
         assert solution.trace.shape == (max_iter, 3)
         np.testing.assert_allclose(solution.value, expected.value, rtol=1e-9)
@@ -87,6 +89,7 @@ def test_budgets_of_any_integer_type(solver_class):
         assert solution.status[0] == solvers.CONVERGED
 
 
+@SOLVERS_IN_TURN
 def test_a_lower_budget_ends_a_solve_sooner(solver_class, regime):
     problem = ZOO["tanh"]()
     solver = solver_class(max_iter=5, tol=0.0)
@@ -96,10 +99,7 @@ def test_a_lower_budget_ends_a_solve_sooner(solver_class, regime):
     for budget in (3, 4, 5):
         solution = solve(problem.initial_state, tf.constant(budget))
         assert solution.batch_evaluations == budget
-        expected = solver.solve(
-            problem.function,
-            solvers.SolveRequest(problem.initial_state, max_iter=budget),
-        )
+        expected = solution_of(solver, problem, max_iter=budget)
         np.testing.assert_allclose(solution.value, expected.value, rtol=1e-9)
         assert solution.trace.shape == (5, 3)
         assert np.all(np.isnan(solution.trace[budget:]))
@@ -116,9 +116,7 @@ def test_an_equilibrium_at_zero_converges_at_once(solver_class, stop_mode):
 
 def test_zero_tolerance_spends_the_budget_and_improves(solver_class):
     problem = ZOO["tanh"]()
-    solution = solver_class(max_iter=25, tol=0.0).solve(
-        problem.function, solvers.SolveRequest(problem.initial_state)
-    )
+    solution = solution_of(solver_class(max_iter=25, tol=0.0), problem)
     # A residual of exactly zero would be convergence, and is the only other way out.
     spent = (solution.num_evaluations == 25) | (solution.residual == 0.0)
     assert np.all(spent)
@@ -141,13 +139,12 @@ def test_no_tolerance_returns_the_last_iterate(solver_class):
     )
     np.testing.assert_array_equal(best.point, start)
 
-    spent = solver_class(max_iter=12, tol=None).solve(
-        problem.function, solvers.SolveRequest(problem.initial_state)
-    )
+    spent = solution_of(solver_class(max_iter=12, tol=None), problem)
     assert spent.batch_evaluations == 12
     np.testing.assert_array_equal(spent.residual, spent.trace[-1])
 
 
+@SOLVERS_IN_TURN
 def test_one_iteration_is_one_application(solver_class, regime):
     problem = ZOO["nest"]()
     solver = solver_class(max_iter=1, tol=None)
@@ -164,9 +161,7 @@ def test_one_iteration_is_one_application(solver_class, regime):
 
 def test_the_second_evaluation_is_at_f_of_the_first_point(solver_class):
     problem = ZOO["tanh"]()
-    solution = solver_class(max_iter=2, tol=None).solve(
-        problem.function, solvers.SolveRequest(problem.initial_state)
-    )
+    solution = solution_of(solver_class(max_iter=2, tol=None), problem)
     np.testing.assert_allclose(
         solution.point, problem.function(problem.initial_state), rtol=1e-13
     )

@@ -1,5 +1,8 @@
 """Samples that are done leave the batch, and no answer shows it."""
 
+import functools
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -49,18 +52,16 @@ class Problem:
         rows the latter evaluated."""
         found = []
         for compact in (False, True):
-            chosen = type(solver)(**{**solver.get_config(), "compact": compact})
-
-            def solve(injection, solver=chosen):
-                problem = solvers.FixedPointProblem(
-                    self.function, injection, has_rows=HAS_ROWS
-                )
-                request = solvers.SolveRequest(self.state, **arguments)
-                return solver.solve(problem, request)
-
+            solve = functools.partial(self.solve, solver, compact, **arguments)
             self.num_rows.assign(0)
-            found.append(wrap(solve)(self.injection))
+            found.append(wrap(lambda injection, f=solve: f(injection))(self.injection))
         return *found, int(self.num_rows)
+
+    def solve(self, solver, compact, injection, **arguments):
+        """Returns the solution of one of the loops."""
+        solver = type(solver)(**{**solver.get_config(), "compact": compact})
+        problem = solvers.FixedPointProblem(self.function, injection, has_rows=HAS_ROWS)
+        return solver.solve(problem, solvers.SolveRequest(self.state, **arguments))
 
 
 def _assert_equal(one, two):
@@ -68,7 +69,12 @@ def _assert_equal(one, two):
         np.testing.assert_array_equal(getattr(one, name), getattr(two, name), name)
 
 
-@pytest.mark.parametrize("solver", SOLVERS, ids=str)
+@pytest.mark.parametrize(
+    "solver, exact_regime",
+    [*zip(SOLVERS, itertools.cycle(["graph", "eager"]))],
+    ids=str,
+    indirect=["exact_regime"],
+)
 def test_equals_the_masked_loop_bit_for_bit(solver, exact_regime):
     masked, compact, num_rows = Problem().solutions(solver, exact_regime)
     _assert_equal(masked, compact)
@@ -80,14 +86,14 @@ def test_equals_the_masked_loop_bit_for_bit(solver, exact_regime):
 def test_a_budget_and_a_tolerance_that_are_tensors(solver):
     problem = Problem()
 
-    def wrap(function):
-        return tf.function(function, autograph=False)
+    @tf.function(autograph=False)
+    def both(injection, max_iter, tol):
+        request = {"max_iter": max_iter, "tol": tol}
+        return [problem.solve(solver, c, injection, **request) for c in (False, True)]
 
     for max_iter, tol in ((1, 1e-3), (5, 1e-3), (25, 1e-9)):
-        masked, compact, _ = problem.solutions(
-            solver, wrap, max_iter=tf.constant(max_iter), tol=tf.constant(tol)
-        )
-        _assert_equal(masked, compact)
+        budget = tf.constant(max_iter), tf.constant(tol)
+        _assert_equal(*both(problem.injection, *budget))
 
 
 def test_a_sample_that_is_not_finite_leaves(exact_regime):
@@ -112,7 +118,9 @@ def test_an_answer_that_stands_lets_a_sample_leave(exact_regime):
     assert np.any(compact.status.numpy() == solvers.UNCHANGED)
 
 
-@pytest.mark.parametrize("batch", [0, 1])
+@pytest.mark.parametrize(
+    "batch, exact_regime", [(0, "graph"), (1, "eager")], indirect=["exact_regime"]
+)
 def test_small_batches(batch, exact_regime):
     masked, compact, _ = Problem(batch).solutions(solvers.Anderson(), exact_regime)
     _assert_equal(masked, compact)

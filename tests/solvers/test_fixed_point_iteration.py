@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from deq_keras import gradients, layers, solvers
 from tests.layers.cells import TanhCell
+from tests.regimes import XLA_IS_SLOW
 
 SEED = tf.constant([1, 2])
 ZEROS = tf.zeros((2000, 3))
@@ -58,6 +59,7 @@ def test_noise_of_a_layer_is_that_of_training():
         )
 
 
+@XLA_IS_SLOW
 def test_patience_damps_an_oscillation(regime):
     """f(z) = -1.1 z diverges undamped, and converges once damped below 2 / 2.1."""
     start = tf.ones((2, 3))

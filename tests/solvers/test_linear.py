@@ -59,6 +59,15 @@ def _constants(batch=3, size=FEATURES):
     return np.random.RandomState(1).normal(size=(batch, size))
 
 
+@pytest.mark.parametrize(
+    "solver_class, regime",
+    [
+        (solvers.GMRES, "eager"),
+        (solvers.GMRES, "xla"),
+        (solvers.BiCGStab, "graph"),
+    ],
+    indirect=True,
+)
 def test_equals_the_dense_solution(solver_class, regime):
     matrices, constant = _matrices(), _constants()
     solution = _solve(solver_class(60, 1e-12), matrices, constant, regime=regime)
@@ -140,6 +149,11 @@ def test_without_restart_twenty_columns_are_stored():
         assert len(solver.init(point, solver.max_iter).directions) == columns
 
 
+@pytest.mark.parametrize(
+    "solver_class, exact_regime",
+    [(solvers.GMRES, "graph"), (solvers.BiCGStab, "eager")],
+    indirect=True,
+)
 def test_a_tensor_budget_equals_an_int(solver_class, exact_regime):
     matrices, constant = _matrices()[:1], _constants(1)
 
@@ -159,6 +173,11 @@ def test_a_tensor_budget_equals_an_int(solver_class, exact_regime):
     assert cut.status[0] == solvers.MAX_ITER
 
 
+@pytest.mark.parametrize(
+    "solver_class, exact_regime",
+    [(solvers.GMRES, "eager"), (solvers.BiCGStab, "graph")],
+    indirect=True,
+)
 def test_samples_stop_on_their_own_and_alone_as_in_the_batch(
     solver_class, exact_regime
 ):
@@ -200,7 +219,11 @@ def test_a_consistent_singular_system_is_solved(solver_class):
     np.testing.assert_allclose(solution.value, [[0, 2, 2 / 3]], atol=1e-9)
 
 
-@pytest.mark.parametrize("poison", [np.nan, np.inf])
+@pytest.mark.parametrize(
+    "solver_class, exact_regime, poison",
+    [(solvers.GMRES, "graph", np.nan), (solvers.BiCGStab, "eager", np.inf)],
+    indirect=["solver_class", "exact_regime"],
+)
 def test_a_non_finite_sample_affects_no_other(solver_class, exact_regime, poison):
     matrices, constant = _matrices(), _constants()
     solver = solver_class(40, 1e-6)

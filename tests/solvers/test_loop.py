@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from deq_keras import solvers
 from deq_keras.testing.problems import ZOO
+from tests.harness import solution_of
 
 # Small dense solves have no LiteRT and no ONNX form.
 LINEAR_ALGEBRA = ("Matrix", "Cholesky", "Qr", "Svd", "Lu", "SelfAdjoint", "Eig")
@@ -90,21 +91,15 @@ def test_broyden_restarts_when_its_memory_is_full():
     problem = ZOO["contraction"]()
     full = solvers.Broyden(max_iter=40, tol=None)
     short = solvers.Broyden(max_iter=40, tol=None, history=3)
-    limited = short.solve(
-        problem.function, solvers.SolveRequest(problem.initial_state, max_iter=30)
-    )
+    limited = solution_of(short, problem, max_iter=30)
     np.testing.assert_allclose(limited.value, problem.equilibrium, atol=1e-6)
     # Steps 1 to 3 know everything; the fourth starts anew, with a plain step.
     points = [
-        solver.solve(
-            problem.function, solvers.SolveRequest(problem.initial_state, max_iter=k)
-        ).point
+        solution_of(solver, problem, max_iter=k).point
         for solver in (full, short)
         for k in (4, 5)
     ]
-    before = short.solve(
-        problem.function, solvers.SolveRequest(problem.initial_state, max_iter=4)
-    )
+    before = solution_of(short, problem, max_iter=4)
     np.testing.assert_array_equal(points[0], points[2])
     assert np.abs(points[1] - points[3]).max() > 1e-6
     np.testing.assert_allclose(points[3], before.value, rtol=1e-12)
@@ -113,9 +108,9 @@ def test_broyden_restarts_when_its_memory_is_full():
 def test_anderson_ignores_columns_that_are_not_filled():
     problem = ZOO["tanh"]()
     traces = [
-        solvers.Anderson(max_iter=4, tol=None, history=history)
-        .solve(problem.function, solvers.SolveRequest(problem.initial_state))
-        .trace
+        solution_of(
+            solvers.Anderson(max_iter=4, tol=None, history=history), problem
+        ).trace
         for history in (3, 30)
     ]
     np.testing.assert_allclose(traces[0], traces[1], rtol=1e-12)
@@ -157,9 +152,7 @@ def test_mixing_is_the_share_of_the_residual():
     plain = problem.function(problem.initial_state)
     damped = solvers.FixedPointIteration(max_iter=5, tol=None, damping=0.3)
     np.testing.assert_allclose(
-        mixed.solve(
-            problem.function, solvers.SolveRequest(problem.initial_state)
-        ).value,
+        solution_of(mixed, problem).value,
         damped.solve(problem.function, solvers.SolveRequest(plain)).value,
         rtol=1e-12,
     )

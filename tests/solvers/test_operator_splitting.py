@@ -10,6 +10,7 @@ from deq_keras import proximal, solvers
 from deq_keras.gradients import ImplicitGradient
 from deq_keras.layers import DEQ, DenseCell, MonotoneDenseCell
 from deq_keras.testing.problems import dense_adjoint, dense_jacobians, relative_error
+from tests.regimes import slow
 
 SPLITTINGS = {
     "peaceman_rachford": functools.partial(solvers.PeacemanRachford, max_iter=200),
@@ -23,7 +24,7 @@ ACTIVATIONS = ["relu", "sigmoid", "softplus", "tanh"]
 @pytest.fixture(
     params=[
         "peaceman_rachford",
-        pytest.param("forward_backward", marks=pytest.mark.slow),
+        slow("forward_backward"),
     ]
 )
 def splitting(request):

@@ -11,6 +11,7 @@ from keras import tree
 
 from deq_keras import solvers
 from tests.golden.arrays import golden_problem, load
+from tests.harness import solution_of
 
 PROBLEMS = ("p1_linear", "p2_tanh", "p3_mlp", "p6_multi")
 # (run, budget): the reference's threshold is a budget for Anderson, and the number of
@@ -25,20 +26,17 @@ def _norm(state):
 
 def _batch_traces(solver, problem, num_evaluations):
     """|g| and |f(z)| over the batch after 1 ... num_evaluations evaluations."""
-
-    @tf.function
-    def solve(max_iter):
-        return solver.solve(
-            problem.function,
-            solvers.SolveRequest(problem.initial_state, max_iter=max_iter),
-        )
-
     residuals, values = [], []
-    for k in range(1, num_evaluations + 1):
-        solution = solve(tf.constant(k))
-        difference = tree.map_structure(tf.subtract, solution.value, solution.point)
-        residuals.append(_norm(difference))
-        values.append(_norm(solution.value))
+
+    def recorded(state):
+        value = problem.function(state)
+        residuals.append(_norm(tree.map_structure(tf.subtract, value, state)))
+        values.append(_norm(value))
+        return value
+
+    request = solvers.SolveRequest(problem.initial_state, max_iter=num_evaluations)
+    solver.solve(recorded, request)
+    assert len(residuals) == num_evaluations
     return np.array(residuals), np.array(values)
 
 
@@ -122,9 +120,7 @@ def test_anderson_variants_follow_the_reference(variant, arguments):
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_reaches_the_exact_equilibrium(cls, name):
     problem = golden_problem(name)
-    solution = cls(max_iter=200, tol=1e-11).solve(
-        problem.function, solvers.SolveRequest(problem.initial_state)
-    )
+    solution = solution_of(cls(max_iter=200, tol=1e-11), problem)
     tree.map_structure(
         lambda value, exact: np.testing.assert_allclose(value, exact, atol=1e-9),
         solution.value,

@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from deq_keras import solvers
 from deq_keras.testing.problems import function_of_samples, samples
+from tests.regimes import SOLVERS_IN_TURN
 
 
 def test_samples_need_different_numbers_of_evaluations(solver_class):
@@ -33,6 +34,7 @@ def test_a_sample_alone_nearly_equals_the_sample_in_a_batch_under_xla(solver_cla
         np.testing.assert_allclose(batched[i], alone[0], rtol=0, atol=3e-7)
 
 
+@SOLVERS_IN_TURN
 def test_a_sample_that_turns_non_finite_keeps_its_best_iterate(solver_class, regime):
     def function(z):
         # Sample 1 leaves the domain of the logarithm; sample 0 converges.

@@ -7,6 +7,8 @@ from keras import tree
 
 from deq_keras import solvers
 from deq_keras.testing.problems import ZOO
+from tests.harness import solution_of
+from tests.regimes import SOLVERS_IN_TURN
 
 
 @pytest.mark.parametrize("stop_mode", ["rel", "abs"])
@@ -62,9 +64,7 @@ def test_residuals_at_the_tolerance_count_as_converged():
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_dtypes_go_in_and_out(solver_class, dtype):
     problem = ZOO["nest"](dtype)
-    solution = solver_class(max_iter=20, tol=2e-2).solve(
-        problem.function, solvers.SolveRequest(problem.initial_state)
-    )
+    solution = solution_of(solver_class(max_iter=20, tol=2e-2), problem)
     for leaf in tree.flatten((solution.value, solution.point)):
         assert leaf.dtype == dtype
     statistics = "float64" if dtype == "float64" else "float32"
@@ -92,6 +92,7 @@ def test_a_half_precision_cell_gets_float32_solver_arithmetic():
     assert np.abs(error).max() < 2**-6
 
 
+@SOLVERS_IN_TURN
 def test_mixed_dtypes_are_kept_leaf_by_leaf(solver_class, regime):
     state = {
         "half": tf.zeros((2, 3), tf.float16),

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from deq_keras import layers, solvers
 from tests.layers.cells import TanhCell
+from tests.regimes import SOLVERS_IN_TURN
 
 
 def _residual(stop_mode, state, value):
@@ -13,7 +14,17 @@ def _residual(stop_mode, state, value):
     return solver.solve(lambda z: value, solvers.SolveRequest(state)).residual
 
 
-@pytest.mark.parametrize("shape", [(3, 5, 4), (3, 2, 5, 4), (3, 7), (3,)], ids=str)
+@pytest.mark.parametrize(
+    "shape, regime",
+    [
+        ((3, 5, 4), "eager"),
+        ((3, 2, 5, 4), "xla"),
+        ((3, 7), "graph"),
+        ((3,), "eager"),
+    ],
+    ids=str,
+    indirect=["regime"],
+)
 def test_norms_equal_numpy(shape, regime):
     random = np.random.RandomState(0)
     state, value = random.normal(size=(2, *shape))
@@ -70,7 +81,11 @@ def test_a_mode_with_unknown_length(solver_class):
     assert np.all(solution.residual < 1e-5)
 
 
-@pytest.mark.parametrize("stop_mode", ["rel_max", "abs_max"])
+@pytest.mark.parametrize(
+    "stop_mode, regime",
+    [("rel_max", "xla"), ("abs_max", "graph")],
+    indirect=["regime"],
+)
 def test_what_is_not_finite_is_seen(stop_mode, regime):
     value = np.ones((3, 4, 2), "float32")
     value[1, 0, 0] = np.nan
@@ -99,6 +114,7 @@ def _sign(state):
     return state > 0.0
 
 
+@SOLVERS_IN_TURN
 def test_halts_where_the_answer_stands(solver_class, regime):
     """z <- 0.9 z + u crosses zero sooner or later; then nothing changes."""
     u = tf.constant([[0.5], [-1.0], [1.0]])

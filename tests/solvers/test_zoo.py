@@ -5,6 +5,7 @@ import numpy as np
 from deq_keras import solvers
 from deq_keras.testing import check_solver
 from deq_keras.testing.problems import ZOO
+from tests.harness import solution_of
 
 # What the slowest problem needs, of iteration one of eigenvalue -0.9, is 265, 113, 22.
 ENOUGH = {
@@ -23,9 +24,7 @@ def test_accelerated_solvers_need_fewer_evaluations_than_iteration():
     evaluations = []
     for cls in (solvers.FixedPointIteration, solvers.Anderson, solvers.Broyden):
         solver = cls(max_iter=ENOUGH[cls], tol=1e-6)
-        solution = solver.solve(
-            problem.function, solvers.SolveRequest(problem.initial_state)
-        )
+        solution = solution_of(solver, problem)
         np.testing.assert_array_equal(solution.status, solvers.CONVERGED)
         evaluations.append(int(solution.batch_evaluations))
     assert evaluations[0] > 60

@@ -19,8 +19,6 @@ from deq_keras.core.checks import (
     check_rate,
     check_seed,
 )
-from deq_keras.layers import DenseCell
-from deq_keras.solvers import Anderson
 
 
 @pytest.mark.parametrize(
@@ -110,15 +108,3 @@ def test_an_old_name_is_refused_with_the_new_one():
     check_not_renamed({"other": 1}, old="new")
     with pytest.raises(ValueError, match="`old` is called `new` now. Received: old=1"):
         check_not_renamed({"old": 1}, old="new")
-
-
-@pytest.mark.parametrize(
-    ("cls", "name"),
-    [(Anderson, "max_iter"), (Anderson, "history"), (DenseCell, "units")],
-)
-def test_an_integer_of_numpy_is_one_and_a_boolean_is_none(cls, name):
-    value = cls(**{name: np.int64(8)}).get_config()[name]
-    assert value == 8 and type(value) is int
-    for wrong in (True, np.bool_(True), 8.0, "8"):
-        with pytest.raises(ValueError, match=f"`{name}` must be .* integer"):
-            cls(**{name: wrong})

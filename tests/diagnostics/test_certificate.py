@@ -9,14 +9,13 @@ from keras import ops
 from deq_keras import diagnostics, layers, solvers
 from deq_keras.diagnostics import certify
 from tests.layers.cells import TanhCell
+from tests.regimes import slow
 
 RANDOM = np.random.RandomState(0)
 INPUTS = RANDOM.normal(size=(3, 4))
 
 GRAPH_IS_SLOW = pytest.mark.parametrize(
-    "exact_regime",
-    ["eager", pytest.param("graph", marks=pytest.mark.slow)],
-    indirect=True,
+    "exact_regime", ["eager", slow("graph")], indirect=True
 )
 
 
@@ -209,8 +208,16 @@ def test_a_dense_cell_contracts_or_not(norm, exact_regime):
     assert np.all(certificate.radius <= 1.1 * distance)
 
 
-@pytest.mark.parametrize("activation", ["linear", "tanh", "sigmoid", "softplus", "elu"])
-@pytest.mark.parametrize("weight_normalization", [False, True])
+@pytest.mark.parametrize(
+    "activation, weight_normalization",
+    [
+        ("linear", False),
+        ("tanh", True),
+        ("sigmoid", False),
+        ("softplus", False),
+        ("elu", True),
+    ],
+)
 def test_constants_of_a_dense_cell(activation, weight_normalization):
     cell = layers.DenseCell(
         6,

@@ -55,7 +55,7 @@ def test_slow_solves_warn_once(adjoint, error, of_adjoint):
     [
         solvers.FixedPointIteration(1000, 1e-5),
         solvers.Anderson(50, 1e-4),
-        solvers.Broyden(50, 1e-4),
+        solvers.Broyden(12, 1e-4),
     ],
     ids=lambda solver: type(solver).__name__,
 )

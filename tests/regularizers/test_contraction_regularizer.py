@@ -16,7 +16,11 @@ def _penalty(function, point, **arguments):
     return regularizer(linearize(function, point), SEED)
 
 
-@pytest.mark.parametrize("radius", [0.5, 1.5])
+@pytest.mark.parametrize(
+    "radius, regime",
+    [(0.5, "eager"), (0.5, "xla"), (1.5, "graph")],
+    indirect=["regime"],
+)
 def test_many_iterations_find_the_squared_spectral_radius(radius, regime):
     jacobian = tf.constant(np.diag([radius, -0.2, 0.1, 0.05]))
 

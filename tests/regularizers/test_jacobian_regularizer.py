@@ -9,6 +9,7 @@ from deq_keras import regularizers
 from deq_keras.core.linearization import linearize
 from deq_keras.testing.problems import ZOO, dense_jacobians, relative_error
 from tests.golden.arrays import load, mlp, weights
+from tests.regimes import XLA_IS_SLOW
 
 SEED = tf.constant([3, 4])
 
@@ -54,6 +55,7 @@ def test_the_point_is_a_constant():
     assert tape.gradient(loss, point) is None
 
 
+@XLA_IS_SLOW
 def test_the_expectation_is_the_frobenius_norm(regime):
     arrays, w, point = _golden()
     num_probes = 4
@@ -130,6 +132,7 @@ def test_the_loss_is_float32_or_better(dtype, expected):
     assert sometimes(linearization, SEED).dtype == expected
 
 
+@XLA_IS_SLOW
 def test_probability_is_the_share_of_calls_that_pay(regime):
 
     @regime

@@ -283,31 +283,37 @@ def test_fit_refuses_replaced_components():
 
 
 @pytest.mark.parametrize(
-    "name, component",
+    "components",
     [
-        (
-            "initial_state",
-            {"class_name": "Mixed", "initial_states": ["cell", "normal"]},
-        ),
-        ("initial_state", "learned"),
-        ("gradient", {"class_name": "ImplicitGradient", "solver": "anderson"}),
-        ("gradient", {"class_name": "TruncatedGradient", "num_steps": [1, 1]}),
+        {
+            "initial_state": {
+                "class_name": "Mixed",
+                "initial_states": ["cell", "normal"],
+            },
+            "gradient": {"class_name": "ImplicitGradient", "solver": "anderson"},
+        },
+        {
+            "initial_state": "learned",
+            "gradient": {"class_name": "TruncatedGradient", "num_steps": [1, 1]},
+        },
     ],
+    ids=["mixed-implicit", "learned-truncated"],
 )
-def test_an_equal_component_is_not_a_replacement(name, component):
+def test_an_equal_component_is_not_a_replacement(components):
     """A phase of training sets all components, also those that stay."""
-    deq = layers.DEQ(
-        TanhCell(4), "fixed_point_iteration", name="deq", **{name: component}
-    )
+    deq = layers.DEQ(TanhCell(4), "fixed_point_iteration", name="deq", **components)
     model = keras.Sequential([keras.Input((3,)), deq])
     model.compile("sgd", "mse")
     targets = np.zeros((len(INPUTS), 4), "float32")
-    same = keras.callbacks.LambdaCallback(
-        on_epoch_begin=lambda *_: setattr(deq, name, component)
-    )
+
+    def set_all(*arguments):
+        for name, component in components.items():
+            setattr(deq, name, component)
+
+    same = keras.callbacks.LambdaCallback(on_epoch_begin=set_all)
     model.fit(INPUTS, targets, epochs=2, verbose=0, callbacks=[same])
     model.predict(INPUTS, verbose=0)
-    setattr(deq, name, component)
+    set_all()
     model.predict(INPUTS, verbose=0)
 
 

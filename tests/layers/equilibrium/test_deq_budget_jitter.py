@@ -7,13 +7,9 @@ import tensorflow as tf
 
 from deq_keras import layers, models, solvers
 from tests.layers.cells import TanhCell
+from tests.regimes import slow
 
 INPUTS = np.random.RandomState(0).normal(size=(4, 4)).astype("float32")
-REGIMES = [
-    {"run_eagerly": True},
-    {},
-    pytest.param({"jit_compile": True}, marks=pytest.mark.slow),
-]
 
 
 def _evaluations(
@@ -32,34 +28,25 @@ def _evaluations(
     return history["deq_evaluations"], history["val_deq_evaluations"]
 
 
-@pytest.mark.parametrize("regime", REGIMES, ids=str)
-def test_training_draws_and_evaluation_does_not(regime):
-    training, validation = _evaluations(regime=regime)
-    assert set(training) <= {3, 4, 5, 6}
-    assert len(set(training)) > 2
-    assert set(validation) == {6}
-
-
 @pytest.mark.parametrize(
-    "gradient",
+    "gradient, solver, regime",
     [
-        pytest.param("implicit", marks=pytest.mark.slow),
-        "neumann",
-        "phantom",
-        pytest.param("unrolled", marks=pytest.mark.slow),
+        ("phantom", "fixed_point_iteration", {}),
+        ("neumann", "anderson", {}),
+        *(
+            slow(*case)
+            for case in [
+                ("implicit", "broyden", {}),
+                ("unrolled", "fixed_point_iteration", {}),
+                ("phantom", "fixed_point_iteration", {"run_eagerly": True}),
+                ("phantom", "fixed_point_iteration", {"jit_compile": True}),
+            ]
+        ),
     ],
+    ids=str,
 )
-def test_every_gradient_draws(gradient):
-    training, _ = _evaluations(gradient=gradient)
-    assert set(training) <= {3, 4, 5, 6}
-    assert len(set(training)) > 2
-
-
-@pytest.mark.parametrize(
-    "solver", ["anderson", pytest.param("broyden", marks=pytest.mark.slow)]
-)
-def test_every_solver_draws(solver):
-    training, validation = _evaluations(solver=solver)
+def test_training_draws_and_evaluation_does_not(gradient, solver, regime):
+    training, validation = _evaluations(regime=regime, gradient=gradient, solver=solver)
     assert set(training) <= {3, 4, 5, 6}
     assert len(set(training)) > 2
     assert set(validation) == {6}
@@ -81,16 +68,12 @@ def _draws(deq):
     return draws
 
 
-def test_the_seed_decides():
-    draws = [_draws(_layer(seed)) for seed in (3, 3, 4)]
-    assert draws[0] == draws[1] != draws[2]
-
-
-def test_draws_go_on_where_a_checkpoint_was_taken():
-    first, second = _layer(3), _layer(4)
-    assert _draws(first) != _draws(second)
-    second.seed_generator.state.assign(first.seed_generator.state)
-    assert _draws(first) == _draws(second)
+def test_the_seed_decides_and_draws_go_on_where_a_checkpoint_was_taken():
+    one, same, other = (_layer(seed) for seed in (3, 3, 4))
+    draws = _draws(one)
+    assert draws == _draws(same) != _draws(other)
+    other.seed_generator.state.assign(one.seed_generator.state)
+    assert _draws(one) == _draws(other)
 
 
 def test_the_adjoint_has_the_whole_budget():
@@ -155,7 +138,7 @@ def test_a_smaller_budget_set_later_is_refused():
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: models.MDEQBackbone((8, 16), groups=4, num_downsamplings=0),
+        slow(lambda: models.MDEQBackbone((8, 16), groups=4, num_downsamplings=0)),
         lambda: models.DEQTransformerBackbone(10, 8, 2, 16),
     ],
     ids=["mdeq", "transformer"],

@@ -8,6 +8,7 @@ from keras import ops
 
 from deq_keras import layers, solvers
 from tests.layers.cells import TanhCell, TwoScaleCell
+from tests.regimes import slow
 
 RANDOM = np.random.RandomState(0)
 VECTORS = RANDOM.normal(size=(5, 4)).astype("float32")
@@ -35,15 +36,15 @@ def _pair(make_cell, inputs, **arguments):
 
 
 @pytest.mark.parametrize(
-    "name",
+    "name, wrap",
     [
-        pytest.param(
-            name, marks=() if name in ("vector", "transformer") else pytest.mark.slow
-        )
-        for name in CASES
+        ("vector", lambda function: function),
+        ("transformer", tf.function),
+        slow("nest", lambda function: function),
+        slow("image", tf.function),
+        slow("multiscale", tf.function),
     ],
 )
-@pytest.mark.parametrize("wrap", [tf.function, lambda function: function])
 def test_answers_are_the_same(name, wrap):
     make_cell, inputs = CASES[name]
     masked, compact = _pair(make_cell, inputs)

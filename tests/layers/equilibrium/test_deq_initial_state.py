@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from deq_keras import gradients, initial_states, layers, solvers
 from tests.layers.cells import FunctionCell, TanhCell, TwoScaleCell
+from tests.regimes import slow
 
 INPUTS = np.random.RandomState(0).normal(size=(6, 4)).astype("float32")
 ONCE = solvers.FixedPointIteration(max_iter=1, tol=None)
@@ -92,9 +93,7 @@ def test_padding_starts_at_zero():
     np.testing.assert_array_equal(state[~mask], 0.0)
 
 
-@pytest.mark.parametrize(
-    "cell", [TanhCell, pytest.param(TwoScaleCell, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("cell", [TanhCell, slow(TwoScaleCell)])
 @pytest.mark.parametrize("gradient", ["unrolled", gradients.TruncatedGradient(3, 0)])
 def test_a_learned_start_learns_and_is_saved(cell, gradient, tmp_path):
     inputs, shapes = INPUTS, keras.Input((4,))

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from deq_keras import layers, solvers
 from tests.layers.cells import TanhCell
+from tests.regimes import slow
 
 RANDOM = np.random.RandomState(0)
 TEXT = RANDOM.normal(size=(1, 5, 8)).astype("float32")
@@ -38,8 +39,11 @@ def _padded(left):
     return inputs, mask
 
 
-@pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
-@pytest.mark.parametrize("solver", SOLVERS, ids=lambda solver: solver["class_name"])
+@pytest.mark.parametrize(
+    "solver, left",
+    [*zip(SOLVERS, [False, True, True], strict=True)],
+    ids=["anderson-right", "broyden-left", "fixed_point_iteration-left"],
+)
 def test_an_answer_is_that_of_the_text_alone(solver, left):
     deq = _layer(solver)
     inputs, mask = _padded(left)
@@ -54,20 +58,19 @@ def test_an_answer_is_that_of_the_text_alone(solver, left):
 
 @pytest.mark.parametrize(
     "gradient",
-    [
-        "implicit",
-        *(
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in ("neumann", "phantom", "unrolled")
-        ),
-    ],
+    ["implicit", *(slow(name) for name in ("neumann", "phantom", "unrolled"))],
 )
 def test_gradients_are_those_of_the_text_alone(gradient):
     deq = _layer(gradient=gradient, regularizer=None)
     deq.build((None, None, 8))
     weights = [weight.value for weight in deq.trainable_weights]
 
-    @tf.function
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec((1, None, 8)),
+            tf.TensorSpec((1, None), tf.bool),
+        ]
+    )
     def gradients(inputs, mask):
         with tf.GradientTape() as tape:
             value = deq(inputs, mask=mask, training=True)

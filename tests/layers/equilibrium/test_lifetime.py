@@ -60,7 +60,17 @@ def _fitted(make_layer):
     return weakref.ref(layer), weakref.ref(layer.cell)
 
 
-@pytest.mark.parametrize("make_layer", [pytest.param(m, id=n) for n, m in _layers()])
+# The other gradients use every custom gradient that these use.
+SLOW = ("neumann", "phantom", "unrolled")
+
+
+@pytest.mark.parametrize(
+    "make_layer",
+    [
+        pytest.param(make, id=name, marks=pytest.mark.slow if name in SLOW else ())
+        for name, make in _layers()
+    ],
+)
 def test_a_fitted_layer_is_freed(make_layer):
     references = _fitted(make_layer)
     keras.backend.clear_session()

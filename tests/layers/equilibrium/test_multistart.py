@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from deq_keras import initial_states, layers, multistart, solvers
 from tests.layers.cells import FunctionCell, TanhCell, TwoScaleCell
-from tests.regimes import ALL_BUT_EAGER_ARE_SLOW
+from tests.regimes import ALL_BUT_EAGER_ARE_SLOW, slow
 
 INPUTS = np.random.RandomState(0).normal(size=(4, 3)).astype("float32")
 
@@ -109,7 +109,7 @@ def test_a_random_start_says_how_restarts_are_drawn():
     assert 4.0 < largest(half) < 6.0
 
 
-@pytest.mark.parametrize("compact", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("compact", [True, slow(False)])
 def test_nests_padding_and_faults(compact):
     solver = solvers.FixedPointIteration(compact=compact)
     deq = layers.DEQ(TwoScaleCell(3), solver)

@@ -60,10 +60,9 @@ def _states(model):
     return [generator.state.numpy().tolist() for generator in _generators(model)]
 
 
-@pytest.mark.parametrize("cell", [TanhCell, DropoutCell])
 @pytest.mark.parametrize("name", ["model.keras", "model.weights.h5"])
-def test_a_file_continues_the_draws(cell, name, tmp_path):
-    model = _model(cell)
+def test_a_file_continues_the_draws(name, tmp_path):
+    model = _model(DropoutCell)
     _fit(model, 1)
     if name.endswith(".keras"):
         model.save(tmp_path / name)
@@ -71,7 +70,7 @@ def test_a_file_continues_the_draws(cell, name, tmp_path):
         other.run_eagerly = True
     else:
         model.save_weights(tmp_path / name)
-        other = _model(cell)
+        other = _model(DropoutCell)
         other.optimizer.build(other.trainable_variables)
         assert _states(other) != _states(model)
         other.load_weights(tmp_path / name)
@@ -81,27 +80,26 @@ def test_a_file_continues_the_draws(cell, name, tmp_path):
     _assert_equal_weights(model, other)
 
 
-@pytest.mark.parametrize("cell", [TanhCell, DropoutCell])
-def test_a_training_that_is_interrupted_ends_with_the_same_weights(cell, tmp_path):
-    whole = _model(cell)
+def test_a_training_that_is_interrupted_ends_with_the_same_weights(tmp_path):
+    whole = _model(DropoutCell)
     weights, states = whole.get_weights(), _states(whole)
-    _fit(whole, 4)
+    _fit(whole, 3)
 
     def interrupt(epoch, logs):
-        if epoch == 2:
+        if epoch == 1:
             raise KeyboardInterrupt
 
-    first = _model(cell)
+    first = _model(DropoutCell)
     first.set_weights(weights)
     for generator, state in zip(_generators(first), states, strict=True):
         generator.state.assign(state)
     backup = keras.callbacks.BackupAndRestore(tmp_path / "backup")
     stop = keras.callbacks.LambdaCallback(on_epoch_begin=interrupt)
     with pytest.raises(KeyboardInterrupt):
-        _fit(first, 4, [backup, stop])
-    resumed = _model(cell)
+        _fit(first, 3, [backup, stop])
+    resumed = _model(DropoutCell)
     backup = keras.callbacks.BackupAndRestore(tmp_path / "backup")
-    _fit(resumed, 4, [backup])
+    _fit(resumed, 3, [backup])
     _assert_equal_weights(resumed, whole)
     assert _states(resumed) == _states(whole)
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from deq_keras import layers
+from tests import harness
 
 BY_CLASS = {
     layers.AdaptiveEmbedding: {
@@ -144,13 +145,15 @@ def _name(value):
 
 
 @pytest.mark.parametrize("cls", BY_CLASS, ids=_name)
-def test_numbers_of_numpy_become_plain_python(cls):
+def test_configs_are_plain_data_that_restore_the_layer(cls):
+    """Numbers of NumPy become plain Python."""
     plain, of_numpy = (
         cls(**{name: change(value) for name, value in BY_CLASS[cls].items()}, name="a")
         for change in (lambda value: value, _of_numpy)
     )
     config = of_numpy.get_config()
     assert json.loads(json.dumps(config)) == json.loads(json.dumps(plain.get_config()))
+    harness.check_round_trip(of_numpy)
 
 
 @pytest.mark.parametrize(("cls", "name"), ARGUMENTS, ids=_name)

@@ -101,17 +101,6 @@ def test_call_multiplies_with_a_mask_in_training_only():
     assert set(np.unique(ratio.round(4))) == {0, 2}
 
 
-def test_config_round_trip():
-    dropout = VariationalDropout(0.2, noise_shape=(None, 1, None), seed=5)
-    config = dropout.get_config()
-    restored = VariationalDropout.from_config(config)
-    assert restored.get_config() == config
-    np.testing.assert_array_equal(
-        restored.sample_mask((3, 2, 9), training=True),
-        dropout.sample_mask((3, 2, 9), training=True),
-    )
-
-
 def test_save_and_load_in_a_model(tmp_path):
     model = keras.Sequential(
         [keras.Input((3, 4)), VariationalDropout(0.5, (None, 1, None), seed=3)]

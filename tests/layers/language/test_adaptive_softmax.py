@@ -151,7 +151,12 @@ def _loss_and_gradients(function, layer, hidden):
     return losses, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
 
-def _check_loss_against_call(name, regime):
+@pytest.mark.parametrize(
+    "name, regime",
+    [("adaptive", "graph"), ("adaptive", "xla"), *((name, "eager") for name in SIZES)],
+    indirect=["regime"],
+)
+def test_loss_agrees_with_call(name, regime):
     layer, targets = _softmax(name, "float64"), _targets()
     hidden = tf.constant(_hidden())
 
@@ -166,15 +171,6 @@ def _check_loss_against_call(name, regime):
     np.testing.assert_allclose(losses, expected_losses, atol=1e-12)
     for one, two in zip(gradients, expected, strict=True):
         np.testing.assert_allclose(one, two, atol=1e-11)
-
-
-def test_loss_agrees_with_call(regime):
-    _check_loss_against_call("adaptive", regime)
-
-
-@pytest.mark.parametrize("name", [name for name in SIZES if name != "adaptive"])
-def test_loss_agrees_with_call_for_other_sizes(name):
-    _check_loss_against_call(name, regime=lambda function: function)
 
 
 def test_all_targets_in_one_bucket(regime):

@@ -314,7 +314,6 @@ def test_is_a_keras_layer(arguments, tmp_path):
         ({"cell_shift": 0}, "`cell_shift` must be a positive integer"),
         ({"dropout_rate": 1}, "`dropout_rate` must be a number in"),
         ({"weight_dropout_rate": 1}, "`weight_dropout_rate` must be a number in"),
-        ({"weight_normalization": 1}, "`weight_normalization` must be True or"),
     ],
 )
 def test_bad_arguments_are_refused(arguments, message):

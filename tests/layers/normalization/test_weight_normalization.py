@@ -171,12 +171,6 @@ def test_weights_and_parameter_count(case):
     assert len(layer.trainable_weights) == 2 + layer.use_bias
 
 
-def test_config_round_trip(case):
-    layer = _build(case)
-    restored = type(layer).from_config(layer.get_config())
-    assert restored.get_config() == layer.get_config()
-
-
 def test_save_and_load(case, tmp_path):
     layer = case[0](**case[2])
     model = keras.Sequential([keras.Input(case[3][1:]), layer])

@@ -168,19 +168,6 @@ def test_a_bad_number_of_downsamplings_is_refused(number):
         MultiscaleStem(4, number)
 
 
-@pytest.mark.parametrize(
-    "layer",
-    [
-        ConvolutionUnit(4, 3, 2, True, False, False, 0.5),
-        BottleneckBlock(4, momentum=0.5),
-        MultiscaleStem(4, 3, False, 0.5),
-    ],
-    ids=lambda layer: type(layer).__name__,
-)
-def test_config_round_trip(layer):
-    harness.check_round_trip(layer)
-
-
 @pytest.mark.parametrize("make", [lambda **k: MultiscaleStem(4, 1, **k)])
 def test_stem_is_a_keras_layer(make, tmp_path):
     inputs = _inputs((6, 8, 8, 3)).astype("float32")

@@ -154,11 +154,6 @@ def test_activation(make):
     harness.check_round_trip(head)
 
 
-def test_config_round_trip():
-    harness.check_round_trip(_classifier())
-    harness.check_round_trip(_segmenter(kernel_size=3, momentum=0.9, scale=4))
-
-
 def test_another_number_of_maps_is_refused():
     with pytest.raises(ValueError, match="`filters` for 3 scales. Received: 2 maps"):
         _classifier("float32")(_maps("float32")[:2])

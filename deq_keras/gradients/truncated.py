@@ -1,5 +1,6 @@
 """Back-propagation through the last of a few steps, to the state that they reach."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -29,9 +30,11 @@ from deq_keras.gradients.step_counts import NumSteps, StepCounts
 from deq_keras.gradients.steps import FreeSteps, Steps
 from deq_keras.solvers import FixedPointSolver, SolveRequest
 
-# Default range of the number of differentiated steps. Slow cells need many, but models
-# that always take many are slow to learn.
+# Default range of the number of differentiated steps, and default fraction of samples
+# that take free steps. Slow cells need many steps from everywhere. Where information
+# must travel between positions, models learn sooner from a few steps from the start.
 _FEWEST_STEPS, _MOST_STEPS = 6, 12
+_FREE_FRACTION = 0.3
 # Default tolerance of the default number of steps.
 _TOL = 0.01
 # Default `max_steps`, in budgets of the solver: results must stay correct beyond one.
@@ -68,7 +71,8 @@ class TruncatedGradient(EquilibriumGradient):
     Args:
         num_steps: Number k of differentiated steps. A positive integer; `"uniform"` or
             `"log_uniform"`, drawn from 1 to `max_steps - n`; a sequence of weights, the
-            relative probabilities of 1, 2, ... steps; or `None`, drawn from 6 to 12, or
+            relative probabilities of 1, 2, ... steps; or `None`: 12 if the state has no
+            positions, that is `(batch, features)`, and otherwise drawn from 6 to 12, or
             as many as `max_steps` allows. Defaults to `None`.
         num_free_steps: Number n of steps without gradient. An integer >= 0;
             `"uniform"` or `"log_uniform"` (probability about 1 / (n + 1)), drawn from 0
@@ -77,7 +81,9 @@ class TruncatedGradient(EquilibriumGradient):
         max_steps: Positive integer, at least n + k. `None`: twice the `max_iter` of the
             solver, so that results stay correct beyond its budget. Defaults to `None`.
         free_fraction: Float in [0, 1]. Fraction of the samples, drawn in each training
-            step, that take the free steps. Defaults to `0.3`.
+            step, that take the free steps. `None`: 1 if the state has no positions,
+            because then no information has to travel first, else 0.3. Defaults to
+            `None`.
         free_noise: Float >= 0. Standard deviation of the noise that is added after the
             free steps, relative to the root mean square over the last axis. The
             following steps learn to remove it. Defaults to `0.3`.
@@ -121,7 +127,7 @@ class TruncatedGradient(EquilibriumGradient):
         num_steps: NumSteps | None = None,
         num_free_steps: NumSteps = step_counts.UNIFORM,
         max_steps: int | None = None,
-        free_fraction: float = 0.3,
+        free_fraction: float | None = None,
         free_noise: float = 0.3,
         remat: bool = False,
         damping: float | None = None,
@@ -131,7 +137,11 @@ class TruncatedGradient(EquilibriumGradient):
         self.num_steps = num_steps
         self.num_free_steps = num_free_steps
         self.max_steps = check_optional_count("max_steps", max_steps)
-        self.free_fraction = check_fraction("free_fraction", free_fraction)
+        self.free_fraction = (
+            None
+            if free_fraction is None
+            else check_fraction("free_fraction", free_fraction)
+        )
         self.free_noise = check_non_negative("free_noise", free_noise)
         self.remat = check_boolean("remat", remat)
         self.damping = (
@@ -153,21 +163,21 @@ class TruncatedGradient(EquilibriumGradient):
         solver: FixedPointSolver,
         record_adjoint: Callable[[AdjointReport], None] | None = None,
     ) -> Equilibrium:
+        if self.num_steps is None or self.free_fraction is None:
+            suited = self._suited(request.initial_state, solver)
+            return suited.solve(problem, request, solver, record_adjoint)
         max_steps = self.max_steps or _NUM_BUDGETS * solver.max_iter
         seed = as_seed(request.seed)
         num_free_steps, num_steps = self._draw(max_steps, request.budget, seed)
         damping = solver.damping if self.damping is None else self.damping
-        tol = self.tol
-        if tol is None and self.num_steps is None:
-            tol = _TOL
 
         def steps(count: int | tf.Tensor, index: int) -> Steps:
             seeded = _derived(seed, index)
-            return Steps(solver, damping, count, max_steps, seeded, tol or None)
+            return Steps(solver, damping, count, max_steps, seeded, self.tol or None)
 
         free_steps = FreeSteps(
             steps(num_free_steps, 2),
-            self.free_fraction,
+            self.free_fraction or 0.0,
             self.free_noise,
             _derived(seed, 3),
         )
@@ -208,13 +218,13 @@ class TruncatedGradient(EquilibriumGradient):
         states, (linearization, solution, count) = nonfinite.differentiable(
             problem, run, free.state, measure
         )
-        if self.num_free_steps != 0 and self.free_fraction > 0:
+        if self.num_free_steps != 0 and self.free_fraction:
             reason = "its free steps are constants"
             states = HigherOrder(type(self).__name__, reason, False).guard(states)
         failed = nonfinite.has_failed(solution)
         num_evaluations = free.num_evaluations + count
         excluded = failed
-        if tol:
+        if self.tol:
             has_budget = num_evaluations >= self._budget(solver, request, max_steps)
             excluded |= ~(has_budget | (count < num_steps))
         linearization = nonfinite.usable_linearization(linearization, excluded)
@@ -259,16 +269,34 @@ class TruncatedGradient(EquilibriumGradient):
             "checkpoints": self.checkpoints,
         }
 
+    def _suited(self, state: Nest, solver: FixedPointSolver) -> "TruncatedGradient":
+        """Returns this gradient with numbers that suit a state instead of `None`."""
+        suited = copy.copy(self)
+        has_positions = any(leaf.shape.rank > 2 for leaf in tree.flatten(state))
+        if self.free_fraction is None:
+            suited.free_fraction = _FREE_FRACTION if has_positions else 1.0
+        if self.num_steps is None:
+            max_steps = self.max_steps or _NUM_BUDGETS * solver.max_iter
+            suited.num_steps = most = self._default_steps(max_steps)
+            if has_positions:
+                fewest = min(_FEWEST_STEPS, most)
+                suited.num_steps = [0] * (fewest - 1) + [1] * (most - fewest + 1)
+            suited.tol = _TOL if self.tol is None else self.tol
+        return suited
+
+    def _default_steps(self, max_steps: int | None) -> int:
+        """Returns the largest default number of differentiated steps."""
+        free_steps = step_counts.checked("num_free_steps", self.num_free_steps, 0)
+        room = _MOST_STEPS if max_steps is None else max_steps - free_steps.needed
+        return max(1, min(_MOST_STEPS, room))
+
     def _counts(self, max_steps: int | None) -> tuple[StepCounts, StepCounts]:
         """Returns the numbers of free steps and of others; checks their room, where it
         is known."""
         free_steps = step_counts.checked("num_free_steps", self.num_free_steps, 0)
         num_steps = self.num_steps
         if num_steps is None:
-            room = _MOST_STEPS if max_steps is None else max_steps - free_steps.needed
-            most = max(1, min(_MOST_STEPS, room))
-            fewest = min(_FEWEST_STEPS, most)
-            num_steps = [0.0] * (fewest - 1) + [1.0] * (most - fewest + 1)
+            num_steps = self._default_steps(max_steps)
         steps = step_counts.checked("num_steps", num_steps, 1)
         if max_steps is not None and free_steps.needed + steps.needed > max_steps:
             raise ValueError(
@@ -292,7 +320,7 @@ class TruncatedGradient(EquilibriumGradient):
         """Returns the budget of the solve, but at most the largest number of steps."""
         free_steps, steps = self._counts(max_steps)
         largest = steps.largest(max_steps)
-        if self.free_fraction > 0:
+        if self.free_fraction:
             largest = min(max_steps, largest + free_steps.largest(max_steps))
         budget = solver.max_iter if request.budget is None else request.budget
         return tf.minimum(budget, largest)
@@ -303,9 +331,9 @@ class TruncatedGradient(EquilibriumGradient):
         """Returns the numbers of steps without gradient, and of those with it."""
         free_steps, steps = self._counts(max_steps)
         has_free_steps = free_steps.is_random or free_steps.smallest > 0
+        fraction = self.free_fraction or 0.0
         is_drawn = steps.is_random or (
-            has_free_steps
-            and (0 < self.free_fraction < 1 or 0 < self.free_fraction * self.free_noise)
+            has_free_steps and (0 < fraction < 1 or 0 < fraction * self.free_noise)
         )
         if seed is None and (is_drawn or free_steps.is_random):
             raise ValueError("TruncatedGradient draws, and needs a `seed`.")

@@ -195,17 +195,51 @@ def test_samples_of_a_layer_take_their_own_free_steps(size, padded, regime):
     assert abs(np.mean(shares) - 0.4) < 0.25
 
 
+# States with and without positions.
+STATES = {"positions": (BATCH, 5, FEATURES), "vector": (BATCH, FEATURES)}
+
+
+def _evaluations(gradient, shape, index, solver=ITERATION):
+    """Returns the number of steps of each sample from random states of a shape."""
+    start = tf.random.stateless_normal(shape, [index, 1])
+    problem = solvers.FixedPointProblem(lambda z, u: tf.cos(z + u), start)
+    request = SolveRequest(start, seed=tf.constant([index, 0]))
+    return gradient.solve(problem, request, solver).solution.num_evaluations.numpy()
+
+
 @pytest.mark.parametrize(
-    "max_steps, expected", [(1, {1}), (4, {4}), (8, {6, 7, 8}), (30, {*range(6, 13)})]
+    "state, max_steps, expected",
+    [
+        ("positions", 1, {1}),
+        ("positions", 4, {4}),
+        ("positions", 8, {6, 7, 8}),
+        ("positions", 30, {*range(6, 13)}),
+        ("vector", 4, {4}),
+        ("vector", 30, {12}),
+    ],
 )
-def test_default_steps_are_6_to_12_if_there_is_room(max_steps, expected):
+def test_default_steps_depend_on_positions_and_room(state, max_steps, expected):
     gradient = _truncated(max_steps=max_steps, free_fraction=0.0, tol=0.0)
-    case, drawn = Case("float64"), set()
-    for i in range(60):
-        solution = _solve(gradient, case, seed=tf.constant([i, 0])).solution
-        (count,) = set(solution.num_evaluations.numpy())
-        drawn.add(int(count))
-    assert drawn == expected
+    drawn = [set(_evaluations(gradient, STATES[state], index)) for index in range(60)]
+    assert set.union(*drawn) == expected
+
+
+@pytest.mark.parametrize("state, share", [("positions", 2 / 6), ("vector", 1.0)])
+def test_default_fraction_depends_on_positions(state, share):
+    """Of six samples, 0.3 are two, in nine of ten steps."""
+    gradient = _truncated(2, 4)
+    shares = {
+        (_evaluations(gradient, STATES[state], index) > 2).mean() for index in range(20)
+    }
+    assert shares - {0.0} == {share}
+    assert (0.0 in shares) <= (state == "positions")
+
+
+def test_an_argument_that_is_given_is_kept():
+    gradient = _truncated(3, 0, free_fraction=0.0)
+    assert set(_evaluations(gradient, STATES["vector"], 0)) == {3}
+    restored = type(gradient).from_config(gradients.TruncatedGradient().get_config())
+    assert restored.free_fraction is None and restored.num_steps is None
 
 
 @pytest.mark.parametrize("max_iter", [1, 2, 9])

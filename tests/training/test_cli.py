@@ -49,7 +49,7 @@ def test_commands_on_a_finished_run(finished_run, tmp_path, capsys):
     assert "spectral radius" in capsys.readouterr().out
     out = str(tmp_path / "tied.tflite")
     variant = [path, "--variant", "tied"]
-    with finished_run.in_use():  # What reads a run waits for nobody.
+    with finished_run.in_use():  # Commands that only read a run need no lock.
         assert main(["export", *variant, "--format", "litert", "--out", out]) == 0
     assert "agree to" in capsys.readouterr().out
     evaluation = finished_run.path / "tied" / "evaluation.json"

@@ -168,7 +168,7 @@ def test_export(finished, tmp_path, name):
     ids = np.array([[1, 2, 3], [4, 5, 6]], "int32")
     outputs = exported.serve(ids)["outputs"]
     np.testing.assert_allclose(np.exp(outputs).sum(axis=-1), np.ones((2, 3)), atol=1e-5)
-    # One call is no continuation of the other.
+    # A second call starts without the memory of the first.
     np.testing.assert_array_equal(exported.serve(ids)["outputs"], outputs)
     arguments = ["evaluate", str(finished.path), "--variant", name]
     assert main([*arguments, "--exported", str(out)]) == 2

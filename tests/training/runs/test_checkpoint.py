@@ -130,7 +130,7 @@ def test_damage_falls_back_to_the_checkpoint_before(saved, damage, capsys):
     _assert_equal(_values(model), first)
     error = capsys.readouterr().err
     assert str(folder / "checkpoint.npz") in error and "after epoch 1" in error
-    # And from now on that one is the newest.
+    # The earlier checkpoint is now the newest.
     assert (folder / "checkpoint.damaged.npz").exists()
     assert _restore(folder, _model(2)) == HISTORY[:1]
 

@@ -1,50 +1,26 @@
 """A penalty whose weight and probability change with every step of a phase."""
 
-import operator
-
 import keras
 import numpy as np
 import pytest
 
-import deq_keras
+from tests.training.runs import small_runs
+from tests.training.runs.small_runs import Killed
 from training.config import reading as configs
 from training.errors import InputError
-from training.runs.job import Job
-from training.runs.phases import phase_spans
 from training.runs.train import check, train
 
-INPUTS = np.random.RandomState(0).normal(size=(16, 3)).astype("float32")
 RAMP = {"factor": [1.0, 3.0], "probability": [0.5, 1.0]}
 
 
-class Killed(Exception):
-    pass
-
-
-class RegressionJob(Job):
+class RegressionJob(small_runs.RegressionJob):
     """A regression of four steps an epoch, which dies at the start of `dies_in`."""
 
-    monitor = "loss"
-    is_better = staticmethod(operator.lt)
     steps_per_epoch = 4
 
     def __init__(self, small, phases, dies_in=None):
         super().__init__(configs.resolve({**small, "phases": phases}), None)
         self.dies_in = dies_in
-
-    def build(self):
-        deq = deq_keras.layers.DEQ(deq_keras.layers.DenseCell(4), name="deq")
-        model = keras.Sequential([keras.Input((3,)), deq, keras.layers.Dense(1)])
-        return model, keras.optimizers.Adam(0.01), phase_spans(self.config)
-
-    def equilibrium(self, model):
-        return model.get_layer("deq")
-
-    def compile(self, model, optimizer):
-        model.compile(optimizer, loss="mse")
-
-    def fit_arguments(self, epochs):
-        return {"x": INPUTS, "y": INPUTS[:, :1], "batch_size": 4}
 
     def callbacks(self, model):
         return [keras.callbacks.LambdaCallback(on_epoch_begin=self._die)]

@@ -150,12 +150,7 @@ def solve_cost(workload, cell, name, num_evaluations, effort):
     Raises:
         RuntimeError: If the solver did not spend exactly its budget.
     """
-    make = _plain_loop if name == PLAIN_LOOP else _solve
-    solve = tf.function(
-        make(workload.cell, name, num_evaluations), jit_compile=cell.jit_compile
-    )
-    arguments = tf.zeros_like(workload.injection), workload.injection
-    compiled = solve.get_concrete_function(*arguments)
+    solve = compiled_solve(workload, name, num_evaluations, cell.jit_compile)
 
     def evaluate():
         for _ in range(num_evaluations):
@@ -163,15 +158,25 @@ def solve_cost(workload, cell, name, num_evaluations, effort):
 
     facts = {}
     if name != PLAIN_LOOP:
-        solution = compiled(*arguments)
+        solution = solve()
         check_budget_is_spent(solution, name, num_evaluations)
         diverged = solution.status == deq_keras.solvers.DIVERGED
         facts = {
             "num_diverged": int(tf.math.count_nonzero(diverged)),
             "residual": float(np.median(solution.residual)),
         }
-    ratio = compare(lambda: compiled(*arguments), evaluate, effort)
-    return {**ratio._asdict(), **facts}
+    return {**compare(solve, evaluate, effort)._asdict(), **facts}
+
+
+def compiled_solve(workload, name, num_evaluations, jit_compile=False):
+    """Returns a function without arguments that solves from zero; see `solve_cost`."""
+    make = _plain_loop if name == PLAIN_LOOP else _solve
+    solve = tf.function(
+        make(workload.cell, name, num_evaluations), jit_compile=jit_compile
+    )
+    arguments = tf.zeros_like(workload.injection), workload.injection
+    compiled = solve.get_concrete_function(*arguments)
+    return lambda: compiled(*arguments)
 
 
 def _solve(cell, name, num_evaluations):

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -69,9 +70,16 @@ def measure(call, effort):
     return _duration(seconds, others)
 
 
-def compare(numerator, denominator, effort):
-    """Returns the `Ratio` of the wall times of two calls, which alternate."""
-    (bottom, top), others = _quietest((denominator, numerator), effort)
+def compare(numerator, denominator, effort, workers=()):
+    """Returns the `Ratio` of the wall times of two calls, which alternate.
+
+    Args:
+        numerator: Function without arguments.
+        denominator: Function without arguments.
+        effort: `Effort`.
+        workers: `Worker`s that the calls use. They are not other processes.
+    """
+    (bottom, top), others = _quietest((denominator, numerator), effort, workers)
     sides = _duration(top, others), _duration(bottom, others)
     return Ratio(*spread(top / bottom).values(), *sides)
 
@@ -82,7 +90,7 @@ def spread(values):
     return {"median": median, "lower_quartile": lower, "upper_quartile": upper}
 
 
-def _quietest(calls, effort):
+def _quietest(calls, effort, workers=()):
     """Returns seconds `(calls, rounds)` and the processors that others used."""
     for call in calls:  # Compiles, and fills the caches.
         call()
@@ -90,7 +98,7 @@ def _quietest(calls, effort):
     for attempt in range(effort.attempts):
         if attempt:
             _wait_until_quiet(limit=60.0, threshold=effort.tolerated)
-        usage = ProcessorUsage()
+        usage = ProcessorUsage(workers)
         seconds = _alternate(calls, effort)
         others = usage.others()
         if others is None:
@@ -126,13 +134,17 @@ class ProcessorUsage:
 
     Needs `/proc/stat`; elsewhere `others()` returns `None`.
 
+    Args:
+        workers: `Worker`s that are not other processes.
+
     Example:
 
     >>> usage = ProcessorUsage()
     >>> others = usage.others()  # 0.0 on a quiet machine, 1.0: one processor was taken
     """
 
-    def __init__(self):
+    def __init__(self, workers=()):
+        self._workers = workers
         self._start = self._sample()
 
     def others(self):
@@ -143,18 +155,20 @@ class ProcessorUsage:
         busy, own, elapsed = (after - before for before, after in pairs)
         return max(0.0, (busy - own) / max(elapsed, 1e-6))
 
-    @staticmethod
-    def _sample():
-        """Busy seconds of the machine, seconds of this process, and the time."""
+    def _sample(self):
+        """Busy seconds of the machine, of this process and workers, and the time."""
         statistics = Path("/proc/stat")
         if not statistics.exists():
             return None
         fields = statistics.read_text().splitlines()[0].split()[1:]
         user, nice, system, _, _, *interrupts = (int(field) for field in fields[:8])
         ticks = user + nice + system + sum(interrupts)
+        ticks_per_second = os.sysconf("SC_CLK_TCK")
         own = os.times()
-        seconds = ticks / os.sysconf("SC_CLK_TCK")
-        return seconds, own.user + own.system, time.monotonic()
+        own = own.user + own.system
+        for worker in self._workers:
+            own += worker.processor_ticks() / ticks_per_second
+        return ticks / ticks_per_second, own, time.monotonic()
 
 
 def _wait_until_quiet(limit, threshold):
@@ -204,6 +218,78 @@ def does_grow(control_peaks, state_mib):
     return growth is not None and growth >= 1.0
 
 
+class Worker:
+    """A process that calls functions of this package, one after the other.
+
+    Args:
+        python: Path of an interpreter that need not have the library; it imports
+            nothing but this package. `None`: the current interpreter.
+
+    Raises:
+        OSError: If the interpreter cannot be started.
+
+    Example:
+
+    >>> with Worker() as call:
+    ...     call("measuring.spread", {"values": [1.0, 2.0, 3.0]})["median"]
+    2.0
+    """
+
+    def __init__(self, python=None):
+        package, setup, environment = __package__, "", dict(os.environ)
+        if python is None:
+            # It imports what this process imports, wherever the package was found.
+            environment["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, sys.path))
+        else:
+            # Appended: an installed `training` lies beside modules of the library.
+            root = str(Path(__file__).resolve().parents[2])
+            package = "training.benchmarks"
+            setup = f"import sys; sys.path += [{root!r}]; "
+        source = f"{setup}from {package} import measuring; measuring.answer()"
+        self._errors = tempfile.TemporaryFile("w+")
+        try:
+            self._process = subprocess.Popen(
+                [str(python or sys.executable), "-c", source],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                text=True,
+                env=environment,
+            )
+        except OSError:
+            self._errors.close()
+            raise
+
+    def __call__(self, name, request):
+        """Returns the result of a function; see `in_fresh_process`."""
+        try:
+            print(json.dumps([name, request]), file=self._process.stdin, flush=True)
+            return json.loads(self._process.stdout.readline())
+        except (BrokenPipeError, json.JSONDecodeError):
+            status = self._process.wait()
+            self._errors.seek(0)
+            raise RuntimeError(
+                f"A benchmark failed with exit status {status}: "
+                f"{self._errors.read()[-2000:]}"
+            ) from None
+
+    def processor_ticks(self):
+        """Returns the processor time so far, in clock ticks. Needs `/proc`."""
+        facts = Path(f"/proc/{self._process.pid}/stat").read_text()
+        # The name of the program, in parentheses, may contain spaces.
+        user, system = facts.rpartition(")")[2].split()[11:13]
+        return int(user) + int(system)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        # Without a failure the process waits for the next request.
+        self._process.kill()
+        self._process.communicate()
+        self._errors.close()
+
+
 def in_fresh_process(name, request, python=None):
     """Returns the result of a function of this package, called in its own process.
 
@@ -211,37 +297,26 @@ def in_fresh_process(name, request, python=None):
         name: String `"module.function"`, such as `"mdeq.step_time"`; with a leading dot
             relative to the parent package: `".reproduce.memory.peak"`.
         request: Dict of JSON-serializable keyword arguments of the function.
-        python: Path of an interpreter that need not have the library; it imports
-            nothing but this package. `None`: the current interpreter.
+        python: See `Worker`.
 
     Raises:
         RuntimeError: If the process fails, with the end of its error output.
     """
-    package, setup, environment = __package__, "", dict(os.environ)
-    if python is None:
-        # The child imports what this process imports, wherever the package was found.
-        environment["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, sys.path))
-    else:
-        # Append the root: beside an installed `training` lie modules of the library.
-        root = str(Path(__file__).resolve().parents[2])
-        package, setup = "training.benchmarks", f"import sys; sys.path += [{root!r}]; "
-    source = f"{setup}from {package} import measuring; measuring.answer()"
-    command = [str(python or sys.executable), "-c", source, name, json.dumps(request)]
-    process = subprocess.run(command, capture_output=True, text=True, env=environment)
-    if process.returncode != 0:
-        raise RuntimeError(
-            f"A benchmark failed with exit status {process.returncode}: "
-            f"{process.stderr[-2000:]}"
-        )
-    return json.loads(process.stdout.splitlines()[-1])
+    with Worker(python) as call:
+        return call(name, request)
 
 
 def answer():
-    """Calls the function that `in_fresh_process` names; prints its result as JSON."""
-    _, name, request = sys.argv
-    module, _, function = name.rpartition(".")
-    module = importlib.import_module(f".{module}", __package__)
-    print(json.dumps(plain(getattr(module, function)(**json.loads(request)))))
+    """Answers the requests of a `Worker`, one a line, as long as there are any."""
+    # What a function prints must not come between the answers.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        name, request = json.loads(line)
+        module, _, function = name.rpartition(".")
+        module = importlib.import_module(f".{module}", __package__)
+        result = plain(getattr(module, function)(**request))
+        print(json.dumps(result), file=answers, flush=True)
 
 
 def plain(value):

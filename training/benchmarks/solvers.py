@@ -3,8 +3,8 @@
 Every number is a ratio of two times of one run, because times drift between machines
 and hours: a forward solve over as many compiled calls of f, a training step over the
 calls that it cannot avoid, float32 over mixed_bfloat16. The memory of a training step
-is measured beside a control that must grow. torchdeq takes the same measurements in
-other processes, where it is installed.
+is measured beside a control that must grow. torchdeq, where it is installed, does the
+same work in another process, in turns.
 """
 
 import functools
@@ -23,11 +23,13 @@ from .costs import (
     UNROLLED,
     CompiledCell,
     TrainingStep,
+    compiled_solve,
     solve_cost,
     state_size,
     step_cost,
 )
 from .measuring import (
+    Worker,
     compare,
     does_grow,
     in_fresh_process,
@@ -62,6 +64,8 @@ STEP_BOUNDS = {
     (_CONV, "anderson"): 1.20,
     (_CONV, "broyden"): 1.50,
 }
+# Largest time of a training step over torchdeq's, by workload and solver.
+PEER_BOUNDS = {(_CONV, "anderson"): 0.70, (_CONV, "broyden"): 0.40}
 # Largest growth of peak memory with the budget, in states per evaluation. Solvers with
 # a bounded history keep nothing; Broyden's method keeps one state.
 MEMORY_BOUNDS = {"fixed_point_iteration": 0.1, "anderson": 0.1, "broyden": 1.0}
@@ -243,16 +247,19 @@ def torchdeq(
     memory_budgets=_MEMORY_BUDGETS,
     peer_python=sys.executable,
     sizes=None,
+    **build_arguments,
 ):
-    """Returns the times and the peak memory of torchdeq, where it is installed.
+    """Returns our times over torchdeq's, and its peak memory, where it is installed.
 
-    Its peaks are resident memory of fresh processes.
+    Both libraries take turns, so that a drifting clock cancels. torchdeq's peaks are
+    resident memory of fresh processes.
 
     Args:
         effort: See `times`, like `names`, `budgets` and `step_budget`.
         memory_budgets: Evaluations of the steps whose memory is measured.
         peer_python: Path of an interpreter that can import torchdeq.
         sizes: Dict of sizes of a workload. `None`: the benchmark's.
+        **build_arguments: See `times`.
     """
     ask = functools.partial(in_fresh_process, python=peer_python)
     try:
@@ -262,14 +269,15 @@ def torchdeq(
             f"{peer_python} cannot import torch and torchdeq; install the extra "
             "`benchmark`, or name another interpreter with --peer-python."
         )
-    budgets = {"budgets": budgets, "step_budget": step_budget}
     with tempfile.TemporaryDirectory() as folder:
         for name in names:
             work = {"name": name, "path": str(Path(folder) / f"{name}.npz")}
             values = workloads.arrays(name, **(sizes or {}))
             inputs = {"injection": values.injection, "target": values.target}
             np.savez(work["path"], **values.weights, **inputs)
-            measured = ask("torchdeq_peer.times", {**work, **budgets, "effort": effort})
+            workload = workloads.build(name, sizes=sizes, **build_arguments)
+            with Worker(peer_python) as peer:
+                ratios = _ratios(workload, peer, work, budgets, step_budget, effort)
             peaks = {
                 solver: {
                     budget: ask(
@@ -280,7 +288,36 @@ def torchdeq(
                 }
                 for solver in (*SOLVERS, UNROLLED)
             }
-            results[name] = {**measured, "peak_memory_mib": peaks}
+            results[name] = {**ratios, "peak_memory_mib": peaks}
+    return results
+
+
+def _ratios(workload, peer, work, budgets, step_budget, effort):
+    """Our times over those of the same calls of a peer, by kind, solver and budget."""
+
+    def ratio(call, function, **request):
+        def other():
+            return peer(f"torchdeq_peer.{function}", {**work, **request})
+
+        return compare(call, other, effort, workers=(peer,))
+
+    cell = CompiledCell(workload)
+    results = {"evaluate": ratio(cell.evaluate, "evaluate"), "solve": {}, "train": {}}
+    for solver in SOLVERS:
+        results["solve"][solver] = {}
+        for budget in budgets:
+            cost = ratio(
+                compiled_solve(workload, solver, budget),
+                "solve",
+                solver=solver,
+                budget=budget,
+            )
+            results["solve"][solver][f"NFE {budget}"] = cost
+    for solver in (*SOLVERS, UNROLLED):
+        step = TrainingStep(workload, solver, step_budget)
+        cost = ratio(step, "step", solver=solver, budget=step_budget)._asdict()
+        limit = PEER_BOUNDS.get((workload.name, solver))
+        results["train"][solver] = cost | at_most(limit, cost)
     return results
 
 

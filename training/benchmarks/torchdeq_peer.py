@@ -1,9 +1,9 @@
-"""The measurements of `solvers` for torchdeq, in a process without TensorFlow.
+"""What torchdeq does while `solvers.torchdeq` measures, in a process of its own.
 
-`solvers.torchdeq` calls `versions`, `times` and `peak_memory`; weights and inputs come
-in a file.
+Weights and inputs come in a file. The process need not have TensorFlow.
 """
 
+import functools
 import importlib.metadata
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,9 +13,8 @@ import torch
 import torchdeq
 from torch.nn import functional
 
-from .measuring import Effort, compare, measure, resident_memory
+from .measuring import resident_memory
 
-_PLAIN_LOOP = "plain_loop"
 _UNROLLED = "unrolled"
 _SOLVERS = {
     "fixed_point_iteration": "fixed_point_iter",
@@ -117,45 +116,38 @@ _FUNCTIONS = {
 }
 
 
-def times(name, path, budgets, step_budget, effort):
-    """Returns the times and costs of torchdeq on one workload, like `solvers.times`.
+def versions():
+    """Returns the versions of torch and torchdeq, and the threads of torch."""
+    versions = {key: importlib.metadata.version(key) for key in ("torch", "torchdeq")}
+    return {**versions, "threads": torch.get_num_threads()}
+
+
+def evaluate(name, path):
+    """Evaluates f once.
 
     Args:
         name: A workload of `workloads`.
         path: File of its arrays, written by `numpy.savez`.
-        budgets: List of integers. Evaluations of the solves.
-        step_budget: Positive integer. Evaluations of the training step's two solves.
-        effort: The fields of a `measuring.Effort`.
     """
-    effort = Effort(*effort)
-    work = build(name, np.load(path))
-    calls = _Calls(work)
-    return {
-        "threads": torch.get_num_threads(),
-        "calls_ms": {
-            key: measure(call, effort).median for key, call in calls.all().items()
-        },
-        "solve": {
-            solver: {
-                f"NFE {budget}": _solve_cost(work, calls, solver, budget, effort)
-                for budget in budgets
-            }
-            for solver in (_PLAIN_LOOP, *_SOLVERS)
-        },
-        "train": {
-            solver: compare(
-                lambda solver=solver: training_step(work, solver, step_budget),
-                lambda: calls.ideal_step(step_budget),
-                effort,
-            )
-            for solver in (*_SOLVERS, _UNROLLED)
-        },
-    }
+    work = _loaded(name, path)
+    with torch.no_grad():
+        work.function(work.start)
 
 
-def versions():
-    """Returns the versions of torch and torchdeq."""
-    return {name: importlib.metadata.version(name) for name in ("torch", "torchdeq")}
+def solve(name, path, solver, budget):
+    """Solves with an exact budget; see `evaluate`.
+
+    Raises:
+        RuntimeError: If torchdeq evaluates f another number of times.
+    """
+    _, count = forward_solve(_loaded(name, path), solver, budget)
+    if count != budget:
+        raise RuntimeError(f"torchdeq evaluated f {count} times. Expected: {budget}.")
+
+
+def step(name, path, solver, budget):
+    """Computes loss and gradients; the two solves have a budget. See `evaluate`."""
+    training_step(_loaded(name, path), solver, budget)
 
 
 def peak_memory(name, path, solver, budget):
@@ -164,7 +156,7 @@ def peak_memory(name, path, solver, budget):
     The growth is `None` where resident memory is unknown. Only the first step of a
     process is measured: freed memory stays with the process and hides later steps.
     """
-    work = build(name, np.load(path))
+    work = _loaded(name, path)
     start = resident_memory("VmRSS")
     training_step(work, solver, budget)
     return None if start is None else max(0.0, resident_memory() - start)
@@ -180,11 +172,6 @@ def forward_solve(work, name, num_evaluations):
         return work.function(state)
 
     with torch.no_grad():
-        if name == _PLAIN_LOOP:
-            state = work.start
-            for _ in range(num_evaluations):
-                state = counted(state)
-            return state, count
         solve = torchdeq.solver.get_solver(_SOLVERS[name])
         state, _, _ = solve(
             counted,
@@ -208,68 +195,12 @@ def training_step(work, name, num_evaluations):
     return loss, torch.autograd.grad(loss, list(work.parameters.values()))
 
 
-class _Calls:
-    """f and its derivatives at a fixed point."""
-
-    def __init__(self, work):
-        self.function = work.function
-        self.point, _ = forward_solve(work, _PLAIN_LOOP, 5)
-        self.tracked_point = self.point.clone().requires_grad_()
-        self.sources = [self.tracked_point, *work.parameters.values()]
-        self.value = work.function(self.tracked_point)
-        generator = torch.Generator().manual_seed(1)
-        self.cotangent = torch.randn(self.value.shape, generator=generator)
-
-    def all(self):
-        return {
-            "evaluate": self.evaluate,
-            "vjp": self.vjp,
-            "backpropagate": lambda: self.backpropagate(self.value, retain=True),
-        }
-
-    def evaluate(self):
-        with torch.no_grad():
-            self.function(self.point)
-
-    def vjp(self):
-        torch.autograd.grad(
-            self.value, self.tracked_point, self.cotangent, retain_graph=True
-        )
-
-    def backpropagate(self, value, retain=False):
-        torch.autograd.grad(value, self.sources, self.cotangent, retain_graph=retain)
-
-    def ideal_step(self, num_evaluations):
-        for _ in range(num_evaluations):
-            self.evaluate()
-        for _ in range(num_evaluations):
-            self.vjp()
-        self.backpropagate(self.function(self.tracked_point))
+@functools.cache
+def _loaded(name, path):
+    return build(name, np.load(path))
 
 
-def _solve_cost(work, calls, name, num_evaluations, effort):
-    state, count = forward_solve(work, name, num_evaluations)
-
-    def evaluate():
-        for _ in range(count):
-            calls.evaluate()
-
-    with torch.no_grad():
-        value = work.function(state)
-        error = (value - state).flatten(1).norm(dim=1)
-        residual = np.nanmedian((error / value.flatten(1).norm(dim=1)).numpy())
-    is_finite = torch.isfinite(state).flatten(1).all(dim=1)
-    ratio = compare(
-        lambda: forward_solve(work, name, num_evaluations), evaluate, effort
-    )
-    return {
-        **ratio._asdict(),
-        "num_evaluations": count,
-        "num_diverged": int((~is_finite).sum()),
-        "residual": float(residual),
-    }
-
-
+@functools.cache
 def _deq(name, num_evaluations):
     options = {}
     for side in ("f", "b"):

@@ -1,5 +1,6 @@
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,6 +32,17 @@ def test_fresh_process_returns_json():
 def test_failure_of_a_fresh_process_is_shown():
     with pytest.raises(RuntimeError, match="exit status 1: (?s:.*)spread"):
         measuring.in_fresh_process("measuring.spread", {})
+
+
+def test_a_worker_answers_until_it_fails():
+    with measuring.Worker() as call:
+        for value in (1.0, 2.0):
+            request = {"values": [value]}
+            assert call("measuring.spread", request) == measuring.spread([value])
+        # Importing NumPy alone takes many ticks.
+        assert not Path("/proc/stat").exists() or call.processor_ticks() > 0
+        with pytest.raises(RuntimeError, match="exit status 1: (?s:.*)spread"):
+            call("measuring.spread", {})
 
 
 def test_another_interpreter_needs_no_library():

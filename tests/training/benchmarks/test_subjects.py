@@ -42,11 +42,12 @@ def test_torchdeq_that_is_missing():
 
 def test_torchdeq():
     pytest.importorskip("torchdeq")
-    options = {"sizes": TINY["sizes"], "budgets": (6,), "memory_budgets": (6,)}
+    options = {"budgets": (6,), "step_budget": 4, "memory_budgets": (6,), **TINY}
     results = measured("solvers", "torchdeq", names=["tiny_mlp"], **options)["tiny_mlp"]
+    assert results["evaluate"]["median"] > 0
     for name in costs.SOLVERS:
-        assert results["solve"][name]["NFE 6"]["num_evaluations"] == 6
-        assert results["train"][name]["median"] > 0
+        assert results["solve"][name]["NFE 6"]["median"] > 0
+        assert results["train"][name]["denominator"]["median"] > 0
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from deq_keras.core.readout import check_answer
 from deq_keras.core.structure import Nest
 from deq_keras.diagnostics.subject import encoder, head, single_layer
 from deq_keras.solvers import (
+    Aitken,
     Anderson,
     Broyden,
     FixedPointIteration,
@@ -63,8 +64,9 @@ def tune(
             a function, because its outputs are states.
         candidates: Sequence of solvers. Their tolerances are ignored, and `max_iter` is
             the largest budget to consider. Defaults to `None`: fixed-point iteration
-            with damping 1, 0.7 and 0.5, Anderson's method with a history of 2, 5 and
-            10, and Broyden's method, all up to 50 evaluations; and the layer's solver.
+            with damping 1, 0.7 and 0.5, Aitken's method, Anderson's method with a
+            history of 2, 5 and 10, and Broyden's method, all up to 50 evaluations; and
+            the layer's solver.
         batch_size: Positive integer. Defaults to `64`.
         progress: Optional function, which is called with the number of solves so far
             and their total number. Defaults to `None`.
@@ -151,6 +153,7 @@ def _checked_candidates(
                 FixedPointIteration(_MAX_ITER, damping=d, **shared)
                 for d in (1, 0.7, 0.5)
             ),
+            Aitken(_MAX_ITER, **shared),
             *(Anderson(_MAX_ITER, history=m, **shared) for m in (2, 5, 10)),
             Broyden(_MAX_ITER, **shared),
         ]

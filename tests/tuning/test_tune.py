@@ -79,7 +79,7 @@ def test_the_evaluations_of_a_known_rate():
 def test_a_setting_equals_a_solve_with_it():
     """Settings are read off a recording, and must be what a solve really does."""
     data = np.random.RandomState(0).normal(1.0, 0.03, (200, 1))
-    candidates = [solvers.Anderson(12), solvers.Broyden(12)]
+    candidates = [solvers.Anderson(12), solvers.Broyden(12), solvers.Aitken(12)]
     model = _model()
     tuning = _tuned(model, data, Promise(0.1, 0.9), candidates=candidates)
     reference = data >= 1 - FLIP
@@ -90,7 +90,19 @@ def test_a_setting_equals_a_solve_with_it():
         evaluations = scope.solutions["deq"].num_evaluations
         assert changed.sum() == found.num_changed
         assert np.mean(evaluations) == pytest.approx(found.evaluations)
-    assert len({type(one.solver) for one in tuning.settings}) == 2
+    assert len({type(one.solver) for one in tuning.settings}) == 3
+
+
+def test_the_candidates():
+    data = np.random.RandomState(0).normal(1.0, 0.03, (120, 1))
+    solver = solvers.FixedPointIteration(60, compact=True, stop_mode="abs")
+    tuning = _tuned(_model(solver), data, candidates=None)
+    found = {describe(one.solver).split("(")[0] for one in tuning.settings}
+    assert found == {"FixedPointIteration", "Aitken", "Anderson", "Broyden"}
+    assert all(one.solver.compact for one in tuning.settings)
+    # A secant of an affine f finds the equilibrium.
+    assert isinstance(tuning.solver, solvers.Aitken)
+    assert tuning.selection.evaluations <= 3
 
 
 def test_the_solver_of_a_monotone_layer():

@@ -101,8 +101,32 @@ class MomentsCell(BrokenCell):
         return (state - mean) / ops.sqrt(variance + 0.1)
 
 
+@register
+class BoundedCell(BrokenCell):
+    """Declares a constant: `factor` times the smallest one."""
+
+    def __init__(self, units=4, factor=1.0, **kwargs):
+        super().__init__(units, **kwargs)
+        self.factor = factor
+
+    def inject(self, inputs, training=False):
+        return 0.01 * super().inject(inputs)
+
+    def lipschitz_constant(self, injection):
+        # The slope of tanh is 1 at the state 0.
+        kernel = self.recurrent.kernel
+        return self.factor * ops.max(ops.linalg.svd(kernel, compute_uv=False))
+
+    def get_config(self):
+        return {**super().get_config(), "factor": self.factor}
+
+
 class UnregisteredCell(BrokenCell):
     pass
+
+
+def test_a_cell_with_a_constant_passes():
+    testing.check_cell(BoundedCell, INPUTS)
 
 
 @pytest.mark.parametrize(
@@ -112,6 +136,7 @@ class UnregisteredCell(BrokenCell):
         (CoupledCell, "`CoupledCell` must compute a sample independently of the val"),
         (UnusedWeightCell, "must have a gradient for its weight `.*dense/kernel`"),
         (functools.partial(ForgetfulCell, shift=0.5), "compute the same after"),
+        (functools.partial(BoundedCell, 32, 0.9), "`BoundedCell` must change by at"),
         (MomentsCell, "must have exact second derivatives"),
         (UnregisteredCell, "must be registered with Keras"),
     ],

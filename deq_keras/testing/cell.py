@@ -12,7 +12,10 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras import layers, solvers
-from deq_keras.core.structure import Nest
+from deq_keras.core.linearization import Linearization, matrix_vjp
+from deq_keras.core.problem import in_dtype
+from deq_keras.core.structure import Nest, StateStructure
+from deq_keras.diagnostics.spectral_radius import EPSILON
 from deq_keras.testing.requirements import (
     REGIMES,
     Subject,
@@ -25,6 +28,10 @@ _ROWS = (
     "Normalize over features or positions instead of the batch, and reshape within a "
     "sample."
 )
+# Distances of the pairs of states that are compared with a Lipschitz constant, and
+# steps of the power iteration that finds their direction.
+_DISTANCES = (10.0, 1.0, 0.1)
+_NUM_ITERATIONS = 10
 
 
 def check_cell(
@@ -37,9 +44,10 @@ def check_cell(
     """Checks that a cell satisfies the contract of `EquilibriumCell`.
 
     `call` must be pure and return a state like the one it receives. A sample must not
-    depend on others, or on padding. Weights must have gradients. The cell must compute
-    the same eagerly, in a graph and compiled by XLA, and must be restored from its
-    config and from a file. `check_cell` also raises the errors of `DEQ`.
+    depend on others, or on padding. Weights must have gradients. Pairs of states must
+    not exceed the `lipschitz_constant` that the cell declares, if it does. The cell
+    must compute the same eagerly, in a graph and compiled by XLA, and must be restored
+    from its config and from a file. `check_cell` also raises the errors of `DEQ`.
 
     Args:
         make: Function of `dtype` that returns a new cell.
@@ -79,6 +87,7 @@ def check_cell(
     _check_isolation(subject, layer, inputs, state)
     if mask is not None:
         _check_mask(subject, layer, inputs, state, np.asarray(mask))
+    _check_lipschitz_constant(subject, layer, inputs, state)
     _check_weights(subject, layer, inputs, state)
     if differentiates_jacobian:
         _check_second_derivatives(subject, make, layer, inputs)
@@ -180,6 +189,66 @@ def _check_mask(
         1e-5,
         "Let `inject` take a `mask` and apply it where positions are mixed.",
     )
+
+
+def _check_lipschitz_constant(
+    subject: Subject, layer: layers.DEQ, inputs: Nest, state: Nest
+) -> None:
+    """Compares |f(y) - f(z)| / |y - z| of a few pairs with the declared constant."""
+    problem = layer.problem(inputs)
+    declared = problem.lipschitz_constant
+    if declared is None:
+        return
+    structure = StateStructure(state)
+    epsilon = max(EPSILON[leaf.dtype] for leaf in structure.leaves)
+    constant = np.asarray(in_dtype(declared, structure.dtype))
+    constant = np.where(constant >= 0, constant, np.inf)  # Negative: none is known.
+    center, random = structure.to_matrix(state), np.random.default_rng(0)
+    for distance in _DISTANCES:
+        noise = distance * _unit(random.normal(size=center.shape))
+        first = structure.to_state(center + tf.cast(noise, center.dtype))
+        linearization = problem.linearize(first)
+        direction = tf.cast(_unit(random.normal(size=center.shape)), center.dtype)
+        direction = _expanded(linearization, structure, direction)
+        start = structure.to_matrix(first)
+        second = structure.to_state(start + distance * direction)
+        values = [structure.to_matrix(problem(one)) for one in (first, second)]
+        # In half precision, the states differ from what was added.
+        steps = np.linalg.norm(structure.to_matrix(second) - start, axis=1)
+        changes = np.linalg.norm(values[1] - values[0], axis=1)
+        sizes = np.linalg.norm(values[0], axis=1) + np.linalg.norm(values[1], axis=1)
+        bounds = np.broadcast_to(constant, steps.shape)
+        rounding = np.sqrt(epsilon) * bounds * steps + 100 * epsilon * sizes
+        worst = np.argmax(changes - bounds * steps - rounding)
+        subject.require(
+            changes[worst] <= (bounds * steps + rounding)[worst],
+            "change by at most its `lipschitz_constant` times the distance of two "
+            "states",
+            f"a constant of at least {changes[worst] / steps[worst]:g}",
+            f"{bounds[worst]:g}",
+            "Return a bound that holds for all states from `lipschitz_constant`, or "
+            "None if none is known.",
+        )
+
+
+def _expanded(
+    linearization: Linearization, structure: StateStructure, direction: tf.Tensor
+) -> tf.Tensor:
+    """Turns directions `(batch, features)` to those in which the state changes most.
+
+    Random directions rarely are.
+    """
+    for _ in range(_NUM_ITERATIONS):
+        image = linearization.jvp(structure.to_state(direction))
+        image = matrix_vjp(linearization, structure, structure.to_matrix(image))
+        is_zero = tf.reduce_all(image == 0, axis=1, keepdims=True)
+        direction = tf.where(is_zero, direction, _unit(image))
+    return direction
+
+
+def _unit(rows: Any) -> tf.Tensor:
+    norm = tf.norm(rows, axis=1, keepdims=True)
+    return tf.math.divide_no_nan(rows, norm)
 
 
 def _check_weights(

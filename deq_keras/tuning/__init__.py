@@ -1,7 +1,14 @@
 """Choice of the cheapest solver of a trained model that keeps its answers."""
 
 from deq_keras.tuning.binomial import upper_bound
-from deq_keras.tuning.result import Outcome, Promise, Setting, Tuning, describe
+from deq_keras.tuning.result import (
+    Outcome,
+    Promise,
+    Setting,
+    Tuning,
+    apply_record,
+    describe,
+)
 from deq_keras.tuning.tune import tune
 
 __all__ = [
@@ -9,6 +16,7 @@ __all__ = [
     "Promise",
     "Setting",
     "Tuning",
+    "apply_record",
     "describe",
     "tune",
     "upper_bound",

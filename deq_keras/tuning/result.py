@@ -5,8 +5,14 @@ import math
 import warnings
 from typing import Any, NamedTuple
 
+import keras
+
+from deq_keras.core.serialization import Config
 from deq_keras.diagnostics.subject import single_layer
-from deq_keras.solvers import FixedPointSolver, serialize
+from deq_keras.solvers import FixedPointSolver, deserialize
+
+# Keys of a record, besides the solver, the promise and the verdict.
+_REQUIRED = ("is_confirmed", "data_hash", "date")
 
 
 class Promise(NamedTuple):
@@ -109,18 +115,14 @@ class Tuning(NamedTuple):
     def apply(self, model: Any) -> None:
         """Sets the solver of the `DEQ` layer of a model. Compile the model then.
 
-        Saved files and exports of the model contain the solver. Reduces a
-        `max_iter_jitter` that the budget does not allow. Warns if the second half does
-        not confirm the promise.
+        Its attribute `tuning` is the record, `as_dict()`. Saved files and exports of
+        the model contain both. Reduces a `max_iter_jitter` that the budget does not
+        allow. Warns if the second half does not confirm the promise.
 
         Args:
             model: `DEQ` layer, or a model with one.
         """
-        if not self.is_confirmed:
-            warnings.warn(f"{self.verdict} Promise: {self.promise}.", stacklevel=2)
-        layer = single_layer(model)
-        layer.solver = self.solver
-        layer.max_iter_jitter = min(layer.max_iter_jitter, self.solver.max_iter - 1)
+        _apply(model, self.as_dict(), stacklevel=3)
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the result without `settings`, as plain data for JSON."""
@@ -152,6 +154,47 @@ class Tuning(NamedTuple):
         )
 
 
+def apply_record(model: Any, record: Config) -> None:
+    """Sets the solver of the `DEQ` layer of a model to the solver of a record.
+
+    Does what `Tuning.apply` does, with a record that was written to a file, such as the
+    `tune.json` of `deq-keras tune`.
+
+    Args:
+        model: `DEQ` layer, or a model with one.
+        record: Dict, what `Tuning.as_dict` returned.
+
+    Raises:
+        ValueError: If it is not such a dict.
+
+    Example:
+
+    >>> with open("tune.json") as file:  # doctest: +SKIP
+    ...     deq_keras.tuning.apply_record(model, json.load(file))
+    >>> model.get_layer("deq").solver.tuning["verdict"]  # doctest: +SKIP
+    'The second half confirms the promise.'
+    """
+    _apply(model, record, stacklevel=3)
+
+
+def _apply(model: Any, record: Config, stacklevel: int) -> None:
+    layer = single_layer(model)
+    try:
+        solver = deserialize(record["solver"])
+        promise, verdict = Promise(**record["promise"]), record["verdict"]
+        is_confirmed, *_ = (record[name] for name in _REQUIRED)
+    except (KeyError, TypeError) as error:
+        raise ValueError(
+            "`record` must be a dict that `Tuning.as_dict` returned. "
+            f"Received: record={record!r} ({error!r})."
+        ) from error
+    if not is_confirmed:
+        warnings.warn(f"{verdict} Promise: {promise}.", stacklevel=stacklevel)
+    solver.tuning = record
+    layer.solver = solver
+    layer.max_iter_jitter = min(layer.max_iter_jitter, solver.max_iter - 1)
+
+
 def describe(solver: FixedPointSolver) -> str:
     """Returns a solver as a constructor call, with few of the default arguments.
 
@@ -177,5 +220,6 @@ def describe(solver: FixedPointSolver) -> str:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, FixedPointSolver):
-        return serialize(value)
+        # Without the record of an earlier tuning, as `serialize` would have it.
+        return keras.saving.serialize_keras_object(value)
     return value._asdict() if isinstance(value, Promise | Outcome) else value

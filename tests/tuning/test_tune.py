@@ -1,20 +1,22 @@
 """The cheapest solver that keeps the answers of a model."""
 
 import hashlib
+import json
 import math
 
 import keras
 import numpy as np
 import pytest
 
-from deq_keras import layers, solvers
-from deq_keras.tuning import Promise, describe, tune, upper_bound
+from deq_keras import layers, models, solvers
+from deq_keras.tuning import Promise, apply_record, describe, tune, upper_bound
 
 RATE, FLIP = 0.8, 0.03
 # An answer is right as soon as RATE**n <= FLIP.
 EVALUATIONS = math.ceil(math.log(FLIP) / math.log(RATE))
 
 
+@keras.saving.register_keras_serializable("deq_keras_tests.tuning")
 class ScalarCell(layers.EquilibriumCell):
     """f(z, u) = a z + (1 - a) u, whose equilibrium is u."""
 
@@ -71,9 +73,102 @@ def test_the_evaluations_of_a_known_rate():
 
     model.get_layer("deq").max_iter_jitter = 50
     tuning.apply(model)
-    copy = keras.Model.from_config(model.get_config(), {"ScalarCell": ScalarCell})
+    copy = keras.Model.from_config(model.get_config())
     assert copy.get_layer("deq").solver.get_config() == tuning.solver.get_config()
     assert copy.get_layer("deq").max_iter_jitter == EVALUATIONS - 1
+
+
+def test_the_record_stays_in_the_model(tmp_path):
+    model, data = _model(), np.ones((120, 1))
+    tuning = _tuned(model, data)
+    assert model.get_layer("deq").solver.tuning is None
+    tuning.apply(model)
+    record = tuning.as_dict()
+    model.save(tmp_path / "model.keras")
+    for copy in (
+        model,
+        keras.models.load_model(tmp_path / "model.keras"),
+        keras.models.clone_model(model),
+        keras.Model.from_config(json.loads(json.dumps(model.get_config()))),
+    ):
+        assert copy.get_layer("deq").solver.tuning == record
+    # A second tuning does not repeat the record of the first.
+    again = _tuned(model, data)
+    assert "tuning" not in again.as_dict()["previous_solver"]
+    assert json.loads(json.dumps(again.as_dict())) == again.as_dict()
+
+
+def test_another_solver_is_not_the_tuned_one():
+    model, data = _model(), np.ones((120, 1))
+    _tuned(model, data).apply(model)
+    layer = model.get_layer("deq")
+    solver, record = layer.solver, layer.solver.tuning
+    for name, value in (("max_iter", 50), ("tol", 0.5), ("damping", 0.5)):
+        before = getattr(solver, name)
+        setattr(solver, name, value)
+        assert solver.tuning is None
+        assert "tuning" not in layer.get_config()["solver"]
+        setattr(solver, name, before)
+        assert solver.tuning == record
+    # They do not change results.
+    solver.compact, solver.check_every = True, 3
+    assert layer.from_config(layer.get_config()).solver.tuning == record
+    assert solver.from_config(solver.get_config()).tuning is None
+    layer.solver = solvers.FixedPointIteration(solver.max_iter, solver.tol)
+    assert layer.solver.tuning is None
+
+
+def test_the_record_needs_no_new_trace():
+    model, data = _model(), np.ones((4, 1))
+    before = model.predict(data, verbose=0)
+    model.get_layer("deq").solver.tuning = {"verdict": "kept"}
+    np.testing.assert_array_equal(model.predict(data, verbose=0), before)
+
+
+def _transformer(solver):
+    return models.DEQTransformerBackbone(
+        50, 16, num_heads=2, intermediate_dim=32, solver=solver
+    )
+
+
+def _monotone(solver):
+    return models.MonotoneClassifier(layers.MonotoneDenseCell(4), (3,), 2, solver)
+
+
+@pytest.mark.parametrize("make", [_transformer, _monotone])
+def test_models_with_a_config_of_their_own_keep_the_record(make):
+    solver = solvers.PeacemanRachford() if make is _monotone else solvers.Anderson()
+    solver.tuning = {"data_hash": "ab"}
+    model = make(solver)
+    copy = model.from_config(model.get_config())
+    (layer,) = (one for one in copy._flatten_layers() if isinstance(one, layers.DEQ))
+    assert layer.solver.tuning == {"data_hash": "ab"}
+
+
+def test_a_record_of_a_file():
+    model, copy, data = _model(), _model(), np.ones((120, 1))
+    record = json.loads(json.dumps(_tuned(model, data).as_dict()))
+    layer = copy.get_layer("deq")
+    layer.max_iter_jitter = 50
+    apply_record(copy, record)
+    assert layer.solver.tuning == record
+    assert layer.solver.max_iter == EVALUATIONS
+    assert layer.max_iter_jitter == EVALUATIONS - 1
+    with pytest.warns(UserWarning, match="VIOLATED: .* Promise: at most 5 %") as found:
+        apply_record(copy, {**record, "is_confirmed": False, "verdict": "VIOLATED: 9"})
+    assert found[0].filename == __file__
+    for name in ("solver", "promise", "date"):
+        incomplete = {key: value for key, value in record.items() if key != name}
+        with pytest.raises(ValueError, match=f"`record` must be.*{name}"):
+            apply_record(copy, incomplete)
+    with pytest.raises(ValueError, match="`record` must be"):
+        apply_record(copy, "tune.json")
+
+
+@pytest.mark.parametrize("record", ["text", [1], {"a": object()}])
+def test_a_record_that_is_not_plain(record):
+    with pytest.raises(ValueError, match="`tuning` must be a dict of plain data"):
+        solvers.Anderson().tuning = record
 
 
 def test_a_setting_equals_a_solve_with_it():

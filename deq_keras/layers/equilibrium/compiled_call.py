@@ -159,7 +159,7 @@ def _dismantle(references: list[weakref.ref]) -> None:
 def _inference_signature(layer: Any) -> tuple:
     solver = layer.solver
     # A new budget or tolerance needs no new function.
-    options = {**vars(solver), "max_iter": None, "tol": solver.tol is not None}
+    options = {**_options(solver), "max_iter": None, "tol": solver.tol is not None}
     return type(solver).__name__, options, _signature(layer.initial_state)
 
 
@@ -169,10 +169,16 @@ def _training_signature(layer: Any) -> tuple:
     return (*map(_signature, components), layer.max_iter_jitter, has_budget)
 
 
+def _options(component: Configured) -> dict[str, Any]:
+    """Returns the attributes of a component that change what it computes."""
+    # The record of a tuning describes a solver.
+    return {k: value for k, value in vars(component).items() if k != "_record"}
+
+
 def _signature(value: Any) -> Any:
     """Returns what tells two components apart. `repr` would slow tiny models down."""
     if isinstance(value, Configured):
-        return type(value).__name__, _signature(vars(value))
+        return type(value).__name__, _signature(_options(value))
     if isinstance(value, dict):
         return {name: _signature(option) for name, option in value.items()}
     if isinstance(value, list | tuple):

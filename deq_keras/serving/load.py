@@ -72,7 +72,9 @@ class LoadedModel:
         outputs: List of the names of the outputs. A SavedModel returns equilibria only
             for a request with initial states.
         solvers: Dict from the names of the equilibrium layers to a dict of their
-            `max_iter` and `tol`. Empty in files of earlier versions.
+            `max_iter` and `tol`. If `deq_keras.tuning.tune` chose them, the dict has
+            its record `tuning`, with the promise, the date and the hash of the data;
+            see `deq_keras.tuning.Tuning.as_dict`. Empty in files of earlier versions.
 
     Call arguments:
         request: The only input of the model, an array; or a dict of arrays by name,

@@ -73,7 +73,7 @@ class ServedModel:
         )
         self.inputs = named(self.signature)
         self._limit = check_optional_count("max_iter_limit", max_iter_limit)
-        self._tolerances = {}
+        self._settings = {}
 
     @functools.cached_property
     def solve_outputs(self):
@@ -90,20 +90,25 @@ class ServedModel:
 
         Returns:
             Dict for JSON: `inputs` and `outputs`, lists of names in order, and
-            `solvers`, a dict from each solve to its own `max_iter` and `tol`.
+            `solvers`, a dict from each solve to its own `max_iter` and `tol`, and to
+            `tuning`, the record of its solver, if the file solves as tuned.
         """
-        limit = self._limit or self.solve_outputs.max_iter
         return {
             "inputs": list(self.inputs),
             "outputs": output_names(function),
             "solvers": {
-                name: {
-                    "max_iter": min(solution.trace.shape[0], limit),
-                    "tol": self._tolerances[name],
-                }
-                for name, solution in self.solve_outputs.solutions.items()
+                name: self._solver_metadata(name)
+                for name in self.solve_outputs.solutions
             },
         }
+
+    def _solver_metadata(self, name):
+        own, tol = self._settings[name]
+        budget = self.solve_outputs.solutions[name].trace.shape[0]
+        max_iter = min(budget, self._limit or self.solve_outputs.max_iter)
+        metadata = {"max_iter": max_iter, "tol": tol}
+        is_tuned = own.tuning is not None and (max_iter, tol) == (own.max_iter, own.tol)
+        return {**metadata, "tuning": own.tuning} if is_tuned else metadata
 
     def serve(self):
         """Returns a `tf.function` of the inputs. It runs the solvers as configured, and
@@ -178,9 +183,9 @@ class ServedModel:
 
     def _solved(self, request, max_iter=0):
         # With 0, each solver keeps its own budget as a static number; see `max_iter`.
-        with _ToleranceScope(max_iter) as scope:
+        with _SettingsScope(max_iter) as scope:
             self.model(self._model_inputs(request), training=False)
-        self._tolerances = scope.tolerances
+        self._settings = scope.settings_by_name
         return scope.solutions
 
     def _function(self, specs, report):
@@ -219,15 +224,18 @@ def output_names(function):
     return list(function.get_concrete_function().structured_outputs)
 
 
-class _ToleranceScope(SolveScope):
-    """A scope that records the tolerances of the layers' solvers, by name."""
+class _SettingsScope(SolveScope):
+    """A scope that records the solver and the tolerance of each solve, by name."""
 
     def __init__(self, max_iter):
         super().__init__(max_iter)
-        self.tolerances = {}
+        self.settings_by_name = {}
 
     def solve(self, name, layer, problem, request):
-        self.tolerances[name] = layer.solver.tol
+        # In a graph, the solver's tolerance is a tensor; a call argument is a number.
+        is_own = request.tol is None or tf.is_tensor(request.tol)
+        tol = layer.solver.tol if is_own else request.tol
+        self.settings_by_name[name] = layer.solver, tol
         return super().solve(name, layer, problem, request)
 
 

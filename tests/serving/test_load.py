@@ -18,6 +18,7 @@ INPUTS = RANDOM.normal(size=(6, 4)).astype("float32")
 STATES = RANDOM.normal(size=(6, 5)).astype("float32")
 BUDGET = {"max_iter": np.array(0), "tol": np.array(-1, "float32")}
 REQUEST = {"features": INPUTS, "initial_state": STATES, **BUDGET}
+RECORD = {"promise": {"changed": 0.002}, "data_hash": "ab", "date": "2026-11-26"}
 STATISTICS = ["evaluations", "residual", "status"]
 RUNTIMES = {
     "saved_model": (serving.runtimes.SavedModelRuntime, ""),
@@ -27,7 +28,9 @@ RUNTIMES = {
 
 
 def _model():
-    deq = layers.DEQ(TanhCell(5), solvers.FixedPointIteration(20), name="deq")
+    solver = solvers.FixedPointIteration(20)
+    solver.tuning = RECORD
+    deq = layers.DEQ(TanhCell(5), solver, name="deq")
     inputs = keras.Input((4,), name="features")
     return keras.Sequential([inputs, deq, keras.layers.Dense(2)])
 
@@ -208,6 +211,27 @@ def test_the_budgets_of_a_file_are_those_of_its_solvers():
     assert "options: max_iter one=7 two=8\n" in repr(
         serving.LoadedModel("model.onnx", "ONNX", runtime)
     )
+
+
+def test_a_file_has_the_record_of_its_solver(ask):
+    assert ask.solvers == {"deq": {"max_iter": 20, "tol": 1e-3, "tuning": RECORD}}
+
+
+@pytest.mark.parametrize(
+    ("call", "limit", "expected"),
+    [
+        ({}, 20, {"max_iter": 20, "tol": 1e-3, "tuning": RECORD}),
+        ({}, 19, {"max_iter": 19, "tol": 1e-3}),
+        ({"max_iter": 7}, None, {"max_iter": 7, "tol": 1e-3}),
+        ({"tol": 0.5}, None, {"max_iter": 20, "tol": 0.5}),
+    ],
+)
+def test_a_file_that_solves_otherwise_has_no_record(call, limit, expected):
+    deq = _model().get_layer("deq")
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, deq(inputs, **call))
+    served = serving.served_model.ServedModel(model, max_iter_limit=limit)
+    assert served.metadata(served.serve())["solvers"] == {"deq": expected}
 
 
 def test_the_order_of_outputs(ask):

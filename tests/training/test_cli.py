@@ -111,6 +111,19 @@ def test_an_export_has_the_table_of_the_model(
         (["diagnose", "{run}", "--variant", "x"], "There is no variant `x`"),
         (["export", "{run}", "--out", "x"], "one --variant of equilibrium, tied"),
         (
+            *(["export", "{run}", "--variant", "tied", "--out", "x", "--tuned"],),
+            "tune.json. Write it with deq-keras tune",
+        ),
+        (
+            *(["export", "{run}", "--variant", "tied", "--out", "x", "--certify"],),
+            "x was not written. `certify=True` needs a cell that bounds the distance",
+        ),
+        (
+            ["export", "{run}", "--variant=tied", "--out=x", "--format=preset"]
+            + ["--certify"],
+            "--certify needs --format saved_model, litert or onnx",
+        ),
+        (
             ["generate", "{run}", "--variant", "tied", "--prompt", "x"],
             "language_model, trellisnet. Received: experiment=classification",
         ),

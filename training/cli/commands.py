@@ -183,15 +183,26 @@ def export(arguments):
     # Does not lock the work directory, because it only reads.
     directory, names = _selected(arguments)
     name = only(names)
+    is_preset = arguments.format == "preset"
+    if is_preset and arguments.certify:
+        raise InputError(
+            "--certify needs --format saved_model, litert or onnx: a preset answers no "
+            "requests. Received: --format preset."
+        )
     from ..conversion.export import export
     from ..data import corruption
+    from ..evaluation import tuning
     from ..runs import variants
 
     ((_, job, model),) = variants.trained(directory, [name])
-    if arguments.format == "preset":
+    if arguments.tuned:
+        print(tuning.apply(job, model, directory.folder(name)))
+    if is_preset:
         return _export_preset(directory, name, model, arguments.out)
     with corruption.reported():
-        difference = export(job, model, arguments.out, arguments.format)
+        difference = export(
+            job, model, arguments.out, arguments.format, arguments.certify
+        )
     print(
         f"Exported {name} to {arguments.out}. Reloaded, its outputs agree to "
         f"{difference:.1e}."

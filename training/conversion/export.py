@@ -16,7 +16,7 @@ from ..files.input_file import check_new
 CARD = "README.md"
 
 
-def export(job, model, path, file_format):
+def export(job, model, path, file_format, certify=False):
     """Exports a model, and checks that the exported file has the same outputs.
 
     It serves budgets up to the largest one of the model's solver and its evaluation.
@@ -26,21 +26,26 @@ def export(job, model, path, file_format):
         model: A built `keras.Model`.
         path: Path of the new file or folder.
         file_format: String. `"saved_model"`, `"litert"` or `"onnx"`.
+        certify: Boolean. Whether answers state a bound of the distance to the
+            equilibrium. Defaults to `False`.
 
     Returns:
         The largest difference between outputs of the model and of the file.
 
     Raises:
         FileExistsError: If `path` exists.
-        InputError: If the model cannot be exported, or the outputs differ.
+        InputError: If the model cannot be exported or certified, or the outputs
+            differ.
     """
     path = Path(path).absolute()
     write = getattr(deq_keras.serving, f"export_{file_format}")
     served, samples = job.servable(model)
     limit = job.largest_budget(model)
     try:
-        return write(served, path, samples=samples, max_iter_limit=limit)
-    except (ImportError, deq_keras.serving.ExportError) as error:
+        return write(
+            served, path, samples=samples, max_iter_limit=limit, certify=certify
+        )
+    except (ImportError, ValueError, deq_keras.serving.ExportError) as error:
         raise InputError(f"{path} was not written. {error}") from error
 
 

@@ -1,11 +1,12 @@
 """Choice of the cheapest solver of a run that keeps the answers of its model."""
 
 import sys
+import warnings
 
 import keras
 import numpy as np
 
-from deq_keras.tuning import Promise, describe, tune
+from deq_keras.tuning import Promise, apply_record, describe, tune
 
 from ..errors import InputError
 from ..files import records
@@ -80,6 +81,33 @@ def write(tuning, folder, suffix="png"):
     plots.plot_tuning(folder / figure, tuning, candidates)
     records.write_json(folder / RECORD, tuning.as_dict())
     return [TABLE, RECORD, figure]
+
+
+def apply(job, model, folder):
+    """Sets the solver that `write` recorded; returns a line that describes it.
+
+    Args:
+        job: The `Job` of the run.
+        model: Its model.
+        folder: `pathlib.Path` of the run.
+
+    Raises:
+        InputError: If the solver of the run was not tuned, or its record is corrupt.
+    """
+    path = folder / RECORD
+    remedy = "Write it with deq-keras tune."
+    if not path.exists():
+        raise InputError(f"There is no {path}. {remedy}")
+    record = records.read_json(path, remedy)
+    layer = job.equilibrium(model)
+    try:
+        with warnings.catch_warnings():
+            # The line contains the verdict of which it warns.
+            warnings.simplefilter("ignore", UserWarning)
+            apply_record(layer, record)
+    except ValueError as error:
+        raise InputError(f"{path} is corrupt. {remedy} {error}") from error
+    return f"{describe(layer.solver)}, tuned on {record['date']}. {record['verdict']}"
 
 
 def _candidate(solver):

@@ -7,10 +7,12 @@ import shutil
 import numpy as np
 import pytest
 
+from deq_keras import layers, serving, solvers
+from deq_keras.tuning import tune
 from training.cli import main
 from training.errors import InputError
 from training.evaluation.audit import Group
-from training.evaluation.tuning import tune_run
+from training.evaluation.tuning import RECORD, apply, tune_run
 
 
 @pytest.mark.slow
@@ -31,8 +33,16 @@ def test_the_command_on_a_finished_run(finished_run, tmp_path, capsys):
     rows = list(csv.DictReader((path / "tied" / "tune.csv").read_text().splitlines()))
     costs = [float(row["evaluations"]) for row in rows if float(row["bound"]) <= 0.5]
     assert record["selection"]["evaluations"] == min(costs)
-    assert len({row["candidate"] for row in rows}) == 7
+    assert len({row["candidate"] for row in rows}) == 8
     assert (path / "tied" / "tune.svg").stat().st_size > 1000
+
+    out = str(tmp_path / "tuned.tflite")
+    options = ["--format", "litert", "--out", out, "--tuned"]
+    assert main(["export", *command[1:], *options]) == 0
+    assert record["verdict"] in capsys.readouterr().out
+    (solver,) = serving.load(out).solvers.values()
+    assert solver["tuning"] == record
+    assert solver["max_iter"] == record["solver"]["config"]["max_iter"]
 
 
 class _Job:
@@ -46,6 +56,30 @@ class _Job:
 
     def groups(self, model):
         return [Group(name, np.ones(2), np.ones(2)) for name in ("level 4", "level 9")]
+
+
+def test_the_record_of_a_run(tmp_path):
+    layer = layers.DEQ(layers.DenseCell(3))
+    data = np.random.default_rng(0).normal(size=(120, 3)).astype("float32")
+    layer(data)
+    with pytest.raises(InputError, match="There is no .*tune.json. Write it with deq-"):
+        apply(_Job(), layer, tmp_path)
+    tuning = tune(
+        *(layer, data, 0.05),
+        answer=lambda state: state > 0.1,
+        candidates=[solvers.FixedPointIteration(20)],
+    )
+    verdict = "VIOLATED: 100 % change on the second half."
+    record = {**tuning.as_dict(), "is_confirmed": False, "verdict": verdict}
+    (tmp_path / RECORD).write_text(json.dumps(record))
+    line = apply(_Job(), layer, tmp_path)
+    assert line.startswith("FixedPointIteration(max_iter=")
+    assert line.endswith(f"tuned on {tuning.date}. {verdict}")
+    assert layer.solver.tuning == record
+    for text in ("{", '{"solver": "anderson"}'):
+        (tmp_path / RECORD).write_text(text)
+        with pytest.raises(InputError, match="tune.json"):
+            apply(_Job(), layer, tmp_path)
 
 
 def test_errors():

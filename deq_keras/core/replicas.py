@@ -19,6 +19,18 @@ def count(variable: Any) -> int:
     return _strategy(variable).num_replicas_in_sync
 
 
+def sums(values: list[tf.Tensor]) -> list[tf.Tensor]:
+    """Returns the sums of tensors over all replicas.
+
+    All replicas wait for each other, so each must call this function, and not within
+    control flow. Outside of a replica, the values are returned as they are.
+    """
+    context = tf.distribute.get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        return values
+    return context.all_reduce("SUM", values)
+
+
 def scope(variable: Any) -> AbstractContextManager:
     """Returns the scope in which variables are distributed as a Keras variable is."""
     return _strategy(variable).scope()

@@ -40,8 +40,11 @@ class EquilibriumConstraint(EquilibriumRegularizer):
     falls while it is below, so that the penalty is as strong as the target needs. (This
     is gradient ascent in log m, as for a Lagrange multiplier.) `DEQ` keeps m in a
     variable that is saved with the weights; the log entry `_multiplier` shows it. No
-    step is compiled again when it changes. Training with several replicas raises an
-    error.
+    step is compiled again when it changes.
+
+    The gradient of the penalty updates m. Replicas of a `tf.distribute.Strategy` share
+    one m, which depends on the measurements of all their samples. At a `probability`
+    below 1, replicas that draw differently update m if any of them measures.
 
     Subclasses write `squared_measurements`.
 

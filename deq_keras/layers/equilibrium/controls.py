@@ -10,6 +10,7 @@ from keras import ops, tree
 
 from deq_keras.core import replicas
 from deq_keras.core.checks import check_fraction, check_integer, check_non_negative
+from deq_keras.core.custom_gradient import custom_gradient
 from deq_keras.core.linearization import Linearization
 from deq_keras.regularizers import EquilibriumConstraint
 from deq_keras.solvers import FixedPointSolver
@@ -161,19 +162,20 @@ class Controls:
         linearization: Linearization,
         seed: tf.Tensor,
     ) -> tf.Tensor:
-        if tf.distribute.get_strategy().num_replicas_in_sync > 1:
-            raise ValueError(
-                "A constraint needs measurements of all replicas in the middle of a "
-                "call, where Keras would report the penalty of one replica in the loss "
-                "of another. Train on one device, or use a plain penalty. Received: "
-                f"regularizer={constraint!r}."
-            )
         multiplier = self._control(_MULTIPLIER)
         penalty, total, count = constraint.measured_penalty(linearization, seed)
         loss = tf.cast(multiplier.value, penalty.dtype) * penalty
-        multiplier.assign(constraint.next_multiplier(multiplier.value, total, count))
         self._multiplier.update_state(multiplier)
-        return loss
+
+        # Refers to no layer: a graph may outlive it.
+        def update(cotangent: tf.Tensor) -> list[tf.Tensor]:
+            sums = replicas.sums([total, count])
+            multiplier.assign(constraint.next_multiplier(multiplier.value, *sums))
+            return [cotangent]
+
+        # Replicas wait for each other here. In the forward pass, Keras would report the
+        # penalty of one replica in the loss of another: they share one list of losses.
+        return custom_gradient(lambda value: (value, update))(loss)
 
     def _draw_budget(self, solver: FixedPointSolver) -> tf.Tensor | None:
         """Returns the budget of a training step, or `None` for the solver's own."""

@@ -52,7 +52,7 @@ def run(name, mapping, devices, die_in=None, **changes):
 
 still = {
     "model.cell.dropout_rate": 0.0, "model.head.dropout_rate": 0.0,
-    "model.regularizer": "residual", "model.gradient": "implicit",
+    "model.regularizer": "residual_constraint", "model.gradient": "implicit",
     "data.train_examples": 64, "data.test_examples": 39,
     "optimizer.clip_norm": 0.3, "optimizer.learning_rate": 0.03,
     "phases": [{"epochs": 1, "gradient": "unrolled"}, {"epochs": 1}],
@@ -77,12 +77,17 @@ if case in cases:
         run(label, mapping, devices, **changes)
 else:
     random = {
-        "model.regularizer": "contraction", "phases.0.max_iter_jitter": 2,
-        "phases": [{"epochs": 1}, {"epochs": 1, "regularizer": "jacobian"}],
+        "model.regularizer": {
+            "class_name": "spectral_radius_constraint", "probability": 0.5,
+        },
+        "phases": [
+            {"epochs": 1, "regularizer": "contraction", "max_iter_jitter": 2},
+            {"epochs": 2},
+        ],
     }
     run("whole", CLASSIFICATION, two, **random)
     try:
-        run("parts", CLASSIFICATION, two, 1, **random)
+        run("parts", CLASSIFICATION, two, 2, **random)
     except KeyboardInterrupt:
         run("parts", CLASSIFICATION, two, **random)
 """
@@ -140,5 +145,5 @@ def test_a_resumed_run_draws_what_an_uninterrupted_one_does(tmp_path):
     run("random", tmp_path)
     assert_same_checkpoints(tmp_path / "parts" / "model", tmp_path / "whole" / "model")
     rows = history(tmp_path / "whole")
-    assert [row["epoch"] for row in rows] == [1, 2]
+    assert [row["epoch"] for row in rows] == [1, 2, 3]
     assert all(row["deq_penalty"] > 0 for row in rows)

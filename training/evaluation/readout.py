@@ -69,8 +69,10 @@ def split_model(model):
     layer, outputs = equilibrium_layer(model), model.outputs[0]
     # The layer itself may be the last one.
     outputs = keras.layers.Identity()(outputs) if outputs is layer.output else outputs
+    # `layer.input` would be a list of the leaves.
+    inputs = layer._inbound_nodes[0].arguments.args[0]
     return EncoderSolverHead(
-        encode=keras.Model(model.inputs[0], layer.input, name="encode"),
+        encode=keras.Model(model.inputs[0], inputs, name="encode"),
         layer=layer,
         classify=keras.Model(layer.output, outputs, name="classify"),
     )

@@ -14,6 +14,7 @@ from training.experiments.defaults.cells import (
     AttentionCell,
     ConvolutionalCell,
     GatedCell,
+    GraphCell,
     LeakyCell,
     MessagePassingCell,
     NormalizedCell,
@@ -165,7 +166,7 @@ class TestExamples:
         expected += np.exp(-4 * x[2] ** 2) * np.cos(2 * x[3])
         expected += x[4] * x[5] * np.sin(2 * x[1])
         assert 0.005 < np.std(targets[:, 0] - expected) < 0.04
-        for name in ("tabular_leaky", "tabular_normalized"):
+        for name in ("tabular_gru", "tabular_leaky", "tabular_normalized"):
             np.testing.assert_array_equal(drawn(name).targets, targets)
 
     def test_field(self):
@@ -195,6 +196,35 @@ class TestExamples:
         assert np.all(inputs[..., 12:] == np.eye(16))
         for tokens, labels in zip(inputs[..., :12].argmax(-1), targets, strict=True):
             expected = [token in tokens[:at] for at, token in enumerate(tokens)]
+            np.testing.assert_array_equal(labels, expected)
+
+    def test_brackets(self):
+        inputs, targets = drawn("brackets")
+        assert inputs.shape == (40, 16, 18)
+        assert np.all(inputs[..., 2:] == np.eye(16))
+        for is_opening, labels in zip(inputs[..., :2].argmax(-1), targets, strict=True):
+            waiting, expected = [], np.zeros(16)
+            for at, opens in enumerate(is_opening):
+                if opens:
+                    waiting.append(at)
+                elif waiting:
+                    expected[[waiting.pop(), at]] = 1
+            np.testing.assert_array_equal(labels, expected)
+
+    def test_distances(self):
+        inputs, targets = drawn("distances")
+        assert inputs.shape == (40, 20, 21)
+        assert set(targets.ravel()) == set(range(8))
+        for nodes, labels in zip(inputs, targets, strict=True):
+            adjacency, marked = nodes[:, :20], nodes[:, 20]
+            np.testing.assert_array_equal(adjacency, adjacency.T)
+            assert np.all(np.diag(adjacency) == 0) and marked.sum() == 1
+            # The number of walks of every length from the marked node.
+            walks, expected = marked, np.full(20, 7)
+            for length in range(20):
+                is_new = (walks > 0) & (expected == 7)
+                expected[is_new] = min(length, 6)
+                walks = adjacency @ walks
             np.testing.assert_array_equal(labels, expected)
 
     def test_chain(self):
@@ -368,11 +398,35 @@ class TestMessagePassingCell:
             MessagePassingCell(2, [[0, 1]])
 
 
+class TestGraphCell:
+    def test_formula(self):
+        keras.utils.set_random_seed(0)
+        cell = GraphCell(5)
+        # The first sample has a path of three nodes, the second one without edges.
+        adjacency = np.zeros((2, 3, 3), "float32")
+        adjacency[0, [0, 1, 1, 2], [1, 0, 2, 1]] = 1.0
+        nodes, state = numbers(2, 3, 4), numbers(2, 3, 5, seed=1)
+        value = cell(state, cell.inject({"adjacency": adjacency, "nodes": nodes}))
+        (own,), (message,) = weights(cell.own), weights(cell.message)
+        kernel, bias = weights(cell.injection_layer)
+        sent = state @ message
+        heard = np.zeros_like(sent)
+        heard[0, 0] = heard[0, 2] = sent[0, 1]
+        heard[0, 1] = (sent[0, 0] + sent[0, 2]) / 2
+        hidden = np.maximum(state @ own + heard + nodes @ kernel + bias, 0)
+        kernel, bias = weights(cell.update)
+        new = state + hidden @ kernel + bias
+        new -= new.mean(axis=-1, keepdims=True)
+        expected = new / np.sqrt(new.var(axis=-1, keepdims=True) + 1e-3)
+        np.testing.assert_allclose(value, expected, atol=1e-5)
+
+
 class TestCells:
     CELLS = {
         "convolutional": lambda: ConvolutionalCell(4),
         "convolutional_2d": lambda: ConvolutionalCell(4, rank=2),
         "gated": lambda: GatedCell(4, retention=1.0),
+        "graph": lambda: GraphCell(4),
         "leaky": lambda: LeakyCell(4, rate=0.3),
         "normalized": lambda: NormalizedCell(4),
         "message_passing": lambda: MessagePassingCell(4, np.ones((5, 5))),
@@ -388,9 +442,13 @@ class TestCells:
         shapes = {"convolutional_2d": (2, 5, 5, 3)}
         is_of_vectors = name in ("gated", "leaky", "normalized")
         shape = shapes.get(name, (2, 3) if is_of_vectors else (2, 5, 3))
+        inputs = np.ones(shape, "float32")
+        if name == "graph":
+            adjacency = np.ones((2, 5, 5), "float32")
+            inputs = {"adjacency": adjacency, "nodes": inputs}
         keras.config.set_dtype_policy("mixed_bfloat16")
         layer = deq_keras.layers.DEQ(self.CELLS[name]())
-        assert layer(np.ones(shape, "float32")).dtype == "bfloat16"
+        assert layer(inputs).dtype == "bfloat16"
 
     @pytest.mark.parametrize(
         "name",

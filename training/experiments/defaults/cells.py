@@ -218,6 +218,66 @@ class MessagePassingCell(deq_keras.layers.EquilibriumCell):
 
 
 @keras.saving.register_keras_serializable("deq_keras_training")
+class GraphCell(deq_keras.layers.EquilibriumCell):
+    """Cell of a graph layer whose graph comes with the inputs, another for each sample.
+
+        f(z, x) = norm(z + relu(z S + M z W + x U + b) V + c)
+
+    with M the adjacency matrix, each row divided by its sum.
+
+    Args:
+        units: Positive integer. Size of the state at a node.
+        **kwargs: Arguments of `keras.layers.Layer`.
+
+    Input shape:
+        Of `inject`: a dict of `"adjacency"`, `(batch, nodes, nodes)` with non-negative
+        weights of the edges, and `"nodes"`, `(batch, nodes, features)`.
+
+    Output shape:
+        `(batch, nodes, units)`.
+
+    Example:
+
+    >>> equilibrium = deq_keras.layers.DEQ(GraphCell(8))
+    >>> nodes = keras.ops.ones((3, 2, 5))
+    >>> equilibrium({"adjacency": keras.ops.ones((3, 2, 2)), "nodes": nodes}).shape
+    TensorShape([3, 2, 8])
+    """
+
+    def __init__(self, units, **kwargs):
+        super().__init__(**kwargs)
+        self.units = units
+        self.injection_layer = _dense(self, units, "injection")
+        self.own = _dense(self, units, "own", use_bias=False)
+        self.message = _dense(self, units, "message", use_bias=False)
+        self.update = _dense(self, units, "update")
+        self.norm = keras.layers.LayerNormalization(
+            name="norm", dtype=self.dtype_policy
+        )
+
+    def inject(self, inputs, training=False):
+        """Returns a dict of M as `"mixing"` and x U + b as `"nodes"`."""
+        del training
+        adjacency = inputs["adjacency"]
+        sums = ops.sum(adjacency, axis=-1, keepdims=True)
+        # A node without neighbors receives zeros.
+        mixing = adjacency / ops.where(sums > 0, sums, ops.ones_like(sums))
+        return {"mixing": mixing, "nodes": self.injection_layer(inputs["nodes"])}
+
+    def initial_state(self, injection):
+        """Returns z = 0."""
+        return ops.zeros_like(injection["nodes"])
+
+    def call(self, state, injection):
+        received = ops.matmul(injection["mixing"], self.message(state))
+        hidden = ops.relu(self.own(state) + received + injection["nodes"])
+        return self.norm(state + self.update(hidden))  # (B, nodes, units)
+
+    def get_config(self):
+        return {**super().get_config(), "units": self.units}
+
+
+@keras.saving.register_keras_serializable("deq_keras_training")
 class ConvolutionalCell(deq_keras.layers.EquilibriumCell):
     """Cell of one residual block of two convolutions, for sequences or images.
 

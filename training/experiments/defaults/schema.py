@@ -27,6 +27,9 @@ TASKS = (
     "tabular_normalized",
     "field",
     "groups",
+    "brackets",
+    "tabular_gru",
+    "distances",
 )
 
 # They are held in memory, grids and images the largest of them.
@@ -50,6 +53,7 @@ class DataConfig:
             - `tabular_gated`, `tabular_leaky`, `tabular_normalized`: a function of six
               numbers, by cells that converge slowly.
             - `field`: the potential of sources on a grid, by convolutions.
+            - `tabular_gru`: the same function, by the GRU cell of Keras.
             - `groups`: how many connected groups the pixels of a grid form, by
               convolutions and a pooled head.
 
@@ -69,6 +73,10 @@ class DataConfig:
               cell.
             - `chain`: the class of the input at one end of a chain, by messages between
               neighbors.
+            - `brackets`: whether a bracket has a partner, by a transformer block of
+              KerasHub.
+            - `distances`: the distance of every node of a random graph from the marked
+              one, by messages between neighbors; the graph is a part of the input.
         batch_size: of a training step.
         train_examples: training examples, the first ones of the digits; null takes all
             digits, or 2048 examples of a task that is drawn.

@@ -1,5 +1,6 @@
 """The tasks of the study, in files by the shape of their inputs."""
 
+from .graphs import DISTANCES
 from .grids import (
     BLOBS,
     DIGITS_DENSE,
@@ -9,11 +10,20 @@ from .grids import (
     FLOOD,
     GROUPS,
 )
-from .sequences import ADDITION, CHAIN, PARITY, PERMUTATIONS, SEEN_BEFORE, SORTING
+from .sequences import (
+    ADDITION,
+    BRACKETS,
+    CHAIN,
+    PARITY,
+    PERMUTATIONS,
+    SEEN_BEFORE,
+    SORTING,
+)
 from .vectors import (
     GATED,
     REGRESSION,
     TABULAR_GATED,
+    TABULAR_GRU,
     TABULAR_LEAKY,
     TABULAR_NORMALIZED,
 )
@@ -37,4 +47,7 @@ TASKS = {
     "tabular_normalized": TABULAR_NORMALIZED,
     "field": FIELD,
     "groups": GROUPS,
+    "brackets": BRACKETS,
+    "tabular_gru": TABULAR_GRU,
+    "distances": DISTANCES,
 }

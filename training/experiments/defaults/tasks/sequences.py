@@ -5,8 +5,9 @@ import itertools
 
 import keras
 import numpy as np
+from keras_hub.layers import TransformerEncoder
 
-from deq_keras.layers import TransformerCell
+from deq_keras.layers import TransformerCell, cell_from
 
 from ....data.reasoning import (
     Chains,
@@ -86,6 +87,22 @@ def _seen_before(generator, size):
     return _with_positions(tokens, _TOKENS), targets
 
 
+def _brackets(generator, size):
+    """Draws one-hot brackets beside one-hot positions, `(length, 2 + length)`.
+
+    The target at a position is whether its bracket has a partner.
+    """
+    is_opening = generator.integers(2, size=(size, _LENGTH))
+    steps = 2 * is_opening - 1
+    after = np.cumsum(steps, axis=1)
+    lowest_later = np.minimum.accumulate(after[:, ::-1], axis=1)[:, ::-1]
+    lowest_before = np.minimum.accumulate(after - steps, axis=1)
+    # The partner of an opening bracket is where the depth falls below its own. A
+    # closing bracket without a partner is where the depth is lower than ever before.
+    has_partner = np.where(is_opening, lowest_later < after, lowest_before <= after)
+    return _with_positions(is_opening, 2), has_partner.astype("int32")
+
+
 def _with_positions(tokens, num_tokens):
     size, length = tokens.shape
     positions = np.broadcast_to(np.eye(length), (size, length, length))
@@ -100,12 +117,17 @@ def _transformer_cell(units):
     return TransformerCell(units, _HEADS, 2 * units, name="cell")
 
 
+def _encoder_cell(units):
+    return cell_from(TransformerEncoder(2 * units, _HEADS), name="cell")
+
+
 _CONVOLUTIONS = cell_of(ConvolutionalCell)
 PARITY = Task(drawn(_parities), _CONVOLUTIONS, dense(2))
 ADDITION = Task(drawn(_sums), _CONVOLUTIONS, dense(2))
 PERMUTATIONS = Task(drawn(_products), _CONVOLUTIONS, dense(len(_PERMUTATIONS)))
 SORTING = Task(drawn(_sorted_symbols), cell_of(AttentionCell), dense(_SYMBOLS))
 SEEN_BEFORE = Task(drawn(_seen_before), _transformer_cell, dense(2), _stem)
+BRACKETS = Task(drawn(_brackets), _encoder_cell, dense(2), _stem)
 CHAIN = Task(
     drawn(functools.partial(draw_chains, chains=_CHAINS, length=_CHAIN_LENGTH)),
     cell_of(MessagePassingCell, adjacency=chain_adjacency(_CHAINS, _CHAIN_LENGTH)),

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from deq_keras.layers import DenseCell
+from deq_keras.layers import DenseCell, cell_from
 
 from ..cells import GatedCell, LeakyCell, NormalizedCell
 from .task import Task, cell_of, dense, drawn
@@ -62,8 +62,13 @@ def _regression(examples, cell):
     )
 
 
+def _gru_cell(units):
+    return cell_from(keras.layers.GRUCell(units), name="cell")
+
+
 REGRESSION = _regression(_regression_examples, cell_of(DenseCell))
 TABULAR_GATED = _regression(_tabular_examples, cell_of(GatedCell, retention=1.0))
 TABULAR_LEAKY = _regression(_tabular_examples, cell_of(LeakyCell))
 TABULAR_NORMALIZED = _regression(_tabular_examples, cell_of(NormalizedCell))
+TABULAR_GRU = _regression(_tabular_examples, _gru_cell)
 GATED = Task(drawn(_gated_examples), cell_of(GatedCell), dense(2))

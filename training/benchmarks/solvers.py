@@ -277,7 +277,7 @@ def torchdeq(
             np.savez(work["path"], **values.weights, **inputs)
             workload = workloads.build(name, sizes=sizes, **build_arguments)
             with Worker(peer_python) as peer:
-                ratios = _ratios(workload, peer, work, budgets, step_budget, effort)
+                ratios = in_turns(workload, peer, work, budgets, step_budget, effort)
             peaks = {
                 solver: {
                     budget: ask(
@@ -292,8 +292,15 @@ def torchdeq(
     return results
 
 
-def _ratios(workload, peer, work, budgets, step_budget, effort):
-    """Our times over those of the same calls of a peer, by kind, solver and budget."""
+def in_turns(workload, peer, work, budgets, step_budget, effort):
+    """Returns our times over a peer's, by kind of call, solver and budget.
+
+    Args:
+        workload: `workloads.Workload`.
+        peer: `measuring.Worker` that can import `torchdeq_peer`.
+        work: Dict of the arguments `name` and `path` of its functions.
+        budgets: See `times`, like `step_budget` and `effort`.
+    """
 
     def ratio(call, function, **request):
         def other():

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
-from training.benchmarks import costs, half_precision, runner
+from training.benchmarks import costs, half_precision, runner, solvers, workloads
 from training.benchmarks.half_precision import REGIMES
 from training.benchmarks.measuring import Effort, resident_memory
 from training.benchmarks.serving import moving
@@ -38,6 +38,33 @@ def test_solvers():
 def test_torchdeq_that_is_missing():
     message = measured("solvers", "torchdeq", peer_python="/nowhere/python")
     assert "/nowhere/python cannot import torch and torchdeq" in message
+
+
+class _Peer:
+    """A worker that does nothing."""
+
+    def __init__(self):
+        self.requests = []
+
+    def __call__(self, name, request):
+        self.requests.append((name, request))
+
+    def processor_ticks(self):
+        return 0
+
+
+def test_a_peer_does_the_same_work_in_turns():
+    peer, work = _Peer(), {"name": "tiny_mlp", "path": "arrays.npz"}
+    workload = workloads.build("tiny_mlp", **TINY)
+    ratios = solvers.in_turns(workload, peer, work, (2,), 3, EFFORT)
+    assert ratios["train"]["unrolled"]["numerator"].rounds == 2
+    # A call before the first round compiles.
+    assert peer.requests[:3] == 3 * [("torchdeq_peer.evaluate", work)]
+    for solver in costs.SOLVERS:
+        assert ratios["solve"][solver]["NFE 2"].median > 1
+        for function, budget in (("solve", 2), ("step", 3)):
+            request = {**work, "solver": solver, "budget": budget}
+            assert peer.requests.count((f"torchdeq_peer.{function}", request)) == 3
 
 
 def test_torchdeq():

@@ -33,17 +33,19 @@ def loop(
         sources: List of floating-point tensors that the body reads. With an interval,
             other tensors that it captures get no gradient.
     """
+    # Iterations that start before others have ended, above all in the gradient on one
+    # core, would fill the memory with activations.
+    run = functools.partial(tf.while_loop, continues, parallel_iterations=1)
     if interval is None:
-        return tf.while_loop(continues, body, state, maximum_iterations=max_iterations)
+        return run(body, state, maximum_iterations=max_iterations)
 
     def segment(state: tuple) -> tuple:
         if interval == 1:
             return body(*state)
-        return tf.while_loop(continues, body, state, maximum_iterations=interval)
+        return run(body, state, maximum_iterations=interval)
 
     num_segments = None if max_iterations is None else -(-max_iterations // interval)
-    return tf.while_loop(
-        continues,
+    return run(
         lambda *state: rematerialized(segment, state, sources),
         state,
         maximum_iterations=num_segments,

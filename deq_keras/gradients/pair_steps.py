@@ -71,6 +71,7 @@ class PairSteps(NamedTuple):
             maximum_iterations=(
                 None if tf.is_tensor(self.max_steps) else self.max_steps
             ),
+            parallel_iterations=1,
         )[0]
         solution = Solution(
             value=self.structure.to_state(pairs.value),

@@ -58,6 +58,7 @@ class Steps(NamedTuple):
             body,
             (tf.constant(0), state, tf.constant(math.inf)),
             maximum_iterations=self.max_steps,
+            parallel_iterations=1,
         )
         state = tree.map_structure(tf.stop_gradient, state)
         return state, self.num_steps if self.tol is None else count

@@ -97,7 +97,7 @@ def costs():
 
 def _bars(rows, names, colors, panels):
     """Draws a panel of horizontal bars for each of some columns."""
-    size = (4.2, 0.8 + 0.27 * len(rows))
+    size = (4.8, 0.8 + 0.27 * len(rows))
     figure, all_axes = pyplot.subplots(1, len(panels), figsize=size, sharey=True)
     for axes, (label, column) in zip(all_axes, panels.items(), strict=True):
         heights = [value(row[column]) for row in rows]
@@ -153,7 +153,7 @@ def gradients():
     rows, names = [], []
     for row in table("gradients", "| | | parity"):
         if row[0]:
-            names.append(row[0].replace("`", "").replace("=True", ""))
+            names.append(re.sub('[`"†]|=True|solver=', "", row[0]).strip())
             accuracy = row[2]
         if row[1] == "s, MiB":
             rows.append([accuracy, *row[2].split(", ")])

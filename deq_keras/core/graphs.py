@@ -136,7 +136,7 @@ def is_being_traced(graph: tf.Graph) -> bool:
 
 @contextlib.contextmanager
 def constant_permutations() -> Iterator[None]:
-    """Makes permutations constant in gradients of transpositions in this scope.
+    """Gradients of transpositions in this scope have constant permutations.
 
     `tf.tensordot`, and with it `keras.layers.Dense`, computes its permutation by an
     operation. The gradient of a loop stores the result in every iteration, and XLA,

@@ -308,7 +308,7 @@ def in_fresh_process(name, request, python=None):
 
 def answer():
     """Answers the requests of a `Worker`, one a line, as long as there are any."""
-    # What a function prints must not come between the answers.
+    # Printed text goes to stderr, so that it does not come between the answers.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for line in sys.stdin:

@@ -27,7 +27,9 @@ class Regime:
         """Returns `function` as this regime runs it."""
         if self.name == "eager":
             return function
-        return tf.function(function, jit_compile=self.name == "xla")
+        # AutoGraph would convert the whole library for each test.
+        is_xla = self.name == "xla"
+        return tf.function(function, autograph=False, jit_compile=is_xla)
 
 
 @pytest.fixture(params=["eager", "graph", "xla"])

@@ -59,10 +59,11 @@ def encoder(model: Any) -> Callable[[Nest], Nest]:
     Raises:
         ValueError: If the layer is in a model of another kind.
     """
+    layer = single_layer(model)
     try:
         models = [
             keras.Model(_ends(outer)[0], node.arguments.args[0])
-            for outer, node in _levels(model)
+            for outer, node in _levels(model, layer)
         ]
     except (AttributeError, LookupError, StopIteration, ValueError) as error:
         raise ValueError(
@@ -84,12 +85,14 @@ def head(model: Any) -> Callable[[Nest], Nest]:
         ValueError: If the layer is in a model of another kind, or the outputs of the
             model do not depend on the output of the layer alone.
     """
+    layer = single_layer(model)
     try:
         # Keras does not make a model whose outputs are its inputs.
         models = [
             keras.Model(node.output_tensors, outputs)
             for node, outputs in (
-                (node, _ends(outer)[1]) for outer, node in reversed(_levels(model))
+                (node, _ends(outer)[1])
+                for outer, node in reversed(_levels(model, layer))
             )
             if [*map(id, tree.flatten(outputs))] != [*map(id, node.output_tensors)]
         ]
@@ -105,10 +108,10 @@ def head(model: Any) -> Callable[[Nest], Nest]:
     )
 
 
-def _levels(model: Any) -> list[tuple[Any, Any]]:
-    """Returns pairs of a model and the call in it that leads to the `DEQ` layer, from
-    the outermost model to the innermost."""
-    layer, levels = single_layer(model), []
+def _levels(model: Any, layer: Any) -> list[tuple[Any, Any]]:
+    """Returns pairs of a model and the call in it that leads to a layer, from the
+    outermost model to the innermost."""
+    levels = []
     while model is not layer:
         inner = next(one for one in model.layers if layer in one._flatten_layers())
         graph = model._functional if isinstance(model, keras.Sequential) else model

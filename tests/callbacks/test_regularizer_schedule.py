@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from deq_keras import callbacks, layers, regularizers, solvers
+from tests.regimes import slow
 
 RANDOM = np.random.RandomState(0)
 INPUTS = RANDOM.normal(size=(8, 3)).astype("float32")
@@ -28,7 +29,7 @@ def _fit(model, *schedules, epochs=3):
     ).history
 
 
-@pytest.mark.parametrize("options", [{}, {"jit_compile": True}])
+@pytest.mark.parametrize("options", [{}, slow({"jit_compile": True})])
 def test_the_factor_multiplies_the_penalty_of_every_step(options):
     model, deq = _model(**options)
     reference, _ = _model(**options)

@@ -232,7 +232,7 @@ def build(name, precision, jit_compile, num_batches):
     batches = _first(job.fit_arguments(_MANY_EPOCHS)["x"], num_batches)
     opened = job.split(model)
     samples = next(iter(job.samples(model)))
-    inputs = opened.encode(samples[: len(batches[0][0])], training=False)
+    inputs = opened.encode(samples[: len(batches[0][0])])
     return Family(model, batches, opened.layer, inputs)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 import deq_keras
+from deq_keras.diagnostics import subject
 from deq_keras.solvers import SolveRequest
 
 from ..errors import InputError, reading
@@ -20,12 +21,12 @@ _NUM_REQUESTS = 20
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class EncoderSolverHead:
-    """A model split into its equilibrium layer and the models before and after it.
+    """A model split into its equilibrium layer and what comes before and after it.
 
     Attributes:
-        encode: Model from inputs to the inputs of the layer.
+        encode: Function from inputs to the inputs of the layer.
         layer: The `DEQ` layer.
-        classify: Model from an equilibrium to outputs.
+        classify: Function from an equilibrium to outputs.
     """
 
     encode: Any
@@ -66,15 +67,8 @@ class EncoderSolverHead:
 
 def split_model(model):
     """Returns a functional model as an `EncoderSolverHead` with shared weights."""
-    layer, outputs = equilibrium_layer(model), model.outputs[0]
-    # The layer itself may be the last one.
-    outputs = keras.layers.Identity()(outputs) if outputs is layer.output else outputs
-    # `layer.input` would be a list of the leaves.
-    inputs = layer._inbound_nodes[0].arguments.args[0]
     return EncoderSolverHead(
-        encode=keras.Model(model.inputs[0], inputs, name="encode"),
-        layer=layer,
-        classify=keras.Model(layer.output, outputs, name="classify"),
+        subject.encoder(model), subject.single_layer(model), subject.head(model)
     )
 
 
@@ -91,24 +85,8 @@ def explicit_answer(model, num_layers):
 
 def split_reasoner(model):
     """Returns a `ReasonerTagger` as an `EncoderSolverHead` with shared weights."""
-
-    def encode(inputs, training=False):
-        del training
-        return model.backbone.encode(inputs)
-
-    return EncoderSolverHead(encode, model.backbone.deq, model.head)
-
-
-def equilibrium_layer(model):
-    """Returns the only `DEQ` layer of a model."""
-    layers = [
-        layer for layer in model.layers if isinstance(layer, deq_keras.layers.DEQ)
-    ]
-    if len(layers) != 1:
-        raise InputError(
-            f"The model must have exactly one DEQ layer. Received: {len(layers)}."
-        )
-    return layers[0]
+    backbone = model.backbone
+    return EncoderSolverHead(backbone.encode, backbone.deq, model.head)
 
 
 class Latencies(NamedTuple):

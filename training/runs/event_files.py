@@ -80,7 +80,7 @@ def _summaries(job, model, span, writer):
     opened, samples = job.split(model), next(iter(job.samples(model)))[:_NUM_SAMPLES]
     return deq_keras.callbacks.EquilibriumSummaries(
         opened.layer,
-        lambda: opened.encode(samples, training=False),
+        lambda: opened.encode(samples),
         writer,
         job.config.evaluation.max_iter,
         draw=residual_image,

@@ -120,7 +120,7 @@ class Job:
         opened = self.split(model)
         return deq_keras.callbacks.EquilibriumDiagnostics(
             opened.layer,
-            lambda: opened.encode(inputs, training=False),
+            lambda: opened.encode(inputs),
             self.config.evaluation.max_iter,
         )
 

@@ -174,6 +174,14 @@ def test_what_cannot_be_audited(parts, changes, words, tmp_path, capsys):
     assert not (tmp_path / "audit").exists()
 
 
+def test_a_model_without_a_layer_cannot_be_audited(parts, tmp_path, capsys):
+    model, data = str(parts / "encoder.keras"), str(parts / "easy.npz")
+    out = tmp_path / "audit"
+    assert main(["audit", model, "--data", data, "--out", str(out), *BUDGETS]) == 2
+    error = capsys.readouterr().err
+    assert "encoder.keras: Expected a DEQ layer" in error and not out.exists()
+
+
 _HALVING = """
 import keras
 

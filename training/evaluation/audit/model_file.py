@@ -72,7 +72,10 @@ def opened(path):
             f"a {type(model).__name__}. Save its parts, and name them by --cell, "
             "--encoder and --head."
         )
-    return of_layer(split_model(model))
+    try:
+        return of_layer(split_model(model))
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from error
 
 
 def assembled(cell, encoder=None, head=None):

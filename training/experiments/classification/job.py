@@ -5,11 +5,12 @@ import operator
 import keras
 import numpy as np
 
+from deq_keras.diagnostics.subject import single_layer
+
 from ...data.images import load, sample, training_batches
 from ...evaluation.audit import Group
 from ...evaluation.readout import (
     EncoderSolverHead,
-    equilibrium_layer,
     explicit_answer,
     measure_at_budgets,
     split_model,
@@ -51,7 +52,7 @@ class ClassificationJob(ImageJob):
     def equilibrium(self, model):
         if self._is_explicit:
             return None
-        return model.backbone.deq if self._is_multiscale else equilibrium_layer(model)
+        return model.backbone.deq if self._is_multiscale else single_layer(model)
 
     def compile(self, model, optimizer):
         model.compile(

@@ -3,23 +3,14 @@
 import keras
 from keras import ops
 
-from deq_keras.core.checks import (
-    check_boolean,
-    check_count,
-    check_optional_count,
-    check_rate,
-    check_seed,
-)
 from deq_keras.layers.kernel_initializer import FAN_IN_UNIFORM, fresh
-from deq_keras.layers.language.relative_attention import RelativeAttention
 from deq_keras.layers.language.segment_cell import SegmentCell
-from deq_keras.layers.language.solve_kernels import apply_dense, solve_kernels
-from deq_keras.layers.normalization import LayerNormalization, WeightNormalizedDense
-from deq_keras.layers.variational_dropout import VariationalDropout
+from deq_keras.layers.language.transformer_branches import TransformerBranches
+from deq_keras.layers.normalization import LayerNormalization
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class TransformerCell(SegmentCell):
+class TransformerCell(TransformerBranches, SegmentCell):
     """Transformer layer with a memory: the cell of the DEQ-Transformer.
 
     With the injection u of the inputs x, which is added to the queries, keys and
@@ -85,6 +76,8 @@ class TransformerCell(SegmentCell):
         [Bai, Koltun and Kolter, 2021](https://arxiv.org/abs/2106.14342), figure 2.
     """
 
+    noise_shape = (None, 1, None)  # One mask for all positions.
+
     def __init__(
         self,
         units,
@@ -100,100 +93,41 @@ class TransformerCell(SegmentCell):
         seed=None,
         **kwargs,
     ):
-        super().__init__(**kwargs)
-        self.units = check_count("units", units)
-        self.num_heads = check_count("num_heads", num_heads)
-        self.intermediate_dim = check_count("intermediate_dim", intermediate_dim)
-        self.normalize_first = check_boolean("normalize_first", normalize_first)
-        self.local_size = check_optional_count("local_size", local_size)
-        self.dropout_rate = check_rate("dropout_rate", dropout_rate)
-        self.attention_dropout_rate = check_rate(
-            "attention_dropout_rate", attention_dropout_rate
-        )
-        self.weight_normalization = check_boolean(
-            "weight_normalization", weight_normalization
-        )
-        self.kernel_initializer = keras.initializers.get(
-            kernel_initializer or FAN_IN_UNIFORM
+        super().__init__(
+            units,
+            num_heads,
+            intermediate_dim,
+            normalize_first,
+            local_size,
+            dropout_rate,
+            attention_dropout_rate,
+            weight_normalization,
+            kernel_initializer or FAN_IN_UNIFORM,
+            seed,
+            **kwargs,
         )
         self.injection_initializer = keras.initializers.get(
             injection_initializer or keras.initializers.RandomNormal(stddev=0.01)
         )
-        self.seed = check_seed("seed", seed)
-        self._create_layers()
-
-    def _create_layers(self):
         self.injection_projection = keras.layers.Dense(
             3 * self.units,  # Into queries, keys and values.
             kernel_initializer=fresh(self.injection_initializer),
             name="injection_projection",
             dtype=self.dtype_policy,
         )
-        self.attention = RelativeAttention(
-            self.num_heads,
-            local_size=self.local_size,
-            dropout_rate=self.attention_dropout_rate,
-            position_dropout_rate=self.dropout_rate,
-            weight_normalization=self.weight_normalization,
-            kernel_initializer=fresh(self.kernel_initializer),
-            bias_initializer=fresh(self.injection_initializer),
-            # The attention uses this seed and the next one, the dropout `self.seed`.
-            seed=None if self.seed is None else self.seed + 1,
-            name="attention",
-            dtype=self.dtype_policy,
-        )
-        self.expansion = self._dense(self.intermediate_dim, "expansion")
-        self.contraction = self._dense(self.units, "contraction")
+        self._create_branches(self.injection_initializer)
         self.norm = LayerNormalization(
             center=False, scale=False, name="norm", dtype=self.dtype_policy
         )
-        self.dropout = VariationalDropout(
-            self.dropout_rate,
-            noise_shape=(None, 1, None),
-            seed=self.seed,
-            name="dropout",
-            dtype=self.dtype_policy,
-        )
-
-    def _dense(self, units, name):
-        cls = WeightNormalizedDense if self.weight_normalization else keras.layers.Dense
-        return cls(
-            units,
-            kernel_initializer=fresh(self.kernel_initializer),
-            name=name,
-            dtype=self.dtype_policy,
-        )
+        self._create_dropout()
 
     def build(self, inputs_shape):
         if isinstance(inputs_shape, dict):
             inputs_shape = inputs_shape["inputs"]
         state_shape = (*inputs_shape[:-1], self.units)
         self.injection_projection.build(inputs_shape)
-        for layer in (self.attention, self.expansion, self.norm):
-            layer.build(state_shape)
-        self.contraction.build((*inputs_shape[:-1], self.intermediate_dim))
-
-    def constants(self, num_keys, training=False):
-        """Computes kernels and positions, which depend on neither inputs nor state.
-
-        `inject` calls this method in each solve. For many solves with the same weights
-        and the same number of positions, call it once and pass the result to `inject`.
-
-        Args:
-            num_keys: Integer or scalar tensor. Number of positions of the memory and
-                the sequence together.
-            training: Boolean. Whether to drop channels of the sinusoids.
-
-        Returns:
-            Nest of tensors.
-        """
-        return {
-            "attention": self.attention.constants(num_keys, training),
-            **self._branch_kernels(),
-        }
-
-    def _branch_kernels(self):
-        return solve_kernels(expansion=self.expansion, contraction=self.contraction)
+        self._build_branches(state_shape)
+        self.norm.build(state_shape)
 
     def inject(self, inputs, training=False, mask=None):
         """Projects inputs and positions, and fixes memory, kernels and masks.
@@ -217,47 +151,19 @@ class TransformerCell(SegmentCell):
         if not self.built:
             self.build(tuple(inputs.shape))
         constants = given.get("constants") or self._branch_kernels()
-        if memory is not None and self.normalize_first and "states" in memory:
-            # Keys and values are already computed from normalized states.
-            memory = {**memory, "states": self.norm(memory["states"])}
-        attention = self.attention.prepare(
-            self.injection_projection(inputs),
-            memory,
-            training,
-            constants.get("attention"),
-            mask,
-        )
-        injection = {**constants, "attention": attention}
-        if training and self.dropout_rate > 0:
-            injection["masks"] = self._sample_masks(inputs)
-        return injection
-
-    def _sample_masks(self, inputs):
-        batch, length = ops.shape(inputs)[:2]
-        sizes = {
-            "attention": self.units,
-            "expansion": self.intermediate_dim,
-            "contraction": self.units,
-        }
-        return {
-            name: self.dropout.sample_mask((batch, length, size), training=True)
-            for name, size in sizes.items()
-        }
+        injection = self.injection_projection(inputs)
+        return self._prepared(inputs, injection, memory, constants, training, mask)
 
     def initial_state(self, injection):
         """Returns a state of zeros."""
         return ops.zeros_like(injection["attention"]["injection"][..., : self.units])
 
+    def _first_norm(self, state):
+        return self.norm(state)
+
     def call(self, state, injection):
-        masks = injection.get("masks", {})
-        attended = self.norm(state) if self.normalize_first else state
-        attended = self.attention(attended, injection["attention"])
-        hidden = self.norm(state + _masked(attended, masks.get("attention")))
-        branch = apply_dense(self.expansion, hidden, injection.get("expansion"))
-        branch = _masked(ops.relu(branch), masks.get("expansion"))
-        branch = apply_dense(self.contraction, branch, injection.get("contraction"))
-        branch = _masked(branch, masks.get("contraction"))
-        outputs = hidden + branch
+        hidden = self.norm(self._with_attention(state, injection))
+        outputs = hidden + self._branch(hidden, injection)
         return outputs if self.normalize_first else self.norm(outputs)
 
     @property
@@ -280,37 +186,6 @@ class TransformerCell(SegmentCell):
         """Returns zeros, the initial state of a stack of layers."""
         return ops.zeros((*ops.shape(inputs)[:-1], self.units), inputs.dtype)
 
-    def keys_and_values(self, state, injection):
-        """Returns the keys and values of an equilibrium, for the memory.
-
-        Args:
-            state: Tensor `(batch, length, units)`.
-            injection: Result of `inject` for the solve.
-
-        Returns:
-            Two tensors `(batch, num_heads, length, head_dim)`.
-        """
-        state = self.norm(state) if self.normalize_first else state
-        return self.attention.keys_and_values(state, injection["attention"])
-
     def get_config(self):
-        config = {
-            "units": self.units,
-            "num_heads": self.num_heads,
-            "intermediate_dim": self.intermediate_dim,
-            "normalize_first": self.normalize_first,
-            "local_size": self.local_size,
-            "dropout_rate": self.dropout_rate,
-            "attention_dropout_rate": self.attention_dropout_rate,
-            "weight_normalization": self.weight_normalization,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "injection_initializer": keras.initializers.serialize(
-                self.injection_initializer
-            ),
-            "seed": self.seed,
-        }
-        return {**super().get_config(), **config}
-
-
-def _masked(tensor, mask):
-    return tensor if mask is None else tensor * mask
+        initializer = keras.initializers.serialize(self.injection_initializer)
+        return {**super().get_config(), "injection_initializer": initializer}

@@ -3,23 +3,12 @@
 import keras
 from keras import ops
 
-from deq_keras.core.checks import (
-    check_boolean,
-    check_count,
-    check_optional_count,
-    check_rate,
-    check_seed,
-)
-from deq_keras.layers.composite_layer import CompositeLayer
-from deq_keras.layers.kernel_initializer import fresh
-from deq_keras.layers.language.relative_attention import RelativeAttention
-from deq_keras.layers.language.solve_kernels import apply_dense, solve_kernels
-from deq_keras.layers.normalization import LayerNormalization, WeightNormalizedDense
-from deq_keras.layers.variational_dropout import VariationalDropout
+from deq_keras.layers.language.transformer_branches import TransformerBranches
+from deq_keras.layers.normalization import LayerNormalization
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class TransformerXLLayer(CompositeLayer):
+class TransformerXLLayer(TransformerBranches):
     """The layer of Transformer-XL: relative attention with a memory, then a branch.
 
     ```
@@ -94,57 +83,25 @@ class TransformerXLLayer(CompositeLayer):
         seed=None,
         **kwargs,
     ):
-        super().__init__(**kwargs)
-        self.units = check_count("units", units)
-        self.num_heads = check_count("num_heads", num_heads)
-        self.intermediate_dim = check_count("intermediate_dim", intermediate_dim)
-        self.normalize_first = check_boolean("normalize_first", normalize_first)
-        self.local_size = check_optional_count("local_size", local_size)
-        self.dropout_rate = check_rate("dropout_rate", dropout_rate)
-        self.attention_dropout_rate = check_rate(
-            "attention_dropout_rate", attention_dropout_rate
+        super().__init__(
+            units,
+            num_heads,
+            intermediate_dim,
+            normalize_first,
+            local_size,
+            dropout_rate,
+            attention_dropout_rate,
+            weight_normalization,
+            kernel_initializer or keras.initializers.RandomNormal(stddev=0.02),
+            seed,
+            **kwargs,
         )
-        self.weight_normalization = check_boolean(
-            "weight_normalization", weight_normalization
-        )
-        self.kernel_initializer = keras.initializers.get(
-            kernel_initializer or keras.initializers.RandomNormal(stddev=0.02)
-        )
-        self.seed = check_seed("seed", seed)
-        self._create_layers()
-
-    def _create_layers(self):
-        self.attention = RelativeAttention(
-            self.num_heads,
-            local_size=self.local_size,
-            dropout_rate=self.attention_dropout_rate,
-            position_dropout_rate=self.dropout_rate,
-            weight_normalization=self.weight_normalization,
-            kernel_initializer=fresh(self.kernel_initializer),
-            bias_initializer=fresh(self.kernel_initializer),
-            # The attention uses this seed and the next one, the dropout `self.seed`.
-            seed=None if self.seed is None else self.seed + 1,
-            name="attention",
-            dtype=self.dtype_policy,
-        )
-        self.expansion = self._dense(self.intermediate_dim, "expansion")
-        self.contraction = self._dense(self.units, "contraction")
+        self._create_branches(self.kernel_initializer)
         self.attention_norm, self.branch_norm = (
             LayerNormalization(name=f"{name}_norm", dtype=self.dtype_policy)
             for name in ("attention", "branch")
         )
-        self.dropout = VariationalDropout(
-            self.dropout_rate, seed=self.seed, name="dropout", dtype=self.dtype_policy
-        )
-
-    def _dense(self, units, name):
-        cls = WeightNormalizedDense if self.weight_normalization else keras.layers.Dense
-        return cls(
-            units,
-            kernel_initializer=fresh(self.kernel_initializer),
-            name=name,
-            dtype=self.dtype_policy,
-        )
+        self._create_dropout()
 
     def build(self, inputs_shape):
         if inputs_shape[-1] != self.units:
@@ -153,21 +110,9 @@ class TransformerXLLayer(CompositeLayer):
                 f"its states, units={self.units}. Received: inputs of shape "
                 f"{tuple(inputs_shape)}."
             )
-        for layer in (
-            self.attention,
-            self.expansion,
-            self.attention_norm,
-            self.branch_norm,
-        ):
-            layer.build(inputs_shape)
-        self.contraction.build((*inputs_shape[:-1], self.intermediate_dim))
-
-    def constants(self, num_keys, training=False):
-        """See `TransformerCell.constants`."""
-        return {
-            "attention": self.attention.constants(num_keys, training),
-            **solve_kernels(expansion=self.expansion, contraction=self.contraction),
-        }
+        self._build_branches(inputs_shape)
+        for norm in (self.attention_norm, self.branch_norm):
+            norm.build(inputs_shape)
 
     def first_state(self, inputs):
         """Returns the inputs, the state that enters the first layer."""
@@ -190,72 +135,22 @@ class TransformerXLLayer(CompositeLayer):
         Returns:
             Nest of tensors.
         """
-        inputs, memory = given["inputs"], given.get("memory")
-        if memory is not None and self.normalize_first and "states" in memory:
-            # Keys and values are already computed from normalized states.
-            memory = {**memory, "states": self.attention_norm(memory["states"])}
-        constants = given["constants"]
+        inputs = given["inputs"]
         nothing = ops.zeros_like(inputs[..., :1])  # The layer has no injection.
-        attention = self.attention.prepare(
-            nothing, memory, training, constants["attention"], mask
+        return self._prepared(
+            inputs, nothing, given.get("memory"), given["constants"], training, mask
         )
-        prepared = {**constants, "attention": attention}
-        if training and self.dropout_rate > 0:
-            prepared["masks"] = self._sample_masks(inputs)
-        return prepared
 
-    def _sample_masks(self, inputs):
-        batch, length = ops.shape(inputs)[:2]
-        sizes = {
-            "attention": self.units,
-            "expansion": self.intermediate_dim,
-            "contraction": self.units,
-        }
-        return {
-            name: self.dropout.sample_mask((batch, length, size), training=True)
-            for name, size in sizes.items()
-        }
+    def _first_norm(self, state):
+        return self.attention_norm(state)
 
     def call(self, state, prepared):
-        masks = prepared.get("masks", {})
-        first = self.normalize_first
-        attended = self.attention_norm(state) if first else state
-        attended = self.attention(attended, prepared["attention"])
-        hidden = state + _masked(attended, masks.get("attention"))
-        hidden = hidden if first else self.attention_norm(hidden)
-        branch = self.branch_norm(hidden) if first else hidden
-        branch = apply_dense(self.expansion, branch, prepared.get("expansion"))
-        branch = _masked(ops.relu(branch), masks.get("expansion"))
-        branch = apply_dense(self.contraction, branch, prepared.get("contraction"))
-        branch = _masked(branch, masks.get("contraction"))
-        outputs = hidden + branch
-        return outputs if first else self.branch_norm(outputs)
-
-    def keys_and_values(self, state, prepared):
-        """See `TransformerCell.keys_and_values`; `state` is the input of the layer."""
+        hidden = self._with_attention(state, prepared)
         if self.normalize_first:
-            state = self.attention_norm(state)
-        return self.attention.keys_and_values(state, prepared["attention"])
+            return hidden + self._branch(self.branch_norm(hidden), prepared)
+        hidden = self.attention_norm(hidden)
+        return self.branch_norm(hidden + self._branch(hidden, prepared))
 
     def compute_output_shape(self, state_shape, prepared_shape=None):
         del prepared_shape
         return state_shape
-
-    def get_config(self):
-        config = {
-            "units": self.units,
-            "num_heads": self.num_heads,
-            "intermediate_dim": self.intermediate_dim,
-            "normalize_first": self.normalize_first,
-            "local_size": self.local_size,
-            "dropout_rate": self.dropout_rate,
-            "attention_dropout_rate": self.attention_dropout_rate,
-            "weight_normalization": self.weight_normalization,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "seed": self.seed,
-        }
-        return {**super().get_config(), **config}
-
-
-def _masked(tensor, mask):
-    return tensor if mask is None else tensor * mask

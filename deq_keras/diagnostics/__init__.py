@@ -14,6 +14,7 @@ from deq_keras.diagnostics.overthinking import overthinking
 from deq_keras.diagnostics.rank_correlation import rank_correlation
 from deq_keras.diagnostics.spectral_radius import SpectralRadius, spectral_radius
 from deq_keras.diagnostics.step_time import StepTime, StepTimer
+from deq_keras.diagnostics.subject import ModelParts, split_model
 from deq_keras.diagnostics.weight_tied_model import WeightTiedModel
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "GradientQuality",
     "InitialStateComparison",
     "Linearization",
+    "ModelParts",
     "SpectralRadius",
     "StepTime",
     "StepTimer",
@@ -37,4 +39,5 @@ __all__ = [
     "overthinking",
     "rank_correlation",
     "spectral_radius",
+    "split_model",
 ]

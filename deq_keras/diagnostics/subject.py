@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 from keras import tree
@@ -10,6 +10,51 @@ from keras import tree
 from deq_keras.core.linearization import Linearization
 from deq_keras.core.structure import Nest
 from deq_keras.solvers import Solution, SolveRequest
+
+
+class ModelParts(NamedTuple):
+    """A model split at its `DEQ` layer, with shared weights.
+
+    Attributes:
+        encode: Function from the inputs of the model to the inputs of the layer.
+        layer: The `DEQ` layer.
+        head: Function from an output of the layer to the outputs of the model.
+    """
+
+    encode: Callable[[Nest], Nest]
+    layer: Any
+    head: Callable[[Nest], Nest]
+
+
+def split_model(model: Any) -> ModelParts:
+    """Splits a model at its `DEQ` layer, for example to try solvers and budgets.
+
+    Args:
+        model: Functional or sequential model with one `DEQ` layer, which may be in a
+            nested model; or the layer itself, whose `encode` and `head` then return
+            what they receive.
+
+    Returns:
+        A `ModelParts`.
+
+    Raises:
+        ValueError: If the model has none or several `DEQ` layers, or is of another
+            kind, or if its outputs do not depend on the output of the layer alone.
+
+    Example:
+
+    >>> model = keras.Sequential([
+    ...     keras.Input((3,)),
+    ...     deq_keras.layers.DEQ(deq_keras.layers.DenseCell(8)),
+    ...     keras.layers.Dense(2),
+    ... ])
+    >>> encode, layer, head = deq_keras.diagnostics.split_model(model)
+    >>> request = deq_keras.solvers.SolveRequest(max_iter=5)
+    >>> solution = layer.solve(encode(np.ones((4, 3), "float32")), request)
+    >>> tuple(head(solution.value).shape), int(solution.batch_evaluations) <= 5
+    ((4, 2), True)
+    """
+    return ModelParts(encoder(model), single_layer(model), head(model))
 
 
 def single_layer(model: Any) -> Any:

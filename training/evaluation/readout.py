@@ -11,7 +11,6 @@ import numpy as np
 import tensorflow as tf
 
 import deq_keras
-from deq_keras.diagnostics import subject
 from deq_keras.solvers import SolveRequest
 
 from ..errors import InputError, reading
@@ -67,9 +66,7 @@ class EncoderSolverHead:
 
 def split_model(model):
     """Returns a functional model as an `EncoderSolverHead` with shared weights."""
-    return EncoderSolverHead(
-        subject.encoder(model), subject.single_layer(model), subject.head(model)
-    )
+    return EncoderSolverHead(*deq_keras.diagnostics.split_model(model))
 
 
 def explicit_answer(model, num_layers):

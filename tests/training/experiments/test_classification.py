@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from deq_keras.diagnostics.subject import single_layer
+from deq_keras.diagnostics import split_model
 from training.config import reading as configs
 from training.config.fields import OptimizerConfig
 from training.data import images as datasets
@@ -48,7 +48,7 @@ def test_heads(small, pool_size):
 def test_precision_reaches_the_cell(small, precision, compute, variable, logits):
     small["precision"] = precision
     model = build(small)
-    cell = single_layer(model).cell
+    cell = split_model(model).layer.cell
     assert cell.conv1.compute_dtype == compute
     assert {weight.dtype for weight in cell.weights} == {variable}
     assert model(np.zeros((1, 8, 8, 1))).dtype == logits
@@ -98,7 +98,7 @@ def test_entering_a_phase_keeps_the_optimizer(small):
         model.train_on_batch(images.astype("float32"), labels)
         assert model.optimizer is optimizer
         assert int(optimizer.iterations) == step
-    assert type(single_layer(model).gradient).__name__ == "PhantomGradient"
+    assert type(split_model(model).layer.gradient).__name__ == "PhantomGradient"
 
 
 def learning_rates(config, steps=10):

@@ -5,8 +5,6 @@ import operator
 import keras
 import numpy as np
 
-from deq_keras.diagnostics.subject import single_layer
-
 from ...data.images import load, sample, training_batches
 from ...evaluation.audit import Group
 from ...evaluation.readout import (
@@ -50,9 +48,7 @@ class ClassificationJob(ImageJob):
         return self._is_multiscale and self.config.model.explicit is not None
 
     def equilibrium(self, model):
-        if self._is_explicit:
-            return None
-        return model.backbone.deq if self._is_multiscale else single_layer(model)
+        return None if self._is_explicit else self.split(model).layer
 
     def compile(self, model, optimizer):
         model.compile(

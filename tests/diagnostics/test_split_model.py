@@ -1,0 +1,56 @@
+"""A model split at its equilibrium layer."""
+
+import keras
+import numpy as np
+import pytest
+
+from deq_keras.diagnostics import split_model
+from deq_keras.layers import DEQ, DenseCell
+
+X = np.linspace(-1, 1, 6, dtype="float32").reshape(2, 3)
+
+
+def _layer():
+    return DEQ(DenseCell(4, seed=1))
+
+
+def _nested():
+    inner = keras.Sequential([keras.Input((6,)), _layer(), keras.layers.Dense(2)])
+    inputs = keras.Input((3,))
+    hidden = inner(keras.layers.Dense(6)(inputs))
+    return keras.Model(inputs, keras.layers.Dense(5)(hidden))
+
+
+def _first():
+    return keras.Sequential([keras.Input((3,)), _layer(), keras.layers.Dense(2)])
+
+
+def _last():
+    return keras.Sequential([keras.Input((3,)), keras.layers.Dense(4), _layer()])
+
+
+@pytest.mark.parametrize("build", [_nested, _first, _last, _layer])
+def test_parts_put_together_are_the_model(build):
+    model = build()
+    expected = model(X)
+    encode, layer, head = split_model(model)
+    np.testing.assert_allclose(head(layer(encode(X))), expected, atol=1e-6)
+    assert isinstance(layer, DEQ)
+
+
+def _around():
+    inputs = keras.Input((4,))
+    return keras.Model(inputs, keras.layers.Add()([inputs, _layer()(inputs)]))
+
+
+@pytest.mark.parametrize(
+    "model, words",
+    [
+        (_around(), "nothing leads around"),
+        (keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]), "0 DEQ layers"),
+    ],
+    ids=["around", "none"],
+)
+def test_what_cannot_be_split(model, words):
+    with pytest.raises(ValueError, match=words):
+        split_model(model)

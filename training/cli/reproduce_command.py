@@ -111,7 +111,7 @@ def _described(environments):
         for one in environments
     ]
     machines = [
-        f"{one['processor']}, {one['processors_usable']} processors, TensorFlow "
+        f"{one['processor']}, processors: {one['processors_usable']}, TensorFlow "
         f"{one['versions']['tensorflow']}"
         for one in environments
     ]

@@ -10,7 +10,7 @@ from ..files.atomic_file import replacing, write_text
 
 matplotlib.use("Agg")
 
-from matplotlib import pyplot  # noqa: E402
+from matplotlib import pyplot, ticker  # noqa: E402
 
 DEVIATION = " std"
 # One color per kind of model, as on all pages of the documentation.
@@ -184,6 +184,8 @@ def curves(panels):
                 high = [m + d for m, d in zip(mean, deviation, strict=True)]
                 axes.fill_between(x, low, high, color=color, alpha=0.2)
         axes.set(xlabel=panel.x_label, ylabel=panel.y_label)
+        if all(isinstance(x, int) for xs, *_ in panel.lines.values() for x in xs):
+            axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
         if panel.is_log:
             axes.set_yscale("log", nonpositive="clip")
     all_axes[0, 0].legend(fontsize="x-small", ncols=2)

@@ -69,6 +69,14 @@ def test_medians_of_evaluations_keep_residuals_that_rise():
     assert [row["network"] for row in rows] == ["plain"] * 3 + ["jr"] * 3
 
 
+@pytest.mark.parametrize("x, ticks_are_whole", [([1, 2], True), ([0.1, 0.2], False)])
+def test_evaluations_have_whole_ticks(x, ticks_are_whole):
+    panel = results.Panel("x", "y", {"plain": (x, [0.5, 0.7], None)})
+    figure = results.curves([panel])
+    ticks = figure.axes[0].get_xticks()
+    assert all(tick == round(tick) for tick in ticks) == ticks_are_whole
+
+
 def test_further_figures_have_files_of_their_own(directory, tmp_path, monkeypatch):
     measured = []
 

@@ -38,8 +38,8 @@ def split_model(model: Any) -> ModelParts:
         A `ModelParts`.
 
     Raises:
-        ValueError: If the model has none or several `DEQ` layers, or is of another
-            kind, or if its outputs do not depend on the output of the layer alone.
+        ValueError: If the number of `DEQ` layers is not one, the model is of another
+            kind, or its outputs depend on more than the output of the layer.
 
     Example:
 

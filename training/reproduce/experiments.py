@@ -323,7 +323,7 @@ EXPERIMENTS = {
         "time of training and inference over the explicit network's; needs a quiet "
         "machine",
         "2019, table 4; 2021, table 1",
-        minutes=60,
+        minutes=18,
         quick_minutes=4,
         run="runtime:run",
         full={

@@ -75,13 +75,14 @@ def check_fit(make_layer, inputs, **compile_arguments):
         targets,
         validation_data=(inputs, targets),
         batch_size=3,
-        epochs=2,
+        epochs=4,
         verbose=0,
     ).history
     for weight, old in zip(model.trainable_weights, before, strict=True):
         assert np.all(np.isfinite(weight.numpy())), weight.path
         assert np.any(weight.numpy() != old), weight.path
-    assert history["loss"][1] < history["loss"][0]
+    # With a random penalty in half precision, the loss may rise in an epoch.
+    assert min(history["loss"][1:]) < history["loss"][0]
     return history
 
 

@@ -48,6 +48,7 @@ def environment():
         "processors_usable": len(os.sched_getaffinity(0))
         if hasattr(os, "sched_getaffinity")
         else os.cpu_count(),
+        "gpus": _gpus(),
         "system": platform.platform(),
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in _PACKAGES},
@@ -63,6 +64,12 @@ def processor(key):
     return None
 
 
+def _gpus():
+    """Names, driver versions and memory of the GPUs, as nvidia-smi prints them."""
+    query = "--query-gpu=name,driver_version,memory.total"
+    return (_output("nvidia-smi", query, "--format=csv,noheader") or "").splitlines()
+
+
 def _version(package):
     try:
         return importlib.metadata.version(package)
@@ -75,10 +82,13 @@ def _git(*arguments):
     root = Path(__file__).resolve().parents[1]
     if not (root / ".git").exists():
         return None
+    return _output("git", "-C", str(root), *arguments)
+
+
+def _output(*command):
+    """Output of a program; `None` if it is missing or fails."""
     try:
-        result = subprocess.run(
-            ["git", *arguments], cwd=root, capture_output=True, text=True
-        )
+        result = subprocess.run(command, capture_output=True, text=True)
     except FileNotFoundError:
         return None
     return result.stdout.strip() if result.returncode == 0 else None
@@ -107,6 +117,7 @@ def report():
         ("processors", str(facts["processors_usable"])),
         ("instructions", ", ".join(known) if flags else "unknown"),
         ("devices", ", ".join(_devices(tf))),
+        ("GPUs", "; ".join(facts["gpus"]) or "-"),
         ("TF32", _on(tf.config.experimental.tensor_float_32_execution_enabled())),
         ("XLA", f"{tf.config.optimizer.get_jit() or 'off'} by default"),
         ("Keras", f"backend {keras.backend.backend()}, dtype policy {policy}"),

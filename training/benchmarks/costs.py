@@ -6,16 +6,19 @@ which keeps every evaluation.
 """
 
 import functools
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 from keras import tree
+from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 import deq_keras
 
 from ..evaluation.peak_memory import peak_growth
 from . import workloads
-from .measuring import compare, does_grow
+from .measuring import compare, does_grow, wait_for_gpus
 
 PLAIN_LOOP = "plain_loop"
 SOLVERS = ("fixed_point_iteration", "anderson", "broyden")
@@ -300,6 +303,17 @@ def peaks(make, models, **shared):
         name: peak_growth(make(**shared, **arguments))
         for name, arguments in models.items()
     }
+
+
+def profile(call):
+    """Returns the planes of TensorFlow's profile of a call."""
+    with tempfile.TemporaryDirectory() as folder:
+        tf.profiler.experimental.start(folder)
+        call()
+        wait_for_gpus()
+        tf.profiler.experimental.stop()
+        (file,) = Path(folder).rglob("*.xplane.pb")
+        return xplane_pb2.XSpace.FromString(file.read_bytes()).planes
 
 
 def is_memory_measurable():

@@ -8,15 +8,12 @@ of the float32 step bounds by Amdahl's law what faster products can gain.
 import functools
 import itertools
 import re
-import tempfile
 import time
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
-from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 import deq_keras
 
@@ -24,6 +21,7 @@ from ..config import reading as configs
 from ..config import shipped
 from ..data.images import load, training_batches
 from ..runs.train import enter_phase
+from .costs import profile
 from .measuring import spread
 from .runner import Benchmark
 from .training_runs import job_of
@@ -150,15 +148,14 @@ def amdahl(family):
         product or convolution runs; `speedup`, how many times as fast a step is if
         these take half as long. Each number has its median and quartiles over steps.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        tf.profiler.experimental.start(folder)
+
+    def train():
         for batch in family.batches[-_PROFILED:]:
             with tf.profiler.experimental.Trace(_STEP):
                 logs = family.model.train_on_batch(*batch, return_dict=True)
                 float(logs["loss"])  # Waits for the step.
-        tf.profiler.experimental.stop()
-        (file,) = Path(folder).rglob("*.xplane.pb")
-        steps, products = _spans(file.read_bytes())
+
+    steps, products = _spans(profile(train))
     fractions = np.array([_covered(step, products) for step in steps])
     return {
         "products": spread(fractions),
@@ -166,11 +163,10 @@ def amdahl(family):
     }
 
 
-def _spans(profile):
+def _spans(planes):
     """Returns start and end of steps and of products, lists of pairs of picoseconds."""
-    space = xplane_pb2.XSpace.FromString(profile)
     steps, products = [], []
-    for plane in space.planes:
+    for plane in planes:
         for line in plane.lines:
             for event in line.events:
                 # Operations are named `name:type`.

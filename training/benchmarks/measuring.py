@@ -2,6 +2,8 @@
 
 Ratios are medians over neighboring pairs of calls, so that a drifting clock cancels.
 This module needs neither TensorFlow nor torch: it measures both.
+
+On a GPU a call returns when its work is queued. A measurement waits until it is done.
 """
 
 import importlib
@@ -65,7 +67,7 @@ class Ratio(NamedTuple):
 
 
 def measure(call, effort):
-    """Returns the `Duration` of `call()`, which must return when its work is done."""
+    """Returns the `Duration` of `call()`, until TensorFlow's devices are idle."""
     (seconds,), others = _quietest((call,), effort)
     return _duration(seconds, others)
 
@@ -93,7 +95,7 @@ def spread(values):
 def _quietest(calls, effort, workers=()):
     """Returns seconds `(calls, rounds)` and the processors that others used."""
     for call in calls:  # Compiles, and fills the caches.
-        call()
+        _seconds(call)
     best, least = None, float("inf")
     for attempt in range(effort.attempts):
         if attempt:
@@ -122,7 +124,15 @@ def _alternate(calls, effort):
 def _seconds(call):
     start = time.perf_counter()
     call()
+    wait_for_gpus()
     return time.perf_counter() - start
+
+
+def wait_for_gpus():
+    """Waits until TensorFlow, if it is loaded, has no more work on a GPU."""
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is not None and tensorflow.config.list_logical_devices("GPU"):
+        tensorflow.test.experimental.sync_devices()
 
 
 def _duration(seconds, others):

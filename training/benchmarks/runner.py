@@ -147,8 +147,10 @@ def table(results):
         [cell for cell, used in zip(row, is_used, strict=True) if used]
         for row in (_HEADER, *rows)
     ]
+    devices = [f"{facts['processor']}, {facts['processors_usable']} processors"]
+    devices += facts["gpus"]
     return (
-        f"{facts['processor']}, {facts['processors_usable']} processors; {versions}; "
+        f"{'; '.join(devices)}; {versions}; "
         f"commit {facts['commit'] or 'unknown'}{changes}; {facts['time']}\n\n"
         f"{aligned(rows, left=len(rows[0]))}\n\n"
         "Medians are over rounds or pairs of rounds. *: other processes used the "

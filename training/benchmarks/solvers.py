@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import tensorflow as tf
 
 from .. import machine
 from ..evaluation.peak_memory import peak_growth
@@ -24,6 +25,7 @@ from .costs import (
     CompiledCell,
     TrainingStep,
     compiled_solve,
+    profile,
     solve_cost,
     state_size,
     step_cost,
@@ -159,7 +161,8 @@ def precision(
     """Returns the speedup of the training step in mixed_bfloat16 over float32, and the
     angle between the two steps' gradients in degrees; see `times`."""
     flags = machine.processor("flags")
-    if flags is not None and "bf16" not in flags:
+    on_cpu = not tf.config.list_logical_devices("GPU")
+    if on_cpu and flags is not None and "bf16" not in flags:
         return "This processor has no bfloat16 instructions."
     results = {}
     for name in (name for name in names if name in _LARGE_WORKLOADS):
@@ -194,6 +197,52 @@ def degrees_between(first, second):
     # Unlike the arc cosine of the product this is accurate for small angles.
     half = np.arctan2(np.linalg.norm(first - second), np.linalg.norm(first + second))
     return float(np.degrees(2 * half))
+
+
+def launches(effort, names=workloads.NAMES, step_budget=_STEP_BUDGET):
+    """Returns what a GPU runs in an evaluation of f and in a solve, per evaluation.
+
+    The host waits for each copy to it. See `times`.
+    """
+    del effort
+    if not tf.config.list_logical_devices("GPU"):
+        return "TensorFlow finds no GPU."
+    results = {}
+    for name in names:
+        workload = workloads.build(name)
+        cell = CompiledCell(workload)
+        results[name] = {"evaluate": _launches(cell.evaluate, 1)}
+        for solver in (PLAIN_LOOP, *SOLVERS):
+            solve = compiled_solve(workload, solver, step_budget)
+            results[name][solver] = _launches(solve, step_budget)
+    return results
+
+
+def _launches(call, num_evaluations):
+    call()
+    return launches_of(profile(call), num_evaluations)
+
+
+def launches_of(planes, num_evaluations):
+    """Returns kernels and copies to the host in a profile, per evaluation.
+
+    Args:
+        planes: Planes of a TensorFlow profile.
+        num_evaluations: Positive integer. Evaluations in that profile.
+    """
+    names = [
+        plane.event_metadata[event.metadata_id].name
+        for plane in planes
+        if plane.name.startswith("/device:GPU")
+        for line in plane.lines
+        if line.name.startswith("Stream")
+        for event in line.events
+    ]
+    copies = sum("MemcpyD2H" in name for name in names)
+    return {
+        "kernels": (len(names) - copies) / num_evaluations,
+        "copies_to_host": copies / num_evaluations,
+    }
 
 
 def memory(
@@ -252,7 +301,7 @@ def torchdeq(
     """Returns our times over torchdeq's, and its peak memory, where it is installed.
 
     Both libraries take turns, so that a drifting clock cancels. torchdeq's peaks are
-    resident memory of fresh processes.
+    those of fresh processes: of allocated memory on a GPU, of resident memory on a CPU.
 
     Args:
         effort: See `times`, like `names`, `budgets` and `step_budget`.
@@ -353,6 +402,7 @@ BENCHMARKS = {
             "times": times,
             "xla": xla,
             "precision": precision,
+            "launches": launches,
             "memory": memory,
             "torchdeq": torchdeq,
         },

@@ -1,6 +1,7 @@
 """What torchdeq does while `solvers.torchdeq` measures, in a process of its own.
 
-Weights and inputs come in a file. The process need not have TensorFlow.
+Weights and inputs come in a file. The process need not have TensorFlow. It computes on
+a GPU if torch finds one, with TensorFlow's default precision of products, TF32.
 """
 
 import functools
@@ -24,6 +25,10 @@ _SOLVERS = {
 _NUM_HEADS = 8
 _GROUPS = 8
 _EPSILON = 1e-5
+_DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+if _DEVICE.type == "cuda":
+    torch.backends.cuda.matmul.allow_tf32 = True
+    torch.backends.cudnn.allow_tf32 = True
 
 
 class TorchWorkload(NamedTuple):
@@ -54,7 +59,7 @@ def build(name, arrays, dtype=torch.float32):
 
     def tensor(array, axes):
         array = array.transpose(axes) if array.ndim == 4 else array
-        return torch.as_tensor(array).to(dtype).contiguous()
+        return torch.as_tensor(array).to(_DEVICE, dtype).contiguous()
 
     parameters = {
         key: tensor(arrays[key], (3, 2, 0, 1)).requires_grad_()  # (out, in, H, W)
@@ -117,9 +122,10 @@ _FUNCTIONS = {
 
 
 def versions():
-    """Returns the versions of torch and torchdeq, and the threads of torch."""
+    """Returns the versions of torch and torchdeq, torch's threads and its device."""
     versions = {key: importlib.metadata.version(key) for key in ("torch", "torchdeq")}
-    return {**versions, "threads": torch.get_num_threads()}
+    threads = torch.get_num_threads()
+    return {**versions, "threads": threads, "device": _DEVICE.type}
 
 
 def evaluate(name, path):
@@ -132,6 +138,7 @@ def evaluate(name, path):
     work = _loaded(name, path)
     with torch.no_grad():
         work.function(work.start)
+    _wait()
 
 
 def solve(name, path, solver, budget):
@@ -141,6 +148,7 @@ def solve(name, path, solver, budget):
         RuntimeError: If torchdeq evaluates f another number of times.
     """
     _, count = forward_solve(_loaded(name, path), solver, budget)
+    _wait()
     if count != budget:
         raise RuntimeError(f"torchdeq evaluated f {count} times. Expected: {budget}.")
 
@@ -148,15 +156,27 @@ def solve(name, path, solver, budget):
 def step(name, path, solver, budget):
     """Computes loss and gradients; the two solves have a budget. See `evaluate`."""
     training_step(_loaded(name, path), solver, budget)
+    _wait()
+
+
+def _wait():
+    """Waits until the GPU is done: a call returns when its work is queued."""
+    if _DEVICE.type == "cuda":
+        torch.cuda.synchronize()
 
 
 def peak_memory(name, path, solver, budget):
-    """Returns the growth of resident memory in the first training step, in MiB.
+    """Returns the growth of memory in the first training step, in MiB.
 
-    The growth is `None` where resident memory is unknown. Only the first step of a
-    process is measured: freed memory stays with the process and hides later steps.
+    Of allocated memory on a GPU, of resident memory on a CPU. The growth is `None`
+    where resident memory is unknown. Only the first step of a process is measured:
+    freed memory stays with the process and hides later steps.
     """
     work = _loaded(name, path)
+    if _DEVICE.type == "cuda":
+        start = torch.cuda.memory_allocated()
+        training_step(work, solver, budget)
+        return (torch.cuda.max_memory_allocated() - start) / 2**20
     start = resident_memory("VmRSS")
     training_step(work, solver, budget)
     return None if start is None else max(0.0, resident_memory() - start)

@@ -34,7 +34,10 @@ def peak_growth(call):
 
 def _growth(call, device):
     statistics = tf.config.experimental
+    # On a GPU a call returns before its work is done.
+    tf.test.experimental.sync_devices()
     statistics.reset_memory_stats(device)
     start = statistics.get_memory_info(device)["current"]
     call()
+    tf.test.experimental.sync_devices()
     return (statistics.get_memory_info(device)["peak"] - start) / 2**20

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import yaml
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
@@ -193,12 +194,42 @@ def test_products_of_a_profile():
         line = plane.lines.add(timestamp_ns=begin)
         for name, offset, duration in found:
             line.events.add(metadata_id=name, offset_ps=offset, duration_ps=duration)
-    steps, products = half_precision._spans(space.SerializeToString())
+    steps, products = half_precision._spans(space.planes)
     assert steps == [(2000, 2100), (3000, 3050)]
     assert len(products) == 6
     # 10 to 50 (two threads), of which a third repeats a part, and 90 to 100.
     assert half_precision._covered(steps[0], products) == pytest.approx(0.5)
     assert half_precision._covered(steps[1], products) == 0.0
+
+
+def test_launches_of_a_profile():
+    """Kernels and copies to the host are those on the streams of a GPU."""
+    space = xplane_pb2.XSpace()
+    for device, lines in {
+        "/device:GPU:0 H100": {
+            "Stream #7(Compute)": ["gemm", "add", "gemm"],
+            "Stream #9(MemcpyD2H)": ["MemcpyD2H", "MemcpyD2H"],
+            "TensorFlow Ops": ["MatMul"],
+        },
+        "/host:CPU": {"Stream": ["MatMul"]},
+    }.items():
+        plane = space.planes.add(name=device)
+        for name, events in lines.items():
+            line = plane.lines.add(name=name)
+            for event in events:
+                number = len(plane.event_metadata)
+                plane.event_metadata[number].name = event
+                line.events.add(metadata_id=number)
+    counts = solvers.launches_of(space.planes, num_evaluations=2)
+    assert counts == {"kernels": 1.5, "copies_to_host": 1.0}
+
+
+def test_launches_without_a_gpu():
+    if tf.config.list_logical_devices("GPU"):
+        pytest.skip("This machine has a GPU.")
+    assert measured("solvers", "launches", names=["tiny_mlp"]) == (
+        "TensorFlow finds no GPU."
+    )
 
 
 CELLS = {"cell": {"units": 8, "num_heads": 2, "intermediate_dim": 16}}

@@ -12,6 +12,7 @@ from deq_keras.core.checks import (
     check_positive_fraction,
 )
 from deq_keras.core.serialization import Config
+from deq_keras.solvers.columns import Columns, zeros
 from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solver import FixedPointSolver
 
@@ -29,8 +30,8 @@ _RIDGE_MODES = ("relative", "absolute")
 class _History(NamedTuple):
     """The last evaluations, newest first. Unfilled columns are zero."""
 
-    values: tuple[tf.Tensor, ...]  # (B, D) each: f(z_i)
-    residuals: tuple[tf.Tensor, ...]  # (B, D) each: g_i = f(z_i) - z_i
+    values: Columns  # f(z_i)
+    residuals: Columns  # g_i = f(z_i) - z_i
     gram: tuple[tuple[tf.Tensor, ...], ...]  # [i][j - i]: g_i . g_j, j >= i, (B, 1)
 
 
@@ -106,11 +107,10 @@ class Anderson(FixedPointSolver):
             columns = min(columns, point.shape[1] + 1)
         if not tf.is_tensor(max_iter):
             columns = min(columns, max(1, max_iter - 1))
-        zeros = tf.zeros_like(point)
         zero = tf.zeros_like(point[:, :1])
         return _History(
-            values=(zeros,) * columns,
-            residuals=(zeros,) * columns,
+            values=zeros(point, columns),
+            residuals=zeros(point, columns),
             gram=tuple((zero,) * (columns - i) for i in range(columns)),
         )
 
@@ -165,22 +165,23 @@ class Anderson(FixedPointSolver):
 
 
 def _push(history: _History, evaluation: Evaluation) -> _History:
-    """Puts the newest evaluation in front and drops the oldest, by reference."""
-    residuals = (evaluation.residual, *history.residuals[:-1])
+    """Puts the newest evaluation in front and drops the oldest."""
+    residuals = history.residuals.push(evaluation.residual)
     products = [
-        tf.reduce_sum(evaluation.residual * residual, axis=1, keepdims=True)
-        for residual in residuals[1:]
+        tf.reduce_sum(evaluation.residual * residuals.get(age), axis=1, keepdims=True)
+        for age in range(1, len(history.gram))
     ]  # (B, 1) each
     older = tuple(row[: len(row) - 1] for row in history.gram[:-1])
     return _History(
-        values=(evaluation.value, *history.values[:-1]),
+        values=history.values.push(evaluation.value),
         residuals=residuals,
         gram=((evaluation.squared_norm, *products), *older),
     )
 
 
-def _mix(weights: list[tf.Tensor], columns: tuple[tf.Tensor, ...]) -> tf.Tensor:
-    return tf.add_n([w * c for w, c in zip(weights, columns, strict=True)])  # (B, D)
+def _mix(weights: list[tf.Tensor], columns: Columns) -> tf.Tensor:
+    terms = [weight * columns.get(age) for age, weight in enumerate(weights)]
+    return tf.add_n(terms)  # (B, D)
 
 
 def _solve_positive_definite(

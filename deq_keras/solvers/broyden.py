@@ -6,10 +6,12 @@ from typing import NamedTuple, Self
 
 import keras
 import tensorflow as tf
+from keras import tree
 
 from deq_keras.core.checks import check_count
 from deq_keras.core.serialization import Config
 from deq_keras.core.structure import squared_norm
+from deq_keras.solvers.columns import Columns, zeros
 from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solver import FixedPointSolver
 
@@ -112,13 +114,13 @@ class StepSlots(NamedTuple):
     When all slots are full, the method restarts and ignores the old steps.
     """
 
-    steps: tuple[tf.Tensor, ...]  # (B, D) each; zero in empty slots
+    steps: Columns  # zero in empty slots
     squared_norms: tuple[tf.Tensor, ...]  # (B, 1) each
 
     @classmethod
     def empty(cls, point: tf.Tensor, slots: int) -> Self:
         return cls(
-            steps=(tf.zeros_like(point),) * slots,
+            steps=zeros(point, slots),
             squared_norms=(tf.zeros_like(point[:, :1]),) * slots,
         )
 
@@ -126,9 +128,10 @@ class StepSlots(NamedTuple):
         self, direction: tf.Tensor, num_evaluations: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns d after the updates of all steps, and (s . d) / |s|^2 of the last."""
-        num_steps = (num_evaluations - 1) % len(self.steps)
-        for start in reversed(range(0, len(self.steps), _BLOCK)):
-            oldest = min(start + _BLOCK, len(self.steps)) - 1
+        slots = len(self.squared_norms)
+        num_steps = (num_evaluations - 1) % slots
+        for start in reversed(range(0, slots, _BLOCK)):
+            oldest = min(start + _BLOCK, slots) - 1
             newest = max(start, 1)
             if oldest >= newest:
                 direction = tf.cond(
@@ -144,31 +147,29 @@ class StepSlots(NamedTuple):
         """Returns the steps with a new one."""
         del num_evaluations
         return StepSlots(
-            steps=(step, *self.steps[:-1]),
+            steps=self.steps.push(step),
             squared_norms=(squared_norm(step), *self.squared_norms[:-1]),
         )
 
     def take(self, rows: tf.Tensor, num_steps: tf.Tensor) -> StepSlots:
         """Returns the steps of some samples."""
         del num_steps
-        return StepSlots(
-            steps=tuple(tf.gather(step, rows) for step in self.steps),
-            squared_norms=tuple(tf.gather(norm, rows) for norm in self.squared_norms),
-        )
+        slots: StepSlots = tree.map_structure(lambda leaf: tf.gather(leaf, rows), self)
+        return slots
 
     def _sweep_block(
         self, direction: tf.Tensor, num_steps: tf.Tensor, oldest: int, newest: int
     ) -> tf.Tensor:
         for i in range(oldest, newest - 1, -1):
             coefficient = self._coefficient(direction, num_steps, i)
-            direction += coefficient * self.steps[i - 1]
+            direction += coefficient * self.steps.get(i - 1)
         return direction
 
     def _coefficient(
         self, direction: tf.Tensor, num_steps: tf.Tensor, i: int
     ) -> tf.Tensor:
         exists = num_steps > i
-        return _coefficient(direction, self.steps[i], self.squared_norms[i], exists)
+        return _coefficient(direction, self.steps.get(i), self.squared_norms[i], exists)
 
 
 class StepArray(NamedTuple):

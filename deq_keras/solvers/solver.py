@@ -375,10 +375,11 @@ class FixedPointSolver(Configured):
         status, readouts = rule.update(state.status, error, evaluation, state.readouts)
         num_evaluations = state.num_evaluations + 1
         is_running = rounds.is_running(num_evaluations, status)
-        next_point, memory = tf.cond(
-            rounds.takes_step(num_evaluations, is_running),
+        next_point, memory = rounds.next(
             lambda: self._next(evaluation, state.memory, num_evaluations, request.seed),
-            lambda: (state.next_point, state.memory),
+            (state.next_point, state.memory),
+            num_evaluations,
+            is_running,
         )
         trace = state.trace
         if tf.is_tensor(trace):
@@ -526,13 +527,23 @@ class _Rounds(NamedTuple):
             return has_budget
         return has_budget & tf.reduce_any(tf.equal(status, MAX_ITER))
 
-    def takes_step(
-        self, num_evaluations: tf.Tensor, is_running: tf.Tensor
-    ) -> tf.Tensor:
-        """Returns whether an evaluation follows, maybe only to end the round."""
-        if self.check_every == 1:
-            return is_running
-        return num_evaluations < self.budget
+    def next(
+        self,
+        step: Callable[[], tuple[tf.Tensor, Any]],
+        old: tuple[tf.Tensor, Any],
+        num_evaluations: tf.Tensor,
+        is_running: tf.Tensor,
+    ) -> tuple[tf.Tensor, Any]:
+        """Returns the result of `step`, or `old` if no evaluation follows.
+
+        XLA would copy the whole memory into and out of a branch. There, the step is
+        also computed after the last evaluation, and not used.
+        """
+        if graphs.is_compiled_by_xla():
+            return step()
+        if self.check_every > 1:  # An evaluation may follow only to end the round.
+            is_running = num_evaluations < self.budget
+        return tf.cond(is_running, step, lambda: old)
 
     def take_better(
         self, better: tf.Tensor, evaluation: Evaluation, state: LoopState

@@ -223,9 +223,10 @@ class TrainingStep:
         name: Name of the solver of the forward and the adjoint equation, or
             `UNROLLED` for back-propagation through plain iterations.
         num_evaluations: Positive integer. The exact budget of each of the two solves.
+        jit_compile: Boolean. Whether XLA compiles the step. Defaults to `False`.
     """
 
-    def __init__(self, workload, name, num_evaluations):
+    def __init__(self, workload, name, num_evaluations, jit_compile=False):
         if name == UNROLLED:
             solver = deq_keras.solvers.FixedPointIteration(num_evaluations, tol=None)
             self._deq = layer(workload.cell, solver, "unrolled")
@@ -233,7 +234,7 @@ class TrainingStep:
             self._deq = layer(workload.cell, exact_solver(name, num_evaluations))
         self._cell = workload.cell
         self._arguments = workload.injection, workload.target
-        step = tf.function(self._step)
+        step = tf.function(self._step, jit_compile=jit_compile)
         self._compiled = step.get_concrete_function(*self._arguments)
 
     def __call__(self):
@@ -277,11 +278,11 @@ def step_cost(workload, name, num_evaluations, effort, cell=None):
         name: Argument of `TrainingStep`.
         num_evaluations: Positive integer. The exact budget of each of the two solves.
         effort: `measuring.Effort`.
-        cell: The workload's `CompiledCell`, whose `ideal_step` is the denominator.
-            `None`: a new one.
+        cell: The workload's `CompiledCell`, whose `ideal_step` is the denominator. If
+            XLA compiled it, XLA compiles the step as well. `None`: a new one.
     """
-    step = TrainingStep(workload, name, num_evaluations)
     cell = cell or CompiledCell(workload)
+    step = TrainingStep(workload, name, num_evaluations, cell.jit_compile)
     ratio = compare(step, cell.ideal_step(num_evaluations), effort)
     return {**ratio._asdict(), "statistics": step.statistics()}
 

@@ -113,13 +113,26 @@ def times(
     return results
 
 
-def xla(effort, names=workloads.NAMES, budgets=_BUDGETS, **build_arguments):
-    """Returns costs of solves over f, both compiled by XLA; see `times`."""
+def xla(
+    effort,
+    names=workloads.NAMES,
+    budgets=_BUDGETS,
+    step_budget=_STEP_BUDGET,
+    **build_arguments,
+):
+    """Returns costs of solves and of training steps, all compiled by XLA; see
+    `times`."""
     results = {}
     for name in names:
         workload = workloads.build(name, **build_arguments)
         cell = CompiledCell(workload, jit_compile=True)
-        results[name] = _solve_costs(workload, cell, budgets, effort, {})
+        results[name] = {
+            "solve": _solve_costs(workload, cell, budgets, effort, {}),
+            "train": {
+                solver: step_cost(workload, solver, step_budget, effort, cell)
+                for solver in (*SOLVERS, UNROLLED)
+            },
+        }
     return results
 
 
@@ -300,8 +313,9 @@ def torchdeq(
 ):
     """Returns our times over torchdeq's, and its peak memory, where it is installed.
 
-    Both libraries take turns, so that a drifting clock cancels. torchdeq's peaks are
-    those of fresh processes: of allocated memory on a GPU, of resident memory on a CPU.
+    Both libraries take turns, so that a drifting clock cancels. On a GPU, XLA compiles
+    our calls, as Keras does there by default. torchdeq's peaks are those of fresh
+    processes: of allocated memory on a GPU, of resident memory on a CPU.
 
     Args:
         effort: See `times`, like `names`, `budgets` and `step_budget`.
@@ -357,20 +371,21 @@ def in_turns(workload, peer, work, budgets, step_budget, effort):
 
         return compare(call, other, effort, workers=(peer,))
 
-    cell = CompiledCell(workload)
+    on_gpu = bool(tf.config.list_logical_devices("GPU"))
+    cell = CompiledCell(workload, on_gpu)
     results = {"evaluate": ratio(cell.evaluate, "evaluate"), "solve": {}, "train": {}}
     for solver in SOLVERS:
         results["solve"][solver] = {}
         for budget in budgets:
             cost = ratio(
-                compiled_solve(workload, solver, budget),
+                compiled_solve(workload, solver, budget, on_gpu),
                 "solve",
                 solver=solver,
                 budget=budget,
             )
             results["solve"][solver][f"NFE {budget}"] = cost
     for solver in (*SOLVERS, UNROLLED):
-        step = TrainingStep(workload, solver, step_budget)
+        step = TrainingStep(workload, solver, step_budget, on_gpu)
         cost = ratio(step, "step", solver=solver, budget=step_budget)._asdict()
         limit = PEER_BOUNDS.get((workload.name, solver))
         results["train"][solver] = cost | at_most(limit, cost)

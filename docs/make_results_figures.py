@@ -109,6 +109,34 @@ def _bars(rows, names, colors, panels):
     return figure
 
 
+def gpu():
+    f_times, *rows = table("costs", "| | transformer layer, 1024 wide")[:4]
+    figure, all_axes = pyplot.subplots(1, 2, figsize=(4.8, 2.3), sharey=True)
+    workloads = {"transformer layer": 1, "conv block": 3}
+    for axes, (workload, first) in zip(all_axes, workloads.items(), strict=True):
+        for xla, (label, color) in enumerate(
+            {"solver": PLAIN, "solver, XLA": FROBENIUS}.items()
+        ):
+            column = first + xla
+            unavoidable = 12 * value(f_times[column])
+            times = [unavoidable * value(row[column]) for row in rows]
+            places = [index + 0.4 * xla - 0.2 for index in range(len(rows))]
+            axes.barh(places, times, height=0.36, color=color, label=label)
+            name = None if xla else "12 evaluations of f"
+            axes.barh(places, unavoidable, height=0.36, color=PAPER, label=name)
+        axes.set_title(workload, fontsize="small")
+        axes.set_xlabel("solve [ms]", fontsize="small")
+    all_axes[0].set_yticks(range(len(rows)), [row[0] for row in rows])
+    all_axes[0].invert_yaxis()
+    figure.legend(
+        *axes.get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=3,
+        fontsize="x-small",
+    )
+    return figure
+
+
 def defaults():
     rows = table("defaults", "| task | default")
     models = {"default": (PLAIN, 1, 2), "twin": (EXPLICIT, 3, 4)}
@@ -301,6 +329,7 @@ FIGURES = {
     "copy_memory": copy_memory,
     "costs": costs,
     "defaults": defaults,
+    "gpu": gpu,
     "gradients": gradients,
     "language": language,
     "papers": papers,

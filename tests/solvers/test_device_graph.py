@@ -6,6 +6,7 @@ int32 vectors there, and would copy a vector with one entry per sample back and 
 """
 
 import functools
+import re
 
 import pytest
 import tensorflow as tf
@@ -281,3 +282,23 @@ def test_the_check_sees_predicates_and_vectors_of_samples():
     (loop,) = functions.loops()
     assert _predicates(functions, loop) == 4
     assert _host_vectors(functions, loop)
+
+
+@pytest.mark.parametrize("name", ["picard", "anderson", "broyden"])
+def test_xla_copies_no_history(name):
+    """Columns that rotate would be copied in each evaluation, one by one."""
+    solver, shape = SOLVERS[name], (8, 1000)
+
+    @tf.function(jit_compile=True, autograph=False)
+    def solve(inputs):
+        problem = FixedPointProblem(lambda z, x: tf.tanh(0.5 * z + x), inputs)
+        request = SolveRequest(tf.zeros(shape), max_iter=8)
+        return solver.solve(problem, request).value
+
+    describe = solve.experimental_get_compiler_ir(tf.zeros(shape))
+    computations = re.split(r"\n(?=\S)", describe(stage="optimized_hlo"))
+    (body,) = set(re.findall(r"while\(.*body=(%[\w.-]+)", "\n".join(computations)))
+    (text,) = (one for one in computations if one.startswith(f"{body} "))
+    copies = re.findall(r"= f32\[8,1000\]\S* copy\(", text)
+    assert "f32[8,1000]" in text
+    assert len(copies) <= 1  # Of the point that is evaluated.

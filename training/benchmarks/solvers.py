@@ -83,6 +83,7 @@ def times(
     names=workloads.NAMES,
     budgets=_BUDGETS,
     step_budget=_STEP_BUDGET,
+    sizes=None,
     **build_arguments,
 ):
     """Returns the times of f and of its derivatives, and costs over them.
@@ -93,11 +94,12 @@ def times(
         budgets: Evaluations of the forward solves.
         step_budget: Positive integer. Evaluations of the forward and of the adjoint
             solve in a training step.
-        **build_arguments: Arguments of `workloads.build` that replace the benchmark's.
+        sizes: See `workloads.sized`.
+        **build_arguments: Other arguments of `workloads.build`.
     """
     results = {}
     for name in names:
-        workload = workloads.build(name, **build_arguments)
+        workload = workloads.build(name, sizes=sizes, **build_arguments)
         cell = CompiledCell(workload)
         steps = {
             solver: step_cost(workload, solver, step_budget, effort, cell)
@@ -118,13 +120,14 @@ def xla(
     names=workloads.NAMES,
     budgets=_BUDGETS,
     step_budget=_STEP_BUDGET,
+    sizes=None,
     **build_arguments,
 ):
     """Returns costs of solves and of training steps, all compiled by XLA; see
     `times`."""
     results = {}
     for name in names:
-        workload = workloads.build(name, **build_arguments)
+        workload = workloads.build(name, sizes=sizes, **build_arguments)
         cell = CompiledCell(workload, jit_compile=True)
         results[name] = {
             "solve": _solve_costs(workload, cell, budgets, effort, {}),
@@ -169,7 +172,11 @@ def at_most(limit, cost):
 
 
 def precision(
-    effort, names=_LARGE_WORKLOADS, step_budget=_STEP_BUDGET, **build_arguments
+    effort,
+    names=_LARGE_WORKLOADS,
+    step_budget=_STEP_BUDGET,
+    sizes=None,
+    **build_arguments,
 ):
     """Returns the speedup of the training step in mixed_bfloat16 over float32, and the
     angle between the two steps' gradients in degrees; see `times`."""
@@ -183,7 +190,9 @@ def precision(
         for solver in SOLVERS:
             full, mixed = (
                 TrainingStep(
-                    workloads.build(name, dtype, **build_arguments), solver, step_budget
+                    workloads.build(name, dtype, sizes, **build_arguments),
+                    solver,
+                    step_budget,
                 )
                 for dtype in ("float32", "mixed_bfloat16")
             )
@@ -212,7 +221,7 @@ def degrees_between(first, second):
     return float(np.degrees(2 * half))
 
 
-def launches(effort, names=workloads.NAMES, step_budget=_STEP_BUDGET):
+def launches(effort, names=workloads.NAMES, step_budget=_STEP_BUDGET, sizes=None):
     """Returns what a GPU runs in an evaluation of f and in a solve, per evaluation.
 
     The host waits for each copy to it. See `times`.
@@ -222,7 +231,7 @@ def launches(effort, names=workloads.NAMES, step_budget=_STEP_BUDGET):
         return "TensorFlow finds no GPU."
     results = {}
     for name in names:
-        workload = workloads.build(name)
+        workload = workloads.build(name, sizes=sizes)
         cell = CompiledCell(workload)
         results[name] = {"evaluate": _launches(cell.evaluate, 1)}
         for solver in (PLAIN_LOOP, *SOLVERS):
@@ -259,13 +268,17 @@ def launches_of(planes, num_evaluations):
 
 
 def memory(
-    effort, names=workloads.NAMES, memory_budgets=_MEMORY_BUDGETS, **build_arguments
+    effort,
+    names=workloads.NAMES,
+    memory_budgets=_MEMORY_BUDGETS,
+    sizes=None,
+    **build_arguments,
 ):
     """Returns the peak memory of training steps in MiB, by solver and budget."""
     del effort
     results = {}
     for name in names:
-        workload = workloads.build(name, **build_arguments)
+        workload = workloads.build(name, sizes=sizes, **build_arguments)
         peaks = {
             solver: {
                 budget: peak_growth(TrainingStep(workload, solver, budget))
@@ -321,7 +334,7 @@ def torchdeq(
         effort: See `times`, like `names`, `budgets` and `step_budget`.
         memory_budgets: Evaluations of the steps whose memory is measured.
         peer_python: Path of an interpreter that can import torchdeq.
-        sizes: Dict of sizes of a workload. `None`: the benchmark's.
+        sizes: See `times`.
         **build_arguments: See `times`.
     """
     ask = functools.partial(in_fresh_process, python=peer_python)
@@ -335,7 +348,7 @@ def torchdeq(
     with tempfile.TemporaryDirectory() as folder:
         for name in names:
             work = {"name": name, "path": str(Path(folder) / f"{name}.npz")}
-            values = workloads.arrays(name, **(sizes or {}))
+            values = workloads.arrays(name, **workloads.sized(name, sizes))
             inputs = {"injection": values.injection, "target": values.target}
             np.savez(work["path"], **values.weights, **inputs)
             workload = workloads.build(name, sizes=sizes, **build_arguments)
@@ -401,6 +414,12 @@ def _add_arguments(parser):
         default=workloads.NAMES,
         metavar="NAME",
         help=f"which of {', '.join(workloads.NAMES)}; default: all",
+    )
+    parser.add_argument(
+        "--sizes",
+        choices=tuple(workloads.SIZES),
+        default="default",
+        help="of the workloads: for two processors (default), or to fill a GPU",
     )
     parser.add_argument(
         "--peer-python",

@@ -255,6 +255,16 @@ class Workload(NamedTuple):
     target: Any
 
 
+def sized(name, sizes=None):
+    """Returns sizes for `arrays`.
+
+    Args:
+        name: String. One of `NAMES`.
+        sizes: A key of `SIZES`, or a dict, which is returned. `None`: the default.
+    """
+    return SIZES[sizes].get(name, {}) if isinstance(sizes, str) else sizes or {}
+
+
 def build(name, dtype="float32", sizes=None, **cell_arguments):
     """Returns the `Workload` of a name.
 
@@ -262,10 +272,13 @@ def build(name, dtype="float32", sizes=None, **cell_arguments):
         name: String. One of `NAMES`.
         dtype: Dtype policy of the cell, such as `"float64"` or `"mixed_bfloat16"`.
             Defaults to `"float32"`.
-        sizes: Dict of sizes for `arrays`. `None`: the benchmark's.
+        sizes: See `sized`.
         **cell_arguments: Arguments of the cell that replace the benchmark's.
     """
-    values = arrays(name, **(sizes or {}))
+    sizes = sized(name, sizes)
+    if "inner" in sizes:
+        cell_arguments = {"inner": sizes["inner"], **cell_arguments}
+    values = arrays(name, **sizes)
     cell = _CELLS[name](dtype=dtype, **cell_arguments)
     shape = values.injection.shape
     cell.build(shape, shape)
@@ -289,3 +302,17 @@ _CELLS = {
     "tiny_mlp": TinyMLPCell,
 }
 NAMES = tuple(_DRAW)
+SIZES = {
+    # For two processors.
+    "default": {},
+    # Fill a GPU of 80 GB.
+    "large": {
+        "transformer_layer": {
+            "batch": 64,
+            "length": 256,
+            "width": 1024,
+            "inner": 4096,
+        },
+        "conv_block": {"batch": 128, "channels": 256},
+    },
+}

@@ -124,6 +124,16 @@ def test_benchmark_sizes():
     }
 
 
+def test_named_sizes(monkeypatch):
+    large = {"transformer_layer": {"batch": 2, "length": 3, "width": 16, "inner": 24}}
+    monkeypatch.setitem(workloads.SIZES, "large", large)
+    workload = workloads.build("transformer_layer", sizes="large")
+    assert workload.injection.shape == (2, 3, 16)
+    assert workload.cell.inner == 24
+    assert workloads.sized("tiny_mlp", "large") == {}
+    assert workloads.sized("tiny_mlp") == workloads.sized("tiny_mlp", "default") == {}
+
+
 def test_unknown_workload_is_refused():
     with pytest.raises(ValueError, match="Received: name='mlp'"):
         arrays("mlp")

@@ -12,7 +12,7 @@ from deq_keras.core.checks import (
     check_positive_fraction,
 )
 from deq_keras.core.serialization import Config
-from deq_keras.solvers.columns import Columns, zeros
+from deq_keras.solvers.columns import Columns, zero_columns
 from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solver import FixedPointSolver
 
@@ -109,8 +109,8 @@ class Anderson(FixedPointSolver):
             columns = min(columns, max(1, max_iter - 1))
         zero = tf.zeros_like(point[:, :1])
         return _History(
-            values=zeros(point, columns),
-            residuals=zeros(point, columns),
+            values=zero_columns(point, columns),
+            residuals=zero_columns(point, columns),
             gram=tuple((zero,) * (columns - i) for i in range(columns)),
         )
 

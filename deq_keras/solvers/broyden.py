@@ -11,7 +11,7 @@ from keras import tree
 from deq_keras.core.checks import check_count
 from deq_keras.core.serialization import Config
 from deq_keras.core.structure import squared_norm
-from deq_keras.solvers.columns import Columns, zeros
+from deq_keras.solvers.columns import Columns, zero_columns
 from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solver import FixedPointSolver
 
@@ -120,7 +120,7 @@ class StepSlots(NamedTuple):
     @classmethod
     def empty(cls, point: tf.Tensor, slots: int) -> Self:
         return cls(
-            steps=zeros(point, slots),
+            steps=zero_columns(point, slots),
             squared_norms=(tf.zeros_like(point[:, :1]),) * slots,
         )
 

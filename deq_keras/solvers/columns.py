@@ -12,6 +12,11 @@ class Rotating(NamedTuple):
 
     columns: tuple[tf.Tensor, ...]  # (B, D) each, newest first
 
+    @property
+    def size(self) -> int:
+        """The number of columns."""
+        return len(self.columns)
+
     def push(self, column: tf.Tensor) -> Self:
         """Returns the columns with a new one in front, without the oldest."""
         return self._replace(columns=(column, *self.columns[:-1]))
@@ -30,6 +35,12 @@ class Ring(NamedTuple):
     columns: tf.Tensor  # (slots, B, D)
     newest: tf.Tensor  # () int32, a slot
 
+    @property
+    def size(self) -> int:
+        """See `Rotating.size`."""
+        size: int = self.columns.shape[0]
+        return size
+
     def push(self, column: tf.Tensor) -> Self:
         """See `Rotating.push`."""
         newest = self._slot(-1)
@@ -41,13 +52,13 @@ class Ring(NamedTuple):
         return tf.gather(self.columns, self._slot(age))
 
     def _slot(self, age: int) -> tf.Tensor:
-        return (self.newest - age) % self.columns.shape[0]
+        return (self.newest - age) % self.size
 
 
 Columns: TypeAlias = Rotating | Ring
 
 
-def zeros(point: tf.Tensor, count: int) -> Columns:
+def zero_columns(point: tf.Tensor, count: int) -> Columns:
     """Returns so many columns of zeros like a point.
 
     Args:

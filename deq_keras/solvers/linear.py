@@ -20,6 +20,7 @@ from deq_keras.core.structure import (
     squared_norm,
     where_rows,
 )
+from deq_keras.solvers.columns import Columns, zero_columns
 from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solution import Solution
 from deq_keras.solvers.solver import FixedPointSolver
@@ -122,8 +123,8 @@ class _Subspace(NamedTuple):
     point: tf.Tensor  # (B, D), where the next direction starts
     residual: tf.Tensor  # (B, D), there
     smallest: tf.Tensor  # (B, 1), |r|^2 at the minimizer
-    directions: tuple[tf.Tensor, ...]  # (B, D) each
-    changes: tuple[tf.Tensor, ...]  # (B, D) each: (L - I) p
+    directions: Columns
+    changes: Columns  # (L - I) p
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -182,8 +183,8 @@ class GMRES(LinearSolver):
             point=zeros,
             residual=point,
             smallest=squared_norm(point),
-            directions=(zeros,) * columns,
-            changes=(zeros,) * columns,
+            directions=zero_columns(point, columns),
+            changes=zero_columns(point, columns),
         )
 
     def step(
@@ -197,7 +198,9 @@ class GMRES(LinearSolver):
         smallest = squared_norm(residual)
         is_full = tf.equal(num_columns + 1, self._num_columns)
         is_fast = (smallest < _SLOWEST * memory.smallest) | is_full
-        direction = tf.where(is_fast, residual, tf.sqrt(smallest) * memory.changes[0])
+        direction = tf.where(
+            is_fast, residual, tf.sqrt(smallest) * memory.changes.get(0)
+        )
         # After a restart, the first direction starts from the minimizer.
         start = tf.cond(
             is_full,
@@ -228,8 +231,8 @@ def _with_column(
     squared = tf.where(is_independent, squared_norm(change), 1.0)
     scale = tf.where(is_independent, tf.math.rsqrt(squared), 0.0)
     return memory._replace(
-        directions=(scale * direction, *memory.directions[:-1]),
-        changes=(scale * change, *memory.changes[:-1]),
+        directions=memory.directions.push(scale * direction),
+        changes=memory.changes.push(scale * change),
     )
 
 
@@ -247,16 +250,17 @@ def _without_changes(
     Returns:
         The residual, and the point that it belongs to.
     """
-    columns = list(zip(memory.directions, memory.changes, strict=True))
-    for first in range(0, len(columns), _BLOCK):
+    size = memory.changes.size
+    for first in range(0, size, _BLOCK):
         residual, point = tf.cond(
             num_columns > first,
             functools.partial(
                 _without_block,
-                columns[first : first + _BLOCK],
+                memory,
+                range(first, min(first + _BLOCK, size)),
                 residual,
                 point,
-                num_columns - first,
+                num_columns,
             ),
             lambda residual=residual, point=point: (residual, point),
         )
@@ -264,15 +268,17 @@ def _without_changes(
 
 
 def _without_block(
-    columns: list[tuple[tf.Tensor, tf.Tensor]],
+    memory: _Subspace,
+    ages: range,
     residual: tf.Tensor,
     point: tf.Tensor,
     num_columns: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    for i, (direction, change) in enumerate(columns):
-        component = tf.where(i < num_columns, _dot(change, residual), 0.0)
+    for age in ages:
+        change = memory.changes.get(age)
+        component = tf.where(age < num_columns, _dot(change, residual), 0.0)
         residual -= component * change
-        point -= component * direction
+        point -= component * memory.directions.get(age)
     return residual, point
 
 

@@ -284,14 +284,14 @@ def test_the_check_sees_predicates_and_vectors_of_samples():
     assert _host_vectors(functions, loop)
 
 
-@pytest.mark.parametrize("name", ["picard", "anderson", "broyden"])
+@pytest.mark.parametrize("name", ["picard", "anderson", "broyden", "gmres"])
 def test_xla_copies_no_history(name):
     """Columns that rotate would be copied in each evaluation, one by one."""
     solver, shape = SOLVERS[name], (8, 1000)
 
     @tf.function(jit_compile=True, autograph=False)
     def solve(inputs):
-        problem = FixedPointProblem(lambda z, x: tf.tanh(0.5 * z + x), inputs)
+        problem = FixedPointProblem(Affine(0.3 * tf.eye(1000)), inputs)
         request = SolveRequest(tf.zeros(shape), max_iter=8)
         return solver.solve(problem, request).value
 

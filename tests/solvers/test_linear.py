@@ -146,7 +146,7 @@ def test_without_restart_twenty_columns_are_stored():
         (solvers.GMRES(8), 7),
         (solvers.GMRES(50, restart=30), 30),
     ):
-        assert len(solver.init(point, solver.max_iter).directions) == columns
+        assert len(solver.init(point, solver.max_iter).directions.columns) == columns
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,7 @@ class FixedPointProblem:
         if self._weights is not None:
             return self._weights
         with keras.StatelessScope(initialize_variables=False) as inner:
-            scope = inner.original_scope  # Of `stateless_call`, or `None`.
+            scope = inner.original_scope  # `stateless_call` enters one.
         return [_tensor(variable, scope) for variable in self._variables]
 
     @property

@@ -167,9 +167,9 @@ class FixedPointProblem:
         """The tensors that f reads as its variables, in the dtype of the variables."""
         if self._weights is not None:
             return self._weights
-        # `value` casts to the compute dtype of the layer that reads it. Keras has no
-        # public name for the tensor of a variable in its own dtype.
-        return [tf.convert_to_tensor(variable._value) for variable in self._variables]
+        with keras.StatelessScope(initialize_variables=False) as inner:
+            scope = inner.original_scope  # `stateless_call` enters one.
+        return [_tensor(variable, scope) for variable in self._variables]
 
     @property
     def knows_rows(self) -> bool:
@@ -285,6 +285,23 @@ class FixedPointProblem:
             pairs = list(zip(self._variables, self._weights, strict=True))
             with keras.StatelessScope(pairs):
                 return fn(*arguments)
+
+
+def _tensor(variable: keras.Variable, scope: Any) -> tf.Tensor:
+    """Returns the tensor of a variable in the dtype of the variable.
+
+    Args:
+        variable: Variable that f reads.
+        scope: `keras.StatelessScope` that may have another value, or `None`.
+    """
+    value = None if scope is None else scope.get_current_value(variable)
+    if value is not None:
+        return tf.convert_to_tensor(value)
+    if variable._value is None:  # Keras infers shapes before it creates variables.
+        return tf.cast(variable.value, variable.dtype)
+    # `value` casts to the compute dtype of the layer that reads it. Keras has no
+    # public name for the tensor of a variable in its own dtype.
+    return tf.convert_to_tensor(variable._value)
 
 
 def in_dtype(number: Any, dtype: tf.DType) -> tf.Tensor:

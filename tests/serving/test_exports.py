@@ -341,6 +341,22 @@ def test_another_answer_is_an_error_and_no_file(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_convolution_that_loses_nan(tmp_path):
+    """In graphs, TensorFlow's kernel of a convolution and a ReLU maps NaN to 0."""
+    stem = keras.layers.Conv2D(2, 3, activation="relu")
+    pooled = keras.layers.GlobalAveragePooling2D()
+    model = keras.Sequential(
+        [keras.Input((4, 4, 1)), stem, pooled, layers.DEQ(TanhCell(3))]
+    )
+    path, difference = _exported("litert", tmp_path, model)
+    assert difference < 1e-4
+    images = RANDOM.normal(size=(2, 4, 4, 1)).astype("float32")
+    images[1] = np.nan
+    assert serving.load(path)(images)["status"].tolist() == [0, solvers.DIVERGED]
+    explicit = keras.Sequential([keras.Input((4, 4, 1)), stem, pooled])
+    assert serving.export_litert(explicit, tmp_path / "explicit.tflite") < 1e-4
+
+
 def test_what_is_refused(tmp_path):
     model, samples = _dense()
     path = tmp_path / "model.tflite"

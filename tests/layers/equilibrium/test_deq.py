@@ -167,6 +167,29 @@ def test_a_subclassed_model_trains_alike_in_every_mode(arguments):
     assert model.predict(INPUTS, verbose=0).shape == (7, 1)
 
 
+@pytest.mark.parametrize("gradient", ["truncated", "phantom", "unrolled", "implicit"])
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_a_stateless_call_reads_the_weights_that_it_gets(gradient, policy):
+    cell = TanhCell(5, dtype=policy)
+    solver = solvers.FixedPointIteration(4, tol=None)
+    deq = layers.DEQ(cell, solver, gradient=gradient, regularizer=None)
+    deq(INPUTS)
+    given = [tf.constant(1.5 * weight.numpy()) for weight in deq.trainable_weights]
+    state = [weight.value for weight in deq.non_trainable_variables]
+    with tf.GradientTape() as tape:
+        tape.watch(given)
+        outputs, _ = deq.stateless_call(given, state, INPUTS, training=True)
+    stateless = tape.gradient(outputs, given)
+    for weight, value in zip(deq.trainable_weights, given, strict=True):
+        weight.assign(value)
+    with tf.GradientTape() as tape:
+        expected = deq(INPUTS, training=True)
+    gradients = tape.gradient(expected, deq.trainable_weights)
+    np.testing.assert_array_equal(outputs, expected)
+    for one, two in zip(stateless, gradients, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
 def _losses_by_hand():
     """The same training by hand, with plain iteration back-propagated."""
     shapes = [(5, 5), (4, 5), (5,), (5, 1), (1,)]

@@ -8,6 +8,7 @@ from keras import tree
 
 from deq_keras import layers
 from tests import harness
+from tests.layers.cells import TwoScaleCell
 
 RANDOM = np.random.RandomState(0)
 VECTORS = RANDOM.normal(size=(4, 6)).astype("float32")
@@ -107,6 +108,22 @@ def test_in_a_subclassed_model_under_a_strategy(name):
         model.predict(inputs, verbose=0)
         _assert_drawn_from_each_other(layer)
         _fit(model, inputs, layer)
+
+
+class OfNamedInputs(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.layer = layers.DEQ(TwoScaleCell(3), SOLVER, regularizer=None)
+
+    def call(self, inputs, training=None):
+        return self.layer(inputs, training=training)["vector"]
+
+
+def test_in_a_subclassed_model_of_named_inputs():
+    """Keras infers shapes from a call in training, without values of variables."""
+    model = OfNamedInputs()
+    model.compile("sgd", "mse")
+    model.fit({"x": VECTORS, "y": VECTORS}, VECTORS[:, :3], verbose=0)
 
 
 @pytest.mark.parametrize("name", EVERY_CELL)

@@ -12,7 +12,7 @@ from keras import tree
 
 from deq_keras.core import serialization
 from deq_keras.core.checks import check_fraction, check_positive
-from deq_keras.core.random import normal_like
+from deq_keras.core.random import fold_in, normal_like, uniform
 from deq_keras.core.serialization import Config, Configured
 from deq_keras.core.structure import Nest, where_rows
 
@@ -364,14 +364,14 @@ class Mixed(InitialState):
         seed: tf.Tensor | None = None,
         learned: Sequence[tf.Tensor] | None = None,
     ) -> Nest:
-        first = None if seed is None else tf.random.fold_in(seed, 1)
+        first = None if seed is None else fold_in(seed, 1)
         result = self.initial_states[0](state, first, learned)
         if seed is None:
             return result
         batch_size = tf.shape(tree.flatten(state)[0])[0]
-        draw = tf.random.stateless_uniform([batch_size], tf.random.fold_in(seed, 0))
+        draw = uniform([batch_size], fold_in(seed, 0))
         for i in range(1, len(self.initial_states)):
-            other_seed = tf.random.fold_in(seed, i + 1)
+            other_seed = fold_in(seed, i + 1)
             other = self.initial_states[i](state, other_seed, learned)
             result = where_rows(draw >= math.fsum(self.fractions[:i]), other, result)
         return result

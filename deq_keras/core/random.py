@@ -1,4 +1,8 @@
-"""Random numbers as functions of a seed, and the random state of a layer."""
+"""Random numbers as functions of a seed, and the random state of a layer.
+
+`fold_in`, `uniform`, `integer` and `normal` return what TensorFlow's functions return,
+also where XLA compiles them. There TensorFlow's functions would draw other numbers.
+"""
 
 from collections.abc import Mapping, MutableMapping
 from typing import Any
@@ -8,10 +12,13 @@ import numpy as np
 import tensorflow as tf
 from keras import tree
 
+from deq_keras.core import graphs
 from deq_keras.core.checks import check_seed
 from deq_keras.core.structure import Nest
 
 _KEY = "seed_generator_state"
+# TensorFlow's key for random numbers that turn a seed into a key.
+_KEY_OF_SEEDS = 0x02461E293EC8F720
 
 
 def as_seed(seed: int | tf.Tensor | None) -> tf.Tensor | None:
@@ -25,12 +32,80 @@ def as_seed(seed: int | tf.Tensor | None) -> tf.Tensor | None:
     return tf.constant([check_seed("seed", seed), 0])
 
 
+def next_seed(generator: keras.random.SeedGenerator) -> tf.Tensor:
+    """Returns the next seed of a generator, the one that `keras.random` would use."""
+    return tf.cast(tf.math.floormod(generator.next(), tf.int32.max - 1), tf.int32)
+
+
+def fold_in(seed: tf.Tensor, number: int | tf.Tensor) -> tf.Tensor:
+    """Returns a new seed, a function of a seed and a number."""
+    if not graphs.is_compiled_by_xla():
+        return tf.random.fold_in(seed, number)
+    return tf.stack([_integers([], seed, tf.int32), number])
+
+
+def uniform(shape: Any, seed: tf.Tensor) -> tf.Tensor:
+    """Returns float32 numbers in [0, 1)."""
+    if not graphs.is_compiled_by_xla():
+        return tf.random.stateless_uniform(shape, seed)
+    mask = tf.constant(2**23 - 1, tf.uint32)
+    fraction = tf.bitwise.bitwise_and(_integers(shape, seed, tf.uint32), mask)
+    return tf.cast(fraction, tf.float32) * 2.0**-23
+
+
+def integer(seed: tf.Tensor, low: int, high: int | tf.Tensor) -> tf.Tensor:
+    """Returns an int32 scalar from `low` to `high - 1`."""
+    if not graphs.is_compiled_by_xla():
+        return tf.random.stateless_uniform((), seed, low, high, tf.int32)
+    size = tf.cast(high - low, tf.uint32)
+    return low + tf.cast(_integers([], seed, tf.uint32) % size, tf.int32)
+
+
+def normal(shape: Any, seed: Any, dtype: tf.DType = tf.float32) -> tf.Tensor:
+    """Returns standard normal numbers. In other dtypes than float32, XLA draws others
+    than TensorFlow."""
+    if dtype != tf.float32 or not graphs.is_compiled_by_xla():
+        return tf.random.stateless_normal(shape, seed, dtype=dtype)
+    size = tf.reduce_prod(tf.convert_to_tensor(shape, tf.int32))
+    first, second = tf.unstack(uniform([(size + 1) // 2, 2], seed), axis=1)
+    # The method of Box and Muller, with TensorFlow's bound.
+    radius = tf.sqrt(-2.0 * tf.math.log(tf.maximum(first, 1e-7)))
+    angle = 2.0 * np.pi * second
+    pairs = tf.stack([radius * tf.sin(angle), radius * tf.cos(angle)], axis=1)
+    return tf.reshape(tf.reshape(pairs, [-1])[:size], shape)
+
+
+def _integers(shape: Any, seed: Any, dtype: tf.DType) -> tf.Tensor:
+    """Returns the integers that TensorFlow draws in a function that XLA compiles.
+
+    The two extend a negative seed to 64 bits in different ways, and make different
+    fractions of the same integers.
+    """
+    extended = tf.cast(tf.cast(seed, tf.int64), tf.uint64)
+    key, counter = _key_and_counter(tf.constant([_KEY_OF_SEEDS], tf.uint64), extended)
+    return _philox(shape, key, counter, dtype)
+
+
+def _key_and_counter(key: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the key and the counter of the random numbers of a seed."""
+    mixed = tf.cast(_philox([2, 2], key, seed, tf.uint32), tf.uint64)
+    low, high = tf.unstack(mixed, axis=1)
+    new_key, half = tf.split(low + high * 2**32, 2)
+    return new_key, tf.concat([tf.zeros_like(half), half], axis=0)
+
+
+def _philox(
+    shape: Any, key: tf.Tensor, counter: tf.Tensor, dtype: tf.DType
+) -> tf.Tensor:
+    draw = tf.raw_ops.StatelessRandomUniformFullIntV2
+    shape = tf.convert_to_tensor(shape, tf.int32)
+    return draw(shape=shape, key=key, counter=counter, alg=1, dtype=dtype)
+
+
 def normal_like(value: Nest, seed: tf.Tensor) -> Nest:
     """Returns a nest of standard normal tensors like `value`."""
     leaves = [
-        tf.random.stateless_normal(
-            tf.shape(leaf), tf.random.fold_in(seed, i), dtype=leaf.dtype
-        )
+        normal(tf.shape(leaf), fold_in(seed, i), dtype=leaf.dtype)
         for i, leaf in enumerate(tree.flatten(value))
     ]
     return tree.pack_sequence_as(value, leaves)

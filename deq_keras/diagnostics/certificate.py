@@ -10,6 +10,7 @@ from keras import tree
 from deq_keras.core.checks import check_integer
 from deq_keras.core.linearization import Linearization, matrix_vjp
 from deq_keras.core.problem import in_dtype
+from deq_keras.core.random import normal
 from deq_keras.core.structure import Nest, StateStructure, squared_norm
 from deq_keras.diagnostics.spectral_radius import EPSILON
 from deq_keras.diagnostics.subject import layer_inputs, single_layer
@@ -239,9 +240,7 @@ class _Point(NamedTuple):
     def random(self, number: int | tf.Tensor) -> tf.Tensor:
         """Returns unit vectors, equal for all samples."""
         shape = tf.shape(self.matrix)
-        one = tf.random.stateless_normal(
-            shape[1:], [self.seed, number], dtype=self.matrix.dtype
-        )
+        one = normal(shape[1:], [self.seed, number], dtype=self.matrix.dtype)
         return _unit(tf.ensure_shape(tf.broadcast_to(one, shape), self.matrix.shape))
 
     def declared(self, constant: Any) -> tf.Tensor:

@@ -8,6 +8,7 @@ from keras import tree
 
 from deq_keras import initial_states, solvers
 from deq_keras.core.checks import check_integer
+from deq_keras.core.random import fold_in
 from deq_keras.core.serialization import Config
 from deq_keras.core.structure import Nest
 from deq_keras.diagnostics.agreement import alignment_score
@@ -104,7 +105,7 @@ def compare_initial_states(
         if other is None:
             state = _next_samples(solutions[0].value)
         else:
-            state = other(own, tf.random.fold_in(seed_of_all, i))
+            state = other(own, fold_in(seed_of_all, i))
         solutions.append(solve(state))
     first = solutions[0].value
     return InitialStateComparison(

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from deq_keras.core.checks import check_count
 from deq_keras.core.linearization import Linearization, matrix_vjp
+from deq_keras.core.random import normal
 from deq_keras.core.structure import StateStructure
 
 
@@ -41,9 +42,7 @@ def jacobian_norm(
     product = functools.partial(matrix_vjp, linearization, structure)
 
     def add_probe(i: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        probe = tf.random.stateless_normal(
-            tf.shape(point), [seed, i], dtype=structure.dtype
-        )
+        probe = normal(tf.shape(point), [seed, i], dtype=structure.dtype)
         return i + 1, total + tf.reduce_sum(tf.square(product(probe)), axis=1)
 
     _, total = tf.while_loop(

@@ -10,6 +10,7 @@ import tensorflow as tf
 from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_count, check_non_negative
 from deq_keras.core.linearization import Linearization, matrix_vjp
+from deq_keras.core.random import normal
 from deq_keras.core.structure import Nest, StateStructure
 from deq_keras.diagnostics.arnoldi import Arnoldi, begin
 from deq_keras.diagnostics.schur import Schur, Spectrum, eigenvalues
@@ -171,7 +172,7 @@ def _linearization(subject: Any, inputs: Nest | None) -> Linearization:
 def _start(point: tf.Tensor, seed: int) -> tf.Tensor:
     """Returns first vectors like `point`, equal for all samples."""
     shape = tf.shape(point)
-    start = tf.random.stateless_normal(shape[1:], [seed, 0], dtype=point.dtype)
+    start = normal(shape[1:], [seed, 0], dtype=point.dtype)
     return tf.ensure_shape(tf.broadcast_to(start, shape), point.shape)
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import tensorflow as tf
 
 from deq_keras.core.checks import check_integer
+from deq_keras.core.random import integer, uniform
 
 # A number, the name of a law, or its weights.
 NumSteps: TypeAlias = int | str | Sequence[float]
@@ -52,10 +53,8 @@ class StepCounts(NamedTuple):
         if not self.is_random:
             return self.smallest
         if self.law == UNIFORM:
-            return tf.random.stateless_uniform(
-                (), seed, self.smallest, room + 1, tf.int32
-            )
-        draw = tf.random.stateless_uniform((), seed)
+            return integer(seed, self.smallest, room + 1)
+        draw = uniform((), seed)
         if isinstance(self.law, str):
             size = tf.cast(room - self.smallest + 2, draw.dtype)
             steps = self.smallest - 1 + tf.cast(tf.pow(size, draw), tf.int32)

@@ -8,7 +8,7 @@ from keras import tree
 
 from deq_keras.core import checkpointing, nonfinite, snapshots
 from deq_keras.core.problem import FixedPointProblem
-from deq_keras.core.random import normal_like
+from deq_keras.core.random import fold_in, normal_like, uniform
 from deq_keras.core.structure import (
     Nest,
     StateStructure,
@@ -134,7 +134,7 @@ class Steps(NamedTuple):
         ):
             if self.damping < 1.0:
                 new = old + tf.constant(self.damping, new.dtype) * (new - old)
-            seed = None if self.seed is None else tf.random.fold_in(self.seed, j)
+            seed = None if self.seed is None else fold_in(self.seed, j)
             leaves.append(self.solver.perturbed(new, i, seed))
         return tree.pack_sequence_as(point, leaves)
 
@@ -182,7 +182,7 @@ class FreeSteps(NamedTuple):
         if self.fraction < 1.0:
             leaf = tree.flatten(initial_state)[0]
             count, probability = self._count(leaf.shape[0] or tf.shape(leaf)[0])
-            draw = tf.random.stateless_uniform((), tf.random.fold_in(self.seed, 0))
+            draw = uniform((), fold_in(self.seed, 0))
             takes_steps &= draw < probability
         phase = tf.cond(
             takes_steps,
@@ -220,9 +220,7 @@ class FreeSteps(NamedTuple):
         count: int | tf.Tensor,
     ) -> FreePhase:
         batch_size = tf.shape(start.failed)[0]
-        order = tf.argsort(
-            tf.random.stateless_uniform([batch_size], tf.random.fold_in(self.seed, 1))
-        )
+        order = tf.argsort(uniform([batch_size], fold_in(self.seed, 1)))
         chosen = order[:count]
         if not problem.knows_rows:  # The injection of single samples is unknown.
             is_chosen = tf.reduce_any(tf.range(batch_size)[:, None] == chosen, axis=1)
@@ -248,7 +246,7 @@ class FreeSteps(NamedTuple):
     def _perturbed(self, state: Nest) -> Nest:
         if self.noise == 0.0:
             return state
-        noise = normal_like(state, tf.random.fold_in(self.seed, 3))
+        noise = normal_like(state, fold_in(self.seed, 3))
         return tree.map_structure(
             lambda leaf, noise: leaf + self.noise * _scale(leaf) * noise, state, noise
         )

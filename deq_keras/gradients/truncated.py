@@ -17,7 +17,7 @@ from deq_keras.core.checks import (
     check_positive_fraction,
 )
 from deq_keras.core.problem import FixedPointProblem
-from deq_keras.core.random import as_seed
+from deq_keras.core.random import as_seed, fold_in
 from deq_keras.core.serialization import Config
 from deq_keras.core.structure import Nest, where_rows
 from deq_keras.gradients import step_counts
@@ -347,4 +347,4 @@ class TruncatedGradient(EquilibriumGradient):
 
 
 def _derived(seed: tf.Tensor | None, index: int) -> tf.Tensor | None:
-    return None if seed is None else tf.random.fold_in(seed, index)
+    return None if seed is None else fold_in(seed, index)

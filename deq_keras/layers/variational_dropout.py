@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from deq_keras.core.checks import check_count, check_rate, check_seed
-from deq_keras.core.random import SavesRandomState
+from deq_keras.core.random import SavesRandomState, next_seed, uniform
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -101,10 +101,8 @@ class VariationalDropout(SavesRandomState, keras.layers.Layer):
         if not training or self.rate == 0:
             return ops.ones((1,) * len(shape), dtype=self.compute_dtype)
         # bfloat16 is too coarse for a uniform draw: a rate of 0.05 would become 7/128.
-        uniform = keras.random.uniform(
-            self._mask_shape(shape), dtype="float32", seed=self.seed_generator
-        )
-        keep = ops.cast(uniform >= self.rate, self.compute_dtype)
+        drawn = uniform(self._mask_shape(shape), next_seed(self.seed_generator))
+        keep = ops.cast(drawn >= self.rate, self.compute_dtype)
         return keep * (1 / (1 - self.rate))
 
     @staticmethod

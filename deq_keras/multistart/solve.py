@@ -8,7 +8,7 @@ from keras import tree
 
 from deq_keras.core.checks import check_count
 from deq_keras.core.problem import masked
-from deq_keras.core.random import as_seed
+from deq_keras.core.random import as_seed, fold_in
 from deq_keras.core.structure import Nest
 from deq_keras.initial_states import InitialState, Normal
 from deq_keras.multistart.rows import repeat_rows
@@ -108,7 +108,7 @@ def multistart_states(
     # Slices of zeros: the batch may be empty.
     others = tree.map_structure(lambda leaf: tf.zeros_like(leaf[1:num_restarts]), state)
     # A solve draws its initial state and its noise with 0 and 1.
-    drawn = (initial_state.random_part or Normal())(others, tf.random.fold_in(seed, 2))
+    drawn = (initial_state.random_part or Normal())(others, fold_in(seed, 2))
 
     def with_drawn(leaf: tf.Tensor, drawn: tf.Tensor) -> tf.Tensor:
         batch_size = tf.shape(leaf)[0] // num_restarts

@@ -8,6 +8,7 @@ import tensorflow as tf
 from deq_keras.core import nonfinite, serialization
 from deq_keras.core.checks import check_count, check_positive
 from deq_keras.core.linearization import Linearization
+from deq_keras.core.random import fold_in
 from deq_keras.core.serialization import Config
 from deq_keras.regularizers.contraction_regularizer import (
     ContractionRegularizer,
@@ -91,7 +92,7 @@ class EquilibriumConstraint(EquilibriumRegularizer):
         return self.regularizer.differentiates_jacobian
 
     def penalty(self, linearization: Linearization, seed: tf.Tensor) -> tf.Tensor:
-        return self.regularizer(linearization, tf.random.fold_in(seed, 1))
+        return self.regularizer(linearization, fold_in(seed, 1))
 
     def measured_penalty(
         self, linearization: Linearization, seed: tf.Tensor
@@ -106,7 +107,7 @@ class EquilibriumConstraint(EquilibriumRegularizer):
         """
 
         def drawn() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            of_measurement = tf.random.fold_in(seed, 2)
+            of_measurement = fold_in(seed, 2)
             squares = self.squared_measurements(linearization, of_measurement)
             squares = tf.where(squares > 0, tf.stop_gradient(squares), math.nan)
             total, count = nonfinite.finite_total(squares, "float32")

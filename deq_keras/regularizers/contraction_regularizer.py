@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from deq_keras.core.checks import check_count, check_non_negative
 from deq_keras.core.linearization import Linearization, matrix_vjp
-from deq_keras.core.random import normal_like
+from deq_keras.core.random import fold_in, normal_like
 from deq_keras.core.serialization import Config
 from deq_keras.core.structure import StateStructure, squared_norm
 from deq_keras.regularizers.regularizer import (
@@ -114,7 +114,7 @@ def squared_growth(
     """
     structure = StateStructure(linearization.value)
     product = functools.partial(matrix_vjp, linearization, structure)
-    noise = normal_like(linearization.value, tf.random.fold_in(seed, 1))
+    noise = normal_like(linearization.value, fold_in(seed, 1))
     # A loop: the products that find w are traced once, and have no gradient.
     (direction,) = tf.while_loop(
         lambda direction: True,

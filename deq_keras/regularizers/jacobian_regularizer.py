@@ -6,7 +6,7 @@ from keras import ops, tree
 
 from deq_keras.core.checks import check_count, check_non_negative
 from deq_keras.core.linearization import Linearization
-from deq_keras.core.random import normal_like
+from deq_keras.core.random import fold_in, normal_like
 from deq_keras.core.serialization import Config
 from deq_keras.core.structure import Nest
 from deq_keras.regularizers.regularizer import (
@@ -72,7 +72,7 @@ class JacobianRegularizer(EquilibriumRegularizer):
         dtype = loss_dtype(linearization)
         total = ops.zeros((), dtype)
         for i in range(self.num_probes):
-            probe = self.probe(linearization.value, tf.random.fold_in(seed, i + 1))
+            probe = self.probe(linearization.value, fold_in(seed, i + 1))
             products = tree.flatten(linearization.vjp(probe))
             total += sum(ops.sum(ops.square(ops.cast(p, dtype))) for p in products)
         size = sum(ops.size(leaf) for leaf in tree.flatten(linearization.value))

@@ -11,6 +11,7 @@ from keras import ops, tree
 from deq_keras.core.checks import check_positive_fraction
 from deq_keras.core.graphs import is_compiled_by_xla
 from deq_keras.core.linearization import Linearization
+from deq_keras.core.random import fold_in, uniform
 from deq_keras.core.serialization import Config, Configured
 
 
@@ -56,10 +57,7 @@ class EquilibriumRegularizer(Configured):
         `otherwise`, a nest like it, in the others."""
         if not tf.is_tensor(self.probability) and self.probability == 1.0:
             return compute()
-        is_drawn = (
-            tf.random.stateless_uniform((), tf.random.fold_in(seed, 0))
-            < self.probability
-        )
+        is_drawn = uniform((), fold_in(seed, 0)) < self.probability
         # XLA must know permutations and shapes when it compiles, and within a branch
         # it does not know those of the gradient of a product with the Jacobian.
         if is_compiled_by_xla():

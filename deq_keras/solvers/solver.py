@@ -17,7 +17,7 @@ from deq_keras.core.checks import (
     check_non_negative,
 )
 from deq_keras.core.problem import FixedPointProblem
-from deq_keras.core.random import as_seed
+from deq_keras.core.random import as_seed, fold_in, normal
 from deq_keras.core.request import SolveRequest, check_request
 from deq_keras.core.serialization import Config, Configured
 from deq_keras.core.structure import Nest, StateStructure, where_rows
@@ -301,8 +301,8 @@ class FixedPointSolver(Configured):
         """
         if self.noise == 0.0 or seed is None:
             return point
-        return point + self.noise * tf.random.stateless_normal(
-            tf.shape(point), tf.random.fold_in(seed, num_evaluations), dtype=point.dtype
+        return point + self.noise * normal(
+            tf.shape(point), fold_in(seed, num_evaluations), dtype=point.dtype
         )
 
     def stopping_rule(self, request: SolveRequest) -> StoppingRule:

@@ -12,6 +12,7 @@ from deq_keras.core import replicas
 from deq_keras.core.checks import check_fraction, check_integer, check_non_negative
 from deq_keras.core.custom_gradient import custom_gradient
 from deq_keras.core.linearization import Linearization
+from deq_keras.core.random import integer
 from deq_keras.regularizers import EquilibriumConstraint
 from deq_keras.solvers import FixedPointSolver
 
@@ -187,7 +188,5 @@ class Controls:
         if self.max_iter_jitter == 0:
             return budget
         jitter = check_integer("max_iter_jitter", self.max_iter_jitter, 0, max_iter - 1)
-        drawn = tf.random.stateless_uniform(
-            (), self._next_seed(), 0, jitter + 1, tf.int32
-        )
+        drawn = integer(self._next_seed(), 0, jitter + 1)
         return tf.maximum(budget - drawn, 1)

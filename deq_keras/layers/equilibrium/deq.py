@@ -11,7 +11,7 @@ from deq_keras import gradients, initial_states, regularizers, solvers
 from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_seed
 from deq_keras.core.problem import FixedPointProblem
-from deq_keras.core.random import SavesRandomState, as_seed
+from deq_keras.core.random import SavesRandomState, as_seed, fold_in
 from deq_keras.core.request import check_request
 from deq_keras.core.serialization import Config
 from deq_keras.core.structure import Nest
@@ -307,8 +307,8 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
         state_seed = noise_seed = None
         if seed is not None:
             cell_check.check_noise(self.solver, problem)
-            state_seed = tf.random.fold_in(seed, 0)
-            noise_seed = tf.random.fold_in(seed, 1)
+            state_seed = fold_in(seed, 0)
+            noise_seed = fold_in(seed, 1)
         source, state = components.requested_state(request, self.initial_state)
         state = self._first_state(problem, state, state_seed, source=source)
         return request._replace(initial_state=state, seed=noise_seed)

@@ -11,7 +11,7 @@ from deq_keras.core.checks import (
     check_optional_count,
     did_you_mean,
 )
-from deq_keras.core.random import SavesRandomState
+from deq_keras.core.random import SavesRandomState, next_seed, uniform
 from deq_keras.layers import CarryScope
 from deq_keras.metrics import StepMean
 from deq_keras.models.continuous_batching.carry import (
@@ -164,7 +164,7 @@ class ContinuousBatchingModel(SavesRandomState, keras.Model):
     def train_step(self, data):
         data = _without_none(data)
         self.examples.check(data)
-        draw = keras.random.uniform((self.batch_size,), seed=self.seed_generator)
+        draw = uniform((self.batch_size,), next_seed(self.seed_generator))
         admitted = self.carry.admit(data, draw < self.inherited)
         self._segments.update_state(admitted.left_after)
         self._finished.update_state(admitted.left_finished)

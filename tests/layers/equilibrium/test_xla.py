@@ -15,7 +15,6 @@ SOLVERS = {
     "broyden": solvers.Broyden(max_iter=8),
     "aitken": solvers.Aitken(max_iter=8),
 }
-# Gradients without random numbers: XLA draws others than TensorFlow for one seed.
 GRADIENTS = {
     "implicit": gradients.ImplicitGradient(),
     "implicit, gmres": gradients.ImplicitGradient(solver=solvers.GMRES(max_iter=8)),
@@ -91,9 +90,20 @@ def test_reversible_steps_equal_graph_mode():
 @pytest.mark.slow
 @pytest.mark.parametrize("regularizer", ["jacobian", "contraction"])
 @pytest.mark.parametrize("gradient", ["implicit", "truncated", "unrolled"])
-def test_trains_with_random_penalties(gradient, regularizer):
-    results = _results(True, gradient=gradient, regularizer=regularizer)
-    assert all(np.all(np.isfinite(value)) for value in results.values())
+def test_random_penalties_equal_graph_mode(gradient, regularizer):
+    _check(1e-5, gradient=gradient, regularizer=regularizer)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("initial_state", ["normal", "mixed"])
+def test_draws_of_a_layer_equal_graph_mode(initial_state):
+    solver = solvers.FixedPointIteration(max_iter=8, tol=None, noise=0.01)
+    _check(1e-5, solver=solver, max_iter_jitter=3, initial_state=initial_state)
+
+
+@pytest.mark.slow
+def test_the_default_equals_graph_mode():
+    _check(1e-5)
 
 
 @pytest.mark.slow

@@ -14,9 +14,8 @@ from deq_keras.serving.served_model import ServedModel
 class WarmStartModel(keras.Model):
     """A model whose solves can start from the equilibria of earlier calls.
 
-    In Keras, also in `predict`, it does what the signature `serve_warm` of
-    `export_saved_model` does on a server, with the solvers as configured. For inference
-    only.
+    The signature `serve_warm` of `export_saved_model` for Keras, including `predict`,
+    with the solvers as configured. For inference only.
 
     Args:
         model: A built functional `keras.Model` with an equilibrium layer.

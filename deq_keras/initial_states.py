@@ -40,7 +40,7 @@ class InitialState(Configured):
     Attributes:
         is_random: Boolean. Whether it is drawn.
         initializer: The `keras.initializers.Initializer` of its weights, which the
-            layer owns, or `None` if it has no weights.
+            layer owns, or `None` without weights.
         layer: The Keras layer that predicts the state and that the `DEQ` layer owns, or
             `None` if it is not predicted.
         weight: Float. Weight of the loss of `layer`.

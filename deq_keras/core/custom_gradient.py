@@ -8,7 +8,7 @@ from typing import Any, Literal
 import tensorflow as tf
 from tensorflow.python.eager import forwardprop_util, record
 
-# Returns the outputs, and the function from their cotangents to those of the inputs.
+# Returns the outputs, and the function from their cotangents to input cotangents.
 Forward = Callable[..., tuple[Any, Callable[..., Any]]]
 # Maps the tangents of the inputs to the tangents of the outputs.
 Tangent = Callable[..., Sequence[tf.Tensor]]

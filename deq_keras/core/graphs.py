@@ -136,7 +136,7 @@ def is_being_traced(graph: tf.Graph) -> bool:
 
 @contextlib.contextmanager
 def constant_permutations() -> Iterator[None]:
-    """Makes permutations in gradients of transpositions constant, in this scope.
+    """Replaces permutations in gradients of transpositions by constants, in a scope.
 
     `tf.tensordot`, and thus `keras.layers.Dense`, computes its permutation by an
     operation. The gradient of a loop would store the permutation in every iteration.

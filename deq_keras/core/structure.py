@@ -167,7 +167,7 @@ class StateStructure:
 
 def with_rows_of(first: tf.Tensor, leaf: tf.Tensor) -> tf.Tensor:
     """Returns a `(batch, ...)` tensor that raises at run time if its number of rows
-    differs from that of `first`. TensorFlow would broadcast a single row.
+    differs from `first`. TensorFlow would broadcast a single row.
 
     Raises:
         ValueError: If the static numbers of rows differ.

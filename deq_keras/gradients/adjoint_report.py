@@ -102,7 +102,7 @@ def _fraction(error: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
 
 
 def _mean(values: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
-    """Returns the weighted mean of finite values, or NaN if there are none."""
+    """Returns the weighted mean of the finite values, or NaN without any."""
     weight = tf.where(tf.math.is_finite(values), weight, 0.0)
     return _finite_total(values * weight) / _finite_total(weight)
 

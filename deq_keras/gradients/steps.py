@@ -193,7 +193,7 @@ class FreeSteps(NamedTuple):
             ),
             lambda: start,
         )
-        # The branches have no gradient; TensorFlow need not search them for one.
+        # The branches have no gradient, so TensorFlow need not differentiate them.
         phase = tree.map_structure(tf.stop_gradient, phase)
         state = where_rows(phase.num_evaluations > 0, phase.state, initial_state)
         return phase._replace(state=state)

@@ -66,7 +66,7 @@ class SelectedSolution(NamedTuple):
 class Selection:
     """Chooses one of several restarts of every sample.
 
-    The candidates are the converged restarts of a sample; if there are none, the
+    The candidates are the converged restarts of a sample; if none converged, the
     restarts that did not fail; if all failed, the failed ones. Among the candidates:
 
     * `"residual"` selects the restart with the smallest residual. With a tolerance, all

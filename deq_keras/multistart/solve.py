@@ -39,7 +39,7 @@ def solve(
             `"residual"`.
         answer: Optional function from an equilibrium to answers. `"vote"` requires it;
             see `Selection`. Defaults to `None`.
-        request: A `SolveRequest`; see `DEQ.request`. If it has no seed, the seed of the
+        request: A `SolveRequest`; see `DEQ.request`. Without a seed, the seed of the
             layer, or else 0, determines the draws. Defaults to `None`.
         mask: See the call arguments of `DEQ`. Defaults to `None`.
 

@@ -30,8 +30,8 @@ class ContractionRegularizer(EquilibriumRegularizer):
     of J^T with noise yield the unit vector w, the direction that J damps least. |J^T w|
     is near the spectral radius if J is nearly normal. If J carries information from
     position to position undamped, |J^T w| is near 1 for as long as the information
-    travels, and is penalized, although the spectral radius is 0. Below the margins,
-    there is no penalty. The Frobenius norm of `JacobianRegularizer` weights all
+    travels, and is penalized, although the spectral radius is 0. The penalty is zero
+    below the margins. The Frobenius norm of `JacobianRegularizer` weights all
     directions equally, and thus hardly the few that prevent convergence. The second
     term, a `ResidualRegularizer`, moves f(z*) to the state where the solver stopped.
     `DEQ` selects this penalty by default for gradients that assume an equilibrium.

@@ -32,7 +32,7 @@ def check_solver(
     The solver must solve problems with known solutions, in float64: eagerly, in a graph
     and compiled by XLA. It must respect its budget, as a number and as a tensor, and
     solve each sample independently. A non-finite sample must not affect others. The
-    solver must have no state between solves, and its config must restore it.
+    solver must not keep a state between solves. Its config must restore it.
 
     Args:
         make: Function of `max_iter` and `tol` that returns a solver; its class, for
@@ -397,7 +397,7 @@ def _check_losses(
             loss = regularizer(linearize(function, point), seed)
         return loss, tape.gradient(loss, kernel)
 
-    for i in range(100):  # With a `probability`, some steps have no penalty.
+    for i in range(100):  # With a `probability`, some steps skip the penalty.
         seed = tf.constant((1, i))
         loss, gradient = loss_and_gradient(seed)
         subject.require(

@@ -17,7 +17,7 @@ class ExplicitTransformerBackbone(LanguageBackbone):
     Has the same embedding, cell, dropout and memory, to compare quality, time and
     memory. Each of the `num_layers` layers of a `TransformerStack` receives the input.
     This is the unrolled equilibrium, with tied or untied weights. It is not published:
-    layers of Transformer-XL have no injection. The memory is as in Transformer-XL.
+    Transformer-XL does not inject the input. The memory is as in Transformer-XL.
 
     Args:
         vocabulary_size: Positive integer. Number of tokens.

@@ -82,7 +82,7 @@ class RestorableTask:
         config = dict(config)
         has_trained = config.pop("has_trained")
         self.compile(**keras.saving.deserialize_keras_object(config))
-        if has_trained:  # Otherwise the file has no optimizer state.
+        if has_trained:  # Only then the file contains an optimizer state.
             self.optimizer.build(self.trainable_variables)
 
     @classmethod

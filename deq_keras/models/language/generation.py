@@ -168,7 +168,7 @@ def filled_positions(cache, num_cached):
 
 
 def _check_padding_mask(inputs):
-    """Raises `ValueError` if a prompt has no token, or no free position."""
+    """Raises `ValueError` if a prompt is empty or fills all positions."""
     mask = inputs.get("padding_mask") if isinstance(inputs, dict) else None
     if mask is None:
         return

@@ -32,7 +32,7 @@ TASKS = (
     "distances",
 )
 
-# They are held in memory, grids and images the largest of them.
+# Drawn examples are in memory; grids and images are the largest.
 _DRAWN = {"minimum": 1, "maximum": 1_000_000}
 
 
@@ -41,7 +41,7 @@ class DataConfig:
     """The examples of a task.
 
     Args:
-        task: which task.
+        task: Name of the task.
 
             - `digits_pooled`, `digits_positions`: digits, by a residual block on images
               without and with positions in the head.
@@ -57,8 +57,8 @@ class DataConfig:
             - `groups`: how many connected groups the pixels of a grid form, by
               convolutions and a pooled head.
 
-            In the others information must travel; all but `blobs` have a label at each
-            position.
+            In the other tasks, information must travel; all except `blobs` have a label
+            at each position.
 
             - `parity`: parity of every prefix of 16 bits, by convolutions.
             - `addition`: bits of the sum of two numbers of 16 bits, the lowest first,
@@ -99,8 +99,8 @@ class ModelConfig(components(AUTO, AUTO, AUTO, alone=(AUTO,))):
     With `auto`, `DEQ` selects a component that suits the cell.
 
     Args:
-        units: channels or units of the state; a multiple of 4 for cells of
-            convolutions or attention.
+        units: Positive integer. Channels or units of the state; a multiple of 4 for
+            cells of convolutions or attention.
     """
 
     units: int = field(default=32, metadata=WIDTH)

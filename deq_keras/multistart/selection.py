@@ -70,7 +70,7 @@ class Selection:
     restarts that did not fail; if all failed, the failed ones. Among the candidates:
 
     * `"residual"` selects the restart with the smallest residual. With a tolerance, all
-      residuals are close to it; with `tol=0.0`, the budget separates them.
+      solves stop near the tolerance; with `tol=0.0`, the budget separates restarts.
     * `"vote"` determines the most frequent answer at each position, and selects the
       restart that agrees at the most positions. Of several, it selects the restart with
       the smallest residual. The result is therefore a computed equilibrium.

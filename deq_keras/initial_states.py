@@ -34,21 +34,21 @@ __all__ = [
 class InitialState(Configured):
     """Base class of the initial states of a solve.
 
-    An initial state holds only its configuration, round-trips through `get_config`, and
-    may be shared by layers. Subclasses implement `__call__`.
+    An initial state holds only its configuration and can be saved with `get_config`.
+    Several layers can share it. Subclasses implement `__call__`.
 
     Attributes:
         is_random: Boolean. Whether it is drawn.
-        initializer: The `keras.initializers.Initializer` of the weights it needs, which
-            the layer owns; `None` if it needs none.
-        layer: The Keras layer that predicts it, which the `DEQ` layer then owns; `None`
-            if it is not predicted.
+        initializer: The `keras.initializers.Initializer` of its weights, which the
+            layer owns, or `None` without weights.
+        layer: The Keras layer that predicts the state and that the `DEQ` layer owns, or
+            `None` if it is not predicted.
         weight: Float. Weight of the loss of `layer`.
 
     Call arguments:
         state: Nest of `(batch, ...)` tensors. The cell's own initial state.
-        seed: Int32 tensor of shape `(2,)`. Seeds every draw. With `None`, outside
-            training unless the user asks for a draw, nothing is drawn.
+        seed: Int32 tensor of shape `(2,)`. Seeds every draw. `None` outside of training
+            unless the user requests a draw; then nothing is drawn.
         learned: Sequence of tensors `(features,)`, the layer's weights for each leaf of
             `state`, if the initial state has an `initializer`; a nest like `state`, if
             it has a `layer`; else `None`.
@@ -66,8 +66,8 @@ class InitialState(Configured):
     def random_part(self) -> InitialState | None:
         """The distribution of the further restarts of a sample, or `None`.
 
-        All samples share its draws: it is called with zeros instead of the cell's
-        initial state.
+        All samples share its draws. Its input is zeros instead of the cell's initial
+        state.
         """
         return self if self.is_random else None
 
@@ -121,7 +121,7 @@ class Normal(InitialState):
     """Starts from N(0, stddev^2), drawn independently for each entry of the state.
 
     Training from random states teaches a model to reach the same result from any state.
-    Without a seed, outside training, it is the cell's own initial state.
+    Without a seed, outside of training, it is the cell's own initial state.
 
     Args:
         stddev: Positive float. Defaults to `1.0`.
@@ -210,7 +210,7 @@ class Learned(InitialState):
 class Predicted(InitialState):
     """Starts from a state that a Keras layer predicts from the inputs.
 
-    The layer is trained by a loss of its own in each training step,
+    Each training step trains the layer with a separate loss,
 
     ```
     weight * mean(square(stop_gradient(z*) - layer(inputs)))
@@ -219,11 +219,10 @@ class Predicted(InitialState):
     with the equilibrium z* that the step found. Solves start nearer to their
     equilibrium and need fewer evaluations.
 
-    No other gradient reaches the layer, and its loss reaches nothing else: not the
-    cell, nor the layers before the `DEQ`. This also holds for gradients that
-    differentiate iterates, where the loss of the model could reach the layer: it would
-    then compute a part of the result itself, and results would depend on the initial
-    state.
+    No other loss trains the layer, and this loss trains nothing else: neither the cell
+    nor the layers before the `DEQ`. This also holds for gradients that differentiate
+    iterates. If the model's loss could train the layer, the layer would compute a part
+    of the result itself, and results would depend on the initial state.
 
     Args:
         layer: `keras.layers.Layer` or model, or its config dict, such as
@@ -291,7 +290,7 @@ class Predicted(InitialState):
 
 
 def _copied(config: Any) -> Any:
-    """Returns a copy of a config: functional models remove entries of theirs.
+    """Returns a copy of a config: functional models remove entries from theirs.
 
     `copy.deepcopy` cannot copy the dicts that Keras tracks.
     """

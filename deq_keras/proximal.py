@@ -20,8 +20,8 @@ __all__ = [
     "get",
 ]
 
-# Newton's method needs about six steps. Bisection, which replaces steps out of the
-# bracket, needs as many as a float64 has bits.
+# Newton's method needs about six steps. Bisection, which replaces steps outside of the
+# bracket, needs one step per bit of a float64.
 _MAX_STEPS = 60
 
 

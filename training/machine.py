@@ -1,4 +1,4 @@
-"""The machine and the software: what a bug report and a benchmark state."""
+"""Facts about machine and software, for bug reports and benchmarks."""
 
 import datetime
 import importlib.metadata
@@ -56,7 +56,7 @@ def environment():
 
 
 def processor(key):
-    """Returns a field of `/proc/cpuinfo` as a string, or `None` where it is unknown."""
+    """Returns a field of `/proc/cpuinfo` as a string, or `None` if it is unknown."""
     path = Path("/proc/cpuinfo")
     for line in path.read_text().splitlines() if path.exists() else ():
         if line.startswith(key):

@@ -18,8 +18,8 @@ class RegularizerSchedule(keras.callbacks.Callback):
         factor: A `keras.optimizers.schedules.LearningRateSchedule`, or another function
             of the step, whose value >= 0 multiplies the penalty. For a regularizer of
             weight 1, this is the weight. Defaults to `None`, no factor.
-        probability: The same for the fraction of steps that have the penalty, in
-            [0, 1]. Defaults to `None`, the `probability` of the regularizer.
+        probability: The same for the fraction of steps that add the penalty, in [0, 1].
+            Defaults to `None`, the `probability` of the regularizer.
 
     Raises:
         ValueError: If the regularizer of the layer is `None`, if the arguments are not

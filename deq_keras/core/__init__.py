@@ -1,3 +1,3 @@
-"""What solvers, gradients and layers share: problems, requests, states."""
+"""Problems, requests and states, which solvers, gradients and layers share."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Loops that store few of their states for the gradient."""
+"""Loops that store only a few states for the gradient."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -28,13 +28,13 @@ def loop(
         state: Tuple of variables, nests of tensors.
         max_iterations: Positive integer, or `None` for an open number.
         interval: Positive integer. The gradient stores the variables before every
-            `interval`-th iteration, and repeats the iterations in between. `None`: it
-            stores what each iteration computes.
+            `interval`-th iteration, and recomputes the iterations in between. `None`:
+            the gradient stores the activations of each iteration.
         sources: List of floating-point tensors that the body reads. With an interval,
             other tensors that it captures get no gradient.
     """
-    # Iterations that start before others have ended, above all in the gradient on one
-    # core, would fill the memory with activations.
+    # Parallel iterations would fill the memory with activations, especially in the
+    # gradient on one core.
     run = functools.partial(tf.while_loop, continues, parallel_iterations=1)
     if interval is None:
         return run(body, state, maximum_iterations=max_iterations)
@@ -71,10 +71,10 @@ def rematerialized(
 
 
 class _RematerializedCall:
-    """One call, in the form that `custom_gradient` takes.
+    """One call, in the form that `custom_gradient` accepts.
 
-    The function reads the sources by itself. As arguments they would be new tensors in
-    each iteration of a loop, and all of them would be stored.
+    The function captures the sources. As arguments, they would be new tensors in each
+    iteration of a loop, and TensorFlow would store all of them.
     """
 
     value: Any = None

@@ -1,8 +1,8 @@
-"""Checks of arguments: one rule for each kind, wherever it is asked for.
+"""Checks of arguments, with one function for each kind of value.
 
 Every function takes the name of an argument, for its message, and the value. It returns
-the value as a plain Python object, so that NumPy's numbers may be passed and configs
-can be written as JSON; and raises `ValueError` if the value is of another kind.
+the value as a plain Python object, so that it accepts NumPy's numbers and configs can
+be written as JSON. It raises `ValueError` if the value is of another kind.
 """
 
 import difflib
@@ -113,11 +113,11 @@ def check_choice(name: str, value: Any, choices: Collection[str]) -> str:
 
 
 def check_not_renamed(arguments: Mapping[str, Any], **names: str) -> None:
-    """Raises `ValueError` if the arguments have one that has another name now.
+    """Raises `ValueError` if an argument was renamed.
 
     Args:
         arguments: Dict of keyword arguments.
-        **names: The new name of each old one.
+        **names: The new name of each old name.
     """
     for old, new in names.items():
         if old in arguments:
@@ -145,7 +145,7 @@ def _range(minimum: int | None, maximum: int | None) -> str:
     return "" if maximum is None else f" <= {maximum}"
 
 
-# In Python a bool is an integer; as a size or a weight it is a mistake.
+# In Python, a bool is an integer, but a bool as a size or a weight is a mistake.
 def _is_integer(value: Any) -> bool:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import tensorflow as tf
 from tensorflow.python.eager import forwardprop_util, record
 
-# Returns the outputs, and the function that maps their cotangents to the inputs'.
+# Returns the outputs, and the function from their cotangents to input cotangents.
 Forward = Callable[..., tuple[Any, Callable[..., Any]]]
 # Maps the tangents of the inputs to the tangents of the outputs.
 Tangent = Callable[..., Sequence[tf.Tensor]]
@@ -19,18 +19,18 @@ def custom_gradient(
 ) -> Callable[..., Any]:
     """Returns a function of tensors with the gradient that `forward` defines.
 
-    A replacement for `tf.custom_gradient`. In graph mode TensorFlow registers each
-    gradient function under a new name and never removes it, so that every traced model
-    stays in memory with all that its gradient functions refer to. Here the gradient
+    Use it instead of `tf.custom_gradient`. In graph mode, `tf.custom_gradient` adds
+    each gradient function to a registry and never removes it, so every traced model
+    stays in memory with all that its gradient functions refer to. Here, the gradient
     function belongs to the operation, and Python frees both together.
 
     Args:
         forward: Function of tensors that returns `(outputs, backward)`: a tensor or a
             sequence of tensors, and a function from the cotangent of each output to a
-            sequence with the cotangent of each input, or `None`. It must not read
-            trainable variables: pass their tensors as inputs.
-        tangent: The rule of forward mode: a function from the tangent of each input to
-            a sequence with the tangent of each output. `"transposed"`: TensorFlow
+            sequence with the cotangent of each input, or `None`. `forward` must not
+            read trainable variables: pass their tensors as inputs.
+        tangent: Rule of forward mode: a function from the tangent of each input to a
+            sequence with the tangent of each output. `"transposed"`: TensorFlow
             transposes `backward`, which must be differentiable. `None`:
             `tf.autodiff.ForwardAccumulator` raises an error. Defaults to `None`.
 
@@ -86,9 +86,9 @@ def _call(
         del operation
         return of_tape(*cotangents)
 
-    # The two ways to a gradient: a tape, and the graph of a `tf.function` that is
-    # differentiated as a whole. `tf.custom_gradient` serves both by the same means, but
-    # finds the second by a name in a registry that only grows.
+    # TensorFlow computes a gradient by a tape, or by differentiating the graph of a
+    # `tf.function` as a whole. `tf.custom_gradient` supports both in the same way, but
+    # looks up the graph's gradient by name in a registry that only grows.
     sources = [*results, *inputs]
     graph = tf.compat.v1.get_default_graph()
     with (
@@ -96,7 +96,7 @@ def _call(
         graph._override_gradient_function({"IdentityN": of_operation}),
     ):
         tensors = tf.identity_n(sources)
-    # Without a function for tangents, TensorFlow transposes the one for cotangents.
+    # Without a function for tangents, TensorFlow transposes `backward`.
     of_accumulator = None
     if callable(tangent):
 
@@ -108,17 +108,17 @@ def _call(
 
 
 def is_in_forward_mode(tensors: Sequence[tf.Tensor]) -> bool:
-    """Returns whether a `tf.autodiff.ForwardAccumulator` has a tangent of a tensor."""
+    """Returns whether a `tf.autodiff.ForwardAccumulator` watches one of the tensors."""
     return bool(forwardprop_util.pack_tangents(list(tensors)).tangents)
 
 
-# Inside of it, the rule of `custom_gradient` for tangents may differentiate. Outside of
-# it, a rule is invisible to tapes that it creates.
+# In this context, the `tangent` rule of `custom_gradient` can differentiate. Outside of
+# it, tapes that the rule creates do not record the rule.
 resumed_forward_mode = forwardprop_util.push_forwardprop_state
 
 
 def check_forward_mode(tensors: Sequence[tf.Tensor], name: str) -> None:
-    """Raises `NotImplementedError` if a `tf.autodiff.ForwardAccumulator` watches one.
+    """Raises `NotImplementedError` if a `ForwardAccumulator` watches a tensor.
 
     Args:
         tensors: Tensors that a gradient strategy differentiates with respect to.

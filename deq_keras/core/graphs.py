@@ -1,4 +1,4 @@
-"""What can be known while a function is traced, and what only when it is called."""
+"""Information about the function being traced, and values read when it is called."""
 
 import contextlib
 import functools
@@ -16,8 +16,8 @@ class CallTimeValue:
     """A scalar that a `tf.function` reads when it is called, not when it is traced.
 
     In a graph, the tensor is an input of the innermost function that is being traced.
-    TensorFlow asks for its value on each call, in the thread of the caller, even if the
-    function is called from another one. A saved function has the default.
+    TensorFlow reads its value on each call, in the thread of the caller, even if
+    another function makes the call. A saved function uses the default.
 
     Args:
         read: Function that returns the value, called in eager mode.
@@ -74,7 +74,7 @@ class CallTimeValue:
         )
 
     def value_at_call(self, saved: tf.Tensor) -> tf.Tensor:
-        """Returns the value for a call that is made now, or the one to be saved."""
+        """Returns the value for a call made now, or the value to be saved."""
         return saved if save_context.in_save_context() else self()
 
 
@@ -87,9 +87,9 @@ def _as_tensor(value: float | tf.Tensor, dtype: tf.DType) -> tf.Tensor:
 class _CallTimeCaptures(FunctionCaptures):
     """The captures of a function, some of which are read when the function is called.
 
-    `FuncGraph.capture_call_time_value` makes captures of a separate kind, which a
-    SavedModel cannot hold and which the LiteRT converter turns into inputs. Both treat
-    the captures of this class as constants.
+    `FuncGraph.capture_call_time_value` makes captures of a separate kind. A SavedModel
+    cannot store them, and the LiteRT converter turns them into inputs. Both treat the
+    captures of this class as constants.
     """
 
     @classmethod
@@ -112,7 +112,7 @@ class _CallTimeCaptures(FunctionCaptures):
 def innermost_function() -> tf.Graph | None:
     """Returns the graph of the function being traced, or `None` in eager mode.
 
-    Branches and loops are graphs of their own, and belong to the function around them.
+    Branches and loops have their own graphs, and belong to the function around them.
     """
     if tf.executing_eagerly():
         return None
@@ -123,7 +123,7 @@ def innermost_function() -> tf.Graph | None:
 
 
 def is_being_traced(graph: tf.Graph) -> bool:
-    """Returns whether a graph is the one being built, or around it."""
+    """Returns whether a graph is the graph being built, or contains it."""
     if tf.executing_eagerly():
         return False
     current = tf.compat.v1.get_default_graph()
@@ -136,11 +136,11 @@ def is_being_traced(graph: tf.Graph) -> bool:
 
 @contextlib.contextmanager
 def constant_permutations() -> Iterator[None]:
-    """Gradients of transpositions in this scope have constant permutations.
+    """Replaces permutations in gradients of transpositions by constants, in a scope.
 
-    `tf.tensordot`, and with it `keras.layers.Dense`, computes its permutation by an
-    operation. The gradient of a loop stores the result in every iteration, and XLA,
-    which needs a constant, cannot compile it.
+    `tf.tensordot`, and thus `keras.layers.Dense`, computes its permutation by an
+    operation. The gradient of a loop would store the permutation in every iteration.
+    XLA cannot compile it, because it needs a constant.
     """
     if tf.executing_eagerly() or not is_compiled_by_xla():
         yield

@@ -14,9 +14,9 @@ class Linearization(NamedTuple):
     """A function at a point, with the products of its Jacobian.
 
     Attributes:
-        point: Nest of tensors. Where the function was evaluated; a constant.
-        value: Nest like `point`. The function there. Gradients of parameters and of
-            everything else the function uses pass through it.
+        point: Nest of tensors. The point of the evaluation, a constant.
+        value: Nest like `point`. The value of the function. It carries the gradients of
+            parameters and of everything else that the function uses.
         vjp: Function from a nest v like `value` to the nest v^T df/dz like `point`. It
             costs one backward pass and no forward pass, may be called in a
             `tf.while_loop`, and is differentiable itself.
@@ -46,7 +46,7 @@ class Linearization(NamedTuple):
 
 
 def linearize(fn: Callable[[Nest], Nest], point: Nest) -> Linearization:
-    """Evaluates `fn` at `point` and keeps what its vector-Jacobian products need.
+    """Evaluates `fn` at `point`, and prepares its vector-Jacobian products.
 
     Args:
         fn: Function from a nest of floating-point tensors to a nest like it.
@@ -64,8 +64,8 @@ def linearize(fn: Callable[[Nest], Nest], point: Nest) -> Linearization:
             value = fn(point)
         gradient = functools.partial(tape.gradient, unconnected_gradients=zero)
     else:
-        # A gradient function of the graph keeps the products, and thus the tape, whose
-        # references to the graph the garbage collector cannot see.
+        # A gradient function of the graph refers to the products, and thus to the tape.
+        # The garbage collector cannot see the tape's references to the graph.
         value = fn(point)
         gradient = functools.partial(tf.gradients, unconnected_gradients=zero)
 
@@ -79,7 +79,7 @@ def linearize(fn: Callable[[Nest], Nest], point: Nest) -> Linearization:
 def matrix_vjp(
     linearization: Linearization, structure: StateStructure, matrix: tf.Tensor
 ) -> tf.Tensor:
-    """Returns v^T df/dz for the samples v of a `(batch, features)` matrix, as such.
+    """Returns v^T df/dz for the rows v of a `(batch, features)` matrix, as a matrix.
 
     Args:
         linearization: A `Linearization`.

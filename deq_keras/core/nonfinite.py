@@ -25,10 +25,10 @@ from deq_keras.core.structure import Nest, where_rows
 # The status of a failed sample; see `deq_keras.solvers.Solution`.
 DIVERGED = 2
 
-# Function of a `FixedPointProblem` and a state that returns a finite value, which
-# samples failed, and any other result.
+# Function of a `FixedPointProblem` and a state that returns a finite value, a mask of
+# failed samples, and any other result.
 Run: TypeAlias = Callable[[Any, Nest], tuple[Nest, tf.Tensor, Any]]
-# Function of the problem and these three that returns the last two anew.
+# Function of the problem and these three results that recomputes the last two.
 Measure: TypeAlias = Callable[[Any, Nest, tf.Tensor, Any], tuple[tf.Tensor, Any]]
 
 
@@ -80,7 +80,7 @@ def usable_state(initial_state: Nest, otherwise: Nest) -> Nest:
 
 
 def unless_failed(source: tf.Tensor, result: tf.Tensor) -> tf.Tensor:
-    """Returns `result`, but `source` where `source` is not finite: a finite quotient by
+    """Returns `result`, but `source` where `source` is non-finite: a finite quotient by
     an overflowed number would hide the overflow."""
     return tf.where(tf.math.is_finite(source), result, source)
 
@@ -217,8 +217,8 @@ def differentiable(
     """Runs a computation with a gradient that failed samples do not affect.
 
     If no sample fails, the computation is differentiated as usual. If a sample fails,
-    the backward pass repeats it with a healthy sample in the place of failed ones, and
-    differentiates the repetition.
+    the backward pass repeats the computation with a healthy sample in place of failed
+    ones, and differentiates the repetition.
 
     Args:
         problem: A `FixedPointProblem`.
@@ -227,8 +227,8 @@ def differentiable(
             `(batch,)`, and anything else.
         state: Nest of `(batch, ...)` tensors.
         measure: Function of a problem like it, the value, failed samples and the
-            result, which returns the last two anew. It is not repeated, so what it
-            returns has no gradient if a sample fails. Defaults to `None`.
+            result, which recomputes the last two. The backward pass does not repeat
+            it, so they have no gradient if a sample fails. Defaults to `None`.
 
     Returns:
         The value, constant for failed samples, and the result.
@@ -250,8 +250,8 @@ def differentiable(
         healthy, state = problem.bound(injection, weights=weights).without(
             failed, state
         )
-        # The cotangent of failed samples is zero, so the gradients with respect to the
-        # healthy samples in their place are those with respect to themselves.
+        # The cotangent of failed samples is zero, so the healthy samples in their place
+        # do not contribute to any gradient.
         watched = floating((state, healthy.injection, weights))
         with tf.GradientTape() as tape:
             tape.watch(watched)
@@ -262,9 +262,9 @@ def differentiable(
 
 
 def _traced_once(run: Run) -> Run:
-    """Returns `run` as a function that a graph holds once, however often it is called.
+    """Returns `run` as a function that a graph contains once, for any number of calls.
 
-    In eager mode it stays as it is, so that users can step through their cells.
+    In eager mode, `run` is unchanged, so that users can step through their cells.
     """
     if tf.executing_eagerly():
         return run

@@ -21,7 +21,7 @@ from deq_keras.core.structure import (
     where_rows,
 )
 
-# Default of arguments for which `None` has a meaning of its own.
+# Default of arguments for which `None` is a meaningful value.
 _KEEP = object()
 
 
@@ -36,9 +36,9 @@ class FixedPointProblem:
         fn: Function `(state, injection) -> state`. Optional attributes: `variables`,
             the list of Keras variables that it reads; `splitting`, a function from an
             injection to the `Splitting` of f; `constant_term`, a function from an
-            injection to f(0, u), of an f that is affine in z; `lipschitz_constant` and
-            `jacobian_lipschitz_constant`, functions from an injection to what the
-            properties of these names hold; `distance_bound`, a function from a state
+            injection to f(0, u) if f is affine in z; `lipschitz_constant` and
+            `jacobian_lipschitz_constant`, functions from an injection to the values of
+            the properties of these names; `distance_bound`, a function from a state
             and an injection to a bound like the method's; and `reads_keras_mask`,
             whether the state carries the mask, as tensors in Keras do. If an unrolled
             solve fails for a sample, gradients stay finite for these variables and the
@@ -46,9 +46,9 @@ class FixedPointProblem:
         injection: Nest of tensors u. Defaults to `()`, an empty injection.
         mask: Boolean tensor `(batch, ...)`, false at positions of the state that are
             padding; they stay zero. Defaults to `None`.
-        has_rows: Nest of Booleans like `injection`: which tensors have one row per
-            sample; `"unknown"` where it is not known. Defaults to `None`, nothing is
-            known, and samples cannot leave the batch.
+        has_rows: Nest of Booleans like `injection`, true for tensors that have one row
+            per sample; `"unknown"` is allowed. Defaults to `None`: all are unknown, and
+            samples cannot leave the batch.
         is_usable: Boolean tensor `(batch,)`. A solver excludes other samples after one
             evaluation, with the status `DIVERGED`. Defaults to `None`, all are usable.
 
@@ -87,7 +87,7 @@ class FixedPointProblem:
 
     @property
     def splitting(self) -> Splitting | None:
-        """The `Splitting` of f, or `None`. It belongs to the injection."""
+        """The `Splitting` of f for the injection, or `None`."""
         split = getattr(self.fn, "splitting", None)
         return None if split is None or self.mask is not None else split(self.injection)
 
@@ -118,12 +118,12 @@ class FixedPointProblem:
     def distance_bound(self, state: Nest) -> tf.Tensor | None:
         """Returns a bound on the distance of a state to the equilibrium z*.
 
-        It exists if f has a `distance_bound` of its own, as monotone cells do, or a
+        The bound needs a `distance_bound` of f, as monotone cells have, or a
         `lipschitz_constant` L. If L is below 1, f has exactly one equilibrium, and
 
             |z - z*| <= |f(z) - z| / (1 - L)
 
-        It costs one evaluation of f, and holds for exact arithmetic: an error e in f(z)
+        It costs one evaluation of f and assumes exact arithmetic: an error e in f(z)
         adds e / (1 - L). In half precision, e is often larger than the residual.
 
         Args:
@@ -173,7 +173,7 @@ class FixedPointProblem:
 
     @property
     def knows_rows(self) -> bool:
-        """Whether it is known of each tensor if it has one row per sample."""
+        """Whether `has_rows` is known for every tensor."""
         has_rows = self.has_rows
         return has_rows is not None and "unknown" not in tree.flatten(has_rows)
 
@@ -330,7 +330,7 @@ def masked(state: Nest, mask: tf.Tensor | None) -> Nest:
                 "A mask must have one entry for each position of the state. Expected: "
                 f"shape={leaf.shape[:rank]}. Received: shape={mask.shape}."
             )
-        # The shape comes from the state, so that another mask fails when it runs.
+        # The shape is taken from the state, so that a mask of another shape fails.
         shape = tf.concat([tf.shape(leaf)[:rank], [1] * missing], axis=0)
         return tf.where(tf.reshape(mask, shape), leaf, tf.zeros((), leaf.dtype))
 
@@ -338,7 +338,7 @@ def masked(state: Nest, mask: tf.Tensor | None) -> Nest:
 
 
 def with_keras_mask(state: Nest, mask: tf.Tensor) -> Nest:
-    """Returns a state that layers such as `MultiHeadAttention` find the mask on.
+    """Returns a state that carries a mask for layers such as `MultiHeadAttention`.
 
     Args:
         state: Nest of `(batch, ...)` tensors.

@@ -1,4 +1,4 @@
-"""Read answers, integers or Booleans that can be compared, off states or outputs."""
+"""Computes answers, comparable integers or Booleans, from states or outputs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +20,7 @@ def check_answer(answer: Any) -> Callable[[Nest], Nest]:
 
 
 def read_answers(answer: Callable[[Nest], Nest], source: Nest) -> Nest:
-    """Returns the answers that `answer` reads off `source`.
+    """Returns the answers that `answer` computes from `source`.
 
     Args:
         answer: Function from a nest of `(batch, ...)` tensors to a nest of integer or

@@ -22,8 +22,8 @@ def count(variable: Any) -> int:
 def sums(values: list[tf.Tensor]) -> list[tf.Tensor]:
     """Returns the sums of tensors over all replicas.
 
-    All replicas wait for each other, so each must call this function, and not within
-    control flow. Outside of a replica, the values are returned as they are.
+    All replicas wait for each other, so each must call this function, outside of
+    control flow. Outside of a replica, the values are returned unchanged.
     """
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:

@@ -1,4 +1,4 @@
-"""What one solve is asked for, beside the problem."""
+"""The settings of one solve."""
 
 from typing import Any, NamedTuple
 
@@ -32,12 +32,12 @@ class SolveRequest(NamedTuple):
             finite iterate instead of the best one. `None`: true without a tolerance or
             with `halting`.
         records_trace: Boolean. Whether the solution contains the residual of every
-            evaluation, which costs a tiny cell several percent of its time.
+            evaluation. With a tiny cell, this costs several percent of the time.
         allows_compaction: Boolean. Whether a solver with `compact=True` may remove
             converged samples from the batch. A compacted loop has no gradient.
-        checkpoints: Positive integer. Number of loop states that a gradient stores; it
-            repeats the evaluations in between, and `max_iter` must be an integer.
-            `None`: it stores every evaluation.
+        checkpoints: Positive integer. Number of loop states that a gradient stores. It
+            recomputes the evaluations in between; `max_iter` must be an integer.
+            `None`: the gradient stores every evaluation.
         num_states: Positive integer n, at most the budget. Number of states along the
             solve that the solution contains. State i (from 0) is the solution after
             `(i + 1) * budget / n` evaluations, rounded; the last is the solution

@@ -1,4 +1,4 @@
-"""Names, configs and instances: the three ways to say which object is meant."""
+"""Names, configs and instances: the three ways to specify an object."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -55,7 +55,7 @@ def get(
         An instance of `base`.
 
     Raises:
-        ValueError: For an unknown name, and for a config that no object can be made of.
+        ValueError: If the name is unknown or the config is invalid.
     """
     if isinstance(identifier, base):
         return identifier
@@ -90,11 +90,11 @@ def _from_config(
 def _deserialized(
     config: Config, base: type[T], known: Mapping[str, type[T]], kind: str
 ) -> T:
-    """Returns the object of what `keras.saving.serialize_keras_object` returned."""
+    """Returns the object that `keras.saving.serialize_keras_object` serialized."""
     classes = {cls.__name__: cls for cls in known.values()}
     try:
         result = keras.saving.deserialize_keras_object(config, custom_objects=classes)
-    # Keras takes it for granted that a config is well-formed.
+    # Keras assumes that a config is well-formed.
     except (AttributeError, LookupError, OverflowError, TypeError) as error:
         raise ValueError(
             f"No {kind} can be made of this: with the key 'config', it must be what "

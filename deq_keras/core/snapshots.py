@@ -51,7 +51,7 @@ def updated(
     """Returns the snapshots after an iteration.
 
     Of n states, state i (from 0) belongs to the count `(i + 1) * limit / n`, rounded.
-    If the loop ends earlier, the variables at its end take the place of the rest.
+    If the loop ends earlier, its final variables fill the remaining snapshots.
 
     Args:
         snapshots: Tuple that `start` or `updated` returned.
@@ -66,7 +66,7 @@ def updated(
     counts = _counts(len(snapshots) + 1, limit)
 
     def written() -> tuple[Nest, ...]:
-        # Snapshots of later counts take the newest variables in case the loop ends.
+        # Snapshots of later counts also store the variables, in case the loop ends.
         return tuple(
             tree.map_structure(
                 lambda new, old, i=i: tf.where(counts[i] >= count, new, old),

@@ -48,10 +48,10 @@ class StateStructure:
         ]
 
     def resized(self, batch_size: tf.Tensor) -> "StateStructure":
-        """Returns the structure of a state like this one of other samples.
+        """Returns the structure of a state like this one for another batch size.
 
         Args:
-            batch_size: Int32 scalar tensor. How many they are.
+            batch_size: Int32 scalar tensor.
         """
         other = copy.copy(self)
         other.template = tree.map_structure(
@@ -92,13 +92,13 @@ class StateStructure:
         return tree.pack_sequence_as(self.template, leaves)
 
     def largest_norm(self, matrix: tf.Tensor) -> tf.Tensor:
-        """Returns the norm of the position of each sample that has the largest.
+        """Returns the largest norm of a position, for each sample.
 
-        A position is one index of the axes of a leaf between its batch axis and its
-        last, the features: a token, a pixel. A leaf `(batch, features)` has one.
+        A position, such as a token or a pixel, is one index of the axes of a leaf
+        between its batch and feature axes. A leaf `(batch, features)` has one position.
 
         Args:
-            matrix: Tensor `(batch, features)`, as `to_matrix` makes it.
+            matrix: Tensor `(batch, features)` that `to_matrix` returned.
 
         Returns:
             Float tensor `(batch,)`.
@@ -126,14 +126,14 @@ class StateStructure:
         return tf.split(matrix, self._sizes, axis=1)
 
     def like(self, state: Nest, source: str) -> Nest:
-        """Returns `state`, made to fail when it runs if its number of rows differs.
+        """Returns `state`, which raises at run time if its number of rows differs.
 
         Args:
             state: Nest of `(batch, ...)` tensors.
             source: See `check`.
 
         Raises:
-            ValueError: If `state` is known not to be like the template.
+            ValueError: If `state` statically differs from the template.
         """
         self.check(state, source)
         return tree.map_structure(with_rows_of, self.template, state)
@@ -166,8 +166,8 @@ class StateStructure:
 
 
 def with_rows_of(first: tf.Tensor, leaf: tf.Tensor) -> tf.Tensor:
-    """Returns a `(batch, ...)` tensor that fails when it runs if its number of rows
-    differs from the number of rows of `first`. TensorFlow broadcasts a single row.
+    """Returns a `(batch, ...)` tensor that raises at run time if its number of rows
+    differs from `first`. TensorFlow would broadcast a single row.
 
     Raises:
         ValueError: If the static numbers of rows differ.
@@ -176,8 +176,8 @@ def with_rows_of(first: tf.Tensor, leaf: tf.Tensor) -> tf.Tensor:
         return leaf
     expected, received = first.shape[0], leaf.shape[0]
     if None in (expected, received):
-        # LiteRT and ONNX lack assertions but have reshapes. Grappler removes a reshape
-        # with a single open axis, unless `abs` hides where its sizes come from.
+        # LiteRT and ONNX support reshapes, but no assertions. Grappler removes a
+        # reshape with a single open axis, unless `abs` hides the origin of its sizes.
         shape = tf.abs(tf.concat([tf.shape(first)[:1], tf.shape(leaf)[1:]], axis=0))
         name = "one_row_for_each_sample"  # It appears in the error.
         result = tf.reshape(leaf, shape, name=name)
@@ -217,7 +217,7 @@ def where_rows(mask: tf.Tensor, chosen: Nest, otherwise: Nest) -> Nest:
 
 
 def in_solver_dtype(leaf: tf.Tensor) -> tf.Tensor:
-    """Returns a leaf in the precision that solvers have: float32 or better."""
+    """Returns a leaf in the precision of solvers: float32 or better."""
     return tf.cast(leaf, tf.float64 if leaf.dtype == tf.float64 else tf.float32)
 
 

@@ -50,7 +50,7 @@ def answers_by_budget(
     """Returns a model's predictions at several budgets, from a single solve.
 
     Iterates up to the largest budget like `FixedPointIteration(damping=damping,
-    tol=None)` and reads the state out at each budget. The curve shows how accuracy
+    tol=None)` and predicts from the state at each budget. The curve shows how accuracy
     changes with further evaluations.
 
     Args:

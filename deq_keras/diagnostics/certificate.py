@@ -1,4 +1,4 @@
-"""Certificates of equilibria: how far a state is from one, and whether it is unique."""
+"""Certificates: the distance of a state to an equilibrium, and its uniqueness."""
 
 import math
 from collections.abc import Callable
@@ -19,8 +19,8 @@ from deq_keras.solvers import CONVERGED, GMRES, FixedPointProblem, SolveRequest
 # States of up to this size have a dense Jacobian, whose decomposition is rigorous. For
 # 256 numbers, it takes 0.5 MB a sample.
 _DENSE = 256
-# Points where the Jacobian is compared, power iterations of a norm, and iterations of
-# the norm of an inverse, of two linear solves each.
+# Number of points where the Jacobian is compared, of power iterations for a norm, and
+# of iterations for the norm of an inverse, with two linear solves each.
 _NUM_PROBES = 4
 _NUM_ITERATIONS = 6
 _NUM_INVERSE_ITERATIONS = 3
@@ -87,8 +87,8 @@ def certify(
     change of df/dz at a few points near the state is a lower estimate of it. beta is
     rigorous for states of up to 256 numbers, from a singular value decomposition with
     an allowance for rounding, and for L below 1. Otherwise inverse iteration with
-    `GMRES` gives a lower estimate. A kink, as ReLU has, makes an estimate meaningless
-    if a unit crosses it within the radius.
+    `GMRES` yields a lower estimate. A kink, as in ReLU, makes an estimate meaningless
+    if a unit crosses the kink within the radius.
 
     Declared constants are compared with the norm of df/dz, in the direction of the
     residual first, and with its change. The comparison can only refute them.

@@ -1,4 +1,4 @@
-"""The gradient of a layer next to the exact gradient of its equilibrium."""
+"""Compares a layer's gradient with the exact gradient of its equilibrium."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -77,8 +77,8 @@ def gradient_quality(
     """Compares the training gradient of a layer with the exact one.
 
     The layer's gradient is what its solver and its gradient strategy compute in
-    training. The exact gradient is an `ImplicitGradient` whose adjoint GMRES solves, at
-    an equilibrium that Anderson's method continues to from the layer's result. A few
+    training. The exact gradient is an `ImplicitGradient` with a GMRES adjoint solve.
+    Anderson's method computes its equilibrium, starting from the layer's result. A few
     samples suffice. Dropout of the cell is off, and neither weights nor metrics change.
     Runs eagerly.
 

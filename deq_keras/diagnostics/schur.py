@@ -77,7 +77,7 @@ class Spectrum(NamedTuple):
     eigenvalues: tf.Tensor
 
     def eigenvectors(self, index: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns what `Schur.eigenvectors` does.
+        """See `Schur.eigenvectors`.
 
         The eigenvectors are the singular vectors of A - lambda I whose singular value
         is zero up to rounding. A singular value decomposition always exists.
@@ -155,8 +155,8 @@ def _unfinished(triangle: tf.Tensor, negligible: tf.Tensor) -> tf.Tensor:
 
 
 def _shift(i: tf.Tensor, triangle: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
-    """Returns Wilkinson's shift: of the eigenvalues of the last two unfinished rows,
-    the one nearer the last entry."""
+    """Returns Wilkinson's shift: the eigenvalue of the last two unfinished rows that is
+    nearer to the last entry."""
     rows = tf.maximum(size[:, None] - [2, 1], 0)
     corner = tf.gather(triangle, rows, axis=1, batch_dims=1)
     corner = tf.gather(corner, rows, axis=2, batch_dims=1)

@@ -99,8 +99,8 @@ def spectral_radius(
         subject: A `Linearization` of f at the equilibrium, whose samples must not
             depend on each other; a `DEQ` layer; or a functional or sequential model
             with one. Each result depends only on its own sample.
-        inputs: Inputs of the layer or model, such as arrays, at whose equilibria to
-            measure. Defaults to `None`, for a `Linearization`.
+        inputs: Inputs of the layer or model, such as arrays. The radius is measured at
+            their equilibria. Defaults to `None`, for a `Linearization`.
         max_iter: Positive integer. Budget of iterations. Defaults to `300`.
         tol: Non-negative float. Expected relative error of a converged sample. The loop
             stops when every sample has converged or cannot. Defaults to `1e-3`.

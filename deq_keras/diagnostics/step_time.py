@@ -18,8 +18,8 @@ class StepTime(NamedTuple):
     """Times of the components of a training step, in seconds.
 
     Attributes:
-        f: Float. Time of a bare loop of evaluations of f, as many as samples needed in
-            the mean.
+        f: Float. Time of a bare loop of evaluations of f, whose number is the mean over
+            samples.
         solver: Float. Remaining time of the forward pass: mixing, norms, bookkeeping,
             the injection, and evaluations of samples that are already done.
         gradient: Float. Time that differentiation adds to the forward pass.
@@ -77,7 +77,7 @@ class StepTimer:
             lambda: self._step(inputs),
         )
         rounds = [[_seconds(call) for call in calls] for _ in range(_ROUNDS)]
-        # The first round may compile, and other load only slows a run down.
+        # The minimum excludes compilation and other load of the machine.
         evaluate, forward, step = map(float, np.min(rounds, axis=0))
         forward = min(forward, step)
         evaluate = min(evaluate, forward)

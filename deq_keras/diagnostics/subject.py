@@ -31,8 +31,8 @@ def split_model(model: Any) -> ModelParts:
 
     Args:
         model: Functional or sequential model with one `DEQ` layer, which may be in a
-            nested model; or the layer itself, whose `encode` and `head` then return
-            what they receive.
+            nested model; or the layer itself, for which `encode` and `head` are
+            identities.
 
     Returns:
         A `ModelParts`.
@@ -96,7 +96,7 @@ def layer_inputs(model: Any, inputs: Nest) -> Nest:
 
 
 def encoder(model: Any) -> Callable[[Nest], Nest]:
-    """Returns the function from the inputs of a model to its `DEQ` layer's.
+    """Returns the function from a model's inputs to its `DEQ` layer's inputs.
 
     Args:
         model: See `layer_inputs`.
@@ -121,7 +121,7 @@ def encoder(model: Any) -> Callable[[Nest], Nest]:
 
 
 def head(model: Any) -> Callable[[Nest], Nest]:
-    """Returns the function from the `DEQ` layer's output to the model's.
+    """Returns the function from the `DEQ` layer's output to the model's outputs.
 
     Args:
         model: See `layer_inputs`.

@@ -17,7 +17,7 @@ class WeightTiedModel:
     ```
 
     Diagnostics of predictions accept this form of a `DEQ` or of any other weight-tied
-    model, however it was trained.
+    model, regardless of its training.
 
     Args:
         cell: A built cell, such as the `cell` of a `DEQ`: an `EquilibriumCell`, a

@@ -53,8 +53,8 @@ def get(identifier: str | Config | EquilibriumGradient) -> EquilibriumGradient:
     Args:
         identifier: `"implicit"`, `"neumann"`, `"phantom"`, `"reversible"`,
             `"truncated"`, `"unrolled"`; a dict like `{"class_name": "PhantomGradient",
-            "num_steps": 3}` or what `serialize` returns; or an `EquilibriumGradient`,
-            which is returned as it is.
+            "num_steps": 3}` or from `serialize`; or an `EquilibriumGradient`, which is
+            returned unchanged.
 
     Raises:
         ValueError: For an unknown name or argument.

@@ -1,4 +1,4 @@
-"""What the backward pass of an implicit gradient reports about the solves."""
+"""The report of an implicit gradient's backward pass about both solves."""
 
 from typing import NamedTuple
 
@@ -11,15 +11,15 @@ from deq_keras.solvers import Solution
 
 
 class AdjointReport(NamedTuple):
-    """An adjoint solve, and the errors of loss and gradient that follow from it.
+    """An adjoint solve, and estimates of the errors of the loss and the gradient.
 
     Attributes:
         solution: The `Solution` y of the adjoint equation.
         loss_error: Float tensor `(batch,)`. Estimate of the loss at the equilibrium
             minus the loss of the sample. Exact if f and the loss are linear and the
             adjoint is solved.
-        forward_error: Float scalar tensor in [0, 1]. Estimate of the relative error of
-            the gradient because the forward solve stopped: |z - z*| / |z*|, weighted by
+        forward_error: Float scalar tensor in [0, 1]. Estimate of the relative error
+            that the forward solve causes in the gradient: |z - z*| / |z*|, weighted by
             the norms of the adjoints.
         adjoint_error: Float scalar tensor in [0, 1]. The same for the adjoint solve.
     """
@@ -40,13 +40,13 @@ def adjoint_report(
 
         L(z*) - L(f(z)) = c^T (z* - f(z)) + O(r^2) = (y - c)^T r + O(r^2)
 
-    A residual bounds an error only together with the norm of (I - J)^-1, by which it
-    can grow. The last product of the solve shows two lower bounds of that norm or of
-    the growth of r:
+    The error can exceed the residual by a factor of up to the norm of (I - J)^-1. The
+    last product of the solve yields two lower bounds of this norm or of the growth of
+    r:
 
         |y| / |(I - J^T) y|    and    |y^T r| / |y^T (I - J) r|
 
-    The second is exact where r is an eigenvector, as it is after many plain steps.
+    The second is exact if r is an eigenvector, as after many plain steps.
 
     Args:
         linearization: The `Linearization` of f at z.
@@ -90,19 +90,19 @@ def _growth(adjoint: tf.Tensor, image: tf.Tensor, residual: tf.Tensor) -> tf.Ten
         residual: Tensor r like it.
     """
     of_adjoint = tf.math.divide_no_nan(_norm(adjoint), _norm(image))
-    # The ratio of a single sample would be noise where r is orthogonal to the image.
+    # The ratio of a single sample would be noise if r is orthogonal to the image.
     squares = [_finite_total(_dot(state, residual) ** 2) for state in (adjoint, image)]
     of_residual = tf.sqrt(tf.math.divide_no_nan(*squares))
     return tf.maximum(of_adjoint, of_residual)
 
 
 def _fraction(error: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
-    """Returns an error relative to the exact result: `size` is what was computed."""
+    """Returns an error relative to the exact result. `size` is the computed norm."""
     return tf.math.divide_no_nan(error, size + error)
 
 
 def _mean(values: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
-    """Returns the weighted mean of finite values, NaN without any."""
+    """Returns the weighted mean of the finite values, or NaN without any."""
     weight = tf.where(tf.math.is_finite(values), weight, 0.0)
     return _finite_total(values * weight) / _finite_total(weight)
 

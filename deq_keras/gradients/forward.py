@@ -1,4 +1,4 @@
-"""The forward pass that the gradients of an equilibrium share."""
+"""The forward pass that all gradient strategies share."""
 
 import functools
 import warnings
@@ -33,8 +33,8 @@ def solve_without_gradient(
 def without_tangents(problem: FixedPointProblem) -> FixedPointProblem:
     """Returns the problem with constants in place of its injection and weights.
 
-    A `tf.autodiff.ForwardAccumulator` differentiates every operation on a tensor with a
-    tangent at once, even in a solver whose result is constant.
+    A `tf.autodiff.ForwardAccumulator` immediately differentiates every operation on a
+    tensor with a tangent, even in a solver whose result is constant.
     """
     injection, weights = tree.map_structure(
         tf.stop_gradient, (problem.injection, problem.weights)
@@ -62,9 +62,9 @@ def linearize_equilibrium(
 def with_gradient_of(solution: Solution, carrier: Nest) -> Nest:
     """Returns the value of a solution, a constant, with the gradient of `carrier`.
 
-    The layer's output is then the f(z*) that the solver computed, in training and at
-    inference alike. A graph without gradients prunes the evaluations that only carry
-    them. Samples without a finite evaluation have no gradient.
+    In training and at inference, the layer's output is thus the f(z*) that the solver
+    computed. A graph without gradients prunes evaluations that only carry gradients.
+    Samples without a finite evaluation have no gradient.
 
     Args:
         solution: A `Solution` without gradient.

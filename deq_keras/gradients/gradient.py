@@ -15,13 +15,13 @@ class Equilibrium(NamedTuple):
     """A solved and differentiable equilibrium.
 
     Attributes:
-        value: Nest like the state. The layer's output, with the gradient. The last
-            state of `TruncatedGradient` and `ReversibleGradient`, f(z*) of the others.
+        value: Nest like the state. The layer's output, with the gradient: the last
+            state for `TruncatedGradient` and `ReversibleGradient`, else f(z*).
         solution: The `Solution` of the forward solve. It carries no gradient.
         linearization: The `Linearization` of f at z*, with z* held constant.
         states: Tuple of nests like the value, with gradients: the states along the
-            solve that `SolveRequest.num_states` asks for. The last is the value. An
-            empty tuple if `num_states` is `None` or the strategy does not support it.
+            solve, see `SolveRequest.num_states`. The last is the value. An empty tuple
+            if `num_states` is `None` or the strategy does not support it.
     """
 
     value: Nest
@@ -33,18 +33,18 @@ class Equilibrium(NamedTuple):
 class EquilibriumGradient(Configured):
     """A strategy to find and differentiate an equilibrium z* = f(z*, u).
 
-    A strategy holds only its configuration, round-trips through `get_config`, and may
-    be shared by layers.
+    A strategy holds only its configuration and can be saved with `get_config`. Several
+    layers can share it.
 
     Attributes:
-        has_adjoint: Boolean. Whether the backward pass solves an adjoint equation,
-            which `solve` records.
-        assumes_convergence: Boolean. Whether the gradient assumes an exact equilibrium,
-            and is noise if the forward solve stopped far from it.
+        has_adjoint: Boolean. Whether the backward pass solves an adjoint equation and
+            reports the solve to `record_adjoint`.
+        assumes_convergence: Boolean. Whether the gradient assumes an exact equilibrium.
+            If the forward solve stopped far from it, the gradient is then noise.
         differentiates_iterates: Boolean. Whether the gradient differentiates the
             computed iterates, whether or not they converged.
-        uses_solver: Boolean. Whether `solve` runs the solver. If not, it takes steps of
-            its own, which the layer logs as steps.
+        uses_solver: Boolean. Whether `solve` runs the solver. Otherwise the strategy
+            takes its own steps, which the layer logs as steps.
         is_random: Boolean. Whether `solve` draws random numbers and needs a seed.
         has_tangent: Boolean. Whether `infer` supports `tf.autodiff.ForwardAccumulator`,
             in graph mode only for tangents of the injection and of variables.
@@ -67,17 +67,17 @@ class EquilibriumGradient(Configured):
         """Returns the equilibrium with a gradient attached, in training.
 
         Args:
-            problem: A `FixedPointProblem`. Tensors that its function captures get their
-                gradients, too, except from `ReversibleGradient` and with `remat` or
+            problem: A `FixedPointProblem`. Tensors that its function captures also get
+                gradients, except from `ReversibleGradient` and with `remat` or
                 `checkpoints`.
             request: A `SolveRequest` with an initial state. The initial state gets a
                 gradient only from `UnrolledGradient`, `ReversibleGradient`, and
                 `TruncatedGradient` without free steps: an equilibrium does not depend
-                on it. `seed` seeds the noise of the solver and of strategies that are
-                random.
+                on the initial state. `seed` seeds the noise of the solver and all
+                random draws of the strategy.
             solver: A `FixedPointSolver` for the forward solve.
             record_adjoint: Optional function, called in the backward pass with the
-                `AdjointReport` of the adjoint solve. Strategies without one ignore it.
+                `AdjointReport`. Strategies without an adjoint solve ignore it.
 
         Returns:
             An `Equilibrium`.

@@ -41,27 +41,26 @@ class ImplicitGradient(EquilibriumGradient):
 
         y = (df/dz)^T y + c        with df/dz at z*,
 
-    and back-propagates y through one evaluation of f. In compiled steps memory grows by
-    what the solver stores, not with the number of forward evaluations; in eager mode
-    TensorFlow's tape records the loops as well.
+    and back-propagates y through one evaluation of f. In compiled steps, memory holds
+    only what the solver stores, regardless of the number of forward evaluations. In
+    eager mode, TensorFlow's tape also records the loops.
 
     The gradient assumes an exact equilibrium. If the forward solve stopped far from it,
-    df/dz is evaluated at the wrong point and the gradient is noise. Watch the residual
-    and the estimated gradient error that the layer logs; while they are large, prefer
+    df/dz is evaluated at the wrong point and the gradient is noise. The layer logs the
+    residual and the estimated gradient error. If they are large, prefer
     `TruncatedGradient` or `NeumannGradient`. States along the solve, except for the
     last, get the gradient of one evaluation instead.
 
     `infer` also supports forward mode, `tf.autodiff.ForwardAccumulator`. The same
     solver computes the tangent dz = (df/dz) dz + t, where t is the tangent of f at a
-    constant z*. It costs one evaluation of f more, and up to two backward passes per
+    constant z*. This costs one more evaluation of f, and up to two backward passes per
     product.
 
     Args:
         solver: Adjoint solver: a name, a config dict or a `FixedPointSolver`. `GMRES`
             needs the fewest products with J. `FixedPointIteration(max_iter=K,
-            tol=None)` computes a Neumann series of K terms. `None`: the solver of the
-            forward solve, with its whole budget.
-            Defaults to `None`.
+            tol=None)` computes a Neumann series of K terms. Defaults to `None`, the
+            solver of the forward solve, with its whole budget.
 
     Example:
 
@@ -195,9 +194,9 @@ class _Adjoint(NamedTuple):
     def attached(self) -> tuple[Nest, Linearization]:
         """Returns the value, with the adjoint solution in place of its cotangent.
 
-        Also returns a linearization whose products the adjoint solve waits for: the
-        gradient of a penalty is computed first, so that the two do not occupy memory
-        at the same time.
+        Also returns a linearization. The adjoint solve waits for the products of this
+        linearization: the gradient of a penalty is computed first, so that the two do
+        not occupy memory at the same time.
         """
         guarded = self._higher_order.guard(self.linearization.value)
         zero, *leaves = custom_gradient(self._forward, self._tangent)(
@@ -213,7 +212,7 @@ class _Adjoint(NamedTuple):
         return HigherOrder(self.name, reason)
 
     def _awaited_vjp(self, zero: tf.Tensor, vector: Nest) -> Nest:
-        # The gradient of `zero` is the last tensor that a penalty's gradient forms.
+        # The gradient of `zero` is the last tensor that a penalty's gradient computes.
         return self.linearization.vjp(
             tree.map_structure(lambda leaf: leaf + tf.cast(zero, leaf.dtype), vector)
         )
@@ -232,7 +231,7 @@ class _Adjoint(NamedTuple):
     ) -> tuple[tf.Tensor | None, ...]:
         self._higher_order.check_forward_mode(value)
         with tf.control_dependencies([end_of_penalty]):
-            # Adds up in the solver's precision, whatever the compute dtype is.
+            # Accumulates in the solver's precision, regardless of the compute dtype.
             leaves = [in_solver_dtype(tf.identity(leaf)) for leaf in cotangent]
         constant = tree.pack_sequence_as(self.linearization.value, leaves)
         function = _AdjointFunction(self.linearization, self.problem)

@@ -1,4 +1,4 @@
-"""The implicit gradient with an adjoint of few terms."""
+"""The implicit gradient with a truncated adjoint series."""
 
 from collections.abc import Callable
 
@@ -22,18 +22,18 @@ from deq_keras.solvers import Evaluation, FixedPointIteration, Solution, SolveRe
 class NeumannGradient(ImplicitGradient):
     """Differentiates z* = f(z*, u) by a truncated Neumann series.
 
-    The implicit gradient's adjoint y = (I - J^T)^-1 c, J = df/dz at z*, cut after
+    Truncates the series of the adjoint y = (I - J^T)^-1 c, with J = df/dz at z*, after
     `num_terms` products:
 
         y = sum_{k=0}^{num_terms} (J^T)^k c
 
-    The error is of the order of the spectral radius of J to the power `num_terms + 1`:
-    nothing for a cell that contracts well. Where it does not, the exact adjoint is
-    dominated by a few directions that J hardly damps, or is noise if the forward solve
-    has not converged. The truncated one trains better there, and is bounded: the series
-    of a sample ends before the first term of more than ten times the norm of c, so y is
-    at most `1 + 10 * num_terms` times as long as c. Costs `num_terms` vector-Jacobian
-    products, and memory as `ImplicitGradient` does.
+    The error is of the order of the spectral radius of J to the power `num_terms + 1`,
+    and is negligible for a cell that contracts well. For other cells, a few directions
+    that J hardly damps dominate the exact adjoint, or it is noise if the forward solve
+    has not converged. The truncated series trains better then, and is bounded: it ends
+    before the first term whose norm exceeds ten times the norm of c, so the norm of y
+    is at most `1 + 10 * num_terms` times the norm of c. It costs `num_terms`
+    vector-Jacobian products, and as much memory as `ImplicitGradient`.
 
     Args:
         num_terms: Positive integer. Vector-Jacobian products of the adjoint. Defaults
@@ -62,8 +62,8 @@ class NeumannGradient(ImplicitGradient):
 class _BoundedSeries(FixedPointIteration):
     """Sums the series of a sample until a term is much larger than the first.
 
-    Where J expands, terms grow like powers of its spectral radius: to 1e18 after ten,
-    with a transformer. Clipping by the global norm, which overflows, makes that NaN.
+    If J expands, terms grow like powers of its spectral radius: to 1e18 after ten, with
+    a transformer. The global norm then overflows, and clipping by it makes NaN.
     """
 
     _LARGEST_GROWTH = 10.0
@@ -77,7 +77,7 @@ class _BoundedSeries(FixedPointIteration):
             solution.point
         )
         first_term = structure.to_matrix(request.initial_state)
-        # A series that ended stands before the term that ended it.
+        # If a series ended, the result excludes the term that was too large.
         has_ended = ~self._is_small(squared_norm(last_term), squared_norm(first_term))
         value = where_rows(has_ended[:, 0], solution.point, solution.value)
         return solution._replace(value=value)
@@ -88,8 +88,8 @@ class _BoundedSeries(FixedPointIteration):
     def step(
         self, evaluation: Evaluation, memory: tf.Tensor, num_evaluations: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        # The residual of a partial sum is the term that its value has more. The same
-        # sum again, where that ends the series.
+        # The residual of a partial sum is the next term. If it is too large, the series
+        # ends: the sum stays the same.
         is_small = self._is_small(evaluation.squared_norm, memory)
         return tf.where(is_small, evaluation.value, evaluation.point), memory
 

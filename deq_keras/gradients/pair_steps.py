@@ -89,7 +89,7 @@ class PairSteps(NamedTuple):
         return (1.0 - self.beta) * old + self.beta * value
 
     def unmixed(self, new: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
-        """Returns the `old` with new = (1 - beta) old + beta value."""
+        """Returns `old`, given new = (1 - beta) old + beta value."""
         return (new - self.beta * value) / (1.0 - self.beta)
 
     def _first(self) -> Pairs:
@@ -167,7 +167,7 @@ class PairSteps(NamedTuple):
 class _Backward(NamedTuple):
     """The variables of the backward loop, with B samples of D features."""
 
-    num_steps: tf.Tensor  # () int32, steps that are left
+    num_steps: tf.Tensor  # () int32, remaining steps
     y: tf.Tensor  # (B, D)
     z: tf.Tensor  # (B, D)
     of_y: tf.Tensor  # (B, D), cotangent
@@ -234,8 +234,8 @@ class InverseSteps(NamedTuple):
             maximum_iterations=(
                 None if tf.is_tensor(self.steps.max_steps) else self.steps.max_steps
             ),
-            # A stored pair does not depend on later ones. Evaluations that start there
-            # before their cotangents exist would fill the memory.
+            # A stored pair does not depend on later pairs. Evaluations from it could
+            # start before their cotangents exist, and would fill the memory.
             parallel_iterations=1,
         )[0]
         of_start = tree.flatten(structure.to_state(end.of_y + end.of_z))
@@ -278,13 +278,13 @@ class InverseSteps(NamedTuple):
         of_point, *products = vjp(steps.beta * rows * state.of_z)
         of_y = state.of_y + of_point
         of_sources = _added(state.of_sources, products)
-        # An evaluation that starts before the last product ends would need memory, too.
+        # Otherwise the evaluation could start before the last product frees its memory.
         with tf.control_dependencies([of_y, *of_sources]):
             z = tf.identity(z)
         value, vjp = self._evaluated(z)
         y = previous(self.pairs.stored[0], state.y, value)
         of_point, *products = vjp(steps.beta * rows * of_y)
-        # 1 - beta * rows would round differently than the factor of the forward step.
+        # 1 - beta * rows would not round like the factor of the forward step.
         factor = tf.constant(1.0 - steps.beta, rows.dtype)
         kept = tf.where(is_active[:, None], factor, tf.ones_like(factor))
         return _Backward(

@@ -29,15 +29,15 @@ class PhantomGradient(EquilibriumGradient):
 
         h_0 = z* (a constant),    h_{t+1} = (1 - damping) h_t + damping f(h_t, u)
 
-    An approximation of the implicit gradient that needs no adjoint solve, stays
-    bounded where the forward solve has not converged, and keeps `num_steps`
-    evaluations in memory. The value is f(z*), as with the other strategies, not h_k:
-    the two meet at an equilibrium. `num_steps=1, damping=1.0` is the Jacobian-free
-    (one-step) gradient. Second derivatives ignore how z* changes, and warn. States
-    along the solve get the same gradient.
+    This approximation of the implicit gradient needs no adjoint solve, is bounded even
+    if the forward solve has not converged, and keeps `num_steps` evaluations in memory.
+    The value is f(z*), as with the other strategies, not h_k; at an equilibrium, the
+    two agree. `num_steps=1, damping=1.0` is the Jacobian-free (one-step) gradient.
+    Second derivatives ignore the change of z*, and warn. States along the solve get the
+    same gradient.
 
     Args:
-        num_steps: Positive integer. Steps that are back-propagated. Defaults to `5`.
+        num_steps: Positive integer. Number of differentiated steps. Defaults to `5`.
         damping: Float in (0, 1]. The weight of the new value. Defaults to `0.5`.
 
     Example:

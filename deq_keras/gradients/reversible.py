@@ -1,4 +1,4 @@
-"""Back-propagation through steps that the backward pass inverts."""
+"""Backpropagation through steps that the backward pass inverts."""
 
 import math
 from collections.abc import Callable
@@ -35,13 +35,13 @@ class ReversibleGradient(EquilibriumGradient):
         y' = (1 - beta) y + beta f(z),    z' = (1 - beta) z + beta f(y')
 
     Both states start at the initial state; the output is the last z. At an equilibrium
-    y = z = f(z). The gradient is exact for the computed steps, converged or not, for
-    the weights, the injection and the initial state. The backward pass reconstructs the
-    states from the last ones, so memory holds the activations of one evaluation and few
-    states.
+    y = z = f(z). The gradient is exact for the computed steps, whether or not they
+    converged, with respect to the weights, the injection and the initial state. The
+    backward pass reconstructs the states from the last ones. Memory thus holds few
+    states and the activations of one evaluation.
 
-    An inverse step amplifies rounding errors by up to (1 - beta)^-2. Therefore every
-    `checkpoint_every` steps a pair is stored, from which the reconstruction continues.
+    An inverse step amplifies rounding errors by up to (1 - beta)^-2. Therefore a pair
+    is stored every `checkpoint_every` steps, and the reconstruction continues from it.
 
     A solve has N steps of two evaluations, and one evaluation for the residual. Each
     sample stops at the tolerance or the budget of the solver, which must be a
@@ -50,7 +50,7 @@ class ReversibleGradient(EquilibriumGradient):
     eigenvalue a by a root of r^2 - (2 (1 - beta) + beta^2 a^2) r + (1 - beta)^2. It
     depends on a^2 only, so negative eigenvalues converge like positive ones.
 
-    Outside of training the solver runs alone, and the gradient is a `NeumannGradient`.
+    Outside of training, only the solver runs. The gradient is a `NeumannGradient`.
 
     Args:
         beta: Float in (0, 1). Weight of f in each half step. Larger values converge

@@ -1,4 +1,4 @@
-"""How many steps a truncated gradient takes: fixed, or drawn anew each time."""
+"""The number of steps of a truncated gradient: fixed, or drawn in each solve."""
 
 import itertools
 import math
@@ -10,7 +10,7 @@ import tensorflow as tf
 from deq_keras.core.checks import check_integer
 from deq_keras.core.random import integer, uniform
 
-# A number, the name of a law, or its weights.
+# A number, the name of a distribution, or its weights.
 NumSteps: TypeAlias = int | str | Sequence[float]
 
 UNIFORM = "uniform"
@@ -18,12 +18,12 @@ LOG_UNIFORM = "log_uniform"
 
 
 class StepCounts(NamedTuple):
-    """Numbers of steps from a smallest one on.
+    """A distribution of the number of steps.
 
     Attributes:
         smallest: Integer. The smallest number.
-        law: Tuple of floats, how likely the smallest and the numbers after it are; or
-            the name of a law over all numbers that there is room for.
+        law: Tuple of floats, the relative probabilities of `smallest`, `smallest + 1`,
+            ...; or the name of a distribution over all numbers up to the limit.
     """
 
     smallest: int
@@ -35,19 +35,19 @@ class StepCounts(NamedTuple):
 
     @property
     def needed(self) -> int:
-        """The room that there must be: the largest number, or the smallest of those
-        that take what room there is."""
+        """The smallest limit that is valid: the largest number or, for a named
+        distribution, the smallest."""
         return self.smallest + (0 if isinstance(self.law, str) else len(self.law) - 1)
 
     def largest(self, room: int) -> int:
-        """Returns the largest number there may be where there is `room`."""
+        """Returns the largest possible number if the limit is `room`."""
         return room if isinstance(self.law, str) else self.needed
 
     def draw(self, room: int | tf.Tensor, seed: tf.Tensor) -> int | tf.Tensor:
         """Returns a number of steps.
 
         Args:
-            room: Integer, or int32 scalar tensor: how many there may be.
+            room: Integer, or int32 scalar tensor. The largest number.
             seed: Int32 tensor of shape `(2,)`.
         """
         if not self.is_random:
@@ -71,10 +71,10 @@ def checked(name: str, steps: Any, smallest: int) -> StepCounts:
         name: String. The argument's name.
         steps: Integer >= `smallest`; `"uniform"` or `"log_uniform"`; or a sequence of
             weights >= 0, not all zero, of `smallest`, `smallest + 1`, ...
-        smallest: Integer. The smallest number that there may be.
+        smallest: Integer. The smallest allowed number.
 
     Raises:
-        ValueError: If it is none of these.
+        ValueError: If `steps` is anything else.
     """
     if isinstance(steps, str) and steps in (UNIFORM, LOG_UNIFORM):
         return StepCounts(smallest, steps)

@@ -27,8 +27,8 @@ class Steps(NamedTuple):
         num_steps: Integer or int32 scalar tensor.
         max_steps: Integer. Upper bound of `num_steps`.
         seed: Int32 tensor of shape `(2,)`, or `None`. Seeds the noise.
-        tol: Float >= 0, or `None`. Relative residual at which the steps stop early: its
-            root mean square over the batch. `None`: all steps are taken.
+        tol: Float >= 0, or `None`. The steps stop early if the root mean square of the
+            relative residuals of the batch is at most `tol`. `None`: takes all steps.
     """
 
     solver: FixedPointSolver
@@ -41,7 +41,7 @@ class Steps(NamedTuple):
     def free(
         self, problem: FixedPointProblem, state: Nest
     ) -> tuple[Nest, int | tf.Tensor]:
-        """Returns the state after the steps, without a gradient, and their number."""
+        """Returns the state after the steps, without a gradient, and the number."""
         state, injection = tree.map_structure(
             tf.stop_gradient, (state, problem.injection)
         )
@@ -70,16 +70,16 @@ class Steps(NamedTuple):
         interval: int | None,
         num_states: int | None = None,
     ) -> tuple[tuple[Nest, ...], tf.Tensor, int | tf.Tensor]:
-        """Returns states along the steps, which samples became non-finite, and the
-        number of steps.
+        """Returns states along the steps, a mask of non-finite samples, and the number
+        of steps.
 
         Args:
             problem: The `FixedPointProblem`.
             state: Nest of `(batch, ...)` tensors.
             interval: Positive integer. The gradient stores the state of every
-                `interval`-th step, and repeats the others. `None`: it repeats nothing.
-            num_states: Positive integer. Number of states, of which the last is the
-                state after all steps. Defaults to `None`, only the last.
+                `interval`-th step, and recomputes the others. `None`: stores all.
+            num_states: Positive integer. Number of states. The last is the state after
+                all steps. Defaults to `None`, only the last.
         """
 
         def body(
@@ -145,8 +145,8 @@ class FreePhase(NamedTuple):
     Attributes:
         state: Nest of `(batch, ...)` tensors. Samples without free steps keep their
             initial state, with its gradient.
-        failed: Boolean tensor `(batch,)`. Whether the steps were not finite. Such
-            samples keep their initial state.
+        failed: Boolean tensor `(batch,)`. Samples with non-finite steps. They keep
+            their initial state.
         num_evaluations: Int32 tensor `(batch,)`.
     """
 
@@ -156,7 +156,7 @@ class FreePhase(NamedTuple):
 
 
 class FreeSteps(NamedTuple):
-    """Steps without gradient that a fraction of the samples takes first.
+    """Steps without a gradient that a fraction of the samples takes first.
 
     Attributes:
         steps: The `Steps`.
@@ -193,7 +193,7 @@ class FreeSteps(NamedTuple):
             ),
             lambda: start,
         )
-        # The branches have no gradient, and TensorFlow need not look for one in them.
+        # The branches have no gradient, so TensorFlow need not differentiate them.
         phase = tree.map_structure(tf.stop_gradient, phase)
         state = where_rows(phase.num_evaluations > 0, phase.state, initial_state)
         return phase._replace(state=state)
@@ -201,10 +201,10 @@ class FreeSteps(NamedTuple):
     def _count(
         self, batch_size: int | tf.Tensor
     ) -> tuple[int | tf.Tensor, float | tf.Tensor]:
-        """Returns how many samples take the steps, and with which probability.
+        """Returns the number of samples that take the steps, and a probability.
 
-        Either none or `count` samples take them, because shapes must not depend on
-        random numbers. The probability makes the expected fraction right.
+        With this probability, `count` samples take the steps, otherwise none: shapes
+        must not depend on random numbers. The expected fraction is `fraction`.
         """
         if isinstance(batch_size, int):
             count = math.ceil(self.fraction * batch_size)

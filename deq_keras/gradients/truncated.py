@@ -1,4 +1,4 @@
-"""Back-propagation through the last of a few steps, to the state that they reach."""
+"""Backpropagation through the last steps, which also compute the output."""
 
 import copy
 from collections.abc import Callable
@@ -31,8 +31,8 @@ from deq_keras.gradients.steps import FreeSteps, Steps
 from deq_keras.solvers import FixedPointSolver, SolveRequest
 
 # Default range of the number of differentiated steps, and default fraction of samples
-# that take free steps. Slow cells need many steps from everywhere. Where information
-# must travel between positions, models learn sooner from a few steps from the start.
+# that take free steps. Slow cells need many steps from any state. If information must
+# travel between positions, models learn sooner from a few steps from the start.
 _FEWEST_STEPS, _MOST_STEPS = 6, 12
 _FREE_FRACTION = 0.3
 # Default tolerance of the default number of steps.
@@ -48,24 +48,24 @@ class TruncatedGradient(EquilibriumGradient):
         h_0 = z_0, or z_n: after n such steps without gradient, plus noise
         h_{t+1} = f(h_t, u)    for k steps; the output is h_k
 
-    Exact for the computed steps, whether or not they converged, so tasks train that
-    propagate information over long distances. Samples that start at z_0 learn to reach
-    a result; samples that start at z_n learn to keep it. n is drawn in each training
-    step. Both kinds of steps stop early when the batch has converged, so that their
-    number follows from the cell and the data. Memory grows with k, not with n. The
-    noise and, unless `damping` is given, the damping of a `FixedPointIteration` solver
-    apply to all steps; other solvers do not affect them. (`PhantomGradient` combines
-    the derivative of h_k with the value f(z*); at an equilibrium the two agree.)
+    The gradient is exact for the computed steps, whether or not they converged, so it
+    can train tasks that propagate information over long distances. Samples that start
+    at z_0 learn to reach a result; samples that start at z_n learn to keep it. Each
+    training step draws n. Both kinds of steps stop early if the batch has converged.
+    Memory grows with k, not with n. The noise and, unless `damping` is given, the
+    damping of a `FixedPointIteration` solver apply to all steps; other solvers do not
+    affect the steps. (`PhantomGradient` combines the derivative of h_k with the value
+    f(z*); at an equilibrium the two agree.)
 
     States along the solve are h_t, t = (i + 1) k / n rounded, with the derivative of
     all their steps.
 
     The solution reports the residual of h_k. One evaluation of f serves the residual
     and the penalty of a regularizer. With a tolerance, the penalty applies if the batch
-    converged, and otherwise to the samples that had the budget of the solver: a sample
-    that took fewer steps need not be at an equilibrium yet.
+    converged, and otherwise to the samples that took as many steps as the solver's
+    budget: other samples need not be at an equilibrium yet.
 
-    Outside of training nothing is random: the solver spends its whole budget, and the
+    Outside of training, nothing is random: the solver spends its whole budget, and the
     gradient is a `NeumannGradient` with one term less than the largest k.
 
     Args:
@@ -89,13 +89,13 @@ class TruncatedGradient(EquilibriumGradient):
             following steps learn to remove it. Defaults to `0.3`.
         remat: Boolean. Whether the backward pass evaluates f a second time. Then memory
             holds k states and the activations of one evaluation, at the cost of k more
-            evaluations. Tensors that f captures get no gradient; the weights of a cell,
-            the injection and the start do. Defaults to `False`.
+            evaluations. Only the weights of a cell, the injection and the initial state
+            get a gradient, not other tensors that f captures. Defaults to `False`.
         damping: Float in (0, 1]. Weight of f in each step. A model trained with whole
             steps (`1.0`) can be solved with half steps, which converge where whole
             steps oscillate. `None`: the damping of the solver. Defaults to `None`.
-        tol: Float >= 0. Relative residual at which both kinds of steps stop early: its
-            root mean square over the batch. Cells that converge fast then cost fewer
+        tol: Float >= 0. Both kinds of steps stop early if the root mean square of the
+            batch's relative residuals is at most `tol`. Fast cells then cost fewer
             steps than slow cells. `None`: 0.01 if `num_steps` is `None`, else 0, so
             that all steps are taken. Defaults to `None`.
         checkpoints: Positive integer c. Like `remat`, but memory holds c states and the
@@ -245,7 +245,7 @@ class TruncatedGradient(EquilibriumGradient):
         request: SolveRequest,
         solver: FixedPointSolver,
     ) -> Equilibrium:
-        # A trained model may be tried at any budget, so steps need no room here.
+        # A trained model may be used with any budget, so none is checked here.
         _, steps = self._counts(self.max_steps)
         num_terms = steps.largest(self.max_steps or _NUM_BUDGETS * solver.max_iter) - 1
         gradient: NeumannGradient | PhantomGradient
@@ -291,8 +291,8 @@ class TruncatedGradient(EquilibriumGradient):
         return max(1, min(_MOST_STEPS, room))
 
     def _counts(self, max_steps: int | None) -> tuple[StepCounts, StepCounts]:
-        """Returns the numbers of free steps and of others; checks their room, where it
-        is known."""
+        """Returns the numbers of free and of differentiated steps; checks that a known
+        limit allows them."""
         free_steps = step_counts.checked("num_free_steps", self.num_free_steps, 0)
         num_steps = self.num_steps
         if num_steps is None:
@@ -317,7 +317,7 @@ class TruncatedGradient(EquilibriumGradient):
     def _budget(
         self, solver: FixedPointSolver, request: SolveRequest, max_steps: int
     ) -> int | tf.Tensor:
-        """Returns the budget of the solve, but at most the largest number of steps."""
+        """Returns the budget of the solve, limited to the largest number of steps."""
         free_steps, steps = self._counts(max_steps)
         largest = steps.largest(max_steps)
         if self.free_fraction:
@@ -328,7 +328,7 @@ class TruncatedGradient(EquilibriumGradient):
     def _draw(
         self, max_steps: int, budget: tf.Tensor | None, seed: tf.Tensor | None
     ) -> tuple[int | tf.Tensor, int | tf.Tensor]:
-        """Returns the numbers of steps without gradient, and of those with it."""
+        """Returns the numbers of steps without a gradient and with a gradient."""
         free_steps, steps = self._counts(max_steps)
         has_free_steps = free_steps.is_random or free_steps.smallest > 0
         fraction = self.free_fraction or 0.0

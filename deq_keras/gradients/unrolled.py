@@ -1,4 +1,4 @@
-"""Back-propagation through every iteration of the solver."""
+"""Backpropagation through every iteration of the solver."""
 
 from collections.abc import Callable
 
@@ -21,18 +21,18 @@ from deq_keras.solvers import FixedPointSolver, Solution, SolveRequest
 class UnrolledGradient(EquilibriumGradient):
     """Differentiates the solver's own iterations.
 
-    Exact for what was computed, converged or not, and differentiable to any order.
-    A sample that fails is a constant. States along the solve get the derivative of the
-    iterations to them. Memory grows with the number of evaluations. With
-    `FixedPointIteration(max_iter=L, tol=None)` the layer is a weight-tied network of L
-    layers, the papers' pretraining.
+    The gradient is exact for the computed iterations, whether or not they converged,
+    and differentiable to any order. A sample that fails is a constant. Each state along
+    the solve gets the derivative of the iterations that lead to it. Memory grows with
+    the number of evaluations. `FixedPointIteration(max_iter=L, tol=None)` makes the
+    layer a weight-tied network of L layers, the papers' pretraining.
 
     Args:
         checkpoints: Positive integer c. The backward pass evaluates f a second time, so
             that memory holds c states of the solver's loop, with its history, and the
-            activations of 1 / c of the budget. Tensors that f captures get no gradient;
-            the weights of a cell, the injection and the initial state do. Applies to
-            training only. Defaults to `None`, nothing is evaluated twice.
+            activations of 1 / c of the budget. Only the weights of a cell, the
+            injection and the initial state get a gradient, not other tensors that f
+            captures. Applies to training only. Defaults to `None`: one evaluation.
 
     Example:
 

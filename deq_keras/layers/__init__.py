@@ -1,4 +1,4 @@
-"""Equilibrium layers and what their cells are made of."""
+"""Equilibrium layers, and layers for their cells."""
 
 from deq_keras.layers.equilibrium import (
     DEQ,

@@ -14,10 +14,10 @@ from deq_keras.core.serialization import Config
 class CompositeLayer(keras.layers.Layer):
     """Layer that saves which of its sublayers are quantized.
 
-    `keras.Model.quantize` changes the dtype policies of sublayers, which Keras does not
-    write to the config of the layer that creates them. The config of a composite layer
-    contains a `DTypePolicyMap` of their paths, which is passed to the sublayers of a
-    loaded layer as `dtype=self.dtype_policy`.
+    `keras.Model.quantize` changes the dtype policies of sublayers. Keras does not write
+    them to the config of the layer that creates the sublayers. The config of a
+    composite layer therefore contains a `DTypePolicyMap` of their paths, which a loaded
+    layer passes to its sublayers as `dtype=self.dtype_policy`.
     """
 
     def get_config(self) -> Config:

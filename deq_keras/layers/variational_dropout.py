@@ -21,8 +21,8 @@ class VariationalDropout(SavesRandomState, keras.layers.Layer):
     outputs = inputs * mask
     ```
 
-    A call of the layer samples a mask and multiplies by it. Use this in the stem and
-    the head of a model, never inside the iteration.
+    A call of the layer samples a mask and multiplies by it. Call the layer only in the
+    stem and the head of a model, never inside the iteration.
 
     Args:
         rate: Float in `[0, 1)`. Rate at which entries of the mask are zero.

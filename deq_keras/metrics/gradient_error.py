@@ -14,8 +14,8 @@ from deq_keras.metrics.step_mean import StepMean
 class GradientError(StepMean):
     """The mean relative error of implicit gradients. Warns once if it is large.
 
-    The implicit function theorem only holds at an equilibrium, and for an adjoint that
-    is solved. Otherwise implicit gradients are noise, which a loss curve does not show.
+    The implicit function theorem holds only at an equilibrium and for a solved adjoint
+    equation. Otherwise implicit gradients are noise, which a loss curve does not show.
     A small residual does not bound the error of a slow solve: each step changes little,
     but many steps are missing. The metric therefore judges estimated errors. They lack
     the change of df/dz between the result and the equilibrium: the true error is often
@@ -40,8 +40,8 @@ class GradientError(StepMean):
         """Adds the errors of a batch.
 
         Args:
-            forward_error: Float scalar in [0, 1]. Relative error because the forward
-                solve stopped.
+            forward_error: Float scalar in [0, 1]. Relative error that the forward solve
+                causes.
             adjoint_error: Float scalar in [0, 1]. The same for the adjoint solve.
         """
         super().update_state(1.0 - (1.0 - forward_error) * (1.0 - adjoint_error))

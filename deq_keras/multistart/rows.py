@@ -1,4 +1,4 @@
-"""Batches that hold all samples once per restart, and how the restarts compare."""
+"""Batches that contain all samples once per restart, and comparisons of restarts."""
 
 import tensorflow as tf
 from keras import tree
@@ -10,7 +10,7 @@ def repeat_rows(samples: Nest, num_restarts: int) -> Nest:
     """Returns all samples, repeated once per restart.
 
     Args:
-        samples: Nest of `(batch, ...)` tensors and `None`, which stays.
+        samples: Nest of `(batch, ...)` tensors and `None`, which does not change.
         num_restarts: Positive integer.
 
     Returns:
@@ -94,7 +94,7 @@ def votes_for_majority(answers: tf.Tensor, votes: tf.Tensor) -> tf.Tensor:
         wins = has_vote[:, None] & (new > count)
         return tf.where(wins, new, count), tf.where(wins, answer, majority)
 
-    # A loop: one vectorized comparison would need memory for every pair of restarts.
+    # Loops, because one vectorized comparison needs memory for all pairs of restarts.
     first = (tf.zeros_like(answers[0], tf.int32), answers[0])
     _, majority = tf.foldl(winner, (answers, votes), first, parallel_iterations=1)
     return tf.reduce_sum(tf.cast(tf.equal(answers, majority), tf.int32), axis=2)
@@ -125,5 +125,5 @@ def relative_distances(
     chosen = repeat_rows(chosen_rows(others, restart), num_restarts)
     largest = tf.maximum(tf.norm(chosen, axis=1), tf.norm(others, axis=1))
     distances = tf.norm(chosen - others, axis=1)
-    # The distance is zero wherever the larger norm is.
+    # If the larger norm is zero, the distance is zero.
     return split_rows(tf.math.divide_no_nan(distances, largest), num_restarts)

@@ -1,4 +1,4 @@
-"""Which of several restarts is the answer."""
+"""Selects one of several restarts of each sample."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -42,8 +42,8 @@ class SelectedSolution(NamedTuple):
         restart: Int32 tensor `(batch,)`. Index of the chosen restart. Restart 0 starts
             where a solve without restarts does.
         agreement: Float tensor `(batch,)` in [0, 1]. Fraction of all restarts,
-            including the chosen one, that have its answer. Without `answer`, those
-            within a relative distance of 0.01.
+            including the chosen one, that have its answer. Without `answer`, the
+            fraction within a relative distance of 0.01.
         spread: Float tensor `(batch,)` in [0, 2]. The mean of |z - z'| / max(|z|, |z'|)
             over all restarts z' that did not fail, including the chosen one z.
         total_evaluations: Int32 tensor `(batch,)`. Evaluations of all restarts of a
@@ -66,24 +66,23 @@ class SelectedSolution(NamedTuple):
 class Selection:
     """Chooses one of several restarts of every sample.
 
-    Restarts that converged come before those that did not, and those before restarts
-    that failed, which are chosen only where all failed. Among the foremost:
+    The candidates are the converged restarts of a sample; if none converged, the
+    restarts that did not fail; if all failed, the failed ones. Among the candidates:
 
-    * `"residual"`: the one with the smallest residual. With a tolerance they all stop
-      near it; with `tol=0.0` the budget tells them apart.
-    * `"vote"`: at each position the answer that most of the foremost have, and of these
-      the restart that has it at the most positions; of several, the one with the
-      smallest residual. So the result is an equilibrium that was reached.
+    * `"residual"` selects the restart with the smallest residual. With a tolerance, all
+      solves stop near the tolerance; with `tol=0.0`, the budget separates restarts.
+    * `"vote"` determines the most frequent answer at each position, and selects the
+      restart that agrees at the most positions. Of several, it selects the restart with
+      the smallest residual. The result is therefore a computed equilibrium.
 
     Args:
-        select: `"residual"`, `"vote"`, or a function that has the last word: from a
+        select: `"residual"`, `"vote"`, or a function from a
             `deq_keras.solvers.Solution` whose tensors are `(restarts, batch, ...)`, its
-            trace `(max_iter, restarts, batch)`, to an integer tensor `(batch,)`, which
-            restart is chosen. Defaults to `"residual"`.
-        answer: Optional function from what was found, a nest of `(batch, ...)` tensors,
-            to what is read off it: a nest of integer or Boolean tensors `(batch, ...)`,
-            such as the `argmax` of a head's logits. It is what `"vote"` is about, and
-            what agrees or does not.
+            trace `(max_iter, restarts, batch)`, to an integer tensor `(batch,)`, the
+            index of the chosen restart. Defaults to `"residual"`.
+        answer: Optional function from the results, a nest of `(batch, ...)` tensors, to
+            answers, a nest of integer or Boolean tensors `(batch, ...)`, such as the
+            `argmax` of a head's logits. `"vote"` and `agreement` compare these answers.
 
     Raises:
         ValueError: For another `select`, or `"vote"` without `answer`.
@@ -124,14 +123,14 @@ class Selection:
     def __call__(
         self, solution: solvers.Solution, num_restarts: int, source: Nest | None = None
     ) -> SelectedSolution:
-        """Returns what was found by the restarts that are chosen.
+        """Returns the `SelectedSolution` of the chosen restarts.
 
         Args:
-            solution: `Solution` of `num_restarts * batch` samples: all of the batch as
-                the first restart has them, then all as the second, and so on.
+            solution: `Solution` of `num_restarts * batch` samples: the batch of the
+                first restart, then the batch of the second, and so on.
             num_restarts: Positive integer.
-            source: Nest of `(num_restarts * batch, ...)` tensors that answers are read
-                off. `None`: the equilibria.
+            source: Nest of `(num_restarts * batch, ...)` tensors from which `answer`
+                computes answers. `None`: the equilibria.
         """
         answers = None
         if self.answer is not None:
@@ -168,7 +167,7 @@ class Selection:
     def _chosen(
         self, solutions: solvers.Solution, answers: tf.Tensor | None
     ) -> tf.Tensor:
-        """Returns which restart of each sample is chosen, an int32 tensor `(batch,)`.
+        """Returns the index of each sample's chosen restart, int32 `(batch,)`.
 
         Args:
             solutions: `Solution` whose tensors are `(restarts, batch, ...)`.
@@ -189,7 +188,7 @@ class Selection:
 
 
 def _rows(solution: solvers.Solution) -> Any:
-    """Returns a `Solution` all of whose tensors have a row for each sample."""
+    """Returns a `Solution` in which every tensor has a row for each sample."""
     return solution._replace(
         trace=tf.transpose(solution.trace), batch_evaluations=(), states=()
     )
@@ -203,14 +202,14 @@ def _rank(solutions: solvers.Solution) -> tf.Tensor:
 
 
 def _mean(values: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
-    """Returns the means over the restarts that count, 0 where none does."""
+    """Returns the means over the restarts in `counts`, or 0 without any."""
     counted = tf.where(counts, tf.cast(values, tf.float32), 0.0)
     num = tf.reduce_sum(tf.cast(counts, tf.float32), axis=0)
     return tf.math.divide_no_nan(tf.reduce_sum(counted, axis=0), num)
 
 
 def _checked(restart: Any, status: tf.Tensor) -> tf.Tensor:
-    """Returns what a function chose, if it is a restart for each sample."""
+    """Returns the indices that a function chose, if they are valid restarts."""
     restart = tf.convert_to_tensor(restart)
     expected = status.shape[1:]
     if not restart.dtype.is_integer or not restart.shape.is_compatible_with(expected):

@@ -37,10 +37,10 @@ def solve(
         restarts: Positive integer. Number of solves per sample.
         select: `"residual"`, `"vote"` or a function; see `Selection`. Defaults to
             `"residual"`.
-        answer: Optional function from an equilibrium to what is read off it. `"vote"`
-            requires it; see `Selection`. Defaults to `None`.
-        request: A `SolveRequest`; see `DEQ.request`. Without a seed, the draws follow
-            from the seed of the layer, or from 0. Defaults to `None`.
+        answer: Optional function from an equilibrium to answers. `"vote"` requires it;
+            see `Selection`. Defaults to `None`.
+        request: A `SolveRequest`; see `DEQ.request`. Without a seed, the seed of the
+            layer, or else 0, determines the draws. Defaults to `None`.
         mask: See the call arguments of `DEQ`. Defaults to `None`.
 
     Returns:
@@ -78,7 +78,7 @@ def solve(
 def multistart_states(
     initial_state: InitialState, state: Nest, num_restarts: int, seed: tf.Tensor
 ) -> Nest:
-    """Returns `state` with random states for all restarts but the first.
+    """Returns `state` with random states for all restarts except the first.
 
     The states are drawn from the `random_part` of `initial_state`, or from N(0, 1) if
     it is not random. All samples share the draws, so that the rest of the batch and the

@@ -41,8 +41,8 @@ def get(
     Args:
         identifier: `None`; `"contraction"`, `"jacobian"`, `"residual"`,
             `"residual_constraint"`, `"spectral_radius_constraint"`; a dict like
-            `{"class_name": "JacobianRegularizer", "weight": 0.5}` or what `serialize`
-            returns; or an `EquilibriumRegularizer`, which is returned as it is.
+            `{"class_name": "JacobianRegularizer", "weight": 0.5}` or from `serialize`;
+            or an `EquilibriumRegularizer`, which is returned unchanged.
 
     Raises:
         ValueError: For an unknown name or argument.

@@ -27,7 +27,7 @@ SHORT_NAMES: dict[str, type[EquilibriumRegularizer]] = {
     "jacobian": JacobianRegularizer,
     "residual": ResidualRegularizer,
 }
-# Largest ratio of a measurement and its target that one step responds to.
+# Each step clips the ratio of measurement and target to [1 / this, this].
 _LARGEST_RATIO = 4.0
 
 
@@ -37,27 +37,27 @@ class EquilibriumConstraint(EquilibriumRegularizer):
         penalty = m * regularizer
         m <- m * (measurement / target)^rate    after each training step
 
-    The multiplier m starts at 1. It rises while the measurement is above its target and
-    falls while it is below, so that the penalty is as strong as the target needs. (This
-    is gradient ascent in log m, as for a Lagrange multiplier.) `DEQ` keeps m in a
-    variable that is saved with the weights; the log entry `_multiplier` shows it. No
-    step is compiled again when it changes.
+    The multiplier m starts at 1. It rises if the measurement is above its target and
+    falls if it is below, so that the penalty is only as strong as the target requires.
+    (This is gradient ascent in log m, as for a Lagrange multiplier.) `DEQ` saves m with
+    the weights and logs it as `_multiplier`. A new value of m does not recompile the
+    training step.
 
     The gradient of the penalty updates m. Replicas of a `tf.distribute.Strategy` share
-    one m, which depends on the measurements of all their samples. At a `probability`
-    below 1, replicas that draw differently update m if any of them measures.
+    one m, which depends on the measurements of all their samples. With a `probability`
+    below 1, replicas draw independently; m changes if any replica measures.
 
-    Subclasses write `squared_measurements`.
+    Subclasses implement `squared_measurements`.
 
     Args:
-        target: Float > 0. Wanted measurement.
+        target: Float > 0. Target of the measurement.
         regularizer: The penalty. A name, a config dict or an `EquilibriumRegularizer`.
         rate: Float > 0. Speed of the multiplier. At `0.01`, it doubles in 100 steps if
             the measurement is twice the target, and in 50 steps if it is four times the
             target or more. Defaults to `0.01`.
         max_multiplier: Float > 1. The multiplier stays between 1 / `max_multiplier` and
             this. Defaults to `100.0`.
-        probability: Float in (0, 1]. The share of training steps that have the penalty
+        probability: Float in (0, 1]. Fraction of training steps that add the penalty
             and the measurement. Defaults to `1.0`.
     """
 
@@ -102,7 +102,7 @@ class EquilibriumConstraint(EquilibriumRegularizer):
 
         Args:
             linearization: A `Linearization` of f at z*. Samples that did not have the
-                budget of the solver have a residual of zero and are left out.
+                budget of the solver have a residual of zero and are ignored.
             seed: Int32 tensor of shape `(2,)`.
         """
 
@@ -124,8 +124,8 @@ class EquilibriumConstraint(EquilibriumRegularizer):
         Args:
             multiplier: Float32 scalar tensor. The multiplier of this step.
             total: Float32 scalar tensor. The sum of the squared measurements.
-            count: Float32 scalar tensor. Their number. Zero: nothing was measured, and
-                the multiplier stays.
+            count: Float32 scalar tensor. Number of measurements. If it is zero, the
+                multiplier does not change.
         """
         ratio = tf.sqrt(tf.math.divide_no_nan(total, count)) / self.target
         ratio = tf.clip_by_value(ratio, 1 / _LARGEST_RATIO, _LARGEST_RATIO)
@@ -152,7 +152,7 @@ class EquilibriumConstraint(EquilibriumRegularizer):
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class ResidualConstraint(EquilibriumConstraint):
-    """A penalty as strong as the solver needs to reach a residual within its budget.
+    """Adapts a penalty so that the solver reaches a residual within its budget.
 
         penalty = m * regularizer
         m <- m * (r / target)^rate    after each training step
@@ -163,19 +163,19 @@ class ResidualConstraint(EquilibriumConstraint):
     `EquilibriumConstraint`.
 
     Args:
-        target: Float > 0. Wanted relative residual. Defaults to `0.01`.
+        target: Float > 0. Target of the relative residual. Defaults to `0.01`.
         regularizer: The penalty. A name, a config dict or an `EquilibriumRegularizer`.
             Defaults to `None`, `ResidualRegularizer(margin=0.0)`.
         rate: Float > 0. Speed of the multiplier. Defaults to `0.01`: it doubles in 100
             steps if the residual is twice the target, and in 50 at most.
         max_multiplier: Float > 1. The multiplier stays between 1 / `max_multiplier` and
             this. Defaults to `100.0`.
-        probability: Float in (0, 1]. The share of training steps that have the penalty
+        probability: Float in (0, 1]. Fraction of training steps that add the penalty
             and the measurement. Defaults to `1.0`.
 
     Call arguments:
         linearization: A `Linearization` of f at z*.
-        seed: Int32 tensor of shape `(2,)`. Every draw follows from it.
+        seed: Int32 tensor of shape `(2,)`. Seeds all random draws.
 
     Returns:
         A scalar in float32 or, for a float64 state, float64: the penalty at m = 1.
@@ -212,17 +212,17 @@ class ResidualConstraint(EquilibriumConstraint):
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class SpectralRadiusConstraint(EquilibriumConstraint):
-    """A Jacobian penalty as strong as a target of the spectral radius needs.
+    """Adapts a Jacobian penalty to reach a target of the spectral radius.
 
         penalty = m * regularizer
         m <- m * (|J^T w| / target)^rate    after each training step
 
-    with the root mean square of |J^T w| over the samples. The unit vector w is found as
-    in `ContractionRegularizer`: |J^T w| is near the spectral radius of J where J is
-    near normal. See `EquilibriumConstraint`.
+    with the root mean square of |J^T w| over the samples. The unit vector w is computed
+    as in `ContractionRegularizer`: |J^T w| is near the spectral radius of J if J is
+    nearly normal. See `EquilibriumConstraint`.
 
     Args:
-        target: Float > 0. Wanted spectral radius. Defaults to `0.9`.
+        target: Float > 0. Target of the spectral radius. Defaults to `0.9`.
         regularizer: The penalty. A name, a config dict or an `EquilibriumRegularizer`.
             Defaults to `"jacobian"`.
         num_iterations: Positive integer. Vector-Jacobian products that find w. Defaults
@@ -231,12 +231,12 @@ class SpectralRadiusConstraint(EquilibriumConstraint):
             steps if |J^T w| is twice the target, and in 50 at most.
         max_multiplier: Float > 1. The multiplier stays between 1 / `max_multiplier` and
             this. Defaults to `100.0`.
-        probability: Float in (0, 1]. The share of training steps that have the penalty
+        probability: Float in (0, 1]. Fraction of training steps that add the penalty
             and the measurement. Defaults to `1.0`.
 
     Call arguments:
         linearization: A `Linearization` of f at z*.
-        seed: Int32 tensor of shape `(2,)`. Every draw follows from it.
+        seed: Int32 tensor of shape `(2,)`. Seeds all random draws.
 
     Returns:
         A scalar in float32 or, for a float64 state, float64: the penalty at m = 1.

@@ -1,4 +1,4 @@
-"""Regularization towards an equilibrium that the solver reaches."""
+"""Regularization towards an equilibrium that the solver can reach."""
 
 import functools
 
@@ -26,32 +26,32 @@ class ContractionRegularizer(EquilibriumRegularizer):
         weight * mean_b max(0, |J^T w|^2 - margin^2)
             + residual_weight * mean_b max(0, r^2 - residual_margin^2)
 
-    where r = |f(z*) - z*| / |f(z*)| is the relative residual. The unit vector w is what
-    `num_iterations` products with J^T make of noise: the direction that J damps least,
-    so |J^T w| is near the spectral radius where J is near normal. A J that carries
-    information from position to position undamped has |J^T w| near 1 for as long as it
-    travels, though its spectral radius is 0, and is penalized for it. Below the margins
-    the model is left alone. The Frobenius norm of
-    `JacobianRegularizer` weighs all directions alike and hardly sees the few that keep
-    a solver from converging. The second term, a `ResidualRegularizer`, moves f(z*) to
-    where the solver stopped. What `DEQ` adds to gradients of an equilibrium.
+    where r = |f(z*) - z*| / |f(z*)| is the relative residual. `num_iterations` products
+    of J^T with noise yield the unit vector w, the direction that J damps least. |J^T w|
+    is near the spectral radius if J is nearly normal. If J carries information from
+    position to position undamped, |J^T w| is near 1 for as long as the information
+    travels, and is penalized, although the spectral radius is 0. The penalty is zero
+    below the margins. The Frobenius norm of `JacobianRegularizer` weights all
+    directions equally, and thus hardly the few that prevent convergence. The second
+    term, a `ResidualRegularizer`, moves f(z*) to the state where the solver stopped.
+    `DEQ` selects this penalty by default for gradients that assume an equilibrium.
 
     Args:
         weight: Float >= 0. Weight of the squared growth, near the squared spectral
             radius. Defaults to `3.0`.
-        margin: Float >= 0. The growth that is free. Defaults to `0.88`.
+        margin: Float >= 0. Growth without a penalty. Defaults to `0.88`.
         residual_weight: Float >= 0. Weight of the squared relative residual. Defaults
             to `10.0`.
-        residual_margin: Float >= 0. The relative residual that is free. Defaults to
+        residual_margin: Float >= 0. Relative residual without a penalty. Defaults to
             `0.03`.
         num_iterations: Positive integer. Vector-Jacobian products that find w. Defaults
             to `6`.
-        probability: Float in (0, 1]. The share of training steps that have the penalty;
-            the others do not pay for it, unless XLA compiles them. Defaults to `1.0`.
+        probability: Float in (0, 1]. Fraction of training steps that add the penalty;
+            other steps do not compute it, except under XLA. Defaults to `1.0`.
 
     Call arguments:
         linearization: A `Linearization` of f at z*.
-        seed: Int32 tensor of shape `(2,)`. Every draw follows from it.
+        seed: Int32 tensor of shape `(2,)`. Seeds all random draws.
 
     Returns:
         A scalar in float32 or, for a float64 state, float64.
@@ -115,7 +115,7 @@ def squared_growth(
     structure = StateStructure(linearization.value)
     product = functools.partial(matrix_vjp, linearization, structure)
     noise = normal_like(linearization.value, fold_in(seed, 1))
-    # A loop: the products that find w are traced once, and have no gradient.
+    # With a loop, the products that find w are traced once and have no gradient.
     (direction,) = tf.while_loop(
         lambda direction: True,
         lambda direction: (_normalized(product(direction)),),

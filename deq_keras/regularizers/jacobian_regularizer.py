@@ -21,22 +21,22 @@ class JacobianRegularizer(EquilibriumRegularizer):
 
         weight * mean_v |v^T J(z*)|^2 / (B D),        v ~ N(0, I)
 
-    an unbiased (Hutchinson) estimate of `weight` times the batch mean of
+    This is an unbiased (Hutchinson) estimate of `weight` times the batch mean of
     |J|_F^2 / D, where D is the number of entries of one sample's state. z* is held
-    constant: the gradient goes to the parameters and the injection through J only. It
-    keeps the Jacobian small, so the solver needs fewer evaluations, and the implicit
-    gradient stays well conditioned.
+    constant: the penalty has a gradient only through J. The penalty keeps the Jacobian
+    small, so that the solver needs fewer evaluations and the implicit gradient stays
+    well conditioned.
 
     Args:
         weight: Float >= 0. Defaults to `1.0`. The papers use 0.4 to 3.
-        num_probes: Positive integer. How many v are drawn. Defaults to `1`, as in the
+        num_probes: Positive integer. Number of vectors v. Defaults to `1`, as in the
             paper.
-        probability: Float in (0, 1]. The share of training steps that have the penalty;
-            the others do not pay for it, unless XLA compiles them. Defaults to `1.0`.
+        probability: Float in (0, 1]. Fraction of training steps that add the penalty;
+            other steps do not compute it, except under XLA. Defaults to `1.0`.
 
     Call arguments:
         linearization: A `Linearization` of f at z*.
-        seed: Int32 tensor of shape `(2,)`. Every draw follows from it.
+        seed: Int32 tensor of shape `(2,)`. Seeds all random draws.
 
     Returns:
         A scalar in float32 or, for a float64 state, float64.

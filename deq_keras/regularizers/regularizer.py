@@ -18,17 +18,17 @@ from deq_keras.core.serialization import Config, Configured
 class EquilibriumRegularizer(Configured):
     """A penalty on f at its equilibrium, which is held constant.
 
-    Subclasses write `penalty`, and override `differentiates_jacobian` if its
-    gradient differentiates products with the Jacobian. `DEQ` adds the result to the
-    losses in training.
+    Subclasses implement `penalty`. They override `differentiates_jacobian` if the
+    gradient of the penalty differentiates products with the Jacobian. `DEQ` adds the
+    result to the losses in training.
 
     Args:
-        probability: Float in (0, 1]. The share of training steps that have the penalty;
-            the others do not pay for it, unless XLA compiles them. Defaults to `1.0`.
+        probability: Float in (0, 1]. Fraction of training steps that add the penalty;
+            other steps do not compute it, except under XLA. Defaults to `1.0`.
 
     Call arguments:
         linearization: A `Linearization` of f at z*.
-        seed: Int32 tensor of shape `(2,)`. Every draw follows from it.
+        seed: Int32 tensor of shape `(2,)`. Seeds all random draws.
 
     Returns:
         A scalar in float32 or, for a float64 state, float64.
@@ -53,13 +53,13 @@ class EquilibriumRegularizer(Configured):
     def if_drawn(
         self, compute: Callable[[], Any], otherwise: Any, seed: tf.Tensor
     ) -> Any:
-        """Returns what `compute` returns in the drawn share of the training steps, and
-        `otherwise`, a nest like it, in the others."""
+        """Returns `compute()` in the drawn fraction of the training steps, and
+        `otherwise`, a nest like it, in the other steps."""
         if not tf.is_tensor(self.probability) and self.probability == 1.0:
             return compute()
         is_drawn = uniform((), fold_in(seed, 0)) < self.probability
-        # XLA must know permutations and shapes when it compiles, and within a branch
-        # it does not know those of the gradient of a product with the Jacobian.
+        # XLA needs static permutations and shapes. Within a branch, it does not know
+        # them for the gradient of a product with the Jacobian.
         if is_compiled_by_xla():
             return tree.map_structure(
                 lambda new, old: tf.where(is_drawn, new, old), compute(), otherwise
@@ -67,7 +67,7 @@ class EquilibriumRegularizer(Configured):
         return ops.cond(is_drawn, compute, lambda: otherwise)
 
     def none(self, linearization: Linearization) -> tf.Tensor:
-        """Returns the penalty of a step without one."""
+        """Returns zero, the penalty of a step that does not compute one."""
         return ops.zeros((), loss_dtype(linearization))
 
     @property
@@ -84,7 +84,7 @@ class EquilibriumRegularizer(Configured):
 
 
 def loss_dtype(linearization: Linearization) -> str:
-    """float64 for a float64 state, else float32, whatever the compute dtype."""
+    """Returns float64 for a float64 state, else float32."""
     leaves = tree.flatten(linearization.value)
     dtypes = {keras.backend.standardize_dtype(leaf.dtype) for leaf in leaves}
     return "float64" if "float64" in dtypes else "float32"

@@ -14,23 +14,23 @@ from deq_keras.regularizers.regularizer import EquilibriumRegularizer
 class ResidualRegularizer(EquilibriumRegularizer):
     """Penalizes the change of one more step after the solve.
 
-    With z that state, held constant,
+    Let z be the state after the solve, held constant:
 
         weight * mean_b max(0, r^2 - margin^2),    r = |f(z) - z| / |f(z)|
 
-    It says nothing of df/dz, so that information may travel undamped, and costs one
-    evaluation with its backward pass. What `DEQ` adds to a `TruncatedGradient`, whose
-    steps do not ask for an equilibrium.
+    It does not constrain df/dz, so information can travel undamped. It costs one
+    evaluation and its backward pass. `DEQ` selects it by default for gradients of
+    iterates, such as `TruncatedGradient`, which do not require an equilibrium.
 
     Args:
         weight: Float >= 0. Weight of the squared relative residual. Defaults to `3.0`.
-        margin: Float >= 0. The relative residual that is free. Defaults to `0.01`.
-        probability: Float in (0, 1]. The share of training steps that have the penalty;
-            the others do not pay for it, unless XLA compiles them. Defaults to `1.0`.
+        margin: Float >= 0. Relative residual without a penalty. Defaults to `0.01`.
+        probability: Float in (0, 1]. Fraction of training steps that add the penalty;
+            other steps do not compute it, except under XLA. Defaults to `1.0`.
 
     Call arguments:
         linearization: A `Linearization` of f at z.
-        seed: Int32 tensor of shape `(2,)`. Every draw follows from it.
+        seed: Int32 tensor of shape `(2,)`. Seeds all random draws.
 
     Returns:
         A scalar in float32 or, for a float64 state, float64.

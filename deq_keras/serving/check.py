@@ -1,4 +1,4 @@
-"""Write an exported file only if it computes what the model computes.
+"""Writes an exported file only if its results equal the model's results.
 
 `new_path` writes to a temporary path, `check_export` runs the file there in a fresh
 process, and compares its responses with the model's.
@@ -28,7 +28,7 @@ _BUDGETS = [
 # Invalid for every model: NaN, and bytes that are neither a text nor an image.
 _INVALID = {"f": np.nan, "O": b"\xff"}
 _LARGEST = float(np.finfo("float32").max)
-# The process imports only the runtime and NumPy, as a client without this package.
+# The process imports only the runtime and NumPy, like a client without this package.
 _RUN_FILE = """
 import runpy, sys
 import numpy as np
@@ -135,8 +135,8 @@ def check_export(path, runtime, functions, samples, tolerance, batch_size=None):
     """Raises `ExportError` if an exported file and its model compute other results.
 
     Compares them at budgets of 1, 6 and the solver's own, at another tolerance, for
-    batches of one and three samples. Where the inputs allow it, the last of three
-    samples is invalid; see `_compared_rows`.
+    batches of one and three samples. If the inputs allow it, the last of three samples
+    is invalid; see `_compared_rows`.
 
     Args:
         path: The exported file or folder.

@@ -11,11 +11,11 @@ from deq_keras.solvers import CONVERGED
 
 
 class EquilibriumCache:
-    """Starts requests from the equilibria of earlier ones.
+    """Starts solves of requests from the equilibria of earlier requests.
 
     Each sample of a request has a key: the name of a stream, such as a camera, or a
     hash of its content, so that a repeated sample takes one evaluation. The cache
-    evicts the least recently used sample first. Threads may share a cache.
+    evicts the least recently used sample first. Threads can share a cache.
 
     A response depends on earlier requests: it agrees with a cold solve to the tolerance
     of the solver, but not bit for bit.
@@ -93,7 +93,7 @@ class EquilibriumCache:
         return states, np.array([state is not None for state in stored], bool)
 
     def _with_cold_solves(self, request, warm, is_lost):
-        """Returns a response in which lost samples start as in the model."""
+        """Returns a response in which lost samples start from the model's own state."""
         states = {}
         for name in self.state_shapes:
             state = warm[_equilibrium(name)]

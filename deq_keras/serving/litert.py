@@ -35,9 +35,9 @@ def export_litert(
 ):
     """Exports a model as a LiteRT file, and checks it in a fresh process.
 
-    The file has one signature. Besides the inputs it takes a budget (int64 scalar
-    `max_iter`) and a tolerance (float32 scalar `tol`), and returns statistics besides
-    the outputs; `export_saved_model` explains the names. The order is inputs, initial
+    The file has one signature. Besides the inputs, it takes a budget (int64 scalar
+    `max_iter`) and a tolerance (float32 scalar `tol`). Besides the outputs, it returns
+    statistics; `export_saved_model` explains the names. The order is inputs, initial
     states, `max_iter`, `tol`, and outputs, evaluations, residual, status, radius (with
     `certify`), equilibria. An interpreter requires all inputs; `load` adds the
     defaults. The signature of a model without an equilibrium layer has only its inputs
@@ -45,7 +45,7 @@ def export_litert(
 
     Args:
         model: A built `keras.Model` that computes in float32.
-        path: Where to write: a file that does not exist yet.
+        path: Path of the new file, which must not exist.
         input_signature: See `export_saved_model`.
         samples: See `export_saved_model`.
         max_iter_limit: See `export_saved_model`.
@@ -94,7 +94,7 @@ def export_litert(
         # LiteRT keeps associated files in a ZIP archive after the model.
         with zipfile.ZipFile(temporary, "a") as archive:
             metadata = json.dumps(served.metadata(function))
-            # Without a time, equal models make equal files.
+            # Without a timestamp, equal models produce equal files.
             archive.writestr(zipfile.ZipInfo(LiteRTRuntime.METADATA), metadata)
         return check_export(
             temporary,

@@ -1,6 +1,6 @@
-"""Load exported files as functions that check their requests.
+"""Loads exported files as functions that check their requests.
 
-Runtimes broadcast, cast and crash, so each request is checked before one sees it.
+Runtimes broadcast, cast or crash on wrong inputs, so requests are checked first.
 """
 
 import pathlib

@@ -45,7 +45,7 @@ def export_onnx(
 
     Args:
         model: A built `keras.Model` that computes in float32.
-        path: Where to write: a file that does not exist yet.
+        path: Path of the new file, which must not exist.
         input_signature: See `export_saved_model`.
         samples: See `export_saved_model`.
         max_iter_limit: See `export_saved_model`.
@@ -96,9 +96,9 @@ def export_onnx(
 
 @contextlib.contextmanager
 def _single_loops(model):
-    """Sets `check_every` of the solvers to 1 in this scope, which changes no answer.
+    """Sets `check_every` of the solvers to 1 in this scope. Results do not change.
 
-    ONNX Runtime cannot run the loop in a loop that larger values need.
+    ONNX Runtime cannot run the nested loops that larger values need.
     """
     solvers = [
         layer.solver for layer in model._flatten_layers() if isinstance(layer, DEQ)
@@ -117,7 +117,7 @@ def _converted(function):
     """Returns the ONNX model."""
     from tf2onnx import tfonnx
 
-    # It warns about each unknown shape.
+    # tf2onnx warns about each unknown shape.
     logging.getLogger("tf2onnx").setLevel(logging.ERROR)
     concrete, tensors = frozen(function, "ONNX")
     inputs = [tensor.name for tensor in concrete.inputs]

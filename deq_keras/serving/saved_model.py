@@ -32,7 +32,7 @@ def export_saved_model(
     * `serve_with_statistics(inputs, max_iter, tol)` takes a budget (int64 scalar) and a
       tolerance (float32 scalar); `max_iter <= 0` and `tol < 0` select the solvers' own,
       and are the defaults in Python. Servers require all inputs of a signature.
-      Besides the outputs it returns `evaluations` (int32), `residual` and `status`
+      Besides the outputs, it returns `evaluations` (int32), `residual` and `status`
       (int32, see `deq_keras.solvers`: 0 converged, 1 out of budget, 2 non-finite), each
       `(batch,)`; and `radius` with `certify`.
     * `serve_warm(inputs, initial_state, max_iter, tol)` starts from a given state and
@@ -52,7 +52,7 @@ def export_saved_model(
 
     Args:
         model: A built `keras.Model`.
-        path: Where to write: a folder that does not exist yet.
+        path: Path of the new folder, which must not exist.
         input_signature: Nest of `tf.TensorSpec`s of a request. Defaults to `None`, the
             signature of the preprocessor or of a functional model.
         samples: Nest of arrays `(samples, ...)` to check the file with. Defaults to

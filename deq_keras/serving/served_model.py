@@ -83,7 +83,7 @@ class ServedModel:
         return SolveOutputs(concrete.structured_outputs)
 
     def metadata(self, function):
-        """Returns what `deq_keras.serving.load` cannot read from a file's signatures.
+        """Returns the data that `deq_keras.serving.load` cannot read from signatures.
 
         Args:
             function: The function of the file with the most inputs and outputs.
@@ -257,7 +257,7 @@ class _CertifyingScope(SolveScope):
         """Returns the radii, `(batch,)` each.
 
         Raises:
-            ValueError: If no solve has one.
+            ValueError: If no solve has a radius.
         """
         if not self._radii:
             raise ValueError(

@@ -104,7 +104,7 @@ def _leaves(nest, path=()):
 
 
 class SolveOutputs:
-    """Names what the equilibrium layers of a model add to requests and responses.
+    """Names the tensors that equilibrium layers add to requests and responses.
 
     One layer adds `evaluations`, `residual`, `status`, `equilibrium` and the input
     `initial_state`. With several layers, each name starts with its layer:
@@ -169,7 +169,7 @@ class SolveOutputs:
         return {name: _served(leaf) for name, leaf in self._leaves(kind).items()}
 
     def statistics_and_equilibria(self):
-        """Returns both in one dict."""
+        """Returns statistics and equilibria in one dict."""
         return {**self.statistics(), **self.equilibria()}
 
     def specs(self):

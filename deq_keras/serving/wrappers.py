@@ -14,9 +14,8 @@ from deq_keras.serving.served_model import ServedModel
 class WarmStartModel(keras.Model):
     """A model whose solves can start from the equilibria of earlier calls.
 
-    In Keras, also in `predict`, it does what the signature `serve_warm` of
-    `export_saved_model` does on a server, with the solvers as configured. For inference
-    only.
+    The signature `serve_warm` of `export_saved_model` for Keras, including `predict`,
+    with the solvers as configured. For inference only.
 
     Args:
         model: A built functional `keras.Model` with an equilibrium layer.
@@ -84,7 +83,7 @@ class RestartsModel(keras.Model):
     The whole model runs on a batch with `restarts` copies of each sample, so that the
     outputs of the copies can be compared. It needs as much memory as a batch of this
     size. The first copy starts as in `model`. The others start from random states, the
-    same for all samples (see `DEQ.solve`), so that an output depends neither on the
+    same for all samples (see `multistart.solve`), so that an output depends neither on the
     batch nor on the position of a sample in it. For inference only.
 
     Args:

@@ -27,11 +27,11 @@ class Aitken(FixedPointSolver):
 
         w <- -w <g_old, g - g_old> / |g - g_old|^2
 
-    It stores one state and solves no linear systems. One feature of f(z) = a z + b
-    needs two evaluations, if |1 - a| is between 1 / `limit` and `limit`; a third one
-    confirms the result. The method helps most where one eigenvalue of df/dz dominates,
-    and little where eigenvalues are complex. `Anderson` usually needs fewer
-    evaluations, and stores eight states.
+    It stores one state and solves no linear systems. For f(z) = a z + b with a single
+    feature, it needs two evaluations if |1 - a| is between 1 / `limit` and `limit`; a
+    third confirms the result. The method helps most if one eigenvalue of df/dz
+    dominates, and little if eigenvalues are complex. `Anderson` usually needs fewer
+    evaluations, but stores eight states.
 
     Args:
         max_iter: Positive integer. Budget of function evaluations. Defaults to `30`.
@@ -88,7 +88,7 @@ class Aitken(FixedPointSolver):
         size = squared_norm(change)
         factor = -memory.factor * product / tf.where(size > 0, size, 1.0)
         magnitude = tf.abs(factor)
-        # In the first step the old residual is zero, and so is the factor.
+        # In the first step, the old residual is zero, so the factor is zero.
         is_usable = (magnitude >= 1 / self.limit) & (magnitude <= self.limit)
         factor = tf.where(is_usable, factor, 1.0)
         return evaluation.point + factor * residual, _Secant(residual, factor)

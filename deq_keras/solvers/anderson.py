@@ -16,8 +16,8 @@ from deq_keras.solvers.columns import Columns, zero_columns
 from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solver import FixedPointSolver
 
-# A column with an exactly zero residual should receive all the weight. Its pivot is one
-# and its right-hand side this number, whose square is still finite in float32.
+# A column with an exactly zero residual should receive all the weight: its pivot is 1,
+# and its right-hand side is this number, whose square is finite in float32.
 _EXACT = 1e15
 
 # Lower bound of the pivots for an absolute ridge of zero.
@@ -52,15 +52,15 @@ class Anderson(FixedPointSolver):
         tol: Non-negative float or `None`. See `FixedPointSolver`. Defaults to `1e-3`.
         stop_mode: `"rel"`, `"abs"`, `"rel_max"` or `"abs_max"`. See `FixedPointSolver`.
             Defaults to `"rel"`.
-        history: Positive integer. Number of mixed evaluations. More than 4 save little
-            at a tolerance of 1e-3, and each costs two passes over the state. Defaults
-            to `4`.
+        history: Positive integer. Number of mixed evaluations. A value above 4 saves
+            little at a tolerance of 1e-3, and each evaluation in the history costs two
+            passes over the state. Defaults to `4`.
         ridge: Non-negative float. Regularizes the mixture. Defaults to `1e-5`.
         ridge_mode: `"relative"` uses r_i = ridge |g_i|^2, which is independent of the
             scale of the residual. `"absolute"` uses r_i = ridge, like the reference,
-            locuslab/deq of Bai et al. (2021), with 1e-4. It limits the accuracy at
-            small residuals, such as in the adjoint solve of a mean loss. Defaults to
-            `"relative"`.
+            locuslab/deq of Bai et al. (2021), with 1e-4. `"absolute"` limits the
+            accuracy at small residuals, such as in the adjoint solve of a mean loss.
+            Defaults to `"relative"`.
         mixing: Float in (0, 1]. Fraction of the residual in a step, from the second
             step on. Defaults to `1.0`.
         compact: Boolean. Whether to remove converged samples from the batch. See

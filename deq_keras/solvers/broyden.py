@@ -15,11 +15,11 @@ from deq_keras.solvers.columns import Columns, zero_columns
 from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solver import FixedPointSolver
 
-# The scaling 1 / (1 - c) of a step is bounded by 1 / _SMALLEST_PIVOT, which keeps the
-# approximate Jacobian from turning singular (More and Trangenstein, 1976).
+# Bounds the scaling 1 / (1 - c) of a step by 1 / _SMALLEST_PIVOT, so that the
+# approximate Jacobian does not become singular (More and Trangenstein, 1976).
 _SMALLEST_PIVOT = 1e-3
 
-# Stored steps are swept in blocks of this size. Blocks without a step are skipped.
+# A sweep processes the stored steps in blocks of this size, and skips empty blocks.
 _BLOCK = 4
 
 
@@ -34,9 +34,9 @@ class Broyden(FixedPointSolver):
         d <- d + s_{j+1} (s_j . d) / |s_j|^2        for j = 0 ... k - 2
         s_k = d / (1 - (s_{k-1} . d) / |s_{k-1}|^2),      z_{k+1} = z_k + s_k
 
-    so it stores one state per iteration, while the U V^T form of the reference
-    (locuslab/deq of Bai et al., 2019) stores two. It is the strongest solver on cells
-    that do not contract. Anderson is cheaper if both converge.
+    so the solver stores one state per iteration. The U V^T form of the reference
+    (locuslab/deq of Bai et al., 2019) stores two. Broyden is the strongest solver for
+    cells that do not contract. Anderson is cheaper if both converge.
 
     Args:
         max_iter: Positive integer. Budget of function evaluations. Defaults to `30`.

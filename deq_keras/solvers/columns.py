@@ -27,9 +27,9 @@ class Rotating(NamedTuple):
 
 
 class Ring(NamedTuple):
-    """Columns of which the newest replaces the oldest in its slot.
+    """Columns in fixed slots: the newest column replaces the oldest.
 
-    XLA would copy columns that rotate, in each evaluation.
+    With `Rotating`, XLA would copy the columns in each evaluation.
     """
 
     columns: tf.Tensor  # (slots, B, D)
@@ -59,7 +59,7 @@ Columns: TypeAlias = Rotating | Ring
 
 
 def zero_columns(point: tf.Tensor, count: int) -> Columns:
-    """Returns so many columns of zeros like a point.
+    """Returns `count` columns of zeros like a point.
 
     Args:
         point: Tensor `(batch, features)`.

@@ -1,4 +1,4 @@
-"""A loop that removes samples from the batch once they are done."""
+"""A loop that removes finished samples from the batch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from deq_keras.core.structure import Nest
 from deq_keras.solvers.loop import LoopState
 from deq_keras.solvers.solution import MAX_ITER
 
-# Compaction copies the remaining samples, so it waits until this fraction is done.
+# Compaction copies the active samples, so it waits until this fraction is finished.
 _SMALLEST_FRACTION = 0.125
 
 # Function from a `LoopState` and row indices to the `LoopState` of these samples.

@@ -27,7 +27,7 @@ class _Patience(NamedTuple):
 class FixedPointIteration(FixedPointSolver):
     """Iterates f: z <- (1 - damping) z + damping f(z) + noise e.
 
-    It has the cheapest step, and is suited to cells that contract. With a fixed budget
+    It has the cheapest step and suits cells that contract. With a fixed budget
     (`tol=None`), it is a weight-tied network of `max_iter` layers. As the adjoint
     solver of `ImplicitGradient`, it is the Neumann series with `max_iter` terms.
 
@@ -50,8 +50,8 @@ class FixedPointIteration(FixedPointSolver):
         check_every: Positive integer. See `FixedPointSolver`. Defaults to `1`.
 
     Raises:
-        ValueError: If the noise makes the tolerance unreachable: the relative residual
-            of a state whose entries have a mean square of one does not fall below
+        ValueError: If the noise makes the tolerance unreachable: if the entries of the
+            state have a mean square of one, the relative residual does not fall below
             `noise`.
 
     Example:

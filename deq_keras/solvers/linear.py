@@ -28,7 +28,7 @@ from deq_keras.solvers.solver import FixedPointSolver
 # Number of columns without `restart`, as in most libraries.
 _RESTART = 20
 
-# Columns are swept in blocks of this size. Blocks without a column are skipped.
+# A sweep processes columns in blocks of this size, and skips empty blocks.
 _BLOCK = 4
 
 # |r|^2 must shrink by this factor in a step. Otherwise the next direction is the newest
@@ -40,15 +40,15 @@ _SLOWEST = 0.998
 class LinearSolver(FixedPointSolver):
     """Solves linear problems z = L z + c. Base class of `GMRES` and `BiCGStab`.
 
-    An evaluation of f(z) = L z + c costs one product with L. The solver takes products
-    of I - L from differences of the residuals f(z) - z, so every evaluation is also an
-    iterate with a true residual, which the stopping rule and the statistics use.
+    An evaluation of f(z) = L z + c costs one product with L. The solver computes
+    products of I - L from differences of the residuals f(z) - z. Every evaluation is
+    thus an iterate with a true residual for the stopping rule and the statistics.
 
-    The solve starts from z = 0, where the residual c is known, so its first evaluation,
-    at c, is a product already. Residuals are relative to c, |f(z) - z| / |c|: near a
-    singular system z grows, and a residual relative to z would be small without a
-    solution. The sample of a singular system ends with the status `MAX_ITER` and its
-    smallest residual.
+    The solve starts from z = 0, where the residual c is known. Its first evaluation, at
+    c, therefore already yields a product. Residuals are relative to c: |f(z) - z| /
+    |c|. If the system is nearly singular, z grows, and a residual relative to z would
+    be small without a solution. A sample with a singular system ends with the status
+    `MAX_ITER` and its smallest residual.
 
     Args:
         max_iter: Positive integer. Budget of evaluations. Defaults to `30`.
@@ -298,15 +298,15 @@ class _BiorthogonalState(NamedTuple):
 class BiCGStab(LinearSolver):
     """BiCGStab, for the adjoint equation of `ImplicitGradient`.
 
-    It stores five states for any budget, while `GMRES` stores two per evaluation, and
-    needs more products, two per iteration:
+    It stores five states for any budget, while `GMRES` stores two per evaluation.
+    BiCGStab needs more products than `GMRES`, two per iteration:
 
         v = (I - L) p,    x <- x + alpha p,    s = r - alpha v
         t = (I - L) s,    x <- x + omega s,    r = s - omega t
 
-    It restarts from x if a scalar of the method becomes zero. Rounding errors add up in
-    r: in float32, a system that is far from a contraction may stop converging at a
-    residual of about 1e-4.
+    It restarts from x if a scalar of the method becomes zero. Rounding errors
+    accumulate in r: in float32, the solve of a system that is far from a contraction
+    may stall at a residual of about 1e-4.
 
     Args:
         max_iter: Positive integer. Budget of evaluations. Defaults to `30`.
@@ -341,7 +341,7 @@ class BiCGStab(LinearSolver):
         memory: _BiorthogonalState,
         num_evaluations: tf.Tensor,
     ) -> tuple[tf.Tensor, _BiorthogonalState]:
-        # The evaluation was at x + p or x + s.
+        # `step` chose the point x + p or x + s for the evaluation.
         image = memory.residual - evaluation.residual
         return tf.cond(
             tf.equal(num_evaluations % 2, 1),

@@ -68,7 +68,7 @@ class LoopState(NamedTuple):
 
 
 class LoopResult(NamedTuple):
-    """The variables of a `LoopState` that a `Solution` consists of."""
+    """The variables of a `LoopState` that form a `Solution`."""
 
     num_evaluations: tf.Tensor
     best_point: tf.Tensor

@@ -23,9 +23,9 @@ from deq_keras.solvers.solver import FixedPointSolver
 class OperatorSplitting(FixedPointSolver):
     """Solves z = prox(W z + b), where I - W is monotone, by operator splitting.
 
-    f itself need not contract. An evaluation applies the map of the splitting to its
-    iterate u. The state is z = prox(u). Residuals are computed for u and never grow. A
-    subclass implements the map as `iteration`.
+    f itself need not contract. An evaluation applies the map of the splitting to the
+    iterate u. The state is z = prox(u). Residuals are computed for u and never grow.
+    Subclasses implement the map in `iteration`.
 
     Args:
         alpha: Positive float. Step size.
@@ -50,8 +50,8 @@ class OperatorSplitting(FixedPointSolver):
         """Returns the function from an iterate u to the next one.
 
         Args:
-            splitting: The `Splitting`. `iteration` runs once per solve, the returned
-                function once per evaluation.
+            splitting: The `Splitting`. `iteration` runs once per solve, and the
+                returned function once per evaluation.
         """
         raise NotImplementedError
 

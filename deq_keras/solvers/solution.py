@@ -36,11 +36,11 @@ class Solution(NamedTuple):
         num_evaluations: Int32 tensor `(batch,)`. Number of evaluations of each sample.
         batch_evaluations: Int32 scalar. Number of evaluations in the loop.
         trace: Float tensor `(max_iter, batch)`. Residual of every evaluation, NaN after
-            a sample's last. `(0, batch)` if the request disables the trace. A solver
-            with another `stop_mode` traces another residual. With `tol=0.0`, both have
-            the same iterates.
-        states: Tuple of `Solution`s along the solve, of which the last is this one;
-            see `SolveRequest.num_states`. Their traces are empty. An empty tuple if
+            a sample's last. `(0, batch)` if the request disables the trace. The
+            residual depends on the solver's `stop_mode`. With `tol=0.0`, the iterates
+            do not.
+        states: Tuple of `Solution`s along the solve, with empty traces; the last one
+            is this solution. See `SolveRequest.num_states`. An empty tuple if
             `num_states` is `None`.
     """
 

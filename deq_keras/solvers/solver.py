@@ -56,11 +56,11 @@ class FixedPointSolver(Configured):
             outside of training. The cost then depends on the mean number of evaluations
             instead of the maximum. Results do not change. Keras does not use XLA for
             models with compact solvers. Defaults to `False`.
-        check_every: Positive integer k. How often the loop asks whether all samples are
-            done: after every k-th evaluation. On a GPU the question stops the host
-            until the device has caught up, and a few evaluations too many can cost
-            less. Results do not change: samples that are done are frozen. A compact
-            solve, and one with `checkpoints`, always asks. Defaults to `1`.
+        check_every: Positive integer k. The loop checks after every k-th evaluation
+            whether all samples are done. On a GPU, each check makes the host wait for
+            the device; a few extra evaluations can cost less. Results do not change,
+            because finished samples are frozen. Compact solves, and solves with
+            `checkpoints`, check after every evaluation. Defaults to `1`.
 
     Attributes:
         damping: Float in (0, 1]. Weight of f(z) in a step without memory.
@@ -92,9 +92,9 @@ class FixedPointSolver(Configured):
 
         A dict of plain data: the promise, the date and the hash of the data, as
         `deq_keras.tuning.Tuning.as_dict` returns them. `deq_keras.solvers.serialize`
-        keeps the record; `get_config` and `from_config` do not, because a solver made
-        from changed arguments was not tuned. A new value of an attribute hides the
-        record, unless it is `compact` or `check_every`, which do not change results.
+        keeps the record; `get_config` and `from_config` do not, because a solver with
+        other arguments was not tuned. A new value of an attribute hides the record,
+        except for `compact` and `check_every`, which do not change results.
 
         Raises:
             ValueError: If it is set to a value that is not a dict of plain data.
@@ -153,7 +153,7 @@ class FixedPointSolver(Configured):
             problem = problem.bound(problem.injection, weights=problem.weights)
             is_compact = False
         budget = max_iter if request.budget is None else request.budget
-        # A gradient with checkpoints counts evaluations, not rounds.
+        # A gradient with checkpoints counts evaluations, so a round has only one.
         is_single = is_compact or interval is not None
         check_every = 1 if is_single else self.check_every
         rounds = _Rounds(budget, check_every, is_compact or rule.can_stop)
@@ -188,8 +188,8 @@ class FixedPointSolver(Configured):
     ) -> Solution:
         """Returns the `Solution` of a solve that stopped at `point`.
 
-        Evaluates nothing. The status is `CONVERGED` where the residual is at most the
-        solver's tolerance, and `DIVERGED` where it is not finite.
+        Does not evaluate f. The status is `CONVERGED` if the residual is at most the
+        solver's tolerance, and `DIVERGED` if it is not finite.
 
         Args:
             point: Nest of `(batch, ...)` tensors.
@@ -338,7 +338,7 @@ class FixedPointSolver(Configured):
         point = rule.structure.to_matrix(rule.structure.template)
         best_error = _filled(point, float("inf"), point.dtype)
         status = first_status(best_error, is_usable)
-        # Unusable samples are evaluated, but do not run.
+        # The loop evaluates unusable samples once, but does not wait for them.
         is_excluded = tf.not_equal(status, MAX_ITER)
         state = LoopState(
             num_evaluations=tf.constant(0),
@@ -484,16 +484,16 @@ def _interval(checkpoints: int | None, max_iter: int | tf.Tensor) -> int | None:
 
 
 class _Rounds(NamedTuple):
-    """When a loop asks the device how its samples are.
+    """Limits how often the host waits for the device during a loop.
 
-    A predicate that depends on samples makes the host wait for a GPU. Every evaluation
-    needs two: whether a sample runs, and whether all improve. Counters are on the host.
+    A predicate that depends on samples makes the host wait for a GPU. Each evaluation
+    has two: whether a sample runs, and whether all improve. Counters are on the host.
 
     Attributes:
         budget: Integer or int32 scalar tensor of evaluations.
-        check_every: Integer. Number of evaluations between two questions.
-        can_stop: Boolean. Whether the loop may end before the budget. Otherwise it only
-            counts, so that XLA knows the number of its iterations.
+        check_every: Integer. Number of evaluations between two checks.
+        can_stop: Boolean. Whether the loop may end before the budget. Otherwise the
+            loop only counts, so that XLA knows its number of iterations.
     """
 
     budget: int | tf.Tensor
@@ -521,7 +521,7 @@ class _Rounds(NamedTuple):
         )
 
     def is_running(self, num_evaluations: tf.Tensor, status: tf.Tensor) -> tf.Tensor:
-        """Returns whether an evaluation is left, and a sample that needs it."""
+        """Returns whether the budget allows an evaluation and a sample needs it."""
         has_budget = num_evaluations < self.budget
         if not self.can_stop:
             return has_budget
@@ -536,8 +536,8 @@ class _Rounds(NamedTuple):
     ) -> tuple[tf.Tensor, Any]:
         """Returns the result of `step`, or `old` if no evaluation follows.
 
-        XLA would copy the whole memory into and out of a branch. There, the step is
-        also computed after the last evaluation, and not used.
+        XLA would copy the whole memory into and out of a branch. Under XLA, the step
+        is therefore also computed after the last evaluation, but not used.
         """
         if graphs.is_compiled_by_xla():
             return step()
@@ -550,8 +550,8 @@ class _Rounds(NamedTuple):
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the best point and value of each sample.
 
-        If all samples improve, the tensors are passed by reference. XLA would not do
-        that, and needs shapes that a branch does not know.
+        If all samples improve, a branch passes the tensors by reference. XLA would copy
+        them, and needs shapes that a branch does not know.
         """
         newest = (evaluation.point, evaluation.value)
         best = (state.best_point, state.best_value)

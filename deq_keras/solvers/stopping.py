@@ -10,8 +10,8 @@ from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solution import CONVERGED, DIVERGED, MAX_ITER, UNCHANGED
 from deq_keras.solvers.unchanged_answer import Answers, UnchangedAnswer
 
-# Avoids 0 / 0 in the relative residual at a fixed point that is exactly zero. It is far
-# below relevant scales, including the small adjoints of mean losses.
+# Avoids 0 / 0 in the relative residual if a fixed point is exactly zero. This number is
+# far below relevant scales, including the small adjoints of mean losses.
 _TINY_NORM = 1e-12
 
 STOP_MODES = ("rel", "abs", "rel_max", "abs_max")
@@ -111,8 +111,8 @@ class StoppingRule(NamedTuple):
 def first_status(like: tf.Tensor, is_usable: tf.Tensor | None) -> tf.Tensor:
     """Returns the status of each sample before the first evaluation, `(batch,)`.
 
-    It is int64: TensorFlow keeps int32 tensors in the memory of the host, also where a
-    GPU computes.
+    The status is int64: TensorFlow keeps int32 tensors in the memory of the host, even
+    if a GPU computes.
 
     Args:
         like: Tensor `(batch,)`.

@@ -1,4 +1,4 @@
-"""Stop when the readout is stable, even if the state still changes."""
+"""A stopping rule for stable readouts, even if the state still changes."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -35,9 +35,9 @@ class UnchangedAnswer:
             nest of integer or Boolean tensors `(batch, ...)`. For example, the `argmax`
             of a head's logits. It is called once per evaluation.
         patience: Positive integer. Number of consecutive evaluations without a change.
-            An evaluation propagates information only as far as the cell's reach, so a
-            small patience can stop before a change reaches the readout. Defaults to
-            `4`.
+            One evaluation propagates information only within the cell's receptive
+            field, so a small patience can stop before a change reaches the readout.
+            Defaults to `4`.
 
     Example:
 

@@ -44,10 +44,10 @@ def check_cell(
     """Checks that a cell satisfies the contract of `EquilibriumCell`.
 
     `call` must be pure and return a state like the one it receives. A sample must not
-    depend on others, or on padding. Weights must have gradients. Pairs of states must
-    not exceed the `lipschitz_constant` that the cell declares, if it does. The cell
-    must compute the same eagerly, in a graph and compiled by XLA, and must be restored
-    from its config and from a file. `check_cell` also raises the errors of `DEQ`.
+    depend on other samples, or on padding. Weights must have gradients. Pairs of states
+    must not exceed a declared `lipschitz_constant`. The cell must return the same
+    result eagerly, in a graph and compiled by XLA. Its config and a file must restore
+    it. `check_cell` also raises the errors of `DEQ`.
 
     Args:
         make: Function of `dtype` that returns a new cell.
@@ -79,7 +79,7 @@ def check_cell(
     for training in (False, True):
         layer(inputs, mask=mask, training=training)
     for weight in layer.cell.trainable_weights:
-        # Gates that start at zero hide what is behind them.
+        # Gates that start at zero hide the layers behind them.
         weight.assign(_noisy(weight.value, scale=0.1))
     subject = Subject(type(layer.cell).__name__)
     state = _state(layer, inputs)
@@ -213,7 +213,7 @@ def _check_lipschitz_constant(
         start = structure.to_matrix(first)
         second = structure.to_state(start + distance * direction)
         values = [structure.to_matrix(problem(one)) for one in (first, second)]
-        # In half precision, the states differ from what was added.
+        # In half precision, the differences of states are not exactly the added steps.
         steps = np.linalg.norm(structure.to_matrix(second) - start, axis=1)
         changes = np.linalg.norm(values[1] - values[0], axis=1)
         sizes = np.linalg.norm(values[0], axis=1) + np.linalg.norm(values[1], axis=1)
@@ -234,9 +234,9 @@ def _check_lipschitz_constant(
 def _expanded(
     linearization: Linearization, structure: StateStructure, direction: tf.Tensor
 ) -> tf.Tensor:
-    """Turns directions `(batch, features)` to those in which the state changes most.
+    """Turns directions `(batch, features)` to directions of the largest change of f.
 
-    Random directions rarely are.
+    Random directions rarely change f much.
     """
     for _ in range(_NUM_ITERATIONS):
         image = linearization.jvp(structure.to_state(direction))

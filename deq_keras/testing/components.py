@@ -29,10 +29,10 @@ def check_solver(
 ) -> None:
     """Checks that a solver satisfies the contract of `FixedPointSolver`.
 
-    It must solve problems with known solutions, in float64: eagerly, in a graph and
-    compiled by XLA. It must respect its budget, as a number and as a tensor, solve each
-    sample as if it were alone, leave a non-finite sample without an effect on others,
-    keep nothing between solves, and be restored from its config.
+    The solver must solve problems with known solutions, in float64: eagerly, in a graph
+    and compiled by XLA. It must respect its budget, as a number and as a tensor, and
+    solve each sample independently. A non-finite sample must not affect others. The
+    solver must not keep a state between solves. Its config must restore it.
 
     Args:
         make: Function of `max_iter` and `tol` that returns a solver; its class, for
@@ -207,13 +207,13 @@ def check_gradient(
 ) -> None:
     """Checks that a gradient satisfies the contract of `EquilibriumGradient`.
 
-    An exact gradient must equal the dense solution with (I - J)^-1 in float64, and an
-    approximate one must be a descent direction: eagerly, in a graph and compiled by
-    XLA. Padding and non-finite samples must have no effect, and the gradient must be
-    restored from its config.
+    An exact gradient must equal the dense solution with (I - J)^-1 in float64. An
+    approximate gradient must be a descent direction. Both must hold eagerly, in a graph
+    and under XLA. Padding and non-finite samples must have no effect. The config must
+    restore the gradient.
 
     Args:
-        make: Function that returns a gradient. An exact one must solve its adjoint
+        make: Function that returns a gradient. An exact gradient must solve its adjoint
             equation to `1e-10`.
         exact: Boolean. Whether the gradient is exact for a converged solve. Defaults
             to `True`.
@@ -349,9 +349,9 @@ def check_regularizer(
 ) -> None:
     """Checks that a regularizer satisfies the contract of `EquilibriumRegularizer`.
 
-    The loss must be a finite scalar of at least 0 in float32 or better, equal for equal
-    seeds, alike in eager mode, in a graph and under XLA, with finite gradients, also if
-    a sample fails. The regularizer must be restored from its config.
+    The loss must be a finite scalar of at least 0 in float32 or better, and equal for
+    equal seeds, in eager mode, in a graph and under XLA. Its gradients must be finite,
+    also if a sample fails. The config must restore the regularizer.
 
     Args:
         make: Function that returns a regularizer. It must penalize
@@ -397,7 +397,7 @@ def _check_losses(
             loss = regularizer(linearize(function, point), seed)
         return loss, tape.gradient(loss, kernel)
 
-    for i in range(100):  # A `probability` may leave out steps.
+    for i in range(100):  # With a `probability`, some steps skip the penalty.
         seed = tf.constant((1, i))
         loss, gradient = loss_and_gradient(seed)
         subject.require(

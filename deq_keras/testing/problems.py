@@ -47,7 +47,7 @@ def linear(matrix, dtype="float64", seed=0, batch=BATCH):
 
 
 def scalar(dtype="float64"):
-    """One number: a secant solves it exactly."""
+    """One number; a secant step solves the problem exactly."""
     return linear(np.array([[0.8]]), dtype)
 
 
@@ -81,7 +81,7 @@ def non_normal_matrix(seed=3, size=FEATURES):
 
 
 def non_normal(dtype="float64"):
-    """Converges only after the residual has grown; the norm says nothing."""
+    """Converges only after the residual has grown, despite a norm above 1."""
     return linear(non_normal_matrix(), dtype)
 
 

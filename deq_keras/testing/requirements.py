@@ -1,4 +1,4 @@
-"""Requirements of plug-ins: how they are stated, and what all components share."""
+"""Requirements of plug-ins, and checks that all components share."""
 
 import inspect
 import json
@@ -96,7 +96,7 @@ def compiled(function: Callable, regime: str) -> Callable:
 def check_component(
     subject: Subject, component: Any, base: type, get: Callable
 ) -> None:
-    """Checks what solvers, gradients and regularizers share: base class and config.
+    """Checks the base class and the config of a solver, gradient or regularizer.
 
     Args:
         subject: The `Subject`.

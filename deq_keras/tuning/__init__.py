@@ -1,4 +1,4 @@
-"""Choice of the cheapest solver of a trained model that keeps its answers."""
+"""Chooses the cheapest solver that keeps the answers of a trained model."""
 
 from deq_keras.tuning.binomial import upper_bound
 from deq_keras.tuning.result import (

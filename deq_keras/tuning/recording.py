@@ -26,7 +26,7 @@ REFERENCES = (Anderson(200, 1e-6), Broyden(200, 1e-6))
 
 
 class Recording(NamedTuple):
-    """A solver on the samples that have a reference.
+    """The solves of one solver, for the samples that have a reference.
 
     Attributes:
         residual: Float array `(max_iter, samples)`. Residual of each evaluation. NaN
@@ -72,7 +72,7 @@ class Recording(NamedTuple):
 def outcome(
     evaluations: np.ndarray, is_changed: np.ndarray, promise: Promise
 ) -> Outcome:
-    """Returns the outcome of a setting from what `Recording.read` yields."""
+    """Returns the outcome of a setting from the items of `Recording.read`."""
     num_changed, count = int(is_changed.sum()), len(is_changed)
     bound = upper_bound(num_changed, count, promise.confidence)
     return Outcome(num_changed, count, bound, float(evaluations.mean()))
@@ -197,8 +197,8 @@ class Recorder:
 def _traced_once(function: Callable) -> Callable:
     """Returns a compiled function for batches of one shape.
 
-    TensorFlow would warn of several compiled functions with the same code, each of
-    which is called for a few batches.
+    Otherwise TensorFlow warns of several compiled functions with the same code that are
+    called for only a few batches each.
     """
     compiled, traced = tf.function(function, autograph=False), list[Callable]()
 
@@ -248,7 +248,7 @@ class _Agreement:
 def _first_converged(
     references: Sequence[Callable], inputs: Nest, mask: Nest
 ) -> tuple[Nest, np.ndarray]:
-    """Returns the answers of the first reference that converged, and where one did."""
+    """Returns the answers of the first converged reference, and where one converged."""
     answers, is_known = references[0](inputs, mask)
     for reference in references[1:]:
         if np.all(is_known):

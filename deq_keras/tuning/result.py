@@ -1,4 +1,4 @@
-"""What a tuned solver promises, and how the promise was checked."""
+"""The promise of a tuned solver, and the check of this promise."""
 
 import inspect
 import math
@@ -16,7 +16,7 @@ _REQUIRED = ("is_confirmed", "data_hash", "date")
 
 
 class Promise(NamedTuple):
-    """What a tuned solver must keep: few answers change.
+    """A limit on the fraction of answers that a tuned solver changes.
 
     Attributes:
         changed: Float in (0, 1). Largest fraction of changed answers.
@@ -29,7 +29,7 @@ class Promise(NamedTuple):
 
     @property
     def num_samples(self) -> int:
-        """Smallest number of samples that can show it, if no answer changes."""
+        """Smallest number of samples that can prove the promise, without changes."""
         return math.ceil(math.log(1.0 - self.confidence) / math.log1p(-self.changed))
 
     def __str__(self) -> str:
@@ -113,10 +113,10 @@ class Tuning(NamedTuple):
         return f"NOT CONFIRMED: the bound on the second half is {bound:.3g} %."
 
     def apply(self, model: Any) -> None:
-        """Sets the solver of the `DEQ` layer of a model. Compile the model then.
+        """Sets the solver of the `DEQ` layer of a model. Then compile the model again.
 
-        Its attribute `tuning` is the record, `as_dict()`. Saved files and exports of
-        the model contain both. Reduces a `max_iter_jitter` that the budget does not
+        The solver's attribute `tuning` is the record, `as_dict()`. Saved files and
+        exports contain both. Reduces a `max_iter_jitter` that the budget does not
         allow. Warns if the second half does not confirm the promise.
 
         Args:
@@ -157,15 +157,15 @@ class Tuning(NamedTuple):
 def apply_record(model: Any, record: Config) -> None:
     """Sets the solver of the `DEQ` layer of a model to the solver of a record.
 
-    Does what `Tuning.apply` does, with a record that was written to a file, such as the
+    Like `Tuning.apply`, but for a record that was written to a file, such as the
     `tune.json` of `deq-keras tune`.
 
     Args:
         model: `DEQ` layer, or a model with one.
-        record: Dict, what `Tuning.as_dict` returned.
+        record: Dict. A result of `Tuning.as_dict`.
 
     Raises:
-        ValueError: If it is not such a dict.
+        ValueError: If `record` is not such a dict.
 
     Example:
 
@@ -220,6 +220,6 @@ def describe(solver: FixedPointSolver) -> str:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, FixedPointSolver):
-        # Without the record of an earlier tuning, as `serialize` would have it.
+        # `serialize` would include the record of an earlier tuning.
         return keras.saving.serialize_keras_object(value)
     return value._asdict() if isinstance(value, Promise | Outcome) else value

@@ -39,13 +39,13 @@ def tune(
 ) -> Tuning:
     """Chooses the cheapest solver of a trained model that keeps its answers.
 
-    The answers of a tight solve are the reference: Anderson's method to `1e-6` or,
-    where it fails, Broyden's. On the first half of the data, one solve per candidate
-    records the answer after each evaluation, from which the changed answers and the
-    cost of each budget and tolerance are read. Of the settings whose upper
-    Clopper-Pearson bound of the fraction of changed answers is at most the promise, the
-    cheapest is measured once on the second half. The result reports whether this
-    confirms the promise. Targets are not needed.
+    The answers of a tight solve are the reference: Anderson's method to `1e-6` or, if
+    it fails, Broyden's. On the first half of the data, one solve per candidate records
+    the answer after each evaluation. `tune` derives the changed answers and the cost of
+    each budget and tolerance from these solves. A setting keeps the promise if the
+    upper Clopper-Pearson bound of its fraction of changed answers is at most the
+    promise. The cheapest of these settings is measured once on the second half. The
+    result reports whether this confirms the promise. No targets are needed.
 
     The cost is the mean number of evaluations per sample. A batch takes as long as its
     slowest sample unless the solver is compact. Weights, metrics and the solver of the
@@ -271,7 +271,7 @@ def _cost(setting: Setting) -> tuple:
 
 
 def _front(settings: list[Setting]) -> list[Setting]:
-    """Returns the settings that are cheaper than all with as few changed answers."""
+    """Returns settings that are cheaper than all others with as few changed answers."""
     ordered = sorted(settings, key=lambda one: (one.outcome.num_changed, *_cost(one)))
     front: list[Setting] = []
     for setting in ordered:

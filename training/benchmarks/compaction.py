@@ -1,9 +1,9 @@
 """`deq-keras benchmark compaction` and `splittings`: the loop around f.
 
-Compaction: the time of a compact solve over the masked loop, on batches in which
-samples need different numbers of evaluations, and how often each loop evaluates a
-sample. Splittings: a solve by Peaceman and Rachford over a bare loop of as many of its
-steps, both with a precomputed resolvent.
+Compaction: the time ratio of a compact solve to the masked loop, on batches whose
+samples need different numbers of evaluations, and the number of evaluations per sample
+in each loop. Splittings: the time ratio of a Peaceman-Rachford solve to a bare loop of
+as many of its steps, both with a precomputed resolvent.
 """
 
 import functools
@@ -28,7 +28,7 @@ def _quarter_is_hard(count):
 
 
 def _long_tail(count):
-    """Most samples converge soon, few need very many evaluations."""
+    """Returns difficulties with a long tail: few samples need many evaluations."""
     return np.linspace(0.0, 1.0, count) ** 4
 
 
@@ -55,7 +55,7 @@ def _compact_cost(workload, difficulties, name, effort):
 
         f_b(z) = difficulty_b cell(z, x)
 
-    An evaluation costs as much as the cell's, and df/dz is scaled by the difficulty.
+    An evaluation costs as much as one of the cell. The difficulty scales df/dz.
 
     Args:
         workload: `workloads.Workload`.
@@ -64,8 +64,8 @@ def _compact_cost(workload, difficulties, name, effort):
         effort: `measuring.Effort`.
 
     Returns:
-        A dict: `time`, the `Ratio` to the masked loop; `rows` and `masked_rows`, how
-        often each loop evaluates a sample over how often the samples needed it;
+        A dict: `time`, the `Ratio` to the masked loop; `rows` and `masked_rows`, the
+        evaluations of samples in each loop, over the evaluations that samples needed;
         `median_evaluations` and `most_evaluations` of a sample.
     """
     inputs = workload.injection

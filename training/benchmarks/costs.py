@@ -1,8 +1,8 @@
-"""Costs of solves and training steps over the evaluations of f that they need.
+"""Costs of solves and training steps, relative to the evaluations of f they need.
 
-The memory of a step is the peak growth that TensorFlow's allocator reports. Whether its
-statistics see anything is decided by a control that must grow: the unrolled gradient,
-which keeps every evaluation.
+The memory of a step is the peak growth that TensorFlow's allocator reports. A control
+must grow to show that these statistics are valid: the unrolled gradient, which stores
+every evaluation.
 """
 
 import functools
@@ -29,15 +29,15 @@ NOT_MEASURABLE = "not measurable here"
 def exact_solver(name, num_evaluations):
     """Returns the library's solver with its defaults, for an exact budget.
 
-    A tolerance of zero keeps the work of stopping and of the best iterate in the
-    measurement, which `tol=None` would leave out.
+    A tolerance of zero includes the work for stopping and for the best iterate in the
+    measurement; `tol=None` would exclude it.
     """
     config = {"class_name": name, "max_iter": num_evaluations, "tol": 0.0}
     return deq_keras.solvers.get(config)
 
 
 def layer(cell, solver, gradient="implicit"):
-    """Returns the `DEQ` layer that is measured: without a regularizer."""
+    """Returns the measured `DEQ` layer, without a regularizer."""
     return deq_keras.layers.DEQ(
         cell,
         solver=solver,
@@ -98,7 +98,7 @@ class CompiledCell:
         return functools.partial(self._compile(differentiate, *arguments), *arguments)
 
     def ideal_step(self, num_evaluations):
-        """Returns a call of the work that no implicit training step can avoid.
+        """Returns a call with the minimum work of an implicit training step.
 
         It makes `num_evaluations` calls of f, one tracked evaluation, `num_evaluations`
         products with its Jacobian, and one full back-propagation. The derivatives are
@@ -319,7 +319,7 @@ def profile(call):
 
 def is_memory_measurable():
     """Returns whether `peak_growth` sees the growth of a small control."""
-    # A state has 512 KiB: on a CPU the statistics leave out tensors below 256 KiB.
+    # A state has 512 KiB: on a CPU, the statistics ignore tensors below 256 KiB.
     sizes = {"batch": 8, "length": 64, "width": 256, "inner": 256}
     control = workloads.build("transformer_layer", sizes=sizes, inner=sizes["inner"])
     growth = {

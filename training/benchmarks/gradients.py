@@ -1,8 +1,8 @@
-"""`deq-keras benchmark gradients`: back-propagation through computed steps.
+"""`deq-keras benchmark gradients`: backpropagation through computed steps.
 
-The training step of `TruncatedGradient` over the same steps written as a Python loop,
-the least that a weight-tied network of as many layers takes; the memory that each
-further step keeps, with activations and without; and the memory and the time of
+Measures the time ratio of a `TruncatedGradient` training step to the same steps in a
+Python loop, the minimum for a weight-tied network of as many layers; the memory that
+each further step needs, with and without activations; and the memory and the time of
 gradients that differentiate a whole solve.
 """
 
@@ -38,7 +38,7 @@ def step_costs(effort, names=_WORKLOADS, num_steps=8, **build_arguments):
 def training_peaks(effort, names=_WORKLOADS, num_steps=(4, 16), **build_arguments):
     """Returns the growth of peak memory in states per graded step, or `NOT_MEASURABLE`.
 
-    Without rematerialization activations are kept; that control must grow by more.
+    Without rematerialization, activations are stored; this control must grow by more.
     """
     del effort
     if not is_memory_measurable():

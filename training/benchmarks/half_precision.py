@@ -1,8 +1,8 @@
 """`deq-keras benchmark half_precision`: short real trainings of each model family.
 
-In bfloat16, in float16 with loss scaling, and compiled by XLA, beside float32: how far
-the losses differ, how long a step takes, and which part of it gains how much. A profile
-of the float32 step bounds by Amdahl's law what faster products can gain.
+Compares bfloat16, float16 with loss scaling, and XLA with float32: the difference of
+the losses, the time of a step, and the gain of its parts. A profile of the float32 step
+bounds the possible gain of faster products by Amdahl's law.
 """
 
 import functools
@@ -138,7 +138,7 @@ def train(name, effort, steps=30, regimes=tuple(REGIMES)):
 
 
 def amdahl(family):
-    """Returns what faster products could gain, from a profile of training steps.
+    """Returns the possible gain of faster products, from a profile of training steps.
 
     Args:
         family: `Family`, which trains on its last batches.

@@ -1,8 +1,8 @@
-"""`deq-keras benchmark language_model`: what a DEQ-Transformer costs.
+"""`deq-keras benchmark language_model`: the costs of a DEQ-Transformer.
 
-Training steps over their ideal, the gain of injecting once per solve, generated tokens
-over solving their prefix again, the peak memory of training steps beside explicit
-layers, and the memory of evaluating the model of WikiText-103.
+Measures training steps relative to their ideal, the gain of one injection per solve,
+generated tokens relative to a new solve of their prefix, the peak memory of training
+steps compared with explicit layers, and the memory to evaluate the WikiText-103 model.
 """
 
 import functools

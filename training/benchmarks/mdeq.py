@@ -1,7 +1,7 @@
-"""`deq-keras benchmark mdeq`: what a multiscale DEQ costs.
+"""`deq-keras benchmark mdeq`: the costs of a multiscale DEQ.
 
-Training steps over their ideal, and the wall time and peak memory of training steps of
-whole models beside explicit networks.
+Measures training steps relative to their ideal, and compares wall time and peak memory
+of training steps of whole models with explicit networks.
 """
 
 import keras

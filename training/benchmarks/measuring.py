@@ -1,9 +1,9 @@
-"""How every benchmark measures: wall times, their ratios, memory, fresh processes.
+"""Measurements of all benchmarks: wall times, ratios, memory, fresh processes.
 
 Ratios are medians over neighboring pairs of calls, so that a drifting clock cancels.
 This module needs neither TensorFlow nor torch: it measures both.
 
-On a GPU a call returns when its work is queued. A measurement waits until it is done.
+On a GPU, a call returns when its work is queued. Measurements wait until it is done.
 """
 
 import importlib
@@ -20,13 +20,13 @@ import numpy as np
 
 
 class Effort(NamedTuple):
-    """How long and how often to measure.
+    """The duration and the number of measurements.
 
     Attributes:
-        seconds: Float. Least duration of a measurement.
-        min_rounds: Positive integer. Least number of rounds of a measurement.
-        attempts: Positive integer. How often a measurement is repeated while other
-            processes disturb it; the quietest attempt counts.
+        seconds: Float. Minimum duration of a measurement.
+        min_rounds: Positive integer. Minimum number of rounds of a measurement.
+        attempts: Positive integer. Maximum number of attempts if other processes
+            disturb a measurement; the quietest attempt counts.
         tolerated: Float. Processors that other processes may use in an undisturbed
             measurement.
     """
@@ -129,7 +129,7 @@ def _seconds(call):
 
 
 def wait_for_gpus():
-    """Waits until TensorFlow, if it is loaded, has no more work on a GPU."""
+    """Waits until TensorFlow, if it is loaded, has finished its work on GPUs."""
     tensorflow = sys.modules.get("tensorflow")
     if tensorflow is not None and tensorflow.config.list_logical_devices("GPU"):
         tensorflow.test.experimental.sync_devices()
@@ -182,7 +182,7 @@ class ProcessorUsage:
 
 
 def _wait_until_quiet(limit, threshold):
-    """Waits at most `limit` seconds for others to use fewer than so many processors."""
+    """Waits up to `limit` seconds until others use less than `threshold` processors."""
     deadline = time.monotonic() + limit
     while time.monotonic() < deadline:
         usage = ProcessorUsage()
@@ -317,8 +317,8 @@ def in_fresh_process(name, request, python=None):
 
 
 def answer():
-    """Answers the requests of a `Worker`, one a line, as long as there are any."""
-    # Printed text goes to stderr, so that it does not come between the answers.
+    """Answers the requests of a `Worker`, one per line, until the input ends."""
+    # Redirects printed text to stderr, so that it does not mix with the answers.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for line in sys.stdin:

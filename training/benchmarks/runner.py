@@ -24,13 +24,13 @@ _DISTURBED = " *"
 
 
 class Benchmark(NamedTuple):
-    """What `deq-keras benchmark NAME` measures.
+    """The measurements of `deq-keras benchmark NAME`.
 
     Attributes:
         description: String for `--help`.
         measurements: Dict of names to functions. A function takes an `Effort` and
             keyword arguments, and returns a nested dict of `Ratio`, `Duration` and
-            numbers. The keys `bound` and `met` in it say what the library promises.
+            numbers. Its keys `bound` and `met` state the library's promises.
         optional: Names that are measured only if `--only` lists them.
         add_arguments: Function that adds options to an `argparse` parser. Their values
             reach the measurements that have a parameter of that name.

@@ -1,9 +1,9 @@
-"""`deq-keras benchmark serving` and `warm_starts`: what requests cost.
+"""`deq-keras benchmark serving` and `warm_starts`: the costs of requests.
 
-Serving: the time of a request to a SavedModel beside the traced model, one image each,
-and the seconds in which each format is written and checked. Warm starts: evaluations
-that a previous equilibrium saves on test images that move by some pixels a frame.
-Evaluations are counts, which do not depend on the machine.
+Serving: the time of a request with one image to a SavedModel, compared with the traced
+model, and the seconds to write and check each format. Warm starts: the evaluations that
+a previous equilibrium saves on test images that move by some pixels per frame. Numbers
+of evaluations do not depend on the machine.
 """
 
 import tempfile
@@ -29,7 +29,7 @@ _REACH = 1.0
 
 
 def signatures(effort, config="digits/main", variant="contraction"):
-    """Returns how much longer a signature takes than the traced model, for one sample.
+    """Returns the time of signatures relative to the traced model, for one sample.
 
     Args:
         effort: `measuring.Effort`.

@@ -222,7 +222,7 @@ def degrees_between(first, second):
 
 
 def launches(effort, names=workloads.NAMES, step_budget=_STEP_BUDGET, sizes=None):
-    """Returns what a GPU runs in an evaluation of f and in a solve, per evaluation.
+    """Returns the GPU kernels and copies per evaluation, for f alone and in a solve.
 
     The host waits for each copy to it. See `times`.
     """
@@ -327,8 +327,8 @@ def torchdeq(
     """Returns our times over torchdeq's, and its peak memory, where it is installed.
 
     Both libraries take turns, so that a drifting clock cancels. On a GPU, XLA compiles
-    our calls, as Keras does there by default. torchdeq's peaks are those of fresh
-    processes: of allocated memory on a GPU, of resident memory on a CPU.
+    our calls, as Keras does there by default. torchdeq's peaks are measured in fresh
+    processes: allocated memory on a GPU, resident memory on a CPU.
 
     Args:
         effort: See `times`, like `names`, `budgets` and `step_budget`.

@@ -1,9 +1,9 @@
 """`deq-keras benchmark time_to_accuracy`: seconds of training until an accuracy.
 
-An equilibrium with the library's defaults, its explicit weight-tied twin, which applies
-the same cell a fixed number of times, and a network of as many layers with weights of
-their own, narrower, so that it has as many parameters as the equilibrium. All three
-take the same batches with the same optimizer and learning rate.
+Compares an equilibrium with the library's defaults, its explicit weight-tied twin,
+which applies the same cell a fixed number of times, and an untied network of as many
+layers, which is narrower to have as many parameters as the equilibrium. All three train
+on the same batches with the same optimizer and learning rate.
 """
 
 import argparse
@@ -329,7 +329,7 @@ def measure(name, effort, seeds=3, directory=None):
             results[kind].append(found)
             _report(f"{name}, {kind}, seed {seed}: {_line(found)}")
             if seed == seeds - 1:
-                # A solve of a trained model takes other steps than of a new one.
+                # Solves of a trained model and of a new model take different steps.
                 peaks[kind] = {
                     "parameters": model.count_params(),
                     "peak_mib": _peak(model, contest, training),

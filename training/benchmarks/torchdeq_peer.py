@@ -1,6 +1,6 @@
-"""What torchdeq does while `solvers.torchdeq` measures, in a process of its own.
+"""The calls of torchdeq that `solvers.torchdeq` measures, in a separate process.
 
-Weights and inputs come in a file. The process need not have TensorFlow. It computes on
+The process reads weights and inputs from a file, and does not need TensorFlow. It uses
 a GPU if torch finds one, with TensorFlow's default precision of products, TF32.
 """
 

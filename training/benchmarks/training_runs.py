@@ -21,7 +21,7 @@ from ..experiments.classification.schema import DataConfig
 from .measuring import Effort, ProcessorUsage, compare, in_fresh_process, spread
 from .runner import Benchmark, positive
 
-# Replicas leave out smaller batches, and one device would have them to itself.
+# Replicas drop smaller batches, but a single device would train on them.
 _WHOLE_BATCHES = ("data.train_examples=1408",)
 _MANY_EPOCHS = range(1_000_000)
 _INPUT_ROUNDS = 10

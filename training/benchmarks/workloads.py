@@ -1,6 +1,6 @@
-"""What the benchmarks solve: a transformer layer, a convolutional block, an MLP.
+"""Workloads of the benchmarks: a transformer layer, a convolutional block, an MLP.
 
-Weights and inputs are drawn in NumPy, for every library alike.
+NumPy draws weights and inputs, which are the same for every library.
 """
 
 import functools

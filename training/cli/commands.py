@@ -81,7 +81,7 @@ def evaluate(arguments):
 
 
 def _evaluate_tolerances(arguments, directory, names, budgets):
-    """Prints, draws and keeps the scores at tolerances."""
+    """Prints, draws and saves the scores at tolerances."""
     from ..evaluation import plots
     from ..runs import variants
 
@@ -257,7 +257,7 @@ def benchmark(arguments):
 
 
 def doctor(arguments):
-    """Prints the facts that a report of a fault needs."""
+    """Prints the facts that a bug report needs."""
     del arguments
     from .. import machine
 

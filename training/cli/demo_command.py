@@ -1,4 +1,4 @@
-"""The command `deq-keras demo`: trained models of the package at work."""
+"""The command `deq-keras demo`, which runs trained models of the package."""
 
 import sys
 import time

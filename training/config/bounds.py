@@ -1,8 +1,8 @@
 """Ranges of numbers that several configs share, as metadata of their fields.
 
-Wide enough for every use that is known, and narrow enough for what is made of them:
-tensors, graphs and files, rather than numbers alone. A field without a `maximum` of its
-own has that of `training.config.validation`.
+The ranges allow every known use, but no number that would make tensors, graphs or files
+too large. A field without a `maximum` has the default maximum of
+`training.config.validation`.
 """
 
 COUNT = {"minimum": 1}
@@ -25,17 +25,17 @@ WAIT = {"minimum": 1, "maximum": 86_400}
 # Examples that are drawn and held in memory.
 DRAWN = {"minimum": 1, "maximum": 10_000_000}
 
-# Every evaluation has a place in a solve's trace, and in Broyden's graph a state.
+# Every evaluation needs an entry in the trace, and a state in Broyden's graph.
 BUDGET = {"minimum": 1, "maximum": 10_000}
 
 # Limit for counts that unroll into graph nodes.
 TERMS = {"minimum": 1, "maximum": 100}
 
-# Filters and units: a square matrix of the largest width is all that a machine holds.
+# Filters and units: a square matrix of the largest width fills a machine's memory.
 WIDTH = {"minimum": 1, "maximum": 2**17}
 FILTERS = {"minimum": 1, "maximum": 2**14}
 
-# Layers that are each a piece of a graph.
+# Layers, each of which adds nodes to a graph.
 LAYERS = {"minimum": 1, "maximum": 1000}
 
 # Sides of a convolution's window.

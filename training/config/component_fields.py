@@ -52,7 +52,7 @@ _SOLVER = {
     "component": SOLVERS,
     "plug_ins": True,
     "nullable": False,
-    # Mixing unrolls into a graph node for every pair of columns.
+    # Mixing creates a graph node for every pair of columns.
     "arguments": {"max_iter": BUDGET, "history": TERMS, "restart": TERMS},
 }
 _GRADIENT = {
@@ -94,7 +94,7 @@ _INITIAL_STATE = {
         "layer": _PREDICTOR,
         "initial_states": {
             "elements": {
-                # A mixture of mixtures is a mixture.
+                # A mixture must not contain another mixture.
                 "component": tuple(name for name in INITIAL_STATES if name != "mixed"),
                 "plug_ins": True,
                 "nullable": False,

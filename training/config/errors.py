@@ -13,7 +13,7 @@ _LONGEST_INTEGER = 10**30
 
 
 class _Shortener(reprlib.Repr):
-    """`repr` of a few hundred characters, whatever the value."""
+    """`repr` of at most a few hundred characters, for any value."""
 
     def __init__(self):
         super().__init__()

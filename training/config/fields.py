@@ -1,4 +1,4 @@
-"""What the configs of several experiments may say, with all defaults."""
+"""Config fields that several experiments share, with all defaults."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -22,25 +22,25 @@ class OptimizerConfig:
 
     Args:
         name: `adam` or `sgd` (with momentum 0.9).
-        nesterov: whether the momentum of `sgd` is Nesterov's.
-        learning_rate: the highest one.
+        nesterov: Boolean. Whether the momentum of `sgd` is Nesterov's.
+        learning_rate: Float. The highest learning rate.
         schedule: `cosine` falls to `final_learning_rate` in the last step of the last
-            phase, `poly` does with the power 0.9 of the steps that are left; `constant`
-            does not. `inverse_square_root` falls with the root of the step after the
-            warm-up. `step` multiplies by `decay_factor` after each of `decay_epochs`;
-            `plateau` does when the score that selects the best epoch has not improved
-            for `patience` epochs, down to `final_learning_rate`.
-        warmup_epochs: epochs in which the learning rate rises linearly from 0; only
-            with `cosine`, `constant` and `inverse_square_root`, which needs them.
+            phase; so does `poly`, with the power 0.9 of the remaining steps. `constant`
+            does not fall. `inverse_square_root` falls with the root of the step after
+            the warm-up. `step` multiplies by `decay_factor` after each epoch in
+            `decay_epochs`. `plateau` multiplies by it if the monitored score has not
+            improved for `patience` epochs, down to `final_learning_rate`.
+        warmup_epochs: Float. Epochs in which the learning rate rises linearly from 0,
+            for `cosine`, `constant` and `inverse_square_root`, which requires them.
         decay_epochs: List of ascending floats. Epochs after which `step` decays. Only
             for `step`.
         decay_factor: Float in (0, 1). Factor of `step` and `plateau`.
         patience: Positive integer. Epochs that `plateau` waits.
-        weight_decay: decoupled; null for none.
-        clip_norm: bound of the global gradient norm; null for none.
-        ema_momentum: of an exponential moving average of the weights, which validation
-            and the kept models have; null for none. Training goes on from the weights
-            themselves, and from their averages where a phase begins.
+        weight_decay: Float. Decoupled weight decay. Null for none.
+        clip_norm: Float. Bound of the global gradient norm. Null for none.
+        ema_momentum: Float. Momentum of a moving average of the weights. Validation and
+            saved models use the average. Training continues from the weights, and from
+            the average at the start of a phase. Null for no average.
     """
 
     name: Literal["adam", "sgd"] = "adam"
@@ -86,10 +86,10 @@ class WeightIncrementConfig:
     """Raises the weight of a regularizer step by step.
 
     Args:
-        every_epochs: the weight rises when so many epochs of the run are done, and
-            again after every so many more. They count from the start of the run, but
-            those before the phase and at its start change nothing.
-        amount: by which it rises.
+        every_epochs: Positive integer. The weight rises each time after this number of
+            epochs. Epochs count from the start of the run, but the weight does not rise
+            before the phase or at its start.
+        amount: Float. Increment of the weight.
     """
 
     every_epochs: int = field(metadata=EPOCHS)
@@ -104,7 +104,7 @@ class RegularizerRampConfig:
         factor: List of two floats >= 0, at the start and at the end of the phase. The
             factor multiplies the penalty: for a regularizer of weight 1, it is the
             weight. Null for no factor.
-        probability: List of two floats in [0, 1], the fraction of steps that have the
+        probability: List of two floats in [0, 1], the fraction of steps that add the
             penalty. Null for the regularizer's own.
     """
 
@@ -120,15 +120,15 @@ class RegularizerRampConfig:
 class PhaseConfig(components(*4 * [INHERIT], alone=(INHERIT,))):
     """Some epochs with one solver, gradient, regularizer and initial state.
 
-    `inherit` takes the model's.
+    `inherit` selects the model's component.
 
     Args:
-        max_iter_jitter: by how much the budget of a training step, which is drawn, may
-            be lower than the solver's `max_iter`.
-        regularizer_weight_increment: how the weight of the regularizer rises in the
-            phase; null for not at all.
-        regularizer_ramp: how its weight and probability change with every step of the
-            phase; null for not at all. Not together with an increment.
+        max_iter_jitter: Non-negative integer. Largest random reduction of a training
+            step's budget below the solver's `max_iter`.
+        regularizer_weight_increment: Increments of the regularizer's weight during the
+            phase. Null for none.
+        regularizer_ramp: Change of the regularizer's weight and probability with every
+            step of the phase. Null for none. Cannot be combined with an increment.
     """
 
     epochs: int = field(metadata=EPOCHS)
@@ -142,16 +142,16 @@ class PhaseConfig(components(*4 * [INHERIT], alone=(INHERIT,))):
 class SegmentsConfig:
     """Training in segments of solves; see `deq_keras.models.ContinuousBatchingModel`.
 
-    A training step is a segment of all samples in search, and admits one batch of fresh
-    ones.
+    A training step is a segment of all samples in progress, and admits one batch of
+    fresh samples.
 
     Args:
         in_search: Positive integer. Number of samples in progress, more than a batch.
-        max_segments: after which a sample has finished; null for no limit.
-        finished: `converged`, samples that met the tolerance of the solver have too;
-            null, they have not.
-        inherited: share of the fresh samples that begin at the state of the one in
-            whose place they come.
+        max_segments: Positive integer. Maximum segments of a sample. Null for no limit.
+        finished: With `converged`, samples have also finished when they meet the
+            solver's tolerance. Null for only `max_segments`.
+        inherited: Float in [0, 1]. Fraction of the fresh samples that start at the
+            state of the sample that they replace.
     """
 
     in_search: int = field(metadata={**BATCH, "minimum": 2})
@@ -162,12 +162,12 @@ class SegmentsConfig:
 
 @dataclass(frozen=True)
 class EvaluationConfig:
-    """What is measured of a trained model.
+    """The measurements of a trained model.
 
     Args:
-        budgets: numbers of function evaluations (NFE) at which accuracy is measured.
-        num_samples: test images for the residual curves and the spectral radius.
-        max_iter: evaluations that the residual curves show, and the budget of the
+        budgets: List of numbers of function evaluations (NFE) at which to measure.
+        num_samples: Number of test images for residual curves and spectral radius.
+        max_iter: Number of evaluations in the residual curves, and the budget of the
             solve to tolerance whose mean NFE is reported.
     """
 
@@ -181,16 +181,16 @@ class EvaluationConfig:
 
 @dataclass(frozen=True)
 class DistributionConfig:
-    """The devices that a model is trained on. All else takes one.
+    """The devices of the training. All other commands use one device.
 
     Args:
-        strategy: `single`, one device; `mirrored`, several of this machine; or
-            `multi_worker`, those of all processes that `TF_CONFIG` names.
-        devices: of `mirrored`, such as `[GPU:0, GPU:1]`; null takes all GPUs, and the
-            logical CPUs where there are none.
-        logical_cpus: of `mirrored`, as how many devices the CPU counts; null for one.
-        start_timeout: of `multi_worker`, seconds in which all workers must have
-            started.
+        strategy: `single`, one device; `mirrored`, several devices of this machine; or
+            `multi_worker`, the devices of all processes in `TF_CONFIG`.
+        devices: For `mirrored`, a list such as `[GPU:0, GPU:1]`. Null uses all GPUs or,
+            without GPUs, the logical CPUs.
+        logical_cpus: For `mirrored`, the number of logical devices of the CPU. Null for
+            one.
+        start_timeout: For `multi_worker`, seconds until all workers must have started.
     """
 
     strategy: Literal["single", "mirrored", "multi_worker"] = "single"
@@ -217,25 +217,25 @@ class VariantsConfig:
     """One or several variants of a model that is trained in phases.
 
     Args:
-        experiment: the experiment this config is for.
-        seed: of all that is random: initialization, shuffling, augmentation, dropout.
-        seeds: trains every variant once per seed, in place of `seed`, and reports means
-            and standard deviations; null for one run with `seed`.
-        precision: the Keras dtype policy of the model; its logits are float32.
-        jit_compile: whether training and evaluation steps are compiled by XLA; `auto`
-            leaves it to Keras: on a GPU, where all layers can be compiled.
-        tensorboard: whether event files are written.
+        experiment: Name of the experiment.
+        seed: Integer. Seed of initialization, shuffling, augmentation and dropout.
+        seeds: List of integers. Trains every variant once per seed, instead of `seed`,
+            and reports means and standard deviations. Null for one run with `seed`.
+        precision: Keras dtype policy of the model. Logits are float32.
+        jit_compile: Whether XLA compiles training and evaluation steps. With `auto`,
+            Keras decides: on a GPU, if XLA can compile all layers.
+        tensorboard: Boolean. Whether to write event files.
         imports: List of strings. Modules that are imported first, from the current
             folder or from installed packages. They register classes of solvers,
             gradients, regularizers, initial states or cells in Keras, which the config
             then names as `package>Class`.
-        distribution: the devices of the training, of all variants alike.
-        variants: name -> {dotted path: value}. Each variant is the config with these
-            values replaced, trained in a folder of its own and compared with the
-            others.
-        tasks: name -> {dotted path: value}, or null. Every variant is trained on every
-            task: the values of the task are replaced first. The variants are then
-            named `TASK.VARIANT`.
+        distribution: The devices of the training, for all variants.
+        variants: Mapping of names to {dotted path: value}. Each variant is the config
+            with these values replaced. It trains in a separate folder, and is compared
+            with the others.
+        tasks: Mapping of names to {dotted path: value}, or null. Every variant trains
+            on every task: the values of the task are replaced first. The variants then
+            have the names `TASK.VARIANT`.
     """
 
     experiment: str

@@ -9,7 +9,7 @@ from .errors import closest, received, shortened
 from .sanitize import MAX_KEY, dump, parse, plain
 from .validation import from_mapping
 
-# Far above every config, and soon read.
+# Far above the size of any config, but fast to read.
 _MAX_BYTES = 2**18
 
 
@@ -33,7 +33,7 @@ def load(path, overrides=()):
 
 
 def read_yaml(path):
-    """Returns the plain tree that a YAML file holds."""
+    """Returns the plain tree of a YAML file."""
     try:
         with open(path, "rb") as file:
             content = file.read(_MAX_BYTES + 1)
@@ -60,7 +60,7 @@ def resolve(mapping, assignments=()):
     cls = _schema(mapping.get("experiment"))
     config = from_mapping(cls, mapping)
     if assignments:
-        # On the filled-in mapping, so that a default can be changed by its parts.
+        # Assigns to the mapping with all defaults, to change parts of a default.
         config = from_mapping(cls, assign(to_mapping(config), assignments))
     for name in variant_names(config):
         variant(config, name)
@@ -73,7 +73,7 @@ def to_mapping(config):
 
 
 def to_yaml(config):
-    """Returns the YAML text from which `load` makes the same config again."""
+    """Returns YAML text from which `load` reads an equal config."""
     return dump(to_mapping(config))
 
 
@@ -199,9 +199,9 @@ def _assignments(config, place, changes):
 
 
 def assign(mapping, assignments):
-    """Returns `mapping`, which stays as it is, with values set at dotted paths.
+    """Returns a copy of `mapping` with values set at dotted paths.
 
-    An argument may be set on an object that was given by name alone: `anderson`
+    A value can also set an argument of an object that is only a name: `anderson`
     becomes `{class_name: anderson, ...}`.
 
     Raises:

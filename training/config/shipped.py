@@ -23,10 +23,10 @@ def find(text):
 
     Args:
         text: str. The path of a file, or the name of a shipped config, with or without
-            `.yaml`. A file comes first.
+            `.yaml`. A file takes precedence.
 
     Raises:
-        InputError: if there is neither.
+        InputError: If neither exists.
     """
     if os.path.exists(text):
         return Path(text)

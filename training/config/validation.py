@@ -40,10 +40,10 @@ def from_mapping(cls, mapping, path="", default=None):
 
     Args:
         cls: a dataclass; its fields may be dataclasses or lists of them.
-        mapping: dict, a plain tree. Fields that are left out take their defaults.
+        mapping: Dict, a plain tree. Missing fields have their defaults.
         path: String. Path of the mapping in the config, for messages.
-        default: Instance of the dataclass with the values of fields that are left out.
-            Defaults to `None`, the defaults of the fields.
+        default: Instance of the dataclass with the values of missing fields. Defaults
+            to `None`, the defaults of the fields.
 
     Raises:
         InputError: for an unknown or missing key and for a value of the wrong type or
@@ -94,7 +94,7 @@ def _checked(value, hint, metadata, path):
 
 
 def _checked_union(value, options, metadata, path):
-    """A union is `X | None`, or of dataclasses that the key `name` chooses from."""
+    """Checks a union: `X | None`, or dataclasses that the key `name` selects."""
     if type(None) not in options:
         return _chosen_by_name(value, options, path)
     if value is None:
@@ -132,7 +132,7 @@ def _checked_dict(value, metadata, path):
     _check_length(value, "a mapping", "entry", metadata, path)
     for key in value:
         _check_name(key, metadata, path)
-    # They name folders, and there are file systems that do not tell such apart.
+    # The keys name folders, and some file systems ignore upper and lower case.
     if len({key.lower() for key in value}) < len(value):
         fail(path, "a mapping whose keys differ in more than their case", list(value))
     return value
@@ -244,7 +244,7 @@ def _checked_scalar(value, hint, metadata, path):
 
 
 def _check_size(value, metadata, path):
-    """Raises `InputError` if `value` is a number, and too large for one."""
+    """Raises `InputError` if `value` is a number that is too large."""
     if _is_number(value) and abs(value) > _maximum(type(value), metadata):
         fail(path, f"a number <= {_maximum(type(value), metadata)}", value)
 

@@ -10,7 +10,7 @@ from ..errors import InputError
 
 _MOST_SHOWN = 20
 
-# Tokenizers of bytes know every text.
+# Tokenizers of bytes can encode every text.
 _OF_TRAINING_TEXT = (tokenizers.CharacterTokenizer, tokenizers.WordTokenizer)
 
 
@@ -23,7 +23,7 @@ def generate(causal_lm, prompt, max_length, temperature, top_k, seed):
         max_length: Positive integer. Number of tokens of the prompt and the generated
             text together.
         temperature: Positive float. Divides the logits before the softmax.
-        top_k: Positive integer. Each token is drawn from so many of the most likely
+        top_k: Positive integer. Each token is drawn from the `top_k` most likely
             tokens, or from the whole vocabulary if it has fewer.
         seed: Integer. Seed of the draws. The same seed repeats a text.
 

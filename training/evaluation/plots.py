@@ -167,7 +167,7 @@ def _geometric_band(values):
 def plot_history(path, histories):
     """Plots the loss, the solves and the Jacobian over the epochs of training.
 
-    Omits panels of which no run has values. A dotted line marks the start of a phase.
+    Omits panels without values. A dotted line marks the start of a phase.
 
     Args:
         path: Path of the PNG, SVG or PDF file.

@@ -20,7 +20,7 @@ _NUM_REQUESTS = 20
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class EncoderSolverHead:
-    """A model split into its equilibrium layer and what comes before and after it.
+    """A model split into its equilibrium layer and the parts before and after it.
 
     Attributes:
         encode: Function from inputs to the inputs of the layer.

@@ -88,7 +88,7 @@ def score_table(rows, score, latencies=None, at="budget"):
         rows: Dict from runs to the rows of their evaluation.
         score: `Score` of the experiment.
         latencies: Optional `Latencies` at the same budgets. Defaults to `None`.
-        at: String. `"budget"` or `"tolerance"`, the key in the rows of what varies.
+        at: String. `"budget"` or `"tolerance"`, the key of the varied number in rows.
             With tolerances, the table has the mean number of evaluations as well.
             Defaults to `"budget"`.
     """

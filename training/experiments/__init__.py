@@ -2,5 +2,5 @@
 
 Each has a folder, which `training.registry` finds, with `schema` (the config), `build`
 (the model) and `job` (compilation, data and evaluation). Long measurements have a
-`measure` of their own.
+separate `measure`.
 """

@@ -6,7 +6,7 @@ from deq_keras import models
 
 from ..benchmarks import language_model, mdeq
 
-# The tables leave out embedding and softmax: here they have as good as no weights.
+# The tables exclude embedding and softmax. With this vocabulary, both are small.
 VOCABULARY = 65
 _LANGUAGE = {
     "deq_transformer": (models.DEQTransformerBackbone, models.DEQTransformerCausalLM),
@@ -30,7 +30,7 @@ def build(family, scale, **arguments):
         family: String. One of the language models `"deq_transformer"`,
             `"unrolled_transformer"`, `"transformer_xl"`, `"deq_trellisnet"` and
             `"trellisnet"`, or `"mdeq"` or `"explicit_vision"`.
-        scale: Positive integer. Widths and heads of a language model are divided by it.
+        scale: Positive integer. Divides the widths and heads of a language model.
         **arguments: Arguments of the backbone, or of `mdeq.build_model`.
     """
     keras.utils.set_random_seed(0)
@@ -48,7 +48,7 @@ def training_step(model, batch, length):
     Args:
         model: Result of `build`.
         batch: Positive integer. Texts or images.
-        length: Positive integer. Tokens of a text; of no use for images.
+        length: Positive integer. Tokens of a text. Ignored for images.
     """
     if isinstance(model, models.LanguageCausalLM):
         return language_model.training_step(model, batch, length)

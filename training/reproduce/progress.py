@@ -7,7 +7,7 @@ from ..files import records
 
 
 def measured(folder, requests, measure, line):
-    """Returns the results of measurements, of which finished ones are read from files.
+    """Returns results of measurements. Reads finished measurements from files.
 
     Prints a line for each.
 

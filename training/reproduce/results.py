@@ -29,7 +29,7 @@ _STYLE = {
 
 
 class Results(NamedTuple):
-    """What an experiment has measured.
+    """The measurements of an experiment.
 
     Attributes:
         rows: List of dicts with the same keys, the columns of the table. A column
@@ -60,7 +60,7 @@ class Figure(NamedTuple):
 def write(folder, title, results, facts):
     """Writes `table.md`, `numbers.csv`, `figure.png` and `figure.svg`.
 
-    A further figure has files of its name in place of `numbers` and `figure`.
+    The files of a further figure have its name instead of `numbers` and `figure`.
 
     Args:
         folder: `pathlib.Path` of an existing folder.
@@ -137,7 +137,7 @@ def bars(groups, value, published, x_label):
     )
     names, headings = [], []
     for heading, rows in groups.items():
-        # A source in brackets would take the width of the bars.
+        # A source in brackets would reduce the width of the bars.
         headings.append(len(names))
         names.append(heading.partition(" (")[0])
         for row in rows:

@@ -1,4 +1,4 @@
-"""Times of training and inference over an explicit network's, in turns."""
+"""Times of training and inference relative to an explicit network, in turns."""
 
 from ..benchmarks.measuring import Effort, compare, in_fresh_process
 from . import results
@@ -53,7 +53,7 @@ def ratios(network, explicit, scale, effort):
 
     Args:
         network: Dict of arguments of `networks.build`.
-        explicit: Dict of the same of the explicit network.
+        explicit: Dict of the same arguments, for the explicit network.
         scale: Positive integer. Divides the widths.
         effort: Dict of the fields of a `measuring.Effort`.
     """

@@ -27,7 +27,7 @@ _OF_EPOCHS = {
 
 
 def run(folder, config, stopped, published, variants=None, overrides=()):
-    """Trains what is not trained yet, and returns the `Results`.
+    """Trains the unfinished runs, and returns the `Results`.
 
     Args:
         folder: Folder of the experiment. The runs are in its folder `runs`.
@@ -141,7 +141,7 @@ def _last(rows, suffix):
     """Returns the layer's column of a name in the last epoch, or `None`."""
     names = [name for name in rows[-1] if name.endswith(suffix)]
     names = [name for name in names if not name.startswith("val_") and rows[-1][name]]
-    # The shortest name: others belong to the adjoint.
+    # The shortest name, because other names belong to the adjoint.
     return float(rows[-1][min(names, key=len)]) if names else None
 
 

@@ -1,4 +1,4 @@
-"""What the jobs of models that learn from arrays share."""
+"""Base class of jobs whose models train on arrays."""
 
 import math
 import operator
@@ -21,10 +21,10 @@ class ArrayJob(Job):
     tuple of arrays `(inputs, targets)`.
 
     Args:
-        config: with `data.batch_size`.
+        config: A `VariantsConfig` with `data.batch_size`.
         load: Function that returns the result of `load_data`.
-        folder: of the run.
-        distribution: of the training.
+        folder: See `Job`.
+        distribution: See `Job`.
     """
 
     monitor = "loss"

@@ -10,8 +10,8 @@ class CompiledVariant:
     """The models of a variant, with the functions that have been traced for them.
 
     Tracing a model can take longer than its training. Runs that differ only in their
-    seed have the same graphs, and all that a seed determines is in variables. So a
-    run assigns its variables to the model of the run with the seed before.
+    seed have the same graphs, and a seed affects only variables. Therefore a run
+    assigns its variables to the model of the run with the previous seed.
 
     Attributes:
         span: The `PhaseSpan` that the trained model is compiled for, or `None`.
@@ -52,7 +52,7 @@ class CompiledVariant:
     def once(self, model, name, make):
         """Returns the result of `make`, which is called once per model and name.
 
-        Forgets the results of the model before.
+        Discards the results of the previous model.
         """
         if self._model is not model:
             self._model, self._functions = model, {}

@@ -1,4 +1,4 @@
-"""What a run must know of one variant of an experiment."""
+"""The interface between a run and one variant of an experiment."""
 
 import functools
 import pathlib
@@ -21,26 +21,25 @@ SAMPLES = "samples.npz"
 
 
 class Job:
-    """One variant of an experiment: its model, its data, how it is fed and measured.
+    """One variant of an experiment: its model, data, training and evaluation.
 
     Args:
-        config: a `VariantsConfig`, with `data` and `evaluation`.
-        load: Function without arguments that returns what `load_data` does. It is
-            called at the first use of `data`: exports and diagnoses need none.
-        folder: `pathlib.Path` of the run, for its samples and for what an evaluation
-            writes beside numbers. Defaults to `None`: nothing is kept.
-        distribution: the distribution of the training; `None` for one device.
+        config: A `VariantsConfig` with `data` and `evaluation`.
+        load: Function without arguments that returns the result of `load_data`. It is
+            called at the first use of `data`; exports and diagnoses do not need data.
+        folder: `pathlib.Path` of the run, for its samples and for further files of an
+            evaluation. Defaults to `None`: nothing is saved.
+        distribution: Distribution of the training. `None` for one device.
 
     Attributes:
-        monitor: str. The entry of the logs that tells the best epoch.
-        is_better: function of two values of it.
-        batch_sizes: dict of the places in the config of what `fit` reads at once, which
-            several devices divide, to their values; `None` for a job that knows one
-            device only.
-        counts_failures: Boolean. Whether a run whose loss or weights are not finite
-            continues, and its tables count it as failed. Otherwise it stops with an
-            error.
-        compiled: the `CompiledVariant` of the run, which runs with other seeds share.
+        monitor: String. Key of the logs that determines the best epoch.
+        is_better: Function of two monitored values; whether the first is better.
+        batch_sizes: Dict from config keys to the sizes of the batches of `fit`, which
+            several devices divide. `None` for a job that supports only one device.
+        counts_failures: Boolean. Whether a run with a non-finite loss or weights
+            continues and counts as failed in its tables. Otherwise the run stops with
+            an error.
+        compiled: `CompiledVariant` of the run. Runs with other seeds share it.
     """
 
     monitor: str
@@ -57,16 +56,16 @@ class Job:
 
     @functools.cached_property
     def data(self):
-        """What `load_data` returned."""
+        """The result of `load_data`."""
         return self._load()
 
     @staticmethod
     def load_data(config, folder):
-        """Returns the data of a `config.data`; variants that agree in it share them.
+        """Returns the data of a `config.data`. Variants with equal values share them.
 
         Args:
-            config: the `data` of the config.
-            folder: `pathlib.Path` of a run, which may hold what an earlier one kept.
+            config: The `data` of the config.
+            folder: `pathlib.Path` of a run, which may contain saved data.
         """
         raise NotImplementedError
 
@@ -92,7 +91,7 @@ class Job:
         return model, optimizer, spans
 
     def trainer(self, model):
-        """Returns what `fit` is called on: the model, or one that trains it."""
+        """Returns the model on which to call `fit`: `model`, or a model around it."""
         return model
 
     def equilibrium(self, model):
@@ -104,19 +103,19 @@ class Job:
         raise NotImplementedError
 
     def fit_arguments(self, epochs):
-        """Returns what `fit` is given for a `range` of epochs: data and steps.
+        """Returns the arguments of `fit` for a `range` of epochs: data and steps.
 
-        Where it knows several devices, data are `distribution.batches` of what makes
-        them."""
+        If the job supports several devices, `distribution.batches` returns the data.
+        """
         raise NotImplementedError
 
     def callbacks(self, model):
-        """Returns further callbacks, whose logs join the history."""
+        """Returns further callbacks. The history contains their logs."""
         del model
         return []
 
     def diagnostics(self, model, inputs):
-        """Returns the callback that follows the equilibrium of a few inputs."""
+        """Returns the callback that monitors the equilibrium of a few inputs."""
         opened = self.split(model)
         return deq_keras.callbacks.EquilibriumDiagnostics(
             opened.layer,
@@ -125,7 +124,7 @@ class Job:
         )
 
     def keep(self):
-        """Writes into the folder of the run what later commands need of the data."""
+        """Saves the data that later commands need into the folder of the run."""
         path = self.folder / SAMPLES
         if not path.exists():
             with replacing(path) as temporary:
@@ -135,7 +134,7 @@ class Job:
     def sample_inputs(self):
         """Array `(num_samples, ...)` of the inputs that exports and diagnoses use.
 
-        It is read from the folder of the run, or from the data of a run without it.
+        Reads them from the folder of the run or, without saved samples, from the data.
         """
         path = None if self.folder is None else self.folder / SAMPLES
         if path is None or not path.exists():
@@ -149,8 +148,8 @@ class Job:
         raise NotImplementedError
 
     def evaluate(self, model, budgets):
-        """Measures a model at numbers of evaluations: one dict for each, of `budget`,
-        the score of the experiment, `residual` and `evaluations`."""
+        """Measures a model at each budget. Returns a list of dicts with `budget`, the
+        score of the experiment, `residual` and `evaluations`."""
         raise NotImplementedError
 
     def evaluate_at_tolerance(self, model, tol, budget):
@@ -173,20 +172,20 @@ class Job:
         return {}
 
     def split(self, model):
-        """Returns the `EncoderSolverHead` of a model that has an equilibrium."""
+        """Returns the `EncoderSolverHead` of a model with an equilibrium."""
         raise NotImplementedError
 
     def opened(self, model):
-        """Returns what `split` does, for the same model the same."""
+        """Like `split`, but returns the same object for the same model."""
         return self.compiled.once(model, "split", lambda: self.split(model))
 
     def samples(self, model):
-        """Returns batches, as `encode` of the cut model takes them, to diagnose."""
+        """Returns batches to diagnose, in the input format of `encode`."""
         del model
         return [self.sample_inputs]
 
     def diagnose(self, model):
-        """Returns what `diagnose` measures of a model's equilibrium."""
+        """Returns the measurements of `diagnose` for a model's equilibrium."""
         opened, max_iter = self.opened(model), self.config.evaluation.max_iter
         diagnosis = self.compiled.once(
             model,
@@ -196,11 +195,11 @@ class Job:
         return diagnosis.of(self.samples(model))
 
     def evaluate_export(self, exported, budgets):
-        """Measures an `ExportedModel` as `evaluate` does a model."""
+        """Like `evaluate`, for an `ExportedModel`."""
         raise NotImplementedError
 
     def evaluate_file(self, model, path, budgets):
-        """Measures a model on the problems of a user's file as `evaluate` does."""
+        """Like `evaluate`, on the problems of a user's file."""
         del model, budgets
         raise InputError(
             f"The experiment {self.config.experiment} reads no files of problems. "
@@ -208,8 +207,8 @@ class Job:
         )
 
     def groups(self, model):
-        """Returns the test data as a list of `Group`, to audit or tune a model that has
-        an equilibrium."""
+        """Returns the test data as a list of `Group`, to audit or tune a model with an
+        equilibrium."""
         del model
         raise InputError(
             f"Runs of the experiment {self.config.experiment} are not audited or "
@@ -217,7 +216,7 @@ class Job:
         )
 
     def servable(self, model):
-        """Returns a model as it is exported, and samples of what is sent to it."""
+        """Returns the model to export, and samples of its requests."""
         raise NotImplementedError
 
     def largest_budget(self, model):
@@ -238,11 +237,11 @@ class ImageJob(Job):
     """One variant of a model of images; see `Job`.
 
     Args:
-        config: with `data.batch_size` and `data.evaluation_batch_size`.
+        config: A config with `data.batch_size` and `data.evaluation_batch_size`.
         load: Function that returns data with the splits `training`, `validation` and
             `test`.
-        folder: of the run.
-        distribution: of the training.
+        folder: See `Job`.
+        distribution: See `Job`.
     """
 
     @property
@@ -276,7 +275,7 @@ class ImageJob(Job):
         }
 
     def batches(self, model, split):
-        """Returns batches of a split as the model takes them, in their order."""
+        """Returns the batches of a split in order, in the model's input format."""
         batches = evaluation_batches(split, self.config.data.evaluation_batch_size)
         preprocessor = getattr(model, "preprocessor", None)
         return batches if preprocessor is None else batches.map(preprocessor)
@@ -342,7 +341,7 @@ def _schedule(config, warmup, total, steps_per_epoch):
     if config.schedule == "step":
         boundaries = [round(epoch * steps_per_epoch) for epoch in config.decay_epochs]
         rates = [peak * config.decay_factor**i for i in range(len(boundaries) + 1)]
-        # The boundary of Keras belongs to the rate before it.
+        # In Keras, the step at a boundary still has the previous rate.
         boundaries = [boundary - 1 for boundary in boundaries]
         return keras.optimizers.schedules.PiecewiseConstantDecay(boundaries, rates)
     if config.schedule == "poly":

@@ -154,7 +154,7 @@ def _set_strategies(job, model, span):
         set_strategies(layer, span.phase, span.path)
         with config_errors(f"{span.path}.max_iter_jitter"):
             layer.max_iter_jitter = span.phase.max_iter_jitter
-        # A ramp of the phase before does not continue.
+        # A ramp of the previous phase does not continue.
         layer.penalty_factor = layer.penalty_probability = None
 
 

@@ -22,13 +22,13 @@ def run(jobs, directory, figures="png"):
 
     Args:
         jobs: Dict of names of runs to their `Job`s.
-        directory: Their `WorkDirectory`. Finished parts in it are kept.
+        directory: Their `WorkDirectory`. Finished parts in it are not repeated.
         figures: String. Format of the figures, `"png"`, `"svg"` or `"pdf"`.
 
     Raises:
-        InputError: if a variant cannot be made of its config.
+        InputError: If the config of a variant is invalid.
     """
-    # A mistake in the last variant should not wait for the training of the first.
+    # Reports an error of the last variant before the first is trained.
     for job in {variant_of(name): job for name, job in jobs.items()}.values():
         check(job)
     with directory.in_use():
@@ -67,7 +67,7 @@ def make_jobs(directory, names=None, distribution=None):
 
 
 def _finish(job, directory, name, figures):
-    """Trains, measures and draws one run as far as that has not been done."""
+    """Trains, measures and draws one run. Skips finished parts."""
     folder = directory.run(name)
     print(f"{name}: training in {folder}", flush=True)
     if job.distribution.is_chief:
@@ -105,7 +105,7 @@ def diagnose(job, model, folder):
     """Measures and saves residual curves and spectral radius, if there is a DEQ.
 
     Returns:
-        Whether there is.
+        Boolean. Whether the model has a DEQ.
     """
     if job.equilibrium(model) is None:
         return False

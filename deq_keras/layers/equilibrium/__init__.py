@@ -1,4 +1,4 @@
-"""The equilibrium layer: the cell, its solve, and what is checked of them."""
+"""The equilibrium layer, its cells, its solve and their checks."""
 
 from deq_keras.layers.equilibrium.carry_scope import CarryScope
 from deq_keras.layers.equilibrium.cell import EquilibriumCell

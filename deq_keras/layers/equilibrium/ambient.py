@@ -1,4 +1,4 @@
-"""Scopes that a layer finds without being passed them."""
+"""Scopes that apply to a layer's calls without being passed as arguments."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Scope = TypeVar("Scope")
 class AmbientScopes(Generic[Scope]):
     """The entered scopes of one kind, in this thread.
 
-    A function that is compiled outlives the scope in which it is traced. So a scope is
-    only valid for calls in the function that entered it, or, entered in eager mode, for
-    eager calls.
+    A compiled function outlives the scope in which it was traced. Therefore a scope
+    that a function enters is valid only for calls in that function, and a scope entered
+    in eager mode only for eager calls.
 
     Args:
         name: String. Name of the context variable.

@@ -24,13 +24,13 @@ class CarryScope:
 
     Args:
         state: Nest of tensors `(batch, ...)`, as the layer returned it. No gradient
-            flows into it. It may have another precision than the layer.
-        goes_on: Boolean tensor `(batch,)`. Samples that continue from `state`. Others,
-            and samples with a non-finite state, start at the layer's initial state.
+            flows into it. Its precision may differ from the layer's.
+        goes_on: Boolean tensor `(batch,)`, true for samples that continue from `state`.
+            Other samples, and non-finite ones, start at the layer's initial state.
 
     Attributes:
-        state: Nest like the layer's state: what it returned, as a constant. `None`
-            before the call.
+        state: Nest like the layer's state. The layer's output, without a gradient.
+            `None` before the call.
         solution: The `deq_keras.solvers.Solution` of the call, or `None`.
 
     Raises:
@@ -75,10 +75,10 @@ class CarryScope:
         _ENTERED.leave()
 
     def first_state(self, state: Nest) -> Nest:
-        """Returns where the layer begins.
+        """Returns the state from which the layer starts.
 
         Args:
-            state: Nest of `(batch, ...)` tensors. Where it starts without the scope.
+            state: Nest of `(batch, ...)` tensors. The start without the scope.
         """
         if self.solution is not None:
             raise ValueError(
@@ -94,11 +94,11 @@ class CarryScope:
         return where_rows(goes_on, nonfinite.usable_state(carried, state), state)
 
     def keep(self, value: Nest, solution: solvers.Solution) -> None:
-        """Keeps what the layer found.
+        """Stores the result of the layer.
 
         Args:
-            value: Nest like the state: what it returns.
-            solution: Its `Solution`.
+            value: Nest like the state. The output.
+            solution: The `Solution`.
         """
         self.state = tree.map_structure(tf.stop_gradient, value)
         self.solution = solution

@@ -11,20 +11,20 @@ from deq_keras.layers.composite_layer import CompositeLayer
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class EquilibriumCell(CompositeLayer):
-    """The function f of an equilibrium z* = f(z*, u): what `DEQ` iterates.
+    """The function f of an equilibrium z* = f(z*, u), which `DEQ` iterates.
 
-    A cell is to `DEQ` what an RNN cell is to `keras.layers.RNN`. Subclasses write
-    `call`, and `inject` where anything can be computed once a solve instead of once
-    an evaluation: projections of the input, normalized weights, dropout masks.
+    `DEQ` uses a cell as `keras.layers.RNN` uses an RNN cell. Subclasses implement
+    `call`. They implement `inject` for all that can be computed once per solve instead
+    of per evaluation: projections of the input, normalized weights, dropout masks.
 
-    `call` must be pure, because it is evaluated until it stops changing: no randomness,
-    no variable updates, no `add_loss`, and no normalization over the batch. `DEQ`
-    checks that it returns the structure, shapes and dtypes that it was given. Give
-    sublayers `dtype=self.dtype_policy`, or mixed precision does not reach them.
+    `call` must be pure, because `DEQ` evaluates it until the state stops changing: no
+    randomness, no variable updates, no `add_loss`, no normalization over the batch.
+    `DEQ` checks that the state keeps its structure, shapes and dtypes. Create sublayers
+    with `dtype=self.dtype_policy`; otherwise mixed precision does not apply to them.
 
     If the `DEQ` layer has a mask, the state carries it, so that layers such as
-    `keras.layers.MultiHeadAttention` ignore padding. A cell whose `inject` takes a
-    `mask` gets it there instead, and applies it itself.
+    `keras.layers.MultiHeadAttention` ignore padding. If `inject` accepts a `mask`, it
+    receives the mask instead, and the cell must apply it.
 
     Example:
 
@@ -52,7 +52,7 @@ class EquilibriumCell(CompositeLayer):
         """Returns the injection u: a nest of everything that is constant in a solve.
 
         Args:
-            inputs: What `DEQ` was called with.
+            inputs: Inputs of the `DEQ` layer.
             training: Boolean.
         """
         del training
@@ -73,12 +73,12 @@ class EquilibriumCell(CompositeLayer):
         )
 
     def lipschitz_constant(self, injection: Nest) -> Any:
-        """Returns a Lipschitz constant L of f in the state, or `None` if none is known.
+        """Returns a Lipschitz constant L of f in the state, or `None` if it is unknown.
 
-        With L below 1 there is exactly one equilibrium, and
+        If L is below 1, f has exactly one equilibrium.
         `FixedPointProblem.distance_bound`, `deq_keras.diagnostics.certify` and exports
-        with `certify=True` bound how far a state is from it. The constant must be
-        rigorous:
+        with `certify=True` then bound the distance of a state to it. The constant must
+        be rigorous:
 
             |f(y, u) - f(z, u)| <= L |y - z|    for all states y and z
 
@@ -112,6 +112,6 @@ class EquilibriumCell(CompositeLayer):
         del injection
 
     def get_build_config(self) -> None:
-        # The weights are created when `DEQ` is built; shapes of the state alone would
-        # not do for what `inject` needs.
+        # `DEQ` creates the weights when it is built. The shape of the state does not
+        # determine the weights that `inject` needs.
         return None

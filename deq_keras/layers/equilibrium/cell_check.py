@@ -1,4 +1,4 @@
-"""What `DEQ` requires of a cell, checked by tracing one application."""
+"""Checks whether `DEQ` can use a cell, by tracing one application."""
 
 import inspect
 import re
@@ -53,8 +53,8 @@ def check_signature(cell: keras.layers.Layer) -> None:
 def _check_sublayers(cell: keras.layers.Layer) -> None:
     """Raises `ValueError` if a cell contains an equilibrium layer.
 
-    Its metrics and its regularization loss would be updated at every evaluation. It has
-    the attributes of `DEQ`, which this module cannot import.
+    It would update its metrics and its regularization loss at every evaluation. This
+    module cannot import `DEQ`, so it looks for the attributes of `DEQ`.
     """
     for layer in cell._flatten_layers(include_self=False):
         if all(hasattr(layer, name) for name in ("cell", "solver", "gradient")):
@@ -98,7 +98,7 @@ def apply_once(
     state: Nest,
     injection: Nest,
 ) -> Nest:
-    """Returns `apply(state, injection)`; says what to do if shapes do not fit.
+    """Returns `apply(state, injection)`; explains how to fix shapes that do not fit.
 
     Args:
         apply: Function `(state, injection) -> state` that calls `cell`.
@@ -128,7 +128,7 @@ def apply_once(
 
 
 def _message(error: Exception) -> str:
-    """Returns the message of an error, without what Keras writes around it."""
+    """Returns the message of an error, without the text that Keras adds to it."""
     emphasized = re.search(r"\x1b\[1m(.*?)\x1b\[0m", str(error), re.DOTALL)
     return emphasized.group(1) if emphasized else str(error)
 
@@ -155,8 +155,8 @@ def check_application(
             with the Jacobian of the cell.
 
     Returns:
-        Whether all could be checked: randomness and updates not before the cell has
-        its weights.
+        Boolean. Whether all checks ran. Checks of randomness and updates need a cell
+        with weights.
     """
     _check_sublayers(cell)
     source = f"`{type(cell).__name__}.call`"
@@ -174,7 +174,7 @@ def check_application(
 
     graph = tf.function(once, autograph=False).get_concrete_function().graph
     if any(getattr(variable, "_value", 0) is None for variable in cell.variables):
-        return False  # Symbolic weights are drawn wherever they are read.
+        return False  # Each read of a symbolic weight would draw random numbers.
     nodes = list(_nodes(graph.as_graph_def()))
     if differentiates_jacobian and any(map(_is_of_moments, nodes)):
         _warn_of_moments(source)
@@ -254,8 +254,8 @@ def build_cell(layer: Any, inputs_shape: Nest) -> Nest:
 
     # Weights outlive the graph of a `tf.function` that calls the layer first.
     with tf.init_scope():
-        # In this scope Keras creates weights after the trace. The initial values of
-        # some depend on others.
+        # In this scope, Keras creates weights after the trace: the initial values of
+        # some weights depend on other weights.
         with keras.StatelessScope():
             tf.function(create, autograph=False).get_concrete_function(inputs)
         graph = tf.function(check, autograph=False).get_concrete_function(inputs)

@@ -1,4 +1,4 @@
-"""What the fixed-point problem of a layer is made of: its cell, rows and mask."""
+"""The parts of a layer's fixed-point problem: its cell, rows and mask."""
 
 import inspect
 import weakref
@@ -89,23 +89,23 @@ class CellFunction:
         return None if split is None else split(injection)
 
     def lipschitz_constant(self, injection: Nest) -> Any:
-        """Returns what the method of this name of the cell does, or `None`."""
+        """Returns the result of the cell's method of this name, or `None`."""
         declare = getattr(self.cell, "lipschitz_constant", None)
         return None if declare is None else declare(injection)
 
     def jacobian_lipschitz_constant(self, injection: Nest) -> Any:
-        """Returns what the method of this name of the cell does, or `None`."""
+        """Returns the result of the cell's method of this name, or `None`."""
         declare = getattr(self.cell, "jacobian_lipschitz_constant", None)
         return None if declare is None else declare(injection)
 
     def distance_bound(self, state: Nest, injection: Nest) -> tf.Tensor | None:
-        """Returns what the method of this name of the cell does, or `None`."""
+        """Returns the result of the cell's method of this name, or `None`."""
         bound = getattr(self.cell, "distance_bound", None)
         return None if bound is None else bound(state, injection)
 
 
 class InjectionRows:
-    """Finds out which tensors of an injection have one row per sample.
+    """Detects which tensors of an injection have one row per sample.
 
     A kernel can have as many rows as the batch has samples, and the length of a
     sequence can be as unknown as the batch size. Therefore the injection is traced for
@@ -163,7 +163,7 @@ def _first_axis(leaf: tf.Tensor) -> int | None:
 def attached_mask(inputs: Nest, mask: Nest | None, initial_state: Nest | None) -> Nest:
     """Returns the mask of a call, or the one that Keras attached to the inputs.
 
-    Keras passes it itself if the inputs are the only tensor, without a tensor budget.
+    Keras passes the mask itself if the inputs are the only tensor argument.
     """
     if mask is not None or initial_state is not None:
         return mask
@@ -171,10 +171,10 @@ def attached_mask(inputs: Nest, mask: Nest | None, initial_state: Nest | None) -
 
 
 def single_mask(mask: Nest | None) -> tf.Tensor | None:
-    """Returns the mask that Keras found at the inputs, or `None`.
+    """Returns the only mask that Keras found at the inputs, or `None`.
 
     Raises:
-        ValueError: If several inputs have one.
+        ValueError: If several inputs have a mask.
     """
     masks = [leaf for leaf in tree.flatten(mask) if leaf is not None]
     if len(masks) > 1:

@@ -1,4 +1,4 @@
-"""What a compiled call of an equilibrium layer reads when it runs."""
+"""Settings that a compiled call of an equilibrium layer reads when it runs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from deq_keras.layers.equilibrium.solve_scope import Settings, SolveScope, at_mo
 
 
 class CompiledCalls:
-    """Keeps compiled calls of a layer true to the layer's present settings.
+    """Applies the current settings of a layer to its compiled calls.
 
     A compiled function, such as the one behind `model.predict`, is traced once and
     outlives later changes of the layer. On each call it reads the budget and the
     tolerance here, from a `SolveScope` or from the layer's solver. If another component
-    was replaced, the call raises an error, because the function still has the old one.
+    was replaced, the call raises an error, because the function still uses the old one.
 
     Args:
         layer: The `DEQ` layer.
@@ -45,14 +45,14 @@ class CompiledCalls:
         """Returns budget and tolerance of a call made now, as `SolveRequest` fields.
 
         Args:
-            call: `Settings` of the call arguments, which win over a `SolveScope`.
+            call: `Settings` of the call arguments, which override a `SolveScope`.
         """
         settings, solver = SolveScope.settings(call), self._layer.solver
         limit = settings.max_iter_limit
         max_iter, tol = settings.max_iter_of(solver), settings.tol_of(solver)
         if limit is not None:
             return {"max_iter": limit, "budget": at_most(max_iter, limit), "tol": tol}
-        # In a graph, what no scope sets here may be set where the function is called.
+        # In a graph, a scope around the call of the function may set the other values.
         options = self._call_time_options()
         if settings.max_iter is not None or not options:
             options = {"max_iter": max_iter, "tol": options.get("tol", tol)}
@@ -123,7 +123,7 @@ class CompiledCalls:
         return -1.0 if tol is None else tol
 
     def _known(self, name: str) -> int | float | tf.Tensor | None:
-        """Returns what a scope in the function being traced sets, or `None`."""
+        """Returns the value that a scope in the traced function sets, or `None`."""
         settings = SolveScope.settings()
         if getattr(settings, name) is None:
             return None
@@ -147,8 +147,8 @@ class CompiledCalls:
 def _dismantle(references: list[weakref.ref]) -> None:
     """Empties graphs of training steps, which cannot run once their weights are gone.
 
-    TensorFlow keeps such a graph for good: Keras' optimizers sum gradients of replicas
-    by a `tf.custom_gradient`, whose functions are never removed from a registry.
+    TensorFlow never frees such a graph: Keras' optimizers sum the gradients of replicas
+    by a `tf.custom_gradient`, whose functions stay in a registry.
     """
     for reference in references:
         graph = reference()
@@ -176,7 +176,7 @@ def _options(component: Configured) -> dict[str, Any]:
 
 
 def _signature(value: Any) -> Any:
-    """Returns what tells two components apart. `repr` would slow tiny models down."""
+    """Returns a value to compare components by. `repr` would slow down tiny models."""
     if isinstance(value, Configured):
         return type(value).__name__, _signature(_options(value))
     if isinstance(value, dict):

@@ -85,7 +85,7 @@ def get_initial_state(
 
 
 def _are_alike(one: Any, other: Any) -> bool:
-    """Returns whether two layers, or `None`, differ in their names at most."""
+    """Returns whether two layers are equal except for their names."""
     if type(one) is not type(other) or one is None:
         return False
     return bool({**one.get_config(), "name": ""} == {**other.get_config(), "name": ""})
@@ -113,7 +113,7 @@ def requested_state(
 
 
 def check_arguments(arguments: dict[str, Any]) -> None:
-    """Raises `ValueError` for arguments of `DEQ` that are renamed or of its solver."""
+    """Raises `ValueError` for renamed arguments, and for arguments of the solver."""
     check_not_renamed(arguments, jacobian_regularizer="regularizer")
     for name in ("max_iter", "tol", "damping", "stop_mode"):
         if name in arguments:
@@ -144,7 +144,7 @@ _EPSILON = {"bfloat16": 2.0**-7, "float16": 2.0**-10}
 
 
 def choose_components(layer: Any, solver: Any, gradient: Any, regularizer: Any) -> None:
-    """Sets the components of a layer; `"auto"` selects those that suit its cell.
+    """Sets the components of a layer; `"auto"` selects components that suit its cell.
 
     Args:
         layer: The `DEQ` layer, with a cell and a dtype.

@@ -1,4 +1,4 @@
-"""What an equilibrium layer adapts while it trains."""
+"""Settings of an equilibrium layer that change during training."""
 
 import types
 from collections.abc import Mapping, MutableMapping
@@ -23,12 +23,12 @@ _FACTOR, _PROBABILITY = "penalty_factor", "penalty_probability"
 class Controls:
     """Mixin of `DEQ`: the penalty, its schedule and multiplier, the training budget.
 
-    The variables are saved with the weights of the layer, but are not among them: they
-    may be added to a layer that is built, and weights saved without them can be loaded.
+    Keras saves the variables with the weights of the layer, but they are not weights: a
+    built layer can add them, and can load weights that were saved without them.
     """
 
     def _create_controls(self) -> None:
-        # Keras would track a dict, and refuse variables in a layer that is built.
+        # Keras would track a dict, and a built layer cannot add tracked variables.
         self._controls = types.SimpleNamespace()
         self._add_control(_MULTIPLIER, 1.0, "float32")
 
@@ -49,7 +49,7 @@ class Controls:
         """Budget of training steps. Integer, or `None` for the solver's `max_iter`.
 
         `max_iter_jitter` lowers it further. A new integer applies to the next training
-        step, without compiling, and is saved with the weights. Inference has the budget
+        step without compiling, and is saved with the weights. Inference uses the budget
         of the solver.
         """
         variable = self._control(_BUDGET)
@@ -78,7 +78,7 @@ class Controls:
 
     @property
     def penalty_probability(self) -> float | None:
-        """Fraction of training steps that have the penalty. Float, or `None` for the
+        """Fraction of training steps that add the penalty. Float, or `None` for the
         regularizer's `probability`.
 
         A new float applies to the next training step; compile the model if it was
@@ -150,7 +150,7 @@ class Controls:
             loss = regularizer(linearization, seed)
         if factor is not None:
             loss *= tf.cast(factor.value, loss.dtype)
-        # The mean over the samples of a replica without any is 0 / 0.
+        # In a replica without samples, the mean over samples is 0 / 0.
         num_samples = tf.shape(tree.flatten(linearization.value)[0])[0]
         loss = tf.where(num_samples > 0, loss, tf.zeros_like(loss))
         # Keras adds losses in its own precision, regardless of the layer's.
@@ -168,14 +168,14 @@ class Controls:
         loss = tf.cast(multiplier.value, penalty.dtype) * penalty
         self._multiplier.update_state(multiplier)
 
-        # Refers to no layer: a graph may outlive it.
+        # This must not refer to the layer, because a graph may outlive the layer.
         def update(cotangent: tf.Tensor) -> list[tf.Tensor]:
             sums = replicas.sums([total, count])
             multiplier.assign(constraint.next_multiplier(multiplier.value, *sums))
             return [cotangent]
 
-        # Replicas wait for each other here. In the forward pass, Keras would report the
-        # penalty of one replica in the loss of another: they share one list of losses.
+        # Replicas synchronize in this backward pass. In the forward pass, Keras would
+        # report the penalty of one replica in the loss of another: they share a list.
         return custom_gradient(lambda value: (value, update))(loss)
 
     def _draw_budget(self, solver: FixedPointSolver) -> tf.Tensor | None:

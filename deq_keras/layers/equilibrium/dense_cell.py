@@ -18,16 +18,16 @@ class DenseCell(EquilibriumCell):
     ```
 
     Inputs of rank 3 or more have one vector per position, as in `keras.layers.Dense`:
-    all positions share the weights, and none sees another.
+    all positions share the weights, and they do not interact.
 
-    `x U + b` is computed once per solve. W starts uniform on `(-1, 1) /
-    sqrt(units)`, which has a spectral radius of about 0.58: with an activation
-    that does not expand, iterating converges at initialization.
+    `x U + b` is computed once per solve. The initial W is uniform on `(-1, 1) /
+    sqrt(units)` and has a spectral radius of about 0.58. With a non-expansive
+    activation, the iteration converges at initialization.
 
     Args:
         units: Positive integer. Size of the state.
-        activation: Name or function. A bounded or non-expansive one keeps the
-            equilibrium in reach. Defaults to `"tanh"`.
+        activation: Name or function. A bounded or non-expansive activation helps the
+            solver to converge. Defaults to `"tanh"`.
         weight_normalization: Boolean. Whether W is weight normalized. Defaults to
             `False`.
         layer_normalization: Boolean. Whether the result is normalized over its
@@ -152,8 +152,8 @@ class DenseCell(EquilibriumCell):
     def lipschitz_constant(self, injection):
         """Returns |W| times the largest slope of the activation.
 
-        `None` with `layer_normalization`, an integer kernel or an activation whose
-        slope is not known. See `EquilibriumCell.lipschitz_constant`.
+        Returns `None` with `layer_normalization`, an integer kernel or an activation of
+        unknown slope. See `EquilibriumCell.lipschitz_constant`.
         """
         return self._constant(lipschitz.of_dense, injection)
 

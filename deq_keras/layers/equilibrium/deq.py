@@ -30,18 +30,18 @@ from deq_keras.solvers import SolveRequest
 class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.Layer):
     """Returns the equilibrium z* = f(z*, u) of a cell f.
 
-    `DEQ(cell)` is to an equilibrium cell what `keras.layers.RNN(cell)` is to an RNN
-    cell: it applies the same cell repeatedly, to the same input, until the output stops
-    changing. In compiled steps with a solver of bounded history, training memory does
-    not grow with the number of applications. With the unrolled and the truncated
-    gradient, it grows with the number of differentiated steps.
+    Like `keras.layers.RNN(cell)`, `DEQ(cell)` applies one cell repeatedly. It applies
+    the cell to the same input until the output stops changing. In compiled steps with a
+    solver of bounded history, training memory does not grow with the number of
+    evaluations. With the unrolled and the truncated gradient, it grows with the number
+    of differentiated steps.
 
-    The layer owns metrics that Keras shows in the logs under the name of the layer:
-    `_evaluations` of the solver (mean per sample), `_residual` and `_converged`
-    (fraction of samples). In training, `TruncatedGradient` has `_steps` in place of
-    `_evaluations`, `NeumannGradient` adds `_adjoint_evaluations`, `_adjoint_residual`
-    and `_loss_error`, `ImplicitGradient` these and `_gradient_error`, a regularizer
-    `_penalty`, and an `EquilibriumConstraint` `_multiplier`.
+    Keras logs the metrics of the layer as its name with a suffix: `_evaluations` of the
+    solver (mean per sample), `_residual` and `_converged` (fraction of samples). In
+    training, `TruncatedGradient` logs `_steps` instead of `_evaluations`;
+    `NeumannGradient` adds `_adjoint_evaluations`, `_adjoint_residual` and
+    `_loss_error`; `ImplicitGradient` adds these and `_gradient_error`; a regularizer
+    adds `_penalty`, and an `EquilibriumConstraint` `_multiplier`.
 
     Args:
         cell: Function f: an `EquilibriumCell`, any layer whose call takes `(state,
@@ -58,8 +58,8 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
             `EquilibriumRegularizer`, or `None`. Defaults to `"auto"`: `"residual"` if
             the gradient differentiates iterates, `None` for a monotone cell, else
             `"contraction"`.
-        seed: Integer, or `None` for a random seed. Seeds everything that training
-            draws: regularizer probes, initial states, step counts, budgets and noise.
+        seed: Integer, or `None` for a random seed. Seeds all random draws of training:
+            regularizer probes, initial states, step counts, budgets and noise.
         max_iter_jitter: Integer in [0, max_iter of the solver). The budget of each
             training step is drawn uniformly from `max_iter - max_iter_jitter` to
             `max_iter`, so that a model does not rely on one budget. Inference and the
@@ -70,36 +70,35 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name`. `dtype` defaults to
             the dtype of the cell, and must have the same compute dtype.
 
-    `solver`, `gradient`, `regularizer`, `max_iter_jitter` and `initial_state` can be
-    set later (a learned or predicted initial state only if the layer was built with
-    it). Compile the model then.
+    You can set `solver`, `gradient`, `regularizer`, `max_iter_jitter` and
+    `initial_state` later (a learned or predicted initial state only if the layer was
+    built with it). Then compile the model again.
 
     Call arguments:
         inputs: Nest of tensors `(batch, ...)`, passed to the cell's `inject`. A sample
             with a non-finite input does not affect other samples and has no gradient.
             Its output is NaN at inference. In training its output is its initial state,
-            or NaN if all samples fail, so that the loss shows it.
-        initial_state: Optional state to start from (a warm start), in place of the
-            layer's. Non-finite samples start at the cell's initial state.
+            or NaN if all samples fail, so that the loss shows the failure.
+        initial_state: Optional state to start from (a warm start), instead of the
+            layer's initial state. Non-finite samples start at the cell's initial state.
         mask: Optional Boolean tensor `(batch, ...)`, false at positions of the state
-            (its axes after the batch axis) that are padding. They stay zero and do not
-            count in norms and mixing, so padding does not change a result. Keras passes
+            (its axes after the batch axis) that are padding. Padding stays zero, does
+            not count in norms and mixing, and does not change a result. Keras passes
             the mask of a previous layer, such as an `Embedding`, unless an
             `initial_state` is given.
         training: Boolean.
         max_iter: Optional budget of this call, a positive integer or, outside of
-            training, an integer scalar tensor (below 1: the solver's own). It wins
-            over a `SolveScope`, and the scope over the solver.
+            training, an integer scalar tensor (below 1: the solver's budget). It
+            overrides a `SolveScope`, and the scope overrides the solver.
         tol: Optional tolerance of this call, a float >= 0 or, outside of training, a
-            scalar tensor (below 0: the solver's own).
+            scalar tensor (below 0: the solver's tolerance).
         num_states: Optional positive integer n, at most the budget. The output is then
-            a list of n states along the solve, for losses such as
-            `deq_keras.losses.fixed_point_correction`: those after a fraction of 1/n,
-            2/n, ... of the budget. The last is the output without `num_states`. States
-            of a sample that converged earlier repeat its solution. The truncated and
-            the unrolled gradient differentiate the steps to each state, the phantom
-            gradient its own steps from it. Others differentiate one evaluation of f at
-            each state but the last.
+            a list of the n states after 1/n, 2/n, ... of the budget, for losses such as
+            `deq_keras.losses.fixed_point_correction`. The last state is the output
+            without `num_states`. States of a sample that converged earlier repeat its
+            solution. The truncated and the unrolled gradient differentiate the steps to
+            each state, and the phantom gradient its own steps from each state. Other
+            gradients differentiate one evaluation of f at each state except the last.
 
     Output shape:
         Nest of `(batch, ...)` tensors, like the state of the cell. With `num_states`, a
@@ -176,8 +175,8 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
         return tree.map_structure(lambda leaf: leaf.shape, outputs)
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Nest:
-        # Traces the call, because a state may have other dtypes than the layer. Keras
-        # assumes the dtype of a layer that has `compute_output_shape`.
+        # Traces the call, because the dtypes of a state can differ from the layer's.
+        # If a layer has `compute_output_shape`, Keras assumes the layer's dtype.
         self._last.is_spec = True
         try:
             return keras.Operation.compute_output_spec(self, *args, **kwargs)
@@ -198,7 +197,7 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
         mask = cell_problem.attached_mask(inputs, mask, initial_state)
         problem = self.problem(inputs, mask, bool(training))
         if getattr(self._last, "is_spec", False):
-            # The output is like the initial state, which takes no solve.
+            # The output has the spec of the initial state, so no solve is needed.
             state = self._first_state(problem, initial_state)
             return states.repeated(state, num_states)
         cell_check.check_forward_mode(self.gradient, problem, training)
@@ -298,7 +297,7 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
             problem: A problem of this layer.
             request: A `SolveRequest`, whose initial state and seed are optional. Its
                 initial state may also be a name, such as `"normal"`, or an
-                `InitialState`; a random one needs the seed. Defaults to `None`, the
+                `InitialState`; a random state needs the seed. Defaults to `None`, the
                 settings of the layer.
         """
         request = SolveRequest() if request is None else request

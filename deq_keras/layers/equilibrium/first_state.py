@@ -69,7 +69,7 @@ class StartsSolves:
         problem: FixedPointProblem,
         state: Nest,
     ) -> Nest | None:
-        """Returns what `source` needs of the layer: weights, a prediction, or `None`.
+        """Returns the weights or the prediction that `source` needs, or `None`.
 
         No gradient of the model's loss reaches the predictor.
         """
@@ -92,7 +92,7 @@ class StartsSolves:
         distance = target - structure.to_matrix(masked(prediction, problem.mask))
         failed = nonfinite.has_failed(solution)
         loss = tf.reduce_mean(tf.square(where_rows(failed, 0.0, distance)))
-        # The mean over the samples of a replica without any is 0 / 0.
+        # In a replica without samples, the mean over samples is 0 / 0.
         loss = tf.where(structure.batch_size > 0, loss, tf.zeros_like(loss))
         loss = tf.cast(loss, keras.config.floatx())
         self.add_loss(self.initial_state.weight * loss)

@@ -1,4 +1,4 @@
-"""Cells made of layers that were not written as such."""
+"""Cells made from layers that were not written as cells."""
 
 import contextlib
 import copy
@@ -37,7 +37,7 @@ _MASKS = ("mask", "padding_mask", "decoder_padding_mask")
 def cell_from(
     layer: keras.layers.Layer, injection: Injection = "add", **kwargs: Any
 ) -> EquilibriumCell:
-    """Returns an equilibrium cell made of any layer or model of one tensor.
+    """Returns an equilibrium cell made from a layer or model of one tensor.
 
     ```
     f(z, x) = layer(z + W x)            injection="add"
@@ -62,13 +62,13 @@ def cell_from(
             width of the state.
         injection: How the inputs x enter. `"add"`: W is a projection without bias. If
             the inputs have the width of the state, they are added unchanged.
-            `"concat"`: along the last axis. If the layer does not return the width of
-            the state, as blocks that keep the width of their input do, a projection
-            follows. A callable `(state, inputs) -> tensor` combines both; register a
-            function to save it. Defaults to `"add"`.
+            `"concat"`: along the last axis. If the widths of output and state differ,
+            as for blocks that keep the width of their input, a projection follows. A
+            callable `(state, inputs) -> tensor` combines both; register a function to
+            save it. Defaults to `"add"`.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name`. `dtype` defaults to
-            the dtype of the layer. A model has the global dtype policy, whatever its
-            layers have.
+            the dtype of the layer. A model has the global dtype policy, regardless of
+            its layers.
 
     Input shape:
         Of the `DEQ` layer: `(batch, ..., features)`. The layer receives the mask of the
@@ -102,7 +102,7 @@ def cell_from(
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class RecurrentCell(EquilibriumCell):
-    """Cell that applies an RNN cell to the same inputs again and again.
+    """Cell that applies an RNN cell repeatedly to the same inputs.
 
     Args:
         layer: RNN cell of Keras without dropout: called with `(inputs, states)`, it
@@ -174,7 +174,7 @@ class LayerCell(EquilibriumCell):
         accepted = inspect.signature(layer.call).parameters
         self._mask_argument = next((n for n in _MASKS if n in accepted), None)
         if isinstance(layer, keras.Model):
-            # Models pass masks on, but Keras warns unless they say so.
+            # Models propagate masks, but Keras warns unless they set this.
             layer.supports_masking = True
         self._check_sublayers()
 
@@ -199,7 +199,7 @@ class LayerCell(EquilibriumCell):
             self.output_projection.build(outputs_shape)
         else:
             self._check_output_shape(outputs_shape, state_shape)
-        self._check_sublayers()  # Blocks create theirs when they are built.
+        self._check_sublayers()  # Building a block creates its sublayers.
 
     def inject(
         self,
@@ -306,7 +306,7 @@ class LayerCell(EquilibriumCell):
         elif self._mask_argument is not None:
             outputs = self.layer(joint, **{self._mask_argument: mask})
         else:
-            joint._keras_mask = mask  # Where sublayers look for it.
+            joint._keras_mask = mask  # Sublayers read the mask here.
             outputs = self.layer(joint)
         if self.output_projection is not None:
             outputs = self.output_projection(outputs)
@@ -327,7 +327,7 @@ class LayerCell(EquilibriumCell):
 
     @classmethod
     def from_config(cls, config: Config) -> "LayerCell":
-        config = copy.deepcopy(config)  # Functional models remove entries of theirs.
+        config = copy.deepcopy(config)  # Functional models remove entries.
         for name in ("layer", "injection"):
             if not isinstance(config[name], str):
                 config[name] = keras.saving.deserialize_keras_object(config[name])
@@ -347,7 +347,7 @@ class LayerCell(EquilibriumCell):
         )
 
     def _width_of_state(self, inputs_shape: Shape) -> int:
-        """Returns the width that the layer returns; with `"concat"`, that it takes."""
+        """Returns the width of the state, from the layer's output or input shape."""
         known = _built_shape(self.layer)
         if known is not None and self.injection == "concat":
             units = known[-1] - inputs_shape[-1]

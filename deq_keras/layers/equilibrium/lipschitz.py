@@ -74,9 +74,9 @@ def of_dense_jacobian(layer: Any, activation: Any, kernel: Any = None) -> Any:
 def spectral_norm_bound(matrix: Any) -> Any:
     """Returns an upper bound of the spectral norm of a matrix, a scalar tensor.
 
-    It takes the Frobenius norm of G, where G <- G^T G a number of times, which bounds
-    the norm from above at every step. A power iteration bounds it from below. The
-    products run in every exported format, unlike a singular value decomposition.
+    Computes the Frobenius norm of G after several steps G <- G^T G, which bounds the
+    norm from above at every step. A power iteration would bound it from below. Every
+    export format supports these products, but not a singular value decomposition.
 
     Args:
         matrix: Tensor `(rows, columns)`.

@@ -29,9 +29,9 @@ class SolveScope:
     The budget and the tolerance apply to every call in this thread until the scope
     ends: to a model, and to `predict`, `evaluate` and other compiled functions, whether
     they were traced before or within the scope. Training calls and other threads ignore
-    it. Of nested scopes, the innermost one that sets a value counts.
+    it. The innermost of nested scopes that sets a value applies.
 
-    A scope also replaces initial states, repeats samples and records solutions, but
+    A scope also replaces initial states, restarts solves and records solutions, but
     only for calls made directly within it: eager calls of a model, or, in a
     `tf.function` that enters the scope, calls in that function. Such solves carry no
     gradient and update no metrics. A compiled function that is called in a scope with
@@ -43,21 +43,20 @@ class SolveScope:
             budget outside of the scope.
         tol: Tolerance, a float or a scalar tensor. Below 0: the tolerance of the
             layer's solver. Defaults to `None`, the tolerance outside of the scope.
-        initial_states: Optional dict of names, as `solutions` has them, to the states
-            that the solves start from, in place of the layer's; see `DEQ`.
-        max_iter_limit: Positive integer. The largest budget: larger ones count as it,
-            and all shapes are as it makes them, as XLA asks for. Defaults to `None`, no
-            limit.
-        restarts: Positive integer. The batch has all samples so many times, one after
-            the other: first all, then all again, and so on. All but the first begin
-            at drawn states; see `DEQ.solve`. Defaults to `1`.
-        seed: Integer. The draws of restarts follow from it. Defaults to `0`.
+        initial_states: Optional dict from names, as in `solutions`, to states. Solves
+            start from these instead of the layer's initial state; see `DEQ`.
+        max_iter_limit: Positive integer. Upper limit of the budget. It determines the
+            shapes of the solve, as XLA requires. Defaults to `None`, no limit.
+        restarts: Positive integer. Number of copies of all samples that the inputs
+            contain, one copy after the other. All copies except the first start at
+            random states; see `multistart.solve`. Defaults to `1`.
+        seed: Integer. Seed of the states of restarts. Defaults to `0`.
 
     Attributes:
-        solutions: Dict of names of layers to the `deq_keras.solvers.Solution` of their
-            solve, in the order of the calls. A layer that is called again within the
-            scope has the name `NAME_2` there, then `NAME_3`. Compiled functions record
-            no solutions.
+        solutions: Dict from layer names to the `deq_keras.solvers.Solution` of their
+            solve, in the order of the calls. Further calls of a layer within the scope
+            have the names `NAME_2`, `NAME_3` and so on. Compiled functions record no
+            solutions.
 
     Raises:
         ValueError: At the end of the scope, if `initial_states` names a layer that was
@@ -123,7 +122,7 @@ class SolveScope:
         """Returns the `Settings` that are valid for a call made now.
 
         Args:
-            call: Settings of the call itself, which win over the scopes.
+            call: Settings of the call itself, which override the scopes.
         """
         return Settings.of([*([] if call is None else [call]), *_ENTERED.valid()])
 
@@ -201,7 +200,7 @@ class Settings(NamedTuple):
         """Returns the settings of the call arguments of a layer.
 
         Raises:
-            ValueError: If one is out of range, or a tensor of another kind.
+            ValueError: If an argument is out of range or a tensor of the wrong kind.
         """
         return cls(
             _checked_argument("max_iter", max_iter, check_count),
@@ -240,7 +239,7 @@ class Settings(NamedTuple):
         if not tf.is_tensor(tol):
             return tol if tol >= 0 else solver.tol
         own = -1.0 if solver.tol is None else solver.tol
-        # A tolerance that is NaN counts as none.
+        # NaN selects the tolerance of the solver.
         return tf.where(tol >= 0, tol, tf.constant(own, tol.dtype))
 
 

@@ -12,7 +12,7 @@ from deq_keras.solvers import Solution
 
 
 def repeated(state: Nest, num_states: int | None) -> Nest:
-    """Returns a nest like the output of a layer, of which each state is `state`."""
+    """Returns a nest like the output of a layer, in which each state is `state`."""
     num_states = check_optional_count("num_states", num_states)
     return state if num_states is None else [state] * num_states
 
@@ -42,7 +42,7 @@ def output(layer: Any, found: Equilibrium | Solution, num_states: int | None) ->
 def with_masks(states: Nest, mask: tf.Tensor | None, num_states: int | None) -> Nest:
     """Attaches the mask of the inputs to each of several states.
 
-    Keras attaches it to the first tensor only.
+    Keras attaches the mask only to the first state.
     """
     if mask is None or num_states is None:
         return states

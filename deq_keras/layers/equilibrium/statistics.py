@@ -18,7 +18,7 @@ from deq_keras.regularizers import EquilibriumConstraint
 class RecordsSolves:
     """Mixin of `DEQ`: metrics that Keras shows in the logs, and the last status.
 
-    The metrics are attributes of the layer, because Keras tracks only those.
+    The metrics are attributes of the layer, because Keras tracks only attributes.
     """
 
     def _create_metrics(self) -> None:
@@ -44,8 +44,8 @@ class RecordsSolves:
             metrics += [self._adjoint_evaluations, self._adjoint_residual]
             if self.gradient.assumes_convergence:
                 metrics.append(self._gradient_error)
-            # Loss scaling multiplies the gradients of float16, and so the estimate, by
-            # a number that the layer does not know.
+            # In float16, loss scaling multiplies the gradients, and so the estimate,
+            # by a factor that the layer does not know.
             if self.compute_dtype != "float16":
                 metrics.append(self._loss_error)
         if self.regularizer is not None:

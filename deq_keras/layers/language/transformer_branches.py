@@ -121,7 +121,7 @@ class TransformerBranches(CompositeLayer):
         return solve_kernels(expansion=self.expansion, contraction=self.contraction)
 
     def _prepared(self, inputs, injection, memory, constants, training, mask):
-        """Returns what the branches need in each evaluation."""
+        """Returns the constants that the branches use in each evaluation."""
         if memory is not None and self.normalize_first and "states" in memory:
             # Keys and values are already computed from normalized states.
             memory = {**memory, "states": self._first_norm(memory["states"])}
@@ -146,7 +146,7 @@ class TransformerBranches(CompositeLayer):
         }
 
     def _first_norm(self, state):
-        """Returns what the attention sees with `normalize_first`."""
+        """Returns the input of the attention with `normalize_first`."""
         raise NotImplementedError
 
     def _with_attention(self, state, prepared):

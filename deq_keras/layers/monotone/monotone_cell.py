@@ -119,11 +119,11 @@ class MonotoneCell(EquilibriumCell):
 
             |z' - z*| <= |W (z' - z)| / m    and    |z - z*| <= |z' - z| + |z' - z*|
 
+        `deq_keras.diagnostics.certify` and exports with `certify=True` use this bound.
+
         Args:
             state: State z, from any solver.
             injection: Result of `inject`.
-
-        `deq_keras.diagnostics.certify` and exports with `certify=True` use it.
 
         Returns:
             Float tensor `(batch,)`. Bound on |z - z*|, up to rounding. Infinite if

@@ -60,7 +60,7 @@ class MonotoneImageCell(MonotoneCell):
         return self.projection(_with_border(inputs))
 
     def size_of_tier(self, index):
-        """Returns height and width of a tier of the state. Tier 0 has the image's."""
+        """Returns height and width of a tier of the state. Tier 0 is the finest."""
         return tuple(side // 2**index + 2 for side in self.image_size)
 
     def constrained(self, leaf):

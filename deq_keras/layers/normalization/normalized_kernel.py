@@ -1,4 +1,4 @@
-"""Layers of Keras whose kernel is normalized, once a solve or once a call."""
+"""Keras layers whose kernel is normalized once per solve or once per call."""
 
 import contextlib
 import contextvars
@@ -44,7 +44,7 @@ class NormalizedKernel:
 
     @contextlib.contextmanager
     def fixed_kernel(self, kernel):
-        """Uses `kernel` in the calls within a scope, which cannot pass it."""
+        """Uses `kernel` for calls within a scope that cannot pass it as an argument."""
         token = _FIXED.set({**_FIXED.get(), id(self): kernel})
         try:
             yield
@@ -124,6 +124,6 @@ class ConvolutionKernel:
 
 
 def at_least_float32(variable):
-    """Returns a variable as a tensor of float32, or of float64 if it has that."""
+    """Returns a variable as a float32 tensor, or float64 if the variable is float64."""
     tensor = ops.convert_to_tensor(variable)
     return ops.cast(tensor, keras.backend.result_type(tensor.dtype, "float32"))

@@ -11,8 +11,8 @@ from deq_keras.layers.normalization.normalized_kernel import (
     at_least_float32,
 )
 
-# Iterations on the initial kernel. One per training step follows a kernel that changes
-# slowly, but not a random vector.
+# Iterations on the initial kernel. One iteration per training step suffices for a
+# kernel that changes slowly, but not for a random initial vector.
 _FIRST_ITERATIONS = 20
 
 
@@ -30,8 +30,8 @@ class SpectralNormalization(NormalizedKernel):
 
     `normalized_kernel(training=True)` is the only place that updates `v`. In an
     equilibrium cell, call it once per solve, in `inject`, and pass the result to the
-    layer as `kernel`. Without this argument, each call of the layer does it. Cells made
-    by `cell_from` do it in `inject`.
+    layer as `kernel`. Without this argument, each call of the layer computes the
+    kernel. Cells made by `cell_from` compute it in `inject`.
 
     Weights are saved in the order of `weights`: `w`, the bias if any, `v`.
 
@@ -44,8 +44,8 @@ class SpectralNormalization(NormalizedKernel):
         self.max_norm = check_positive("max_norm", max_norm)
 
     def _add_normalization_weight(self, input_shape):
-        # Each replica updates its own copy. `add_weight` cannot ask for that, and
-        # merging replicas fails where `inject` is traced.
+        # Each replica updates its own copy. `add_weight` does not support that, and
+        # replicas cannot be merged while `inject` is traced.
         self.singular_vector = keras.Variable(
             self._initialize_vector,
             shape=self._vector_shape(input_shape),
@@ -100,7 +100,7 @@ class SpectralNormalization(NormalizedKernel):
         return _unit(at_least_float32(self.singular_vector))
 
     def _norm(self, kernel, vector):
-        """Returns ||A v||, whose gradient reaches the kernel only."""
+        """Returns ||A v||, which has a gradient only for the kernel."""
         image = self._linear(ops.stop_gradient(vector), kernel)
         return ops.sum(image * ops.stop_gradient(_unit(image)))
 
@@ -115,7 +115,7 @@ class SpectralNormalization(NormalizedKernel):
 
 
 def _unit(vector, otherwise=0.0):
-    """Returns a vector at length one, or `otherwise` if its length is zero or NaN."""
+    """Scales a vector to length one; returns `otherwise` if the length is 0 or NaN."""
     length = ops.sqrt(ops.sum(ops.square(vector)))
     has_length = length > 0
     return ops.where(has_length, vector / ops.where(has_length, length, 1), otherwise)

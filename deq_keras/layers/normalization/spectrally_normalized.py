@@ -19,10 +19,10 @@ class SpectrallyNormalizedDense(SpectralNormalization, keras.layers.Dense):
     activation that does not expand, such as tanh or ReLU, a cell of this layer has
     exactly one equilibrium.
 
-    Sigma is estimated by a power iteration whose vector is a weight of the layer. Each
-    training step updates it once, so that the norm can exceed `max_norm` slightly while
-    the kernel changes. Unlike `keras.layers.SpectralNormalization`, it does not
-    scale kernels up, and does not update the vector during a solve.
+    A power iteration estimates sigma. Its vector is a weight of the layer. Each
+    training step updates the vector once, so the norm can exceed `max_norm` slightly
+    while the kernel changes. Unlike `keras.layers.SpectralNormalization`, the layer
+    never scales kernels up, and does not update the vector during a solve.
 
     Args:
         units: Positive integer. Size of the output space.
@@ -79,8 +79,8 @@ class SpectrallyNormalizedConv2D(
     a matrix, which other implementations use, is not a bound of this norm. See
     `SpectrallyNormalizedDense`.
 
-    The bound holds for the height and width that the layer was built with. It accepts
-    no others, because the norm grows with the size of the map.
+    The bound holds for the height and width with which the layer was built. The layer
+    accepts no other sizes, because the norm grows with the size of the map.
 
     Args:
         filters: Positive integer. Number of output channels.

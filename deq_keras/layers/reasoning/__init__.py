@@ -1,4 +1,4 @@
-"""Cells for reasoning tasks, which see the problem in every evaluation."""
+"""Cells for reasoning tasks, which receive the problem in every evaluation."""
 
 from deq_keras.layers.reasoning.attention_cell import AttentionCell
 from deq_keras.layers.reasoning.automaton_cell import AutomatonCell

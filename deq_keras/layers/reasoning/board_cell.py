@@ -1,4 +1,4 @@
-"""The reasoning cell whose squares see their row, their column and their box."""
+"""The reasoning cell with means over rows, columns and boxes of a board."""
 
 import keras
 from keras import ops

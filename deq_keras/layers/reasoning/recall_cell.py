@@ -17,7 +17,7 @@ _ACTIVATIONS = {
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class RecallCell(ConvolutionalCell):
-    """Two residual blocks of convolutions that see the input in every evaluation.
+    """Two residual blocks of convolutions that receive the input in every evaluation.
 
     Suited to problems of any length or size whose solution spreads from neighbor to
     neighbor, such as prefix sums or paths. With the input x and the state z of each

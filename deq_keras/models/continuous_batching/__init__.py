@@ -1,4 +1,4 @@
-"""Training that continues from the states of the update before."""
+"""Training that continues from the states of the previous update."""
 
 from deq_keras.models.continuous_batching.continuous_batching_model import (
     ContinuousBatchingModel,

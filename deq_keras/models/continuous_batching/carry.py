@@ -20,8 +20,8 @@ class Admitted(NamedTuple):
     Attributes:
         examples: Nest of tensors `(batch, ...)`.
         state: Nest of tensors `(batch, ...)`. Last states of the places in the batch.
-        goes_on: Boolean tensor `(batch,)`. Which samples start at that state: the
-            samples that remain, and fresh ones that inherit it.
+        goes_on: Boolean tensor `(batch,)`, true for samples that start at that state:
+            the remaining samples, and fresh samples that inherit it.
         left_after: Float tensor `(fresh,)`. Number of segments of each replaced sample;
             NaN if the batch was empty.
         left_finished: Float tensor `(fresh,)`. One for each replaced sample that had
@@ -50,7 +50,7 @@ class Carry(keras.layers.Layer):
     def __init__(self, examples, state, **kwargs):
         super().__init__(trainable=False, **kwargs)
         self.batch_size = tree.flatten(state)[0].shape[0]
-        # A nest would become Keras' own containers.
+        # Keras would convert a nest to its own containers.
         self._as_state = functools.partial(tree.pack_sequence_as, state)
         self._examples = self._weights_like(examples, "example")
         self._state = self._weights_like(tree.map_structure(_kept, state), "state")
@@ -76,8 +76,8 @@ class Carry(keras.layers.Layer):
 
         Args:
             fresh: Nest of tensors `(fresh, ...)`, fewer than the batch.
-            inherits: Boolean tensor `(batch,)`. In which places a fresh sample starts
-                at the state of the sample that it replaces.
+            inherits: Boolean tensor `(batch,)`, true for places where a fresh sample
+                starts at the state of the sample that it replaces.
 
         Returns:
             The `Admitted` samples.
@@ -110,7 +110,7 @@ class Carry(keras.layers.Layer):
         )
 
     def store(self, state, is_finished):
-        """Keeps the results of an update.
+        """Stores the results of an update.
 
         Args:
             state: Nest of tensors `(batch, ...)`.
@@ -167,7 +167,7 @@ class Carry(keras.layers.Layer):
 
 
 def _kept(spec):
-    """Returns the spec in which a state is kept."""
+    """Returns the spec in which a state is stored."""
     dtype = tf.float64 if spec.dtype == tf.float64 else tf.float32
     return tf.TensorSpec(spec.shape, dtype)
 
@@ -197,7 +197,7 @@ class ExampleSpecs:
         self.specs = tuple(tree.map_structure(_given_spec, part) for part in examples)
 
     def with_batch_size(self, batch_size):
-        """Returns the specs of a batch of one size."""
+        """Returns the specs with a static batch size."""
         return tree.map_structure(
             lambda spec: tf.TensorSpec([batch_size, *spec.shape[1:]], spec.dtype),
             self.specs,
@@ -210,7 +210,7 @@ class ExampleSpecs:
             data: Nest of tensors `(batch, ...)`.
         """
         received = tree.map_structure(_spec, data)
-        # By paths: a tuple comes back from a file as a list.
+        # Compares paths, because loading turns a tuple into a list.
         if tree.flatten_with_path(received) != tree.flatten_with_path(self.specs):
             raise ValueError(
                 "What `fit` gets must be like `examples`. "

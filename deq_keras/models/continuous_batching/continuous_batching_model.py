@@ -1,4 +1,4 @@
-"""Training of long solves in segments, with a batch whose samples come and go."""
+"""Training of long solves in segments, with continuous batching."""
 
 from typing import Any, NamedTuple
 
@@ -31,8 +31,8 @@ class SearchSegment(NamedTuple):
         examples: Nest of tensors `(batch, ...)`: `(x, y)` or `(x, y, sample_weight)`.
         outputs: Nest of tensors `(batch, ...)`. Outputs of the model.
         solution: The `deq_keras.solvers.Solution` of the layer.
-        num_segments: Int32 tensor `(batch,)`. Number of segments of each sample, this
-            one included.
+        num_segments: Int32 tensor `(batch,)`. Number of segments of each sample,
+            including this one.
     """
 
     examples: Any
@@ -56,20 +56,20 @@ class ContinuousBatchingModel(SavesRandomState, keras.Model):
       fresh samples start at the layer's `initial_state`; a fraction `inherited` of them
       starts at the state of the sample that it replaces. Fresh samples replace samples
       that have finished first, and then the samples with the most segments. A finished
-      sample without a successor continues.
+      sample that is not replaced continues.
     * An **epoch** is one pass over the dataset: it admits every sample once. A sample
       has on average `batch_size` / (size of the dataset's batches) segments; the more
       segments hard samples get, the fewer remain for easy ones.
     * The first step fills the batch with repetitions of its samples.
 
-    Epochs and calls of `fit` continue each other; `reset_carry` starts afresh. Samples,
-    states and counts are non-trainable weights, which are saved and restored with all
-    others: a restored model that receives the next batches trains as if it had not
-    been interrupted. `evaluate` and `predict` are `model`'s own, with whole solves from
-    the initial state.
+    Each epoch and call of `fit` continues the previous one; `reset_carry` removes all
+    samples. Samples, states and counts are non-trainable weights, which are saved and
+    restored with all others: a restored model that receives the next batches trains as
+    if it had not been interrupted. `evaluate` and `predict` call `model` with whole
+    solves from the initial state.
 
-    (A stateful layer of Keras also keeps its states, but for each place in the batch,
-    and until a user resets them all: its next batch must continue the same samples.)
+    (A stateful Keras layer also keeps its states, but for each place in the batch until
+    a user resets all of them: its next batch must continue the same samples.)
 
     `History` and the progress bar show, in addition to the logs of `model`, `segments`,
     the mean number of segments of the replaced samples, and `finished`, the fraction of
@@ -80,8 +80,8 @@ class ContinuousBatchingModel(SavesRandomState, keras.Model):
         model: A built `keras.Model` that calls one equilibrium layer, once; trained in
             place.
         examples: Nest of tensors, arrays or `tf.TensorSpec`s `(batch, ...)` of the
-            shapes and dtypes that `fit` gets: `(x, y)` or `(x, y, sample_weight)`, such
-            as `dataset.element_spec`. All axes but the first must be static.
+            shapes and dtypes that `fit` receives: `(x, y)` or `(x, y, sample_weight)`,
+            such as `dataset.element_spec`. All axes except the first must be static.
         batch_size: Integer > 1. Number of samples in the batch.
         max_segments: Positive integer, or `None` for no limit. A sample has finished
             after this number of segments. Defaults to `16`.
@@ -90,9 +90,9 @@ class ContinuousBatchingModel(SavesRandomState, keras.Model):
             tensor `(batch,)`, or `None` (only `max_segments` counts). Defaults to
             `"converged"`.
         inherited: Float in [0, 1]. Fraction of the fresh samples, drawn in each step,
-            that start at the state of the sample that they replace. That state is
-            most often the solution of another problem, so f is trained on wrong states
-            too. Defaults to `0.0`.
+            that start at the state of the sample that they replace. This state is
+            usually the solution of another problem, so f also trains on wrong states.
+            Defaults to `0.0`.
         seed: Integer, or `None`. Seed of that draw. Defaults to `None`.
         **kwargs: `name` of the model.
 
@@ -150,7 +150,7 @@ class ContinuousBatchingModel(SavesRandomState, keras.Model):
         self.built = True
 
     def reset_carry(self):
-        """Forgets all samples: the next step starts with fresh ones."""
+        """Removes all samples: the next step starts with fresh samples."""
         self.carry.reset()
 
     def call(self, inputs, training=None):
@@ -200,7 +200,7 @@ class ContinuousBatchingModel(SavesRandomState, keras.Model):
         return cls(**{**config, **found})
 
     def _has_finished(self, segment):
-        """Returns a Boolean tensor `(batch,)`: which samples have finished."""
+        """Returns a mask of samples that have finished, Boolean `(batch,)`."""
         has_finished = tf.zeros([self.batch_size], tf.bool)
         if self.finished == _CONVERGED:
             has_finished = tf.equal(segment.solution.status, CONVERGED)
@@ -218,7 +218,7 @@ class _Step(CarryScope):
 
 
 def _without_none(data):
-    """Drops the `None` that `train_on_batch` passes in place of sample weights."""
+    """Drops the `None` that `train_on_batch` passes instead of sample weights."""
     return keras.utils.pack_x_y_sample_weight(
         *keras.utils.unpack_x_y_sample_weight(data)
     )

@@ -1,4 +1,4 @@
-"""DEQ-Transformer, and the explicit layers that it is compared with."""
+"""DEQ-Transformer, and its baseline of explicit layers."""
 
 from deq_keras.models.deq_transformer.deq_transformer_backbone import (
     DEQTransformerBackbone,

@@ -12,10 +12,10 @@ from deq_keras.models.language import LanguageBackbone, TransformerArguments
 class DEQTransformerBackbone(PackagedPresets, LanguageBackbone):
     """Transformer whose depth is an equilibrium, up to its hidden states.
 
-    Token ids are embedded, injected into one Transformer layer, and that layer is
-    applied until its fixed point: `AdaptiveEmbedding`, `VariationalDropout`,
+    The model embeds token ids and injects them into one Transformer layer, which it
+    applies until a fixed point: `AdaptiveEmbedding`, `VariationalDropout`,
     `SegmentMemory` around `DEQ` of a `TransformerCell`, `VariationalDropout`. Positions
-    are relative, so sequences may have any length.
+    are relative, so sequences can have any length.
 
     With a `memory_length`, consecutive calls are consecutive segments of the same
     texts; see `SegmentMemory` and `reset_memory`.
@@ -29,19 +29,19 @@ class DEQTransformerBackbone(PackagedPresets, LanguageBackbone):
             cell's second branch.
         embedding_dim: Positive integer. Size of the embedding of frequent tokens.
             Defaults to `None`, that is `hidden_dim`.
-        cutoffs: Tuple of positive integers. First token of every bucket of the adaptive
-            embedding but the first. Defaults to `()`, one bucket.
-        div_val: Positive integer. How much smaller the embedding becomes from bucket
-            to bucket. Defaults to `1`.
+        cutoffs: Tuple of positive integers. First token of each bucket of the adaptive
+            embedding except the first. Defaults to `()`, one bucket.
+        div_val: Positive integer. Factor by which the embedding shrinks from bucket to
+            bucket. Defaults to `1`.
         normalize_first: Boolean. Whether the norm comes before the attention (pre-LN)
             or after both branches (post-LN). Defaults to `False`.
         memory_length: Non-negative integer. Number of positions remembered from
             previous segments. Defaults to `0`.
         local_size: Positive integer or `None`. Number of positions that a position
-            sees, its own included. Defaults to `None`, all.
-        dropout: Float in `[0, 1)`. Rate at which channels are dropped: of the
-            embedding, inside the cell and of the hidden states, each for all positions
-            of a sample. Defaults to `0.0`.
+            sees, including its own. Defaults to `None`, all.
+        dropout: Float in `[0, 1)`. Rate at which channels of the embedding, the cell
+            and the hidden states are dropped, each for all positions of a sample.
+            Defaults to `0.0`.
         attention_dropout: Float in `[0, 1)`. Rate at which attention weights are
             dropped. Defaults to `0.0`.
         weight_normalization: Boolean. Whether the kernels of the cell are weight
@@ -57,8 +57,8 @@ class DEQTransformerBackbone(PackagedPresets, LanguageBackbone):
 
     Call arguments:
         inputs: Integer tensor `(batch, length)`, or a dict of it as `"token_ids"`.
-            A `"padding_mask"`, `(batch, length)`, false at padding, keeps padding out
-            of the solve: without it an answer depends on how much there is.
+            A `"padding_mask"`, `(batch, length)`, false at padding, excludes padding
+            from the solve. Without it, results depend on the amount of padding.
 
     Input shape:
         `(batch, length)`.

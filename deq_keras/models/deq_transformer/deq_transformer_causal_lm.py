@@ -13,20 +13,20 @@ from deq_keras.models.language.generation import filled_positions
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class DEQTransformerCausalLMPreprocessor(TextPreprocessor):
-    """Text to the token ids of a `DEQTransformerCausalLM`, and back.
+    """Converts text to the token ids of a `DEQTransformerCausalLM`, and back.
 
-    Takes any tokenizer of KerasHub or `deq_keras.tokenizers`, with or without ids of
-    the start and the end of a text, or of padding.
+    Accepts any tokenizer of KerasHub or `deq_keras.tokenizers`, with or without start,
+    end and padding tokens.
 
     The positions of a `DEQTransformerBackbone` are relative and unlimited.
-    `sequence_length` limits the computation: training cuts texts to it, and generation
-    fills it. A prompt that fills all positions raises a `ValueError`.
+    `sequence_length` limits the computation: training truncates texts to this length,
+    and generation stops there. A prompt that fills all positions raises a `ValueError`.
 
     Args:
         tokenizer: `keras_hub.tokenizers.Tokenizer` without a `sequence_length` of its
             own.
         sequence_length: Positive integer. Number of tokens of a training example, and
-            the most of a prompt and what is generated. Defaults to `1024`.
+            the limit for a prompt with its generated text. Defaults to `1024`.
         add_start_token: Boolean. Whether texts begin with the tokenizer's start token,
             if it has one. Defaults to `True`.
         add_end_token: Boolean. Whether texts to train on end with the tokenizer's end
@@ -62,14 +62,14 @@ class DEQTransformerCausalLM(LanguageCausalLM):
     `LanguageCausalLM`.
 
     `generate()` is incremental. The equilibrium of a prefix does not depend on later
-    tokens, so each new token is solved alone, against the keys and values of the
-    tokens before it.
+    tokens, so each step solves only the new token, with the keys and values of the
+    previous tokens.
 
     With a `memory_length`, consecutive batches of `fit` and `evaluate` are consecutive
     segments of the same texts, and every epoch and evaluation begins with an empty
-    memory. The segments must therefore come in order: pass `shuffle=False`. Other
-    calls, and exports, use no memory, except for calls within `reading_segments()`,
-    which continue each other.
+    memory. The segments must therefore be in order: pass `shuffle=False`. Other calls,
+    and exports, use no memory, except for calls within `reading_segments()`, each of
+    which continues the previous one.
 
     Args:
         backbone: `DEQTransformerBackbone`.

@@ -1,4 +1,4 @@
-"""The explicit baseline of the DEQ-Transformer: the same cell, a number of times."""
+"""The explicit baseline of the DEQ-Transformer: a fixed number of layers."""
 
 import keras
 
@@ -12,22 +12,22 @@ from deq_keras.models.language import (
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class ExplicitTransformerBackbone(LanguageBackbone):
-    """Explicit layers where `DEQTransformerBackbone` has an equilibrium.
+    """Explicit layers instead of the equilibrium of `DEQTransformerBackbone`.
 
-    The same embedding, cell, dropout and memory, to compare quality, time and memory:
-    `num_layers` layers of a `TransformerStack`, each with the input injected. This is
-    the equilibrium unrolled, tied or not. It is not a published architecture: layers
-    of Transformer-XL inject nothing. The memory is as in Transformer-XL.
+    Has the same embedding, cell, dropout and memory, to compare quality, time and
+    memory. Each of the `num_layers` layers of a `TransformerStack` receives the input.
+    This is the unrolled equilibrium, with tied or untied weights. It is not published:
+    Transformer-XL does not inject the input. The memory is as in Transformer-XL.
 
     Args:
         vocabulary_size: Positive integer. Number of tokens.
         num_layers: Positive integer. Number of layers.
         weight_tied: Boolean. Whether all layers are the same cell. Defaults to
             `False`.
-        recompute: Boolean. Whether the backward pass computes the activations inside
-            a layer again instead of keeping them. Defaults to `False`.
-        **arguments: Other arguments of `DEQTransformerBackbone`, except its components
-            of the equilibrium.
+        recompute: Boolean. Whether the backward pass recomputes the activations inside
+            a layer instead of storing them. Defaults to `False`.
+        **arguments: Other arguments of `DEQTransformerBackbone`, except the components
+            of its equilibrium.
 
     Call arguments:
         inputs: Integer tensor `(batch, length)`, or a dict of it as `"token_ids"`.
@@ -70,8 +70,8 @@ class ExplicitTransformerBackbone(LanguageBackbone):
 class ExplicitTransformerCausalLM(LanguageCausalLM):
     """Language model of explicit layers: the baseline of `DEQTransformerCausalLM`.
 
-    Train it as it is or in a `NextTokenLossModel`. `generate()` is incremental: each
-    new token passes the layers alone, against the keys and values before it.
+    Train it directly or in a `NextTokenLossModel`. `generate()` is incremental: the
+    layers process only the new token, with the keys and values of previous tokens.
 
     Args:
         backbone: `ExplicitTransformerBackbone`.

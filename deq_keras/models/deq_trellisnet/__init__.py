@@ -1,4 +1,4 @@
-"""DEQ-TrellisNet, and the explicit TrellisNet that it is compared with."""
+"""DEQ-TrellisNet, and its explicit baseline, the TrellisNet."""
 
 from deq_keras.models.deq_trellisnet.deq_trellisnet_backbone import (
     DEQTrellisNetBackbone,

@@ -12,14 +12,14 @@ from deq_keras.models.language import LanguageBackbone, TrellisArguments
 class DEQTrellisNetBackbone(PackagedPresets, LanguageBackbone):
     """TrellisNet whose depth is an equilibrium, up to its hidden states.
 
-    Token ids are embedded, injected into a causal convolution with the gates of an
-    LSTM, and that is driven to its fixed point: `AdaptiveEmbedding`,
+    The model embeds token ids and injects them into a causal convolution with the gates
+    of an LSTM, which it applies until a fixed point: `AdaptiveEmbedding`,
     `VariationalDropout`, `SegmentMemory` around `DEQ` of a `TrellisCell`,
     `VariationalDropout`.
 
     With a `memory_length` of 1, consecutive calls are consecutive segments of the same
     texts, as in the reference, the authors' PyTorch code (locuslab/deq): the last
-    hidden and cell state come before the first position of the next segment. See
+    hidden and cell state precede the first position of the next segment. See
     `SegmentMemory`.
 
     The presets are architectures of published models, without weights: pass
@@ -28,26 +28,26 @@ class DEQTrellisNetBackbone(PackagedPresets, LanguageBackbone):
 
     Args:
         vocabulary_size: Positive integer. Number of tokens.
-        hidden_dim: Positive integer. Size of the hidden states that the layers after
-            them see.
-        intermediate_dim: Positive integer. Number of further channels of the
-            equilibrium, which only itself sees. The cell has as many units as both.
+        hidden_dim: Positive integer. Size of the hidden states that later layers
+            receive.
+        intermediate_dim: Positive integer. Number of further channels, which only the
+            equilibrium uses. The cell has the sum of both sizes as its units.
         embedding_dim: Positive integer. Size of the embedding. Defaults to `None`, that
             is `hidden_dim`, which a softmax with the same table needs.
-        cutoffs: Tuple of positive integers. First token of every bucket of the softmax
-            but the first; the embedding is one table. Defaults to `()`, one bucket.
+        cutoffs: Tuple of positive integers. First token of each bucket of the softmax
+            except the first; the embedding is one table. Defaults to `()`, one bucket.
         kernel_size: Integer >= 2. See `TrellisCell`. Defaults to `2`.
-        dilation_rate: Positive integer. See there. Defaults to `1`.
-        cell_shift: Positive integer. See there. Defaults to `1`.
+        dilation_rate: Positive integer. See `TrellisCell`. Defaults to `1`.
+        cell_shift: Positive integer. See `TrellisCell`. Defaults to `1`.
         memory_length: Non-negative integer. Number of positions remembered from
             previous segments. Defaults to `0`.
-        token_dropout: Float in `[0, 1)`. Rate at which tokens are dropped, each
-            wherever it occurs in a batch. Defaults to `0.0`.
+        token_dropout: Float in `[0, 1)`. Rate at which tokens are dropped, with all
+            their occurrences in a batch. Defaults to `0.0`.
         embedding_dropout: Float in `[0, 1)`. Rate at which channels of the embedding
             are dropped, each for all positions of a sample. Defaults to `0.0`.
-        hidden_dropout: Float in `[0, 1)`. The same of what the cell sees of its own
-            hidden state. Defaults to `0.0`.
-        output_dropout: Float in `[0, 1)`. The same of the hidden states. Defaults to
+        hidden_dropout: Float in `[0, 1)`. The same for the hidden state at the input of
+            the cell. Defaults to `0.0`.
+        output_dropout: Float in `[0, 1)`. The same for the hidden states. Defaults to
             `0.0`.
         weight_dropout: Float in `[0, 1)`. Rate at which weights of the cell are
             dropped; see `TrellisCell`. Defaults to `0.0`.

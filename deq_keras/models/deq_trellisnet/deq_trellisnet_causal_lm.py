@@ -11,7 +11,7 @@ from deq_keras.models.language import LanguageCausalLM, TextPreprocessor
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class DEQTrellisNetCausalLMPreprocessor(TextPreprocessor):
-    """Text to the token ids of a `DEQTrellisNetCausalLM`, and back.
+    """Converts text to the token ids of a `DEQTrellisNetCausalLM`, and back.
 
     See `DEQTransformerCausalLMPreprocessor` for the arguments.
 
@@ -34,8 +34,8 @@ class DEQTrellisNetCausalLM(LanguageCausalLM):
     A `DEQTrellisNetBackbone` with an `AdaptiveSoftmax` on its hidden states, or a
     `MixtureSoftmax`; see `LanguageCausalLM`.
 
-    `generate()` is incremental: each new token is solved alone, against the few
-    positions before it that the taps of the cell reach.
+    `generate()` is incremental: each step solves only the new token, with the few
+    previous positions that the taps of the cell reach.
 
     With a `memory_length`, consecutive batches of `fit` and `evaluate` are consecutive
     segments of the same texts; see `DEQTransformerCausalLM`.
@@ -55,7 +55,7 @@ class DEQTrellisNetCausalLM(LanguageCausalLM):
         `(batch, length, vocabulary_size)`.
 
     Raises:
-        ValueError: If embedding and softmax are tied and of different sizes.
+        ValueError: If embedding and softmax are tied but differ in size.
 
     Example:
 

@@ -1,7 +1,7 @@
 """The published architectures.
 
 Sizes: Bai et al. (2019), tables 2 and 3, and the TrellisNets that they name
-(`locuslab/trellisnet`), whose dropout rates are taken too: the DEQ's are not published.
+(`locuslab/trellisnet`). The latter define the dropout rates; the DEQ's are unpublished.
 Weights in Keras' format do not exist.
 """
 

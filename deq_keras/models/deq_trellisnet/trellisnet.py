@@ -14,24 +14,24 @@ from deq_keras.models.language import (
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class TrellisNetBackbone(LanguageBackbone):
-    """TrellisNet of a number of levels, where `DEQTrellisNetBackbone` has a solve.
+    """TrellisNet with a fixed number of levels, without a solve.
 
     The published network: a `TrellisStack` of one `TrellisCell`, whose weights all
-    levels share. The cell has two biases where the published one has one, which is the
-    same function.
+    levels share. The cell has two biases and the published cell has one, which yields
+    the same function.
 
     Args:
         vocabulary_size: Positive integer. Number of tokens.
         hidden_dim: See `DEQTrellisNetBackbone`.
-        intermediate_dim: See there.
+        intermediate_dim: See `DEQTrellisNetBackbone`.
         num_layers: Positive integer. Number of levels.
         dilations: Tuple of positive integers; see `TrellisStack`. Defaults to `(1,)`.
-        auxiliary_frequency: Positive integer. Every so many levels have a loss too; see
-            `TrellisNetCausalLM`. Defaults to `None`, no level has.
-        recompute: Boolean. Whether the backward pass computes the activations inside
-            a level again instead of keeping them. Defaults to `False`.
+        auxiliary_frequency: Positive integer. Interval of levels with an auxiliary
+            loss; see `TrellisNetCausalLM`. Defaults to `None`, no auxiliary loss.
+        recompute: Boolean. Whether the backward pass recomputes the activations inside
+            a level instead of storing them. Defaults to `False`.
         **arguments: Other arguments of `DEQTrellisNetBackbone`, except `dilation_rate`,
-            `cell_shift` and its components of the equilibrium.
+            `cell_shift` and the components of its equilibrium.
 
     Call arguments:
         inputs: Integer tensor `(batch, length)`, or a dict of it as `"token_ids"`.
@@ -101,7 +101,7 @@ class TrellisNetBackbone(LanguageBackbone):
         return self.segment_layer.num_layers
 
     def hidden_states(self, token_ids):
-        """Returns the hidden states of the last level, and of those with a loss.
+        """Returns the hidden states of the last level, and of levels with a loss.
 
         Args:
             token_ids: Integer tensor `(batch, length)`.
@@ -115,11 +115,11 @@ class TrellisNetBackbone(LanguageBackbone):
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class TrellisNetCausalLM(LanguageCausalLM):
-    """Language model of a number of levels: the baseline of `DEQTrellisNetCausalLM`.
+    """Language model on a TrellisNet: the baseline of `DEQTrellisNetCausalLM`.
 
-    For training and evaluation, as it is or in a `NextTokenLossModel`, which adds the
+    Train and evaluate it directly or in a `NextTokenLossModel`, which adds the
     auxiliary losses: `auxiliary_weight` times the mean loss of each level that the
-    backbone's `auxiliary_frequency` names. It does not `generate()`.
+    backbone's `auxiliary_frequency` selects. `generate()` is not supported.
 
     Args:
         backbone: `TrellisNetBackbone`.

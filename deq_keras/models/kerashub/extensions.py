@@ -25,7 +25,7 @@ def architecture(description, backbone, task=None):
 
 
 def trained(name, description):
-    """Returns an entry of `presets` whose weights come with the package.
+    """Returns an entry of `presets` whose weights are in the package.
 
     Args:
         name: String. Its folder in `deq_keras/presets`, with a model card.
@@ -67,10 +67,10 @@ class PackagedPresets:
 
 
 class RestorableTask:
-    """Mixin of tasks that load as they were saved, and take presets of this package.
+    """Mixin of tasks that load as they were saved, and accept this package's presets.
 
     List it before KerasHub's classes. A loaded task is compiled as it was when it was
-    saved, or, with Keras' `compile=False`, not at all. See `PackagedPresets`.
+    saved. With Keras' `compile=False`, it is not compiled. See `PackagedPresets`.
     """
 
     def get_compile_config(self):
@@ -82,7 +82,7 @@ class RestorableTask:
         config = dict(config)
         has_trained = config.pop("has_trained")
         self.compile(**keras.saving.deserialize_keras_object(config))
-        if has_trained:  # Only then the file holds the state of the optimizer.
+        if has_trained:  # Only then the file contains an optimizer state.
             self.optimizer.build(self.trainable_variables)
 
     @classmethod
@@ -104,13 +104,13 @@ class RestorableTask:
 
 
 def _path(cls, preset):
-    """Returns the folder of a trained preset; other names are left to KerasHub."""
+    """Returns the folder of a trained preset; KerasHub resolves other names."""
     entry = cls.presets.get(preset)
     return preset if entry is None else str(entry["folder"])
 
 
 def equilibrium_config(deq):
-    """Returns the arguments of a backbone that its `DEQ` layer holds."""
+    """Returns the arguments of a backbone that its `DEQ` layer stores."""
     return {
         "solver": solvers.serialize(deq.solver),
         "gradient": gradients.serialize(deq.gradient),

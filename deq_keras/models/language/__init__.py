@@ -1,4 +1,4 @@
-"""What language models share: backbone, task, generation, segments, preprocessing."""
+"""Base classes of language models: backbone, task, generation, preprocessing."""
 
 from deq_keras.models.language.arguments import (
     StackArguments,

@@ -1,4 +1,4 @@
-"""Architectures of language models as objects, which travel from backbone to cell."""
+"""Architectures of language models as objects, which backbones pass to cells."""
 
 import dataclasses
 

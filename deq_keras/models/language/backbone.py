@@ -9,7 +9,7 @@ from deq_keras.models.language.segments import SegmentReading
 
 
 class LanguageBackbone(SegmentReading, Backbone):
-    """Embedding, a layer that holds the depth of the model, and dropout after both.
+    """An embedding and a layer with the depth of the model, with dropout after each.
 
     A subclass creates the layers from its arguments and passes them on. The fields of
     `arguments` become attributes of the backbone and entries of its config.

@@ -26,8 +26,8 @@ class LanguageCausalLM(SegmentReading, IncrementalGeneration, RestorableTask, Ca
         tie_projections: Tuple of Booleans, one for each bucket. Whether the bucket
             uses the projection of the embedding. Defaults to `None`: with
             `tie_weights` all buckets but the first, otherwise no bucket.
-        num_experts: Positive integer. Number of softmaxes that are mixed. More than
-            one needs an embedding without `cutoffs`. Defaults to `1`.
+        num_experts: Positive integer. Number of mixed softmaxes. Values above 1 require
+            an embedding without `cutoffs`. Defaults to `1`.
         expert_dropout: Float in `[0, 1)`. See `dropout_rate` of `MixtureSoftmax`.
             Defaults to `0.0`.
         compile: Boolean. Whether to compile with KerasHub's defaults. Defaults to

@@ -5,12 +5,12 @@ from keras import ops, tree
 
 
 class IncrementalGeneration:
-    """Mixin of language models that compute each new token alone; before `CausalLM`.
+    """Mixin of language models that compute only new tokens. List before `CausalLM`.
 
-    A cache holds the model's view of the positions before a token. By default it is a
-    tensor `(batch, num_kept, num_heads, cache_length, head_dim)` of keys and values,
-    the latest position last, and `segment_layer` computes it. A subclass with another
-    cache overrides `cache_axis`, `cache_lengths` and `read_after`.
+    A cache stores the data of previous positions that a new token needs. By default, it
+    is a tensor `(batch, num_kept, num_heads, cache_length, head_dim)` of keys and
+    values, the latest position last, and `segment_layer` computes it. A subclass with
+    another cache overrides `cache_axis`, `cache_lengths` and `read_after`.
     """
 
     # Axis of the positions in each tensor of a cache.
@@ -21,7 +21,7 @@ class IncrementalGeneration:
         return max_length
 
     def generation_constants(self, max_length):
-        """Returns tensors that are the same for all tokens of texts of that length."""
+        """Returns tensors that all tokens of texts of this length share."""
         return self.segment_layer.constants(max_length + 1)
 
     def read_after(
@@ -31,7 +31,7 @@ class IncrementalGeneration:
 
         Args:
             embedded: Tensor `(batch, length, features)`.
-            cache: Optional cache of the positions before.
+            cache: Optional cache of previous positions.
             num_cached: Integer tensor. Number of tokens in the cache.
             constants: Optional. Value of `generation_constants`.
             mask: Optional Boolean tensor `(batch, length)`, false at padding.
@@ -49,14 +49,14 @@ class IncrementalGeneration:
         Args:
             token_ids: Integer tensor `(batch, max_length)`.
             length: Integer tensor, less than `max_length`. Number of positions to
-                cache. They and the next position are computed, and nothing after that.
+                cache. Computes only these positions and the next one.
 
         Returns:
             Tuple of the hidden states `(batch, max_length, hidden_dim)`, zero at
             positions that were not computed, and the cache for `call_with_cache`.
         """
         max_length = ops.shape(token_ids)[1]
-        # XLA must know all shapes; elsewhere a short prompt costs less.
+        # XLA needs static shapes; without XLA, a short prompt costs less.
         width = max_length if getattr(self, "jit_compile", False) else length + 1
         is_prompt = ops.broadcast_to(
             ops.arange(width) <= length, (ops.shape(token_ids)[0], width)
@@ -75,11 +75,11 @@ class IncrementalGeneration:
         return ops.pad(hidden, ((0, 0), (0, max_length - width), (0, 0))), cache
 
     def call_with_cache(self, token_ids, cache, cache_update_index, constants=None):
-        """Computes one new token from the cached positions before it.
+        """Computes one new token from the cached previous positions.
 
         Args:
             token_ids: Integer tensor `(batch, 1)`.
-            cache: Nest of tensors, as `build_cache` returns it.
+            cache: Nest of tensors. The cache that `build_cache` returned.
             cache_update_index: Integer tensor. Position of the token.
             constants: Optional. Value of `generation_constants`.
 
@@ -168,7 +168,7 @@ def filled_positions(cache, num_cached):
 
 
 def _check_padding_mask(inputs):
-    """Raises if a prompt lacks a token, or a free position."""
+    """Raises `ValueError` if a prompt is empty or fills all positions."""
     mask = inputs.get("padding_mask") if isinstance(inputs, dict) else None
     if mask is None:
         return

@@ -1,4 +1,4 @@
-"""Training of language models by the losses of their targets alone."""
+"""Training of language models that computes only the losses of the targets."""
 
 import keras
 
@@ -10,10 +10,10 @@ from deq_keras.models.language.segments import SegmentReading
 class NextTokenLossModel(SegmentReading, keras.Model):
     """Trains a language model without its log-probabilities of the whole vocabulary.
 
-    Shares the layers of such a model, and returns the loss of each target. A
-    `CausalLM` can be trained as it is, but then forms an array
+    Shares the layers of a language model, and returns the loss of each target. A
+    `CausalLM` can also be trained directly, but then computes an array
     `(batch, length, vocabulary_size)`: 9 GB for a batch of 56 x 150 tokens of
-    WikiText-103. Here each cluster of the softmax sees its own tokens only.
+    WikiText-103. Here, each cluster of the softmax processes only its own tokens.
 
     `compile` has a loss, the mean over tokens, and a metric, `Perplexity`. `fit` and
     `evaluate` read consecutive batches as consecutive segments of the same texts; see
@@ -26,7 +26,7 @@ class NextTokenLossModel(SegmentReading, keras.Model):
 
     Call arguments:
         inputs: Dict of integer tensors `"token_ids"` and `"targets"`,
-            `(batch, length)`, as `examples` makes them.
+            `(batch, length)`, as `examples` returns them.
 
     Output shape:
         `(batch, length)`: losses in nats.
@@ -55,7 +55,7 @@ class NextTokenLossModel(SegmentReading, keras.Model):
 
     @staticmethod
     def examples(token_ids, targets):
-        """Returns what `fit` takes: to map over a dataset of segments."""
+        """Returns the data of `fit`. Map this function over a dataset of segments."""
         return {"token_ids": token_ids, "targets": targets}, targets
 
     def compile(self, optimizer="adam", loss=None, weighted_metrics=None, **kwargs):
@@ -81,7 +81,7 @@ class NextTokenLossModel(SegmentReading, keras.Model):
 
     def get_config(self):
         causal_lm = keras.saving.serialize_keras_object(self.causal_lm)
-        causal_lm.pop("compile_config", None)  # It is this model that is trained.
+        causal_lm.pop("compile_config", None)  # Only this model is trained.
         return {"name": self.name, "causal_lm": causal_lm}
 
     @classmethod

@@ -1,4 +1,4 @@
-"""From texts to the inputs of a language model, and back."""
+"""Converts texts to the inputs of a language model, and back."""
 
 import json
 import pathlib
@@ -13,7 +13,7 @@ from deq_keras.core.checks import check_boolean, check_count
 
 
 class TextPreprocessor(CausalLMPreprocessor):
-    """Text to the token ids of a language model, and back.
+    """Converts text to the token ids of a language model, and back.
 
     A subclass sets `backbone_cls`. `DEQTransformerCausalLMPreprocessor` describes the
     arguments.
@@ -56,12 +56,12 @@ class TextPreprocessor(CausalLMPreprocessor):
         self.built = True
 
     def generate_preprocess(self, x, sequence_length=None):
-        """Returns prompts as ids, with room for what is generated. Runs eagerly.
+        """Returns prompts as ids, with free positions for generation. Runs eagerly.
 
         Args:
             x: String, list of strings or string tensor.
-            sequence_length: Positive integer. Number of tokens of the prompt and what
-                is generated. Defaults to `None`, the preprocessor's.
+            sequence_length: Positive integer. Number of tokens of the prompt and the
+                generated text. Defaults to `None`, the preprocessor's.
 
         Returns:
             Dict of `"token_ids"` and `"padding_mask"`, `(batch, sequence_length)`, or
@@ -91,8 +91,8 @@ class TextPreprocessor(CausalLMPreprocessor):
         """Returns the texts of ids, without padding and special tokens.
 
         Args:
-            x: Dict of `"token_ids"` and `"padding_mask"`, as `generate_preprocess` and
-                the model make them.
+            x: Dict of `"token_ids"` and `"padding_mask"`, from `generate_preprocess` or
+                the model.
 
         Returns:
             String, or a list of strings for a batch.

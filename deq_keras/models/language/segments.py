@@ -1,4 +1,4 @@
-"""Models that read texts segment by segment, a batch after the other."""
+"""Models that read texts segment by segment, in consecutive batches."""
 
 import contextlib
 import warnings
@@ -13,21 +13,21 @@ _DEFAULT_BATCH_SIZE = 32  # Keras uses it for arrays.
 
 
 class SegmentReading:
-    """Mixin of models whose `segment_layer` remembers the segments before.
+    """Mixin of models whose `segment_layer` remembers the previous segments.
 
     `fit` and `evaluate` read consecutive batches as consecutive segments of the same
-    texts: row b of a batch continues row b of the batch before, so all batches must
-    have the same number of rows. Every epoch and evaluation begins with an empty
-    memory. For texts that are independent, set the length of the memory to 0. All other
-    calls use no memory, unless they are made within `reading_segments`.
+    texts: row b of a batch continues row b of the previous batch, so all batches must
+    have the same number of rows. Every epoch and evaluation starts with an empty
+    memory. For independent texts, set the length of the memory to 0. All other calls
+    use no memory, unless they are made within `reading_segments`.
 
-    With a memory, `fit` and `evaluate` raise a ValueError where arrays leave an
-    incomplete last batch, or `fit` would shuffle their rows, and warn where every row
-    is a string, which the preprocessor reads as a text of its own.
+    With a memory, `fit` and `evaluate` raise a ValueError if arrays have an incomplete
+    last batch or `fit` would shuffle their rows. They warn if every row is a string,
+    which the preprocessor reads as an independent text.
     """
 
     def reset_memory(self):
-        """Forgets the segments before: the next call begins new texts."""
+        """Empties the memory: the next call starts new texts."""
         self.segment_layer.reset_memory()
 
     def reset_metrics(self):
@@ -65,10 +65,10 @@ class SegmentReading:
 
     @contextlib.contextmanager
     def reading_segments(self):
-        """A scope in which calls and `predict` are segments that continue the ones
-        before; it begins with an empty memory."""
+        """Returns a scope in which calls and `predict` continue the previous segments.
+        It starts with an empty memory."""
         self.reset_memory()
-        self.predict_function = None  # It is another one within.
+        self.predict_function = None  # Traced again for the scope.
         try:
             with self.segment_layer.reading_segments():
                 yield
@@ -78,7 +78,7 @@ class SegmentReading:
 
 @contextlib.contextmanager
 def _short_errors():
-    """Raises a ValueError in place of the graph of a batch that has other rows."""
+    """Replaces TensorFlow's error for another number of rows by a `ValueError`."""
     try:
         yield
     except tf.errors.InvalidArgumentError as error:
@@ -93,9 +93,9 @@ def _short_errors():
 
 
 def _check_segments(x, batch_size, validation_split=0.0, shuffles=False):
-    """Raises or warns if the rows of `x` cannot be segments that continue each other.
+    """Raises or warns if the rows of `x` cannot be consecutive segments.
 
-    Datasets say neither how many rows their batches have nor what they shuffle.
+    Cannot check the batch size and the order of datasets, which they do not reveal.
     """
     batch_size = batch_size or _DEFAULT_BATCH_SIZE
     num_rows = _num_rows(x)

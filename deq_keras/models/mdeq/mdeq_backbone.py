@@ -25,9 +25,9 @@ _CELL_ARGUMENTS = (
 class MDEQBackbone(PackagedPresets, Backbone):
     """Multiscale deep equilibrium model, up to its feature maps.
 
-    Images go through `MultiscaleStem`; its output is injected into the finest scale of
-    a `MultiscaleCell`, and feature maps of all scales are driven to equilibrium
-    together by `DEQ`. Each scale has half the height and width of the one before.
+    A `MultiscaleStem` maps the images to the injection of the finest scale of a
+    `MultiscaleCell`. `DEQ` solves for the feature maps of all scales together. Each
+    scale has half the height and width of the previous one.
 
     The presets are architectures of published models, without weights: pass
     `load_weights=False` to `from_preset`. The function
@@ -51,11 +51,11 @@ class MDEQBackbone(PackagedPresets, Backbone):
             last of the fusion are weight normalized. Defaults to `True`.
         block_affine: Boolean. Whether the norms of the blocks have scale and offset.
             Defaults to `True`.
-        fuse_affine: Boolean. Whether the norms of the paths between scales have.
+        fuse_affine: Boolean. The same for the norms of the paths between scales.
             Defaults to `True`.
-        post_affine: Boolean. Whether the last norms have. Defaults to `True`.
-        batch_norm_momentum: Float in `[0, 1)`. Share of the old moving statistics of
-            the stem after a step. Defaults to `0.9`.
+        post_affine: Boolean. The same for the last norms. Defaults to `True`.
+        batch_norm_momentum: Float in `[0, 1)`. Weight of the old moving statistics of
+            the stem in a step. Defaults to `0.9`.
         solver: See `DEQ`. Defaults to `"anderson"`.
         gradient: See `DEQ`. Defaults to `"neumann"`.
         regularizer: See `DEQ`. Defaults to `"contraction"`.
@@ -190,11 +190,11 @@ class MDEQBackbone(PackagedPresets, Backbone):
 
     @property
     def size_divisor(self):
-        """What height and width of the images must be divisible by."""
+        """The number that must divide the height and width of the images."""
         return 2 ** (self.num_downsamplings + len(self.filters) - 1)
 
     def check_images(self, images):
-        """Raises `ValueError` if the model cannot take these images."""
+        """Raises `ValueError` if the model does not accept these images."""
         shape = tuple(images.shape)
         channels = self.image_shape[-1]
         is_usable = len(shape) == 4 and shape[-1] == channels

@@ -93,7 +93,7 @@ class MDEQImageSegmenter(RestorableTask, ImageSegmenter):
     def compile(self, optimizer="auto", loss="auto", *, metrics="auto", **kwargs):
         """See `keras_hub.models.ImageSegmenter.compile`; labels are integers here.
 
-        The loss ignores pixels of the label 255, as data sets mark them.
+        The loss ignores pixels with the label 255, as in common data sets.
         """
         if loss == "auto":
             # Keras compiles before the attributes of this class are set.

@@ -1,4 +1,4 @@
-"""From images and labels to the inputs of multiscale equilibrium models."""
+"""Converts images and labels to inputs of multiscale equilibrium models."""
 
 import keras
 from keras_hub.layers import ImageConverter
@@ -39,7 +39,7 @@ class MDEQImageConverter(ImageConverter):
             **kwargs: Other arguments of the converter, such as `image_size`.
 
         Raises:
-            ValueError: If the data set is another.
+            ValueError: For any other data set.
         """
         means, deviations = cls.statistics[check_choice("name", name, cls.statistics)]
         return cls(

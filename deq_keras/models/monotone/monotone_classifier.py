@@ -16,10 +16,10 @@ _FILE = "model.keras"
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class MonotoneClassifier(keras.Model):
-    """Returns logits of vectors or images: `DEQ(cell)`, and a dense layer.
+    """Computes logits of vectors or images by `DEQ(cell)` and a dense layer.
 
-    The dense layer reads the units of a dense cell; the maps of a convolutional one,
-    averaged over windows of 4 x 4; the whole last tier of a multiscale one.
+    The inputs of the dense layer are the units of a dense cell, the maps of a
+    convolutional cell averaged over windows of 4 x 4, or a multiscale cell's last tier.
 
     Args:
         cell: A `deq_keras.layers.MonotoneCell`.
@@ -147,7 +147,7 @@ class MonotoneClassifier(keras.Model):
                 wrote.
 
         Raises:
-            ValueError: If there is neither.
+            ValueError: If neither exists.
         """
         entry = cls.presets.get(str(preset))
         path = pathlib.Path(preset if entry is None else entry["folder"]) / _FILE
@@ -167,7 +167,7 @@ class MonotoneClassifier(keras.Model):
 
 
 def _read(state, policy):
-    """Returns what the dense layer sees of an equilibrium, `(batch, features)`."""
+    """Returns the inputs of the dense layer, `(batch, features)`."""
     if isinstance(state, list):
         return keras.layers.Flatten(dtype=policy, name="flattening")(state[-1])
     if len(state.shape) == 2:

@@ -24,23 +24,23 @@ _GRADIENT = gradients.TruncatedGradient(
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class ReasonerBackbone(PackagedPresets, Backbone):
-    """Drives a state for every position of a problem to equilibrium.
+    """Computes an equilibrium state for every position of a problem.
 
-    `DEQ` of a cell that sees the problem in every evaluation: a `RecallCell` for
-    problems of any size, a `MixerCell` or an `AttentionCell` for boards. It is trained
-    on a few steps, so that it can take many: larger problems, and harder ones, need
-    more evaluations than the training problems had.
+    A `DEQ` of a cell that receives the problem in every evaluation: a `RecallCell` for
+    problems of any size, a `MixerCell` or an `AttentionCell` for boards. The model
+    trains with few steps, but can take many: larger and harder problems need more
+    evaluations than the training problems.
 
     The presets are architectures without weights, of a size that two processor cores
     train: pass `load_weights=False` to `from_preset`.
 
     Args:
         cell: `EquilibriumCell` whose state is a tensor `(batch, *positions, units)`.
-        input_size: Tuple, the shape of a problem: `(length, channels)`, `(height,
-            width, channels)`; with an `encoder`, of what that takes, `(rows, columns)`.
-            `None` for sizes that may vary.
-        encoder: Optional layer from problems to what the cell takes, such as a
-            `BoardEmbedding`. Defaults to `None`, problems as they are.
+        input_size: Tuple. Shape of a problem: `(length, channels)`, `(height, width,
+            channels)`, or the input shape of the `encoder`, such as `(rows, columns)`.
+            `None` for variable sizes.
+        encoder: Optional layer from problems to the inputs of the cell, such as a
+            `BoardEmbedding`. Defaults to `None`, unchanged problems.
         problem_dtype: Dtype of problems, `"int32"` for tokens. Defaults to `"float32"`.
         solver: See `DEQ`. Defaults to `None`: `FixedPointIteration(max_iter=160,
             tol=1e-4, stop_mode="rel_max")`.
@@ -132,7 +132,7 @@ class ReasonerBackbone(PackagedPresets, Backbone):
         return self.deq(self.encode(problems), mask=padding_mask, training=training)
 
     def encode(self, inputs):
-        """Returns what the equilibrium layer `deq` is called with.
+        """Returns the inputs of the equilibrium layer `deq`.
 
         Args:
             inputs: Tensor of problems.
@@ -155,7 +155,7 @@ class ReasonerBackbone(PackagedPresets, Backbone):
         dtype = keras.dtype_policies.get(config.pop("dtype", None))
         for name in ("cell", "encoder"):
             layer = copy.deepcopy(config[name])
-            # A policy for each layer is what they were made with.
+            # The layers' configs already contain the policies of a map.
             is_one = not isinstance(dtype, keras.dtype_policies.DTypePolicyMap)
             if layer is not None and is_one:
                 layer["config"]["dtype"] = keras.dtype_policies.serialize(dtype)

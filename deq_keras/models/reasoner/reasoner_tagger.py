@@ -77,7 +77,7 @@ class ReasonerTagger(RestorableTask, Task):
     def compile(
         self, optimizer="auto", loss="auto", *, weighted_metrics="auto", **kwargs
     ):
-        """See `keras.Model.compile`; `"auto"` is what the class says."""
+        """See `keras.Model.compile`; `"auto"` is the default of the class."""
         if optimizer == "auto":
             optimizer = keras.optimizers.Adam(1e-3, global_clipnorm=1.0)
         if loss == "auto":

@@ -1,4 +1,4 @@
-"""Transformer-XL, the explicit network that the DEQ-Transformer is compared with."""
+"""Transformer-XL, the explicit baseline of the DEQ-Transformer."""
 
 from deq_keras.models.transformer_xl.transformer_xl import (
     TransformerXLBackbone,

@@ -12,12 +12,12 @@ from deq_keras.models.language import (
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class TransformerXLBackbone(LanguageBackbone):
-    """Transformer-XL: layers of their own weights, and a memory at each of them.
+    """Transformer-XL: layers with their own weights and their own memory.
 
     The published network (Dai et al., 2019): `AdaptiveEmbedding`, dropout, a
-    `TransformerStack` of `TransformerXLLayer`s, of which only the first sees the
-    embedding, and dropout. `ExplicitTransformerBackbone`, in contrast, unrolls the
-    cell of the DEQ-Transformer.
+    `TransformerStack` of `TransformerXLLayer`s, and dropout. Only the first layer
+    receives the embedding. `ExplicitTransformerBackbone`, in contrast, unrolls the cell
+    of the DEQ-Transformer.
 
     Args:
         vocabulary_size: Positive integer. Number of tokens.
@@ -28,12 +28,12 @@ class TransformerXLBackbone(LanguageBackbone):
             layer's second branch.
         num_layers: Positive integer. Number of layers.
         weight_tied: Boolean. Whether all layers are the same. Defaults to `False`.
-        recompute: Boolean. Whether the backward pass computes the activations inside
-            a layer again instead of keeping them. Defaults to `False`.
+        recompute: Boolean. Whether the backward pass recomputes the activations inside
+            a layer instead of storing them. Defaults to `False`.
         weight_normalization: Boolean. Whether kernels are weight normalized. Defaults
             to `False`.
-        **arguments: Other arguments of `DEQTransformerBackbone`, except its components
-            of the equilibrium. Dropout is drawn for each position.
+        **arguments: Other arguments of `DEQTransformerBackbone`, except the components
+            of its equilibrium. Dropout is drawn for each position.
 
     Call arguments:
         inputs: Integer tensor `(batch, length)`, or a dict of it as `"token_ids"`.
@@ -89,8 +89,8 @@ class TransformerXLBackbone(LanguageBackbone):
 class TransformerXLCausalLM(LanguageCausalLM):
     """Language model of Transformer-XL.
 
-    Train it as it is or in a `NextTokenLossModel`. `generate()` is incremental: each
-    new token passes the layers alone, against the keys and values before it.
+    Train it directly or in a `NextTokenLossModel`. `generate()` is incremental: the
+    layers process only the new token, with the keys and values of previous tokens.
 
     Args:
         backbone: `TransformerXLBackbone`.

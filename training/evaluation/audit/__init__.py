@@ -1,4 +1,4 @@
-"""Whether a model has an equilibrium: measurements, a page of pictures, a verdict."""
+"""Audits whether a model has an equilibrium: measurements, figures, a verdict."""
 
 from .audit import BUDGETS, Audit, audit
 from .group import Group, read_problems

@@ -1,4 +1,4 @@
-"""The model of one run, and the memory that a training step of it takes."""
+"""The model of one run, and the memory of its training step."""
 
 import math
 
@@ -44,8 +44,8 @@ def build(config, input_shape):
 
 
 def training_peak(config, examples):
-    """Returns by how many MiB allocated memory grows in a training step, or `None`
-    where this cannot be measured.
+    """Returns the growth of allocated memory in a training step, in MiB, or `None` if
+    it cannot be measured.
 
     The batch is enlarged until the allocator counts its states; the result is scaled to
     the batch size of the config.
@@ -61,8 +61,8 @@ def training_peak(config, examples):
 
 
 def step_peak(model, loss, examples, batch_size, state_size):
-    """Returns by how many MiB allocated memory grows in a training step of a model, or
-    `None` where this cannot be measured; see `training_peak`.
+    """Returns the growth of allocated memory in a training step of a model, in MiB, or
+    `None` if it cannot be measured; see `training_peak`.
 
     Args:
         model: `keras.Model`.

@@ -107,7 +107,7 @@ class GatedCell(deq_keras.layers.EquilibriumCell):
 
     Args:
         units: Positive integer. Size of the state.
-        retention: Float in [0, 1]. With `1.0` the gate decides how fast the cell
+        retention: Float in [0, 1]. With `1.0`, the gate determines how fast the cell
             converges, as in a GRU. Defaults to `0.5`.
         **kwargs: Arguments of `keras.layers.Layer`.
 
@@ -219,7 +219,7 @@ class MessagePassingCell(deq_keras.layers.EquilibriumCell):
 
 @keras.saving.register_keras_serializable("deq_keras_training")
 class GraphCell(deq_keras.layers.EquilibriumCell):
-    """Cell of a graph layer whose graph comes with the inputs, another for each sample.
+    """Cell of a graph layer whose graph is an input and differs between samples.
 
         f(z, x) = norm(z + relu(z S + M z W + x U + b) V + c)
 
@@ -392,8 +392,8 @@ class AttentionCell(deq_keras.layers.EquilibriumCell):
         self.attention_output = _dense(self, units, "attention_output")
         self.expansion = _dense(self, 2 * units, "expansion")
         self.contraction = _dense(self, units, "contraction")
-        # Keras' LayerNormalization has a wrong second-order gradient on TensorFlow; a
-        # regularizer of the Jacobian needs the right one.
+        # Keras' LayerNormalization has a wrong second-order gradient on TensorFlow, but
+        # a regularizer of the Jacobian needs the correct gradient.
         self.norm1, self.norm2 = (
             keras.layers.RMSNormalization(name=name, dtype=self.dtype_policy)
             for name in ("norm1", "norm2")

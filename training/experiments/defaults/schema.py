@@ -32,7 +32,7 @@ TASKS = (
     "distances",
 )
 
-# They are held in memory, grids and images the largest of them.
+# Drawn examples are in memory; grids and images are the largest.
 _DRAWN = {"minimum": 1, "maximum": 1_000_000}
 
 
@@ -41,7 +41,7 @@ class DataConfig:
     """The examples of a task.
 
     Args:
-        task: which task.
+        task: Name of the task.
 
             - `digits_pooled`, `digits_positions`: digits, by a residual block on images
               without and with positions in the head.
@@ -57,18 +57,18 @@ class DataConfig:
             - `groups`: how many connected groups the pixels of a grid form, by
               convolutions and a pooled head.
 
-            In the others information must travel; all but `blobs` have a label at each
-            position.
+            In the other tasks, information must travel; all except `blobs` have a label
+            at each position.
 
             - `parity`: parity of every prefix of 16 bits, by convolutions.
             - `addition`: bits of the sum of two numbers of 16 bits, the lowest first,
               by convolutions.
-            - `permutations`: the permutation of three things that every prefix of 12
-              swaps is, by convolutions.
+            - `permutations`: the permutation of three items after every prefix of 12
+              swaps, by convolutions.
             - `blobs`: how many squares are in an image, by convolutions and a pooled
               head.
             - `flood`: which free pixels of a grid have a path to the source, by
-              convolutions; the score is of free pixels.
+              convolutions; the score covers free pixels.
             - `seen_before`: whether a token has been seen before, by a transformer
               cell.
             - `chain`: the class of the input at one end of a chain, by messages between
@@ -76,12 +76,12 @@ class DataConfig:
             - `brackets`: whether a bracket has a partner, by a transformer block of
               KerasHub.
             - `distances`: the distance of every node of a random graph from the marked
-              one, by messages between neighbors; the graph is a part of the input.
-        batch_size: of a training step.
-        train_examples: training examples, the first ones of the digits; null takes all
-            digits, or 2048 examples of a task that is drawn.
-        test_examples: test examples; null takes all digits, or 1024 that are drawn.
-        updates: factor on the training steps of an epoch, of which there is at least
+              node, by messages between neighbors; the graph is a part of the input.
+        batch_size: Positive integer. Batch size of training.
+        train_examples: Positive integer. Training examples, the first ones of the
+            digits. Null uses all digits, or 2048 examples of a drawn task.
+        test_examples: Positive integer. Null uses all digits, or 1024 drawn examples.
+        updates: Float. Factor of the training steps of an epoch, which has at least
             one. With 1, an epoch trains on every example once.
     """
 
@@ -96,11 +96,11 @@ class DataConfig:
 class ModelConfig(components(AUTO, AUTO, AUTO, alone=(AUTO,))):
     """The cell of the task in an equilibrium layer.
 
-    `auto` leaves a component to `DEQ`, which selects one that suits the cell.
+    With `auto`, `DEQ` selects a component that suits the cell.
 
     Args:
-        units: channels or units of the state; a multiple of 4 for cells of
-            convolutions or attention.
+        units: Positive integer. Channels or units of the state; a multiple of 4 for
+            cells of convolutions or attention.
     """
 
     units: int = field(default=32, metadata=WIDTH)
@@ -113,8 +113,8 @@ class DefaultsConfig(VariantsConfig):
     Every model is also measured at the budget of its own solver.
 
     Args:
-        references: the variants with the best of which the others are compared, seed by
-            seed.
+        references: List of variants. Other variants are compared with the best of them,
+            seed by seed.
     """
 
     experiment: Literal["defaults"]
@@ -127,7 +127,7 @@ class DefaultsConfig(VariantsConfig):
     evaluation: EvaluationConfig = EvaluationConfig([60], num_samples=64, max_iter=60)
 
     def __post_init__(self):
-        # The config of a single run leaves tasks and other variants out.
+        # The config of a single run does not contain tasks and other variants.
         if self.tasks is None:
             return
         for index, reference in enumerate(self.references):

@@ -29,7 +29,7 @@ in a training step."""
 
 
 def of_tasks(directory):
-    """Returns the table of tasks and variants, or `None` before there are measurements.
+    """Returns the table of tasks and variants, or `None` without measurements.
 
     Args:
         directory: The `WorkDirectory` of the run.

@@ -21,7 +21,7 @@ _SETTLING = (
 
 
 def _least(values):
-    """Returns the least of several values as a list, or nothing."""
+    """Returns a list with the smallest value, or an empty list without values."""
     return [min(values)] if values else []
 
 

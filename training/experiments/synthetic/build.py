@@ -1,4 +1,4 @@
-"""The curve that is learned, and the scalar equilibrium model that learns it."""
+"""The target curve, and the scalar equilibrium model that learns the curve."""
 
 import keras
 import numpy as np
@@ -41,9 +41,9 @@ class ScalarCell(deq_keras.layers.EquilibriumCell):
 
         f(z; x) = W2^T relu(W1 z + U x + b)
 
-    `W1`, `U`, `b` start uniform on (-1, 1) and `W2` on (-1, 1) / sqrt(units), so
-    df/dz has a standard deviation of about 0.24 and iterating converges at
-    initialization.
+    Initially, `W1`, `U` and `b` are uniform on (-1, 1) and `W2` on (-1, 1) /
+    sqrt(units). df/dz then has a standard deviation of about 0.24, and the iteration
+    converges at initialization.
 
     Args:
         units: Positive integer. Hidden units. The cell has `4 * units` parameters.

@@ -15,9 +15,9 @@ _MARGIN = 1.5
 def draw_model(path, model, config):
     """Draws f(z; x) of a model as a surface and in slices.
 
-    Left: the surface, the plane z_out = z and the learned equilibrium z*(x), where the
-    two meet. Right: f(z; x) against z at some inputs, the points that the solver visits
-    and the equilibria. The flatter the slices, the shorter the way.
+    Left: the surface, the plane z_out = z and their intersection, the learned
+    equilibrium z*(x). Right: f(z; x) against z at some inputs, the points that the
+    solver visits and the equilibria. Flatter slices need fewer points.
 
     Args:
         path: Path of the PNG file.
@@ -93,6 +93,6 @@ def _count(points, values, tol):
 
 
 def _draw_trajectory(axes, points, values, color):
-    """A cobweb: from (z, z) to (z, f(z)), and on to the diagonal at the next z."""
+    """Draws a cobweb: from (z, z) to (z, f(z)), then to the diagonal at the next z."""
     corners = np.stack([points, values], axis=1).ravel()  # z0, f0, z1, f1, ...
     axes.plot(np.repeat(points, 2), corners, color=color, linewidth=1, linestyle="--")

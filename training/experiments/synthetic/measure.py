@@ -1,4 +1,4 @@
-"""What is measured of a trained scalar model."""
+"""Measurements of a trained scalar model."""
 
 import numpy as np
 import tensorflow as tf
@@ -33,7 +33,7 @@ def measure(model, inputs, targets, config):
         for key, value in _count(layer, inputs, targets, name, config).items()
     }
     return {
-        # NaN weights count too: such a layer returns the zeros that it starts from.
+        # Also counts NaN weights: such a layer returns its initial state of zeros.
         "failed": not squared_error < float(np.var(targets)),
         "mse": squared_error,
         "rmse": squared_error**0.5,
@@ -58,7 +58,7 @@ def surface(layer, x, z):
 
 
 def trajectory(layer, x, solver, evaluations):
-    """Returns the points at which a solver evaluates f(.; x), from z = 0 on.
+    """Returns the points at which a solver evaluates f(.; x), starting with z = 0.
 
     Args:
         layer: the `DEQ` layer.
@@ -89,7 +89,7 @@ def _count(layer, inputs, targets, name, config):
 
 
 def _solve(layer, x, solver, max_iter=None):
-    """Solves with another solver than the layer's, which stays as it is."""
+    """Solves with another solver, and does not change the layer's solver."""
     cell = layer.cell
     injection = cell.inject(x)
     start = cell.initial_state(injection)

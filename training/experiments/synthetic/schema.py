@@ -17,11 +17,11 @@ class TargetConfig:
     Args:
         train_examples: number of training pairs.
         validation_examples: number of validation pairs.
-        limit: x is drawn from [-limit, limit]. The paper does not give its range; the
-            slices of its figure lie within 2.
-        noise: standard deviation of the noise. The paper's N(0, 0.05) is read so, not
-            as a variance.
-        batch_size: of a training step.
+        limit: Float. x is drawn from [-limit, limit]. The paper does not state its
+            range; the slices of its figure are within 2.
+        noise: Float. Standard deviation of the noise. We interpret the paper's
+            N(0, 0.05) as a standard deviation, not as a variance.
+        batch_size: Positive integer. Batch size of training.
     """
 
     train_examples: int = field(default=4096, metadata=DRAWN)

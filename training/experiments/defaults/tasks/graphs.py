@@ -1,4 +1,4 @@
-"""A task on random graphs, which come with the inputs."""
+"""A task on random graphs, which are a part of the inputs."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from ..cells import GraphCell
 from .task import Task, cell_of, dense, drawn
 
 _NODES = 20
-# Near two edges a node, graphs have long paths and some nodes without a path.
+# With about two edges per node, graphs have long paths and some unconnected nodes.
 _EDGE_SHARE = 0.1
 # The class of this distance and all larger ones.
 _FARTHEST = 6

@@ -22,13 +22,13 @@ from .task import (
 from .vectors import explained_variance
 
 _LARGEST_COUNT = 4
-# Every blob has a tile of the image for itself, so that blobs are a pixel apart.
+# Every blob has its own tile of the image, so that blobs are a pixel apart.
 _TILES = 4
 _TILE = 4
 _NOISE = 0.1
 
 _FLOOD_SIDE = 8
-# Near the fraction at which clusters begin to span the grid, paths are the longest.
+# Paths are longest near the fraction at which clusters begin to span the grid.
 _FREE_SHARE = 0.6
 
 _FIELD_SIDE = 8
@@ -45,7 +45,7 @@ _NUM_CLASSES = 10
 
 
 def _blob_examples(generator, size):
-    """Draws noisy images `(16, 16, 1)` and how many blobs are in them, `()`."""
+    """Draws noisy images `(16, 16, 1)` and their numbers of blobs, `()`."""
     counts = generator.integers(_LARGEST_COUNT + 1, size=size)
     ranks = generator.random((size, _TILES**2)).argsort(axis=1)
     sides = generator.integers(1, _TILE, size=ranks.shape)
@@ -59,12 +59,12 @@ def _blob_examples(generator, size):
 
 
 def _flood_examples(generator, size):
-    """Draws grids of free and blocked pixels, one of the free ones the source.
+    """Draws grids of free and blocked pixels, with one free pixel as the source.
 
     The inputs are whether a pixel is free and whether it is the source, `(side, side,
-    2)`. The target is 1 where a path of free pixels, side by side, leads to the source,
-    0 at the other free pixels, and `IGNORED` at blocked ones: the score is the accuracy
-    at free pixels.
+    2)`. The target is 1 where a path of adjacent free pixels leads to the source, 0 at
+    the other free pixels, and `IGNORED` at blocked pixels: the score is the accuracy at
+    free pixels.
     """
     side = _FLOOD_SIDE
     source = np.eye(side**2, dtype=bool)[generator.integers(side**2, size=size)]
@@ -106,8 +106,8 @@ def _field_examples(generator, size):
 
 
 def _group_examples(generator, size):
-    """Draws grids of filled pixels, `(side, side, 1)`, and how many connected groups
-    they form: a class from 11 or fewer groups to 20 or more."""
+    """Draws grids of filled pixels, `(side, side, 1)`, and their numbers of connected
+    groups: a class from 11 or fewer groups to 20 or more."""
     filled = generator.random((size, _GROUPS_SIDE, _GROUPS_SIDE)) < _FILLED
     counts = num_groups(filled) - _FEWEST
     return filled[..., None], np.clip(counts, 0, _NUM_CLASSES - 1)

@@ -21,8 +21,8 @@ from .task import Task, cell_of, dense, drawn
 
 _LENGTH = 16
 _PRODUCT_LENGTH = 12
-# Fraction of positions whose two bits differ. A carry then travels 10 positions in the
-# mean; with fair bits it would travel 2.
+# Fraction of positions whose two bits differ. A carry then travels 10 positions on
+# average; with fair bits, it would travel 2.
 _DIFFERENT_SHARE = 0.9
 
 _PERMUTATIONS = tuple(itertools.permutations(range(3)))
@@ -58,10 +58,10 @@ def _sums(generator, size):
 
 
 def _products(generator, size):
-    """Draws one-hot factors, `(length, 3)`: permutations of three things.
+    """Draws one-hot factors, `(length, 3)`: permutations of three items.
 
-    The target at a position is which of the six permutations the product of the factors
-    up to it is, each after the one before.
+    The target at a position is the index of the product of all factors up to it, one of
+    six permutations. Each factor applies after the previous one.
     """
     factors = generator.integers(len(_FACTORS), size=(size, _PRODUCT_LENGTH))
     return np.eye(len(_FACTORS))[factors], running_products(_AFTER, factors)

@@ -1,4 +1,4 @@
-"""What a task is made of, and what several tasks share."""
+"""The parts of a task, and functions that several tasks share."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-# The label of positions that neither loss nor score counts.
+# Label of positions that loss and score ignore.
 IGNORED = -1
 
 _TRAIN_EXAMPLES = 2048
@@ -28,7 +28,7 @@ def cross_entropy(ignored=None):
 
 
 def accuracy(logits, labels):
-    """Returns the share of labels that the largest logit names, in %."""
+    """Returns the percentage of labels with the largest logit."""
     is_right = np.argmax(logits, axis=-1) == labels
     return 100.0 * float(np.mean(is_right[labels != IGNORED]))
 
@@ -37,12 +37,12 @@ class Task(NamedTuple):
     """A task.
 
     Attributes:
-        draw: `(DataConfig, seed)` to training and test `Examples`.
-        cell: `units` to the cell.
-        decode: equilibrium to prediction.
-        encode: `(input tensor, units)` to what the equilibrium layer is called with.
-        loss: makes the Keras loss.
-        score: `(predictions, targets)` to a number of at most 100, as arrays.
+        draw: Function from `(DataConfig, seed)` to training and test `Examples`.
+        cell: Function from `units` to the cell.
+        decode: Function from the equilibrium to the prediction.
+        encode: Function from `(input tensor, units)` to inputs of the `DEQ` layer.
+        loss: Function that returns the Keras loss.
+        score: Function from arrays `(predictions, targets)` to a number up to 100.
     """
 
     draw: Callable
@@ -54,10 +54,10 @@ class Task(NamedTuple):
 
 
 def drawn(examples):
-    """Returns the `draw` of a task whose examples are made up.
+    """Returns the `draw` of a task with generated examples.
 
     Args:
-        examples: `(generator, size)` to arrays of inputs and targets.
+        examples: Function from `(generator, size)` to arrays of inputs and targets.
     """
 
     def draw(config, seed):
@@ -81,7 +81,7 @@ def cell_of(cls, **arguments):
 
 
 def dense(units):
-    """Returns the `decode` that is a dense layer at every position of the state."""
+    """Returns a `decode` with a dense layer at every position of the state."""
 
     def decode(state):
         return keras.layers.Dense(units, name="prediction")(state)
@@ -90,7 +90,7 @@ def dense(units):
 
 
 def pooled(num_classes):
-    """Returns the `decode` of images: a dense layer of the mean over all pixels."""
+    """Returns a `decode` for images: a dense layer on the mean over all pixels."""
 
     def decode(state):
         state = keras.layers.GlobalAveragePooling2D(name="head_pooling")(state)

@@ -45,7 +45,7 @@ def _tabular_examples(generator, size):
 def _gated_examples(generator, size):
     """Draws x from N(0, 1)^8; the target is its class.
 
-    It is 1 where x1 x2 + x3 x4 / 2 + sin(2 x5) > 0, and 0 elsewhere.
+    The class is 1 if x1 x2 + x3 x4 / 2 + sin(2 x5) > 0, else 0.
     """
     inputs = generator.normal(size=(size, 8))
     x1, x2, x3, x4, x5 = inputs.T[:5]

@@ -83,8 +83,8 @@ class RestartsModel(keras.Model):
     The whole model runs on a batch with `restarts` copies of each sample, so that the
     outputs of the copies can be compared. It needs as much memory as a batch of this
     size. The first copy starts as in `model`. The others start from random states, the
-    same for all samples (see `multistart.solve`), so that an output depends neither on the
-    batch nor on the position of a sample in it. For inference only.
+    same for all samples (see `multistart.solve`), so that an output depends neither on
+    the batch nor on the position of a sample in it. For inference only.
 
     Args:
         model: A built functional `keras.Model` that calls one equilibrium layer, once.

@@ -84,7 +84,7 @@ def config_errors(path):
         raise
     except (MemoryError, tf.errors.ResourceExhaustedError) as error:
         raise InputError(
-            f"`{path}` needs more memory than there is. Take smaller sizes, such as "
+            f"`{path}` needs more memory than is available. Use smaller sizes, such as "
             f"fewer filters or units. ({_reason(error)})"
         ) from error
     except (ArithmeticError, TypeError, ValueError, tf.errors.OpError) as error:

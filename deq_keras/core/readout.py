@@ -36,9 +36,9 @@ def read_answers(answer: Callable[[Nest], Nest], source: Nest) -> Nest:
         has_rows = leaf.shape[:1].is_compatible_with(batch_size)
         if not has_rows or not (leaf.dtype.is_integer or leaf.dtype.is_bool):
             raise ValueError(
-                "`answer` must return integer or Boolean tensors (batch, ...), as "
-                "numbers that are computed are hardly ever equal; take the argmax of "
-                f"logits over the last axis, for example. Received: "
+                "`answer` must return integer or Boolean tensors (batch, ...), because "
+                "computed floats are rarely equal. For example, return the argmax of "
+                "logits over the last axis. Received: "
                 f"dtype={leaf.dtype.name}, shape={leaf.shape}, of a batch of shape "
                 f"{tree.flatten(source)[0].shape}."
             )

@@ -97,8 +97,8 @@ def _deserialized(
     # Keras assumes that a config is well-formed.
     except (AttributeError, LookupError, OverflowError, TypeError) as error:
         raise ValueError(
-            f"No {kind} can be made of this: with the key 'config', it must be what "
-            "`serialize` returns; without, arguments stand beside 'class_name'. "
+            f"Cannot create a {kind} from this dict. With the key 'config', it must "
+            "come from `serialize`; otherwise, arguments stand beside 'class_name'. "
             f"Received: {config!r} ({error})."
         ) from error
     if not isinstance(result, base):

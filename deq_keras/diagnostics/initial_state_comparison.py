@@ -144,7 +144,8 @@ def _next_samples(state: Nest) -> Nest:
     batch_size = tree.flatten(state)[0].shape[0]
     if batch_size == 1:
         raise ValueError(
-            "There must be at least two samples for one to start where another ended. "
+            "`inputs` must have at least two samples, so that one sample can start at "
+            "the equilibrium of another. "
             "Received: a batch of 1."
         )
     return tree.map_structure(lambda leaf: tf.roll(leaf, -1, axis=0), state)

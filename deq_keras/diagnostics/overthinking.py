@@ -43,7 +43,7 @@ def overthinking(budgets: Sequence[int], accuracy: Sequence[float]) -> float:
     candidates = [b for b in sorted(measured) if _FACTOR * b in measured]
     if not candidates:
         raise ValueError(
-            f"`budgets` must have some that are {_FACTOR} times others, such as "
+            f"`budgets` must contain a budget and {_FACTOR} times that budget, such as "
             f"[10, 20, 100, 200]. Received: budgets={list(budgets)}."
         )
     best = candidates[np.argmax([measured[budget] for budget in candidates])]

@@ -300,8 +300,9 @@ class TruncatedGradient(EquilibriumGradient):
         steps = step_counts.checked("num_steps", num_steps, 1)
         if max_steps is not None and free_steps.needed + steps.needed > max_steps:
             raise ValueError(
-                "`max_steps`, twice the solver's `max_iter` unless given, must have "
-                "room for all free steps and all that are back-propagated. Expected: "
+                "`max_steps` must be at least the number of free steps plus the number "
+                "of steps with a gradient. It defaults to twice the solver's "
+                "`max_iter`. Expected: "
                 f"num_free_steps + num_steps <= {max_steps}. Received: "
                 f"num_free_steps={self.num_free_steps!r}, num_steps={self.num_steps!r}."
             )
@@ -336,7 +337,9 @@ class TruncatedGradient(EquilibriumGradient):
             has_free_steps and (0 < fraction < 1 or 0 < fraction * self.free_noise)
         )
         if seed is None and (is_drawn or free_steps.is_random):
-            raise ValueError("TruncatedGradient draws, and needs a `seed`.")
+            raise ValueError(
+                "TruncatedGradient draws random numbers, and needs a `seed`."
+            )
         room = max_steps
         if budget is not None:
             if self.max_steps is None:

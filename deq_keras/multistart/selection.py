@@ -113,8 +113,8 @@ class Selection:
             )
         if select == "vote" and answer is None:
             raise ValueError(
-                "A vote is about answers. Give `answer`, a function to what is read "
-                "off an equilibrium, such as the argmax of a head's logits. Received: "
+                "A vote needs answers. Pass `answer`, a function from an equilibrium "
+                "to an answer, such as the argmax of a head's logits. Received: "
                 "select='vote', answer=None."
             )
         self.select = select

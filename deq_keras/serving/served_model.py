@@ -302,9 +302,9 @@ def frozen(function, target):
     for node in _nodes(concrete):
         if any(value.type in _HALF for value in node.attr.values()):
             raise ExportError(
-                f"{target} gets models that compute in float32: build this one again "
-                "with that dtype policy, and set its weights. Received: half precision "
-                f"in {node.op} of {node.name!r}."
+                f"{target} needs a model that computes in float32. Build the model "
+                "again with that dtype policy, and set its weights. Received: half "
+                f"precision in {node.op} of {node.name!r}."
             )
     concrete = _without_placeholders(concrete)
     names = sorted(traced.structured_outputs)

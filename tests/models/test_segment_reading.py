@@ -106,7 +106,7 @@ def test_texts_that_do_not_continue_each_other_are_mentioned(kind):
     data = tf.data.Dataset.from_tensor_slices(texts).batch(2)
     model = _causal_lm(4, preprocessor)
     fit = functools.partial(model.fit, shuffle=False, **QUIET)
-    with pytest.warns(UserWarning, match="every string is read as a text of its own"):
+    with pytest.warns(UserWarning, match="each string is read as a separate text"):
         fit(data) if kind == "dataset" else fit(texts, batch_size=2)
     # A single batch continues nothing. Warnings are errors here.
     fit(data.take(1)) if kind == "dataset" else fit(texts, batch_size=4)

@@ -34,7 +34,7 @@ def demo(arguments):
         value = getattr(arguments, option)
         if value is not None and option not in _OPTIONS[arguments.name]:
             raise InputError(
-                f"--{option} is no option of the demo {arguments.name}. "
+                f"--{option} is not an option of the demo {arguments.name}. "
                 f"Received: {value}."
             )
     arguments.seed = arguments.seed or 0

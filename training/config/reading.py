@@ -45,7 +45,9 @@ def read_yaml(path):
 
 def _text(content):
     if len(content) > _MAX_BYTES:
-        raise InputError(f"it is longer than {_MAX_BYTES} bytes, so it is no config.")
+        raise InputError(
+            f"it is longer than {_MAX_BYTES} bytes, so it is not a config."
+        )
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -45,20 +45,21 @@ def _check_archive(path):
             damaged = archive.testzip() if size <= _MAXIMUM_BYTES else None
     except Exception as error:  # Corrupt bytes cause a dozen kinds of errors.
         raise InputError(
-            f"{path} is truncated or damaged ({type(error).__name__}). Get it anew."
+            f"{path} is truncated or damaged ({type(error).__name__}). Download it "
+            "again."
         ) from error
     _check_size(path, size)
     if damaged:
         raise InputError(
-            f"{path} is damaged: the checksum of its entry `{damaged}` is wrong. Get "
-            "it anew."
+            f"{path} is damaged: the checksum of its entry `{damaged}` is wrong. "
+            "Download it again."
         )
 
 
 def _read_arrays(path):
     if not zipfile.is_zipfile(path):
         raise InputError(
-            f"{path} is no .npz file, or it is truncated. Write it anew with "
+            f"{path} is not a .npz file, or is truncated. Write it again with "
             "`numpy.savez`."
         )
     _check_archive(path)
@@ -77,12 +78,12 @@ def _array(path, arrays, name):
         array = arrays[name]
     except Exception as error:
         raise InputError(
-            f"{path}: the entry `{name}` is damaged, or no array of numbers "
-            f"({type(error).__name__}). Write the file anew with `numpy.savez`."
+            f"{path}: the entry `{name}` is damaged, or not an array of numbers "
+            f"({type(error).__name__}). Write the file again with `numpy.savez`."
         ) from error
     if not isinstance(array, np.ndarray):
         raise InputError(
-            f"{path}: the entry `{name}` is no array. Write it with `numpy.savez`."
+            f"{path}: the entry `{name}` is not an array. Write it with `numpy.savez`."
         )
     return array
 
@@ -142,7 +143,7 @@ def _from_tensor(path, name, tensor):
         return tensor.numpy()
     except (NotImplementedError, RuntimeError, TypeError, ValueError) as error:
         raise InputError(
-            f"{path}: `{name}` is no dense tensor of numbers. Received: layout "
+            f"{path}: `{name}` is not a dense tensor of numbers. Received: layout "
             f"{tensor.layout}, {tensor.dtype}, device {tensor.device}. Before saving, "
             "make a sparse tensor dense with `.to_dense()`, and a quantized one a "
             "tensor of floats with `.dequantize()`; a tensor of the device `meta` has "

@@ -33,7 +33,7 @@ def reading(name):
     except tf.errors.OpError as error:
         raise InputError(
             f"TensorFlow Datasets could not read {name}: one of its files is damaged, "
-            f"or gone. Prepare it anew with `tfds build {name} --overwrite`."
+            f"or gone. Prepare it again with `tfds build {name} --overwrite`."
         ) from error
 
 

@@ -184,5 +184,6 @@ def _lost_in(group, threshold):
     followed = [share for budget, share in exact.items() if 10 * budget in exact]
     best = max(exact, key=exact.get)
     if max(followed) < exact[best] - threshold:
-        return None, f"{group.label}, best at NFE {best}: ten times it is no budget"
+        reason = "ten times this budget was not measured"
+        return None, f"{group.label}, best at NFE {best}: {reason}"
     return group.overthinking, group.label

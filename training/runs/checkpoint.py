@@ -83,7 +83,7 @@ def restore_epoch(folder, model, optimizer, num_epochs):
     raise InputError(
         f"{folder} has no checkpoint after epoch {num_epochs}, the newest epoch that "
         "another worker has. Put back the folders of all workers of one moment, or "
-        "remove them all to begin anew."
+        "remove them all to start again."
     )
 
 
@@ -164,7 +164,7 @@ def _read(file, variables=None):
     """Reads the `State` of a file, and checks it against `variables` if passed."""
     remedy = (
         f"Put back a copy of the checkpoint, or remove the folder {file.parent}: with "
-        "--resume its training then begins anew."
+        "--resume its training then starts again."
     )
     with reading(file, remedy):
         # NumPy does not close a corrupt file that it has opened.

@@ -60,8 +60,8 @@ def _mirrored(config):
     missing = [name for name in devices if name not in known]
     if missing:
         raise InputError(
-            f"`distribution.devices` must be among {known}, the devices there are. "
-            "More CPUs: set distribution.logical_cpus. Received: "
+            f"`distribution.devices` must be among the available devices, {known}. "
+            "For more CPUs, set distribution.logical_cpus. Received: "
             f"devices={devices}."
         )
     return Replicas(tf.distribute.MirroredStrategy(devices), WHOLE)

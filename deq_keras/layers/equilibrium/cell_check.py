@@ -40,8 +40,8 @@ def check_signature(cell: keras.layers.Layer) -> None:
         )
     if is_rnn_cell(cell) or not (is_functional(cell) or _takes_injection(cell)):
         raise ValueError(
-            "`cell` must be called as `cell(state, injection)`, for it is applied to "
-            "its own result again and again, beside what is injected of the inputs. "
+            "`cell` must be called as `cell(state, injection)`: a DEQ layer applies it "
+            "repeatedly to its own result, with the injected inputs. "
             f"Received: cell={type(cell).__name__}, whose call takes "
             f"{inspect.signature(cell.call)}. Use `deq_keras.layers.cell_from(layer)`, "
             "a cell such as DenseCell, an EquilibriumCell of your own, or a functional "
@@ -72,9 +72,9 @@ def check_dtype(cell: keras.layers.Layer, compute_dtype: str) -> None:
     """Raises `ValueError` if a cell computes in another dtype than its layer."""
     if cell.compute_dtype != compute_dtype:
         raise ValueError(
-            "A DEQ layer and its cell must have the same compute dtype: the solve runs "
-            "in that of the cell. Make the cell with the same `dtype`, and let the "
-            f"layer take it over. Received: a layer that computes in {compute_dtype}, "
+            "A DEQ layer and its cell must have the same compute dtype. Pass `dtype` "
+            "to the cell only; the layer then uses the same. Received: a layer that "
+            f"computes in {compute_dtype}, "
             f"cell={type(cell).__name__} that computes in {cell.compute_dtype}."
         )
 

@@ -125,9 +125,9 @@ class Carry(keras.layers.Layer):
         # Keras tries several locations, and shows the error of the last one.
         if "0" not in store.keys() or store["0"].shape[0] != self.batch_size:
             raise ValueError(
-                "The samples in search cannot be restored: the file has none, or as "
-                "many as another `batch_size`. Make the model with that of the one "
-                f"that was saved. Received: batch_size={self.batch_size}."
+                "The samples in search cannot be restored: the file has none, or was "
+                "saved with another `batch_size`. Create the model with the saved "
+                f"model's `batch_size`. Received: batch_size={self.batch_size}."
             )
         super().load_own_variables(store)
 

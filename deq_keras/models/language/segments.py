@@ -115,9 +115,9 @@ def _check_segments(x, batch_size, validation_split=0.0, shuffles=False):
         is_single = int(x.cardinality()) == 1
     if _has_strings(x) and not is_single:
         warnings.warn(
-            "The memory runs on from batch to batch within an epoch, although every "
-            "string is read as a text of its own. Set the length of the memory to 0 "
-            "unless the strings of a batch continue those of the batch before.",
+            "The memory continues from batch to batch within an epoch, but each string "
+            "is read as a separate text. Set the length of the memory to 0, unless the "
+            "strings of a batch continue the strings of the previous batch.",
             stacklevel=3,
         )
 

@@ -140,7 +140,7 @@ class TestVerdict:
             initial_state=lambda u: 0.0 * u,
         )
         assert _missed(found) == ["lost"] and found.criteria[-1].value is None
-        assert "best at NFE 20: ten times it is no budget" in found.verdict
+        assert "best at NFE 20: ten times this budget was not measured" in found.verdict
 
     @pytest.mark.slow
     def test_the_worst_group_and_start_count(self):

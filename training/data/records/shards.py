@@ -20,7 +20,7 @@ from .record_reader import Segment
 
 # The origin of the number of records, and the remedy if it is wrong.
 COUNTED_HERE = "in the file *-record-counts.json beside it: remove that"
-COUNTED_BY_TFDS = "in its dataset_info.json: prepare the dataset anew"
+COUNTED_BY_TFDS = "in its dataset_info.json: prepare the dataset again"
 _SHARDS_AT_ONCE = 16
 _CHUNK = 1 << 20
 _MAXIMUM = 1 << 40

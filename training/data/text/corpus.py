@@ -168,7 +168,7 @@ def from_tfds(name, data_dir=None, max_examples=None):
     except UnicodeDecodeError as error:
         raise InputError(
             f"The text set {full_name} holds something else than UTF-8 text: {error}. "
-            "Prepare it anew."
+            "Prepare it again."
         ) from error
 
 

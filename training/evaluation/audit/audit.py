@@ -131,20 +131,20 @@ def _check_budgets(budgets):
     if not is_usable:
         raise InputError(
             f"`budgets` must be increasing integers from {least} to {most} of which "
-            "some are ten times others, such as 10 20 100 200, to see what is lost by "
-            f"going on. Received: budgets={list(budgets)}."
+            "some are ten times others, such as 10 20 100 200, to show what further "
+            f"evaluations lose. Received: budgets={list(budgets)}."
         )
 
 
 def _check_iteration(solver, batch_size):
     if solver.tol is None:
         raise InputError(
-            "`tol` must be a number: what meets no tolerance has not settled. "
+            "`tol` must be a number: it decides which problems have converged. "
             "Received: tol=None."
         )
     if batch_size < 3:
         raise InputError(
-            "`batch_size` must be at least 3, for no part to be of one problem. "
+            "`batch_size` must be at least 3, so that no batch has a single problem. "
             f"Received: batch_size={batch_size}."
         )
 

@@ -95,8 +95,8 @@ def check_picture(task, level):
     task.check_level(level)
     if task.name not in _PICTURES:
         raise InputError(
-            "`evaluation.picture` must be null: problems of the task "
-            f"`{task.name}` are not drawn, but those of {', '.join(_PICTURES)}."
+            "`evaluation.picture` must be null for the task "
+            f"`{task.name}`. Only these tasks have pictures: {', '.join(_PICTURES)}."
         )
 
 

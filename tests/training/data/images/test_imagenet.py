@@ -175,7 +175,9 @@ def test_wrong_numbers_of_tfds(prepared, number, words):
     file = prepared("imagenette") / "dataset_info.json"
     file.write_text(file.read_text().replace('"5"', f'"{number}"'))
     data = datasets.load(DataConfig(name="imagenette", image_size=16))
-    words = f"{words}.*dataset_info.json: prepare the dataset anew.*00000-of-0000. [45]"
+    words = (
+        f"{words}.*dataset_info.json: prepare the dataset again.*00000-of-0000. [45]"
+    )
     with pytest.raises(InputError, match=words), corruption.reported():
         labels(data.test)
 

@@ -75,7 +75,7 @@ def test_a_file_is_not_replaced(tmp_path, capsys):
         (["mazes", "--size", "10"], "--size must be odd. Received: 10"),
         (["mazes", "--file", "nowhere.txt"], "nowhere.txt"),
         (["sudoku", "--out", "nowhere/sudoku.gif"], "folder of --out"),
-        (["digits", "--seed", "3"], "--seed is no option of the demo digits"),
+        (["digits", "--seed", "3"], "--seed is not an option of the demo digits"),
         (["characters", "--prompt", ""], "--prompt must hold at least one token"),
     ],
 )

@@ -207,7 +207,7 @@ class TestOverthinking:
     @pytest.mark.parametrize(
         "budgets, accuracy, message",
         [
-            ([1, 2, 5], [1, 1, 1], "10 times others.*budgets=\\[1, 2, 5\\]"),
+            ([1, 2, 5], [1, 1, 1], "10 times that budget.*budgets=\\[1, 2, 5\\]"),
             ([1, 10], [1.0], "one number for each budget.*1 of them"),
             ([0, 10], [1.0, 1.0], "tuple of positive integers"),
         ],

@@ -176,7 +176,7 @@ def test_an_index_of_no_restart_is_refused(regime):
         (["votes"], "Received: select='votes'. Did you mean 'vote'"),
         ([3], "or a function"),
         ([None], "or a function"),
-        (["vote"], "Give `answer`"),
+        (["vote"], "Pass `answer`"),
         (["vote", 3], "`answer` must be a function"),
     ],
 )

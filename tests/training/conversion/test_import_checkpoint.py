@@ -330,7 +330,7 @@ def test_file_of_torch_from_before_2020(torch, tmp_path):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda torch: torch.eye(3).to_sparse(), "`a` is no dense tensor"),
+        (lambda torch: torch.eye(3).to_sparse(), "`a` is not a dense tensor"),
         (lambda torch: torch.empty(3, device="meta"), "device meta"),
         (
             lambda torch: torch.quantize_per_tensor(torch.ones(3), 1, 0, torch.qint8),

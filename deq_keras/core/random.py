@@ -1,7 +1,7 @@
 """Random numbers as functions of a seed, and the random state of a layer.
 
-`fold_in`, `uniform`, `integer` and `normal` return what TensorFlow's functions return,
-also where XLA compiles them. There TensorFlow's functions would draw other numbers.
+`fold_in`, `uniform`, `integer` and `normal` draw the same numbers with and without XLA.
+TensorFlow's own functions draw other numbers if XLA compiles them.
 """
 
 from collections.abc import Mapping, MutableMapping
@@ -17,8 +17,9 @@ from deq_keras.core.checks import check_seed
 from deq_keras.core.structure import Nest
 
 _KEY = "seed_generator_state"
-# TensorFlow's key for random numbers that turn a seed into a key.
-_KEY_OF_SEEDS = 0x02461E293EC8F720
+# TensorFlow scrambles a seed with this key.
+_SCRAMBLING_KEY = 0x02461E293EC8F720
+_PHILOX = 1  # TensorFlow's number of the algorithm.
 
 
 def as_seed(seed: int | tf.Tensor | None) -> tf.Tensor | None:
@@ -62,8 +63,7 @@ def integer(seed: tf.Tensor, low: int, high: int | tf.Tensor) -> tf.Tensor:
 
 
 def normal(shape: Any, seed: Any, dtype: tf.DType = tf.float32) -> tf.Tensor:
-    """Returns standard normal numbers. In other dtypes than float32, XLA draws others
-    than TensorFlow."""
+    """Returns standard normal numbers. They are the same under XLA only in float32."""
     if dtype != tf.float32 or not graphs.is_compiled_by_xla():
         return tf.random.stateless_normal(shape, seed, dtype=dtype)
     size = tf.reduce_prod(tf.convert_to_tensor(shape, tf.int32))
@@ -76,22 +76,18 @@ def normal(shape: Any, seed: Any, dtype: tf.DType = tf.float32) -> tf.Tensor:
 
 
 def _integers(shape: Any, seed: Any, dtype: tf.DType) -> tf.Tensor:
-    """Returns the integers that TensorFlow draws in a function that XLA compiles.
+    """Returns, under XLA, the integers that TensorFlow draws without XLA.
 
-    The two extend a negative seed to 64 bits in different ways, and make different
-    fractions of the same integers.
+    XLA extends a negative seed to 64 bits in another way. It also converts the same
+    integers to other fractions.
     """
     extended = tf.cast(tf.cast(seed, tf.int64), tf.uint64)
-    key, counter = _key_and_counter(tf.constant([_KEY_OF_SEEDS], tf.uint64), extended)
-    return _philox(shape, key, counter, dtype)
-
-
-def _key_and_counter(key: tf.Tensor, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the key and the counter of the random numbers of a seed."""
-    mixed = tf.cast(_philox([2, 2], key, seed, tf.uint32), tf.uint64)
+    scrambling = tf.constant([_SCRAMBLING_KEY], tf.uint64)
+    mixed = tf.cast(_philox([2, 2], scrambling, extended, tf.uint32), tf.uint64)
     low, high = tf.unstack(mixed, axis=1)
-    new_key, half = tf.split(low + high * 2**32, 2)
-    return new_key, tf.concat([tf.zeros_like(half), half], axis=0)
+    key, counter = tf.split(low + high * 2**32, 2)
+    counter = tf.concat([tf.zeros_like(counter), counter], axis=0)
+    return _philox(shape, key, counter, dtype)
 
 
 def _philox(
@@ -99,7 +95,7 @@ def _philox(
 ) -> tf.Tensor:
     draw = tf.raw_ops.StatelessRandomUniformFullIntV2
     shape = tf.convert_to_tensor(shape, tf.int32)
-    return draw(shape=shape, key=key, counter=counter, alg=1, dtype=dtype)
+    return draw(shape=shape, key=key, counter=counter, alg=_PHILOX, dtype=dtype)
 
 
 def normal_like(value: Nest, seed: tf.Tensor) -> Nest:

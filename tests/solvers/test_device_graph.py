@@ -301,4 +301,4 @@ def test_xla_copies_no_history(name):
     (text,) = (one for one in computations if one.startswith(f"{body} "))
     copies = re.findall(r"= f32\[8,1000\]\S* copy\(", text)
     assert "f32[8,1000]" in text
-    assert len(copies) <= 1  # Of the point that is evaluated.
+    assert len(copies) <= 1  # XLA copies the evaluated point.

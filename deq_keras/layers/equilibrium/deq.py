@@ -11,7 +11,7 @@ from deq_keras import gradients, initial_states, regularizers, solvers
 from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_seed
 from deq_keras.core.problem import FixedPointProblem
-from deq_keras.core.random import SavesRandomState, as_seed, fold_in
+from deq_keras.core.random import SavesRandomState, as_seed, fold_in, next_seed
 from deq_keras.core.request import check_request
 from deq_keras.core.serialization import Config
 from deq_keras.core.structure import Nest
@@ -395,4 +395,4 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
         return states.with_masks(value, problem.mask, num_states)
 
     def _next_seed(self) -> tf.Tensor:
-        return tf.cast(self.seed_generator.next(), tf.int32)
+        return next_seed(self.seed_generator)

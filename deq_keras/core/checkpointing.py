@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.core import nonfinite
+from deq_keras.core import graphs, nonfinite
 from deq_keras.core.custom_gradient import custom_gradient
 from deq_keras.core.structure import Nest
 
@@ -20,10 +20,11 @@ def loop(
     interval: int | None = None,
     sources: Sequence[tf.Tensor] = (),
 ) -> tuple:
-    """Runs `tf.while_loop`; the gradient may store the state at intervals only.
+    """Runs `graphs.while_loop`; the gradient may store the state at intervals only.
 
     Args:
-        continues: Function of the variables that returns a Boolean scalar tensor.
+        continues: Function of the variables that returns a Boolean scalar tensor. It
+            must itself end the loop after `max_iterations`.
         body: Function of the variables that returns their new values.
         state: Tuple of variables, nests of tensors.
         max_iterations: Positive integer, or `None` for an open number.
@@ -33,22 +34,21 @@ def loop(
         sources: List of floating-point tensors that the body reads. With an interval,
             other tensors that it captures get no gradient.
     """
-    # Parallel iterations would fill the memory with activations, especially in the
-    # gradient on one core.
-    run = functools.partial(tf.while_loop, continues, parallel_iterations=1)
     if interval is None:
-        return run(body, state, maximum_iterations=max_iterations)
+        return graphs.while_loop(continues, body, state, max_iterations)
 
     def segment(state: tuple) -> tuple:
         if interval == 1:
             return body(*state)
-        return run(body, state, maximum_iterations=interval)
+        return tf.while_loop(
+            continues, body, state, maximum_iterations=interval, parallel_iterations=1
+        )
 
-    num_segments = None if max_iterations is None else -(-max_iterations // interval)
-    return run(
+    return graphs.while_loop(
+        continues,
         lambda *state: rematerialized(segment, state, sources),
         state,
-        maximum_iterations=num_segments,
+        None if max_iterations is None else -(-max_iterations // interval),
     )
 
 

@@ -134,6 +134,35 @@ def is_being_traced(graph: tf.Graph) -> bool:
     return False
 
 
+def while_loop(
+    continues: Callable[..., tf.Tensor],
+    body: Callable[..., tuple],
+    state: tuple,
+    maximum_iterations: int | None = None,
+) -> tuple:
+    """Runs `tf.while_loop`, one iteration at a time.
+
+    Iterations in parallel would fill the memory, especially in the gradient on one
+    core.
+
+    Args:
+        continues: Function of the variables that returns a Boolean scalar tensor. It
+            must itself end the loop after the maximum.
+        body: Function of the variables that returns a tuple of their new values.
+        state: Tuple of variables, nests of tensors.
+        maximum_iterations: Positive integer, or `None` for an open number. Only XLA
+            uses it, for the gradient. Otherwise TensorFlow would combine two conditions
+            on the device, and the host would wait for the result in each iteration.
+    """
+    return tf.while_loop(
+        continues,
+        body,
+        state,
+        parallel_iterations=1,
+        maximum_iterations=maximum_iterations if is_compiled_by_xla() else None,
+    )
+
+
 @contextlib.contextmanager
 def constant_permutations() -> Iterator[None]:
     """Replaces permutations in gradients of transpositions by constants, in a scope.

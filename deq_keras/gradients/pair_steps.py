@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.core import nonfinite
+from deq_keras.core import graphs, nonfinite
 from deq_keras.core.custom_gradient import custom_gradient
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.structure import Nest, StateStructure, where_rows
@@ -61,17 +61,14 @@ class PairSteps(NamedTuple):
         """
         max_steps = self.max_steps if budget is None else (budget - 1) // 2
         max_steps = tf.maximum(max_steps, 1)
-        pairs = tf.while_loop(
+        pairs = graphs.while_loop(
             lambda pairs: (
                 (pairs.num_steps < max_steps)
                 & tf.reduce_any(tf.equal(pairs.status, MAX_ITER))
             ),
             lambda pairs: (self._next(pairs),),
             (self._first(),),
-            maximum_iterations=(
-                None if tf.is_tensor(self.max_steps) else self.max_steps
-            ),
-            parallel_iterations=1,
+            None if tf.is_tensor(self.max_steps) else self.max_steps,
         )[0]
         solution = Solution(
             value=self.structure.to_state(pairs.value),
@@ -216,7 +213,9 @@ class InverseSteps(NamedTuple):
         leaves = [tf.convert_to_tensor(leaf) for leaf in cotangent]
         leaves = nonfinite.without_gradient(self.failed, leaves)
         of_z = structure.to_matrix(tree.pack_sequence_as(self.value, leaves))
-        end = tf.while_loop(
+        # A stored pair does not depend on later pairs. Evaluations in parallel could
+        # start from it before their cotangents exist, and would fill the memory.
+        end = graphs.while_loop(
             lambda state: state.num_steps > 0,
             lambda state: (self._previous(state),),
             (
@@ -231,12 +230,7 @@ class InverseSteps(NamedTuple):
                     ],
                 ),
             ),
-            maximum_iterations=(
-                None if tf.is_tensor(self.steps.max_steps) else self.steps.max_steps
-            ),
-            # A stored pair does not depend on later pairs. Evaluations from it could
-            # start before their cotangents exist, and would fill the memory.
-            parallel_iterations=1,
+            None if tf.is_tensor(self.steps.max_steps) else self.steps.max_steps,
         )[0]
         of_start = tree.flatten(structure.to_state(end.of_y + end.of_z))
         return [

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.core import checkpointing, nonfinite, snapshots
+from deq_keras.core import checkpointing, graphs, nonfinite, snapshots
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.random import fold_in, normal_like, uniform
 from deq_keras.core.structure import (
@@ -53,12 +53,11 @@ class Steps(NamedTuple):
             value = problem(state)
             return i + 1, self._next(state, value, i), self._residual(state, value)
 
-        count, state, _ = tf.while_loop(
+        count, state, _ = graphs.while_loop(
             lambda i, _, residual: self._continues(i, residual),
             body,
             (tf.constant(0), state, tf.constant(math.inf)),
-            maximum_iterations=self.max_steps,
-            parallel_iterations=1,
+            self.max_steps,
         )
         state = tree.map_structure(tf.stop_gradient, state)
         return state, self.num_steps if self.tol is None else count

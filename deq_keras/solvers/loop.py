@@ -54,7 +54,7 @@ class LoopState(NamedTuple):
     """The variables of a solver's loop, with B samples of D features."""
 
     num_evaluations: tf.Tensor  # () int32, of the whole batch
-    is_running: tf.Tensor  # () bool
+    limit: tf.Tensor  # () int32 of evaluations, 0 when all samples are done
     next_point: tf.Tensor  # (B, D)
     memory: Any  # memory of the solver
     best_point: tf.Tensor  # (B, D)
@@ -65,6 +65,11 @@ class LoopState(NamedTuple):
     trace: tf.Tensor | tuple[()]  # (max_iter, B), empty if it is not recorded
     readouts: Any  # memory of the stopping rule
     states: tuple["LoopResult", ...]  # results at earlier counts, empty without
+
+    @property
+    def is_running(self) -> tf.Tensor:
+        """Boolean scalar. Whether another evaluation follows."""
+        return self.num_evaluations < self.limit
 
 
 class LoopResult(NamedTuple):

@@ -60,7 +60,8 @@ class FixedPointSolver(Configured):
             whether all samples are done. On a GPU, each check makes the host wait for
             the device; a few extra evaluations can cost less. Results do not change,
             because finished samples are frozen. Compact solves, and solves with
-            `checkpoints`, check after every evaluation. Defaults to `1`.
+            `checkpoints` or `num_states`, check after every evaluation. Defaults to
+            `1`.
 
     Attributes:
         damping: Float in (0, 1]. Weight of f(z) in a step without memory.
@@ -139,12 +140,12 @@ class FixedPointSolver(Configured):
         max_iter = self.max_iter
         if request.max_iter is not None:
             max_iter = _checked_max_iter(request.max_iter)
+        budget = max_iter if request.budget is None else request.budget
         if request.num_states is not None:
-            budget = max_iter if request.budget is None else request.budget
             snapshots.check_num_states(request.num_states, budget, "the budget")
             request = request._replace(allows_compaction=False)
         rule = self.stopping_rule(request)
-        state = self._start(rule, max_iter, request, problem.is_usable)
+        state = self._start(rule, max_iter, budget, request, problem.is_usable)
         # Noise depends on the row of a sample, so a solve with noise keeps all rows.
         is_compact = self.compact and request.allows_compaction and request.seed is None
         is_compact = is_compact and problem.has_rows is not None
@@ -152,9 +153,8 @@ class FixedPointSolver(Configured):
         if interval is not None:
             problem = problem.bound(problem.injection, weights=problem.weights)
             is_compact = False
-        budget = max_iter if request.budget is None else request.budget
         # A gradient with checkpoints counts evaluations, so a round has only one.
-        is_single = is_compact or interval is not None
+        is_single = is_compact or interval is not None or request.num_states is not None
         check_every = 1 if is_single else self.check_every
         rounds = _Rounds(budget, check_every, is_compact or rule.can_stop)
 
@@ -235,7 +235,7 @@ class FixedPointSolver(Configured):
         by_sample = {
             name: tree.map_structure(lambda leaf: tf.gather(leaf, rows), leaves)
             for name, leaves in state._asdict().items()
-            if name not in ("num_evaluations", "is_running", "memory", "trace")
+            if name not in ("num_evaluations", "limit", "memory", "trace")
         }
         return state._replace(
             **by_sample,
@@ -332,6 +332,7 @@ class FixedPointSolver(Configured):
         self,
         rule: StoppingRule,
         max_iter: int | tf.Tensor,
+        budget: int | tf.Tensor,
         request: SolveRequest,
         is_usable: tf.Tensor | None,
     ) -> LoopState:
@@ -342,7 +343,7 @@ class FixedPointSolver(Configured):
         is_excluded = tf.not_equal(status, MAX_ITER)
         state = LoopState(
             num_evaluations=tf.constant(0),
-            is_running=tf.constant(True),
+            limit=tf.convert_to_tensor(budget),
             next_point=point,
             memory=self.init(point, max_iter),
             best_point=point,
@@ -374,11 +375,11 @@ class FixedPointSolver(Configured):
         best_point, best_value = rounds.take_better(better, evaluation, state)
         status, readouts = rule.update(state.status, error, evaluation, state.readouts)
         num_evaluations = state.num_evaluations + 1
-        is_running = rounds.is_running(num_evaluations, status)
+        limit = rounds.limit(state.limit, status)
+        is_running = num_evaluations < limit
         next_point, memory = rounds.next(
             lambda: self._next(evaluation, state.memory, num_evaluations, request.seed),
             (state.next_point, state.memory),
-            num_evaluations,
             is_running,
         )
         trace = state.trace
@@ -388,7 +389,7 @@ class FixedPointSolver(Configured):
             trace = tf.where(is_row & is_active[None], error[None], trace)
         advanced = LoopState(
             num_evaluations=num_evaluations,
-            is_running=is_running,
+            limit=limit,
             next_point=next_point,
             memory=memory,
             best_point=best_point,
@@ -513,25 +514,29 @@ class _Rounds(NamedTuple):
         if self.check_every == 1 or not self.can_stop:
             return body(state, batch)
         end = tf.minimum(state.num_evaluations + self.check_every, self.budget)
-        return tf.while_loop(
+        state, batch = graphs.while_loop(
             lambda state, _: state.num_evaluations < end,
             body,
             (state, batch),
-            maximum_iterations=self.check_every,
+            self.check_every,
         )
+        return state._replace(limit=self._limit(state.status)), batch
 
-    def is_running(self, num_evaluations: tf.Tensor, status: tf.Tensor) -> tf.Tensor:
-        """Returns whether the budget allows an evaluation and a sample needs it."""
-        has_budget = num_evaluations < self.budget
-        if not self.can_stop:
-            return has_budget
-        return has_budget & tf.reduce_any(tf.equal(status, MAX_ITER))
+    def limit(self, last: tf.Tensor, status: tf.Tensor) -> tf.Tensor:
+        """Returns the limit of evaluations after one of them, `last` within a round."""
+        is_check = self.can_stop and self.check_every == 1
+        return self._limit(status) if is_check else last
+
+    def _limit(self, status: tf.Tensor) -> tf.Tensor:
+        # A product of integers is on the host, where both the loop and the branch of
+        # the step read it. Each would copy a Boolean tensor from the device.
+        is_active = tf.reduce_any(tf.equal(status, MAX_ITER))
+        return self.budget * tf.cast(is_active, tf.int32)
 
     def next(
         self,
         step: Callable[[], tuple[tf.Tensor, Any]],
         old: tuple[tf.Tensor, Any],
-        num_evaluations: tf.Tensor,
         is_running: tf.Tensor,
     ) -> tuple[tf.Tensor, Any]:
         """Returns the result of `step`, or `old` if no evaluation follows.
@@ -541,8 +546,6 @@ class _Rounds(NamedTuple):
         """
         if graphs.is_compiled_by_xla():
             return step()
-        if self.check_every > 1:  # An evaluation may follow only to end the round.
-            is_running = num_evaluations < self.budget
         return tf.cond(is_running, step, lambda: old)
 
     def take_better(
@@ -614,7 +617,8 @@ def _checked_max_iter(max_iter: int | tf.Tensor) -> int | tf.Tensor:
         return check_integer("max_iter", max_iter, 1, _INT32)
     budget: tf.Tensor = max_iter
     # Casting a larger integer would wrap around to an empty budget.
-    return tf.cast(tf.minimum(budget, min(budget.dtype.max, _INT32)), tf.int32)
+    budget = tf.minimum(budget, min(budget.dtype.max, _INT32))
+    return tf.cast(tf.maximum(budget, 1), tf.int32)
 
 
 def _checked_tol(tol: float | tf.Tensor | None) -> float | tf.Tensor | None:

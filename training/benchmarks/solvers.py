@@ -179,10 +179,12 @@ def precision(
     **build_arguments,
 ):
     """Returns the speedup of the training step in mixed_bfloat16 over float32, and the
-    angle between the two steps' gradients in degrees; see `times`."""
+    angle between the two steps' gradients in degrees.
+
+    On a GPU, XLA compiles the steps, as Keras does there by default. See `times`.
+    """
     flags = machine.processor("flags")
-    on_cpu = not tf.config.list_logical_devices("GPU")
-    if on_cpu and flags is not None and "bf16" not in flags:
+    if not _has_gpu() and flags is not None and "bf16" not in flags:
         return "This processor has no bfloat16 instructions."
     results = {}
     for name in (name for name in names if name in _LARGE_WORKLOADS):
@@ -193,6 +195,7 @@ def precision(
                     workloads.build(name, dtype, sizes, **build_arguments),
                     solver,
                     step_budget,
+                    _has_gpu(),
                 )
                 for dtype in ("float32", "mixed_bfloat16")
             )
@@ -227,7 +230,7 @@ def launches(effort, names=workloads.NAMES, step_budget=_STEP_BUDGET, sizes=None
     The host waits for each copy to it. See `times`.
     """
     del effort
-    if not tf.config.list_logical_devices("GPU"):
+    if not _has_gpu():
         return "TensorFlow finds no GPU."
     results = {}
     for name in names:
@@ -274,14 +277,17 @@ def memory(
     sizes=None,
     **build_arguments,
 ):
-    """Returns the peak memory of training steps in MiB, by solver and budget."""
+    """Returns the peak memory of training steps in MiB, by solver and budget.
+
+    On a GPU, XLA compiles the steps, as Keras does there by default. See `times`.
+    """
     del effort
     results = {}
     for name in names:
         workload = workloads.build(name, sizes=sizes, **build_arguments)
         peaks = {
             solver: {
-                budget: peak_growth(TrainingStep(workload, solver, budget))
+                budget: peak_growth(TrainingStep(workload, solver, budget, _has_gpu()))
                 for budget in memory_budgets
             }
             for solver in (*SOLVERS, UNROLLED)
@@ -384,7 +390,7 @@ def in_turns(workload, peer, work, budgets, step_budget, effort):
 
         return compare(call, other, effort, workers=(peer,))
 
-    on_gpu = bool(tf.config.list_logical_devices("GPU"))
+    on_gpu = _has_gpu()
     cell = CompiledCell(workload, on_gpu)
     results = {"evaluate": ratio(cell.evaluate, "evaluate"), "solve": {}, "train": {}}
     for solver in SOLVERS:
@@ -403,6 +409,10 @@ def in_turns(workload, peer, work, budgets, step_budget, effort):
         limit = PEER_BOUNDS.get((workload.name, solver))
         results["train"][solver] = cost | at_most(limit, cost)
     return results
+
+
+def _has_gpu():
+    return bool(tf.config.list_logical_devices("GPU"))
 
 
 def _add_arguments(parser):

@@ -26,7 +26,7 @@ from deq_keras.solvers.solution import (
     Solution,
 )
 from deq_keras.solvers.solver import FixedPointSolver
-from deq_keras.solvers.unchanged_answer import UnchangedAnswer
+from deq_keras.solvers.stopping import UnchangedAnswer
 
 __all__ = [
     "ALL_OBJECTS",

@@ -10,7 +10,7 @@ from deq_keras.solvers import SolveRequest
 
 from ..config import reading as configs
 from ..runs import variants
-from ..runs.compiled import compiled_once
+from ..runs.checkpoint import compiled_once
 from ..runs.train import train
 from .progress import measured
 

@@ -1,23 +1,30 @@
 """The interface between a run and one variant of an experiment."""
 
 import functools
+import math
+import operator
 import pathlib
 import tempfile
 
-import keras
 import numpy as np
+import tensorflow as tf
 
 import deq_keras
 
-from ..data.pipeline import evaluation_batches, sample, steps_per_epoch
+from .. import registry
+from ..data.pipeline import array_batches, evaluation_batches, sample, steps_per_epoch
 from ..errors import InputError, config_errors, reading
 from ..evaluation.diagnose import Diagnosis
+from ..evaluation.readout import measure_at_budgets, split_model
 from ..files.atomic_file import replacing
-from .compiled import CompiledVariant
+from .checkpoint import CompiledVariant
 from .distribution import OneDevice
+from .optimizers import build_optimizer
 from .phases import phase_spans
 
 SAMPLES = "samples.npz"
+
+_ARRAY_BATCH_SIZE = 256
 
 
 class Job:
@@ -290,71 +297,93 @@ class ImageJob(Job):
             yield preprocessor(self.sample_inputs[start : start + size])
 
 
-def build_optimizer(config, num_epochs, steps_per_epoch, precision):
-    """Returns the optimizer of an `OptimizerConfig` for a run of `num_epochs`."""
-    warmup = round(config.warmup_epochs * steps_per_epoch)
-    total = num_epochs * steps_per_epoch
-    if warmup >= total:
-        raise InputError(
-            f"`optimizer.warmup_epochs` must be less than the {num_epochs} epochs of "
-            f"all phases. Received: warmup_epochs={config.warmup_epochs}."
-        )
-    arguments = {
-        "learning_rate": _schedule(config, warmup, total, steps_per_epoch),
-        "weight_decay": config.weight_decay,
-        "global_clipnorm": config.clip_norm,
-    }
-    if config.ema_momentum is not None:
-        arguments |= {"use_ema": True, "ema_momentum": config.ema_momentum}
-    if config.name == "sgd":
-        optimizer = keras.optimizers.SGD(
-            momentum=0.9, nesterov=config.nesterov, **arguments
-        )
-    else:
-        optimizer = keras.optimizers.Adam(**arguments)
-    if precision == "mixed_float16":
-        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
-    return optimizer
+class ArrayJob(Job):
+    """One variant of a functional model with a `DEQ` layer `deq`; see `Job`.
 
+    `load_data` returns a function from a seed to the training and the test data, each a
+    tuple of arrays `(inputs, targets)`.
 
-def _schedule(config, warmup, total, steps_per_epoch):
-    """Returns the learning rate of each of the steps of a run.
-
-    A number if a callback changes it; see `learning_rates.callbacks`.
+    Args:
+        config: A `VariantsConfig` with `data.batch_size`.
+        load: Function that returns the result of `load_data`.
+        folder: See `Job`.
+        distribution: See `Job`.
     """
-    peak, last = config.learning_rate, config.final_learning_rate
-    if warmup and config.schedule in ("plateau", "poly", "step"):
-        raise InputError(
-            f"`optimizer.warmup_epochs` must be 0 with the schedule `{config.schedule}`"
-            f". Received: warmup_epochs={config.warmup_epochs}."
+
+    monitor = "loss"
+    is_better = staticmethod(operator.lt)
+    counts_failures = True
+
+    @property
+    def training(self):
+        """Returns the training data of the seed of the run."""
+        return self.data(self.config.seed)[0]
+
+    @property
+    def tested(self):
+        """Returns the test data of the seed of the run."""
+        return self.data(self.config.seed)[1]
+
+    @property
+    def steps_per_epoch(self):
+        return math.ceil(len(self.training[0]) / self.config.data.batch_size)
+
+    def equilibrium(self, model):
+        return model.get_layer("deq")
+
+    def loss(self):
+        """Returns the loss, a name or an object of Keras."""
+        raise NotImplementedError
+
+    def score(self, predictions, targets):
+        """Returns the score of the experiment for arrays of predictions and targets."""
+        raise NotImplementedError
+
+    def compile(self, model, optimizer):
+        model.compile(
+            optimizer,
+            self.loss(),
+            jit_compile=self.config.jit_compile,
+            # A step takes less time than its dispatch.
+            steps_per_execution=self.steps_per_epoch,
         )
-    if config.schedule == "plateau":
-        return peak  # A callback lowers it.
-    if config.schedule == "inverse_square_root":
-        if not warmup:
-            raise InputError(
-                "`optimizer.warmup_epochs` must be at least one step with the schedule "
-                "`inverse_square_root`, which falls from its end. Received: "
-                f"warmup_epochs={config.warmup_epochs}."
-            )
-        return peak  # A callback sets it in every step.
-    if config.schedule == "step":
-        boundaries = [round(epoch * steps_per_epoch) for epoch in config.decay_epochs]
-        rates = [peak * config.decay_factor**i for i in range(len(boundaries) + 1)]
-        # In Keras, the step at a boundary still has the previous rate.
-        boundaries = [boundary - 1 for boundary in boundaries]
-        return keras.optimizers.schedules.PiecewiseConstantDecay(boundaries, rates)
-    if config.schedule == "poly":
-        return keras.optimizers.schedules.PolynomialDecay(peak, total, last, power=0.9)
-    if config.schedule == "constant":
-        last = peak
-    return keras.optimizers.schedules.CosineDecay(
-        initial_learning_rate=0.0 if warmup else peak,
-        decay_steps=total - warmup,
-        alpha=last / peak,
-        warmup_target=peak if warmup else None,
-        warmup_steps=warmup,
-    )
+
+    def fit_arguments(self, epochs):
+        per_epoch = self.steps_per_epoch
+        steps = range(epochs.start * per_epoch, epochs.stop * per_epoch)
+        size, seed = self.config.data.batch_size, self.config.seed
+        return {
+            "x": array_batches(self.training, size, seed, steps),
+            "steps_per_epoch": per_epoch,
+        }
+
+    def split(self, model):
+        return split_model(model)
+
+    def first_inputs(self):
+        return self.tested[0][: self.config.evaluation.num_samples]
+
+    def evaluate(self, model, budgets):
+        return self._measured(self.opened(model), budgets)
+
+    def evaluate_export(self, exported, budgets):
+        return self._measured(exported, budgets)
+
+    def _measured(self, opened, budgets):
+        name = registry.find(self.config.experiment).score.name
+        batches = tf.data.Dataset.from_tensor_slices(tuple(self.tested))
+        return measure_at_budgets(
+            opened.answer(),
+            batches.batch(_ARRAY_BATCH_SIZE),
+            lambda *pair: [np.asarray(array) for array in pair],
+            budgets,
+            lambda pairs: {
+                name: float(self.score(*map(np.concatenate, zip(*pairs, strict=True))))
+            },
+        )
+
+    def servable(self, model):
+        return model, self.sample_inputs[:8]
 
 
 def in_segments(model, examples, batch_size, config):

@@ -10,7 +10,7 @@ from ..data import corruption
 from ..errors import InputError, config_errors
 from ..files import records, saved_model
 from ..files.saved_model import writing
-from . import checkpoint, event_files, learning_rates
+from . import checkpoint, event_files
 from .callbacks import (
     AveragedWeights,
     DataWait,
@@ -19,6 +19,7 @@ from .callbacks import (
     EpochRecorder,
     ShortBar,
 )
+from .optimizers import schedule_callbacks
 from .phases import regularizer_schedule, set_strategies
 
 MODEL = "model.keras"
@@ -187,7 +188,7 @@ def _callbacks(job, model, span, folder, history):
     # Every worker runs the job's callbacks, to stay synchronized.
     callbacks = job.callbacks(model)
     callbacks += _schedules(job, model, span)
-    callbacks += learning_rates.callbacks(job, history)
+    callbacks += schedule_callbacks(job, history)
     if job.distribution.stopwatch.is_used:
         callbacks.append(DataWait(job.distribution.stopwatch))
     in_place = contextlib.nullcontext

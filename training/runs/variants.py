@@ -10,7 +10,7 @@ from ..evaluation import report
 from ..evaluation.plots import draw_comparison, draw_run
 from ..files import records, saved_model
 from ..files.atomic_file import write_text
-from .compiled import compiled_once
+from .checkpoint import compiled_once
 from .event_files import write_scores
 from .train import MODEL, REMEDY, check, train
 

@@ -9,7 +9,7 @@ from training.data.images import digits
 from training.errors import InputError
 from training.experiments.classification.build import build_single_scale
 from training.experiments.classification.job import ClassificationJob
-from training.runs.job import build_optimizer
+from training.runs.optimizers import build_optimizer
 from training.runs.phases import phase_spans
 from training.runs.train import enter_phase
 

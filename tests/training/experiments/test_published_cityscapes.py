@@ -10,7 +10,7 @@ from training.config import reading as configs
 from training.data.segmentation import SegmentationData, cityscapes, shapes
 from training.experiments.mdeq_segmentation.build import build_loss
 from training.experiments.mdeq_segmentation.job import MDEQSegmentationJob
-from training.runs.job import build_optimizer
+from training.runs.optimizers import build_optimizer
 from training.runs.phases import phase_spans
 from training.runs.train import enter_phase
 

@@ -11,7 +11,7 @@ from training.config import reading as configs
 from training.errors import InputError
 from training.experiments.language_model import text
 from training.experiments.language_model.job import LanguageModelJob
-from training.runs.job import build_optimizer
+from training.runs.optimizers import build_optimizer
 from training.runs.phases import phase_spans
 from training.runs.train import enter_phase
 

@@ -9,7 +9,7 @@ import pytest
 from training.config import reading as configs
 from training.data import images as datasets
 from training.experiments.classification.job import ClassificationJob
-from training.runs.job import build_optimizer
+from training.runs.optimizers import build_optimizer
 from training.runs.phases import phase_spans
 from training.runs.train import enter_phase
 

@@ -9,7 +9,7 @@ from deq_keras.layers import DEQ, DenseCell
 from training.errors import InputError
 from training.files import saved_model
 from training.runs import checkpoint
-from training.runs.compiled import CompiledVariant, compiled_once
+from training.runs.checkpoint import CompiledVariant, compiled_once
 
 
 def new_run(seed):

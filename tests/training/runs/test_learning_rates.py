@@ -9,7 +9,8 @@ import pytest
 from training.config import reading as configs
 from training.config.fields import OptimizerConfig
 from training.errors import InputError
-from training.runs.job import Job, build_optimizer
+from training.runs.job import Job
+from training.runs.optimizers import build_optimizer
 from training.runs.train import train
 
 INPUTS = np.random.RandomState(0).normal(size=(16, 3)).astype("float32")

@@ -2,7 +2,7 @@
 
 import functools
 
-from ...runs.array_job import ArrayJob
+from ...runs.job import ArrayJob
 from .build import build, training_peak
 from .tasks import TASKS
 

@@ -4,7 +4,7 @@ import functools
 
 import numpy as np
 
-from ...runs.array_job import ArrayJob
+from ...runs.job import ArrayJob
 from .build import build, draw
 from .figure import draw_model
 from .measure import measure

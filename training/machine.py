@@ -21,7 +21,7 @@ _PACKAGES = (
 # Instructions that decide how fast TensorFlow computes, as Linux names them.
 _INSTRUCTIONS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16")
 # Variables of the environment that change speed or results.
-_VARIABLES = (
+_VARIABLES = {
     "CUDA_VISIBLE_DEVICES",
     "KERAS_BACKEND",
     "KERAS_HOME",
@@ -34,7 +34,7 @@ _VARIABLES = (
     "TF_NUM_INTRAOP_THREADS",
     "TF_XLA_FLAGS",
     "XLA_FLAGS",
-)
+}
 
 
 def environment():
@@ -48,11 +48,37 @@ def environment():
         "processors_usable": len(os.sched_getaffinity(0))
         if hasattr(os, "sched_getaffinity")
         else os.cpu_count(),
+        "instructions": _instructions(),
         "gpus": _gpus(),
         "system": platform.platform(),
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in _PACKAGES},
+        "variables": {
+            name: os.environ[name] for name in _VARIABLES & os.environ.keys()
+        },
     }
+
+
+def settings():
+    """Returns TensorFlow's settings that change speed or results, by name.
+
+    Imports TensorFlow.
+    """
+    import tensorflow as tf
+
+    # TensorFlow uses oneDNN by default on processors of this kind.
+    has_onednn = platform.machine() in ("x86_64", "AMD64")
+    has_onednn &= os.environ.get("TF_ENABLE_ONEDNN_OPTS", "1") != "0"
+    return {
+        "oneDNN": _on(has_onednn),
+        "TF32": _on(tf.config.experimental.tensor_float_32_execution_enabled()),
+        "XLA": f"{tf.config.optimizer.get_jit() or 'off'} by default",
+    }
+
+
+def _instructions():
+    flags = (processor("flags") or "").split()
+    return [name for name in _INSTRUCTIONS if name in flags]
 
 
 def processor(key):
@@ -103,10 +129,7 @@ def report():
     import tensorflow as tf
 
     facts = environment()
-    flags = (processor("flags") or "").split()
-    known = [name for name in _INSTRUCTIONS if name in flags]
     policy = keras.config.dtype_policy().name
-    variables = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
     changes = " with uncommitted changes" if facts["uncommitted_changes"] else ""
     return [
         ("system", facts["system"]),
@@ -115,15 +138,19 @@ def report():
         ("commit", f"{facts['commit'] or 'unknown'}{changes}"),
         ("processor", facts["processor"]),
         ("processors", str(facts["processors_usable"])),
-        ("instructions", ", ".join(known) if flags else "unknown"),
+        ("instructions", ", ".join(facts["instructions"]) or "unknown"),
         ("devices", ", ".join(_devices(tf))),
         ("GPUs", "; ".join(facts["gpus"]) or "-"),
-        ("TF32", _on(tf.config.experimental.tensor_float_32_execution_enabled())),
-        ("XLA", f"{tf.config.optimizer.get_jit() or 'off'} by default"),
+        *settings().items(),
         ("Keras", f"backend {keras.backend.backend()}, dtype policy {policy}"),
-        ("environment", ", ".join(f"{k}={v}" for k, v in variables.items()) or "-"),
+        ("environment", assignments(facts["variables"]) or "-"),
         ("self-test", _self_test()),
     ]
+
+
+def assignments(facts):
+    """Returns a dict as text, `NAME=VALUE, ...`."""
+    return ", ".join(f"{name}={value}" for name, value in facts.items())
 
 
 def _devices(tf):

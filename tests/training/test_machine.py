@@ -19,6 +19,10 @@ def test_doctor_prints_every_fact(capsys, monkeypatch):
     assert "TF_ENABLE_ONEDNN_OPTS=0" in lines["environment"]
     assert lines["self-test"].startswith("passed: error of a linear solve")
     assert int(lines["processors"]) >= 1
+    assert lines["oneDNN"] == "off"
+    assert lines["TF32"] == "on"
+    assert lines["XLA"] == "off by default"
+    assert lines["instructions"] == (", ".join(machine.environment()["instructions"]))
 
 
 @pytest.mark.slow

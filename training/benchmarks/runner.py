@@ -81,7 +81,8 @@ def run(benchmark, names, effort, options=None):
         effort: `measuring.Effort`.
         options: Dict of dicts of keyword arguments, by measurement.
     """
-    results = {"environment": machine.environment()}
+    environment = {**machine.environment(), "settings": machine.settings()}
+    results = {"environment": environment}
     for name in names:
         print(f"measuring: {name}", file=sys.stderr, flush=True)
         measure = benchmark.measurements[name]
@@ -148,9 +149,10 @@ def table(results):
         for row in (_HEADER, *rows)
     ]
     devices = [f"{facts['processor']}, {facts['processors_usable']} processors"]
-    devices += facts["gpus"]
+    devices += [*facts["gpus"], " ".join(facts["instructions"])]
+    settings = machine.assignments({**facts["settings"], **facts["variables"]})
     return (
-        f"{'; '.join(devices)}; {versions}; "
+        f"{'; '.join(filter(None, devices))}; {settings}; {versions}; "
         f"commit {facts['commit'] or 'unknown'}{changes}; {facts['time']}\n\n"
         f"{aligned(rows, left=len(rows[0]))}\n\n"
         "Medians are over rounds or pairs of rounds. *: other processes used the "

@@ -50,6 +50,7 @@ def test_command_prints_a_table_and_writes_json(fake, tmp_path, capsys):
     assert {"time", "commit", "processor", "versions"} <= set(results["environment"])
     lines = capsys.readouterr().out.splitlines()
     assert results["environment"]["time"] in lines[0]
+    assert machine.assignments(machine.settings()) in lines[0]
     rows = [line.split() for line in lines]
     assert ["ratio,", "small", "1.5", "1.25–1.75", "3", "/", "2", "n", "5"] in rows
 
@@ -68,7 +69,8 @@ def test_missing_output_directory_is_refused(fake, capsys):
 
 
 def rows(results):
-    text = runner.table({"environment": machine.environment(), **plain(results)})
+    environment = {**machine.environment(), "settings": machine.settings()}
+    text = runner.table({"environment": environment, **plain(results)})
     return [line.rstrip() for line in text.splitlines()[2:-2]]
 
 

@@ -6,7 +6,7 @@ from matplotlib import pyplot
 
 from training.cli import main
 from training.config import reading as configs
-from training.evaluation import plots
+from training.evaluation import plots, report
 from training.files import records
 from training.runs.work_directory import WorkDirectory
 
@@ -65,6 +65,17 @@ def test_a_history_has_a_panel_for_each_quantity(drawn):
     assert _curves(radius) == [[0.9] * 4]
     # The second phase starts after the second epoch.
     assert [line.get_xdata()[0] for line in loss.lines[2:]] == [2.5]
+
+
+@pytest.mark.parametrize("name", ["equilibrium", "tied"])
+def test_the_history_of_a_run_has_the_jacobian(name, finished_run, drawn):
+    (row,) = report.histories(finished_run)[name]
+    table = (finished_run.folder(name) / records.HISTORY).read_text()
+    for column in ("deq_spectral_radius", "deq_jacobian_norm"):
+        assert 0 < float(row[column]) < 10 and column in table.splitlines()[0]
+    assert (finished_run.folder(name) / "history.png").is_file()
+    panels = drawn({name: [row]})
+    assert {"spectral radius", "penalty (dashed: norm of J)"} <= panels.keys()
 
 
 def test_counts_have_integer_ticks(drawn):

@@ -9,6 +9,7 @@ from training.cli import main
 from training.config import reading as configs
 from training.data import images as datasets
 from training.errors import InputError
+from training.evaluation import report
 from training.experiments.classification.build import build_monotone
 from training.experiments.classification.job import ClassificationJob
 from training.runs import variants
@@ -39,6 +40,8 @@ def test_a_run_from_the_config_to_the_table(tmp_path):
     model = keras.models.load_model(directory.run("model") / "model.keras")
     assert isinstance(model, models.MonotoneClassifier)
     assert (directory.run("model") / "evaluation.json").exists()
+    (row,) = report.histories(directory)["model"]
+    assert 0 < float(row["deq_spectral_radius"]) and 0 < float(row["deq_jacobian_norm"])
     audit = ["audit", str(directory.path), "--out", str(tmp_path / "audit")]
     assert main([*audit, "--budgets", "1", "10"]) == 0
     assert (tmp_path / "audit" / "audit.html").exists()

@@ -17,10 +17,13 @@ START = SolveRequest(tf.zeros((BATCH, FEATURES), tf.float64))
 
 
 def problem_of(case):
-    """Returns the problem of a `GradientCase`, with sources that a tape may watch."""
+    """Returns the problem of a `GradientCase`, with sources that a tape may watch.
+
+    A gradient with checkpoints needs all of them in the injection.
+    """
     return solvers.FixedPointProblem(
-        lambda z, u: case.apply(z, u, case.kernel, case.bias),
-        tf.matmul(case.inputs, case.projection),
+        lambda z, u: case.apply(z, *u),
+        (tf.matmul(case.inputs, case.projection), case.kernel, case.bias),
     )
 
 

@@ -61,6 +61,14 @@ def test_float64_equals_the_dense_solution(forward, adjoint, expected):
     _assert_close(actual, expected, 1e-9)
 
 
+@pytest.mark.parametrize("adjoint", LINEAR, ids=lambda cls: cls.__name__)
+def test_linear_adjoints_equal_the_dense_solution_to_ten_digits(adjoint, expected):
+    case = Case("float64")
+    gradient = gradients.ImplicitGradient(adjoint(max_iter=40, tol=1e-13))
+    actual = case.gradients(gradient, solvers.Broyden(80, 1e-14), case.sources)
+    _assert_close(actual, expected, 1e-10)
+
+
 @pytest.mark.parametrize("cls", SOLVERS, ids=lambda cls: cls.__name__)
 def test_float32_equals_the_dense_solution(cls, expected):
     case = Case("float32")

@@ -13,28 +13,63 @@ from keras import ops
 
 from deq_keras import gradients, layers, regularizers, solvers, testing
 from tests.layers.cells import TanhCell, TwoScaleCell
+from tests.regimes import slow
 
 register = keras.saving.register_keras_serializable("deq_keras_tests.broken")
 INPUTS = np.random.default_rng(0).normal(size=(3, 4)).astype("float32")
 SEQUENCES = np.random.default_rng(1).normal(size=(3, 4, 5)).astype("float32")
 MAPS = np.random.default_rng(2).normal(size=(3, 3, 2, 5)).astype("float32")
+SQUARES = np.random.default_rng(3).normal(size=(2, 4, 4, 4)).astype("float32")
 MASK = np.arange(4) < np.array([[4], [3], [1]])
+
+
+BOARD_MASK = MASK[:, :3, None] & MASK[:, None, :2]
 
 
 @pytest.mark.parametrize(
     "cell, arguments, inputs, mask",
     [
         (TwoScaleCell, (3,), {"x": INPUTS[:, :2], "y": INPUTS[:, 2:]}, None),
-        (layers.AutomatonCell, (3,), MAPS, MASK[:, :3, None] & MASK[:, None, :2]),
-        pytest.param(
-            *(layers.RecallCell, (3, 1), SEQUENCES, MASK), marks=pytest.mark.slow
-        ),
-        pytest.param(*(layers.MixerCell, (5,), MAPS, None), marks=pytest.mark.slow),
+        (layers.AutomatonCell, (3,), MAPS, BOARD_MASK),
         (layers.MonotoneDenseCell, (3,), INPUTS, None),
+        slow(layers.RecallCell, (3, 1), SEQUENCES, MASK),
+        slow(layers.MixerCell, (5,), MAPS, None),
+        slow(layers.AttentionCell, (4, 2), SEQUENCES[..., :4], MASK),
+        slow(layers.BoardCell, (3,), MAPS, BOARD_MASK),
+        slow(layers.TransformerCell, (4, 2, 6), SEQUENCES, MASK),
+        slow(layers.TrellisCell, (3,), SEQUENCES, MASK),
+        slow(layers.MultiscaleCell, ((4, 4), 1, 2), SQUARES, None),
+        slow(layers.MonotoneConvCell, (2,), MAPS, None),
+        slow(layers.MonotoneMultiscaleCell, ((2, 2),), MAPS[:, :2], None),
     ],
 )
 def test_cells_pass(cell, arguments, inputs, mask):
     testing.check_cell(functools.partial(cell, *arguments), inputs, mask)
+
+
+def _block(dtype=None):
+    return keras.Sequential(
+        [
+            keras.layers.Dense(3, "tanh", dtype=dtype),
+            layers.LayerNormalization(dtype=dtype),
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    "make, injection",
+    [
+        (_block, "add"),
+        (functools.partial(keras.layers.Dense, 4, "tanh"), "concat"),
+        (functools.partial(keras.layers.GRUCell, 3), "add"),
+    ],
+    ids=["sequential", "concat", "gru"],
+)
+def test_cells_of_layers_pass(make, injection):
+    def cell(**dtype):
+        return layers.cell_from(make(**dtype), injection, **dtype)
+
+    testing.check_cell(cell, INPUTS)
 
 
 @pytest.mark.parametrize("make", regularizers.ALL_OBJECTS)

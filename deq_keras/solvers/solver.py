@@ -156,7 +156,10 @@ class FixedPointSolver(Configured):
         # A gradient with checkpoints counts evaluations, so a round has only one.
         is_single = is_compact or interval is not None or request.num_states is not None
         check_every = 1 if is_single else self.check_every
-        rounds = _Rounds(budget, check_every, is_compact or rule.can_stop)
+        can_stop = is_compact or rule.can_stop
+        is_whole = request.budget is None and interval is None
+        is_whole = is_whole and not tf.is_tensor(max_iter)
+        rounds = _Rounds(budget, check_every, can_stop, is_whole)
 
         def body(
             state: LoopState, batch: ActiveBatch | tuple[()]
@@ -495,16 +498,21 @@ class _Rounds(NamedTuple):
         check_every: Integer. Number of evaluations between two checks.
         can_stop: Boolean. Whether the loop may end before the budget. Otherwise the
             loop only counts, so that XLA knows its number of iterations.
+        is_whole: Boolean. Whether the budget is the maximum of the loop's iterations.
     """
 
     budget: int | tf.Tensor
     check_every: int
     can_stop: bool
+    is_whole: bool
 
     def continues(self, state: LoopState) -> tf.Tensor:
         """Returns whether another round follows."""
         if self.can_stop:
             return state.is_running
+        if self.is_whole and graphs.is_compiled_by_xla():
+            # The maximum ends the loop. XLA does not count loops with two conditions.
+            return tf.constant(True)
         return state.num_evaluations < self.budget
 
     def run(

@@ -204,6 +204,7 @@ def _check_samples(subject: Subject, make: Callable[..., FixedPointSolver]) -> N
 def check_gradient(
     make: Callable[[], gradients.EquilibriumGradient],
     exact: bool = True,
+    differentiates_captured: bool = True,
 ) -> None:
     """Checks that a gradient satisfies the contract of `EquilibriumGradient`.
 
@@ -217,6 +218,9 @@ def check_gradient(
             equation to `1e-10`.
         exact: Boolean. Whether the gradient is exact for a converged solve. Defaults
             to `True`.
+        differentiates_captured: Boolean. Whether tensors that f captures must have a
+            gradient. If false, f reads all tensors from its injection. Defaults to
+            `True`.
 
     Raises:
         AssertionError: Names the first property that fails, the expected and received
@@ -236,11 +240,14 @@ def check_gradient(
     expected = case.oracle()
     for regime in REGIMES:
         run = compiled(
-            lambda sources: case.gradients(gradient, solver, sources), regime
+            lambda sources: case.gradients(
+                gradient, solver, sources, captures=differentiates_captured
+            ),
+            regime,
         )
         _check_derivatives(subject, expected, run(case.sources), exact, regime)
     _check_padding(subject, gradient, solver)
-    _check_failed_sample(subject, gradient)
+    _check_failed_sample(subject, gradient, solver)
 
 
 def _check_derivatives(
@@ -254,7 +261,8 @@ def _check_derivatives(
             f"have a finite gradient for {where}",
             "finite numbers",
             "None" if two is None else two.numpy(),
-            "Attach the gradient to the injection and to tensors that f captures.",
+            "Attach the gradient to the injection and to tensors that f captures, or "
+            "pass differentiates_captured=False.",
         )
         one, two = one.numpy().ravel(), tf.convert_to_tensor(two).numpy().ravel()
         if exact:
@@ -320,7 +328,7 @@ def _failing_problem(kernel: tf.Tensor, is_poisoned: bool) -> FixedPointProblem:
 
 
 def _check_failed_sample(
-    subject: Subject, gradient: gradients.EquilibriumGradient
+    subject: Subject, gradient: gradients.EquilibriumGradient, solver: FixedPointSolver
 ) -> None:
     kernel = tf.constant(np.eye(3) * 0.3 + 0.1)
 
@@ -330,7 +338,7 @@ def _check_failed_sample(
             equilibrium = gradient.solve(
                 _failing_problem(kernel, is_poisoned),
                 SolveRequest(tf.zeros((3, 3), tf.float64), seed=problems.seed()),
-                solvers.Anderson(30, 1e-9),
+                solver,
             )
             loss = tf.reduce_sum(tf.gather(equilibrium.value, [0, 2]))
         return tape.gradient(loss, kernel)

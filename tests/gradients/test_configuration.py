@@ -33,6 +33,16 @@ def test_contract(make):
     check_gradient(make, exact=make not in APPROXIMATE)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "make",
+    [gradients.ReversibleGradient, lambda: gradients.UnrolledGradient(checkpoints=6)],
+    ids=["reversible", "checkpoints"],
+)
+def test_contract_of_gradients_that_repeat_evaluations(make):
+    check_gradient(make, differentiates_captured=False)
+
+
 @pytest.mark.parametrize("gradient", CONFIGURED, ids=repr)
 def test_round_trips(gradient):
     config = gradients.serialize(gradient)

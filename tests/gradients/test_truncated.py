@@ -73,6 +73,26 @@ def test_steps_are_damped_as_the_solver_or_as_one_says(damping, expected):
         assert relative_error(got, want) < 1e-12
 
 
+@pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-6), ("float64", 1e-12)])
+def test_checkpoints_equal_a_loop_by_hand(dtype, tolerance):
+    case = Case(dtype)
+    gradient = _truncated(32, 0, 32, damping=0.8, checkpoints=5)
+
+    @tf.function(autograph=False)
+    def compute():
+        with tf.GradientTape() as tape:
+            tape.watch(case.sources)
+            value = _solve(gradient, case).value
+            loss = tf.reduce_sum(value * case.cotangent)
+        return value, tape.gradient(loss, case.sources)
+
+    value, actual = compute()
+    state, expected = _by_hand(case, 0, 32, damping=0.8)
+    assert relative_error(value, state) < tolerance
+    for got, want in zip(actual, expected, strict=True):
+        assert relative_error(got, want) < tolerance
+
+
 def test_the_residual_is_that_of_the_state_that_is_returned():
     case = Case("float64")
     equilibrium = _solve(_truncated(3, 2, free_fraction=1.0), case)

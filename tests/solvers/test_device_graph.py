@@ -14,10 +14,11 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.framework import function_def_to_graph
 
-from deq_keras import gradients, solvers
+from deq_keras import gradients, regularizers, solvers
 from deq_keras.core.problem import FixedPointProblem
-from deq_keras.layers import DEQ, DenseCell
+from deq_keras.layers import DEQ, DenseCell, MonotoneDenseCell
 from deq_keras.solvers import SolveRequest
+from tests.regimes import slow
 
 FORBIDDEN = {"Where", "PyFunc", "EagerPyFunc", "PyFuncStateless", "Assert", "Unique"}
 BRANCHES = {"If", "StatelessIf", "Case", "StatelessCase"}
@@ -195,6 +196,20 @@ def _solve_graph(solver, **options):
     return Functions(solve.get_concrete_function())
 
 
+def _step_graph(deq):
+    """Returns the functions of a training step of a layer."""
+    deq.build((None, 3))
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 3])])
+    def step(inputs):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(deq(inputs, training=True))
+            loss = tf.add_n([loss, *deq.losses])
+        return tape.gradient(loss, deq.trainable_variables)
+
+    return Functions(step.get_concrete_function())
+
+
 def _check(functions, most_predicates=2):
     loops = list(functions.loops())
     assert loops
@@ -207,6 +222,11 @@ def _check(functions, most_predicates=2):
 @pytest.mark.parametrize("name", SOLVERS)
 def test_an_iteration_waits_for_at_most_two_copies(name):
     _check(_solve_graph(SOLVERS[name]))
+
+
+@pytest.mark.parametrize("name", [name for name in SOLVERS if "," not in name])
+def test_a_budget_of_a_tensor_adds_no_predicate(name):
+    _check(_solve_graph(SOLVERS[name], max_iter=tf.constant(6)))
 
 
 @pytest.mark.parametrize("trace", [True, False])
@@ -256,19 +276,31 @@ def test_the_loops_of_a_training_step(gradient):
     if isinstance(gradient, gradients.ReversibleGradient):
         solver = solvers.FixedPointIteration(damping=0.8, max_iter=8)
     deq = DEQ(DenseCell(8), solver=solver, gradient=gradient, regularizer=None)
-    deq.build((None, 3))
-
-    @tf.function(input_signature=[tf.TensorSpec([None, 3])])
-    def step(inputs):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(deq(inputs, training=True))
-        return tape.gradient(loss, deq.trainable_variables)
-
-    functions = Functions(step.get_concrete_function())
+    functions = _step_graph(deq)
     _check(functions)
     for loop in filter(functools.partial(_evaluates, functions), functions.loops()):
         # Otherwise memory would depend on which iterations the threads start first.
         assert loop.get_attr("parallel_iterations") == 1
+
+
+@pytest.mark.parametrize("gradient", ["auto", slow("implicit")])
+@pytest.mark.parametrize("cls", regularizers.ALL_OBJECTS)
+def test_a_regularizer_adds_no_predicate(cls, gradient):
+    _check(_step_graph(DEQ(DenseCell(8), gradient=gradient, regularizer=cls())))
+
+
+@pytest.mark.parametrize("cls", [solvers.PeacemanRachford, solvers.ForwardBackward])
+def test_splittings_wait_for_at_most_two_copies(cls):
+    """In the solve and in its adjoint, also with a budget of a tensor."""
+    _check(_step_graph(DEQ(MonotoneDenseCell(8), cls())))
+    deq = DEQ(MonotoneDenseCell(8), cls())
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 3])])
+    def solve(inputs):
+        return deq.solve(inputs, SolveRequest(max_iter=tf.constant(6))).value
+
+    solve(tf.ones((2, 3)))
+    _check(Functions(solve.get_concrete_function()))
 
 
 def test_the_check_sees_predicates_and_vectors_of_samples():
@@ -291,21 +323,51 @@ def test_the_check_sees_predicates_and_vectors_of_samples():
     assert _host_vectors(functions, loop)
 
 
-@pytest.mark.parametrize("name", ["picard", "anderson", "broyden", "gmres"])
-def test_xla_copies_no_history(name):
-    """Columns that rotate would be copied in each evaluation, one by one."""
-    solver, shape = SOLVERS[name], (8, 1000)
+IN_XLA = pytest.mark.parametrize("name", ["picard", "anderson", "broyden", "gmres"])
+
+
+def _xla_program(solver, shape, **options):
+    """Returns the computations of a solve that XLA compiled, and its loop."""
 
     @tf.function(jit_compile=True, autograph=False)
     def solve(inputs):
-        problem = FixedPointProblem(Affine(0.3 * tf.eye(1000)), inputs)
-        request = SolveRequest(tf.zeros(shape), max_iter=8)
+        problem = FixedPointProblem(Affine(0.3 * tf.eye(shape[1])), inputs)
+        request = SolveRequest(tf.zeros(shape), **options)
         return solver.solve(problem, request).value
 
     describe = solve.experimental_get_compiler_ir(tf.zeros(shape))
     computations = re.split(r"\n(?=\S)", describe(stage="optimized_hlo"))
-    (body,) = set(re.findall(r"while\(.*body=(%[\w.-]+)", "\n".join(computations)))
+    (loop,) = re.findall(r"while\(.*body=.*", "\n".join(computations))
+    return computations, loop
+
+
+@IN_XLA
+def test_xla_copies_no_history(name):
+    """Columns that rotate would be copied in each evaluation, one by one."""
+    computations, loop = _xla_program(SOLVERS[name], (8, 1000), max_iter=8)
+    body = re.search(r"body=(%[\w.-]+)", loop).group(1)
     (text,) = (one for one in computations if one.startswith(f"{body} "))
     copies = re.findall(r"= f32\[8,1000\]\S* copy\(", text)
     assert "f32[8,1000]" in text
     assert len(copies) <= 1  # XLA copies the evaluated point.
+
+
+def _is_counted_by_xla(cls, tol):
+    _, loop = _xla_program(cls(max_iter=7, tol=tol), (4, 8))
+    return '"known_trip_count":{"n":"7"}' in loop
+
+
+@pytest.mark.parametrize(
+    "cls",
+    [
+        solvers.FixedPointIteration,
+        solvers.Anderson,
+        *map(slow, (solvers.Broyden, solvers.Aitken, solvers.GMRES)),
+    ],
+)
+def test_xla_counts_the_iterations_of_a_fixed_budget(cls):
+    assert _is_counted_by_xla(cls, None)
+
+
+def test_xla_cannot_count_the_iterations_until_a_tolerance():
+    assert not _is_counted_by_xla(solvers.FixedPointIteration, 1e-3)

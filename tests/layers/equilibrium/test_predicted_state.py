@@ -49,6 +49,7 @@ def test_every_call_starts_at_the_prediction():
         "phantom",
         "unrolled",
         gradients.TruncatedGradient(3, 0),
+        gradients.ReversibleGradient(),
     ],
     ids=str,
 )

@@ -156,6 +156,13 @@ class BoundedCell(BrokenCell):
         return {**super().get_config(), "factor": self.factor}
 
 
+@register
+class SinglePrecisionCell(BrokenCell):
+    def __init__(self, units=4, **kwargs):
+        super().__init__(units, **kwargs)
+        self.recurrent.dtype_policy = "float32"
+
+
 class UnregisteredCell(BrokenCell):
     pass
 
@@ -174,6 +181,7 @@ def test_a_cell_with_a_constant_passes():
         (functools.partial(BoundedCell, 32, 0.9), "`BoundedCell` must change by at"),
         (MomentsCell, "must have exact second derivatives"),
         (UnregisteredCell, "must be registered with Keras"),
+        (SinglePrecisionCell, "must compute in the `dtype`.*dtype=self.dtype_policy"),
     ],
 )
 def test_a_broken_cell_is_named(make, match):
@@ -227,6 +235,11 @@ class HastySolver(SpendthriftSolver):
     def solve(self, problem, request):
         request = request._replace(tol=0.9 if self.tol else self.tol)
         return solvers.FixedPointIteration.solve(self, problem, request)
+
+
+def test_an_unknown_problem_is_refused():
+    with pytest.raises(ValueError, match="`zoo` must be one of.*'contraction'"):
+        testing.check_solver(solvers.Anderson, zoo=["contracton"])
 
 
 @register

@@ -2,6 +2,7 @@
 
 import keras
 import tensorflow as tf
+from keras import tree
 
 from deq_keras.core.checks import check_count
 from deq_keras.diagnostics import jacobian_norm, spectral_radius
@@ -77,16 +78,22 @@ class EquilibriumDiagnostics(keras.callbacks.Callback):
         self._measure = None
 
     def on_train_begin(self, logs=None):
-        self._measure = tf.function(self._means, autograph=False)
+        self._measure = tf.function(self._means, autograph=False, reduce_retracing=True)
 
     def on_epoch_end(self, epoch, logs=None):
         if epoch % self.freq:
             return
-        for name, value in self._measure().items():
+        inputs = self.inputs() if callable(self.inputs) else self.inputs
+        masks = [getattr(leaf, "_keras_mask", None) for leaf in tree.flatten(inputs)]
+        inputs = tree.map_structure(tf.convert_to_tensor, inputs)
+        for name, value in self._measure(inputs, masks).items():
             logs[f"{self.layer.name}_{name}"] = float(value)
 
-    def _means(self):
-        inputs = self.inputs() if callable(self.inputs) else self.inputs
+    def _means(self, inputs, masks):
+        # The arguments of a compiled function are other tensors, without their masks.
+        for leaf, mask in zip(tree.flatten(inputs), masks, strict=True):
+            if mask is not None:
+                leaf._keras_mask = mask
         solution, linearization = linearized_solution(
             self.layer, layer_inputs(self.subject, inputs), self.max_iter
         )

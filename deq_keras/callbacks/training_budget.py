@@ -94,6 +94,8 @@ class ReduceTrainingBudget(keras.callbacks.Callback):
 
     def _holds(self, score):
         """Returns whether a score holds, and remembers the best one."""
+        if math.isnan(score):
+            return False  # It must not become the best score.
         sign = 1.0 if self.mode == "min" else -1.0
         if self._best is None:
             self._best = score

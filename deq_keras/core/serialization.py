@@ -1,5 +1,6 @@
 """Names, configs and instances: the three ways to specify an object."""
 
+import inspect
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Self, TypeAlias, TypeVar
@@ -83,8 +84,15 @@ def _from_config(
     except (OverflowError, TypeError) as error:
         raise ValueError(
             f"{cls.__name__} does not take these arguments. Received: {arguments!r} "
-            f"({error})."
+            f"({error}).{_misspelled(arguments, cls)}"
         ) from error
+
+
+def _misspelled(arguments: Config, cls: type) -> str:
+    """Returns a hint for the first argument that a class does not have."""
+    names = inspect.signature(cls).parameters
+    unknown = [name for name in arguments if name not in names]
+    return did_you_mean(unknown[0], names) if unknown else ""
 
 
 def _deserialized(

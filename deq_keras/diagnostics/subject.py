@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
+import tensorflow as tf
 from keras import tree
 
 from deq_keras.core.linearization import Linearization
@@ -106,9 +107,14 @@ def encoder(model: Any) -> Callable[[Nest], Nest]:
     """
     layer = single_layer(model)
     try:
+        levels = _levels(model, layer)
+        arguments = [_called_with(node, "inputs") for _, node in levels]
+        mask = _called_with(levels[-1][1], "mask") if levels else None
+        if mask is not None:
+            arguments[-1] = (arguments[-1], mask)
         models = [
-            keras.Model(_ends(outer)[0], node.arguments.args[0])
-            for outer, node in _levels(model, layer)
+            keras.Model(_ends(outer)[0], argument)
+            for (outer, _), argument in zip(levels, arguments, strict=True)
         ]
     except (AttributeError, LookupError, StopIteration, ValueError) as error:
         raise ValueError(
@@ -117,7 +123,12 @@ def encoder(model: Any) -> Callable[[Nest], Nest]:
             f"inputs. Received: {type(model).__name__} {model.name!r}. "
             f"Error: {error}"
         ) from error
-    return lambda inputs: functools.reduce(lambda x, one: one(x), models, inputs)
+
+    def encode(inputs: Nest) -> Nest:
+        encoded = functools.reduce(lambda x, one: one(x), models, inputs)
+        return encoded if mask is None else _with_mask(*encoded)
+
+    return encode
 
 
 def head(model: Any) -> Callable[[Nest], Nest]:
@@ -167,6 +178,23 @@ def _levels(model: Any, layer: Any) -> list[tuple[Any, Any]]:
         levels.append((model, node))
         model = inner
     return levels
+
+
+def _called_with(node: Any, name: str) -> Any:
+    """Returns an argument of a call by its name; `inputs` is the first one."""
+    if name == "inputs" and node.arguments.args:
+        return node.arguments.args[0]
+    found = node.arguments.kwargs.get(name)
+    # The only mask of several inputs is in a nest of `None`.
+    leaves = [leaf for leaf in tree.flatten(found) if leaf is not None]
+    return leaves[0] if name == "mask" and len(leaves) == 1 else found
+
+
+def _with_mask(inputs: Nest, mask: tf.Tensor) -> Nest:
+    """Attaches the mask of a call to its inputs, as Keras attaches masks."""
+    inputs = tree.map_structure(tf.identity, inputs)
+    tree.flatten(inputs)[0]._keras_mask = mask
+    return inputs
 
 
 def _ends(model: Any) -> tuple[Nest, Nest]:

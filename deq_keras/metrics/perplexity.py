@@ -35,13 +35,17 @@ class Perplexity(RunningMean):
         Args:
             y_true: Ignored.
             y_pred: Float tensor `(batch, length)`. Losses in nats.
-            sample_weight: Optional float tensor that broadcasts to `y_pred`.
+            sample_weight: Optional float tensor `(batch,)`, `(batch, 1)` or `(batch,
+                length)`.
         """
         del y_true
         losses = ops.cast(y_pred, self.dtype)
         weights = ops.ones_like(losses)
         if sample_weight is not None:
-            weights = weights * ops.cast(sample_weight, self.dtype)
+            weight = ops.cast(sample_weight, self.dtype)
+            missing = len(losses.shape) - len(weight.shape)
+            # Trailing axes, so that a weight per sample never meets the positions.
+            weights *= ops.reshape(weight, (*ops.shape(weight), *[1] * missing))
         self.total.assign_add(ops.sum(weights * losses))
         self.count.assign_add(ops.sum(weights))
 

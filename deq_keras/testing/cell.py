@@ -278,7 +278,16 @@ def _check_second_derivatives(
 ) -> None:
     """Compares the slope of |v^T J|^2 along a direction with finite differences."""
     double = _layer(make(dtype="float64"))
-    double(inputs)
+    try:
+        double(inputs)
+    except TypeError as error:
+        subject.require(
+            False,
+            "compute in the `dtype` that it receives",
+            "float64",
+            f"TypeError ({str(error).splitlines()[0]})",
+            "Give sublayers `dtype=self.dtype_policy`.",
+        )
     double.set_weights(layer.get_weights())
     injection, state = double.inject(_cast(inputs)), _state(double, inputs)
     leaves, direction = tree.flatten(state), tree.flatten(_noisy(state))

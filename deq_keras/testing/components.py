@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from deq_keras import gradients, regularizers, solvers
+from deq_keras.core.checks import check_choice
 from deq_keras.core.linearization import linearize
 from deq_keras.solvers import FixedPointProblem, FixedPointSolver, SolveRequest
 from deq_keras.testing import problems
@@ -48,11 +49,13 @@ def check_solver(
     Raises:
         AssertionError: Names the first property that fails, the expected and received
             values, and a remedy.
+        ValueError: If `zoo` has an unknown name.
 
     Example:
 
     >>> deq_keras.testing.check_solver(deq_keras.solvers.Anderson, zoo=["contraction"])
     """
+    zoo = [check_choice("zoo", name, tuple(problems.ZOO)) for name in zoo]
     solver = make(max_iter=7, tol=0.5)
     subject = Subject(type(solver).__name__)
     check_component(subject, solver, FixedPointSolver, solvers.get)

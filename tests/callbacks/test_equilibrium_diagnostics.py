@@ -1,6 +1,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import deq_keras
 from deq_keras.callbacks import EquilibriumDiagnostics
@@ -39,9 +40,9 @@ def test_logs_the_radius_and_the_norm_of_each_epoch():
 
 def test_measures_as_rarely_as_it_is_told():
     callback = EquilibriumDiagnostics(
-        deq_keras.layers.DEQ(LinearCell(), name="deq"), lambda: None, freq=2
+        deq_keras.layers.DEQ(LinearCell(), name="deq"), lambda: 0.0, freq=2
     )
-    callback._measure = lambda: {"spectral_radius": 0.5}
+    callback._measure = lambda *_: {"spectral_radius": 0.5}
     for epoch, expected in enumerate([{"deq_spectral_radius": 0.5}, {}]):
         logs = {}
         callback.on_epoch_end(epoch, logs)
@@ -98,3 +99,26 @@ def test_takes_the_model_and_arrays():
     assert history["deq_spectral_radius"][0] == pytest.approx(
         float(layer.cell.rate), rel=1e-3
     )
+
+
+def test_calls_the_function_at_every_measurement():
+    layer = deq_keras.layers.DEQ(LinearCell(), regularizer=None, name="deq")
+    embedding = keras.layers.Embedding(4, 3, mask_zero=True)
+    tokens = np.array([[1, 2, 3], [1, 0, 0]])
+    # With one state, |df/dz| is proportional to the root of the unmasked positions.
+    model = keras.Sequential([keras.Input((3,), dtype="int32"), embedding, layer])
+    model.compile(keras.optimizers.SGD(0.0), "mse")
+    rows = iter([0, 1])
+
+    def inputs():
+        row = next(rows)
+        encoded = embedding(tf.constant(tokens[row : row + 1]))
+        assert isinstance(encoded.numpy(), np.ndarray)
+        return encoded
+
+    callback = EquilibriumDiagnostics(layer, inputs)
+    y = np.zeros((2, 3, 3), "float32")
+    history = model.fit(tokens, y, epochs=2, verbose=0, callbacks=[callback]).history
+    whole, padded = history["deq_jacobian_norm"]
+    assert whole == pytest.approx(0.5, rel=0.3)
+    assert padded == pytest.approx(0.5 / np.sqrt(3), rel=0.3)

@@ -39,6 +39,9 @@ def _budgets(scores, **arguments):
         ([-1.0, -0.5], {}, [16, 20]),
         ([1.0] * 3, {"start_from_epoch": 2}, [20, 20, 16]),
         ([1.0, 1.1], {"tolerance": 0.2}, [16, 12]),
+        # NaN does not hold, and is not the best score.
+        ([1.0, float("nan"), 0.9, 2.0], {}, [16, 20, 16, 20]),
+        ([float("nan"), 1.0, 1.0], {}, [20, 16, 12]),
     ],
 )
 def test_the_budget_follows_the_score(scores, arguments, expected):

@@ -35,6 +35,11 @@ def test_is_refused(family, config):
         family.get(config)
 
 
+def test_a_misspelled_argument_is_corrected():
+    with pytest.raises(ValueError, match="Did you mean 'max_iter'"):
+        solvers.get({"class_name": "anderson", "tol": 1e-3, "maxiter": 4})
+
+
 @pytest.mark.parametrize(
     ("family", "name"),
     [(solvers, "broyden"), (gradients, "phantom"), (regularizers, "jacobian")],

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from deq_keras.diagnostics import split_model
-from deq_keras.layers import DEQ, DenseCell
+from deq_keras.layers import DEQ, DenseCell, TransformerCell
+from deq_keras.solvers import FixedPointIteration
 
 X = np.linspace(-1, 1, 6, dtype="float32").reshape(2, 3)
 
@@ -54,3 +55,14 @@ def _around():
 def test_what_cannot_be_split(model, words):
     with pytest.raises(ValueError, match=words):
         split_model(model)
+
+
+def test_the_mask_of_a_call_is_kept():
+    sequence, mask = keras.Input((4, 8)), keras.Input((4,), dtype="bool")
+    layer = DEQ(TransformerCell(8, 2, 16), FixedPointIteration(20), name="deq")
+    model = keras.Model([sequence, mask], layer(inputs=sequence, mask=mask))
+    x = np.random.default_rng(0).normal(size=(2, 4, 8)).astype("float32")
+    m = np.array([[True, True, False, False], [True, True, True, True]])
+    encode, deq, _ = split_model(model)
+    np.testing.assert_allclose(deq(encode([x, m])), model([x, m]), atol=1e-6)
+    assert np.abs(deq(x) - model([x, m])).max() > 1e-3

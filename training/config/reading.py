@@ -64,9 +64,21 @@ def resolve(mapping, assignments=()):
     if assignments:
         # Assigns to the mapping with all defaults, to change parts of a default.
         config = from_mapping(cls, assign(to_mapping(config), assignments))
+        _check_seed(config, assignments)
     for name in variant_names(config):
         variant(config, name)
     return config
+
+
+def _check_seed(config, assignments):
+    # A resolved config has both keys, so only an override shows that `seed` is wanted.
+    seeds = getattr(config, "seeds", None)
+    if seeds is not None and "seed" in dict(assignments):
+        raise InputError(
+            "`seed` is not used where a config has `seeds`. Set seeds="
+            f"[{config.seed}], or also seeds=null. Received: seed={config.seed}, "
+            f"seeds={seeds}."
+        )
 
 
 def to_mapping(config):

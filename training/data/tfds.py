@@ -2,6 +2,7 @@
 
 import contextlib
 
+from ..config.errors import closest
 from ..errors import InputError
 from ..files.input_file import check_file
 from .records.shards import Shards
@@ -98,6 +99,12 @@ def prepared_info(name, remedy, directory=None):
         builder = tensorflow_datasets.builder(name, **folder)
         if not builder.is_prepared():
             builder.download_and_prepare(file_format="tfrecord")
+    except tensorflow_datasets.core.DatasetNotFoundError as error:
+        # Its own message lists all datasets, on more than a thousand lines.
+        names = tensorflow_datasets.list_builders(with_community_datasets=False)
+        raise InputError(
+            f"TensorFlow Datasets has no dataset {name}.{closest(name, names)} {remedy}"
+        ) from error
     except preparation_errors() as error:
         raise InputError(
             f"TensorFlow Datasets could not prepare {name}. {remedy} ({error})"

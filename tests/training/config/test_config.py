@@ -201,6 +201,13 @@ def test_overrides_are_yaml_and_go_into_lists_and_parts(tmp_path):
     assert configs.variant(config, "model").model.gradient == "implicit"
 
 
+def test_a_seed_beside_seeds_is_refused(tmp_path):
+    path = write(tmp_path, MINIMAL + "seeds: [0, 1]\n")
+    with pytest.raises(InputError, match=r"Set seeds=\[7\].*Received: seed=7"):
+        configs.load(path, ["seed=7"])
+    assert configs.load(path, ["seed=7", "seeds=null"]).seed == 7
+
+
 def test_unknown_variant(small):
     config = configs.resolve({**small, "variants": {"plain": {}}})
     with pytest.raises(InputError, match="Did you mean `plain`"):

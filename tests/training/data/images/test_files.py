@@ -344,7 +344,7 @@ def test_tfds_without_train_or_labels(tfds_folder):
 
 
 def test_tfds_does_not_know_the_name(tmp_path):
-    with pytest.raises(InputError, match="could not prepare no_such.*tensorflow.org"):
+    with pytest.raises(InputError, match="has no dataset no_such.*tensorflow.org"):
         load_tfds(tmp_path, dataset="no_such_dataset")
 
 

@@ -236,9 +236,7 @@ def build_cell(layer: Any, inputs_shape: Nest) -> Nest:
     Returns:
         The initial state, a nest of symbolic tensors.
     """
-    inputs = tree.map_shape_structure(
-        lambda shape: tf.TensorSpec(shape, layer.compute_dtype), inputs_shape
-    )
+    inputs = layer._input_specs(inputs_shape)
     cell = layer.cell
 
     def create(inputs: Nest) -> None:

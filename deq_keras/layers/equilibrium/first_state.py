@@ -11,10 +11,11 @@ from deq_keras.core import nonfinite
 from deq_keras.core.problem import FixedPointProblem, masked
 from deq_keras.core.structure import Nest, StateStructure, where_rows
 from deq_keras.layers.equilibrium import cell_check, cell_problem
+from deq_keras.layers.equilibrium.input_dtypes import KnowsInputDtypes
 from deq_keras.solvers import Solution
 
 
-class StartsSolves:
+class StartsSolves(KnowsInputDtypes):
     """Mixin of `DEQ`: its initial state, the layer that may predict it, and the masks
     of its states."""
 
@@ -35,9 +36,7 @@ class StartsSolves:
         predictor: Any = self._predictor
         if predictor is None:
             return
-        inputs = tree.map_shape_structure(
-            lambda shape: tf.TensorSpec(shape, self.compute_dtype), inputs_shape
-        )
+        inputs = self._input_specs(inputs_shape)
         with tf.init_scope(), keras.StatelessScope():
             tf.function(
                 lambda inputs: predictor(inputs), autograph=False

@@ -313,6 +313,41 @@ def test_integer_inputs_reach_inject():
         assert symbolic.shape == (None, 5)
 
 
+def test_a_cell_without_return_is_refused():
+    cell = FunctionCell(lambda state, injection: None)
+    with pytest.raises(ValueError, match="structure of the state.*Received: None"):
+        layers.DEQ(cell)(INPUTS)
+
+
+@pytest.mark.parametrize("leaf", [None, "relu", 0.5])
+def test_an_injection_of_other_things_than_tensors_is_refused(leaf):
+    class OptionalCell(layers.EquilibriumCell):
+        def inject(self, inputs, training=False):
+            return {"x": inputs, "option": leaf}
+
+        def initial_state(self, injection):
+            return ops.zeros_like(injection["x"])
+
+        def call(self, state, injection):
+            return ops.tanh(0.5 * state + injection["x"])
+
+    with pytest.raises(ValueError, match=r"OptionalCell.inject.*\['option'\]="):
+        layers.DEQ(OptionalCell())(INPUTS)
+
+
+def test_a_sublayer_of_another_dtype_is_named():
+    class MixedCell(layers.EquilibriumCell):
+        def __init__(self, **kwargs):
+            super().__init__(**kwargs)
+            self.recurrent = keras.layers.Dense(3)
+
+        def call(self, state, injection):
+            return ops.tanh(self.recurrent(state) + injection)
+
+    with pytest.raises(ValueError, match="MixedCell.call.*dtype=self.dtype_policy"):
+        layers.DEQ(MixedCell(dtype="float64"))(INPUTS)
+
+
 @keras.saving.register_keras_serializable("test_cell")
 class EdgeCell(layers.EquilibriumCell):
     """A graph network: indices must be integers."""

@@ -147,6 +147,8 @@ class StateStructure:
         """
         try:
             tree.assert_same_structure(self.template, state)
+            if any(leaf is None for leaf in tree.flatten(state)):
+                raise TypeError("`None` is not a tensor.")
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"{source} must have the structure of the state. "

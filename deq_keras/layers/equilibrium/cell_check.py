@@ -26,6 +26,8 @@ _ADVICE = (
     "A cell is evaluated until it stops changing, so its `call` must be a pure "
     "function of (state, injection)."
 )
+# Matches messages of TensorFlow about operands of different dtypes.
+_MIXED_DTYPES = r"has type \w+ that does not match type"
 # Matches messages of TensorFlow and Keras about operands whose shapes do not fit.
 _MISFIT = r"dimension|incompatible|broadcast|shapes? (must|of|do|are|\()"
 
@@ -98,7 +100,7 @@ def apply_once(
     state: Nest,
     injection: Nest,
 ) -> Nest:
-    """Returns `apply(state, injection)`; explains how to fix shapes that do not fit.
+    """Returns `apply(state, injection)`; explains how to fix shapes and dtypes.
 
     Args:
         apply: Function `(state, injection) -> state` that calls `cell`.
@@ -107,10 +109,20 @@ def apply_once(
         injection: Nest of tensors.
 
     Raises:
-        ValueError: If an operation in the cell fails because of a shape.
+        ValueError: If an operation in the cell fails because of a shape or a dtype.
     """
     try:
         return apply(state, injection)
+    except TypeError as error:
+        if not re.search(_MIXED_DTYPES, str(error)):
+            raise
+        raise ValueError(
+            f"`{type(cell).__name__}.call` failed at its first evaluation, because "
+            "dtypes do not fit. Create each sublayer with `dtype=self.dtype_policy`, "
+            "so that it computes in the dtype of the cell. "
+            f"Received: a cell that computes in {cell.compute_dtype}. "
+            f"Error: {_message(error)}"
+        ) from error
     except (ValueError, tf.errors.InvalidArgumentError) as error:
         cause = _message(error)
         if not re.search(_MISFIT, cause, re.IGNORECASE):
@@ -236,13 +248,12 @@ def build_cell(layer: Any, inputs_shape: Nest) -> Nest:
     Returns:
         The initial state, a nest of symbolic tensors.
     """
-    inputs = tree.map_shape_structure(
-        lambda shape: tf.TensorSpec(shape, layer.compute_dtype), inputs_shape
-    )
+    inputs = layer._input_specs(inputs_shape)
     cell = layer.cell
 
     def create(inputs: Nest) -> None:
         injection = layer.inject(inputs)
+        _check_injection(cell, injection)
         state = cell_state(cell, injection)
         apply_once(CellFunction(cell), cell, state, injection)
 
@@ -260,6 +271,18 @@ def build_cell(layer: Any, inputs_shape: Nest) -> Nest:
             tf.function(create, autograph=False).get_concrete_function(inputs)
         graph = tf.function(check, autograph=False).get_concrete_function(inputs)
     return graph.structured_outputs
+
+
+def _check_injection(cell: keras.layers.Layer, injection: Nest) -> None:
+    """Raises `ValueError` if a leaf of an injection cannot be a tensor."""
+    for path, leaf in tree.flatten_with_path(injection):
+        if leaf is None or isinstance(leaf, str | bool | int | float):
+            name = "injection" + "".join(f"[{key!r}]" for key in path)
+            raise ValueError(
+                f"`{type(cell).__name__}.inject` must return a nest of tensors. Leave "
+                "out what is not used, and keep options as attributes of the cell. "
+                f"Received: {name}={leaf!r}."
+            )
 
 
 def check_cell(layer: Any, state: Nest, injection: Nest, training: bool) -> None:

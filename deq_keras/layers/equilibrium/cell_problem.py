@@ -185,6 +185,21 @@ def single_mask(mask: Nest | None) -> tf.Tensor | None:
     return tf.cast(masks[0], tf.bool) if masks else None
 
 
+def masks_of_leaves(mask: Nest | None, ranks: tuple[int, ...]) -> list[Any]:
+    """Returns the mask of each leaf of a state: `None` unless it has more axes.
+
+    Keras would attach the masks of the inputs to the first outputs, in their order.
+
+    Args:
+        mask: Nest of the masks of the inputs. Keras' masks can be symbolic.
+        ranks: Ranks of the leaves.
+    """
+    masks = [leaf for leaf in tree.flatten(mask) if leaf is not None]
+    if len(masks) != 1:
+        return []
+    return [masks[0] if rank > len(masks[0].shape) else None for rank in ranks]
+
+
 def cell_state(cell: keras.layers.Layer, injection: Nest) -> Nest:
     """Returns the initial state of a cell: by default, zeros like the injection."""
     if hasattr(cell, "initial_state"):

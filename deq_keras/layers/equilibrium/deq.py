@@ -168,8 +168,9 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
         """Returns the shapes of the state, for layers such as `TimeDistributed`."""
         if not self.built:
             self.build(inputs_shape)
-        inputs = tree.map_shape_structure(
-            lambda shape: keras.KerasTensor(shape, self.compute_dtype), inputs_shape
+        inputs = tree.map_structure(
+            lambda spec: keras.KerasTensor(tuple(spec.shape), spec.dtype.name),
+            self._input_specs(inputs_shape),
         )
         outputs = self.compute_output_spec(inputs)
         return tree.map_structure(lambda leaf: leaf.shape, outputs)

@@ -11,25 +11,32 @@ from deq_keras.core import nonfinite
 from deq_keras.core.problem import FixedPointProblem, masked
 from deq_keras.core.structure import Nest, StateStructure, where_rows
 from deq_keras.layers.equilibrium import cell_check, cell_problem
+from deq_keras.layers.equilibrium.input_dtypes import KnowsInputDtypes
 from deq_keras.solvers import Solution
 
 
-class StartsSolves:
-    """Mixin of `DEQ`: its initial state, and the layer that may predict it."""
+class StartsSolves(KnowsInputDtypes):
+    """Mixin of `DEQ`: its initial state, the layer that may predict it, and the masks
+    of its states."""
 
     _learned_state: list[keras.Variable] | None = None
     _predictor: keras.layers.Layer | None = None
+    _ranks: tuple[int, ...] = ()  # Of the leaves of the state.
+
+    def compute_mask(self, inputs: Nest, previous_mask: Nest) -> list[Any]:
+        """Returns the mask of each leaf of the output, `None` without positions."""
+        del inputs
+        return cell_problem.masks_of_leaves(previous_mask, self._ranks)
 
     def _build_initial_state(self, inputs_shape: Nest, state: Nest) -> None:
         """Creates the weights of the state or of its predictor."""
+        self._ranks = tuple(leaf.shape.rank for leaf in tree.flatten(state))
         if self.initial_state.initializer is not None:
             self._learned_state = _add_weights(self, state)
         predictor: Any = self._predictor
         if predictor is None:
             return
-        inputs = tree.map_shape_structure(
-            lambda shape: tf.TensorSpec(shape, self.compute_dtype), inputs_shape
-        )
+        inputs = self._input_specs(inputs_shape)
         with tf.init_scope(), keras.StatelessScope():
             tf.function(
                 lambda inputs: predictor(inputs), autograph=False

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from deq_keras import layers
+from deq_keras import layers, solvers
 from tests.layers.cells import FunctionCell, TanhCell
 
 INPUTS = np.linspace(-1, 1, 12, dtype="float32").reshape(4, 3)
@@ -311,6 +311,78 @@ def test_integer_inputs_reach_inject():
         assert deq(tokens).shape == (2, 5)
         symbolic = layers.DEQ(cls(5))(keras.Input((3,), dtype="int32"))
         assert symbolic.shape == (None, 5)
+
+
+def test_a_cell_without_return_is_refused():
+    cell = FunctionCell(lambda state, injection: None)
+    with pytest.raises(ValueError, match="structure of the state.*Received: None"):
+        layers.DEQ(cell)(INPUTS)
+
+
+@pytest.mark.parametrize("leaf", [None, "relu", 0.5])
+def test_an_injection_of_other_things_than_tensors_is_refused(leaf):
+    class OptionalCell(layers.EquilibriumCell):
+        def inject(self, inputs, training=False):
+            return {"x": inputs, "option": leaf}
+
+        def initial_state(self, injection):
+            return ops.zeros_like(injection["x"])
+
+        def call(self, state, injection):
+            return ops.tanh(0.5 * state + injection["x"])
+
+    with pytest.raises(ValueError, match=r"OptionalCell.inject.*\['option'\]="):
+        layers.DEQ(OptionalCell())(INPUTS)
+
+
+def test_a_sublayer_of_another_dtype_is_named():
+    class MixedCell(layers.EquilibriumCell):
+        def __init__(self, **kwargs):
+            super().__init__(**kwargs)
+            self.recurrent = keras.layers.Dense(3)
+
+        def call(self, state, injection):
+            return ops.tanh(self.recurrent(state) + injection)
+
+    with pytest.raises(ValueError, match="MixedCell.call.*dtype=self.dtype_policy"):
+        layers.DEQ(MixedCell(dtype="float64"))(INPUTS)
+
+
+@keras.saving.register_keras_serializable("test_cell")
+class EdgeCell(layers.EquilibriumCell):
+    """A graph network: indices must be integers."""
+
+    def inject(self, inputs, training=False):
+        return inputs
+
+    def initial_state(self, injection):
+        return ops.zeros_like(injection["nodes"])
+
+    def call(self, state, injection):
+        senders = tf.gather(state, injection["senders"], axis=1, batch_dims=1)
+        return 0.5 * ops.sin(senders) + injection["nodes"]
+
+
+def test_integer_inputs_are_indices(tmp_path):
+    nodes = np.random.RandomState(0).normal(size=(2, 4, 3)).astype("float32")
+    senders = np.array([[1, 2, 3, 0], [2, 2, 0, 1]])
+    solver = solvers.FixedPointIteration(60, tol=1e-6)
+    value = layers.DEQ(EdgeCell(), solver)({"nodes": nodes, "senders": senders})
+    expected = np.zeros_like(nodes)
+    for _ in range(60):
+        expected = 0.5 * np.sin(expected[[[0], [1]], senders]) + nodes
+    np.testing.assert_allclose(value, expected, atol=1e-5)
+
+    inputs = {
+        "nodes": keras.Input((None, 3), name="nodes"),
+        "senders": keras.Input((None,), dtype="int32", name="senders"),
+    }
+    model = keras.Model(inputs, layers.DEQ(EdgeCell(), solver)(inputs))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    for one in (model, loaded, keras.models.clone_model(loaded)):
+        value = one({"nodes": nodes, "senders": senders})
+        np.testing.assert_allclose(value, expected, atol=1e-5)
 
 
 class OwnWeightsCell(layers.EquilibriumCell):

@@ -115,6 +115,56 @@ class MeanCell(TanhCell):
         return tf.tanh(self.recurrent(state) + 0.3 * mean + injection["u"])
 
 
+class PooledCell(TanhCell):
+    """Its state is one vector for a whole sequence."""
+
+    def inject(self, inputs, training=False):
+        return self.projection(keras.ops.mean(inputs, axis=1))
+
+
+class SummaryCell(layers.EquilibriumCell):
+    """Two states of positions, behind one vector."""
+
+    def inject(self, inputs, training=False):
+        return inputs[0] + inputs[1]
+
+    def initial_state(self, injection):
+        return {
+            "a": keras.ops.zeros_like(injection[:, 0]),
+            "b": injection,
+            "c": injection,
+        }
+
+    def call(self, state, injection):
+        positions = keras.ops.tanh(0.3 * state["c"] + injection)
+        return {"a": state["a"], "b": positions, "c": 0.5 * state["b"]}
+
+
+def test_a_state_without_positions_has_no_mask():
+    """Keras multiplies a loss by the mask of the outputs."""
+    ids = np.array([[3, 4, 0], [1, 0, 0], [1, 2, 3]])  # As many samples as positions.
+    embedding = keras.layers.Embedding(7, 4, mask_zero=True)
+    model = keras.Sequential(
+        [keras.Input((None,), dtype="int32"), embedding, layers.DEQ(PooledCell(5))]
+    )
+    model.compile("sgd", "mse")
+    outputs, targets = model.predict(ids, verbose=0), np.arange(3.0)[:, None]
+    expected = np.mean((outputs - targets) ** 2)
+    loss = model.evaluate(ids, targets, verbose=0, return_dict=True)["loss"]
+    np.testing.assert_allclose(loss, expected, rtol=1e-5)
+
+
+def test_each_state_with_positions_has_the_mask_of_any_input():
+    ids = np.array([[3, 4, 0], [1, 2, 3]])
+    first = keras.layers.Embedding(7, 4)
+    second = keras.layers.Embedding(7, 4, mask_zero=True)
+    state = layers.DEQ(SummaryCell())([first(ids), second(ids)])
+    masks = {name: getattr(leaf, "_keras_mask", None) for name, leaf in state.items()}
+    assert masks["a"] is None
+    np.testing.assert_array_equal(masks["b"], ids > 0)
+    np.testing.assert_array_equal(masks["c"], ids > 0)
+
+
 def test_a_cell_may_ask_for_the_mask():
     deq = layers.DEQ(MeanCell(6), SOLVERS[0])
     inputs, mask = _padded(left=True)

@@ -1,0 +1,55 @@
+"""The dtypes of the inputs that an equilibrium layer is built for."""
+
+from typing import Any
+
+import tensorflow as tf
+from keras import tree
+
+from deq_keras.core.serialization import Config
+from deq_keras.core.structure import Nest
+
+
+class KnowsInputDtypes:
+    """Mixin of `DEQ`: remembers which inputs are not floating-point.
+
+    Keras passes only shapes to `build`, where `DEQ` traces its cell. A cell that uses
+    an input as indices cannot be traced with floating-point numbers.
+    """
+
+    compute_dtype: str
+    built: bool
+    # Of each input; `None` if it is floating-point. Empty if the dtypes are unknown.
+    _input_dtypes: tuple[str | None, ...] = ()
+
+    def __call__(self, inputs: Nest, *args: Any, **kwargs: Any) -> Any:
+        if not self.built:
+            self._input_dtypes = tuple(map(_other_dtype, tree.flatten(inputs)))
+        return super().__call__(inputs, *args, **kwargs)  # type: ignore[misc]
+
+    def get_build_config(self) -> Config | None:
+        config = super().get_build_config()  # type: ignore[misc]
+        if config is None or not any(self._input_dtypes):
+            return config
+        return {**config, "input_dtypes": list(self._input_dtypes)}
+
+    def build_from_config(self, config: Config | None) -> None:
+        self._input_dtypes = tuple((config or {}).get("input_dtypes", ()))
+        super().build_from_config(config)  # type: ignore[misc]
+
+    def _input_specs(self, inputs_shape: Nest) -> Nest:
+        """Returns a nest of `tf.TensorSpec` for a nest of shapes."""
+        dtypes = iter(self._input_dtypes)
+        return tree.map_shape_structure(
+            lambda shape: tf.TensorSpec(
+                shape, next(dtypes, None) or self.compute_dtype
+            ),
+            inputs_shape,
+        )
+
+
+def _other_dtype(leaf: Any) -> str | None:
+    """Returns the name of a dtype that is not floating-point, else `None`."""
+    dtype = getattr(leaf, "dtype", None)
+    if dtype is None or tf.as_dtype(dtype).is_floating:
+        return None
+    return tf.as_dtype(dtype).name

@@ -60,3 +60,4 @@ class StepSizeTuning(keras.callbacks.Callback):
             self.layer.solver = tuned
             self.model.make_train_function(force=True)
             self.model.make_test_function(force=True)
+            self.model.make_predict_function(force=True)

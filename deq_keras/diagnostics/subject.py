@@ -156,7 +156,8 @@ def head(model: Any) -> Callable[[Nest], Nest]:
         raise ValueError(
             "The outputs of a model can be computed from the output of its DEQ layer "
             "only in functional and sequential models that are built, and in which "
-            "nothing leads around the layer. Pass the layer itself, and its inputs. "
+            "nothing leads around the layer, such as a mask that a later layer uses. "
+            "Pass the layer itself, and its inputs. "
             f"Received: {type(model).__name__} {model.name!r}. Error: {error}"
         ) from error
     return lambda state: functools.reduce(

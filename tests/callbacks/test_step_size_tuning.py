@@ -24,6 +24,26 @@ def test_the_step_size_follows_the_weights():
     assert np.mean(layer.solve(x).residual) < np.mean(before.residual)
 
 
+class Halved(MonotoneDenseCell):
+    """Halves the step size whenever it is tuned."""
+
+    def tuned(self, solver, inputs):
+        del inputs
+        return solver.from_config({**solver.get_config(), "alpha": solver.alpha / 2})
+
+
+def test_the_model_predicts_with_the_new_step_size():
+    layer = DEQ(Halved(4), solver=ForwardBackward(1e-3, max_iter=40))
+    model = keras.Sequential([keras.Input((3,)), layer, keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+    x = np.ones((4, 3), "float32")
+    model.predict(x, verbose=0)
+    callback = StepSizeTuning(layer, lambda: x)
+    model.fit(x, x[:, :1], verbose=0, callbacks=[callback])
+    assert layer.solver.alpha == 5e-4
+    assert model.predict(x, verbose=0).shape == (4, 1)  # Raised an error.
+
+
 def test_a_solver_without_a_step_size_is_refused():
     with pytest.raises(ValueError, match="has a step size.*FixedPointIteration"):
         StepSizeTuning(DEQ(DenseCell(3)), lambda: None)

@@ -135,8 +135,9 @@ def _evaluate_file(path, directory, names, budgets):
 
 
 def _checked_budgets(config, budgets):
-    """Checks budgets of the command line like the budgets of a config."""
+    """Returns the budgets of the command line, each once, checked like a config's."""
     if budgets is not None:
+        budgets = sorted(set(budgets))
         assignments = [("evaluation.budgets", budgets)]
         try:
             configs.resolve(configs.to_mapping(config), assignments)

@@ -173,7 +173,8 @@ class EvaluationConfig:
 
     budgets: list[int] = field(
         default_factory=lambda: [1, 2, 3, 4, 5, 6, 7, 8, 12, 20, 30],
-        metadata={"non_empty": True, **BUDGET},
+        # Equal budgets would count as runs with different seeds in tables.
+        metadata={"non_empty": True, "distinct": True, **BUDGET},
     )
     num_samples: int = field(default=128, metadata=BATCH)
     max_iter: int = field(default=30, metadata=BUDGET)

@@ -56,6 +56,7 @@ def test_resolved_mapping_resolves_to_the_same(tmp_path):
         ({"jit_compile": 1}, ["`jit_compile` must be one of", "jit_compile=1"]),
         ({"jit_compile": "aut"}, ["Did you mean `auto`?"]),
         ({"evaluation": {"budgets": [1, 0]}}, ["`evaluation.budgets.1`"]),
+        ({"evaluation": {"budgets": [3, 3]}}, ["without repetitions", "[3, 3]"]),
         ({"variants": {}}, ["`variants`", "at least one entry"]),
         ({"variants": {"../up": {}}}, ["`variants`", "'../up'"]),
         ({"variants": {"a": {"model.solvr": "x"}}}, ["variant `a`", "`model.solver`?"]),

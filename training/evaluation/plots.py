@@ -85,6 +85,8 @@ def plot_scores(path, evaluations, score, at="budget"):
     figure, axes = _figure(labels[at], score.label)
     if at == "tolerance":
         axes.set_xscale("log")
+    else:
+        axes.xaxis.set_major_locator(_integers())
     for name, runs in by_variant(evaluations).items():
         values = at_budgets(runs, score.name, at)
         mean = np.array([score.scale * np.mean(one) for one in values.values()])
@@ -106,6 +108,7 @@ def plot_tuning(path, tuning, candidates):
     """
     label = f"changed answers, {100 * tuning.promise.confidence:g} % bound [%]"
     figure, axes = _figure("mean function evaluations (NFE)", label)
+    axes.xaxis.set_major_locator(_integers())
     for name, settings in candidates.items():
         costs = [one.outcome.evaluations for one in settings]
         bounds = [100 * one.outcome.bound for one in settings]
@@ -133,6 +136,7 @@ def plot_residuals(path, diagnoses):
         diagnoses: Dict from runs to results of `diagnose`.
     """
     figure, axes = _figure("function evaluations (NFE)", "smallest residual so far")
+    axes.xaxis.set_major_locator(_integers())
     for name, runs in by_variant(diagnoses).items():
         budgets = [row["budget"] for row in runs[0]["residual_quantiles"]]
         quartiles = np.array(

@@ -1,9 +1,13 @@
 """What the figure of a history shows, and in which formats figures are written."""
 
+import types
+
 import numpy as np
 import pytest
 from matplotlib import pyplot
 
+from deq_keras.tuning import Outcome, Promise, Setting
+from training import registry
 from training.cli import main
 from training.config import reading as configs
 from training.evaluation import plots, report
@@ -33,10 +37,18 @@ EXPLICIT = [{name: row[name] for name in ("phase", "loss", "val_loss")} for row 
 
 
 @pytest.fixture
-def drawn(tmp_path, monkeypatch):
+def figures(monkeypatch):
+    """The figures that functions save, which stay open until the end of the test."""
+    saved = []
+    monkeypatch.setattr(plots, "_save", lambda figure, path: saved.append(figure))
+    yield saved
+    for figure in saved:
+        pyplot.close(figure)
+
+
+@pytest.fixture
+def drawn(tmp_path, figures):
     """Returns a function that draws histories and returns the panels by their title."""
-    figures = []
-    monkeypatch.setattr(plots, "_save", lambda figure, path: figures.append(figure))
 
     def draw(histories):
         plots.plot_history(tmp_path / "history.png", histories)
@@ -44,9 +56,7 @@ def drawn(tmp_path, monkeypatch):
         figure.canvas.draw()
         return {axes.get_title(loc="left"): axes for axes in figure.axes}
 
-    yield draw
-    for figure in figures:
-        pyplot.close(figure)
+    return draw
 
 
 def _curves(axes):
@@ -82,6 +92,42 @@ def test_counts_have_integer_ticks(drawn):
     evaluations = drawn({"model": ROWS})["NFE (dashed: validation)"]
     ticks = [*evaluations.get_yticks(), *evaluations.get_xticks()]
     assert ticks and all(tick == round(tick) for tick in ticks)
+
+
+def _scores(path):
+    rows = [{"budget": budget, "accuracy": 0.5} for budget in (1, 2, 3)]
+    plots.plot_scores(path, {"a": rows}, registry.find("classification").score)
+
+
+def _residuals(path):
+    rows = [{"budget": k, "q25": 0.1, "q50": 0.2, "q75": 0.3} for k in (1, 2, 3)]
+    plots.plot_residuals(path, {"a": {"residual_quantiles": rows}})
+
+
+def _tuning(path):
+    outcomes = [Outcome(1, 100, 0.05, cost) for cost in (1.0, 3.0)]
+    settings = [Setting(None, outcome) for outcome in outcomes]
+    tuning = types.SimpleNamespace(
+        promise=Promise(0.05), confirmation=outcomes[0], previous=outcomes[1]
+    )
+    plots.plot_tuning(path, tuning, {"anderson": settings})
+
+
+@pytest.mark.parametrize("plot", [_scores, _residuals, _tuning])
+def test_evaluations_have_integer_ticks(plot, tmp_path, figures):
+    plot(tmp_path / "figure.png")
+    (axes,) = figures[0].axes
+    figures[0].canvas.draw()
+    ticks = axes.get_xticks()
+    assert len(ticks) > 2 and all(tick == round(tick) for tick in ticks)
+
+
+def test_tolerances_have_a_log_axis(tmp_path, figures):
+    rows = [{"tolerance": tol, "accuracy": 0.5} for tol in (1e-1, 1e-2, 1e-3)]
+    score = registry.find("classification").score
+    plots.plot_scores(tmp_path / "figure.png", {"a": rows}, score, "tolerance")
+    (axes,) = figures[0].axes
+    assert axes.get_xscale() == "log" and 1e-2 in axes.get_xticks()
 
 
 def test_an_explicit_network_has_its_loss_alone(drawn):
@@ -124,10 +170,7 @@ def test_a_report_draws_figures_in_a_format(suffix, tmp_path, small, capsys):
     assert capsys.readouterr().out.count("4 / 1") == 2
 
 
-def test_residuals_of_seeds_have_a_geometric_band(tmp_path, monkeypatch):
-    figures = []
-    monkeypatch.setattr(plots, "_save", lambda figure, path: figures.append(figure))
-
+def test_residuals_of_seeds_have_a_geometric_band(tmp_path, figures):
     def diagnosis(median):
         row = {"budget": 1, "q25": median / 3, "q50": median, "q75": 3 * median}
         return {"residual_quantiles": [row, {**row, "budget": 2}]}
@@ -144,4 +187,3 @@ def test_residuals_of_seeds_have_a_geometric_band(tmp_path, monkeypatch):
         heights = band.get_paths()[0].vertices[:, 1]
         np.testing.assert_allclose([heights.min(), heights.max()], [low, high])
     np.testing.assert_allclose(single.get_ydata(), [1, 1])
-    pyplot.close(figures[0])

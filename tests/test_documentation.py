@@ -224,6 +224,26 @@ def test_names_exist(page):
         assert (ROOT / path).exists(), path
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "BatchNormalization",
+        "early stopping",
+        "time series",
+        "variable length",
+        "LoRA",
+        "quantization",
+        "custom train_step",
+        "KerasTuner",
+        "two GPUs",
+        "Slurm",
+    ],
+)
+def test_a_search_finds_the_answer(words):
+    headings = re.findall(r"^## (.*)$", PAGES["docs/guides/how_do_i.md"], re.M)
+    assert any(words in heading for heading in headings)
+
+
 @pytest.mark.parametrize("name", slow_if_long(MODULES))
 def test_docstring_examples_hold(name):
     names = {"deq_keras": deq_keras, "keras": keras, "np": np, "tf": tf}

@@ -92,12 +92,7 @@ def _solve(preset, task, problem, out, as_text):
     answers = probabilities.argmax(axis=-1)
     is_wrong = (answers != problem.targets[0]) & (problem.weights[0] > 0)
     num_wrong = is_wrong.sum(axis=(1, 2))
-    lines = 0
-    for frame in _spread(num_evaluations, _SHOWN) if sys.stdout.isatty() else [-1]:
-        text = as_text(problem.inputs[0], answers[frame])
-        print(f"\033[{lines}F" * bool(lines), text, sep="")
-        lines = text.count("\n") + 1
-        time.sleep(_SECONDS_PER_FRAME * (frame != -1))
+    _show(lambda answer: as_text(problem.inputs[0], answer), answers)
     settled = np.flatnonzero(num_wrong > 0).max(initial=-1) + 1
     if settled <= num_evaluations:
         result = f"Right from evaluation {settled} on"
@@ -109,6 +104,19 @@ def _solve(preset, task, problem, out, as_text):
     )
     pictures.draw(out, task, problem, probabilities, _spread(num_evaluations, _FRAMES))
     print(f"The picture is {out}.")
+
+
+def _show(as_text, answers):
+    """Prints the last answer. On a terminal, prints earlier answers in its place."""
+    if not sys.stdout.isatty():
+        print(as_text(answers[-1]))
+        return
+    lines = 0
+    for evaluation in _spread(len(answers) - 1, _SHOWN):
+        text = as_text(answers[evaluation])
+        print(f"\033[{lines}F" * bool(lines), text, sep="")
+        lines = text.count("\n") + 1
+        time.sleep(_SECONDS_PER_FRAME)
 
 
 def _spread(last, count):

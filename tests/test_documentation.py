@@ -160,6 +160,15 @@ def test_figures_of_results_are_drawn_from_their_tables(tmp_path):
     assert script["values"](first[4]) == [1.4e-5]
 
 
+@pytest.mark.slow
+def test_pictures_of_reasoning_are_drawn_from_the_presets(tmp_path):
+    script = runpy.run_path(str(DOCS / "make_reasoning_pictures.py"))
+    script["main"](tmp_path)
+    for name in script["PICTURES"]:
+        assert "<svg" in (tmp_path / f"{name}.svg").read_text()
+        assert (DOCS / "images" / f"{name}.svg").exists()
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if "docs/results/" in page])
 def test_results_have_a_figure_and_narrow_tables(page):
     assert re.search(r"!\[[^]]+\]\(\.\./images/", PAGES[page])

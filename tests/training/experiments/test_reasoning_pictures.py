@@ -135,3 +135,23 @@ def test_shapes_that_do_not_fit(tmp_path, maze, board):
         wrong = probabilities[..., :3]
         pictures.animate_board(path, inputs, wrong, truth, [1, 2], (2, 2))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "task, level", [(Mazes(), 5), (Sudoku(4, num_puzzles=30), 0)], ids=["maze", "board"]
+)
+def test_panels_show_what_is_wrong(task, level, tmp_path):
+    examples = task.examples(np.random.default_rng(0), 1, level)
+    right = np.eye(task.num_classes)[examples.targets[0]]
+    frames = np.stack([np.roll(right, 1, axis=-1), right])
+    colors = {}
+    for evaluation in (0, 1):
+        path = tmp_path / f"{evaluation}.png"
+        pictures.draw_panels(path, task, examples, frames, [evaluation])
+        with Image.open(path) as image:
+            pixels = np.array(image.convert("RGB")) / 255
+        colors[evaluation] = np.abs(pixels - pictures._ERROR).max(axis=-1) < 0.02
+    assert colors[0].sum() > 1000 and not colors[1].any()
+    row = tmp_path / "row.svg"
+    pictures.draw_panels(row, task, examples, frames, [0, 1])
+    assert "<svg" in row.read_text()

@@ -18,6 +18,7 @@ _GIF_DPI = 80
 _WALL = np.array([0.15, 0.15, 0.2])
 _CORRIDOR = np.array([1.0, 1.0, 1.0])
 _PATH = np.array([0.12, 0.47, 0.71])
+_ERROR = np.array([0.84, 0.15, 0.16])
 
 _RIGHT = "tab:blue"
 _WRONG = "tab:red"
@@ -88,6 +89,31 @@ def draw(path, task, examples, frames, evaluations):
         evaluations,
         task=task,
     )
+
+
+def draw_panels(path, task, examples, frames, evaluations):
+    """Writes a row of pictures of the first example, one per evaluation.
+
+    Positions are red where the most likely class is wrong.
+
+    Args:
+        path: Path of the PNG, SVG or PDF file, in an existing folder.
+        task: The `ReasoningTask`.
+        examples: `Examples` of the task.
+        frames: Float array, what `probabilities` returns.
+        evaluations: Sequence of integers. Evaluations to show.
+    """
+    problem, truth = examples.inputs[0], examples.targets[0]
+    figure = Figure(figsize=(2 * len(evaluations), 2.2), layout="constrained")
+    panels = figure.subplots(1, len(evaluations), squeeze=False)[0]
+    for axes, evaluation in zip(panels, evaluations, strict=True):
+        _PANELS[task.name](axes, problem, frames[evaluation], truth, task)
+        is_wrong = frames[evaluation].argmax(axis=-1) != truth
+        num_wrong = np.sum(is_wrong & (examples.weights[0] > 0))
+        axes.set_title(_progress(evaluation, num_wrong), fontsize="medium")
+        axes.set_axis_off()
+    with replacing(path) as temporary:
+        figure.savefig(temporary, dpi=300)
 
 
 def check_picture(task, level):
@@ -162,10 +188,17 @@ def animate_maze(path, maze, probabilities, truth, evaluations):
     _write_gif(path, figure, draw, len(evaluations))
 
 
-def _maze_colors(maze, probabilities):
-    """Returns the pixels of a frame, floats `(height, width, 3)` in [0, 1]."""
+def _maze_colors(maze, probabilities, truth=None):
+    """Returns the pixels of a frame, floats `(height, width, 3)` in [0, 1].
+
+    With a `truth`, wrong corridors are red.
+    """
     share = np.clip(probabilities, 0.0, 1.0)[..., None]
     colors = (1 - share) * _CORRIDOR + share * _PATH
+    if truth is not None:
+        error = np.abs(share - truth[..., None])
+        red = (1 - error) * _CORRIDOR + error * _ERROR
+        colors = np.where(error > 0.5, red, colors)
     is_end = maze.any(axis=-1, keepdims=True) & (maze.min(axis=-1, keepdims=True) == 0)
     colors = np.where(is_end, maze, colors)
     return np.where(maze.any(axis=-1, keepdims=True), colors, _WALL)
@@ -200,7 +233,8 @@ def animate_board(path, board, probabilities, truth, evaluations, box_shape):
     _write_gif(path, figure, draw, len(evaluations))
 
 
-def _draw_digits(axes, board, probabilities, truth, box_shape):
+def _draw_digits(axes, board, probabilities, truth, box_shape, size=120):
+    """Draws a board. `size` is the height of all its digits together, in points."""
     axes.clear()
     _draw_grid(axes, len(board), box_shape)
     for (row, column), given in np.ndenumerate(board):
@@ -216,7 +250,7 @@ def _draw_digits(axes, board, probabilities, truth, box_shape):
             color=color,
             alpha=alpha,
             weight="bold" if given else "normal",
-            **{"ha": "center", "va": "center", "size": 120 / len(board)},
+            **{"ha": "center", "va": "center", "size": size / len(board)},
         )
 
 
@@ -282,3 +316,15 @@ _PICTURES = {
     "sudoku_4x4": lambda *frames, task: animate_board(*frames, task.box_shape),
     "sudoku_6x6": lambda *frames, task: animate_board(*frames, task.box_shape),
 }
+
+
+def _draw_maze(axes, maze, probabilities, truth, task):
+    del task
+    axes.imshow(_maze_colors(maze, probabilities[..., 1], truth), interpolation="none")
+
+
+def _draw_board(axes, board, probabilities, truth, task):
+    _draw_digits(axes, board, probabilities, truth, task.box_shape, size=60)
+
+
+_PANELS = {"mazes": _draw_maze, "sudoku_4x4": _draw_board, "sudoku_6x6": _draw_board}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from matplotlib import pyplot
 
-from deq_keras.tuning import result
+from deq_keras.tuning import Outcome, Promise, Setting
 from training import registry
 from training.cli import main
 from training.config import reading as configs
@@ -105,10 +105,10 @@ def _residuals(path):
 
 
 def _tuning(path):
-    outcomes = [result.Outcome(1, 100, 0.05, cost) for cost in (1.0, 3.0)]
-    settings = [result.Setting(None, outcome) for outcome in outcomes]
+    outcomes = [Outcome(1, 100, 0.05, cost) for cost in (1.0, 3.0)]
+    settings = [Setting(None, outcome) for outcome in outcomes]
     tuning = types.SimpleNamespace(
-        promise=result.Promise(0.05), confirmation=outcomes[0], previous=outcomes[1]
+        promise=Promise(0.05), confirmation=outcomes[0], previous=outcomes[1]
     )
     plots.plot_tuning(path, tuning, {"anderson": settings})
 

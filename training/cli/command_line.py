@@ -360,7 +360,7 @@ def _add_import_checkpoint(commands):
     parser = _add(
         commands,
         "import-checkpoint",
-        "make a Keras model of the authors' DEQ-Transformer or MDEQ",
+        "make a Keras model of a published checkpoint",
     )
     parser.add_argument("checkpoint", help="a state dict: .pth, .pth.tar, .pkl or .npz")
     parser.add_argument("--out", required=True, help="a new .keras file")

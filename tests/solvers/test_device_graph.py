@@ -44,6 +44,22 @@ SOLVERS = {
     "bicgstab": solvers.BiCGStab(),
 }
 
+# Operations of an iteration without a trace, including the product and the sum of f.
+# They are most of the cost of a small cell. Increase a number only for an operation
+# that each iteration needs.
+NUM_OPERATIONS = {
+    "picard": 48,
+    "picard, damped with patience": 60,
+    "picard, noisy": 58,
+    "anderson": 165,
+    "anderson, mixing": 202,
+    "broyden": 364,
+    "broyden, history": 112,
+    "aitken": 65,
+    "gmres": 418,
+    "bicgstab": 127,
+}
+
 
 class Functions:
     """The functions of a traced graph, by name."""
@@ -164,6 +180,15 @@ def _forbidden(functions, loop):
     ]
 
 
+def _num_operations(functions, loop):
+    """Returns the number of operations in the body of a loop that compute something."""
+    return sum(
+        operation.type not in {"Const", "Identity", "NoOp", "Placeholder"}
+        for graph in functions.with_inner(functions.of(loop, "body"))
+        for operation in graph.get_operations()
+    )
+
+
 def _evaluates(functions, loop):
     """Whether the body of a loop contains a dense cell, or its derivative."""
     return any(
@@ -192,6 +217,17 @@ def _solve_graph(solver, **options):
         problem = FixedPointProblem(Affine(0.3 * tf.eye(8)), bias)
         request = SolveRequest(tf.zeros_like(bias), seed=1, **options)
         return solver.solve(problem, request).value
+
+    return Functions(solve.get_concrete_function())
+
+
+def _splitting_graph(cls, **options):
+    deq = DEQ(MonotoneDenseCell(8), cls())
+    deq.build((None, 3))
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 3])], autograph=False)
+    def solve(inputs):
+        return deq.solve(inputs, SolveRequest(**options)).value
 
     return Functions(solve.get_concrete_function())
 
@@ -235,6 +271,22 @@ def test_neither_traces_nor_states_add_a_predicate(trace):
     _check(_solve_graph(solver, records_trace=trace))
     # Whether a state is due depends on the end of the solve.
     _check(_solve_graph(solver, num_states=3), most_predicates=3)
+
+
+@pytest.mark.parametrize("name", NUM_OPERATIONS)
+def test_an_iteration_has_no_more_operations(name):
+    functions = _solve_graph(SOLVERS[name], records_trace=False)
+    (loop,) = functions.loops()
+    assert _num_operations(functions, loop) <= NUM_OPERATIONS[name]
+
+
+@pytest.mark.parametrize(
+    "cls, most", [(solvers.PeacemanRachford, 54), (solvers.ForwardBackward, 52)]
+)
+def test_an_iteration_of_a_splitting_has_no_more_operations(cls, most):
+    functions = _splitting_graph(cls, records_trace=False)
+    (loop,) = functions.loops()
+    assert _num_operations(functions, loop) <= most
 
 
 def test_halting_adds_no_predicate():
@@ -293,14 +345,7 @@ def test_a_regularizer_adds_no_predicate(cls, gradient):
 def test_splittings_wait_for_at_most_two_copies(cls):
     """In the solve and in its adjoint, also with a budget of a tensor."""
     _check(_step_graph(DEQ(MonotoneDenseCell(8), cls())))
-    deq = DEQ(MonotoneDenseCell(8), cls())
-
-    @tf.function(input_signature=[tf.TensorSpec([None, 3])])
-    def solve(inputs):
-        return deq.solve(inputs, SolveRequest(max_iter=tf.constant(6))).value
-
-    solve(tf.ones((2, 3)))
-    _check(Functions(solve.get_concrete_function()))
+    _check(_splitting_graph(cls, max_iter=tf.constant(6)))
 
 
 def test_the_check_sees_predicates_and_vectors_of_samples():

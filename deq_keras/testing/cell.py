@@ -280,12 +280,12 @@ def _check_second_derivatives(
     double = _layer(make(dtype="float64"))
     try:
         double(inputs)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         subject.require(
             False,
             "compute in the `dtype` that it receives",
             "float64",
-            f"TypeError ({str(error).splitlines()[0]})",
+            f"{type(error).__name__} ({str(error).splitlines()[0]})",
             "Give sublayers `dtype=self.dtype_policy`.",
         )
     double.set_weights(layer.get_weights())

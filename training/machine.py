@@ -21,7 +21,7 @@ _PACKAGES = (
 # Instructions that decide how fast TensorFlow computes, as Linux names them.
 _INSTRUCTIONS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16")
 # Variables of the environment that change speed or results.
-_VARIABLES = {
+_VARIABLES = (
     "CUDA_VISIBLE_DEVICES",
     "KERAS_BACKEND",
     "KERAS_HOME",
@@ -34,7 +34,7 @@ _VARIABLES = {
     "TF_NUM_INTRAOP_THREADS",
     "TF_XLA_FLAGS",
     "XLA_FLAGS",
-}
+)
 
 
 def environment():
@@ -54,7 +54,7 @@ def environment():
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in _PACKAGES},
         "variables": {
-            name: os.environ[name] for name in _VARIABLES & os.environ.keys()
+            name: os.environ[name] for name in _VARIABLES if name in os.environ
         },
     }
 

@@ -23,8 +23,8 @@ def loop(
     """Runs `graphs.while_loop`; the gradient may store the state at intervals only.
 
     Args:
-        continues: Function of the variables that returns a Boolean scalar tensor. It
-            must itself end the loop after `max_iterations`.
+        continues: Function of the variables that returns a Boolean scalar tensor; see
+            `graphs.while_loop`.
         body: Function of the variables that returns their new values.
         state: Tuple of variables, nests of tensors.
         max_iterations: Positive integer, or `None` for an open number.

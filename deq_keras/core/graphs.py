@@ -146,13 +146,14 @@ def while_loop(
     core.
 
     Args:
-        continues: Function of the variables that returns a Boolean scalar tensor. It
-            must itself end the loop after the maximum.
+        continues: Function of the variables that returns a Boolean scalar tensor. If
+            XLA does not compile the loop, it must end the loop after the maximum.
         body: Function of the variables that returns a tuple of their new values.
         state: Tuple of variables, nests of tensors.
         maximum_iterations: Positive integer, or `None` for an open number. Only XLA
-            uses it, for the gradient. Otherwise TensorFlow would combine two conditions
-            on the device, and the host would wait for the result in each iteration.
+            uses it, for the gradient. Elsewhere, TensorFlow would combine it with
+            `continues` on the device, and the host would wait for that in each
+            iteration.
     """
     return tf.while_loop(
         continues,

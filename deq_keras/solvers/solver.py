@@ -378,7 +378,7 @@ class FixedPointSolver(Configured):
         best_point, best_value = rounds.take_better(better, evaluation, state)
         status, readouts = rule.update(state.status, error, evaluation, state.readouts)
         num_evaluations = state.num_evaluations + 1
-        limit = rounds.limit(state.limit, status)
+        limit = rounds.limit(status) if rounds.checks_each else state.limit
         is_running = num_evaluations < limit
         next_point, memory = rounds.next(
             lambda: self._next(evaluation, state.memory, num_evaluations, request.seed),
@@ -528,14 +528,15 @@ class _Rounds(NamedTuple):
             (state, batch),
             self.check_every,
         )
-        return state._replace(limit=self._limit(state.status)), batch
+        return state._replace(limit=self.limit(state.status)), batch
 
-    def limit(self, last: tf.Tensor, status: tf.Tensor) -> tf.Tensor:
-        """Returns the limit of evaluations after one of them, `last` within a round."""
-        is_check = self.can_stop and self.check_every == 1
-        return self._limit(status) if is_check else last
+    @property
+    def checks_each(self) -> bool:
+        """Whether each evaluation checks if all samples are done."""
+        return self.can_stop and self.check_every == 1
 
-    def _limit(self, status: tf.Tensor) -> tf.Tensor:
+    def limit(self, status: tf.Tensor) -> tf.Tensor:
+        """Returns the budget, or 0 if all samples are done."""
         # A product of integers is on the host, where both the loop and the branch of
         # the step read it. Each would copy a Boolean tensor from the device.
         is_active = tf.reduce_any(tf.equal(status, MAX_ITER))

@@ -11,22 +11,15 @@ from deq_keras.core import nonfinite
 from deq_keras.core.problem import FixedPointProblem, masked
 from deq_keras.core.structure import Nest, StateStructure, where_rows
 from deq_keras.layers.equilibrium import cell_check, cell_problem
-from deq_keras.layers.equilibrium.input_dtypes import KnowsInputDtypes
+from deq_keras.layers.equilibrium.known_inputs import KnowsInputs
 from deq_keras.solvers import Solution
 
 
-class StartsSolves(KnowsInputDtypes):
-    """Mixin of `DEQ`: its initial state, the layer that may predict it, and the masks
-    of its states."""
+class StartsSolves(KnowsInputs):
+    """Mixin of `DEQ`: its initial state, and the layer that may predict it."""
 
     _learned_state: list[keras.Variable] | None = None
     _predictor: keras.layers.Layer | None = None
-    _ranks: tuple[int, ...] = ()  # Of the leaves of the state.
-
-    def compute_mask(self, inputs: Nest, previous_mask: Nest) -> list[Any]:
-        """Returns the mask of each leaf of the output, `None` without positions."""
-        del inputs
-        return cell_problem.masks_of_leaves(previous_mask, self._ranks)
 
     def _build_initial_state(self, inputs_shape: Nest, state: Nest) -> None:
         """Creates the weights of the state or of its predictor."""

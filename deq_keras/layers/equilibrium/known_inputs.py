@@ -1,4 +1,4 @@
-"""The dtypes of the inputs that an equilibrium layer is built for."""
+"""What an equilibrium layer knows of its inputs: their dtypes and masks."""
 
 from typing import Any
 
@@ -7,10 +7,11 @@ from keras import tree
 
 from deq_keras.core.serialization import Config
 from deq_keras.core.structure import Nest
+from deq_keras.layers.equilibrium.cell_problem import masks_of_leaves
 
 
-class KnowsInputDtypes:
-    """Mixin of `DEQ`: remembers which inputs are not floating-point.
+class KnowsInputs:
+    """Mixin of `DEQ`: remembers which inputs are not floating-point; passes on masks.
 
     Keras passes only shapes to `build`, where `DEQ` traces its cell. A cell that uses
     an input as indices cannot be traced with floating-point numbers.
@@ -18,13 +19,20 @@ class KnowsInputDtypes:
 
     compute_dtype: str
     built: bool
-    # Of each input; `None` if it is floating-point. Empty if the dtypes are unknown.
+    # An entry is `None` for a floating-point input. Without a call, none are known.
     _input_dtypes: tuple[str | None, ...] = ()
+    # The ranks of the leaves of the state.
+    _ranks: tuple[int, ...] = ()
 
     def __call__(self, inputs: Nest, *args: Any, **kwargs: Any) -> Any:
         if not self.built:
             self._input_dtypes = tuple(map(_other_dtype, tree.flatten(inputs)))
         return super().__call__(inputs, *args, **kwargs)  # type: ignore[misc]
+
+    def compute_mask(self, inputs: Nest, previous_mask: Nest) -> list[Any]:
+        """Returns the mask of each leaf of the output, `None` without positions."""
+        del inputs
+        return masks_of_leaves(previous_mask, self._ranks)
 
     def get_build_config(self) -> Config | None:
         config = super().get_build_config()  # type: ignore[misc]

@@ -6,7 +6,7 @@ import functools
 import keras
 import tensorflow as tf
 
-from ..data.pipeline import WHOLE, BatchShard
+from ..data.pipeline import WHOLE, BatchShard, prefetched
 from ..errors import InputError, LostWorker
 from . import cluster, platform_repairs
 from .callbacks import Stopwatch
@@ -310,4 +310,4 @@ class Preprocessing:
         batches = batches.map(
             self._function, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
         )
-        return batches.prefetch(tf.data.AUTOTUNE)
+        return prefetched(batches)

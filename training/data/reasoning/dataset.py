@@ -3,6 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
+from ..pipeline import prefetched
 from .task import Examples, held_out_examples, training_batches
 
 
@@ -31,7 +32,7 @@ def training_dataset(task, levels, batch_size, seed, steps):
     )
     # Without a known cardinality `fit` warns that the data ran out.
     counted = batches.apply(tf.data.experimental.assert_cardinality(len(steps)))
-    return counted.prefetch(tf.data.AUTOTUNE)
+    return prefetched(counted)
 
 
 def example_specs(task, levels, batch_size):

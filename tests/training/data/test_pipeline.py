@@ -1,0 +1,35 @@
+"""What all streams of batches have in common."""
+
+import numpy as np
+import pytest
+
+from training.config import reading as configs
+from training.data import images, pipeline, reasoning
+from training.data.reasoning.dataset import training_dataset
+from training.data.text.segments import segments
+from training.experiments.classification.job import ClassificationJob
+
+
+def check(dataset):
+    # Options of a dataset are also those of what is made from it.
+    assert dataset.map(lambda *batch: batch).options().autotune.enabled is False
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: pipeline.array_batches((np.arange(4),), 2, 0, range(3)),
+        lambda: segments(np.arange(20), 2, 4),
+        lambda: training_dataset(reasoning.Mazes(), [5], 2, 0, range(3)),
+    ],
+    ids=["arrays", "segments", "reasoning"],
+)
+def test_nobody_waits_for_the_autotuner(make):
+    check(make())
+
+
+@pytest.mark.parametrize("use", ["x", "validation_data"])
+def test_fit_does_not_wait_for_the_autotuner(small, use):
+    config = configs.resolve(small)
+    job = ClassificationJob(config, lambda: images.load(config.data))
+    check(job.fit_arguments(range(1))[use])

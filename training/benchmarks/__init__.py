@@ -14,6 +14,7 @@ MODULES = {
     "input_pipeline": "training_runs",
     "language_model": "language_model",
     "mdeq": "mdeq",
+    "options": "compaction",
     "serving": "serving",
     "solvers": "solvers",
     "splittings": "compaction",

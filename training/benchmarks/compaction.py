@@ -1,9 +1,10 @@
-"""`deq-keras benchmark compaction` and `splittings`: the loop around f.
+"""`deq-keras benchmark compaction`, `splittings` and `options`: the loop around f.
 
 Compaction: the time ratio of a compact solve to the masked loop, on batches whose
 samples need different numbers of evaluations, and the number of evaluations per sample
 in each loop. Splittings: the time ratio of a Peaceman-Rachford solve to a bare loop of
-as many of its steps, both with a precomputed resolvent.
+as many of its steps, both with a precomputed resolvent. Options: the time ratio of a
+call with an option of a layer to the call without.
 """
 
 import functools
@@ -15,7 +16,7 @@ import tensorflow as tf
 import deq_keras
 
 from . import workloads
-from .costs import SOLVERS, check_budget_is_spent
+from .costs import SOLVERS, check_budget_is_spent, compiled_solve, layer
 from .measuring import compare
 from .runner import Benchmark
 
@@ -160,10 +161,91 @@ def splitting_cost(name, effort, batch=64, num_evaluations=20):
     return compare(solve, bare, effort)
 
 
+def option_costs(
+    effort, names=("transformer_layer", "conv_block"), budget=12, **build_arguments
+):
+    """Returns the ratio of a call with an option to the call without, by workload.
+
+    `aitken` is a solve, over one of plain iteration. `num_states`, `predicted` and
+    `normalized` are training steps with the implicit gradient: with four states, a
+    predicted initial state, and a spectrally normalized kernel. `certified` is an
+    inference with a certificate.
+
+    Args:
+        effort: `measuring.Effort`.
+        names: Workloads.
+        budget: Positive integer. Evaluations of every solve.
+        **build_arguments: Arguments of `workloads.build`.
+    """
+    results = {}
+    for name in names:
+        workload = workloads.build(name, **build_arguments)
+        inputs, width = workload.injection, workload.injection.shape[-1]
+        plain = _deq(workload.cell, budget)
+        predicted = _deq(workload.cell, budget)
+        predicted.initial_state = deq_keras.initial_states.Predicted(
+            keras.layers.Dense(width)
+        )
+        dense, normalized = (
+            _deq(deq_keras.layers.cell_from(make(width, activation="tanh")), budget)
+            for make in (
+                keras.layers.Dense,
+                deq_keras.layers.SpectrallyNormalizedDense,
+            )
+        )
+        pairs = {
+            "aitken": (
+                compiled_solve(workload, "aitken", budget),
+                compiled_solve(workload, "fixed_point_iteration", budget),
+            ),
+            "num_states": (_step(plain, inputs, 4), _step(plain, inputs)),
+            "predicted": (_step(predicted, inputs), _step(plain, inputs)),
+            "normalized": (_step(normalized, inputs), _step(dense, inputs)),
+            "certified": (
+                functools.partial(tf.function(_certified(plain)), inputs),
+                functools.partial(tf.function(plain), inputs),
+            ),
+        }
+        results[name] = {
+            option: compare(*calls, effort) for option, calls in pairs.items()
+        }
+    return results
+
+
+def _deq(cell, budget):
+    # A tolerance of zero keeps the work of stopping in the measurement.
+    return layer(cell, deq_keras.solvers.Anderson(max_iter=budget, tol=0.0))
+
+
+def _step(deq, inputs, num_states=None):
+    """Returns a compiled training step: the loss of all states and its gradients."""
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            value = deq(inputs, training=True, num_states=num_states)
+            losses = [tf.reduce_mean(state**2) for state in tf.nest.flatten(value)]
+            loss = tf.add_n([*losses, *deq.losses])
+        return loss, tape.gradient(loss, deq.trainable_variables)
+
+    return step
+
+
+def _certified(deq):
+    def call(inputs):
+        state = deq(inputs)
+        return state, deq_keras.diagnostics.certify(deq.problem(inputs), state=state)
+
+    return call
+
+
 BENCHMARKS = {
     "compaction": Benchmark(
         "Measures solves whose samples leave the batch once they converge.",
         {"solves": compact_costs},
+    ),
+    "options": Benchmark(
+        "Measures what options of a layer add to a call.", {"calls": option_costs}
     ),
     "splittings": Benchmark(
         "Measures solves of monotone networks.",

@@ -102,6 +102,18 @@ def test_splittings(name):
     assert cost["lower_quartile"] <= cost["median"] <= cost["upper_quartile"]
 
 
+@pytest.mark.slow
+def test_options():
+    sizes = {"batch": 2, "length": 4, "width": 8, "inner": 16}
+    results = measured(
+        "options", "calls", names=["transformer_layer"], sizes=sizes, inner=16, budget=4
+    )
+    (costs,) = results.values()
+    assert all(cost["median"] > 0 for cost in costs.values())
+    # A certificate contains a singular value decomposition or linear solves.
+    assert costs["certified"]["median"] > 1
+
+
 def test_gradients():
     results = measured("gradients", "time", names=["tiny_mlp"], num_steps=2)
     assert results["tiny_mlp, plain"]["median"] > 0

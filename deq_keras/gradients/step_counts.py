@@ -22,26 +22,28 @@ class StepCounts(NamedTuple):
 
     Attributes:
         smallest: Integer. The smallest number.
-        law: Tuple of floats, the relative probabilities of `smallest`, `smallest + 1`,
-            ...; or the name of a distribution over all numbers up to the limit.
+        distribution: Tuple of floats, the relative probabilities of `smallest`,
+            `smallest + 1`, ...; or the name of a distribution over all numbers up to
+            the limit.
     """
 
     smallest: int
-    law: tuple[float, ...] | str
+    distribution: tuple[float, ...] | str
 
     @property
     def is_random(self) -> bool:
-        return isinstance(self.law, str) or len(self.law) > 1
+        return isinstance(self.distribution, str) or len(self.distribution) > 1
 
     @property
     def needed(self) -> int:
         """The smallest limit that is valid: the largest number or, for a named
         distribution, the smallest."""
-        return self.smallest + (0 if isinstance(self.law, str) else len(self.law) - 1)
+        is_named = isinstance(self.distribution, str)
+        return self.smallest + (0 if is_named else len(self.distribution) - 1)
 
     def largest(self, room: int) -> int:
         """Returns the largest possible number if the limit is `room`."""
-        return room if isinstance(self.law, str) else self.needed
+        return room if isinstance(self.distribution, str) else self.needed
 
     def draw(self, room: int | tf.Tensor, seed: tf.Tensor) -> int | tf.Tensor:
         """Returns a number of steps.
@@ -52,14 +54,14 @@ class StepCounts(NamedTuple):
         """
         if not self.is_random:
             return self.smallest
-        if self.law == UNIFORM:
+        if self.distribution == UNIFORM:
             return integer(seed, self.smallest, room + 1)
         draw = uniform((), seed)
-        if isinstance(self.law, str):
+        if isinstance(self.distribution, str):
             size = tf.cast(room - self.smallest + 2, draw.dtype)
             steps = self.smallest - 1 + tf.cast(tf.pow(size, draw), tf.int32)
             return tf.minimum(steps, room)  # A power may be rounded up to its base.
-        *bounds, total = itertools.accumulate(self.law)
+        *bounds, total = itertools.accumulate(self.distribution)
         is_beyond = draw * total >= tf.constant(bounds, draw.dtype)
         return self.smallest + tf.reduce_sum(tf.cast(is_beyond, tf.int32))
 

@@ -25,8 +25,9 @@ class CarryScope:
     Args:
         state: Nest of tensors `(batch, ...)`, as the layer returned it. No gradient
             flows into it. Its precision may differ from the layer's.
-        goes_on: Boolean tensor `(batch,)`, true for samples that continue from `state`.
-            Other samples, and non-finite ones, start at the layer's initial state.
+        continues: Boolean tensor `(batch,)`, true for samples that continue from
+            `state`. Other samples, and non-finite ones, start at the layer's initial
+            state.
 
     Attributes:
         state: Nest like the layer's state. The layer's output, without a gradient.
@@ -41,15 +42,15 @@ class CarryScope:
 
     >>> deq = deq_keras.layers.DEQ(deq_keras.layers.DenseCell(16))
     >>> inputs = np.ones((2, 3), "float32")
-    >>> with CarryScope(tf.zeros((2, 16)), goes_on=[True, False]) as scope:
+    >>> with CarryScope(tf.zeros((2, 16)), continues=[True, False]) as scope:
     ...     outputs = deq(inputs, training=True)
     >>> scope.state.shape
     TensorShape([2, 16])
     """
 
-    def __init__(self, state: Nest, goes_on: tf.Tensor) -> None:
+    def __init__(self, state: Nest, continues: tf.Tensor) -> None:
         self._carried = state
-        self._goes_on = goes_on
+        self._continues = continues
         self.state: Nest | None = None
         self.solution: solvers.Solution | None = None
 
@@ -90,8 +91,8 @@ class CarryScope:
         )
         carried = StateStructure(state).like(carried, "The carried state")
         first, *_ = tree.flatten(state)
-        goes_on = with_rows_of(first, tf.convert_to_tensor(self._goes_on))
-        return where_rows(goes_on, nonfinite.usable_state(carried, state), state)
+        continues = with_rows_of(first, tf.convert_to_tensor(self._continues))
+        return where_rows(continues, nonfinite.usable_state(carried, state), state)
 
     def keep(self, value: Nest, solution: solvers.Solution) -> None:
         """Stores the result of the layer.

@@ -20,7 +20,7 @@ class Admitted(NamedTuple):
     Attributes:
         examples: Nest of tensors `(batch, ...)`.
         state: Nest of tensors `(batch, ...)`. Last states of the places in the batch.
-        goes_on: Boolean tensor `(batch,)`, true for samples that start at that state:
+        continues: Boolean tensor `(batch,)`, true for samples that start at that state:
             the remaining samples, and fresh samples that inherit it.
         left_after: Float tensor `(fresh,)`. Number of segments of each replaced sample;
             NaN if the batch was empty.
@@ -30,7 +30,7 @@ class Admitted(NamedTuple):
 
     examples: tuple
     state: object
-    goes_on: tf.Tensor
+    continues: tf.Tensor
     left_after: tf.Tensor
     left_finished: tf.Tensor
 

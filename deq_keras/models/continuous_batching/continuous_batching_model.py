@@ -168,7 +168,7 @@ class ContinuousBatchingModel(SavesRandomState, keras.Model):
         admitted = self.carry.admit(data, draw < self.inherited)
         self._segments.update_state(admitted.left_after)
         self._finished.update_state(admitted.left_finished)
-        with _Step(admitted.state, admitted.goes_on) as step:
+        with _Step(admitted.state, admitted.continues) as step:
             logs = super().train_step(admitted.examples)
         segment = SearchSegment(
             admitted.examples, step.outputs, step.solution, self.carry.num_segments + 1

@@ -2,7 +2,7 @@
 
 import inspect
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -147,7 +147,8 @@ class InjectionRows:
 def _first_axes(
     inject: Callable[[Nest, bool], Nest], specs: Nest, training: bool
 ) -> Nest:
-    with tf.init_scope():  # Keeps the trace out of the caller's graph.
+    # Keep the trace out of the caller's graph, and its losses out of the cell.
+    with tf.init_scope(), keras.StatelessScope():
         traced = tf.function(
             lambda inputs: inject(inputs, training), autograph=False
         ).get_concrete_function(specs)
@@ -207,11 +208,18 @@ def cell_state(cell: keras.layers.Layer, injection: Nest) -> Nest:
     return tree.map_structure(tf.zeros_like, injection)
 
 
-def cast_floating(dtype: str, tensors: Nest) -> Nest:
-    """Casts the floating-point tensors of a nest."""
+def cast_floating(dtype: str, tensors: Nest, dtypes: Sequence[tf.DType] = ()) -> Nest:
+    """Casts the floating-point tensors of a nest.
+
+    Args:
+        dtype: Dtype of the tensors.
+        tensors: Nest of tensors.
+        dtypes: Dtypes of the first leaves, which replace `dtype`.
+    """
+    first = iter(dtypes)
 
     def cast(tensor: Any) -> tf.Tensor:
-        tensor = tf.convert_to_tensor(tensor)
-        return tf.cast(tensor, dtype) if tensor.dtype.is_floating else tensor
+        tensor, to = tf.convert_to_tensor(tensor), next(first, dtype)
+        return tf.cast(tensor, to) if tensor.dtype.is_floating else tensor
 
     return tree.map_structure(cast, tensors)

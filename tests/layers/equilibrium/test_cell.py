@@ -178,6 +178,34 @@ def test_the_leaf_that_changed_is_named():
         layers.DEQ(cell)(INPUTS)
 
 
+class RegularizedInjection(layers.EquilibriumCell):
+    """Adds a loss of its injection by `add_loss`, and one by a sublayer."""
+
+    def __init__(self):
+        super().__init__()
+        self.double = keras.layers.Rescaling(2.0, activity_regularizer="l1")
+
+    def inject(self, inputs):
+        self.add_loss(ops.mean(inputs**2))
+        return self.double(inputs)
+
+    def call(self, state, injection):
+        return 0.5 * state + injection
+
+
+def test_inject_may_add_losses():
+    deq = layers.DEQ(RegularizedInjection(), regularizer=None)
+    activity = deq.cell.double.activity_regularizer(2 * INPUTS) / len(INPUTS)
+    expected = np.mean(INPUTS**2) + activity
+    for inputs in (INPUTS, INPUTS, INPUTS[:2]):
+        deq(inputs, training=True)
+        assert len(deq.losses) == 2
+    model = keras.Sequential([deq, keras.layers.Dense(1)])
+    model.compile("sgd", lambda targets, outputs: 0.0 * ops.mean(outputs, axis=-1))
+    history = model.fit(INPUTS, INPUTS, verbose=0).history
+    np.testing.assert_allclose(history["loss"], [expected], rtol=1e-5)
+
+
 class DropoutCell(layers.EquilibriumCell):
     def __init__(self):
         super().__init__()

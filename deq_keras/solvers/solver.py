@@ -81,8 +81,9 @@ class FixedPointSolver(Configured):
         compact: bool = False,
         check_every: int = 1,
     ) -> None:
-        self.max_iter = _checked_max_iter(max_iter)
-        self.tol = _checked_tol(tol)
+        # Only requests may contain tensors, which configs could not hold.
+        self.max_iter = check_integer("max_iter", max_iter, 1, _INT32)
+        self.tol = None if tol is None else check_non_negative("tol", tol)
         self.stop_mode = check_choice("stop_mode", stop_mode, STOP_MODES)
         self.compact = check_boolean("compact", compact)
         self.check_every = check_count("check_every", check_every)

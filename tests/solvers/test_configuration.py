@@ -2,6 +2,7 @@
 
 import keras
 import pytest
+import tensorflow as tf
 
 from deq_keras import solvers
 
@@ -14,6 +15,9 @@ BAD_ARGUMENTS = [
     (solvers.FixedPointIteration, {"tol": "small"}),
     (solvers.FixedPointIteration, {"tol": float("nan")}),
     (solvers.FixedPointIteration, {"tol": 10**400}),
+    (solvers.FixedPointIteration, {"max_iter": tf.constant(3)}),
+    (solvers.Anderson, {"tol": tf.constant(-1.0)}),
+    (solvers.GMRES, {"max_iter": tf.constant(3)}),
     (solvers.FixedPointIteration, {"stop_mode": "relative"}),
     (solvers.FixedPointIteration, {"damping": 0.0}),
     (solvers.FixedPointIteration, {"damping": 1.5}),

@@ -254,11 +254,12 @@ def _checked_argument(name: str, value: Any, check: Callable[[str, Any], Any]) -
     if known is not None:
         return check(name, known.item() if known.ndim == 0 else known)
     kind = "an integer" if name == "max_iter" else "a float"
-    is_kind = value.dtype.is_integer if name == "max_iter" else value.dtype.is_floating
+    dtype = tf.as_dtype(value.dtype)  # A Keras variable has the name of its dtype.
+    is_kind = dtype.is_integer if name == "max_iter" else dtype.is_floating
     if value.shape.rank not in (0, None) or not is_kind:
         raise ValueError(
             f"`{name}` must be {kind} or {kind} scalar tensor. Received: "
-            f"{name} of shape {value.shape} and dtype {value.dtype.name}."
+            f"{name} of shape {value.shape} and dtype {dtype.name}."
         )
     return value
 

@@ -47,7 +47,7 @@ def check_signature(cell: keras.layers.Layer) -> None:
             f"Received: cell={type(cell).__name__}, whose call takes "
             f"{inspect.signature(cell.call)}. Use `deq_keras.layers.cell_from(layer)`, "
             "a cell such as DenseCell, an EquilibriumCell of your own, or a functional "
-            "model with the two inputs."
+            "model with a list of the two inputs."
         )
     _check_sublayers(cell)
 

@@ -31,7 +31,9 @@ class LayerProblem(FixedPointProblem):
 def is_functional(cell: keras.layers.Layer) -> bool:
     """Returns whether `cell` is a functional model of a state and an injection."""
     inputs = getattr(cell, "inputs", None) or ()
-    return isinstance(cell, keras.Model) and len(inputs) == 2
+    if not isinstance(cell, keras.Model) or len(inputs) != 2:
+        return False
+    return isinstance(cell.input, list | tuple)  # A dict does not tell the state.
 
 
 def is_rnn_cell(cell: keras.layers.Layer) -> bool:
@@ -204,7 +206,13 @@ def masks_of_leaves(mask: Nest | None, ranks: tuple[int, ...]) -> list[Any]:
 def cell_state(cell: keras.layers.Layer, injection: Nest) -> Nest:
     """Returns the initial state of a cell: by default, zeros like the injection."""
     if hasattr(cell, "initial_state"):
-        return cell.initial_state(injection)
+        state = cell.initial_state(injection)
+        if any(leaf is None for leaf in tree.flatten(state)):
+            raise ValueError(
+                f"`{type(cell).__name__}.initial_state` must return a nest of tensors. "
+                f"Received: initial_state={state!r}."
+            )
+        return state
     return tree.map_structure(tf.zeros_like, injection)
 
 

@@ -63,6 +63,25 @@ def test_what_is_no_layer_is_refused(cell):
         layers.DEQ(cell)
 
 
+def test_a_functional_model_of_a_dict_is_refused():
+    inputs = {name: keras.Input((3,), name=name) for name in ("state", "x")}
+    cell = keras.Model(inputs, inputs["state"] + inputs["x"])
+    with pytest.raises(ValueError, match="a functional model with a list"):
+        layers.DEQ(cell)
+
+
+def test_no_initial_state_is_refused():
+    cell = FunctionCell(lambda z, u: z, lambda u: {"a": None})
+    with pytest.raises(ValueError, match=r"`FunctionCell.initial_state`.*'a': None"):
+        layers.DEQ(cell)(INPUTS)
+
+
+def test_an_input_that_is_no_tensor_is_refused():
+    for inputs in ({"a": INPUTS, "b": None}, None):
+        with pytest.raises(ValueError, match="must be tensors. Leave out.*=None"):
+            layers.DEQ(TanhCell(3))(inputs)
+
+
 class NestedCell(layers.EquilibriumCell):
     """Solves an inner equilibrium at each evaluation."""
 

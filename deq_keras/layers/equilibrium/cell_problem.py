@@ -125,7 +125,8 @@ class InjectionRows:
         """Returns a nest of Booleans like the injection of inputs `(batch, ...)`.
 
         `"unknown"` marks tensors whose first axis lacks a static size, for example
-        after a reshape to `(-1, ...)` along an axis of unknown size.
+        after a reshape to `(-1, ...)` along an axis of unknown size, or has another
+        multiple of the batch size, for example after a reshape to `(-1, features)`.
         """
         specs = [
             tree.map_structure(
@@ -136,13 +137,7 @@ class InjectionRows:
         kind = str((specs[0], training))
         if kind not in self._known:
             two, three = (_first_axes(self.inject, spec, training) for spec in specs)
-            self._known[kind] = tree.map_structure(
-                lambda first, second: (
-                    "unknown" if first is None else (first, second) == (2, 3)
-                ),
-                two,
-                three,
-            )
+            self._known[kind] = tree.map_structure(_has_rows, two, three)
         return self._known[kind]
 
 
@@ -155,6 +150,13 @@ def _first_axes(
             lambda inputs: inject(inputs, training), autograph=False
         ).get_concrete_function(specs)
     return tree.map_structure(_first_axis, traced.structured_outputs)
+
+
+def _has_rows(two: int | None, three: int | None) -> bool | str:
+    """Returns whether the first axis follows the batch size, given its size for two."""
+    if two is None or (two != three and (two, three) != (2, 3)):
+        return "unknown"
+    return two != three
 
 
 def _first_axis(leaf: tf.Tensor) -> int | None:

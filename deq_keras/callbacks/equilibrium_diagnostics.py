@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 from keras import tree
 
+from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_count
 from deq_keras.diagnostics import jacobian_norm, spectral_radius
 from deq_keras.diagnostics.subject import (
@@ -102,12 +103,15 @@ class EquilibriumDiagnostics(keras.callbacks.Callback):
         state_size = tf.add_n(
             [tf.size(leaf) for leaf in tf.nest.flatten(solution.point)]
         ) / tf.size(norm)
-        # Without converged samples, the mean is 0 / 0 = NaN.
+        # Samples with non-finite inputs do not count. Without others, a mean is 0 / 0,
+        # which is NaN.
+        norms, num_norms = nonfinite.finite_total(norm, norm.dtype.name)
         found = tf.cast(radius.converged, norm.dtype)
         total = tf.reduce_sum(tf.where(radius.converged, radius.value, 0.0))
         return {
             "spectral_radius": total / tf.reduce_sum(found),
             "spectral_radius_converged": tf.reduce_mean(found),
-            "jacobian_norm": tf.reduce_mean(norm)
+            "jacobian_norm": norms
+            / num_norms
             / tf.cast(tf.sqrt(state_size), norm.dtype),
         }

@@ -204,6 +204,23 @@ def usable_linearization(
     )
 
 
+def undefined_linearization(
+    linearization: Linearization, is_usable: tf.Tensor | None
+) -> Linearization:
+    """Returns a linearization with NaN products for samples with non-finite inputs.
+
+    Args:
+        linearization: The `Linearization`.
+        is_usable: The mask that `set_aside` returned.
+    """
+    if is_usable is None:
+        return linearization
+    nan, vjp = float("nan"), linearization.vjp
+    return linearization._replace(
+        vjp=lambda vector: where_rows(~is_usable, nan, vjp(vector))
+    )
+
+
 def finite_total(values: Any, dtype: str) -> tuple[Any, Any]:
     """Returns the sum of the finite values, and their number."""
     is_finite = ops.isfinite(values)

@@ -213,8 +213,8 @@ class FixedPointProblem:
         if not self.knows_rows:
             raise ValueError(
                 "Selecting samples requires knowing which tensors of the injection "
-                "have one row per sample. Give the tensors that `inject` returns a "
-                "static first axis: reshape to (tf.shape(inputs)[0], ...), not to "
+                "have one row per sample. Give the tensors that `inject` returns one "
+                "row per sample: reshape to (tf.shape(inputs)[0], ...), not to "
                 f"(-1, ...). Received: has_rows={self.has_rows}."
             )
         injection = tree.map_structure(

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from deq_keras.core.checks import check_boolean, check_optional_count
 from deq_keras.core.serialization import Configured
 from deq_keras.core.structure import Nest
 
@@ -20,9 +21,9 @@ class SolveRequest(NamedTuple):
             `None`: the `max_iter` of the solver.
         tol: Float >= 0, or a scalar tensor (negative values mean no tolerance). `None`:
             the `tol` of the solver.
-        budget: Integer scalar tensor, at most `max_iter`. Ends the solve early, but
-            keeps the shapes that `max_iter` implies, as XLA requires. `None`:
-            `max_iter`.
+        budget: Positive integer, or an integer scalar tensor, at most `max_iter`. Ends
+            the solve early, but keeps the shapes that `max_iter` implies, as XLA
+            requires. `None`: `max_iter`.
         seed: Integer, or int32 tensor of shape `(2,)`. Seeds the noise of the solver
             and everything else that is random. `None`: nothing is random.
         halting: Optional `deq_keras.solvers.UnchangedAnswer`. Stops each sample whose
@@ -71,7 +72,8 @@ def check_request(request: Any, needs_state: bool = True) -> SolveRequest:
         needs_state: Boolean. Whether the request must have an initial state.
 
     Raises:
-        ValueError: If it is not a request, or lacks its initial state.
+        ValueError: If it is not a request, lacks its initial state, or contains a value
+            of another kind.
     """
     if not isinstance(request, SolveRequest):
         raise ValueError(
@@ -86,4 +88,27 @@ def check_request(request: Any, needs_state: bool = True) -> SolveRequest:
             "SolveRequest(initial_state=tensors); `DEQ.request` returns one for the "
             f"initial state of a layer. Received: initial_state={state!r}."
         )
+    for name in ("max_iter", "budget"):
+        _check_scalar(name, getattr(request, name))
+    if request.takes_last is not None and not tf.is_tensor(request.takes_last):
+        check_boolean("takes_last", request.takes_last)
+    check_boolean("records_trace", request.records_trace)
+    check_boolean("allows_compaction", request.allows_compaction)
+    check_optional_count("checkpoints", request.checkpoints)
+    if request.halting is not None and not hasattr(request.halting, "update"):
+        raise ValueError(
+            "`halting` must be a `deq_keras.solvers.UnchangedAnswer` or None. "
+            f"Received: halting={request.halting!r}."
+        )
     return request
+
+
+def _check_scalar(name: str, value: Any) -> None:
+    """Raises `ValueError` if a tensor is not an integer scalar."""
+    if not tf.is_tensor(value):
+        return
+    if value.shape.rank not in (0, None) or not tf.as_dtype(value.dtype).is_integer:
+        raise ValueError(
+            f"`{name}` must be an integer or an integer scalar tensor. Received: "
+            f"{name} of shape {value.shape} and dtype {value.dtype}."
+        )

@@ -32,6 +32,7 @@ class StateStructure:
             )
         for path, leaf in _named_leaves(self.template):
             _check_leaf(path, leaf)
+        _check_rows(self.leaves)
         is_double = any(leaf.dtype == tf.float64 for leaf in self.leaves)
         self.dtype = tf.float64 if is_double else tf.float32
         self._shapes = [tf.shape(leaf) for leaf in self.leaves]
@@ -234,6 +235,15 @@ def _num_entries(
     if static.is_fully_defined():
         return math.prod(static.as_list())
     return tf.reduce_prod(shape[axes])
+
+
+def _check_rows(leaves: list[tf.Tensor]) -> None:
+    numbers = {leaf.shape[0] for leaf in leaves} - {None}
+    if len(numbers) > 1:
+        raise ValueError(
+            "All leaves of a state must have the same number of rows, one for each "
+            f"sample. Received: leaves with {sorted(numbers)} rows."
+        )
 
 
 def _check_leaf(path: str, leaf: tf.Tensor) -> None:

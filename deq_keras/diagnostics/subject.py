@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 from keras import tree
 
+from deq_keras.core import nonfinite
 from deq_keras.core.linearization import Linearization
 from deq_keras.core.structure import Nest
 from deq_keras.solvers import Solution, SolveRequest
@@ -210,6 +211,8 @@ def linearized_solution(
 ) -> tuple[Solution, Linearization]:
     """Solves a `DEQ` layer and linearizes f at the solution.
 
+    Products with the Jacobian are NaN for samples with non-finite inputs.
+
     Args:
         layer: `DEQ` layer.
         inputs: Its inputs. A mask that Keras attached to them is used.
@@ -217,4 +220,6 @@ def linearized_solution(
     """
     mask = tree.map_structure(lambda leaf: getattr(leaf, "_keras_mask", None), inputs)
     solution = layer.solve(inputs, SolveRequest(max_iter=max_iter), mask=mask)
-    return solution, layer.problem(inputs, mask).linearize(solution.point)
+    problem = layer.problem(inputs, mask)
+    linearization = problem.linearize(solution.point)
+    return solution, nonfinite.undefined_linearization(linearization, problem.is_usable)

@@ -105,6 +105,13 @@ def multistart_states(
     """
     if num_restarts == 1:
         return state
+    num_rows = tree.flatten(state)[0].shape[0]
+    if num_rows is not None and num_rows % num_restarts:
+        raise ValueError(
+            "The inputs must contain all samples once per restart. Repeat them with "
+            "`deq_keras.multistart.repeat_rows(inputs, restarts)`. Received: "
+            f"{num_rows} samples, restarts={num_restarts}."
+        )
     # Slices of zeros: the batch may be empty.
     others = tree.map_structure(lambda leaf: tf.zeros_like(leaf[1:num_restarts]), state)
     # A solve draws its initial state and its noise with 0 and 1.

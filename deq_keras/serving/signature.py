@@ -44,6 +44,15 @@ def request_signature(model, preprocessor=None, input_signature=None, batch_size
             f"Received: {type(model).__name__} {model.name!r}, input_signature=None."
         )
 
+    fixed = {leaf.shape[0] for leaf in tree.flatten(input_signature) if leaf.shape}
+    if batch_size is None and fixed - {None}:
+        raise ValueError(
+            "An export accepts any number of samples, but the model has inputs with a "
+            "fixed batch size. Give `input_signature`, a nest of `tf.TensorSpec`s with "
+            "an open batch axis, or, for LiteRT, `batch_size`. Received: batch sizes "
+            f"{sorted(map(str, fixed))}."
+        )
+
     def spec(leaf):
         shape = leaf.shape if batch_size is None else (batch_size, *leaf.shape[1:])
         dtype = keras.backend.standardize_dtype(leaf.dtype)

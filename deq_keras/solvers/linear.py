@@ -166,7 +166,7 @@ class GMRES(LinearSolver):
     ) -> None:
         super().__init__(max_iter, tol)
         self.restart = check_optional_count("restart", restart)
-        if restart is not None and not tf.is_tensor(max_iter) and restart > max_iter:
+        if restart is not None and restart > max_iter:
             raise ValueError(
                 "`restart` must be at most `max_iter`: further columns are never "
                 f"filled. Received: restart={restart}, max_iter={max_iter}."

@@ -81,8 +81,9 @@ class FixedPointSolver(Configured):
         compact: bool = False,
         check_every: int = 1,
     ) -> None:
-        self.max_iter = _checked_max_iter(max_iter)
-        self.tol = _checked_tol(tol)
+        # Only requests may contain tensors, which configs could not hold.
+        self.max_iter = check_integer("max_iter", max_iter, 1, _INT32)
+        self.tol = None if tol is None else check_non_negative("tol", tol)
         self.stop_mode = check_choice("stop_mode", stop_mode, STOP_MODES)
         self.compact = check_boolean("compact", compact)
         self.check_every = check_count("check_every", check_every)
@@ -140,7 +141,9 @@ class FixedPointSolver(Configured):
         max_iter = self.max_iter
         if request.max_iter is not None:
             max_iter = _checked_max_iter(request.max_iter)
-        budget = max_iter if request.budget is None else request.budget
+        budget = max_iter
+        if request.budget is not None:
+            budget = _checked_budget(request.budget, max_iter)
         if request.num_states is not None:
             snapshots.check_num_states(request.num_states, budget, "the budget")
             request = request._replace(allows_compaction=False)
@@ -628,6 +631,15 @@ def _checked_max_iter(max_iter: int | tf.Tensor) -> int | tf.Tensor:
     # Casting a larger integer would wrap around to an empty budget.
     budget = tf.minimum(budget, min(budget.dtype.max, _INT32))
     return tf.cast(tf.maximum(budget, 1), tf.int32)
+
+
+def _checked_budget(
+    budget: int | tf.Tensor, max_iter: int | tf.Tensor
+) -> int | tf.Tensor:
+    if tf.is_tensor(budget):
+        return tf.cast(budget, tf.int32)
+    limit = _INT32 if tf.is_tensor(max_iter) else max_iter
+    return check_integer("budget", budget, 1, limit)
 
 
 def _checked_tol(tol: float | tf.Tensor | None) -> float | tf.Tensor | None:

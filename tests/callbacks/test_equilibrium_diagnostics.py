@@ -122,3 +122,17 @@ def test_calls_the_function_at_every_measurement():
     whole, padded = history["deq_jacobian_norm"]
     assert whole == pytest.approx(0.5, rel=0.3)
     assert padded == pytest.approx(0.5 / np.sqrt(3), rel=0.3)
+
+
+def test_samples_with_non_finite_inputs_do_not_count():
+    layer = deq_keras.layers.DEQ(LinearCell(), regularizer=None, name="deq")
+    model = keras.Sequential([layer])
+    model.compile(keras.optimizers.SGD(1e-3), "mse")
+    x = np.ones((8, 3), "float32")
+    inputs = np.stack([x[0], np.nan * x[0]])
+    callback = EquilibriumDiagnostics(layer, inputs)
+    history = model.fit(x, 3 * x, verbose=0, callbacks=[callback]).history
+    rate = float(layer.cell.rate)
+    assert history["deq_spectral_radius"][0] == pytest.approx(rate, rel=1e-3)
+    assert history["deq_spectral_radius_converged"] == [0.5]
+    assert history["deq_jacobian_norm"][0] == pytest.approx(rate, rel=0.4)

@@ -115,3 +115,8 @@ def test_check_names_the_leaf():
     with pytest.raises(ValueError, match="structure"):
         structure.check({"b": changed["b"]}, "My cell")
     structure.check(_state(), "My cell")
+
+
+def test_leaves_with_different_numbers_of_rows_are_refused():
+    with pytest.raises(ValueError, match=r"same number of rows.*\[2, 3\] rows"):
+        StateStructure((tf.zeros((2, 4)), tf.zeros((3, 4))))

@@ -187,6 +187,18 @@ def test_the_spectral_radius_of_a_model_is_that_of_its_layer():
         np.testing.assert_allclose(radius.value, expected, rtol=1e-5)
 
 
+def test_a_sample_with_a_non_finite_input_has_no_spectral_radius():
+    layer = layers.DEQ(layers.DenseCell(4, seed=1))
+    x = np.linspace(-1, 1, 9, dtype="float32").reshape(3, 3)
+    expected = diagnostics.spectral_radius(layer, x)
+    x[1] = np.nan
+    radius = diagnostics.spectral_radius(layer, x)
+    np.testing.assert_array_equal(radius.converged, [True, False, True])
+    np.testing.assert_array_equal(np.isnan(radius.value), [False, True, False])
+    for i in (0, 2):
+        np.testing.assert_allclose(radius.value[i], expected.value[i], rtol=1e-5)
+
+
 def test_subjects_without_one_layer_are_refused():
     class Subclassed(keras.Model):
         def __init__(self):

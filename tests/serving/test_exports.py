@@ -377,6 +377,9 @@ def test_what_is_refused(tmp_path):
     with pytest.raises(ValueError, match="Give `samples`"):
         inputs = keras.Input((None, 3))
         serving.export_onnx(keras.Model(inputs, inputs), new)
+    inputs = keras.Input((4,), batch_size=2)
+    with pytest.raises(ValueError, match="fixed batch size.*Received.*2"):
+        serving.export_saved_model(keras.Model(inputs, inputs), new)
     inputs = keras.Input((4,), name="tol")
     with pytest.raises(ValueError, match="`status` and other names"):
         serving.export_onnx(keras.Model({"tol": inputs}, inputs), new)

@@ -2,6 +2,7 @@
 
 import keras
 import pytest
+import tensorflow as tf
 
 from deq_keras import solvers
 
@@ -14,6 +15,9 @@ BAD_ARGUMENTS = [
     (solvers.FixedPointIteration, {"tol": "small"}),
     (solvers.FixedPointIteration, {"tol": float("nan")}),
     (solvers.FixedPointIteration, {"tol": 10**400}),
+    (solvers.FixedPointIteration, {"max_iter": tf.constant(3)}),
+    (solvers.Anderson, {"tol": tf.constant(-1.0)}),
+    (solvers.GMRES, {"max_iter": tf.constant(3)}),
     (solvers.FixedPointIteration, {"stop_mode": "relative"}),
     (solvers.FixedPointIteration, {"damping": 0.0}),
     (solvers.FixedPointIteration, {"damping": 1.5}),
@@ -59,6 +63,28 @@ def test_a_bad_budget_in_solve_is_refused(solver_class):
         solver_class().solve(lambda z: z, solvers.SolveRequest([[1.0]], max_iter=0))
     with pytest.raises(ValueError, match="tol=-1"):
         solver_class().solve(lambda z: z, solvers.SolveRequest([[1.0]], tol=-1))
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("budget", 0),
+        ("budget", 9),
+        ("budget", 2.5),
+        ("budget", tf.constant(2.5)),
+        ("max_iter", tf.constant([3, 4])),
+        ("takes_last", "no"),
+        ("records_trace", 1),
+        ("allows_compaction", None),
+        ("checkpoints", 0),
+        ("checkpoints", -1),  # It once made the loop endless.
+        ("halting", True),
+    ],
+)
+def test_a_bad_value_in_a_request_is_refused_and_named(name, value):
+    request = solvers.SolveRequest([[1.0]], **{name: value})
+    with pytest.raises(ValueError, match=f"`{name}` must be .* Received: {name}"):
+        solvers.Anderson(max_iter=8).solve(lambda z: 0.5 * z, request)
 
 
 def test_unknown_arguments_raise(solver_class):

@@ -51,6 +51,8 @@ class EquilibriumCell(CompositeLayer):
     def inject(self, inputs: Nest, training: bool = False) -> Nest:
         """Returns the injection u: a nest of everything that is constant in a solve.
 
+        It may add losses by `add_loss`, which `call` must not.
+
         Args:
             inputs: Inputs of the `DEQ` layer.
             training: Boolean.

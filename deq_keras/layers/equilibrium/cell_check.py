@@ -47,7 +47,7 @@ def check_signature(cell: keras.layers.Layer) -> None:
             f"Received: cell={type(cell).__name__}, whose call takes "
             f"{inspect.signature(cell.call)}. Use `deq_keras.layers.cell_from(layer)`, "
             "a cell such as DenseCell, an EquilibriumCell of your own, or a functional "
-            "model with the two inputs."
+            "model with a list of the two inputs."
         )
     _check_sublayers(cell)
 
@@ -175,13 +175,14 @@ def check_application(
     structure = StateStructure(state)
 
     def once() -> None:
+        # `inject` may have added losses.
+        num_losses = len(cell.losses)
         value = apply_once(apply, cell, structure.template, injection)
         structure.check(value, f"What {source} returns")
-        weights = cell.trainable_variables
-        if len(cell.losses) > sum(weight.regularizer is not None for weight in weights):
+        if len(cell.losses) > num_losses:
             raise ValueError(
                 f"{source} added a loss. {_ADVICE} Add losses on the output of the "
-                "DEQ layer instead."
+                "DEQ layer instead, or in `inject`."
             )
 
     graph = tf.function(once, autograph=False).get_concrete_function().graph
@@ -258,7 +259,8 @@ def build_cell(layer: Any, inputs_shape: Nest) -> Nest:
         apply_once(CellFunction(cell), cell, state, injection)
 
     def check(inputs: Nest) -> Nest:
-        injection = layer.inject(inputs)
+        with keras.StatelessScope():  # Keeps the losses of the trace out of the cell.
+            injection = layer.inject(inputs)
         state = cell_state(cell, injection)
         check_cell(layer, state, injection, training=False)
         return state

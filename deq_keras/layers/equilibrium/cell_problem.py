@@ -2,7 +2,7 @@
 
 import inspect
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -31,7 +31,9 @@ class LayerProblem(FixedPointProblem):
 def is_functional(cell: keras.layers.Layer) -> bool:
     """Returns whether `cell` is a functional model of a state and an injection."""
     inputs = getattr(cell, "inputs", None) or ()
-    return isinstance(cell, keras.Model) and len(inputs) == 2
+    if not isinstance(cell, keras.Model) or len(inputs) != 2:
+        return False
+    return isinstance(cell.input, list | tuple)  # A dict does not tell the state.
 
 
 def is_rnn_cell(cell: keras.layers.Layer) -> bool:
@@ -123,7 +125,8 @@ class InjectionRows:
         """Returns a nest of Booleans like the injection of inputs `(batch, ...)`.
 
         `"unknown"` marks tensors whose first axis lacks a static size, for example
-        after a reshape to `(-1, ...)` along an axis of unknown size.
+        after a reshape to `(-1, ...)` along an axis of unknown size, or has another
+        multiple of the batch size, for example after a reshape to `(-1, features)`.
         """
         specs = [
             tree.map_structure(
@@ -134,24 +137,26 @@ class InjectionRows:
         kind = str((specs[0], training))
         if kind not in self._known:
             two, three = (_first_axes(self.inject, spec, training) for spec in specs)
-            self._known[kind] = tree.map_structure(
-                lambda first, second: (
-                    "unknown" if first is None else (first, second) == (2, 3)
-                ),
-                two,
-                three,
-            )
+            self._known[kind] = tree.map_structure(_has_rows, two, three)
         return self._known[kind]
 
 
 def _first_axes(
     inject: Callable[[Nest, bool], Nest], specs: Nest, training: bool
 ) -> Nest:
-    with tf.init_scope():  # Keeps the trace out of the caller's graph.
+    # Keep the trace out of the caller's graph, and its losses out of the cell.
+    with tf.init_scope(), keras.StatelessScope():
         traced = tf.function(
             lambda inputs: inject(inputs, training), autograph=False
         ).get_concrete_function(specs)
     return tree.map_structure(_first_axis, traced.structured_outputs)
+
+
+def _has_rows(two: int | None, three: int | None) -> bool | str:
+    """Returns whether the first axis follows the batch size, given its size for two."""
+    if two is None or (two != three and (two, three) != (2, 3)):
+        return "unknown"
+    return two != three
 
 
 def _first_axis(leaf: tf.Tensor) -> int | None:
@@ -203,15 +208,28 @@ def masks_of_leaves(mask: Nest | None, ranks: tuple[int, ...]) -> list[Any]:
 def cell_state(cell: keras.layers.Layer, injection: Nest) -> Nest:
     """Returns the initial state of a cell: by default, zeros like the injection."""
     if hasattr(cell, "initial_state"):
-        return cell.initial_state(injection)
+        state = cell.initial_state(injection)
+        if any(leaf is None for leaf in tree.flatten(state)):
+            raise ValueError(
+                f"`{type(cell).__name__}.initial_state` must return a nest of tensors. "
+                f"Received: initial_state={state!r}."
+            )
+        return state
     return tree.map_structure(tf.zeros_like, injection)
 
 
-def cast_floating(dtype: str, tensors: Nest) -> Nest:
-    """Casts the floating-point tensors of a nest."""
+def cast_floating(dtype: str, tensors: Nest, dtypes: Sequence[tf.DType] = ()) -> Nest:
+    """Casts the floating-point tensors of a nest.
+
+    Args:
+        dtype: Dtype of the tensors.
+        tensors: Nest of tensors.
+        dtypes: Dtypes of the first leaves, which replace `dtype`.
+    """
+    first = iter(dtypes)
 
     def cast(tensor: Any) -> tf.Tensor:
-        tensor = tf.convert_to_tensor(tensor)
-        return tf.cast(tensor, dtype) if tensor.dtype.is_floating else tensor
+        tensor, to = tf.convert_to_tensor(tensor), next(first, dtype)
+        return tf.cast(tensor, to) if tensor.dtype.is_floating else tensor
 
     return tree.map_structure(cast, tensors)

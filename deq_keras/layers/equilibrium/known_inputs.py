@@ -25,6 +25,13 @@ class KnowsInputs:
     _ranks: tuple[int, ...] = ()
 
     def __call__(self, inputs: Nest, *args: Any, **kwargs: Any) -> Any:
+        for path, leaf in tree.flatten_with_path(inputs):
+            if leaf is None:
+                name = "inputs" + "".join(f"[{key!r}]" for key in path)
+                raise ValueError(
+                    "The inputs of a DEQ layer must be tensors. Leave out inputs that "
+                    f"are not used. Received: {name}=None."
+                )
         if not self.built:
             self._input_dtypes = tuple(map(_other_dtype, tree.flatten(inputs)))
         return super().__call__(inputs, *args, **kwargs)  # type: ignore[misc]

@@ -11,6 +11,7 @@ import tensorflow as tf
 from deq_keras import solvers
 from deq_keras.core.checks import (
     check_count,
+    check_finite,
     check_integer,
     check_non_negative,
     check_optional_count,
@@ -81,8 +82,8 @@ class SolveScope:
         restarts: int = 1,
         seed: int = 0,
     ) -> None:
-        self.max_iter = max_iter
-        self.tol = tol
+        self.max_iter = _number_or_tensor("max_iter", max_iter, check_integer)
+        self.tol = _number_or_tensor("tol", tol, check_finite)
         self.initial_states = dict(initial_states or {})
         self.max_iter_limit = check_optional_count("max_iter_limit", max_iter_limit)
         self.restarts = check_count("restarts", restarts)
@@ -246,6 +247,10 @@ class Settings(NamedTuple):
 _NO_SETTINGS = Settings()
 
 
+def _number_or_tensor(name: str, value: Any, check: Callable[[str, Any], Any]) -> Any:
+    return value if value is None or tf.is_tensor(value) else check(name, value)
+
+
 def _checked_argument(name: str, value: Any, check: Callable[[str, Any], Any]) -> Any:
     """Returns a number or, if its value is unknown until the call, a scalar tensor."""
     if value is None or not tf.is_tensor(value):
@@ -254,11 +259,12 @@ def _checked_argument(name: str, value: Any, check: Callable[[str, Any], Any]) -
     if known is not None:
         return check(name, known.item() if known.ndim == 0 else known)
     kind = "an integer" if name == "max_iter" else "a float"
-    is_kind = value.dtype.is_integer if name == "max_iter" else value.dtype.is_floating
+    dtype = tf.as_dtype(value.dtype)  # A Keras variable has the name of its dtype.
+    is_kind = dtype.is_integer if name == "max_iter" else dtype.is_floating
     if value.shape.rank not in (0, None) or not is_kind:
         raise ValueError(
             f"`{name}` must be {kind} or {kind} scalar tensor. Received: "
-            f"{name} of shape {value.shape} and dtype {value.dtype.name}."
+            f"{name} of shape {value.shape} and dtype {dtype.name}."
         )
     return value
 

@@ -1,16 +1,18 @@
 """The metrics of an equilibrium layer."""
 
 import threading
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
 
 import keras
 import tensorflow as tf
+from tensorflow.python.eager import record
 
 from deq_keras import gradients, solvers
 from deq_keras.core import nonfinite, replicas
-from deq_keras.core.graphs import is_being_traced
+from deq_keras.core.graphs import innermost_function, is_being_traced
 from deq_keras.metrics import GradientError, RunningMean, StepMean
 from deq_keras.regularizers import EquilibriumConstraint
 
@@ -92,11 +94,27 @@ class RecordsSolves:
         ):
             metric.is_updated = bool(training)
         if training is None:
+            self._warn_if_trained()
             return
         count = self._steps if takes_steps else self._evaluations
         count.update_state(solution.num_evaluations)
         self._residual.update_state(solution.residual)
         self._converged.update_state(tf.equal(solution.status, solvers.CONVERGED))
+
+    def _warn_if_trained(self) -> None:
+        """Warns of a training step of a model that cannot pass on `training`."""
+        if innermost_function() is None or not record.could_possibly_record():
+            return
+        # Keras passes `training=True` to models whose call has the argument.
+        model = self._get_call_context().entry_layer  # type: ignore[attr-defined]
+        if isinstance(model, keras.Model) and not model._call_has_training_arg:
+            warnings.warn(
+                f"The layer {self.name!r} is differentiated, but runs as at inference, "
+                "without its regularizer and its metrics, because the call of "
+                f"{type(model).__name__} has no argument `training`. Write "
+                "`def call(self, inputs, training=False)`; Keras then sets it in fit.",
+                stacklevel=2,
+            )
 
     def _record_adjoint(self, report: gradients.AdjointReport) -> None:
         solution = report.solution

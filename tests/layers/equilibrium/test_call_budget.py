@@ -45,6 +45,16 @@ def test_a_budget_may_exceed_that_of_the_solver():
     np.testing.assert_allclose(value, deq.problem(INPUTS)(value), atol=1e-4)
 
 
+def test_a_keras_variable_is_a_budget():
+    deq, budget = _deq(), keras.Variable(2, dtype="int32", trainable=False)
+    call = tf.function(lambda: deq(INPUTS, max_iter=budget, tol=0.0))
+    for max_iter in (2, 5):
+        budget.assign(max_iter)
+        expected = _value(deq, max_iter)
+        np.testing.assert_array_equal(deq(INPUTS, max_iter=budget, tol=0.0), expected)
+        np.testing.assert_allclose(call(), expected, atol=1e-6)
+
+
 def test_tensors_need_no_new_trace():
     deq = _deq()
     traces = []

@@ -63,6 +63,25 @@ def test_what_is_no_layer_is_refused(cell):
         layers.DEQ(cell)
 
 
+def test_a_functional_model_of_a_dict_is_refused():
+    inputs = {name: keras.Input((3,), name=name) for name in ("state", "x")}
+    cell = keras.Model(inputs, inputs["state"] + inputs["x"])
+    with pytest.raises(ValueError, match="a functional model with a list"):
+        layers.DEQ(cell)
+
+
+def test_no_initial_state_is_refused():
+    cell = FunctionCell(lambda z, u: z, lambda u: {"a": None})
+    with pytest.raises(ValueError, match=r"`FunctionCell.initial_state`.*'a': None"):
+        layers.DEQ(cell)(INPUTS)
+
+
+def test_an_input_that_is_no_tensor_is_refused():
+    for inputs in ({"a": INPUTS, "b": None}, None):
+        with pytest.raises(ValueError, match="must be tensors. Leave out.*=None"):
+            layers.DEQ(TanhCell(3))(inputs)
+
+
 class NestedCell(layers.EquilibriumCell):
     """Solves an inner equilibrium at each evaluation."""
 
@@ -176,6 +195,34 @@ def test_the_leaf_that_changed_is_named():
     )
     with pytest.raises(ValueError, match=r"state\['bad'\]"):
         layers.DEQ(cell)(INPUTS)
+
+
+class RegularizedInjection(layers.EquilibriumCell):
+    """Adds a loss of its injection by `add_loss`, and one by a sublayer."""
+
+    def __init__(self):
+        super().__init__()
+        self.double = keras.layers.Rescaling(2.0, activity_regularizer="l1")
+
+    def inject(self, inputs):
+        self.add_loss(ops.mean(inputs**2))
+        return self.double(inputs)
+
+    def call(self, state, injection):
+        return 0.5 * state + injection
+
+
+def test_inject_may_add_losses():
+    deq = layers.DEQ(RegularizedInjection(), regularizer=None)
+    activity = deq.cell.double.activity_regularizer(2 * INPUTS) / len(INPUTS)
+    expected = np.mean(INPUTS**2) + activity
+    for inputs in (INPUTS, INPUTS, INPUTS[:2]):
+        deq(inputs, training=True)
+        assert len(deq.losses) == 2
+    model = keras.Sequential([deq, keras.layers.Dense(1)])
+    model.compile("sgd", lambda targets, outputs: 0.0 * ops.mean(outputs, axis=-1))
+    history = model.fit(INPUTS, INPUTS, verbose=0).history
+    np.testing.assert_allclose(history["loss"], [expected], rtol=1e-5)
 
 
 class DropoutCell(layers.EquilibriumCell):

@@ -127,6 +127,31 @@ def test_an_injection_whose_rows_nobody_knows_is_refused():
         call(SEQUENCES[:, :, :4])
 
 
+class PositionsCell(TanhCell):
+    """Has an injection with one row per position, not per sample."""
+
+    def inject(self, inputs, training=False):
+        return {
+            "inputs": self.projection(inputs),
+            "rows": 0.1 * ops.reshape(inputs, (-1, 1)),
+        }
+
+    def initial_state(self, injection):
+        return ops.zeros_like(injection["inputs"])
+
+    def call(self, state, injection):
+        shift = ops.reshape(injection["rows"], (-1, self.units))
+        return super().call(state, injection["inputs"] + shift)
+
+
+def test_an_injection_with_several_rows_per_sample_is_refused():
+    deq = layers.DEQ(PositionsCell(4), solvers.Anderson())
+    deq(VECTORS)
+    deq.solver = solvers.Anderson(compact=True)
+    with pytest.raises(ValueError, match="one row per sample.*'rows': 'unknown'"):
+        deq(VECTORS)
+
+
 def test_keras_leaves_out_xla():
     deq = layers.DEQ(TanhCell(4), solvers.Anderson(compact=True))
     model = keras.Sequential([keras.Input((4,)), deq])

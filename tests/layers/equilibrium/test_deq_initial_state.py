@@ -81,6 +81,20 @@ def test_an_initial_state_that_is_given_counts():
     )
 
 
+def test_a_state_of_several_dtypes_starts_from_another():
+    cell = FunctionCell(
+        lambda z, u: (0.5 * z[0] + u, tf.cast(z[1], tf.float64)),
+        lambda u: (tf.zeros_like(u), tf.zeros_like(u, tf.float64)),
+    )
+    deq = layers.DEQ(cell)
+    value = deq(INPUTS)
+    assert [leaf.dtype for leaf in value] == [tf.float32, tf.float64]
+    for warm in (value, [leaf.numpy() for leaf in value], [INPUTS, INPUTS]):
+        again = deq(INPUTS, initial_state=tuple(warm), max_iter=1)
+        np.testing.assert_allclose(again[0], 0.5 * warm[0] + INPUTS, rtol=1e-6)
+        np.testing.assert_array_equal(again[1], warm[1])
+
+
 def test_padding_starts_at_zero():
     inputs = np.ones((2, 5, 4), "float32")
     mask = np.array([[True] * 3 + [False] * 2, [True] * 5])

@@ -180,6 +180,35 @@ def test_implicit_gradients_at_large_residuals_warn_once():
 
 # Elsewhere, tests ignore this warning.
 @pytest.mark.filterwarnings("error:Implicit gradients were taken:UserWarning")
+class _NoArgument(keras.Model):
+    """A model whose call cannot pass on `training`."""
+
+    def __init__(self, layer):
+        super().__init__(name="model")
+        self.layer = layer
+
+    def call(self, inputs):
+        return self.layer(inputs)
+
+
+def test_a_model_that_cannot_train_warns():
+    model = _NoArgument(layers.DEQ(TanhCell(5), name="deq"))
+    with pytest.warns(UserWarning, match="'deq'.*_NoArgument has no argument `train"):
+        _fit(model)
+    model.predict(INPUTS, verbose=0)
+    model.evaluate(INPUTS, TARGETS, verbose=0)
+
+    @tf.function
+    def saliency(model):
+        with tf.GradientTape() as tape:
+            inputs = tf.constant(INPUTS)
+            tape.watch(inputs)
+            outputs = model(inputs)
+        return tape.gradient(outputs, inputs)
+
+    saliency(_model())
+
+
 def test_other_gradients_and_evaluation_do_not_warn():
     model = _expansive_model("unrolled")
     model.compile(optimizer=keras.optimizers.SGD(0.0), loss="mse")

@@ -144,6 +144,15 @@ def test_a_misspelled_name_of_an_initial_state_is_refused():
     assert layers.SolveScope.entered() is None
 
 
+@pytest.mark.parametrize(
+    "arguments", [{"max_iter": "3"}, {"max_iter": 2.5}, {"tol": "small"}], ids=str
+)
+def test_bad_settings_are_refused_and_named(arguments):
+    ((name, value),) = arguments.items()
+    with pytest.raises(ValueError, match=f"`{name}` must.*Received: {name}={value!r}"):
+        layers.SolveScope(**arguments)
+
+
 def test_the_limit_of_an_outer_scope_holds_within():
     solver = solvers.FixedPointIteration(7, tol=None)
     model = keras.Sequential([keras.Input((3,)), layers.DEQ(TanhCell(4), solver)])

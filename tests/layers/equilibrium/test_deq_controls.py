@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from deq_keras import layers, regularizers, solvers
+from deq_keras import gradients, layers, regularizers, solvers
 from tests.layers.cells import FunctionCell, TanhCell
 from tests.regimes import slow
 
@@ -17,7 +17,8 @@ EASY = regularizers.ResidualConstraint(0.9, rate=0.1)
 
 
 def _model(regularizer=UNREACHABLE, run_eagerly=False, **arguments):
-    arguments = {"gradient": "implicit", **arguments}
+    # The cheapest gradient that runs the solver.
+    arguments = {"gradient": gradients.PhantomGradient(1, 1.0), **arguments}
     arguments.setdefault("solver", solvers.Anderson(max_iter=6, tol=None))
     deq = layers.DEQ(
         TanhCell(5), regularizer=regularizer, seed=0, name="deq", **arguments
@@ -76,7 +77,7 @@ def test_the_gradient_of_the_penalty_updates_the_multiplier():
     assert float(multiplier) == pytest.approx(4.0**0.1)
 
 
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "float64"])
+@pytest.mark.parametrize("policy", ["mixed_float16", "float64"])
 def test_a_multiplier_is_float32_in_any_precision(policy):
     keras.config.set_dtype_policy(policy)
     model, _ = _model(run_eagerly=True)

@@ -97,14 +97,6 @@ def test_a_strategy_of_one_replica_trains():
     assert history["deq_evaluations"] == [3.0]
 
 
-def test_a_target_that_is_met_lowers_the_multiplier():
-    model, deq = _model(EASY)
-    history = _fit(model)
-    np.testing.assert_allclose(
-        history["deq_multiplier"][-1], (4.0**-0.2 + 4.0**-0.3) / 2, rtol=1e-5
-    )
-
-
 class Slope(FunctionCell):
     """A linear cell: its slope to the power of the budget is the residual."""
 
@@ -175,9 +167,11 @@ def test_a_constraint_may_replace_a_regularizer_and_keeps_its_multiplier():
     for constraint in (None, UNREACHABLE, EASY):
         deq.regularizer = constraint
         _compile(model, run_eagerly=True)
-        history = model.fit(INPUTS, TARGETS, batch_size=8, verbose=0).history
+        fit = {"batch_size": 8, "epochs": 2, "verbose": 0}
+        history = model.fit(INPUTS, TARGETS, **fit).history
         multipliers += history.get("deq_multiplier", [])
-    np.testing.assert_allclose(multipliers, [1.0, 4.0**0.1], rtol=1e-5)
+    # A target that is missed raises the multiplier; one that is met lowers it.
+    np.testing.assert_allclose(multipliers, 4.0 ** (0.1 * np.array([0, 1, 2, 1])), 1e-5)
 
 
 @pytest.mark.parametrize("gradient", ["implicit", "truncated"])

@@ -68,7 +68,8 @@ def test_gradients_are_those_of_the_text_alone(gradient):
         input_signature=[
             tf.TensorSpec((1, None, 8)),
             tf.TensorSpec((1, None), tf.bool),
-        ]
+        ],
+        autograph=False,
     )
     def gradients(inputs, mask):
         with tf.GradientTape() as tape:

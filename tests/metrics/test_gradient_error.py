@@ -52,11 +52,7 @@ def test_slow_solves_warn_once(adjoint, error, of_adjoint):
 
 @pytest.mark.parametrize(
     "solver",
-    [
-        solvers.FixedPointIteration(1000, 1e-5),
-        solvers.Anderson(50, 1e-4),
-        solvers.Broyden(12, 1e-4),
-    ],
+    [solvers.FixedPointIteration(1000, 1e-5), solvers.Anderson(50, 1e-4)],
     ids=lambda solver: type(solver).__name__,
 )
 def test_solves_that_are_done_do_not_warn(solver):

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from deq_keras import models, solvers
 from tests import harness
+from tests.models.generation import check_greedy_generation, check_tokens_alone
 
 TIGHT = solvers.Broyden(max_iter=80, tol=1e-6, history=80)
 FAST = solvers.FixedPointIteration(max_iter=2, tol=None)
@@ -48,9 +49,27 @@ def model():
 
 
 @pytest.fixture(scope="module")
-def whole(model):
+def solve(model):
+    """The model as a graph for tokens of any shape, which runs faster than eagerly."""
+    signature = [tf.TensorSpec((None, None), tf.int32)]
+    return tf.function(model, signature, autograph=False)
+
+
+@pytest.fixture(scope="module")
+def solve_padded(model):
+    """Like `solve`, for the dict of a preprocessor."""
+    shape = (None, None)
+    inputs = {
+        "token_ids": tf.TensorSpec(shape, tf.int32),
+        "padding_mask": tf.TensorSpec(shape, tf.bool),
+    }
+    return tf.function(model, [inputs], autograph=False)
+
+
+@pytest.fixture(scope="module")
+def whole(solve):
     """What the model computes of all tokens."""
-    return model(_tokens())
+    return solve(_tokens())
 
 
 @pytest.fixture(scope="module")
@@ -103,9 +122,10 @@ def test_outputs_are_log_probabilities(model, whole):
     np.testing.assert_allclose(losses, -tf.gather(whole, y, batch_dims=2), atol=1e-4)
 
 
-def test_takes_what_a_preprocessor_makes(model, whole):
+def test_takes_what_a_preprocessor_makes(solve_padded, whole):
     tokens = _tokens()
-    outputs = model({"token_ids": tokens, "padding_mask": np.ones_like(tokens)})
+    inputs = {"token_ids": tokens, "padding_mask": np.ones_like(tokens, bool)}
+    outputs = solve_padded(inputs)
     np.testing.assert_allclose(outputs, whole, atol=1e-5)
 
 
@@ -113,14 +133,7 @@ def test_takes_what_a_preprocessor_makes(model, whole):
     "name", ["model", pytest.param("pre_norm_model", marks=pytest.mark.slow)]
 )
 def test_a_token_alone_equals_a_full_solve(name, request):
-    model = request.getfixturevalue(name)
-    tokens = _tokens()
-    whole = model(tokens)
-    _, cache = model.build_cache(tokens, 5)
-    for position in range(5, 9):
-        token = tokens[:, position : position + 1]
-        outputs, _, cache = model.call_with_cache(token, cache, position)
-        np.testing.assert_allclose(outputs[:, 0], whole[:, position], atol=1e-4)
+    check_tokens_alone(request.getfixturevalue(name), _tokens(), 5, 7, 1e-4)
 
 
 @pytest.mark.slow
@@ -128,16 +141,7 @@ def test_a_token_alone_equals_a_full_solve(name, request):
 def test_greedy_generation_equals_solving_the_prefix_again(name, request):
     model = request.getfixturevalue(name)
     model.compile(sampler="greedy")
-    prompt = _tokens() * PROMPT_MASK
-    inputs = {"token_ids": prompt, "padding_mask": PROMPT_MASK}
-    generated = model.generate(inputs, stop_token_ids=None)
-    expected, solve = prompt.copy(), tf.function(model)
-    for position in range(4, 12):
-        best = np.argmax(solve(expected)[:, position - 1], axis=-1)
-        is_free = PROMPT_MASK[:, position] == 0
-        expected[is_free, position] = best[is_free]
-    np.testing.assert_array_equal(generated["token_ids"], expected)
-    assert np.all(generated["padding_mask"])
+    check_greedy_generation(model, _tokens(), PROMPT_MASK)
 
 
 @pytest.mark.slow
@@ -209,11 +213,11 @@ def _padded(tokens, width):
     return {"token_ids": padded * mask, "padding_mask": mask}
 
 
-def test_padding_does_not_change_an_answer(model):
+def test_padding_does_not_change_an_answer(solve, solve_padded):
     tokens = _tokens((2, 8))
-    padded = model(_padded(tokens, 40))
+    padded = solve_padded(_padded(tokens, 40))
     for row, length in enumerate((5, 8)):
-        alone = model(tokens[row : row + 1, :length])[0]
+        alone = solve(tokens[row : row + 1, :length])[0]
         np.testing.assert_allclose(padded[row, :length], alone, atol=2e-5)
 
 

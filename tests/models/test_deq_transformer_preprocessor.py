@@ -173,8 +173,10 @@ def test_generates_up_to_a_stop_token_or_the_end_token(character_model, monkeypa
 
 
 @pytest.mark.parametrize("level", ["word", "byte"])
-def test_a_prompt_that_leaves_no_position(level):
-    model = _model(_preprocessor(level, sequence_length=6))
+def test_a_prompt_that_leaves_no_position(character_model, level):
+    preprocessor = _preprocessor(level, sequence_length=6)
+    # The prompts are refused before the backbone reads them.
+    model = models.DEQTransformerCausalLM(character_model.backbone, preprocessor)
     length = {"word": 6, "byte": 18}[level]
     words = f"{length} tokens at index 1, where {{}} positions are .* `max_length`"
     with pytest.raises(ValueError, match=words.format(6)):

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from deq_keras import models
 from tests import harness
+from tests.models.generation import check_greedy_generation, check_tokens_alone
 
 TIGHT = {"class_name": "fixed_point_iteration", "max_iter": 60, "tol": 1e-7}
 PROMPT_MASK = np.array([[1] * 1 + [0] * 11, [1] * 6 + [0] * 6])
@@ -44,13 +45,7 @@ def model():
 
 
 def test_a_token_alone_equals_a_full_solve(model):
-    tokens = _tokens()
-    whole = model(tokens)
-    _, cache = model.build_cache(tokens, 5)
-    for position in range(5, 9):
-        token = tokens[:, position : position + 1]
-        outputs, _, cache = model.call_with_cache(token, cache, position)
-        np.testing.assert_allclose(outputs[:, 0], whole[:, position], atol=1e-4)
+    whole = check_tokens_alone(model, _tokens(), 5, 7, 1e-4)
     np.testing.assert_allclose(tf.reduce_sum(tf.exp(whole), -1), 1, atol=1e-5)
 
 
@@ -58,15 +53,7 @@ def test_a_token_alone_equals_a_full_solve(model):
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_greedy_generation_equals_solving_the_prefix_again(model, jit_compile):
     model.compile(sampler="greedy", jit_compile=jit_compile)
-    prompt = _tokens() * PROMPT_MASK
-    inputs = {"token_ids": prompt, "padding_mask": PROMPT_MASK}
-    generated = model.generate(inputs, stop_token_ids=None)
-    expected, solve = prompt.copy(), tf.function(model)
-    for position in range(1, 12):
-        best = np.argmax(solve(expected)[:, position - 1], axis=-1)
-        is_free = PROMPT_MASK[:, position] == 0
-        expected[is_free, position] = best[is_free]
-    np.testing.assert_array_equal(generated["token_ids"], expected)
+    check_greedy_generation(model, _tokens(), PROMPT_MASK)
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from deq_keras import layers, models
 from tests import harness
+from tests.models.generation import check_greedy_generation, check_tokens_alone
 
 ARCHITECTURE = {"hidden_dim": 8, "num_heads": 2, "intermediate_dim": 16}
 EXPLICIT = (models.ExplicitTransformerBackbone, models.ExplicitTransformerCausalLM)
@@ -77,14 +78,8 @@ def test_two_segments_are_one_text():
 )
 def test_a_token_alone_equals_the_whole(classes, arguments):
     model = classes[1](_backbone(classes[0], **arguments))
-    tokens = _tokens()
-    whole = model(tokens)
-    _, cache = model.build_cache(tokens, 5)
     constants = model.generation_constants(12)
-    for position in range(5, 12):
-        token = tokens[:, position : position + 1]
-        outputs, _, cache = model.call_with_cache(token, cache, position, constants)
-        np.testing.assert_allclose(outputs[:, 0], whole[:, position], atol=1e-5)
+    check_tokens_alone(model, _tokens(), 5, 8, 1e-5, constants)
 
 
 @pytest.mark.slow
@@ -93,15 +88,7 @@ def test_greedy_generation_equals_reading_the_prefix_again(classes):
     model = classes[1](_backbone(classes[0]))
     model.compile(sampler="greedy")
     mask = np.array([[1] * 4 + [0] * 8, [1] * 6 + [0] * 6])
-    prompt = _tokens() * mask
-    inputs = {"token_ids": prompt, "padding_mask": mask}
-    generated = model.generate(inputs, stop_token_ids=None)
-    expected = prompt.copy()
-    for position in range(4, 12):
-        best = np.argmax(model(expected)[:, position - 1], axis=-1)
-        is_free = mask[:, position] == 0
-        expected[is_free, position] = best[is_free]
-    np.testing.assert_array_equal(generated["token_ids"], expected)
+    check_greedy_generation(model, _tokens(), mask)
 
 
 def test_numbers_of_parameters():

@@ -64,7 +64,7 @@ def _constants(batch=3, size=FEATURES):
     [
         (solvers.GMRES, "eager"),
         (solvers.GMRES, "xla"),
-        (solvers.BiCGStab, "graph"),
+        (solvers.BiCGStab, "xla"),
     ],
     indirect=True,
 )

@@ -11,7 +11,6 @@ from keras import tree
 
 from deq_keras import solvers
 from tests.golden.arrays import golden_problem, load
-from tests.harness import solution_of
 
 PROBLEMS = ("p1_linear", "p2_tanh", "p3_mlp", "p6_multi")
 # (run, budget): the reference's threshold is a budget for Anderson, and the number of
@@ -96,10 +95,7 @@ def test_broyden_follows_the_reference(name):
     "variant, arguments",
     [
         ("m2", {"history": 2}),
-        ("m3", {"history": 3}),
         ("m10", {"history": 10}),
-        ("beta0.8", {"mixing": 0.8}),
-        ("lam1e-8", {"ridge": 1e-8}),
         ("lam0", {"ridge": 0.0}),
     ],
 )
@@ -110,22 +106,10 @@ def test_anderson_variants_follow_the_reference(variant, arguments):
     # both implementations then follow their own noise.
     trace = load("solvers")[f"p3_mlp/anderson_{variant}/rel/eps1e-06/thr30/abs_trace"]
     expected = trace[: _length_without_padding(trace)]
-    compared = min(len(expected), {"lam0": 10, "lam1e-8": 12}.get(variant, 28))
+    compared = min(len(expected), 10 if variant == "lam0" else 28)
     residuals, _ = _batch_traces(solver, golden_problem("p3_mlp"), compared + 2)
-    rtol = 1e-6 if variant.startswith("lam") else 1e-9
+    rtol = 1e-6 if variant == "lam0" else 1e-9
     np.testing.assert_allclose(residuals[2:], expected[:compared], rtol=rtol)
-
-
-@pytest.mark.parametrize("cls", [solvers.Anderson, solvers.Broyden])
-@pytest.mark.parametrize("name", PROBLEMS)
-def test_reaches_the_exact_equilibrium(cls, name):
-    problem = golden_problem(name)
-    solution = solution_of(cls(max_iter=200, tol=1e-11), problem)
-    tree.map_structure(
-        lambda value, exact: np.testing.assert_allclose(value, exact, atol=1e-9),
-        solution.value,
-        problem.equilibrium,
-    )
 
 
 def _run(name, solver, run):

@@ -161,8 +161,13 @@ NORMS = {
 }
 
 
-@pytest.mark.parametrize("regularizer", ["jacobian", "contraction", "residual", None])
-@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize(
+    "name, regularizer",
+    [
+        *((name, "contraction") for name in NORMS),
+        *(("keras_layer", other) for other in ("jacobian", "residual", None)),
+    ],
+)
 def test_norms_with_inexact_second_derivatives_are_named(name, regularizer):
     norm = NORMS[name]()
     cell = FunctionCell(lambda z, u: ops.tanh(norm(z) + u))
@@ -476,13 +481,10 @@ def test_a_layer_of_one_input_is_no_cell(cell):
         layers.DEQ(cell)
 
 
-@pytest.mark.parametrize(
-    "regularizer",
-    ["contraction", {"class_name": "JacobianRegularizer", "probability": 0.5}],
-)
-def test_double_precision_with_a_regularizer(regularizer):
+def test_double_precision_with_a_regularizer():
     """Keras adds up losses in its own precision."""
     cell = layers.DenseCell(3, dtype="float64")
+    regularizer = {"class_name": "JacobianRegularizer", "probability": 0.5}
     deq = layers.DEQ(cell, regularizer=regularizer, dtype="float64")
     model = keras.Sequential([deq, keras.layers.Dense(1, dtype="float64")])
     model.compile("sgd", "mse", run_eagerly=True)

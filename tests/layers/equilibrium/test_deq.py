@@ -1,5 +1,7 @@
 """The DEQ layer: its values, its gradients, and its life as a Keras layer."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -92,7 +94,7 @@ def test_weights_get_the_gradients_of_the_exact_equilibrium(jit_compile):
     inputs = tf.constant(INPUTS, tf.float64)
     deq(inputs)
 
-    @tf.function(jit_compile=jit_compile)
+    @tf.function(jit_compile=jit_compile, autograph=False)
     def implicit():
         with tf.GradientTape() as tape:
             tape.watch(inputs)
@@ -190,6 +192,7 @@ def test_a_stateless_call_reads_the_weights_that_it_gets(gradient, policy):
         np.testing.assert_array_equal(one, two)
 
 
+@functools.cache
 def _losses_by_hand():
     """The same training by hand, with plain iteration back-propagated."""
     shapes = [(5, 5), (4, 5), (5,), (5, 1), (1,)]

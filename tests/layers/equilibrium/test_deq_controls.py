@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from deq_keras import layers, regularizers, solvers
+from deq_keras import gradients, layers, regularizers, solvers
 from tests.layers.cells import FunctionCell, TanhCell
 from tests.regimes import slow
 
@@ -17,7 +17,8 @@ EASY = regularizers.ResidualConstraint(0.9, rate=0.1)
 
 
 def _model(regularizer=UNREACHABLE, run_eagerly=False, **arguments):
-    arguments = {"gradient": "implicit", **arguments}
+    # The cheapest gradient that runs the solver.
+    arguments = {"gradient": gradients.PhantomGradient(1, 1.0), **arguments}
     arguments.setdefault("solver", solvers.Anderson(max_iter=6, tol=None))
     deq = layers.DEQ(
         TanhCell(5), regularizer=regularizer, seed=0, name="deq", **arguments
@@ -76,7 +77,7 @@ def test_the_gradient_of_the_penalty_updates_the_multiplier():
     assert float(multiplier) == pytest.approx(4.0**0.1)
 
 
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "float64"])
+@pytest.mark.parametrize("policy", ["mixed_float16", "float64"])
 def test_a_multiplier_is_float32_in_any_precision(policy):
     keras.config.set_dtype_policy(policy)
     model, _ = _model(run_eagerly=True)
@@ -94,14 +95,6 @@ def test_a_strategy_of_one_replica_trains():
         history["deq_multiplier"], (1.0 + 4.0**0.1) / 2, rtol=1e-5
     )
     assert history["deq_evaluations"] == [3.0]
-
-
-def test_a_target_that_is_met_lowers_the_multiplier():
-    model, deq = _model(EASY)
-    history = _fit(model)
-    np.testing.assert_allclose(
-        history["deq_multiplier"][-1], (4.0**-0.2 + 4.0**-0.3) / 2, rtol=1e-5
-    )
 
 
 class Slope(FunctionCell):
@@ -174,9 +167,11 @@ def test_a_constraint_may_replace_a_regularizer_and_keeps_its_multiplier():
     for constraint in (None, UNREACHABLE, EASY):
         deq.regularizer = constraint
         _compile(model, run_eagerly=True)
-        history = model.fit(INPUTS, TARGETS, batch_size=8, verbose=0).history
+        fit = {"batch_size": 8, "epochs": 2, "verbose": 0}
+        history = model.fit(INPUTS, TARGETS, **fit).history
         multipliers += history.get("deq_multiplier", [])
-    np.testing.assert_allclose(multipliers, [1.0, 4.0**0.1], rtol=1e-5)
+    # A target that is missed raises the multiplier; one that is met lowers it.
+    np.testing.assert_allclose(multipliers, 4.0 ** (0.1 * np.array([0, 1, 2, 1])), 1e-5)
 
 
 @pytest.mark.parametrize("gradient", ["implicit", "truncated"])

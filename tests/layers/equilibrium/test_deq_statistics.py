@@ -223,7 +223,7 @@ def test_other_gradients_and_evaluation_do_not_warn():
 def test_sums_over_many_steps_are_exact_in_half_precision(policy):
     keras.config.set_dtype_policy(policy)
     solver = solvers.FixedPointIteration(max_iter=7, tol=None)
-    deq = layers.DEQ(layers.DenseCell(4), solver, "implicit", None, name="deq")
+    deq = layers.DEQ(layers.DenseCell(4), solver, "phantom", None, name="deq")
     model = keras.Sequential([keras.Input((4,)), deq, keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     inputs = np.resize(INPUTS, (400, 4))

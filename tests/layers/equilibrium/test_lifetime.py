@@ -22,61 +22,46 @@ class GroupNormalizedCell(deq_keras.layers.EquilibriumCell):
 
 
 def _layers():
-    dense = deq_keras.layers.DenseCell
-    names = (
-        "truncated",
-        "implicit",
-        "neumann",
-        "phantom",
-        "reversible",
-        "unrolled",
-    )
-    for gradient in names:
-        yield (
-            gradient,
-            lambda gradient=gradient: deq_keras.layers.DEQ(dense(8), gradient=gradient),
-        )
-    remat = deq_keras.gradients.TruncatedGradient(3, 0, remat=True)
-    yield "remat", lambda: deq_keras.layers.DEQ(dense(8), gradient=remat)
-    checkpointed = deq_keras.gradients.UnrolledGradient(checkpoints=5)
-    yield (
-        "checkpoints",
-        lambda: deq_keras.layers.DEQ(dense(8), gradient=checkpointed),
-    )
-    yield "penalty", lambda: deq_keras.layers.DEQ(dense(8), regularizer="jacobian")
-    yield "group_norm", lambda: deq_keras.layers.DEQ(GroupNormalizedCell())
-    monotone = deq_keras.layers.MonotoneDenseCell
-    yield "splitting", lambda: deq_keras.layers.DEQ(monotone(8))
+    """Returns layers that together use every custom gradient, by name."""
+    deq, gradients = deq_keras.layers.DEQ, deq_keras.gradients
+    cells = {
+        "implicit": {"gradient": "implicit"},
+        "reversible": {"gradient": "reversible"},
+        "remat": {"gradient": gradients.TruncatedGradient(3, 0, remat=True)},
+        "checkpoints": {"gradient": gradients.UnrolledGradient(checkpoints=5)},
+        "penalty": {"regularizer": "jacobian"},
+    }
+    layers = {
+        name: deq(deq_keras.layers.DenseCell(8), name=name, **arguments)
+        for name, arguments in cells.items()
+    }
+    layers["group_norm"] = deq(GroupNormalizedCell(), name="group_norm")
+    layers["splitting"] = deq(deq_keras.layers.MonotoneDenseCell(8), name="splitting")
+    return layers
 
 
-def _fitted(make_layer):
-    """Returns weak references to a fitted layer and to its cell."""
-    layer = make_layer()
+def _fitted():
+    """Returns weak references to fitted layers and to their cells, by name."""
+    layers = _layers()
     inputs = keras.Input((8,))
-    model = keras.Model(inputs, keras.layers.Dense(1)(layer(inputs)))
+    states = keras.layers.Add()([layer(inputs) for layer in layers.values()])
+    model = keras.Model(inputs, keras.layers.Dense(1)(states))
     model.compile("sgd", "mse")
     x = np.ones((4, 8), "float32")
     model.fit(x, x[:, :1], verbose=0)
-    return weakref.ref(layer), weakref.ref(layer.cell)
+    return {
+        name: (weakref.ref(layer), weakref.ref(layer.cell))
+        for name, layer in layers.items()
+    }
 
 
-# The other gradients use every custom gradient that these use.
-SLOW = ("neumann", "phantom", "unrolled")
-
-
-@pytest.mark.parametrize(
-    "make_layer",
-    [
-        pytest.param(make, id=name, marks=pytest.mark.slow if name in SLOW else ())
-        for name, make in _layers()
-    ],
-)
-def test_a_fitted_layer_is_freed(make_layer):
-    references = _fitted(make_layer)
+def test_fitted_layers_are_freed():
+    references = _fitted()
     keras.backend.clear_session()
     gc.collect()
     gc.collect()
-    assert [reference() for reference in references] == [None, None]
+    for name, (layer, cell) in references.items():
+        assert layer() is None and cell() is None, name
 
 
 def test_a_graph_with_a_custom_gradient_is_freed():

@@ -15,25 +15,22 @@ def _inputs(shape=(2, 6, 8), seed=0):
     return np.random.default_rng(seed).normal(size=shape)
 
 
-def _memory(length=4, max_iter=30, tol=1e-6, dtype="float64"):
+def _memory(length=4, max_iter=8, solver=None, dtype="float64"):
     cell = TransformerCell(
         8, 2, 16, injection_initializer="glorot_uniform", seed=1, dtype=dtype
     )
-    solver = solvers.Broyden(max_iter=max_iter, tol=tol)
+    # Graphs of plain iterations are traced faster than graphs of other solvers.
+    solver = solver or solvers.FixedPointIteration(max_iter)
     return SegmentMemory(DEQ(cell, solver, dtype=dtype), length, dtype=dtype)
 
 
-@pytest.mark.parametrize(
-    "variant, wrap",
-    [("a1_pre1_wn1", tf.function), ("a4_pre0_wn1", lambda function: function)],
-    ids=["pre-graph", "post-eager"],
-)
-def test_two_segments_equal_the_reference(variant, wrap):
+@pytest.mark.parametrize("variant", ["a1_pre1_wn1", "a4_pre0_wn1"])
+def test_two_segments_equal_the_reference(variant):
     golden = Golden(variant)
     solver = solvers.Broyden(max_iter=80, tol=1e-12, history=80)
     deq = DEQ(golden.cell(), solver, dtype="float64")
     layer = SegmentMemory(deq, 8, dtype="float64")
-    solve = wrap(layer)
+    solve = tf.function(layer, autograph=False)
     with layer.reading_segments():
         solve(tf.constant(golden["s0/word_emb"]))
     np.testing.assert_allclose(layer.memory["states"], golden["s1/mem_z"], atol=1e-8)
@@ -46,12 +43,13 @@ def test_two_segments_equal_the_reference(variant, wrap):
 
 
 def test_segments_with_all_of_the_past_equal_the_whole():
-    layer = _memory(length=4, max_iter=100, tol=1e-11)
+    layer = _memory(length=4, solver=solvers.Broyden(max_iter=60, tol=1e-7))
     inputs = tf.constant(_inputs((2, 6, 8)))
-    whole = layer.deq(inputs)
+    whole = tf.function(layer.deq, autograph=False)(inputs)
+    solve = tf.function(layer, autograph=False)
     with layer.reading_segments():
-        parts = [layer(inputs[:, start : start + 2]) for start in (0, 2, 4)]
-    np.testing.assert_allclose(tf.concat(parts, axis=1), whole, atol=1e-8)
+        parts = [solve(inputs[:, start : start + 2]) for start in (0, 2, 4)]
+    np.testing.assert_allclose(tf.concat(parts, axis=1), whole, atol=1e-5)
 
 
 @pytest.mark.parametrize("length, expected", [(0, [0, 0]), (4, [3, 4]), (9, [3, 6])])
@@ -73,7 +71,7 @@ def test_length_of_the_memory(length, expected):
 
 def test_other_calls_stand_alone():
     """Whatever was remembered, in training or while segments were read."""
-    layer = _memory(max_iter=8)
+    layer = _memory()
     call = tf.function(layer)
     expected = call(_inputs())
     assert layer.memory_length == 0
@@ -89,7 +87,7 @@ def test_other_calls_stand_alone():
 
 def test_an_exported_layer_keeps_nothing(tmp_path):
     model = harness.functional_model(
-        _memory(max_iter=8, dtype="float32"), _inputs().astype("float32")
+        _memory(dtype="float32"), _inputs().astype("float32")
     )
     inputs = tf.constant(_inputs().astype("float32"))
     model(inputs, training=True)
@@ -158,7 +156,7 @@ def test_every_epoch_and_evaluation_starts_empty():
 
 def test_config_and_files(tmp_path):
     harness.check_round_trip(_memory())
-    layer = _memory(max_iter=8, dtype="float32")
+    layer = _memory(dtype="float32")
     inputs = _inputs().astype("float32")
     model = harness.functional_model(layer, inputs)
     with layer.reading_segments():

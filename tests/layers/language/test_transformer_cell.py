@@ -111,7 +111,7 @@ def test_equilibrium_without_weight_normalization_equals_the_reference():
     golden = Golden("plain")
     solver = solvers.Broyden(max_iter=80, tol=1e-12, history=80)
     deq = DEQ(golden.cell(), solver=solver, dtype="float64")
-    value = deq(golden.inputs("s1"))
+    value = tf.function(deq, autograph=False)(golden.inputs("s1"))
     np.testing.assert_allclose(value, golden["s1/fz_star"], atol=1e-8)
 
 
@@ -211,13 +211,14 @@ def _sinusoids(length, units):
 @pytest.mark.parametrize("normalize_first", [False, slow(True)])
 def test_a_position_sees_nothing_after_it(normalize_first):
     # The stopping point depends on the whole sample: equal to the tolerance only.
-    solver = solvers.Broyden(max_iter=200, tol=1e-10)
+    solver = solvers.Broyden(max_iter=60, tol=1e-7)
     deq = DEQ(_cell(normalize_first=normalize_first), solver, dtype="float64")
     inputs = _inputs()
     changed = inputs.copy()
     changed[:, 4:] += 1
-    values = [deq.solve(x).value for x in (inputs, changed)]
-    np.testing.assert_allclose(values[0][:, :4], values[1][:, :4], atol=1e-8)
+    solve = tf.function(deq, autograph=False)
+    values = [solve(x) for x in (inputs, changed)]
+    np.testing.assert_allclose(values[0][:, :4], values[1][:, :4], atol=1e-5)
     assert np.abs(values[0] - values[1])[:, 4:].max() > 1e-2
 
 
@@ -248,7 +249,7 @@ def test_the_end_of_a_sequence_is_solved_against_keys_and_values(normalize_first
     """What makes generation incremental: the beginning does not depend on the end."""
     deq = DEQ(
         _cell(normalize_first=normalize_first),
-        solvers.Broyden(max_iter=200, tol=1e-12),
+        solvers.Broyden(max_iter=60, tol=1e-8),
         dtype="float64",
     )
     inputs = _tensors(_inputs((4, 7, 8)))
@@ -258,7 +259,7 @@ def test_the_end_of_a_sequence_is_solved_against_keys_and_values(normalize_first
     keys, values = deq.cell.keys_and_values(deq(beginning), injection)
     memory = {"keys": keys, "values": values}
     end = deq({"inputs": inputs[:, 6:], "memory": memory})
-    np.testing.assert_allclose(end, whole[:, 6:], atol=1e-9)
+    np.testing.assert_allclose(end, whole[:, 6:], atol=1e-6)
 
 
 def test_memory_of_states_and_of_keys_are_the_same():

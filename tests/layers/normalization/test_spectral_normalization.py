@@ -76,8 +76,16 @@ def test_norm_of_the_initial_kernel(place):
     np.testing.assert_allclose(np.linalg.norm(layer.kernel, 2), 0.5, rtol=0.05)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "mixed_float16"])
-@pytest.mark.parametrize("kind", ["dense", "convolution"])
+@pytest.mark.parametrize(
+    "kind, dtype, regime",
+    [
+        ("dense", "float32", "xla"),
+        ("dense", "mixed_float16", "graph"),
+        ("convolution", "float32", "eager"),
+        ("convolution", "mixed_float16", "xla"),
+    ],
+    indirect=["regime"],
+)
 def test_layers_within_the_bound_are_unchanged_bit_for_bit(kind, dtype, regime):
     options = {"dtype": dtype, "activation": "tanh"}
     if kind == "dense":

@@ -10,8 +10,7 @@ from deq_keras.layers import (
 )
 
 CASES = {
-    "dense": (WeightNormalizedDense, keras.layers.Dense, {"units": 6}, (2, 5)),
-    "dense_sequence": (
+    "dense": (
         WeightNormalizedDense,
         keras.layers.Dense,
         {"units": 6, "activation": "tanh"},

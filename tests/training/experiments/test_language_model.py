@@ -215,10 +215,10 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(small, tmp_path):
     assert_same_checkpoints(parts.run("model"), whole.run("model"))
 
 
-def test_epochs_go_on_in_the_text(small, tmp_path):
+def test_epochs_go_on_in_the_text(small):
     small["data"]["steps_per_epoch"] = 5
     config = configs.resolve(small).data
-    ids = text.load(config, tmp_path).train
+    ids = text.find(config)[0].train
     first = text.training_segments(config, ids)
     second = text.training_segments(config, ids, first_epoch=1)
     for (x, _), (y, _) in zip(first.skip(5).take(5), second.take(5), strict=True):
@@ -227,7 +227,8 @@ def test_epochs_go_on_in_the_text(small, tmp_path):
 
 def test_text_is_cut_into_streams(small, tmp_path):
     config = configs.resolve(small).data
-    loaded = text.load(config, tmp_path)
+    loaded, keep = text.find(config)
+    keep(tmp_path)
     assert (tmp_path / "vocabulary.character.json").is_file()
     segments = list(text.training_segments(config, loaded.train))
     inputs = np.concatenate([x["token_ids"] for x, _ in segments], axis=1)

@@ -190,7 +190,7 @@ class TestWhatItSays:
 
 def test_the_text_must_be_given():
     with pytest.raises(InputError, match="needs a `data.path`"):
-        text.load(load("ptb").data)
+        text.find(load("ptb").data)
 
 
 def parameters(model, vocabulary_size):

@@ -56,7 +56,7 @@ def finished_run(tmp_path_factory, worker_id):
 
 
 def _finished_run(path):
-    from training.runs import variants
+    from tests.training.runs.small_runs import finished
 
     mapping = copy.deepcopy(SMALL)
     tied = {
@@ -68,6 +68,4 @@ def _finished_run(path):
         },
     }
     mapping["variants"] = {"equilibrium": {}, "tied": tied}
-    directory = WorkDirectory.start(path, configs.resolve(mapping))
-    variants.run(variants.make_jobs(directory), directory)
-    return directory
+    return finished(path, configs.resolve(mapping))

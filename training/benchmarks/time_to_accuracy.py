@@ -169,7 +169,7 @@ def _check_is_prepared(name):
 @functools.cache
 def _text():
     """Returns the documentation that ships with Python, as characters."""
-    return text.load(schema.TextConfig())
+    return text.find(schema.TextConfig())[0]
 
 
 def _load_characters(num_training, num_held_out, directory, length=64):

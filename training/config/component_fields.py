@@ -48,91 +48,79 @@ REASONING_CELLS = (
 # The word of a field for the component that `DEQ` selects for its cell.
 AUTO = "auto"
 
-_SOLVER = {
-    "component": SOLVERS,
-    "plug_ins": True,
-    "nullable": False,
-    # Mixing creates a graph node for every pair of columns.
-    "arguments": {"max_iter": BUDGET, "history": TERMS, "restart": TERMS},
-}
-_GRADIENT = {
-    "component": GRADIENTS,
-    "plug_ins": True,
-    "nullable": False,
-    "arguments": {
-        "solver": {**_SOLVER, "nullable": True},
-        "num_terms": BUDGET,
-        "num_steps": TERMS,
-        "num_free_steps": BUDGET,
-        "max_steps": BUDGET,
-        "checkpoints": BUDGET,
-        "checkpoint_every": BUDGET,
-    },
-}
-_PENALTY = {
-    "component": PENALTIES,
-    "plug_ins": True,
-    "nullable": True,
-    "arguments": {"num_iterations": BUDGET, "num_probes": TERMS},
-}
-_REGULARIZER = {
-    **_PENALTY,
-    "component": REGULARIZERS,
-    "arguments": {**_PENALTY["arguments"], "regularizer": _PENALTY},
-}
-_PREDICTOR = {
-    "component": ("dense",),
-    "plug_ins": True,
-    "nullable": False,
-    "arguments": {"units": WIDTH},
-}
-_INITIAL_STATE = {
-    "component": INITIAL_STATES,
-    "plug_ins": True,
-    "nullable": False,
-    "arguments": {
-        "layer": _PREDICTOR,
-        "initial_states": {
-            "elements": {
-                # A mixture must not contain another mixture.
-                "component": tuple(name for name in INITIAL_STATES if name != "mixed"),
-                "plug_ins": True,
-                "nullable": False,
-                "arguments": {"layer": _PREDICTOR},
-            },
-            "max_items": TERMS["maximum"],
-        },
-    },
-}
-_CELL = {
-    "component": CELLS,
-    "plug_ins": True,
-    "nullable": False,
-    "arguments": {
-        "filters": FILTERS,
-        "expansion": {"maximum": 1000},
-        "groups": FILTERS,
-        "kernel_size": WINDOW,
-    },
-}
 
-_MONOTONE_CELL = {
-    "component": MONOTONE_CELLS,
-    "nullable": False,
-    "arguments": {"units": WIDTH, "filters": FILTERS},
-}
+def normalized(name):
+    """Returns the name of a class without underscores and capitals."""
+    return name.replace("_", "").lower()
 
-_REASONING_CELL = {
-    "component": REASONING_CELLS,
-    "nullable": False,
-    "arguments": {
-        "filters": FILTERS,
-        "units": WIDTH,
-        "num_heads": WIDTH,
-        "num_blocks": TERMS,
-        "expansion": {"maximum": 1000},
-    },
+
+def name_and_arguments(config):
+    """Returns the class name of a component and the dict of its arguments."""
+    if isinstance(config, str):
+        return config, {}
+    arguments = dict(config)
+    return arguments.pop("class_name"), arguments
+
+
+def component(names, plug_ins=True, nullable=False, **arguments):
+    """Returns the metadata of a field that holds a component.
+
+    Args:
+        names: Tuple of the possible names.
+        plug_ins: Boolean. Whether a class that Keras has registered is possible too.
+            Defaults to `True`.
+        nullable: Boolean. Whether null is possible. Defaults to `False`.
+        **arguments: Metadata of the arguments of the component.
+    """
+    return {
+        "component": names,
+        "plug_ins": plug_ins,
+        "nullable": nullable,
+        "arguments": arguments,
+    }
+
+
+# Mixing creates a graph node for every pair of columns.
+_SOLVER = component(SOLVERS, max_iter=BUDGET, history=TERMS, restart=TERMS)
+_GRADIENT = component(
+    GRADIENTS,
+    solver={**_SOLVER, "nullable": True},
+    num_terms=BUDGET,
+    num_steps=TERMS,
+    num_free_steps=BUDGET,
+    max_steps=BUDGET,
+    checkpoints=BUDGET,
+    checkpoint_every=BUDGET,
+)
+_ESTIMATE = {"num_iterations": BUDGET, "num_probes": TERMS}
+_PENALTY = component(PENALTIES, nullable=True, **_ESTIMATE)
+_REGULARIZER = component(REGULARIZERS, nullable=True, **_ESTIMATE, regularizer=_PENALTY)
+_PREDICTOR = component(("dense",), units=WIDTH)
+# A mixture must not contain another mixture.
+_UNMIXED = tuple(name for name in INITIAL_STATES if name != "mixed")
+_MIXTURE = {
+    "elements": component(_UNMIXED, layer=_PREDICTOR),
+    "max_items": TERMS["maximum"],
 }
+_INITIAL_STATE = component(INITIAL_STATES, layer=_PREDICTOR, initial_states=_MIXTURE)
+# Metadata of fields that hold a cell: for images, monotone, and for reasoning.
+CELL = component(
+    CELLS,
+    filters=FILTERS,
+    expansion={"maximum": 1000},
+    groups=FILTERS,
+    kernel_size=WINDOW,
+)
+MONOTONE_CELL = component(MONOTONE_CELLS, plug_ins=False, units=WIDTH, filters=FILTERS)
+REASONING_CELL = component(
+    REASONING_CELLS,
+    plug_ins=False,
+    filters=FILTERS,
+    units=WIDTH,
+    num_heads=WIDTH,
+    num_blocks=TERMS,
+    expansion={"maximum": 1000},
+)
 
 
 def components(
@@ -166,18 +154,3 @@ def components(
         frozen=True,
         kw_only=True,
     )
-
-
-def cell_field():
-    """Returns a dataclass field that holds a cell."""
-    return field(metadata=_CELL)
-
-
-def monotone_cell_field():
-    """Returns a dataclass field that holds a monotone cell."""
-    return field(metadata=_MONOTONE_CELL)
-
-
-def reasoning_cell_field():
-    """Returns a dataclass field that holds a cell that reasons."""
-    return field(metadata=_REASONING_CELL)

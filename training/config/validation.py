@@ -20,6 +20,7 @@ import types
 import typing
 
 from ..errors import InputError
+from .component_fields import normalized
 from .errors import closest, fail, join, place, received, shortened
 from .sanitize import MAX_TEXT
 
@@ -193,7 +194,7 @@ def _checked_component(value, metadata, path):
 def _is_possible(name, metadata):
     if metadata.get("plug_ins") and re.fullmatch(r"[^>\s]+>[^>\s]+", name):
         return True
-    return _normalized(name) in map(_normalized, metadata["component"])
+    return normalized(name) in map(normalized, metadata["component"])
 
 
 def _check_arguments(config, arguments, path):
@@ -228,10 +229,6 @@ def _check_argument(value, metadata, path):
         if isinstance(item, dict | list):
             fail(join(path, index), "text, a number, a boolean or null", item)
         _check_size(item, metadata, join(path, index))
-
-
-def _normalized(name):
-    return name.replace("_", "").lower()
 
 
 def _checked_scalar(value, hint, metadata, path):

@@ -5,16 +5,15 @@ import math
 
 import matplotlib
 import numpy as np
+from matplotlib import ticker
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
-matplotlib.use("Agg")
-
-from matplotlib import pyplot, ticker  # noqa: E402
-
-from .. import registry  # noqa: E402
-from ..config.reading import by_variant  # noqa: E402
-from ..files.atomic_file import replacing  # noqa: E402
-from . import report  # noqa: E402
-from .summary import at_budgets  # noqa: E402
+from .. import registry
+from ..config.reading import by_variant
+from ..files.atomic_file import replacing
+from . import report
+from .summary import at_budgets
 
 # Panels of a history: label, columns with solid and dashed lines, and whether the axis
 # is logarithmic. `{}` is the name of the equilibrium layer.
@@ -180,14 +179,9 @@ def plot_history(path, histories):
     """
     columns = dict.fromkeys(name for rows in histories.values() for name in rows[0])
     panels = _panels(histories, columns)
-    figure, all_axes = pyplot.subplots(
-        len(panels),
-        figsize=(6, 1 + 1.8 * len(panels)),
-        layout="constrained",
-        sharex=True,
-        squeeze=False,
-    )
-    for axes, (label, names, is_log) in zip(all_axes[:, 0], panels, strict=True):
+    figure = Figure((6, 1 + 1.8 * len(panels)), layout="constrained")
+    all_axes = figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
+    for axes, (label, names, is_log) in zip(all_axes, panels, strict=True):
         axes.set_title(label, loc="left", fontsize="medium")
         axes.grid(alpha=0.3)
         if is_log:
@@ -200,7 +194,7 @@ def plot_history(path, histories):
             axes.axvline(start, color="grey", ls=":", lw=1)
     axes.set_xlabel("epoch")
     axes.xaxis.set_major_locator(_integers())
-    all_axes[0, 0].legend()
+    all_axes[0].legend()
     _save(figure, path)
 
 
@@ -258,7 +252,7 @@ def residual_image(quartiles):
         quartiles: Array `(max_iter, 3)`. Quartiles over samples of the smallest
             residual so far.
     """
-    with pyplot.rc_context({"font.size": 15, "lines.linewidth": 2.5}):
+    with matplotlib.rc_context({"font.size": 15, "lines.linewidth": 2.5}):
         figure, axes = _figure("evaluations of f", "residual")
         low, median, high = quartiles.T
         counts = range(1, len(quartiles) + 1)
@@ -267,14 +261,14 @@ def residual_image(quartiles):
         axes.fill_between(counts, low, high, alpha=0.25, label="quartiles")
         axes.xaxis.set_major_locator(_integers())
         axes.legend()
-        figure.canvas.draw()
-    image = np.array(figure.canvas.buffer_rgba())
-    pyplot.close(figure)
-    return image
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+    return np.array(canvas.buffer_rgba())
 
 
 def _figure(x_label, y_label):
-    figure, axes = pyplot.subplots(figsize=(6, 4), layout="constrained")
+    figure = Figure((6, 4), layout="constrained")
+    axes = figure.subplots()
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
     axes.grid(alpha=0.3)
@@ -288,4 +282,3 @@ def _band(axes, budgets, low, high, line):
 def _save(figure, path):
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=150)
-    pyplot.close(figure)

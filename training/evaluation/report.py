@@ -139,9 +139,8 @@ def _diagnosis_table(diagnoses):
 
 def _radius_cells(radii):
     """Returns the mean, the 90 % quantile, and the fraction of reliable estimates,
-    averaged over runs. If not all estimates are reliable, the numbers are marked.
-    Numbers of older files include all estimates."""
-    shares = [radius.get("converged") for radius in radii]
+    averaged over runs. If not all estimates are reliable, the numbers are marked."""
+    shares = [radius["converged"] for radius in radii]
     mark = "" if set(shares) == {1} else "~"
     cells = [
         mean_text([radius[name] for radius in radii], ".3f") for name in ("mean", "q90")

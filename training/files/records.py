@@ -90,6 +90,7 @@ def read_diagnosis(path, remedy):
     with reading(path, remedy):
         _check_numbers([diagnosis], "evaluations", "residual", "converged")
         radius = diagnosis["spectral_radius"]
+        _check_numbers([radius], "converged")
         if radius["mean"] is not None:  # `None` without any reliable estimate.
             _check_numbers([radius], "mean", "q90")
         quantiles = diagnosis["residual_quantiles"]

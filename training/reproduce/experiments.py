@@ -76,73 +76,76 @@ def _broyden(forward, backward):
     }
 
 
-def _anderson(forward, backward, is_regularized=False):
+def _anderson(forward, backward, regularizer=None):
     """Returns the solvers of 2021: Anderson forward and Broyden for the adjoint.
 
     The penalty acts in every step. In training it acts in some, which need as much
     memory and more time than the others.
     """
     solver = {"class_name": "anderson", "max_iter": forward, "tol": 0.0, "history": 6}
-    regularizer = {"class_name": "jacobian"} if is_regularized else None
     gradient = _broyden(forward, backward)["gradient"]
     return {"solver": solver, "gradient": gradient, "regularizer": regularizer}
 
 
+def _transformer_xl(width, inner, num_layers, **changes):
+    """Returns a Transformer-XL, tied or with recomputed layers by its changes."""
+    sizes = {"hidden_dim": width, "num_heads": 10, "intermediate_dim": inner}
+    layers = {"memory_length": 150, "num_layers": num_layers}
+    return {"family": "transformer_xl", **sizes, **layers, **changes}
+
+
+def _deq_transformer(width, inner, components, **changes):
+    """Returns a DEQ-Transformer with the solvers of `_broyden` or `_anderson`."""
+    sizes = {"hidden_dim": width, "num_heads": 10, "intermediate_dim": inner}
+    memory = {"family": "deq_transformer", "memory_length": 150}
+    return {**memory, **sizes, **components, **changes}
+
+
+def _adaptive(components, **changes):
+    """Returns the DEQ-Transformer of medium size with adaptive embeddings."""
+    return _deq_transformer(700, 48000, components, **changes)
+
+
+def _levels(sizes, num_layers, auxiliary_frequency, **changes):
+    """Returns a TrellisNet of explicit levels."""
+    levels = {"num_layers": num_layers, "auxiliary_frequency": auxiliary_frequency}
+    return {"family": "trellisnet", **sizes, **levels, **changes}
+
+
+def _deq_trellisnet(sizes, **changes):
+    """Returns a DEQ-TrellisNet with the solvers of 2019."""
+    return {"family": "deq_trellisnet", **sizes, **_broyden(51, 81), **changes}
+
+
+def _unrolled(num_layers):
+    """Returns the control of the memory: a tied layer, which is unrolled."""
+    layers = _transformer_xl(700, 1100, num_layers, weight_tied=True)
+    return {**layers, "family": "unrolled_transformer"}
+
+
+def _mdeq(budget, regularizer=None):
+    """Returns a multiscale DEQ with a penalty or `None`."""
+    preset = {"family": "mdeq", "preset": "mdeq_large_cifar10"}
+    return {**preset, "budget": budget, "regularizer": regularizer}
+
+
+def _explicit_vision(network):
+    return {"family": "explicit_vision", "network": network, "upsampling": 4}
+
+
+_JR = {"class_name": "jacobian"}
 _TRELLIS_PTB = {"hidden_dim": 400, "intermediate_dim": 1000, "memory_length": 1}
 _TRELLIS = {"hidden_dim": 512, "intermediate_dim": 1600, "memory_length": 1}
-_SMALL = {"hidden_dim": 500, "num_heads": 10, "memory_length": 150}
-_MEDIUM = {**_SMALL, "hidden_dim": 450}
-_ADAPTIVE = {**_SMALL, "hidden_dim": 700}
-
-_LEVELS_60 = {
-    "family": "trellisnet",
-    **_TRELLIS_PTB,
-    "num_layers": 60,
-    "auxiliary_frequency": 12,
-}
-_LEVELS_70 = {
-    "family": "trellisnet",
-    **_TRELLIS,
-    "num_layers": 70,
-    "auxiliary_frequency": 25,
-}
-_DEQ_TRELLIS_PTB = {"family": "deq_trellisnet", **_TRELLIS_PTB, **_broyden(51, 81)}
-_DEQ_TRELLIS = {"family": "deq_trellisnet", **_TRELLIS, **_broyden(51, 81)}
-_LAYERS_18 = {
-    "family": "transformer_xl",
-    **_ADAPTIVE,
-    "intermediate_dim": 1100,
-    "num_layers": 18,
-}
-_DEQ = {"family": "deq_transformer", **_ADAPTIVE, "intermediate_dim": 48000}
-_PLAIN_30 = {**_DEQ, **_anderson(30, 35)}
-_POST_LN = {**_DEQ, **_anderson(13, 13, is_regularized=True)}
-_PRE_LN = {
-    **_DEQ,
-    **_anderson(14, 14, is_regularized=True),
-    "normalize_first": True,
-}
+_LEVELS_70 = _levels(_TRELLIS, 70, 25)
+_LAYERS_18 = _transformer_xl(700, 1100, 18)
+_PLAIN_2019 = _adaptive(_broyden(31, 40))
+_PLAIN_30 = _adaptive(_anderson(30, 35))
+_PLAIN_20 = _adaptive(_anderson(20, 20))
+_POST_LN = _adaptive(_anderson(13, 13, _JR))
+_PRE_LN = _adaptive(_anderson(14, 14, _JR), normalize_first=True)
 _NEUMANN = {
     "solver": {"class_name": "anderson", "max_iter": 51, "tol": 0.0},
     "gradient": {"class_name": "neumann", "num_terms": 20},
-}
-_UNROLLED = {
-    "family": "unrolled_transformer",
-    **_ADAPTIVE,
-    "intermediate_dim": 1100,
-    "weight_tied": True,
-}
-_RESNET = {"family": "explicit_vision", "network": "resnet_101", "upsampling": 4}
-_MDEQ = {
-    "family": "mdeq",
-    "preset": "mdeq_large_cifar10",
-    "budget": 17,
-    "regularizer": None,
-}
-_MDEQ_REGULARIZED = {
-    **_MDEQ,
-    "budget": 6,
-    "regularizer": {"class_name": "jacobian"},
 }
 
 _CONTROL = "control, must grow"
@@ -154,99 +157,38 @@ _XL_ADAPTIVE = "Transformer, medium adaptive (2019, table 3; 2021, table 5)"
 _INFERENCE = "inference, medium adaptive (2021, section 4)"
 _VISION = "CIFAR-10, batch 32 (2021, figure 6)"
 
+_DEQ_2019 = "DEQ-Transformer, Broyden 31 + 40"
+_TRELLIS_2019 = "DEQ-TrellisNet, Broyden 51 + 81"
+_TRELLIS_NEUMANN = "DEQ-TrellisNet, Anderson 51 + Neumann 20"
+
 MEMORY = (
-    Case(_CONTROL, "unrolled 6 times", {**_UNROLLED, "num_layers": 6}),
-    Case(_CONTROL, "unrolled 12 times", {**_UNROLLED, "num_layers": 12}),
-    Case(_CONTROL, "unrolled 24 times", {**_UNROLLED, "num_layers": 24}),
-    Case(_PTB, "60 levels", _LEVELS_60, 8.5),
-    Case(_PTB, "60 levels, recomputed", {**_LEVELS_60, "recompute": True}),
-    Case(_PTB, "DEQ-TrellisNet, Broyden 51 + 81", _DEQ_TRELLIS_PTB, 1.2),
-    Case(
-        _PTB,
-        "DEQ-TrellisNet, Anderson 51 + Neumann 20",
-        {**_DEQ_TRELLIS_PTB, **_NEUMANN},
-    ),
+    Case(_CONTROL, "unrolled 6 times", _unrolled(6)),
+    Case(_CONTROL, "unrolled 12 times", _unrolled(12)),
+    Case(_CONTROL, "unrolled 24 times", _unrolled(24)),
+    Case(_PTB, "60 levels", _levels(_TRELLIS_PTB, 60, 12), 8.5),
+    Case(_PTB, "60 levels, recomputed", _levels(_TRELLIS_PTB, 60, 12, recompute=True)),
+    Case(_PTB, _TRELLIS_2019, _deq_trellisnet(_TRELLIS_PTB), 1.2),
+    Case(_PTB, _TRELLIS_NEUMANN, _deq_trellisnet(_TRELLIS_PTB, **_NEUMANN)),
     Case(_WT103, "70 levels", _LEVELS_70, 24.7),
     Case(_WT103, "70 levels, recomputed", {**_LEVELS_70, "recompute": True}, 5.2),
-    Case(_WT103, "DEQ-TrellisNet, Broyden 51 + 81", _DEQ_TRELLIS, 3.3),
-    Case(
-        _WT103,
-        "DEQ-TrellisNet, Anderson 51 + Neumann 20",
-        {**_DEQ_TRELLIS, **_NEUMANN},
-    ),
+    Case(_WT103, _TRELLIS_2019, _deq_trellisnet(_TRELLIS), 3.3),
+    Case(_WT103, _TRELLIS_NEUMANN, _deq_trellisnet(_TRELLIS, **_NEUMANN)),
     Case(
         _XL_SMALL,
         "16 tied layers",
-        {
-            "family": "transformer_xl",
-            **_SMALL,
-            "intermediate_dim": 3250,
-            "num_layers": 16,
-            "weight_tied": True,
-        },
+        _transformer_xl(500, 3250, 16, weight_tied=True),
         6.8,
     ),
-    Case(
-        _XL_SMALL,
-        "4 layers",
-        {
-            "family": "transformer_xl",
-            **_SMALL,
-            "intermediate_dim": 250,
-            "num_layers": 4,
-        },
-        4.8,
-    ),
-    Case(
-        _XL_SMALL,
-        "DEQ-Transformer, Broyden 31 + 40",
-        {
-            "family": "deq_transformer",
-            **_SMALL,
-            "intermediate_dim": 2500,
-            **_broyden(31, 40),
-        },
-        1.1,
-    ),
-    Case(
-        _XL_MEDIUM,
-        "16 layers",
-        {
-            "family": "transformer_xl",
-            **_MEDIUM,
-            "intermediate_dim": 1930,
-            "num_layers": 16,
-        },
-        8.5,
-    ),
-    Case(
-        _XL_MEDIUM,
-        "DEQ-Transformer, Broyden 31 + 40",
-        {
-            "family": "deq_transformer",
-            **_MEDIUM,
-            "hidden_dim": 480,
-            "intermediate_dim": 42800,
-            **_broyden(31, 40),
-        },
-        2.7,
-    ),
+    Case(_XL_SMALL, "4 layers", _transformer_xl(500, 250, 4), 4.8),
+    Case(_XL_SMALL, _DEQ_2019, _deq_transformer(500, 2500, _broyden(31, 40)), 1.1),
+    Case(_XL_MEDIUM, "16 layers", _transformer_xl(450, 1930, 16), 8.5),
+    Case(_XL_MEDIUM, _DEQ_2019, _deq_transformer(480, 42800, _broyden(31, 40)), 2.7),
     Case(_XL_ADAPTIVE, "18 layers", _LAYERS_18, 9.0),
     Case(_XL_ADAPTIVE, "18 tied layers", {**_LAYERS_18, "weight_tied": True}),
     Case(_XL_ADAPTIVE, "18 layers, recomputed", {**_LAYERS_18, "recompute": True}),
-    Case(
-        _XL_ADAPTIVE,
-        "DEQ-Transformer, Broyden 31 + 40",
-        {**_DEQ, **_broyden(31, 40)},
-        3.7,
-    ),
+    Case(_XL_ADAPTIVE, _DEQ_2019, _PLAIN_2019, 3.7),
     Case(_XL_ADAPTIVE, "DEQ post-LN, Anderson 30 + 35", _PLAIN_30, 3.9),
-    Case(
-        _XL_ADAPTIVE,
-        "DEQ post-LN, Anderson 20 + 20",
-        {**_DEQ, **_anderson(20, 20)},
-        3.6,
-    ),
+    Case(_XL_ADAPTIVE, "DEQ post-LN, Anderson 20 + 20", _PLAIN_20, 3.6),
     Case(_XL_ADAPTIVE, "DEQ pre-LN + JR, Anderson 14 + 14", _PRE_LN, 4.8),
     Case(_XL_ADAPTIVE, "DEQ post-LN + JR, Anderson 13 + 13", _POST_LN, 4.8),
     Case(_XL_ADAPTIVE, "DEQ post-LN + JR, length 300", _POST_LN, 6.5, {"length": 300}),
@@ -254,36 +196,25 @@ MEMORY = (
     Case(
         _INFERENCE,
         "DEQ, Broyden 30",
-        {**_DEQ, **_broyden(30, 1)},
+        _adaptive(_broyden(30, 1)),
         1.0,
         {"inference": True},
     ),
     Case(_INFERENCE, "DEQ + JR, Anderson 13", _POST_LN, 0.5, {"inference": True}),
-    Case(_VISION, "ResNet-101", _RESNET),
-    Case(_VISION, "DenseNet-121", {**_RESNET, "network": "densenet_121"}),
-    Case(_VISION, "MDEQ, Anderson 17", _MDEQ),
-    Case(_VISION, "MDEQ + JR, Anderson 6", _MDEQ_REGULARIZED),
+    Case(_VISION, "ResNet-101", _explicit_vision("resnet_101")),
+    Case(_VISION, "DenseNet-121", _explicit_vision("densenet_121")),
+    Case(_VISION, "MDEQ, Anderson 17", _mdeq(17)),
+    Case(_VISION, "MDEQ + JR, Anderson 6", _mdeq(6, _JR)),
 )
 
 # In the published sizes, an evaluation of f computes as much as all explicit layers.
 _ONE_LAYER = {"intermediate_dim": 1100}
 
 RUNTIME = (
-    Pair("DEQ-TrellisNet, Broyden 51 + 81", _DEQ_TRELLIS, _LEVELS_70, 2.40, 1.64),
-    Pair(
-        "DEQ-Transformer, Broyden 31 + 40",
-        {**_DEQ, **_broyden(31, 40)},
-        _LAYERS_18,
-        2.82,
-        1.76,
-    ),
+    Pair(_TRELLIS_2019, _deq_trellisnet(_TRELLIS), _LEVELS_70, 2.40, 1.64),
+    Pair(_DEQ_2019, _PLAIN_2019, _LAYERS_18, 2.82, 1.76),
     Pair("DEQ post-LN, Anderson 30 + 35", _PLAIN_30, _LAYERS_18, 3.1),
-    Pair(
-        "DEQ post-LN, Anderson 20 + 20",
-        {**_DEQ, **_anderson(20, 20)},
-        _LAYERS_18,
-        2.2,
-    ),
+    Pair("DEQ post-LN, Anderson 20 + 20", _PLAIN_20, _LAYERS_18, 2.2),
     Pair("DEQ pre-LN + JR, Anderson 14 + 14", _PRE_LN, _LAYERS_18, 1.5),
     Pair("DEQ post-LN + JR, Anderson 13 + 13", _POST_LN, _LAYERS_18, 1.4),
     Pair(
@@ -462,14 +393,3 @@ def arguments_of(name, is_quick):
     """Returns the keyword arguments of an experiment's function."""
     experiment = EXPERIMENTS[name]
     return {**experiment.full, **experiment.quick} if is_quick else experiment.full
-
-
-def as_json(value):
-    """Returns arguments of an experiment as plain data, to compare and to save."""
-    if hasattr(value, "_asdict"):
-        value = value._asdict()
-    if isinstance(value, dict):
-        return {key: as_json(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [as_json(item) for item in value]
-    return value

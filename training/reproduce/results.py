@@ -4,13 +4,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import matplotlib
+from matplotlib import ticker
+from matplotlib.figure import Figure as Drawing
 
 from ..files import records
 from ..files.atomic_file import replacing, write_text
-
-matplotlib.use("Agg")
-
-from matplotlib import pyplot, ticker  # noqa: E402
 
 DEVIATION = " std"
 # One color per kind of model, as on all pages of the documentation.
@@ -85,12 +83,11 @@ def write(folder, title, results, facts):
 
 
 def _write_figure(folder, name, draw, rows):
-    with pyplot.rc_context(_STYLE):
+    with matplotlib.rc_context(_STYLE):
         figure = draw(rows)
         for suffix in ("png", "svg"):
             with replacing(folder / f"{name}.{suffix}") as temporary:
                 figure.savefig(temporary, dpi=300)
-        pyplot.close(figure)
 
 
 def markdown(rows):
@@ -132,9 +129,8 @@ def bars(groups, value, published, x_label):
         x_label: String. Label of the numbers, with a unit.
     """
     count = sum(len(rows) + 1 for rows in groups.values())
-    figure, axes = pyplot.subplots(
-        figsize=(_WIDTH, 0.5 + 0.135 * count), layout="constrained"
-    )
+    figure = Drawing((_WIDTH, 0.5 + 0.135 * count), layout="constrained")
+    axes = figure.subplots()
     names, headings = [], []
     for heading, rows in groups.items():
         # A source in brackets would reduce the width of the bars.
@@ -167,14 +163,10 @@ def curves(panels):
     Args:
         panels: List of `Panel`.
     """
-    figure, all_axes = pyplot.subplots(
-        len(panels),
-        figsize=(_WIDTH, 0.4 + 1.7 * len(panels)),
-        layout="constrained",
-        squeeze=False,
-    )
+    figure = Drawing((_WIDTH, 0.4 + 1.7 * len(panels)), layout="constrained")
+    all_axes = figure.subplots(len(panels), squeeze=False)[:, 0]
     names = list(dict.fromkeys(name for panel in panels for name in panel.lines))
-    for axes, panel in zip(all_axes[:, 0], panels, strict=True):
+    for axes, panel in zip(all_axes, panels, strict=True):
         for name, (x, mean, deviation) in panel.lines.items():
             index = names.index(name)
             color, style = f"C{index % 10}", "-" if index < 10 else "--"
@@ -188,7 +180,7 @@ def curves(panels):
             axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
         if panel.is_log:
             axes.set_yscale("log", nonpositive="clip")
-    all_axes[0, 0].legend(fontsize="x-small", ncols=2)
+    all_axes[0].legend(fontsize="x-small", ncols=2)
     return figure
 
 
@@ -200,7 +192,8 @@ def scatter(x_label, y_label, points):
         y_label: String, with a unit.
         points: Dict of names to lists of pairs (x, y).
     """
-    figure, axes = pyplot.subplots(figsize=(_WIDTH, 2.5), layout="constrained")
+    figure = Drawing((_WIDTH, 2.5), layout="constrained")
+    axes = figure.subplots()
     for name, pairs in points.items():
         axes.scatter(*zip(*pairs, strict=True), s=4, alpha=0.5, label=name)
     axes.set(xlabel=x_label, ylabel=y_label)

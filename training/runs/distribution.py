@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from ..data.pipeline import WHOLE, BatchShard, prefetched
 from ..errors import InputError, LostWorker
-from . import cluster, platform_repairs
+from . import cluster, freed_memory, platform_repairs
 from .callbacks import Stopwatch
 
 # Errors of collective operations after another worker is lost.
@@ -47,7 +47,7 @@ def _single(config):
 def _mirrored(config):
     """Returns the `Replicas` on the devices of this machine."""
     if config.logical_cpus is not None:
-        platform_repairs.keep_freed_memory()
+        freed_memory.keep()
         _divide_cpu(config.logical_cpus)
     devices = config.devices
     known = [

@@ -102,8 +102,9 @@ class Job:
         return model
 
     def equilibrium(self, model):
-        """Returns the `DEQ` layer of a model, or `None` for explicit layers."""
-        raise NotImplementedError
+        """Returns the `DEQ` layer of a model, by default the layer `deq`, or `None` for
+        explicit layers."""
+        return model.get_layer("deq")
 
     def compile(self, model, optimizer):
         """Compiles a model or its trainer; the optimizer keeps its state."""
@@ -179,8 +180,9 @@ class Job:
         return {}
 
     def split(self, model):
-        """Returns the `EncoderSolverHead` of a model with an equilibrium."""
-        raise NotImplementedError
+        """Returns the `EncoderSolverHead` of a model with an equilibrium, by default of
+        a functional model."""
+        return split_model(model)
 
     def opened(self, model):
         """Like `split`, but returns the same object for the same model."""
@@ -328,9 +330,6 @@ class ArrayJob(Job):
     def steps_per_epoch(self):
         return math.ceil(len(self.training[0]) / self.config.data.batch_size)
 
-    def equilibrium(self, model):
-        return model.get_layer("deq")
-
     def loss(self):
         """Returns the loss, a name or an object of Keras."""
         raise NotImplementedError
@@ -356,9 +355,6 @@ class ArrayJob(Job):
             "x": array_batches(self.training, size, seed, steps),
             "steps_per_epoch": per_epoch,
         }
-
-    def split(self, model):
-        return split_model(model)
 
     def first_inputs(self):
         return self.tested[0][: self.config.evaluation.num_samples]

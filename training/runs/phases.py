@@ -144,6 +144,24 @@ def _regularizer(span):
     return regularizer
 
 
+def equilibrium(cell, config, dtype=None):
+    """Returns the `DEQ` layer `deq` of a cell with the strategies of a config.
+
+    Args:
+        cell: `EquilibriumCell`.
+        config: The `model` of a config, with all strategies.
+        dtype: Dtype policy of the layer. Defaults to `None`, the policy of Keras.
+
+    Raises:
+        InputError: If an argument of a strategy is invalid.
+    """
+    layer = deq_keras.layers.DEQ(
+        cell, initial_state=config.initial_state, dtype=dtype, name="deq"
+    )
+    set_strategies(layer, config, "model")
+    return layer
+
+
 def set_strategies(layer, config, path):
     """Sets the strategies of a DEQ layer, such as its solver, from a config.
 

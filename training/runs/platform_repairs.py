@@ -10,20 +10,13 @@ supported Keras no longer needs it.
 * `sum_gradients_first`: each replica clips its own gradient.
 * `seed_worker`, `seed_replicas`: all replicas draw the same random numbers.
 * `synchronize_normalization`: a per-layer option of Keras.
-* `keep_freed_memory`: glibc returns the freed memory of threads to the system.
 """
-
-import ctypes
-import os
-import platform
 
 import keras
 import tensorflow as tf
 from keras import tree
 
 _SEED_STATE = "seed_generator_state"
-_TOP_PAD, _MMAP_THRESHOLD = -2, -3  # Constants of malloc.h.
-_THREAD_HEAP = 64 * 2**20  # Bytes. glibc returns a heap of this size when it is empty.
 
 
 def build_from_local_batch(model):
@@ -167,19 +160,3 @@ def seed_replicas(strategy, model):
 
 def _seed_states(model):
     return [state for state in model.variables if state.path.endswith(_SEED_STATE)]
-
-
-def keep_freed_memory():
-    """Configures glibc to keep the memory that the threads of replicas free.
-
-    glibc has heaps per thread and returns empty heaps to the system. A training step of
-    two replicas spent a third of its time on zeroing pages that it received back. This
-    function does nothing if the user's environment tunes malloc, or without glibc.
-    """
-    tuned = any(name.startswith("MALLOC_") for name in os.environ)
-    if tuned or "GLIBC_TUNABLES" in os.environ or platform.libc_ver()[0] != "glibc":
-        return
-    libc = ctypes.CDLL(None)
-    libc.mallopt(_TOP_PAD, _THREAD_HEAP)
-    # Setting the first option disables glibc's adaptation of the second from 128 KiB.
-    libc.mallopt(_MMAP_THRESHOLD, _THREAD_HEAP // 2)

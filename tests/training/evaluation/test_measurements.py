@@ -209,9 +209,8 @@ def test_weight_tied_twin_runs_its_layers_and_no_more(finished_run):
         ({"mean": 0.51, "q90": 0.72, "converged": 1.0}, ["0.510", "0.720", "100%"]),
         ({"mean": 0.51, "q90": 0.72, "converged": 0.75}, ["~0.510", "~0.720", "75%"]),
         ({"mean": None, "q90": None, "converged": 0.0}, ["-", "-", "0%"]),
-        ({"mean": 0.51, "q90": 0.72}, ["~0.510", "~0.720", "-"]),
     ],
-    ids=["all", "some", "none", "older file"],
+    ids=["all", "some", "none"],
 )
 def test_report_says_for_how_many_the_radius_was_found(tmp_path, small, radius, cells):
     directory = WorkDirectory.start(tmp_path, configs.resolve(small))

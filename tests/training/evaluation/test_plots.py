@@ -4,7 +4,6 @@ import types
 
 import numpy as np
 import pytest
-from matplotlib import pyplot
 
 from deq_keras.tuning import Outcome, Promise, Setting
 from training import registry
@@ -38,12 +37,10 @@ EXPLICIT = [{name: row[name] for name in ("phase", "loss", "val_loss")} for row 
 
 @pytest.fixture
 def figures(monkeypatch):
-    """The figures that functions save, which stay open until the end of the test."""
+    """The figures that functions would save."""
     saved = []
     monkeypatch.setattr(plots, "_save", lambda figure, path: saved.append(figure))
-    yield saved
-    for figure in saved:
-        pyplot.close(figure)
+    return saved
 
 
 @pytest.fixture
@@ -53,7 +50,7 @@ def drawn(tmp_path, figures):
     def draw(histories):
         plots.plot_history(tmp_path / "history.png", histories)
         figure = figures[-1]
-        figure.canvas.draw()
+        figure.draw_without_rendering()
         return {axes.get_title(loc="left"): axes for axes in figure.axes}
 
     return draw
@@ -117,7 +114,7 @@ def _tuning(path):
 def test_evaluations_have_integer_ticks(plot, tmp_path, figures):
     plot(tmp_path / "figure.png")
     (axes,) = figures[0].axes
-    figures[0].canvas.draw()
+    figures[0].draw_without_rendering()
     ticks = axes.get_xticks()
     assert len(ticks) > 2 and all(tick == round(tick) for tick in ticks)
 
@@ -140,18 +137,18 @@ def test_an_explicit_network_has_its_loss_alone(drawn):
 
 
 def test_the_image_of_residuals_shows_decades(monkeypatch):
-    scales = []
-    close = pyplot.close
+    figures = []
+    canvas = plots.FigureCanvasAgg
     monkeypatch.setattr(
-        plots.pyplot,
-        "close",
-        lambda figure: (scales.append(figure.axes[0].get_yscale()), close(figure)),
+        plots,
+        "FigureCanvasAgg",
+        lambda figure: (figures.append(figure), canvas(figure))[1],
     )
     # Residuals of 0 have no place on the axis.
     quartiles = np.array([[0.5, 1.0, 2.0], [0.01, 0.1, 0.2], [0.0, 0.0, 1e-3]])
     image = plots.residual_image(quartiles)
     assert image.shape == (400, 600, 4) and image.dtype == np.uint8
-    assert scales == ["log"]
+    assert figures[0].axes[0].get_yscale() == "log"
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])

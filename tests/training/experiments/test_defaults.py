@@ -16,6 +16,7 @@ from tests.training.experiments.small_tasks import (
     job,
     model_of,
 )
+from tests.training.runs import small_runs
 from training.errors import InputError
 from training.evaluation.plots import draw_comparison
 from training.evaluation.report import report
@@ -261,9 +262,7 @@ def finished(tmp_path_factory):
     chain = {"data.task": "chain", "model.units": 4, "phases.0.epochs": 2}
     chain["data.train_examples"] = 64
     changed = config(tasks={"regression": {}, "chain": chain}, seeds=[3])
-    directory = WorkDirectory.start(tmp_path_factory.mktemp("defaults"), changed)
-    variants.run(variants.make_jobs(directory), directory)
-    return directory
+    return small_runs.finished(tmp_path_factory.mktemp("defaults"), changed)
 
 
 def test_figures_compare_the_variants_of_each_task(tmp_path):
@@ -314,7 +313,6 @@ def test_a_diverged_run_is_counted_and_does_not_stop_the_others(tmp_path):
     changed = config(
         phases=[{"epochs": 2}], variants={"wild": wild, "tame": {}}, references=["tame"]
     )
-    directory = WorkDirectory.start(tmp_path / "run", changed)
-    variants.run(variants.make_jobs(directory), directory)
+    directory = small_runs.finished(tmp_path / "run", changed)
     assert [run["failed"] for run in numbers(directory).values()] == [True, False]
     assert "1/1" in of_tasks(directory)

@@ -12,7 +12,8 @@ import tensorflow as tf
 from keras_hub.tokenizers import ByteTokenizer
 
 from deq_keras import models
-from tests.training.runs.small_runs import Killed, assert_same_checkpoints
+from tests.training.experiments.small_texts import SMALL
+from tests.training.runs import small_runs
 from training.cli import main
 from training.config import reading as configs
 from training.conversion.export import export
@@ -23,28 +24,6 @@ from training.experiments.language_model.job import LanguageModelJob, build_mode
 from training.runs import variants
 from training.runs.train import train
 from training.runs.work_directory import WorkDirectory
-
-SMALL = {
-    "experiment": "language_model",
-    "tensorboard": False,
-    "data": {
-        "source": "file",
-        "batch_size": 4,
-        "length": 8,
-        "evaluation_batch_size": 2,
-        "evaluation_length": 8,
-    },
-    "model": {
-        "hidden_dim": 8,
-        "num_heads": 2,
-        "intermediate_dim": 16,
-        "memory_length": 4,
-        "solver": {"class_name": "anderson", "max_iter": 4},
-    },
-    "optimizer": {"learning_rate": 0.02, "clip_norm": 1.0},
-    "phases": [{"epochs": 2}],
-    "evaluation": {"budgets": [1, 4], "num_samples": 2, "max_iter": 5},
-}
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +50,7 @@ def finished(text_file, tmp_path_factory):
         "untied": {"model.explicit": {"num_layers": 2, "recompute": True}},
     }
     path = tmp_path_factory.mktemp("run") / "run"
-    directory = WorkDirectory.start(path, configs.resolve(mapping))
-    variants.run(variants.make_jobs(directory), directory)
-    return directory
+    return small_runs.finished(path, configs.resolve(mapping))
 
 
 def history(directory, name):
@@ -195,30 +172,21 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(small, tmp_path):
     small["phases"] = [{"epochs": 3}]
     small["model"]["dropout"] = 0.1
     config = configs.resolve(small)
-    whole = WorkDirectory.start(tmp_path / "whole", config)
-    variants.run(variants.make_jobs(whole), whole)
-
+    whole = small_runs.finished(tmp_path / "whole", config)
     parts = WorkDirectory.start(tmp_path / "parts", config)
     job = variants.make_jobs(parts, ["model"])["model"]
     make = job.callbacks
-
-    def die(epoch, _):
-        if epoch == 2:
-            raise Killed
-
-    stop = keras.callbacks.LambdaCallback(on_epoch_begin=die)
-    job.callbacks = lambda model: [*make(model), stop]
-    with parts.in_use(), pytest.raises(Killed):
+    job.callbacks = lambda model: [*make(model), small_runs.die_in(2)]
+    with parts.in_use(), pytest.raises(small_runs.Killed):
         train(job, parts.run("model"))
-    parts = WorkDirectory.resume(tmp_path / "parts", config)
-    variants.run(variants.make_jobs(parts), parts)
-    assert_same_checkpoints(parts.run("model"), whole.run("model"))
+    parts = small_runs.finish(WorkDirectory.resume(tmp_path / "parts", config))
+    small_runs.assert_same_checkpoints(parts.run("model"), whole.run("model"))
 
 
-def test_epochs_go_on_in_the_text(small, tmp_path):
+def test_epochs_go_on_in_the_text(small):
     small["data"]["steps_per_epoch"] = 5
     config = configs.resolve(small).data
-    ids = text.load(config, tmp_path).train
+    ids = text.find(config)[0].train
     first = text.training_segments(config, ids)
     second = text.training_segments(config, ids, first_epoch=1)
     for (x, _), (y, _) in zip(first.skip(5).take(5), second.take(5), strict=True):
@@ -227,7 +195,8 @@ def test_epochs_go_on_in_the_text(small, tmp_path):
 
 def test_text_is_cut_into_streams(small, tmp_path):
     config = configs.resolve(small).data
-    loaded = text.load(config, tmp_path)
+    loaded, keep = text.find(config)
+    keep(tmp_path)
     assert (tmp_path / "vocabulary.character.json").is_file()
     segments = list(text.training_segments(config, loaded.train))
     inputs = np.concatenate([x["token_ids"] for x, _ in segments], axis=1)
@@ -259,8 +228,7 @@ def test_published_names_reach_the_model(small):
 def test_what_cannot_be_made_is_refused(small, tmp_path, path, value, words):
     with pytest.raises(InputError, match=words):
         config = configs.resolve(small, [(path, value)])
-        directory = WorkDirectory.start(tmp_path / "run", config)
-        variants.run(variants.make_jobs(directory), directory)
+        small_runs.finished(tmp_path / "run", config)
 
 
 @pytest.mark.slow
@@ -271,10 +239,8 @@ def test_a_seed_after_another_has_the_results_of_its_own_run(small, tmp_path):
     results = []
     for seeds in ([0, 1], [1]):
         path = tmp_path / str(len(seeds))
-        directory = WorkDirectory.start(
-            path, configs.resolve({**small, "seeds": seeds})
-        )
-        variants.run(variants.make_jobs(directory), directory)
+        config = configs.resolve({**small, "seeds": seeds})
+        directory = small_runs.finished(path, config)
         folder = directory.folder("model/seed_1")
         files = ("evaluation.json", "diagnosis.json")
         results.append([(folder / file).read_text() for file in files])

@@ -42,7 +42,7 @@ def _config(tmp_path, **data):
 )
 def test_a_saved_model_generates_text(tmp_path, data):
     config = _config(tmp_path, **data)
-    tokenizer = text.load(config.data).tokenizer
+    tokenizer = text.find(config.data)[0].tokenizer
     build_model(config, tokenizer).save(tmp_path / "model.keras")
     causal_lm = keras.saving.load_model(tmp_path / "model.keras").causal_lm
     assert causal_lm.backbone.vocabulary_size == tokenizer.vocabulary_size()
@@ -54,7 +54,9 @@ def test_a_saved_model_generates_text(tmp_path, data):
 
 def test_subwords_come_from_the_cache(tmp_path):
     config = _config(tmp_path, tokens="subword", vocabulary_size=30).data
-    first, second = (text.load(config, tmp_path) for _ in range(2))
+    first, keep = text.find(config, tmp_path)
+    keep(tmp_path)
+    second, _ = text.find(config, tmp_path)
     assert (tmp_path / "vocabulary.subword.json").is_file()
     assert first.tokenizer.get_vocabulary() == second.tokenizer.get_vocabulary()
     assert second.tokenizer.detokenize(second.train).startswith(CONTENT)
@@ -65,4 +67,4 @@ def test_subwords_come_from_the_cache(tmp_path):
 )
 def test_the_vocabulary_size_is_for_subwords(tmp_path, data):
     with pytest.raises(InputError, match="is for subwords, which need it"):
-        text.load(_config(tmp_path, **data).data)
+        text.find(_config(tmp_path, **data).data)

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from deq_keras import models
+from tests.training.runs import small_runs
 from training.cli import main
 from training.config import reading as configs
 from training.data import segmentation
@@ -18,7 +19,6 @@ from training.experiments.mdeq_segmentation.build import build_loss, build_segme
 from training.experiments.mdeq_segmentation.job import MDEQSegmentationJob
 from training.experiments.mdeq_segmentation.measure import BudgetPredictor
 from training.runs import variants
-from training.runs.work_directory import WorkDirectory
 
 SMALL = {
     "experiment": "mdeq_segmentation",
@@ -64,9 +64,7 @@ def small():
 def finished(tmp_path_factory):
     """The work directory of a model trained for two steps. Tests only read it."""
     path = tmp_path_factory.mktemp("segmentation") / "run"
-    directory = WorkDirectory.start(path, configs.resolve(copy.deepcopy(SMALL)))
-    variants.run(variants.make_jobs(directory), directory)
-    return directory
+    return small_runs.finished(path, configs.resolve(copy.deepcopy(SMALL)))
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from deq_keras import models
+from tests.training.runs import small_runs
 from training.cli import main
 from training.config import reading as configs
 from training.data import images as datasets
@@ -12,8 +13,6 @@ from training.errors import InputError
 from training.evaluation import report
 from training.experiments.classification.build import build_monotone
 from training.experiments.classification.job import ClassificationJob
-from training.runs import variants
-from training.runs.work_directory import WorkDirectory
 
 FOLDER = Path(__file__).parents[3] / "configs" / "monotone"
 SMALL = {
@@ -35,8 +34,7 @@ def _data(mapping):
 
 @pytest.mark.slow
 def test_a_run_from_the_config_to_the_table(tmp_path):
-    directory = WorkDirectory.start(tmp_path / "run", configs.resolve(SMALL))
-    variants.run(variants.make_jobs(directory), directory)
+    directory = small_runs.finished(tmp_path / "run", configs.resolve(SMALL))
     model = keras.models.load_model(directory.run("model") / "model.keras")
     assert isinstance(model, models.MonotoneClassifier)
     assert (directory.run("model") / "evaluation.json").exists()

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 
+from tests.training.runs.small_runs import take_step
 from training.config import reading as configs
 from training.data.segmentation import SegmentationData, cityscapes, shapes
 from training.experiments.mdeq_segmentation.build import build_loss
@@ -137,12 +138,8 @@ def test_trains_at_full_size(name, tmp_path):
     labels = np.where(labels == 19, 255, labels).astype("int32")
     for span in spans:
         enter_phase(job, model, span, optimizer)
-        before = [variable.numpy() for variable in model.trainable_variables]
         # Dropout draws other masks in the step.
         logits = model(images, training=True)
         expected = float(build_loss(config, data)(labels, logits))
-        logs = model.train_on_batch(images, labels, return_dict=True)
+        logs = take_step(model, images, labels)
         assert logs["loss"] == pytest.approx(expected, rel=0.01)
-        for variable, old in zip(model.trainable_variables, before, strict=True):
-            assert np.all(np.isfinite(variable)), variable.path
-            assert np.any(variable.numpy() != old), variable.path

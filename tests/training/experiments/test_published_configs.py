@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from deq_keras.tokenizers import WordTokenizer
+from tests.training.runs import small_runs
 from training.config import reading as configs
 from training.errors import InputError
 from training.experiments.language_model import text
@@ -190,7 +191,7 @@ class TestWhatItSays:
 
 def test_the_text_must_be_given():
     with pytest.raises(InputError, match="needs a `data.path`"):
-        text.load(load("ptb").data)
+        text.find(load("ptb").data)
 
 
 def parameters(model, vocabulary_size):
@@ -233,17 +234,12 @@ def take_step(job, model, optimizer, span, eagerly):
     optimizer.build(model.trainable_variables)
     # In the warm-up, whose first steps are too small for float32.
     optimizer.iterations.assign(2000)
-    before = [variable.numpy() for variable in model.trainable_variables]
     examples = model.examples(tokens[:, :-1], tokens[:, 1:])
-    logs = model.train_on_batch(*examples, return_dict=True)
-    assert np.isfinite(logs["loss"])
+    logs = small_runs.take_step(model, *examples)
     expected = uniform_loss(config, vocabulary_size, tokens[:, 1:])
     assert np.log(logs["perplexity"]) == pytest.approx(expected, rel=0.1)
     assert 1 < logs["deq_evaluations"] <= span.phase.solver["max_iter"]
     assert int(optimizer.iterations) == 2001
-    for variable, old in zip(model.trainable_variables, before, strict=True):
-        assert np.any(variable.numpy() != old), variable.path
-        assert np.all(np.isfinite(variable)), variable.path
 
 
 def train_both_phases(config, vocabulary_size, eagerly=False):

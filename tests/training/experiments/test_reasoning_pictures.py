@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 from training.data.reasoning import Mazes, Sudoku
@@ -10,20 +11,20 @@ from training.experiments.reasoning import pictures
 
 @pytest.fixture(scope="module")
 def maze():
-    """A maze, its path, and a path that grows clearer."""
-    drawn = Mazes().examples(np.random.default_rng(0), 1, 5)
-    truth = drawn.targets[0]
-    frames = np.stack([0.5 + share * (truth - 0.5) for share in (-0.5, 0.5, 1.0)])
-    return drawn.inputs[0], frames, truth
+    """A maze, and a path that grows clearer."""
+    task = Mazes()
+    examples = task.examples(np.random.default_rng(0), 1, 5)
+    truth = examples.targets[0]
+    on_path = [0.5 + share * (truth - 0.5) for share in (-0.5, 0.5, 1.0)]
+    return task, examples, np.stack([1 - np.array(on_path), on_path], axis=-1)
 
 
 @pytest.fixture(scope="module")
 def board():
     task = Sudoku(4, num_puzzles=30)
-    drawn = task.examples(np.random.default_rng(0), 1, 0)
-    truth = drawn.targets[0]
-    even, sure = np.full((4, 4, 4), 0.25), np.eye(4)[truth]
-    return drawn.inputs[0], np.stack([even, sure]), truth
+    examples = task.examples(np.random.default_rng(0), 1, 0)
+    even, sure = np.full((4, 4, 4), 0.25), np.eye(4)[examples.targets[0]]
+    return task, examples, np.stack([even, sure])
 
 
 def frames_of(path):
@@ -37,25 +38,26 @@ def frames_of(path):
 
 
 def test_a_maze_is_solved_frame_by_frame(tmp_path, maze):
-    inputs, probabilities, truth = maze
     path = tmp_path / "maze.gif"
     path.write_text("of before")
-    pictures.animate_maze(path, inputs, probabilities, truth, [1, 2, 4])
+    pictures.draw(path, *maze, [0, 1, 2])
     found = frames_of(path)
     assert [image.shape for _, image in found] == [(344, 320, 3)] * 3
     assert found[-1][0] > 10 * found[0][0]  # The last frame stays.
     is_path = [np.abs(image - 255 * pictures._PATH).max(-1) < 12 for _, image in found]
     # All but the ends, each pixel of 7 a side on about 307 of the picture.
+    _, examples, _ = maze
     assert is_path[-1].sum() == pytest.approx(
-        (truth.sum() - 2) * (307 / 7) ** 2, rel=0.05
+        (examples.targets.sum() - 2) * (307 / 7) ** 2, rel=0.05
     )
     assert not is_path[0].any() and not is_path[1].any()
     assert [file.name for file in tmp_path.iterdir()] == ["maze.gif"]
 
 
 def test_colors_of_a_maze(maze):
-    inputs, probabilities, truth = maze
-    colors = pictures._maze_colors(inputs, probabilities[-1])
+    _, examples, frames = maze
+    inputs, truth = examples.inputs[0], examples.targets[0]
+    colors = pictures._maze_colors(inputs, frames[-1, ..., 1])
     walls, ends = ~inputs.any(axis=-1), np.ptp(inputs, axis=-1) > 0
     assert np.all(colors[walls] == colors[0, 0]) and np.all(colors[0, 0] < 0.3)
     np.testing.assert_array_equal(colors[ends], inputs[ends])
@@ -70,21 +72,21 @@ def test_titles_count_what_is_wrong():
 
 
 def test_a_board_is_filled_frame_by_frame(tmp_path, board):
-    inputs, probabilities, truth = board
     path = tmp_path / "board.gif"
-    pictures.animate_board(path, inputs, probabilities, truth, [1, 9], (2, 2))
+    pictures.draw(path, *board, [0, 1])
     (_, faint), (_, clear) = frames_of(path)
     assert faint.shape == clear.shape == (344, 320, 3)
     assert np.mean(clear) < np.mean(faint)
 
 
 def test_digits_of_a_board(board):
-    inputs, probabilities, truth = board
-    _, axes = pictures._square()
+    _, examples, probabilities = board
+    inputs, truth = examples.inputs[0], examples.targets[0]
+    axes = Figure().add_subplot()
     wrong = probabilities[1].copy()
     row, column = np.argwhere(inputs == 0)[0]
     wrong[row, column] = np.eye(4)[(truth[row, column] + 1) % 4] * 0.8 + 0.05
-    pictures._draw_digits(axes, inputs, wrong, truth, (2, 2))
+    pictures._draw_digits(axes, inputs, wrong, truth, (2, 2), 120)
     shown = np.reshape([text.get_text() for text in axes.texts], (4, 4)).astype(int)
     expected = truth + 1
     expected[row, column] = (truth[row, column] + 1) % 4 + 1
@@ -121,20 +123,6 @@ def test_accuracy_against_the_budget(tmp_path):
     pictures.plot_accuracy(tmp_path / "accuracy.png", curves)
     with Image.open(tmp_path / "accuracy.png") as image:
         assert image.size == (900, 600)
-
-
-def test_shapes_that_do_not_fit(tmp_path, maze, board):
-    inputs, probabilities, truth = maze
-    path = tmp_path / "picture.gif"
-    with pytest.raises(ValueError, match=r"\(3, 7, 7\), 2 evaluations"):
-        pictures.animate_maze(path, inputs, probabilities, truth, [1, 2])
-    with pytest.raises(ValueError, match="at least one evaluation"):
-        pictures.animate_maze(path, inputs, probabilities[:0], truth, [])
-    inputs, probabilities, truth = board
-    with pytest.raises(ValueError, match=r"\(2, 4, 4, 3\)"):
-        wrong = probabilities[..., :3]
-        pictures.animate_board(path, inputs, wrong, truth, [1, 2], (2, 2))
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

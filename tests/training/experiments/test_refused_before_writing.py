@@ -4,20 +4,9 @@ import pytest
 import yaml
 
 from tests.training.conftest import SMALL as CLASSIFICATION
+from tests.training.experiments.small_texts import SMALL as TEXT
 from training.cli import main
 
-TEXT = {
-    "experiment": "language_model",
-    "data": {
-        "source": "file",
-        "batch_size": 4,
-        "length": 8,
-        "evaluation_batch_size": 2,
-        "evaluation_length": 8,
-    },
-    "model": {"hidden_dim": 8, "num_heads": 2, "intermediate_dim": 16},
-    "phases": [{"epochs": 1}],
-}
 TASKS = {
     "experiment": "defaults",
     "tasks": {"regression": {"data.train_examples": 8}},

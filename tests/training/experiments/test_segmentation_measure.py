@@ -65,7 +65,7 @@ def test_the_last_window_ends_with_the_image(images):
 def test_intersection_over_union():
     labels = np.array([0, 0, 0, 1, 1, 255, 255])
     predicted = np.array([0, 0, 1, 1, 2, 0, 3])
-    confusion = confusion_matrix(labels, predicted, np.zeros((4, 4)))
+    confusion = confusion_matrix(labels, predicted, 4)
     np.testing.assert_array_equal(
         confusion, [[2, 1, 0, 0], [0, 1, 1, 0], [0, 0, 0, 0], [0, 0, 0, 0]]
     )

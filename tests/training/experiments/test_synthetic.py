@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import deq_keras
+from tests.training.runs import small_runs
 from training.config import reading as configs
 from training.errors import InputError
 from training.experiments.synthetic.build import ScalarCell, build, curve, draw
 from training.experiments.synthetic.measure import measure, surface, trajectory
 from training.experiments.synthetic.tables import of_variants
 from training.files import records
-from training.runs import variants
 from training.runs.work_directory import WorkDirectory
 
 SOLVERS = ["fixed_point_iteration", "anderson", "broyden"]
@@ -190,8 +190,7 @@ def test_an_argument_of_the_solver_is_refused():
 
 @pytest.mark.slow
 def test_regularization_flattens(tmp_path):
-    directory = WorkDirectory.start(tmp_path / "run", config())
-    variants.run(variants.make_jobs(directory), directory)
+    small_runs.finished(tmp_path / "run", config())
     found = [
         json.loads((tmp_path / "run" / name / "seed_3/evaluation.json").read_text())
         for name in ("plain", "regularized")

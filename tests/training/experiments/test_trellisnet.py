@@ -10,37 +10,27 @@ import pytest
 
 from deq_keras import models
 from deq_keras.tokenizers import CharacterTokenizer, WordTokenizer
+from tests.training.experiments import small_texts
+from tests.training.runs import small_runs
 from training.cli import main
 from training.config import reading as configs
 from training.errors import InputError
 from training.experiments.language_model import text
 from training.experiments.language_model.job import build_model as build_transformer
 from training.experiments.trellisnet.job import TrellisNetJob, build_model
-from training.runs import variants
 from training.runs.phases import phase_spans
 from training.runs.train import enter_phase
-from training.runs.work_directory import WorkDirectory
 
 FOLDER = Path(__file__).parents[3] / "configs"
 SMALL = {
+    **small_texts.SMALL,
     "experiment": "trellisnet",
-    "tensorboard": False,
-    "data": {
-        "source": "file",
-        "batch_size": 4,
-        "length": 8,
-        "evaluation_batch_size": 2,
-        "evaluation_length": 8,
-    },
     "model": {
         "hidden_dim": 8,
         "intermediate_dim": 8,
         "num_experts": 2,
         "solver": {"class_name": "anderson", "max_iter": 4},
     },
-    "optimizer": {"learning_rate": 0.02, "clip_norm": 1.0},
-    "phases": [{"epochs": 2}],
-    "evaluation": {"budgets": [1, 4], "num_samples": 2, "max_iter": 5},
     "variants": {
         "equilibrium": {},
         "levels": {
@@ -95,8 +85,7 @@ def test_trains_both_variants_and_generates(tmp_path):
     path = tmp_path / "text.txt"
     path.write_text("to be or not to be " * 40)
     mapping["data"]["path"] = str(path)
-    directory = WorkDirectory.start(tmp_path / "run", configs.resolve(mapping))
-    variants.run(variants.make_jobs(directory), directory)
+    directory = small_runs.finished(tmp_path / "run", configs.resolve(mapping))
     for name in ("equilibrium", "levels"):
         with (directory.run(name) / "history.csv").open() as lines:
             losses = [float(row["val_loss"]) for row in csv.DictReader(lines)]
@@ -135,12 +124,7 @@ def _take_steps(config, vocabulary_size):
     for span in phase_spans(config):
         enter_phase(job, model, span, optimizer)
         examples = model.examples(tokens[:, :-1], tokens[:, 1:])
-        before = [variable.numpy() for variable in model.trainable_variables]
-        logs = model.train_on_batch(*examples, return_dict=True)
-        assert np.isfinite(logs["loss"])
-        for variable, old in zip(model.trainable_variables, before, strict=True):
-            assert np.all(np.isfinite(variable)), variable.path
-            assert np.any(variable.numpy() != old), variable.path
+        small_runs.take_step(model, *examples)
     return model
 
 

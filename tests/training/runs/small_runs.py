@@ -6,8 +6,11 @@ import keras
 import numpy as np
 
 import deq_keras
+from training.config import reading as configs
+from training.runs import variants
 from training.runs.job import Job
 from training.runs.phases import phase_spans
+from training.runs.work_directory import WorkDirectory
 
 INPUTS = np.random.RandomState(0).normal(size=(16, 3)).astype("float32")
 
@@ -16,11 +19,50 @@ class Killed(BaseException):
     pass
 
 
+def die_in(epoch):
+    """Returns a callback that ends a run at the start of an epoch; `None` for none."""
+
+    def begin(current, logs):
+        if current == epoch:
+            raise Killed
+
+    return keras.callbacks.LambdaCallback(on_epoch_begin=begin)
+
+
+def finish(directory):
+    """Trains and measures all variants of a `WorkDirectory`, and returns it."""
+    variants.run(variants.make_jobs(directory), directory)
+    return directory
+
+
+def finished(path, config):
+    """Returns the `WorkDirectory` of a new run of a resolved config."""
+    return finish(WorkDirectory.start(path, config))
+
+
 class RegressionJob(Job):
-    """A regression in the place of a classifier."""
+    """A regression of four steps an epoch in the place of a classifier.
+
+    Args:
+        config: Resolved config of a classifier, for all that is not its model.
+        dies_in: Epoch at whose start the run dies.
+    """
 
     monitor = "loss"
     is_better = staticmethod(operator.lt)
+    steps_per_epoch = 4
+
+    def __init__(self, config, load=None, folder=None, dies_in=None):
+        super().__init__(config, load, folder)
+        self.dies_in = dies_in
+
+    @classmethod
+    def of(cls, small, phases, dies_in=None):
+        """Returns the job of other phases of a plain config."""
+        return cls(configs.resolve({**small, "phases": phases}), dies_in=dies_in)
+
+    def callbacks(self, model):
+        return [die_in(self.dies_in)]
 
     def build(self):
         cell = deq_keras.layers.DenseCell(4)
@@ -28,14 +70,22 @@ class RegressionJob(Job):
         model = keras.Sequential([*layers, keras.layers.Dense(1)])
         return model, keras.optimizers.Adam(0.01), phase_spans(self.config)
 
-    def equilibrium(self, model):
-        return model.get_layer("deq")
-
     def compile(self, model, optimizer):
         model.compile(optimizer, loss="mse")
 
     def fit_arguments(self, epochs):
         return {"x": INPUTS, "y": INPUTS[:, :1], "batch_size": 4}
+
+
+def take_step(model, *batch):
+    """Takes a training step, which changes every weight; returns its logs."""
+    before = [variable.numpy() for variable in model.trainable_variables]
+    logs = model.train_on_batch(*batch, return_dict=True)
+    assert np.isfinite(logs["loss"])
+    for variable, old in zip(model.trainable_variables, before, strict=True):
+        assert np.all(np.isfinite(variable)), variable.path
+        assert np.any(variable.numpy() != old), variable.path
+    return logs
 
 
 def checkpoint(folder):

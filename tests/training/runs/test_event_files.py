@@ -7,15 +7,14 @@ import tensorflow as tf
 from tensorboard.plugins.custom_scalar.layout_pb2 import Layout
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-from tests.training.runs.small_runs import Killed
+from tests.training.runs import small_runs
 from training.config import reading as configs
 from training.data import images as datasets
 from training.errors import InputError
 from training.experiments.classification.job import ClassificationJob
-from training.runs import event_files, variants
+from training.runs import event_files
 from training.runs import train as training
 from training.runs.callbacks import EpochRecorder
-from training.runs.work_directory import WorkDirectory
 
 
 def written(folder):
@@ -103,8 +102,7 @@ def plugin_data(folder, tag):
 @pytest.mark.slow
 def test_a_run_shows_its_equilibrium_its_parameters_and_its_scores(tmp_path, small):
     small["tensorboard"] = True
-    directory = WorkDirectory.start(tmp_path / "run", configs.resolve(small))
-    variants.run(variants.make_jobs(directory), directory)
+    directory = small_runs.finished(tmp_path / "run", configs.resolve(small))
     values = written(directory.run("model"))
     assert {folder for folder, _, _ in values} == {"tensorboard"}
     assert {
@@ -190,11 +188,11 @@ def test_an_interrupted_run_writes_nothing_twice(tmp_path, small, monkeypatch):
 
         def die(recorder, epoch, logs=None, killed=killed):
             if epoch == killed:  # What TensorBoard shows is written, no checkpoint.
-                raise Killed
+                raise small_runs.Killed
             record(recorder, epoch, logs)
 
         monkeypatch.setattr(EpochRecorder, "on_epoch_end", die)
-        with pytest.raises(Killed):
+        with pytest.raises(small_runs.Killed):
             run(tmp_path / "parts")
     monkeypatch.undo()
     run(tmp_path / "parts")

@@ -72,7 +72,7 @@ def kill_after(monkeypatch):
 
 
 def _regression(config, folder):
-    return MeasuredJob(config, None, folder)
+    return MeasuredJob(config, folder=folder)
 
 
 def _run(make_job, config, path):

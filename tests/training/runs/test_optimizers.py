@@ -1,11 +1,10 @@
 """Learning rates of step decay, of an inverse square root and of plateaus."""
 
-import operator
-
 import keras
 import numpy as np
 import pytest
 
+from tests.training.runs.small_runs import Killed, RegressionJob
 from training.config import reading as configs
 from training.config.fields import OptimizerConfig
 from training.errors import InputError
@@ -13,26 +12,18 @@ from training.runs.job import Job
 from training.runs.optimizers import build_optimizer
 from training.runs.train import train
 
-INPUTS = np.random.RandomState(0).normal(size=(16, 3)).astype("float32")
 
-
-class Killed(Exception):
-    pass
-
-
-class RegressionJob(Job):
-    """A linear regression of four steps an epoch, with scores of our choice."""
+class ScoredJob(RegressionJob):
+    """A linear regression with scores of our choice."""
 
     monitor = "score"
-    is_better = staticmethod(operator.lt)
-    steps_per_epoch = 4
+    build = Job.build  # With the optimizer of the config.
 
     def __init__(self, small, optimizer, scores, dies_in=None):
         phases = [{"epochs": 2}, {"epochs": len(scores) - 2}]
         changes = {"phases": phases, "optimizer": optimizer}
-        super().__init__(configs.resolve({**small, **changes}), None)
+        super().__init__(configs.resolve({**small, **changes}), dies_in=dies_in)
         self.scores = scores
-        self.dies_in = dies_in
         self.rates = []
 
     def build_model(self):
@@ -41,26 +32,14 @@ class RegressionJob(Job):
     def equilibrium(self, model):
         return None
 
-    def compile(self, model, optimizer):
-        model.compile(optimizer, loss="mse")
-
-    def fit_arguments(self, epochs):
-        return {"x": INPUTS, "y": INPUTS[:, :1], "batch_size": 4}
-
     def callbacks(self, model):
-        return [
-            keras.callbacks.LambdaCallback(
-                on_epoch_begin=self._die,
-                on_epoch_end=self._score,
-                on_train_batch_end=lambda batch, logs: self.rates.append(
-                    float(model.optimizer.learning_rate)
-                ),
-            )
-        ]
-
-    def _die(self, epoch, logs):
-        if epoch == self.dies_in:
-            raise Killed
+        callback = keras.callbacks.LambdaCallback(
+            on_epoch_end=self._score,
+            on_train_batch_end=lambda batch, logs: self.rates.append(
+                float(model.optimizer.learning_rate)
+            ),
+        )
+        return [*super().callbacks(model), callback]
 
     def _score(self, epoch, logs):
         if self.scores[epoch] is not None:  # Other epochs are not validated.
@@ -72,7 +51,7 @@ def _rates(small, folder, optimizer, scores, deaths=()):
     folder.mkdir()
     rates = []
     for dies_in in (*deaths, None):
-        job = RegressionJob(small, optimizer, scores, dies_in)
+        job = ScoredJob(small, optimizer, scores, dies_in)
         try:
             model, _ = train(job, folder)
         except Killed:

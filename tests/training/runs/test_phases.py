@@ -72,29 +72,14 @@ def test_what_cannot_rise_is_refused(small, phase, words):
 
 
 class LoggingJob(RegressionJob):
-    """A regression that logs the weight of its regularizer.
-
-    Args:
-        phases: list of dicts.
-        small: the config of a classifier, for all that is not its model.
-        dies_in: epoch at whose start the run dies.
-    """
-
-    def __init__(self, phases, small, dies_in=None):
-        super().__init__(configs.resolve({**small, "phases": phases}), None)
-        self.dies_in = dies_in
+    """A regression that logs the weight of its regularizer."""
 
     def callbacks(self, model):
         regularizer = model.get_layer("deq").regularizer
         callback = keras.callbacks.LambdaCallback(
-            on_epoch_end=lambda epoch, logs: logs.update(weight=regularizer.weight),
-            on_epoch_begin=lambda epoch, logs: self._die(epoch),
+            on_epoch_end=lambda epoch, logs: logs.update(weight=regularizer.weight)
         )
-        return [callback]
-
-    def _die(self, epoch):
-        if epoch == self.dies_in:
-            raise Killed
+        return [*super().callbacks(model), callback]
 
 
 @pytest.fixture
@@ -115,13 +100,13 @@ def rising(small):
 def test_an_interrupted_run_goes_on_with_the_right_weight(tmp_path, small, rising):
     (tmp_path / "whole").mkdir()
     (tmp_path / "parts").mkdir()
-    model, history = train(LoggingJob(rising, small), tmp_path / "whole")
+    model, history = train(LoggingJob.of(small, rising), tmp_path / "whole")
     assert [row["weight"] for row in history] == [1.0, 1.0, 1.5, 1.5]
     assert all(row["seconds"] > 0 for row in history)
     for epoch in (1, 3):
         with pytest.raises(Killed):
-            train(LoggingJob(rising, small, dies_in=epoch), tmp_path / "parts")
-    resumed, resumed_history = train(LoggingJob(rising, small), tmp_path / "parts")
+            train(LoggingJob.of(small, rising, dies_in=epoch), tmp_path / "parts")
+    resumed, resumed_history = train(LoggingJob.of(small, rising), tmp_path / "parts")
     assert_same_histories(resumed_history, history)
     for one, other in zip(model.get_weights(), resumed.get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
@@ -130,4 +115,4 @@ def test_an_interrupted_run_goes_on_with_the_right_weight(tmp_path, small, risin
 def test_a_weight_that_falls_below_zero_is_refused_before_training(small, rising):
     rising[0]["regularizer_weight_increment"] = {"every_epochs": 1, "amount": -0.6}
     with pytest.raises(InputError, match="`phases.0.regularizer`: `weight`"):
-        check(LoggingJob(rising, small))
+        check(LoggingJob.of(small, rising))

@@ -1,33 +1,17 @@
 """A penalty whose weight and probability change with every step of a phase."""
 
-import keras
 import numpy as np
 import pytest
 
-from tests.training.runs import small_runs
-from tests.training.runs.small_runs import Killed
-from training.config import reading as configs
+from tests.training.runs.small_runs import (
+    Killed,
+    RegressionJob,
+    assert_same_histories,
+)
 from training.errors import InputError
 from training.runs.train import check, train
 
 RAMP = {"factor": [1.0, 3.0], "probability": [0.5, 1.0]}
-
-
-class RegressionJob(small_runs.RegressionJob):
-    """A regression of four steps an epoch, which dies at the start of `dies_in`."""
-
-    steps_per_epoch = 4
-
-    def __init__(self, small, phases, dies_in=None):
-        super().__init__(configs.resolve({**small, "phases": phases}), None)
-        self.dies_in = dies_in
-
-    def callbacks(self, model):
-        return [keras.callbacks.LambdaCallback(on_epoch_begin=self._die)]
-
-    def _die(self, epoch, logs):
-        if epoch == self.dies_in:
-            raise Killed
 
 
 def test_a_resumed_ramp_equals_an_uninterrupted_one(tmp_path, small):
@@ -42,7 +26,7 @@ def test_a_resumed_ramp_equals_an_uninterrupted_one(tmp_path, small):
     ]
     (tmp_path / "whole").mkdir()
     (tmp_path / "parts").mkdir()
-    model, history = train(RegressionJob(small, phases), tmp_path / "whole")
+    model, history = train(RegressionJob.of(small, phases), tmp_path / "whole")
     # The values of the last step of each epoch: steps 3 and 7 of 8.
     assert [row.get("deq_penalty_factor") for row in history] == [
         None,
@@ -53,10 +37,9 @@ def test_a_resumed_ramp_equals_an_uninterrupted_one(tmp_path, small):
     assert history[2]["deq_penalty_probability"] == pytest.approx(0.5 + 0.5 * 7 / 8)
     assert model.get_layer("deq").penalty_factor is None
     with pytest.raises(Killed):
-        train(RegressionJob(small, phases, dies_in=2), tmp_path / "parts")
-    resumed, again = train(RegressionJob(small, phases), tmp_path / "parts")
-    for row, other in zip(history, again, strict=True):
-        assert {**row, "seconds": 0} == {**other, "seconds": 0}
+        train(RegressionJob.of(small, phases, dies_in=2), tmp_path / "parts")
+    resumed, again = train(RegressionJob.of(small, phases), tmp_path / "parts")
+    assert_same_histories(again, history)
     for one, other in zip(model.get_weights(), resumed.get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -83,4 +66,4 @@ def test_a_resumed_ramp_equals_an_uninterrupted_one(tmp_path, small):
 )
 def test_ramps_that_change_nothing_or_too_much_are_refused(small, phase, words):
     with pytest.raises(InputError, match=words):
-        check(RegressionJob(small, [{"epochs": 1, **phase}]))
+        check(RegressionJob.of(small, [{"epochs": 1, **phase}]))

@@ -9,7 +9,6 @@ from ...errors import InputError
 from .. import image_files, tfds
 from ..records import shards
 from ..records.record_reader import RecordReader, first_error
-from ..records.shards import ShardedRecords
 from ..splits import ShardedSplit
 from .imagenet import IN_FOLDER, label_check
 from .transforms import ArrayTransform, in_memory
@@ -39,8 +38,8 @@ def load(directory=None):
 
 def _in_folder(directory, split):
     found = shards.in_folder(directory, f"cifar10-{split}")
-    records = ShardedRecords.whole(RecordReader(IN_FOLDER, _decode), *found)
-    return ShardedSplit(records, ArrayTransform(), len(records)).in_memory()
+    reader = RecordReader(IN_FOLDER, _decode)
+    return ShardedSplit.whole(reader, found, ArrayTransform(), 1).in_memory()
 
 
 def _decode(encoded, label):

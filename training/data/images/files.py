@@ -17,7 +17,7 @@ from ...errors import InputError
 from ...files.input_file import check_file, check_folder
 from .. import corruption, tfds
 from ..records.record_reader import RecordReader, ShardFormat, first_error
-from ..records.shards import COUNTED_BY_TFDS, ShardedRecords
+from ..records.shards import COUNTED_BY_TFDS
 from ..splits import IndexedSplit, ShardedSplit
 from .imagenet import IMAGE_SIZE, MEAN, STANDARD_DEVIATION, label_check
 from .transforms import FileTransform
@@ -141,8 +141,7 @@ def from_tfds(config):
 
     def split(name_of_split):
         shards = tfds.split_shards(info, name_of_split, name)
-        records = ShardedRecords.whole(reader, *shards)
-        return ShardedSplit(records, _transform(config), _SHUFFLE_BUFFER)
+        return ShardedSplit.whole(reader, shards, _transform(config), _SHUFFLE_BUFFER)
 
     if "train" not in info.splits:
         raise InputError(

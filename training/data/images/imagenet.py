@@ -12,7 +12,6 @@ import tensorflow as tf
 from .. import image_files, tfds
 from ..records import shards
 from ..records.record_reader import RecordReader, ShardFormat, first_error
-from ..records.shards import ShardedRecords
 from ..splits import ShardedSplit
 from .transforms import JPEGTransform
 
@@ -82,8 +81,7 @@ def load(name, directory, image_size):
     reader = RecordReader(shard_format, decode)
     transform = JPEGTransform(image_size)
     return tuple(
-        ShardedSplit(ShardedRecords.whole(reader, *split), transform, _SHUFFLE_BUFFER)
-        for split in found
+        ShardedSplit.whole(reader, split, transform, _SHUFFLE_BUFFER) for split in found
     )
 
 

@@ -6,7 +6,6 @@ import tensorflow as tf
 from .. import image_files, tfds
 from ..records import shards
 from ..records.record_reader import RecordReader, ShardFormat, first_error
-from ..records.shards import ShardedRecords
 from ..splits import ShardedSplit
 from .transforms import IGNORED, Classes, SegmentationTransform
 
@@ -105,8 +104,7 @@ def load(directory, image_size):
     reader = RecordReader(shard_format, decode)
     transform = SegmentationTransform()
     return tuple(
-        ShardedSplit(ShardedRecords.whole(reader, *split), transform, _SHUFFLE_BUFFER)
-        for split in found
+        ShardedSplit.whole(reader, split, transform, _SHUFFLE_BUFFER) for split in found
     )
 
 

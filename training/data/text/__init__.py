@@ -2,7 +2,7 @@
 
 from .corpus import Corpus, embedded, fetch, from_directory, from_file, from_tfds
 from .segments import encode, segments
-from .tokenizer import find_tokenizer, load_tokenizer
+from .tokenizer import find_tokenizer
 
 __all__ = [
     "Corpus",
@@ -13,6 +13,5 @@ __all__ = [
     "from_directory",
     "from_file",
     "from_tfds",
-    "load_tokenizer",
     "segments",
 ]

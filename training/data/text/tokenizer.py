@@ -21,7 +21,7 @@ _LEARNED = {
 _LEVELS = (*_LEARNED, "byte")
 
 
-def load_tokenizer(
+def find_tokenizer(
     level,
     training_text,
     directory=None,
@@ -29,7 +29,7 @@ def load_tokenizer(
     minimum_count=1,
     vocabulary_size=None,
 ):
-    """Returns the tokenizer of a training text, with a cached vocabulary if possible.
+    """Returns the tokenizer of a training text, and a function that caches it.
 
     The cache is the text file `vocabulary.<level>.json` with one token per line. It
     also holds the arguments and digests of the training text and of the tokens. If they
@@ -39,8 +39,8 @@ def load_tokenizer(
     Args:
         level: `"word"`, `"character"`, `"subword"` or `"byte"`.
         training_text: String. The training split alone.
-        directory: Optional folder of the cache; it is created if needed. Defaults to no
-            cache. Bytes need no cache.
+        directory: Optional folder of the cache to read. Defaults to no cache. Bytes
+            need no cache.
         lower_case: Boolean. Whether text becomes lower case. Not for bytes. Defaults to
             `False`.
         minimum_count: Positive integer. Rarer tokens of the training text become
@@ -50,30 +50,12 @@ def load_tokenizer(
             only for them.
 
     Returns:
-        A tokenizer of `deq_keras.tokenizers`, or KerasHub's `ByteTokenizer`.
+        A tokenizer of `deq_keras.tokenizers`, or KerasHub's `ByteTokenizer`; and a
+        function of the folder of the cache, which writes it and creates the folder if
+        needed.
 
     Raises:
         InputError: If the text is empty or an argument is invalid.
-    """
-    tokenizer, keep = find_tokenizer(
-        level, training_text, directory, lower_case, minimum_count, vocabulary_size
-    )
-    if directory is not None:
-        keep(directory)
-    return tokenizer
-
-
-def find_tokenizer(
-    level,
-    training_text,
-    directory=None,
-    lower_case=False,
-    minimum_count=1,
-    vocabulary_size=None,
-):
-    """Like `load_tokenizer`, but also returns a function that writes the cache.
-
-    It takes the folder of the cache; `find_tokenizer` itself writes no file.
     """
     _check(level, training_text)
     arguments = _arguments(level, lower_case, minimum_count, vocabulary_size)

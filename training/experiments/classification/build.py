@@ -4,8 +4,9 @@ import keras
 
 import deq_keras
 
+from ...config.component_fields import name_and_arguments, normalized
 from ...errors import InputError, config_errors
-from ...runs.phases import set_strategies
+from ...runs.phases import equilibrium, set_strategies
 from .mdeq import build_explicit, build_mdeq, normalization
 
 _CELLS = {
@@ -61,14 +62,7 @@ def build_single_scale(config, data, precision):
         features = _stem(normalization(data, policy)(pixels), config.stem, policy)
         # The cell does not change the size of the map.
         _check_fits("head.pool_size", config.head.pool_size or 1, features)
-        equilibrium = deq_keras.layers.DEQ(
-            _cell(config.cell, policy),
-            initial_state=config.initial_state,
-            dtype=policy,
-            name="deq",
-        )
-        set_strategies(equilibrium, config, "model")
-        features = equilibrium(features)
+        features = equilibrium(_cell(config.cell, policy), config, policy)(features)
         logits = _head(features, config.head, data.num_classes, policy)
         return keras.Model(pixels, logits, name="classifier")
 
@@ -143,15 +137,9 @@ def _head(features, config, num_classes, policy):
 
 
 def _cell(config, policy):
-    if isinstance(config, str):
-        config = {"class_name": config}
-    arguments = {key: value for key, value in config.items() if key != "class_name"}
-    name = config["class_name"]
+    name, arguments = name_and_arguments(config)
     with config_errors("model.cell"):
-        if ">" in name:
-            cls = _registered_cell(name)
-        else:
-            cls = _CELLS[name.replace("_", "").lower()]
+        cls = _registered_cell(name) if ">" in name else _CELLS[normalized(name)]
         return cls(**arguments, dtype=policy, name="cell")
 
 

@@ -11,7 +11,6 @@ from ...evaluation.readout import (
     EncoderSolverHead,
     explicit_answer,
     measure_at_budgets,
-    split_model,
 )
 from ...runs.job import ImageJob
 from .build import build_model
@@ -89,7 +88,7 @@ class ClassificationJob(ImageJob):
             return EncoderSolverHead(
                 model.backbone.stem, model.backbone.deq, model.head
             )
-        return split_model(model)
+        return super().split(model)
 
     def evaluate(self, model, budgets):
         batches = self.batches(model, self.data.test)

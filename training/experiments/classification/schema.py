@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ...config.bounds import BATCH, COUNT, FILTERS, NATURAL, RATE, SEED, SIDE, WINDOW
-from ...config.component_fields import cell_field, components, monotone_cell_field
+from ...config.component_fields import CELL, MONOTONE_CELL, components
 from ...config.fields import EvaluationConfig, VariantsConfig
 
 _SCALES = {"max_items": 8, **FILTERS}
@@ -113,7 +113,7 @@ class SingleScaleConfig(components()):
     in `deq_keras`, alone or with arguments: `{class_name: anderson, max_iter: 12}`.
     """
 
-    cell: Any = cell_field()
+    cell: Any = field(metadata=CELL)
     name: Literal["single_scale"] = "single_scale"
     stem: StemConfig = StemConfig()
     head: HeadConfig = HeadConfig()
@@ -179,7 +179,7 @@ class MonotoneConfig(components(solver="peaceman_rachford")):
     Winston and Kolter (2020), "Monotone operator equilibrium networks", section 6.
     """
 
-    cell: Any = monotone_cell_field()
+    cell: Any = field(metadata=MONOTONE_CELL)
     name: Literal["monotone"] = "monotone"
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import deq_keras
 
 from ...errors import config_errors
-from ...runs.phases import set_strategies
+from ...runs.phases import equilibrium
 
 NUM_SYMBOLS = 10  # Symbols 1 to 8 are copied, 0 is blank, 9 marks the copy.
 NUM_COPIED = 10
@@ -72,11 +72,7 @@ def _deq_transformer(features, config, policy):
         dropout_rate=config.dropout,
         dtype=policy,
     )
-    layer = deq_keras.layers.DEQ(
-        cell, initial_state=config.initial_state, dtype=policy, name="deq"
-    )
-    set_strategies(layer, config, "model")
-    return layer(features)
+    return equilibrium(cell, config, policy)(features)
 
 
 def _tcn(features, config, policy):

@@ -5,7 +5,7 @@ import operator
 import keras
 import tensorflow as tf
 
-from ...evaluation.readout import explicit_answer, measure_at_budgets, split_model
+from ...evaluation.readout import explicit_answer, measure_at_budgets
 from ...runs.job import Job
 from .build import build_network, copy_memory
 
@@ -31,7 +31,7 @@ class CopyMemoryJob(Job):
 
     def equilibrium(self, model):
         is_one = self.config.model.network == "deq_transformer"
-        return model.get_layer("deq") if is_one else None
+        return super().equilibrium(model) if is_one else None
 
     def compile(self, model, optimizer):
         model.compile(
@@ -49,9 +49,6 @@ class CopyMemoryJob(Job):
             "batch_size": self.config.data.batch_size,
             "validation_data": test,
         }
-
-    def split(self, model):
-        return split_model(model)
 
     def first_inputs(self):
         return self.data[1][0][: self.config.evaluation.num_samples]

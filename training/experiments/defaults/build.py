@@ -6,11 +6,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-import deq_keras
-
 from ...errors import config_errors
 from ...evaluation.peak_memory import peak_growth
-from ...runs.phases import set_strategies
+from ...runs.phases import equilibrium
 from .tasks import TASKS
 
 # Bytes of the states of a batch. The statistics of an allocator count tensors of this
@@ -35,10 +33,7 @@ def build(config, input_shape):
     inputs = keras.Input(input_shape, name="inputs")
     # Some cells check their arguments when they are built.
     with config_errors("model"):
-        layer = deq_keras.layers.DEQ(
-            task.cell(units), initial_state=config.model.initial_state, name="deq"
-        )
-        set_strategies(layer, config.model, "model")
+        layer = equilibrium(task.cell(units), config.model)
         outputs = task.decode(layer(task.encode(inputs, units)))
         return keras.Model(inputs, outputs, name=config.data.task)
 

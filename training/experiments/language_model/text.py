@@ -27,25 +27,19 @@ class Text(NamedTuple):
     test: np.ndarray
 
 
-def load(config, cache=None):
-    """Loads the `Text` of a `TextConfig`.
+def find(config, cache=None):
+    """Returns the `Text` of a `TextConfig`, and a function that keeps its vocabulary.
 
     Args:
         config: The `TextConfig`.
-        cache: Optional path of a folder that stores the vocabulary.
+        cache: Optional path of a folder that may contain the vocabulary.
+
+    Returns:
+        The `Text`, and a function that writes the vocabulary into a folder.
 
     Raises:
         InputError: If the text or the validation text does not exist.
     """
-    loaded, keep = find(config, cache)
-    if cache is not None:
-        keep(cache)
-    return loaded
-
-
-def find(config, cache=None):
-    """Returns the result of `load` without writing the cache, and a function that
-    writes the cache into a folder."""
     corpus = _corpus(config)
     if not corpus.validation:
         raise InputError(f"The text {config.path or config.source} has no validation.")

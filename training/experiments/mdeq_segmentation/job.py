@@ -3,6 +3,7 @@
 import operator
 
 import keras
+import numpy as np
 
 from ...data.segmentation import (
     evaluation_batches,
@@ -14,7 +15,12 @@ from ...evaluation.readout import EncoderSolverHead, measure_at_budgets
 from ...runs.job import ImageJob
 from ..classification.mdeq import normalization_of
 from .build import build_loss, build_segmenter
-from .measure import BudgetPredictor, SegmentationScores, write_overlay
+from .measure import (
+    BudgetPredictor,
+    confusion_matrix,
+    segmentation_scores,
+    write_overlay,
+)
 
 
 class MDEQSegmentationJob(ImageJob):
@@ -111,10 +117,16 @@ class MDEQSegmentationJob(ImageJob):
         return self._scores(predictor, self.batches(None, self.data.test), budgets)
 
     def _scores(self, predictor, batches, budgets):
-        scores = SegmentationScores(self.data.classes.names)
-        return measure_at_budgets(
-            predictor.predict, batches, scores.score, budgets, scores.summarize
-        )
+        names = self.data.classes.names
+
+        def score(predicted, labels):
+            labels = np.asarray(labels)
+            return {"confusion": confusion_matrix(labels, predicted, len(names))}
+
+        def summarize(scores):
+            return segmentation_scores(sum(s["confusion"] for s in scores), names)
+
+        return measure_at_budgets(predictor.predict, batches, score, budgets, summarize)
 
     def _write_overlays(self, model, predictor, budget):
         folder, palette = self.folder / "overlays", self.data.classes.palette

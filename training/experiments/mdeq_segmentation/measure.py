@@ -86,39 +86,18 @@ def _spans(length, size, stride):
     return [slice(start, start + size) for start in starts]
 
 
-class SegmentationScores:
-    """Scores of predicted classes, from the confusion matrix of all images.
-
-    `score` and `summarize` are arguments of `measure_at_budgets`.
-
-    Args:
-        class_names: Tuple of strings. Names of the classes.
-    """
-
-    def __init__(self, class_names):
-        self.class_names = class_names
-
-    def score(self, predicted, labels):
-        """Returns the confusion matrix of a batch."""
-        zeros = np.zeros((len(self.class_names), len(self.class_names)), "int64")
-        return {"confusion": confusion_matrix(np.asarray(labels), predicted, zeros)}
-
-    def summarize(self, scores):
-        """Returns `mean_iou`, `class_iou` by class name, and `pixel_accuracy`."""
-        return _scores(sum(one["confusion"] for one in scores), self.class_names)
-
-
-def confusion_matrix(labels, predicted, like):
+def confusion_matrix(labels, predicted, num_classes):
     """Counts the pixels of each class (row) by their predicted class (column).
 
     Args:
         labels: Integer array. Pixels with label 255 are ignored.
         predicted: Integer array of the same shape. Predicted classes.
-        like: Matrix with the shape of the result.
+        num_classes: Positive integer.
     """
     is_valid = labels != IGNORED
-    pairs = labels[is_valid] * len(like) + predicted[is_valid]
-    return np.bincount(pairs, minlength=like.size).reshape(like.shape)
+    pairs = labels[is_valid] * num_classes + predicted[is_valid]
+    counts = np.bincount(pairs, minlength=num_classes**2)
+    return counts.reshape(num_classes, num_classes)
 
 
 def class_iou(confusion):
@@ -129,7 +108,8 @@ def class_iou(confusion):
     return np.where(union > 0, intersection / np.maximum(union, 1), np.nan)
 
 
-def _scores(confusion, class_names):
+def segmentation_scores(confusion, class_names):
+    """Returns `mean_iou`, `class_iou` by class name, and `pixel_accuracy`."""
     scores = class_iou(confusion)
     return {
         "mean_iou": float(np.nanmean(scores)),

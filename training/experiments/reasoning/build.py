@@ -5,6 +5,7 @@ from keras import ops
 
 import deq_keras
 
+from ...config.component_fields import name_and_arguments, normalized
 from ...data.reasoning import TASKS
 from ...errors import InputError, config_errors
 from ...runs.phases import set_strategies
@@ -16,7 +17,7 @@ _CELLS = {
     "mixercell": deq_keras.layers.MixerCell,
     "recallcell": deq_keras.layers.RecallCell,
 }
-_TASKS = {name.replace("_", ""): make for name, make in TASKS.items()}
+_TASKS = {normalized(name): make for name, make in TASKS.items()}
 
 
 def build_task(config):
@@ -128,10 +129,8 @@ def check_iteration(phase):
 
 def _named(factories, config):
     """Returns the constructor of an object and its arguments."""
-    if isinstance(config, str):
-        config = {"class_name": config}
-    arguments = {key: value for key, value in config.items() if key != "class_name"}
-    return factories[config["class_name"].replace("_", "").lower()], arguments
+    name, arguments = name_and_arguments(config)
+    return factories[normalized(name)], arguments
 
 
 def _input_size(task):

@@ -72,29 +72,37 @@ def draw_solving(path, task, model, examples, num_evaluations):
 
 
 def draw(path, task, examples, frames, evaluations):
-    """Writes a GIF of the first example.
+    """Writes a GIF of the first example, with a frame per evaluation.
+
+    In a maze, corridors change from white to blue with their probability to be on the
+    path. On a Sudoku, given digits are black. Other cells show the most likely digit,
+    blue if it is correct and red otherwise. Less likely digits are fainter. The title
+    shows the number of wrong positions. Replaces the file atomically.
 
     Args:
-        path: Path of the file.
+        path: Path of the GIF file, in an existing folder.
         task: The `ReasoningTask`.
         examples: `Examples` of the task.
         frames: Float array, what `probabilities` returns.
         evaluations: Sequence of integers. Evaluations to show.
     """
-    _PICTURES[task.name](
-        path,
-        examples.inputs[0],
-        frames[list(evaluations)],
-        examples.targets[0],
-        evaluations,
-        task=task,
-    )
+    figure = Figure(figsize=(4, 4.3))
+    # An automatic layout would change from frame to frame.
+    axes = figure.add_axes((0.02, 0.02, 0.96, 0.96 * 4 / 4.3))
+    writer = PillowWriter(fps=_FRAMES_PER_SECOND)
+    with replacing(path) as temporary, writer.saving(figure, temporary, _GIF_DPI):
+        for evaluation in evaluations:
+            axes.clear()
+            _draw_frame(axes, task, examples, frames[evaluation], evaluation)
+            writer.grab_frame()
+        for _ in range(_LAST - 1):
+            writer.grab_frame()
 
 
 def draw_panels(path, task, examples, frames, evaluations):
-    """Writes a row of pictures of the first example, one per evaluation.
+    """Writes a row of pictures of the first example, one per evaluation; see `draw`.
 
-    Positions are red where the most likely class is wrong.
+    Positions are red where the most likely class is wrong, also in a maze.
 
     Args:
         path: Path of the PNG, SVG or PDF file, in an existing folder.
@@ -103,26 +111,31 @@ def draw_panels(path, task, examples, frames, evaluations):
         frames: Float array, what `probabilities` returns.
         evaluations: Sequence of integers. Evaluations to show.
     """
-    problem, truth = examples.inputs[0], examples.targets[0]
     figure = Figure(figsize=(2 * len(evaluations), 2.2), layout="constrained")
     panels = figure.subplots(1, len(evaluations), squeeze=False)[0]
     for axes, evaluation in zip(panels, evaluations, strict=True):
-        _PANELS[task.name](axes, problem, frames[evaluation], truth, task)
-        is_wrong = frames[evaluation].argmax(axis=-1) != truth
-        num_wrong = np.sum(is_wrong & (examples.weights[0] > 0))
-        axes.set_title(_progress(evaluation, num_wrong), fontsize="medium")
-        axes.set_axis_off()
+        _draw_frame(axes, task, examples, frames[evaluation], evaluation, is_panel=True)
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=300)
+
+
+def _draw_frame(axes, task, examples, probabilities, evaluation, is_panel=False):
+    """Draws the first example with the class probabilities of one evaluation."""
+    problem, truth = examples.inputs[0], examples.targets[0]
+    _DRAW[task.name](axes, problem, probabilities, truth, task, is_panel)
+    is_wrong = (probabilities.argmax(axis=-1) != truth) & (examples.weights[0] > 0)
+    size = "medium" if is_panel else "large"
+    axes.set_title(_progress(evaluation, is_wrong.sum()), fontsize=size)
+    axes.set_axis_off()
 
 
 def check_picture(task, level):
     """Raises `InputError` if problems of a task and a level cannot be drawn."""
     task.check_level(level)
-    if task.name not in _PICTURES:
+    if task.name not in _DRAW:
         raise InputError(
             "`evaluation.picture` must be null for the task "
-            f"`{task.name}`. Only these tasks have pictures: {', '.join(_PICTURES)}."
+            f"`{task.name}`. Only these tasks have pictures: {', '.join(_DRAW)}."
         )
 
 
@@ -156,36 +169,10 @@ def _softmax(model, state):
     return tf.nn.softmax(tf.cast(model.head(state), tf.float32))
 
 
-def animate_maze(path, maze, probabilities, truth, evaluations):
-    """Animates the solution of a maze. Replaces the file atomically.
-
-    Corridors change from white to blue with their probability to be on the path. The
-    title shows the number of misclassified corridors.
-
-    Args:
-        path: Path of the GIF file, in an existing folder.
-        maze: Float array `(height, width, 3)`. Input of the task `Mazes`.
-        probabilities: Float array `(evaluations, height, width)`. Probabilities to be
-            on the path.
-        truth: Integer array `(height, width)`. 1 on the path.
-        evaluations: Sequence of integers. Evaluation of each frame.
-
-    Raises:
-        ValueError: If the shapes do not match.
-    """
-    _check_frames(probabilities, evaluations, maze.shape[:2])
-    is_corridor = maze.any(axis=-1)
-    figure, axes = _square()
-    axes.set_axis_off()
-    image = axes.imshow(_maze_colors(maze, probabilities[0]))
-
-    def draw(frame):
-        image.set_data(_maze_colors(maze, probabilities[frame]))
-        is_wrong = (probabilities[frame] > 0.5) != (truth == 1)
-        num_wrong = np.sum(is_wrong & is_corridor)
-        axes.set_title(_progress(evaluations[frame], num_wrong))
-
-    _write_gif(path, figure, draw, len(evaluations))
+def _draw_maze(axes, maze, probabilities, truth, task, is_panel):
+    del task
+    colors = _maze_colors(maze, probabilities[..., 1], truth if is_panel else None)
+    axes.imshow(colors, interpolation="none")
 
 
 def _maze_colors(maze, probabilities, truth=None):
@@ -204,38 +191,13 @@ def _maze_colors(maze, probabilities, truth=None):
     return np.where(maze.any(axis=-1, keepdims=True), colors, _WALL)
 
 
-def animate_board(path, board, probabilities, truth, evaluations, box_shape):
-    """Animates the solution of a Sudoku. Replaces the file atomically.
-
-    Given digits are black. Other cells show the most likely digit, blue if it is
-    correct and red otherwise. Less likely digits are fainter.
-
-    Args:
-        path: Path of the GIF file, in an existing folder.
-        board: Integer array `(side, side)`. Input of the task `Sudoku`.
-        probabilities: Float array `(evaluations, side, side, side)`. Probabilities of
-            the digits of each cell.
-        truth: Integer array `(side, side)`. Targets of the task.
-        evaluations: Sequence of integers. Evaluation of each frame.
-        box_shape: Tuple `(rows, columns)`. Shape of a box.
-
-    Raises:
-        ValueError: If the shapes do not match.
-    """
-    _check_frames(probabilities, evaluations, (*board.shape, len(board)))
-    figure, axes = _square()
-
-    def draw(frame):
-        _draw_digits(axes, board, probabilities[frame], truth, box_shape)
-        num_wrong = np.sum(probabilities[frame].argmax(axis=-1) != truth)
-        axes.set_title(_progress(evaluations[frame], num_wrong))
-
-    _write_gif(path, figure, draw, len(evaluations))
+def _draw_board(axes, board, probabilities, truth, task, is_panel):
+    size = 60 if is_panel else 120
+    _draw_digits(axes, board, probabilities, truth, task.box_shape, size)
 
 
-def _draw_digits(axes, board, probabilities, truth, box_shape, size=120):
+def _draw_digits(axes, board, probabilities, truth, box_shape, size):
     """Draws a board. `size` is the height of all its digits together, in points."""
-    axes.clear()
     _draw_grid(axes, len(board), box_shape)
     for (row, column), given in np.ndenumerate(board):
         digit = probabilities[row, column].argmax()
@@ -262,36 +224,10 @@ def _strength(probability, side):
 
 def _draw_grid(axes, side, box_shape):
     axes.set(xlim=(0, side), ylim=(side, 0), aspect="equal")
-    axes.set_axis_off()
     height, width = box_shape
     for line in range(side + 1):
         axes.axhline(line, color="black", lw=3 if line % height == 0 else 0.5)
         axes.axvline(line, color="black", lw=3 if line % width == 0 else 0.5)
-
-
-def _write_gif(path, figure, draw, num_frames):
-    """Writes an animated GIF of a figure. Replaces the file atomically.
-
-    Args:
-        path: Path of the GIF file, in an existing folder.
-        figure: `Figure` of matplotlib.
-        draw: Function that draws the frame of an index into the figure.
-        num_frames: Positive integer. Number of frames.
-    """
-    writer = PillowWriter(fps=_FRAMES_PER_SECOND)
-    with replacing(path) as temporary, writer.saving(figure, temporary, _GIF_DPI):
-        for frame in range(num_frames):
-            draw(frame)
-            writer.grab_frame()
-        for _ in range(_LAST - 1):
-            writer.grab_frame()
-
-
-def _square():
-    """Returns a figure with square axes below a title, and its axes."""
-    figure = Figure(figsize=(4, 4.3))
-    # An automatic layout would change from frame to frame.
-    return figure, figure.add_axes((0.02, 0.02, 0.96, 0.96 * 4 / 4.3))
 
 
 def _progress(evaluation, num_wrong):
@@ -299,32 +235,5 @@ def _progress(evaluation, num_wrong):
     return f"NFE {evaluation}: {f'{num_wrong} wrong' if num_wrong else 'solved'}"
 
 
-def _check_frames(probabilities, evaluations, shape):
-    """Raises `ValueError` unless there is one frame of a shape per evaluation."""
-    if not len(evaluations) or probabilities.shape != (len(evaluations), *shape):
-        raise ValueError(
-            f"`probabilities` must have the shape (evaluations, *{shape}), and at "
-            "least one evaluation. Received: probabilities of shape "
-            f"{probabilities.shape}, {len(evaluations)} evaluations."
-        )
-
-
-_PICTURES = {
-    "mazes": lambda path, maze, probabilities, *others, task: animate_maze(
-        path, maze, probabilities[..., 1], *others
-    ),
-    "sudoku_4x4": lambda *frames, task: animate_board(*frames, task.box_shape),
-    "sudoku_6x6": lambda *frames, task: animate_board(*frames, task.box_shape),
-}
-
-
-def _draw_maze(axes, maze, probabilities, truth, task):
-    del task
-    axes.imshow(_maze_colors(maze, probabilities[..., 1], truth), interpolation="none")
-
-
-def _draw_board(axes, board, probabilities, truth, task):
-    _draw_digits(axes, board, probabilities, truth, task.box_shape, size=60)
-
-
-_PANELS = {"mazes": _draw_maze, "sudoku_4x4": _draw_board, "sudoku_6x6": _draw_board}
+# Function of a task that draws a problem and class probabilities.
+_DRAW = {"mazes": _draw_maze, "sudoku_4x4": _draw_board, "sudoku_6x6": _draw_board}

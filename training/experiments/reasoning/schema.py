@@ -4,18 +4,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ...config.bounds import BATCH, BUDGET, COUNT, DRAWN, SEED, WIDTH
-from ...config.component_fields import components, reasoning_cell_field
+from ...config.component_fields import REASONING_CELL, component, components
 from ...config.fields import EvaluationConfig, SegmentsConfig, VariantsConfig
 from ...data.reasoning import TASKS
 
 # Each task checks its own range; see `ReasoningTask.levels`.
 _LEVEL = {"minimum": 0, "maximum": 2**14}
 
-_TASK = {
-    "component": tuple(TASKS),
-    "nullable": False,
-    "arguments": {"num_puzzles": DRAWN, "seed": SEED},
-}
+_TASK = component(tuple(TASKS), plug_ins=False, num_puzzles=DRAWN, seed=SEED)
 
 
 @dataclass(frozen=True)
@@ -85,7 +81,7 @@ class ModelConfig(
             whose single solve yields the results at all budgets.
     """
 
-    cell: Any = reasoning_cell_field()
+    cell: Any = field(metadata=REASONING_CELL)
     embedding_units: int | None = field(default=None, metadata=WIDTH)
 
 

@@ -7,7 +7,7 @@ from keras import ops
 import deq_keras
 
 from ...errors import config_errors
-from ...runs.phases import set_strategies
+from ...runs.phases import equilibrium
 
 
 def curve(x):
@@ -126,11 +126,6 @@ def build(config):
         InputError: If a component rejects an argument.
     """
     with config_errors("model"):
-        layer = deq_keras.layers.DEQ(
-            ScalarCell(config.units, name="cell"),
-            initial_state=config.initial_state,
-            name="deq",
-        )
-        set_strategies(layer, config, "model")
+        layer = equilibrium(ScalarCell(config.units, name="cell"), config)
         inputs = keras.Input((1,), name="x")
         return keras.Model(inputs, layer(inputs), name="scalar_equilibrium")

@@ -111,6 +111,20 @@ class Cityscapes:
 KINDS = [Cifar, pytest.param(Imagenette, marks=pytest.mark.slow), Cityscapes]
 
 
+def with_kinds(cases):
+    """Returns parameters of all cases and kinds, of which one kind a case is not slow:
+    the same code looks for all of them."""
+    return [
+        pytest.param(
+            case,
+            kind,
+            marks=() if kind is (Cifar, Cityscapes)[index % 2] else pytest.mark.slow,
+        )
+        for index, case in enumerate(cases)
+        for kind in (Cifar, Imagenette, Cityscapes)
+    ]
+
+
 @pytest.fixture
 def files(tmp_path, write_records):
     """Writes whole shards of a kind, and returns that of the training images."""
@@ -176,8 +190,7 @@ def test_damaged_image_in_training(files, resized_crop):
             model.fit(batches, verbose=0, shuffle=False)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("record", [b"no example", b""])
+@pytest.mark.parametrize(("record", "kind"), with_kinds([b"no example", b""]))
 def test_record_that_is_no_example(kind, record, files):
     path = files(kind, [kind.good, record])
     refused(kind, path, f"{path} 1")
@@ -290,19 +303,7 @@ DAMAGED_FILES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("damage", "kind"),
-    [
-        # The same code looks for all of them.
-        pytest.param(
-            damage,
-            kind,
-            marks=() if kind is (Cifar, Cityscapes)[index % 2] else pytest.mark.slow,
-        )
-        for index, damage in enumerate(DAMAGED_FILES)
-        for kind in (Cifar, Imagenette, Cityscapes)
-    ],
-)
+@pytest.mark.parametrize(("damage", "kind"), with_kinds(DAMAGED_FILES))
 def test_damaged_file(kind, damage, files):
     spoil, words = DAMAGED_FILES[damage]
     path = files(kind)

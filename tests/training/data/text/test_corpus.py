@@ -206,7 +206,7 @@ def test_embedded_text_is_always_the_same_and_large_enough():
 
 def test_embedded_text_suits_characters():
     corpus = text.embedded()
-    tokenizer = text.load_tokenizer("character", corpus.train)
+    tokenizer, _ = text.find_tokenizer("character", corpus.train)
     for split in corpus:
         assert tokenizer.detokenize(text.encode(tokenizer, split)) == split
 

@@ -10,8 +10,14 @@ from training.errors import InputError
 TRAIN = " b a <unk> \n\n c b A \n"
 
 
-def load(level, content=TRAIN, **arguments):
-    return text.load_tokenizer(level, content, **arguments)
+def load(level, content=TRAIN, directory=None, *further, **arguments):
+    """Returns a tokenizer, and keeps its vocabulary in a folder, if there is one."""
+    tokenizer, keep = text.find_tokenizer(
+        level, content, directory, *further, **arguments
+    )
+    if directory is not None:
+        keep(directory)
+    return tokenizer
 
 
 def reference_words(train, lower_case=False):
@@ -166,8 +172,8 @@ def counted(monkeypatch):
 @pytest.mark.parametrize("level", ["word", "character"])
 def test_second_time_from_the_cache(tmp_path, counted, level):
     folder = tmp_path / "new" / "folder"
-    made = text.load_tokenizer(level, TRAIN, folder, lower_case=True)
-    read = text.load_tokenizer(level, TRAIN, folder, lower_case=True)
+    made = load(level, TRAIN, folder, lower_case=True)
+    read = load(level, TRAIN, folder, lower_case=True)
     assert counted == [TRAIN]
     assert read.get_vocabulary() == made.get_vocabulary()
     np.testing.assert_array_equal(
@@ -178,7 +184,7 @@ def test_second_time_from_the_cache(tmp_path, counted, level):
 
 def test_subwords_from_the_cache(tmp_path, counted):
     made, read, _ = (
-        text.load_tokenizer("subword", SENTENCE * 20, tmp_path, vocabulary_size=size)
+        load("subword", SENTENCE * 20, tmp_path, vocabulary_size=size)
         for size in (80, 80, 70)
     )
     assert len(counted) == 2
@@ -190,16 +196,14 @@ def test_subwords_from_the_cache(tmp_path, counted):
 
 @pytest.mark.parametrize(
     "changed",
-    [{"training_text": TRAIN + "d"}, {"lower_case": True}, {"minimum_count": 2}],
+    [{"content": TRAIN + "d"}, {"lower_case": True}, {"minimum_count": 2}],
 )
 def test_stale_cache_is_replaced(tmp_path, counted, changed):
-    text.load_tokenizer("word", TRAIN, tmp_path)
-    arguments = {"training_text": TRAIN, **changed}
-    vocabulary = text.load_tokenizer(
-        "word", directory=tmp_path, **arguments
-    ).get_vocabulary()
-    assert vocabulary == text.load_tokenizer("word", **arguments).get_vocabulary()
-    text.load_tokenizer("word", directory=tmp_path, **arguments)
+    load("word", TRAIN, tmp_path)
+    arguments = {"content": TRAIN, **changed}
+    vocabulary = load("word", directory=tmp_path, **arguments).get_vocabulary()
+    assert vocabulary == load("word", **arguments).get_vocabulary()
+    load("word", directory=tmp_path, **arguments)
     assert len(counted) == 3
 
 
@@ -210,7 +214,7 @@ def test_stale_cache_is_replaced(tmp_path, counted, changed):
 def test_damaged_cache_is_replaced(tmp_path, content):
     file = tmp_path / "vocabulary.word.json"
     file.write_bytes(content)
-    vocabulary = text.load_tokenizer("word", TRAIN, tmp_path).get_vocabulary()
+    vocabulary = load("word", TRAIN, tmp_path).get_vocabulary()
     assert json.loads(file.read_text())["tokens"] == vocabulary
 
 
@@ -219,32 +223,32 @@ def test_damaged_cache_is_replaced(tmp_path, content):
 )
 def test_other_tokens_in_the_cache_are_replaced(tmp_path, tokens):
     file = tmp_path / "vocabulary.word.json"
-    expected = text.load_tokenizer("word", TRAIN, tmp_path).get_vocabulary()
+    expected = load("word", TRAIN, tmp_path).get_vocabulary()
     content = json.loads(file.read_text())
     file.write_text(json.dumps({**content, "tokens": tokens}))
-    assert text.load_tokenizer("word", TRAIN, tmp_path).get_vocabulary() == expected
+    assert load("word", TRAIN, tmp_path).get_vocabulary() == expected
     assert json.loads(file.read_text()) == content
 
 
 def test_cache_that_cannot_be_written(tmp_path):
-    expected = text.load_tokenizer("word", TRAIN).get_vocabulary()
+    expected = load("word", TRAIN).get_vocabulary()
     (tmp_path / "vocabulary.word.json").mkdir()
     (tmp_path / "file").write_text("mine")
     for folder in (tmp_path, tmp_path / "file", tmp_path / ("x" * 300)):
-        assert text.load_tokenizer("word", TRAIN, folder).get_vocabulary() == expected
+        assert load("word", TRAIN, folder).get_vocabulary() == expected
     assert (tmp_path / "file").read_text() == "mine"
 
 
 def test_cache_is_text_of_one_token_a_line(tmp_path):
-    text.load_tokenizer("character", "né\n", tmp_path)
+    load("character", "né\n", tmp_path)
     lines = (tmp_path / "vocabulary.character.json").read_text("utf-8").splitlines()
     assert lines[-5:] == ['"\\n",', '"n",', '"é"', "]", "}"]
 
 
 def test_without_a_folder_there_is_no_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    text.load_tokenizer("word", TRAIN)
-    text.load_tokenizer("byte", TRAIN, tmp_path)
+    load("word", TRAIN)
+    load("byte", TRAIN, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -263,4 +267,4 @@ def test_without_a_folder_there_is_no_file(tmp_path, monkeypatch):
 )
 def test_refuses(arguments, words):
     with pytest.raises(InputError, match=words):
-        text.load_tokenizer(*arguments)
+        load(*arguments)

@@ -14,12 +14,12 @@ pytestmark = pytest.mark.skipif(
 _PAGES = """
 import resource, threading
 import numpy as np
-from training.runs.platform_repairs import keep_freed_memory
+from training.runs import freed_memory
 
 def work():
-    for rounds in (2, 5):
+    for _ in range(2):
         before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
-        for _ in range(rounds):
+        for _ in range(5):
             blocks = [np.ones(2**16) for _ in range(100)]
             del blocks
     print(resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before)
@@ -30,7 +30,7 @@ def measure():
     thread.join()
 
 measure()
-keep_freed_memory()
+freed_memory.keep()
 measure()
 """
 

@@ -17,7 +17,7 @@ import pathlib
 import sys
 
 from tests.training.conftest import SMALL as CLASSIFICATION
-from tests.training.experiments.test_language_model import SMALL as LANGUAGE
+from tests.training.experiments.small_texts import SMALL as LANGUAGE
 from tests.training.experiments.test_mdeq_segmentation import SMALL as SEGMENTATION
 from training.config import reading as configs
 from training.runs import distribution, variants

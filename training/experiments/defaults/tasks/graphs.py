@@ -37,4 +37,8 @@ def _graph(inputs, units):
     return {"adjacency": inputs[..., :_NODES], "nodes": inputs[..., _NODES:]}
 
 
-DISTANCES = Task(drawn(_distances), cell_of(GraphCell), dense(_NO_PATH + 1), _graph)
+TASKS = {
+    "distances": Task(
+        drawn(_distances), cell_of(GraphCell), dense(_NO_PATH + 1), _graph
+    )
+}

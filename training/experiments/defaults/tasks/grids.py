@@ -144,24 +144,6 @@ def _stem(inputs, units):
     )(inputs)
 
 
-_CELL = cell_of(ConvolutionalCell, rank=2)
-BLOBS = Task(drawn(_blob_examples), _CELL, pooled(_LARGEST_COUNT + 1), _stem)
-FLOOD = Task(
-    drawn(_flood_examples),
-    _CELL,
-    dense(2),
-    loss=functools.partial(cross_entropy, IGNORED),
-)
-FIELD = Task(
-    drawn(_field_examples),
-    _CELL,
-    dense(1),
-    loss=keras.losses.MeanSquaredError,
-    score=explained_variance,
-)
-GROUPS = Task(drawn(_group_examples), _CELL, pooled(_NUM_CLASSES))
-
-
 def _digits(config, seed):
     """Returns normalized images `(8, 8, 1)` and labels; the same for every seed."""
     del seed
@@ -198,7 +180,26 @@ def _flat_head(state):
     return keras.layers.Dense(digits.NUM_CLASSES, name="logits")(state)
 
 
+_CELL = cell_of(ConvolutionalCell, rank=2)
 _BLOCK = cell_of(ResidualBlockCell, expansion=2, groups=4)
-DIGITS_POOLED = Task(_digits, _BLOCK, pooled(digits.NUM_CLASSES), _normalized_stem)
-DIGITS_POSITIONS = Task(_digits, _BLOCK, _flat_head, _normalized_stem)
-DIGITS_DENSE = Task(_digits, cell_of(DenseCell), dense(digits.NUM_CLASSES), _flattened)
+_DIGITS = digits.NUM_CLASSES
+TASKS = {
+    "blobs": Task(drawn(_blob_examples), _CELL, pooled(_LARGEST_COUNT + 1), _stem),
+    "digits_dense": Task(_digits, cell_of(DenseCell), dense(_DIGITS), _flattened),
+    "digits_pooled": Task(_digits, _BLOCK, pooled(_DIGITS), _normalized_stem),
+    "digits_positions": Task(_digits, _BLOCK, _flat_head, _normalized_stem),
+    "field": Task(
+        drawn(_field_examples),
+        _CELL,
+        dense(1),
+        loss=keras.losses.MeanSquaredError,
+        score=explained_variance,
+    ),
+    "flood": Task(
+        drawn(_flood_examples),
+        _CELL,
+        dense(2),
+        loss=functools.partial(cross_entropy, IGNORED),
+    ),
+    "groups": Task(drawn(_group_examples), _CELL, pooled(_NUM_CLASSES)),
+}

@@ -122,14 +122,16 @@ def _encoder_cell(units):
 
 
 _CONVOLUTIONS = cell_of(ConvolutionalCell)
-PARITY = Task(drawn(_parities), _CONVOLUTIONS, dense(2))
-ADDITION = Task(drawn(_sums), _CONVOLUTIONS, dense(2))
-PERMUTATIONS = Task(drawn(_products), _CONVOLUTIONS, dense(len(_PERMUTATIONS)))
-SORTING = Task(drawn(_sorted_symbols), cell_of(AttentionCell), dense(_SYMBOLS))
-SEEN_BEFORE = Task(drawn(_seen_before), _transformer_cell, dense(2), _stem)
-BRACKETS = Task(drawn(_brackets), _encoder_cell, dense(2), _stem)
-CHAIN = Task(
-    drawn(functools.partial(draw_chains, chains=_CHAINS, length=_CHAIN_LENGTH)),
-    cell_of(MessagePassingCell, adjacency=chain_adjacency(_CHAINS, _CHAIN_LENGTH)),
-    dense(Chains.num_classes),
+_CHAIN = functools.partial(draw_chains, chains=_CHAINS, length=_CHAIN_LENGTH)
+_MESSAGES = cell_of(
+    MessagePassingCell, adjacency=chain_adjacency(_CHAINS, _CHAIN_LENGTH)
 )
+TASKS = {
+    "addition": Task(drawn(_sums), _CONVOLUTIONS, dense(2)),
+    "brackets": Task(drawn(_brackets), _encoder_cell, dense(2), _stem),
+    "chain": Task(drawn(_CHAIN), _MESSAGES, dense(Chains.num_classes)),
+    "parity": Task(drawn(_parities), _CONVOLUTIONS, dense(2)),
+    "permutations": Task(drawn(_products), _CONVOLUTIONS, dense(len(_PERMUTATIONS))),
+    "seen_before": Task(drawn(_seen_before), _transformer_cell, dense(2), _stem),
+    "sorting": Task(drawn(_sorted_symbols), cell_of(AttentionCell), dense(_SYMBOLS)),
+}

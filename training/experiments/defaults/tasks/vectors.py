@@ -66,9 +66,11 @@ def _gru_cell(units):
     return cell_from(keras.layers.GRUCell(units), name="cell")
 
 
-REGRESSION = _regression(_regression_examples, cell_of(DenseCell))
-TABULAR_GATED = _regression(_tabular_examples, cell_of(GatedCell, retention=1.0))
-TABULAR_LEAKY = _regression(_tabular_examples, cell_of(LeakyCell))
-TABULAR_NORMALIZED = _regression(_tabular_examples, cell_of(NormalizedCell))
-TABULAR_GRU = _regression(_tabular_examples, _gru_cell)
-GATED = Task(drawn(_gated_examples), cell_of(GatedCell), dense(2))
+TASKS = {
+    "gated": Task(drawn(_gated_examples), cell_of(GatedCell), dense(2)),
+    "regression": _regression(_regression_examples, cell_of(DenseCell)),
+    "tabular_gated": _regression(_tabular_examples, cell_of(GatedCell, retention=1.0)),
+    "tabular_gru": _regression(_tabular_examples, _gru_cell),
+    "tabular_leaky": _regression(_tabular_examples, cell_of(LeakyCell)),
+    "tabular_normalized": _regression(_tabular_examples, cell_of(NormalizedCell)),
+}

@@ -214,8 +214,24 @@ def cell_state(cell: keras.layers.Layer, injection: Nest) -> Nest:
                 f"`{type(cell).__name__}.initial_state` must return a nest of tensors. "
                 f"Received: initial_state={state!r}."
             )
-        return state
+        return _untracked(state)
     return tree.map_structure(tf.zeros_like, injection)
+
+
+def _untracked(nest: Nest) -> Nest:
+    """Replaces lists and dicts that are attributes of a layer by plain ones.
+
+    Keras tracks such attributes in classes of its own, which differ in structure from
+    the lists and dicts that callers pass.
+    """
+    if isinstance(nest, list):
+        return [_untracked(leaf) for leaf in nest]
+    if type(nest) is tuple:
+        return tuple(_untracked(leaf) for leaf in nest)
+    is_tracked = type(nest).__module__.startswith("keras.")
+    if isinstance(nest, dict) and (is_tracked or type(nest) is dict):
+        return {key: _untracked(leaf) for key, leaf in nest.items()}
+    return nest
 
 
 def cast_floating(dtype: str, tensors: Nest, dtypes: Sequence[tf.DType] = ()) -> Nest:

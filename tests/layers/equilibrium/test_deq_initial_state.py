@@ -95,6 +95,17 @@ def test_a_state_of_several_dtypes_starts_from_another():
         np.testing.assert_array_equal(again[1], warm[1])
 
 
+def test_states_of_an_rnn_cell_are_a_plain_list():
+    deq = layers.DEQ(layers.cell_from(keras.layers.LSTMCell(3)), regularizer=None)
+    value = deq(INPUTS)
+    assert type(value) is list
+    state = [leaf.numpy() for leaf in value]
+    warm = deq(INPUTS, initial_state=state, max_iter=1)
+    expected = deq.problem(INPUTS)(value)
+    for one, other in zip(warm, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+
+
 def test_padding_starts_at_zero():
     inputs = np.ones((2, 5, 4), "float32")
     mask = np.array([[True] * 3 + [False] * 2, [True] * 5])

@@ -75,6 +75,8 @@ def pytest_collection_finish():
     the time of the tests."""
     gc.collect()
     gc.freeze()
+    # Graphs are many small objects: by default, every 700 of them start a collection.
+    gc.set_threshold(20_000)
 
 
 @pytest.hookimpl(tryfirst=True)

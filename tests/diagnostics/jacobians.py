@@ -24,7 +24,9 @@ def compiled_radius(dtype, arguments):
         arguments: tuple of the pairs of a name and a value, for `spectral_radius`.
     """
 
-    @tf.function(input_signature=[tf.TensorSpec([None, None, None], dtype)])
+    signature = [tf.TensorSpec([None, None, None], dtype)]
+
+    @tf.function(input_signature=signature, autograph=False)
     def radius(matrices):
         return diagnostics.spectral_radius(linear(matrices), **dict(arguments))
 

@@ -114,7 +114,7 @@ def _drawn(gradient, num_seeds):
         value, _ = _by_hand(case, 0, total)
         by_hand[total] = value[0, 0].numpy()
 
-    @tf.function
+    @tf.function(autograph=False)
     def compute(seed):
         start = tf.zeros((BATCH, FEATURES), tf.float64)
         with tf.GradientTape() as tape:

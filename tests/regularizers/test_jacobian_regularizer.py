@@ -149,7 +149,7 @@ def test_probability_is_the_share_of_calls_that_pay(regime):
 def test_a_skipped_step_does_no_work():
     """The products sit in a branch of the graph, not in front of a zero factor."""
 
-    @tf.function
+    @tf.function(autograph=False)
     def loss(seed):
         linearization = linearize(lambda z: tf.tanh(z), tf.zeros((1, 8)))
         return regularizers.JacobianRegularizer(probability=0.5)(linearization, seed)
@@ -171,7 +171,7 @@ def test_a_penalty_of_some_steps_has_the_gradient_of_one_of_all(jit_compile):
         mixed = tf.transpose(tf.tanh(swapped @ kernel), (0, 2, 1))
         return tf.concat([mixed[:, :, :1], mixed[:, :, 1:4]], axis=2)
 
-    @tf.function(jit_compile=jit_compile, reduce_retracing=True)
+    @tf.function(jit_compile=jit_compile, reduce_retracing=True, autograph=False)
     def gradient(seed, probability):
         regularizer = regularizers.JacobianRegularizer(probability=probability)
         with tf.GradientTape() as tape:

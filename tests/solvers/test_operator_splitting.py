@@ -53,7 +53,7 @@ def _layer(solver, activation="relu", m=0.5, **kwargs):
 def test_every_step_size_finds_the_same_point(activation, alpha):
     solver = solvers.PeacemanRachford(alpha, max_iter=500, tol=1e-12)
     layer, inputs = _layer(solver, activation), _inputs()
-    solution = tf.function(layer.solve)(inputs)
+    solution = tf.function(layer.solve, autograph=False)(inputs)
     np.testing.assert_array_equal(solution.status, solvers.CONVERGED)
     again = layer.cell(solution.value, layer.inject(inputs))
     np.testing.assert_allclose(again, solution.value, atol=1e-9)
@@ -70,7 +70,7 @@ def test_plain_iteration_diverges_here():
 def test_forward_backward_finds_it_too():
     expected = _layer(solvers.PeacemanRachford(tol=1e-6), "sigmoid", m=2.0)
     layer = _layer(solvers.ForwardBackward(tol=1e-6), "sigmoid", m=2.0)
-    found = tf.function(layer.solve)(_inputs())
+    found = tf.function(layer.solve, autograph=False)(_inputs())
     np.testing.assert_array_equal(found.status, solvers.CONVERGED)
     np.testing.assert_allclose(found.value, expected.solve(_inputs()).value, atol=1e-4)
 
@@ -152,7 +152,7 @@ def test_a_solve_that_starts_at_its_end_stays(splitting):
     """Also where the step size is not 1."""
     layer = _layer(splitting(tol=1e-8, alpha=0.1), "sigmoid", 2.0)
     inputs = _inputs()
-    first = tf.function(layer.solve)(inputs)
+    first = tf.function(layer.solve, autograph=False)(inputs)
     again = layer.solve(inputs, solvers.SolveRequest(first.value, tol=1e-5))
     np.testing.assert_array_equal(again.num_evaluations, 1)
 
@@ -241,7 +241,7 @@ def test_an_own_activation():
     injection = layer.inject(inputs)
     kernel, bias = injection["operator"].numpy(), injection["bias"].numpy()
     expected = np.linalg.solve((np.eye(5) - kernel).T, bias.T).T
-    found = tf.function(layer.solve)(inputs).value
+    found = tf.function(layer.solve, autograph=False)(inputs).value
     np.testing.assert_allclose(found, expected, atol=1e-7)
 
 

@@ -51,7 +51,7 @@ def test_checks_in_rounds_do_not_change_results(cls, exact_regime):
 def test_a_sample_alone_nearly_equals_the_sample_in_a_batch_under_xla(solver_class):
     solver = solver_class(max_iter=12, tol=None)
 
-    @tf.function(jit_compile=True)
+    @tf.function(jit_compile=True, autograph=False)
     def solve(scale, inputs):
         function = function_of_samples(scale, inputs)
         return solver.solve(function, solvers.SolveRequest(tf.zeros_like(inputs))).value
@@ -106,7 +106,7 @@ def test_expansion_is_not_divergence():
 def test_the_dynamic_batch_and_an_empty_one(solver_class):
     solver = solver_class(max_iter=20, tol=1e-4)
 
-    @tf.function(input_signature=[tf.TensorSpec([None, 3])])
+    @tf.function(input_signature=[tf.TensorSpec([None, 3])], autograph=False)
     def solve(inputs):
         return solver.solve(
             lambda z: tf.tanh(0.5 * z + inputs),

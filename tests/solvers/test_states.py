@@ -58,7 +58,7 @@ def test_the_solve_itself_does_not_change():
 def test_a_budget_that_is_a_tensor():
     solver = solvers.FixedPointIteration(max_iter=30, tol=None)
 
-    @tf.function
+    @tf.function(autograph=False)
     def run(budget):
         request = SolveRequest(START, max_iter=budget, num_states=2)
         return [

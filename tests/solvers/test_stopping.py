@@ -69,7 +69,7 @@ def test_a_front_hides_in_the_norm_over_all_positions():
 def test_a_mode_with_unknown_length(solver_class):
     solver = solver_class(max_iter=20, tol=1e-5, stop_mode="rel_max")
 
-    @tf.function(input_signature=[tf.TensorSpec([None, None, 3])])
+    @tf.function(input_signature=[tf.TensorSpec([None, None, 3])], autograph=False)
     def solve(u):
         return solver.solve(
             lambda z: 0.5 * tf.tanh(z) + u, solvers.SolveRequest(tf.zeros_like(u))

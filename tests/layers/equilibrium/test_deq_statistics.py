@@ -109,11 +109,11 @@ def test_the_jacobian_loss_is_in_the_loss_and_in_the_logs():
     model.set_weights(_reference_weights(model))
     other = _model(gradient="phantom")
     other.set_weights(_reference_weights(model)[: len(other.get_weights())])
-    history = _fit(model)
+    history = _fit(model, run_eagerly=True)
     jacobian = np.array(history["deq_penalty"])
     assert np.all(jacobian > 0)
     # The penalty counts in training, and only there.
-    without = _fit(other)
+    without = _fit(other, run_eagerly=True)
     expected = {"deq_evaluations", "deq_residual", "deq_converged"}
     expected |= {"val_" + name for name in expected}
     assert {name for name in without if "deq" in name} == expected

@@ -5,7 +5,7 @@ import keras
 import numpy as np
 import pytest
 
-from deq_keras import layers
+from deq_keras import gradients, layers
 from tests.layers.cells import TanhCell
 
 INPUTS = np.random.RandomState(0).normal(size=(8, 3)).astype("float32")
@@ -25,7 +25,9 @@ class DropoutCell(TanhCell):
 
 
 def _model(cell=TanhCell, seed=None):
-    deq = layers.DEQ(cell(4), seed=seed, name="deq")
+    # A few steps, of which samples that are drawn take free ones.
+    gradient = gradients.TruncatedGradient(2, 2, free_fraction=0.5)
+    deq = layers.DEQ(cell(4), gradient=gradient, seed=seed, name="deq")
     model = keras.Sequential([keras.Input((3,)), deq, keras.layers.Dense(1)])
     model.compile("adam", "mse", run_eagerly=True)
     return model

@@ -66,7 +66,7 @@ class TestStarts:
         np.testing.assert_allclose(agreement, [0, 1 / 3, 1 / 3], atol=1e-6)
         assert np.all(found.converged)
 
-    def test_a_rotation_does_not_settle(self):
+    def test_a_rotation_does_not_converge(self):
         found = compare_initial_states(ROTATION, VECTORS, ["other"], TIGHT)
         assert not np.any(found.converged)
         np.testing.assert_allclose(found.residual, np.full((2, 3), 2**0.5), rtol=1e-6)
@@ -140,7 +140,7 @@ class TestBudgets:
         assert overthinking(budgets, accuracy) == 1.0
         np.testing.assert_allclose(curve.residual[-1], np.full(3, 1 / 50), rtol=1e-6)
 
-    def test_a_limit_cycle_does_not_settle(self):
+    def test_a_limit_cycle_does_not_converge(self):
         curve = answers_by_budget(ROTATION, VECTORS, (1, 2, 3, 4, 5, 101))
         np.testing.assert_array_equal(curve.answers[3], VECTORS > 0)
         np.testing.assert_array_equal(curve.answers[0], curve.answers[4])

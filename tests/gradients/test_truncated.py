@@ -156,7 +156,7 @@ def test_log_uniform_numbers_of_free_steps():
     np.testing.assert_allclose(shares, expected, atol=0.1)
 
 
-def test_numbers_of_steps_by_a_law():
+def test_numbers_of_steps_by_a_distribution():
     gradient = _truncated([0, 3, 1], [1, 0, 1], 9, free_fraction=1.0)
     totals = [total for total, _ in _drawn(gradient, 100)]
     shares = np.bincount(totals, minlength=7) / len(totals)

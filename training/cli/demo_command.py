@@ -93,13 +93,13 @@ def _solve(preset, task, problem, out, as_text):
     is_wrong = (answers != problem.targets[0]) & (problem.weights[0] > 0)
     num_wrong = is_wrong.sum(axis=(1, 2))
     _show(lambda answer: as_text(problem.inputs[0], answer), answers)
-    settled = np.flatnonzero(num_wrong > 0).max(initial=-1) + 1
-    if settled <= num_evaluations:
-        result = f"Right from evaluation {settled} on"
+    first_right = np.flatnonzero(num_wrong > 0).max(initial=-1) + 1
+    if first_right <= num_evaluations:
+        result = f"Right from evaluation {first_right} on"
     else:
         result = f"Not solved: {num_wrong[-1]} positions are wrong"
     print(
-        f"{result}; the states settled after {num_evaluations} evaluations, "
+        f"{result}; the states converged after {num_evaluations} evaluations, "
         f"{time.perf_counter() - start:.1f} s."
     )
     pictures.draw(out, task, problem, probabilities, _spread(num_evaluations, _FRAMES))

@@ -146,7 +146,7 @@ class SegmentsConfig:
     fresh samples.
 
     Args:
-        in_search: Positive integer. Number of samples in progress, more than a batch.
+        in_progress: Positive integer. Number of samples in progress, more than a batch.
         max_segments: Positive integer. Maximum segments of a sample. Null for no limit.
         finished: With `converged`, samples have also finished when they meet the
             solver's tolerance. Null for only `max_segments`.
@@ -154,7 +154,7 @@ class SegmentsConfig:
             state of the sample that they replace.
     """
 
-    in_search: int = field(metadata={**BATCH, "minimum": 2})
+    in_progress: int = field(metadata={**BATCH, "minimum": 2})
     max_segments: int | None = field(default=16, metadata=BUDGET)
     finished: Literal["converged"] | None = "converged"
     inherited: float = field(default=0.0, metadata=SHARE)

@@ -14,15 +14,15 @@ class Thresholds(NamedTuple):
             state with the result from the model's own. Defaults to `0.99`.
         agreement: Float. Minimum fraction of pairs of initial states with the same
             prediction. Defaults to `0.99`.
-        settled: Float. Minimum fraction of problems that meet the tolerance, from every
-            initial state. Defaults to `0.99`.
+        converged: Float. Minimum fraction of problems that meet the tolerance, from
+            every initial state. Defaults to `0.99`.
         lost: Float. Maximum fraction of exact predictions that may be lost from the
             best budget to ten times this budget. Defaults to `0.01`.
     """
 
     alignment: float = 0.99
     agreement: float = 0.99
-    settled: float = 0.99
+    converged: float = 0.99
     lost: float = 0.01
 
 
@@ -86,18 +86,18 @@ def criteria(groups, thresholds):
         groups: List of `FoundOfGroup`.
         thresholds: `Thresholds` of the criteria.
     """
-    alignment, agreement, settled = [], [], []
+    alignment, agreement, converged = [], [], []
     for group in groups:
         agreement.append((group.agreement, group.label))
-        settled.append((group.settled, group.label))
+        converged.append((group.converged, group.label))
         for found in group.starts:
             where = f"{group.label}, from {found.start}"
             alignment.append((found.alignment, where))
-            settled.append((found.settled, where))
+            converged.append((found.converged, where))
     return [
         _at_least("alignment", alignment, thresholds.alignment),
         _at_least("agreement", agreement, thresholds.agreement),
-        _at_least("settled", settled, thresholds.settled),
+        _at_least("converged", converged, thresholds.converged),
         _lost(groups, thresholds.lost),
     ]
 
@@ -128,13 +128,13 @@ def _kind(groups, judged, thresholds):
     own = [(group, "the model's own start", group) for group in groups]
     others = [(group, one.start, one) for group in groups for one in group.starts]
     for solves in (own, others):
-        short = [solve for solve in solves if solve[2].settled < thresholds.settled]
+        short = [solve for solve in solves if solve[2].converged < thresholds.converged]
         if not short:
             continue
         # Reports the solves that are furthest from convergence at any budget.
         group, start, found = min(short, key=lambda solve: _in_the_end(solve[2]))
-        text = _unsettled(group, start, found)
-        if _in_the_end(found) >= thresholds.settled:
+        text = _unconverged(group, start, found)
+        if _in_the_end(found) >= thresholds.converged:
             return "slow", f"slow convergence: {text}; use larger budgets"
         if solves is own:
             return "none", f"no equilibrium: {text}"
@@ -147,13 +147,13 @@ def _kind(groups, judged, thresholds):
 
 def _in_the_end(found):
     """Returns the fraction of problems that have converged or still converge."""
-    return found.settled + found.falling
+    return found.converged + found.falling
 
 
-def _unsettled(group, start, found):
+def _unconverged(group, start, found):
     text = (
         f"after {group.budgets[-1]} evaluations of {group.label} from {start}, "
-        f"{found.settled:.1%} of the problems are settled and the residuals of "
+        f"{found.converged:.1%} of the problems converge and the residuals of "
         f"{found.falling:.1%} still fall"
     )
     if found is not group:

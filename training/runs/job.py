@@ -394,17 +394,17 @@ def in_segments(model, examples, batch_size, config):
     Raises:
         InputError: If the config does not fit the batches or the model.
     """
-    if config.in_search <= batch_size:
+    if config.in_progress <= batch_size:
         raise InputError(
-            "`segments.in_search` must be larger than a batch, the samples that every "
-            f"training step admits. Received: in_search={config.in_search}, "
+            "`segments.in_progress` must be larger than a batch, the samples that "
+            f"every training step admits. Received: in_progress={config.in_progress}, "
             f"batch_size={batch_size}."
         )
     with config_errors("segments"):
         return deq_keras.models.ContinuousBatchingModel(
             model,
             examples,
-            config.in_search,
+            config.in_progress,
             config.max_segments,
             config.finished,
             config.inherited,

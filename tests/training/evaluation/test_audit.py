@@ -57,7 +57,7 @@ class TestVerdict:
         assert [one.name for one in found.criteria] == list(Thresholds._fields)
         easy, hard = found.groups
         assert easy.exact == [1.0] * 4 and easy.overthinking == 0.0
-        assert easy.settled == easy.agreement == 1.0
+        assert easy.converged == easy.agreement == 1.0
         assert [one.start for one in easy.starts] == ["other", "zeros", "normal"]
         # z_k is (2 - 2^(1 - k)) u, the relative residual 1 / (2^(k + 1) - 2).
         expected = 1 / (2.0 ** (np.arange(1, 9)) - 1)
@@ -72,17 +72,17 @@ class TestVerdict:
         assert found.verdict.startswith("an equilibrium, not unique: alignment -")
         assert "at least 0.99; vectors, from " in found.verdict
         (group,) = found.groups
-        assert group.settled == 1.0 and group.starts[0].agreement == 0.0
+        assert group.converged == 1.0 and group.starts[0].agreement == 0.0
 
-    def test_a_rotation_does_not_settle(self):
+    def test_a_rotation_does_not_converge(self):
         def rotated(state, injection):
             return tf.stack([-state[:, 1], state[:, 0]], axis=1)
 
         found = _audit(rotated, initial_state=lambda u: u)
-        assert "settled" in _missed(found)
+        assert "converged" in _missed(found)
         assert found.kind == "none" and found.verdict == (
             "no equilibrium: after 40 evaluations of vectors from the model's own "
-            "start, 0.0% of the problems are settled and the residuals of 0.0% still "
+            "start, 0.0% of the problems converge and the residuals of 0.0% still "
             "fall (median residual: 1.4)"
         )
 
@@ -95,10 +95,10 @@ class TestVerdict:
         model = WeightTiedModel(lambda z, u: 0.97 * z + 0.03 * u, head=_signs)
         assert audit(model, [_group()], (40, 400)).kind == "unique"
 
-    def test_another_start_that_does_not_settle(self):
+    def test_another_start_that_does_not_converge(self):
         """States from 0 go to 1, and negative ones swing around -1.5."""
         found = _audit(lambda z, u: tf.where(z < 0, -3 - z, 0.5 * z + 0.5) + 0 * u)
-        assert found.kind == "not_unique" and found.groups[0].settled == 1.0
+        assert found.kind == "not_unique" and found.groups[0].converged == 1.0
         assert found.verdict.startswith(
             "an equilibrium, not unique: after 40 evaluations of vectors from normal, "
         )
@@ -124,7 +124,7 @@ class TestVerdict:
             [_group(targets=np.ones((4, 2), "int32"))],
             head=lambda state: _signs(6.0 - state),
             initial_state=lambda u: 0.0 * u,
-            thresholds=Thresholds(alignment=0.9, settled=0.0),
+            thresholds=Thresholds(alignment=0.9, converged=0.0),
         )
         assert _missed(found) == ["lost"] and found.kind == "unique"
         assert "; going on loses answers: lost 1.0000 (at most 0.01" in found.verdict
@@ -149,8 +149,8 @@ class TestVerdict:
         found = _audit(
             lambda z, u: tf.where(u > 2.0, -1.0, 0.5) * z + u, [_group(), far]
         )
-        settled = found.criteria[2]
-        assert (settled.name, settled.value, settled.where) == ("settled", 0.0, "far")
+        missed = found.criteria[2]
+        assert (missed.name, missed.value, missed.where) == ("converged", 0.0, "far")
 
     def test_difficulty_is_compared_with_evaluations(self):
         found = _audit(

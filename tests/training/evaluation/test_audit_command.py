@@ -89,7 +89,7 @@ def test_an_expansion_misses(parts, tmp_path, capsys):
     assert main(arguments) == 0
     output = capsys.readouterr().out
     assert "Verdict: no equilibrium: " in output
-    assert "missed: settled 0.0000 (at least 0.99; easy" in output
+    assert "missed: converged 0.0000 (at least 0.99; easy" in output
 
 
 @pytest.mark.slow
@@ -99,8 +99,8 @@ def test_thresholds_and_iteration_of_the_command(parts, tmp_path, capsys):
     turning = {"cell": tmp_path / "turning.keras"}
     missed = _arguments(parts, tmp_path / "one", **turning)
     assert main(missed) == 0
-    assert "missed: settled 0.0000" in capsys.readouterr().out
-    damped = {**turning, "damping": 0.5, "tol": 1e-4, "settled": 1.0, "lost": 0}
+    assert "missed: converged 0.0000" in capsys.readouterr().out
+    damped = {**turning, "damping": 0.5, "tol": 1e-4, "converged": 1.0, "lost": 0}
     assert main(_arguments(parts, tmp_path / "two", **damped)) == 0
     output = capsys.readouterr().out
     assert "Verdict: an equilibrium, unique: " in output and "(at least 1; " in output

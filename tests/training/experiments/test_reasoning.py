@@ -285,8 +285,8 @@ REFUSED = [
     ({"model__solver__patience": 3}, "without `patience`"),
     ({"model__solver__damping": 0}, "model.solver.*damping"),
     ({"label_smoothing": 1.0}, "label_smoothing"),
-    ({"segments": {"in_search": 4}}, "in_search.*batch_size=4"),
-    ({"segments": {"in_search": 8}}, "segments.*static shapes"),  # Of two levels.
+    ({"segments": {"in_progress": 4}}, "in_progress.*batch_size=4"),
+    ({"segments": {"in_progress": 8}}, "segments.*static shapes"),  # Of two levels.
     ({"evaluation__restarts": 1}, "evaluation.restarts.*>= 2"),
     ({"evaluation__picture": {"level": 6}}, "side of the maze.*level=6"),
     ({"evaluation__budgets": [2, 2]}, "budgets.*without repetitions"),
@@ -319,7 +319,7 @@ def test_updates_in_segments_go_on_after_an_interruption(tmp_path):
     """The searches go on too, and what is kept is the reasoner itself."""
     changes = {
         "data__batch_size": 4,
-        "segments": {"in_search": 8, "max_segments": 3, "inherited": 0.5},
+        "segments": {"in_progress": 8, "max_segments": 3, "inherited": 0.5},
         "optimizer": {"schedule": "constant"},
     }
 

@@ -115,7 +115,7 @@ class TestMeasure:
         result = measure(linear_model(slope), x, targets, config().evaluation)
         assert result["mean_slope"] == pytest.approx(abs(slope), rel=1e-5)
         assert result["max_slope"] == pytest.approx(abs(slope), rel=1e-5)
-        assert result["share_above_one"] == float(abs(slope) > 1)
+        assert result["fraction_above_one"] == float(abs(slope) > 1)
         assert result["rmse"] == pytest.approx(0.25, abs=2e-3)
         assert not result["failed"]
         assert result["mse"] == pytest.approx(result["rmse"] ** 2)

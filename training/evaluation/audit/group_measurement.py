@@ -26,7 +26,7 @@ class FoundFrom(NamedTuple):
         alignment: Float or `None`. Alignment with the state from the model's own
             initial state. `None` if a state is non-finite.
         agreement: Float. Fraction of problems with the same prediction.
-        settled: Float. Fraction of problems that meet the tolerance.
+        converged: Float. Fraction of problems that meet the tolerance.
         falling: Float. Fraction of problems that do not meet the tolerance, but whose
             residual still falls.
     """
@@ -34,7 +34,7 @@ class FoundFrom(NamedTuple):
     start: str
     alignment: float | None
     agreement: float
-    settled: float
+    converged: float
     falling: float
 
 
@@ -57,7 +57,7 @@ class FoundOfGroup(NamedTuple):
             if one is constant.
         overthinking: Float. `exact` at the best budget minus `exact` at ten times this
             budget, among budgets whose tenfold was measured.
-        settled: Float. Fraction of problems that meet the tolerance from the model's
+        converged: Float. Fraction of problems that meet the tolerance from the model's
             own initial state.
         falling: Float. Fraction of problems that do not meet the tolerance, but whose
             residual still falls at the largest budget.
@@ -77,7 +77,7 @@ class FoundOfGroup(NamedTuple):
     difficulty: list | None
     correlation: float | None
     overthinking: float
-    settled: float
+    converged: float
     falling: float
     agreement: float
     has_varied_scores: bool
@@ -155,13 +155,13 @@ class GroupMeasurement:
     def _from_starts(self, batches):
         found = [self._comparison(inputs) for inputs, *_ in batches]
         compared, scores = zip(*found, strict=True)
-        alignment, same, settled, falling = (
+        alignment, same, converged, falling = (
             np.concatenate(parts, axis=1)
             for parts in zip(*map(_of_each_start, compared), strict=True)
         )
         agreement = [diagnostics.answer_agreement(one.answers) for one in compared]
         return {
-            "settled": float(settled[0].mean()),
+            "converged": float(converged[0].mean()),
             "falling": float(falling[0].mean()),
             "agreement": float(np.concatenate(agreement).mean()),
             "has_varied_scores": self._vary(batches, compared, scores),
@@ -170,7 +170,7 @@ class GroupMeasurement:
                     start,
                     finite(alignment[index].mean()),
                     float(same[index].mean()),
-                    float(settled[1 + index].mean()),
+                    float(converged[1 + index].mean()),
                     float(falling[1 + index].mean()),
                 )
                 for index, start in enumerate(self._starts)
@@ -206,6 +206,6 @@ def _of_each_start(comparison):
     answers = np.asarray(comparison.answers)
     is_same = answers[1:] == answers[0]
     is_same = is_same.reshape(*answers[1:].shape[:2], -1).all(axis=-1)
-    settled = np.asarray(comparison.converged)
-    falling = ~settled & still_falls(np.asarray(comparison.trace))
-    return comparison.alignment, is_same, settled, falling
+    converged = np.asarray(comparison.converged)
+    falling = ~converged & still_falls(np.asarray(comparison.trace))
+    return comparison.alignment, is_same, converged, falling

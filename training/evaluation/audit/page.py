@@ -81,14 +81,14 @@ def _criteria(criteria):
 
 
 def _groups(groups):
-    heading = ("group", "problems", "floor", "NFE to tol", "settled", "same answer")
+    heading = ("group", "problems", "floor", "NFE to tol", "converged", "same answer")
     rows = [
         (
             group.label,
             str(group.examples),
             _text(group.floor, "d"),
             f"{sum(group.evaluations) / group.examples:.1f}",
-            f"{group.settled:.1%}",
+            f"{group.converged:.1%}",
             f"{group.agreement:.1%}",
             _text(group.correlation, ".2f"),
             _text(group.overthinking, ".1%"),

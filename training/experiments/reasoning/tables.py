@@ -12,7 +12,7 @@ _SETTLING = (
     ("positions [%]", "accuracy", ".2f", 100),
     ("residual", "residual", ".1e", 1),
     ("NFE to tol", "nfe", ".1f", 1),
-    ("settled [%]", "converged", ".1f", 100),
+    ("converged [%]", "converged", ".1f", 100),
     ("NFE ~ difficulty", "correlation", ".2f", 1),
     ("alignment", "alignment", ".4f", 1),
     ("same answer [%]", "agreement", ".1f", 100),

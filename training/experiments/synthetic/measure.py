@@ -19,8 +19,8 @@ def measure(model, inputs, targets, config):
     Returns:
         A dict of `failed` (whether a constant would predict better), `mse`, `rmse`,
         `mean_slope` (mean |df/dz| at the equilibrium, exact), `max_slope` (the
-        largest), `share_above_one` (of samples with |df/dz| >= 1, where plain iteration
-        cannot converge) and for each solver `<name>_evaluations` (mean),
+        largest), `fraction_above_one` (of samples with |df/dz| >= 1, where plain
+        iteration cannot converge) and for each solver `<name>_evaluations` (mean),
         `<name>_not_converged` (number of samples) and `<name>_rmse`.
     """
     layer = model.get_layer("deq")
@@ -39,7 +39,7 @@ def measure(model, inputs, targets, config):
         "rmse": squared_error**0.5,
         "mean_slope": float(slope.mean()),
         "max_slope": float(slope.max()),
-        "share_above_one": float(np.mean(slope >= 1.0)),
+        "fraction_above_one": float(np.mean(slope >= 1.0)),
         **counts,
     }
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import matplotlib
+import numpy as np
 from matplotlib import ticker
 from matplotlib.figure import Figure as Drawing
 
@@ -172,8 +173,7 @@ def curves(panels):
             color, style = f"C{index % 10}", "-" if index < 10 else "--"
             axes.plot(x, mean, style, marker=".", color=color, label=name)
             if deviation is not None:
-                low = [m - d for m, d in zip(mean, deviation, strict=True)]
-                high = [m + d for m, d in zip(mean, deviation, strict=True)]
+                low, high = _band(mean, deviation, panel.is_log)
                 axes.fill_between(x, low, high, color=color, alpha=0.2)
         axes.set(xlabel=panel.x_label, ylabel=panel.y_label)
         if all(isinstance(x, int) for xs, *_ in panel.lines.values() for x in xs):
@@ -182,6 +182,16 @@ def curves(panels):
             axes.set_yscale("log", nonpositive="clip")
     all_axes[0].legend(fontsize="x-small", ncols=2)
     return figure
+
+
+def _band(mean, deviation, is_log):
+    """Returns the ends of a band, as far below the mean as above it on its axis."""
+    mean, deviation = np.asarray(mean), np.asarray(deviation)
+    high = mean + deviation
+    if not is_log:
+        return mean - deviation, high
+    with np.errstate(invalid="ignore"):  # A residual can be 0.
+        return mean**2 / high, high
 
 
 def scatter(x_label, y_label, points):
@@ -209,7 +219,9 @@ class Panel(NamedTuple):
         x_label: String, with a unit.
         y_label: String, with a unit.
         lines: Dict of names to tuples of x, means, and deviations or `None`.
-        is_log: Boolean. Whether the y axis is logarithmic.
+        is_log: Boolean. Whether the y axis is logarithmic. A band of a mean less its
+            deviation would often end below zero there, so it ends at the same ratio
+            below the mean as above.
     """
 
     x_label: str

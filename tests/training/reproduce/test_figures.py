@@ -77,6 +77,16 @@ def test_evaluations_have_whole_ticks(x, ticks_are_whole):
     assert all(tick == round(tick) for tick in ticks) == ticks_are_whole
 
 
+@pytest.mark.parametrize("is_log, low", [(False, [-0.1, 0.5]), (True, [0.05, 0.5])])
+def test_bands_are_symmetric_on_their_axis(is_log, low):
+    lines = {"plain": ([1, 2], [0.1, 0.5], [0.1 if is_log else 0.2, 0.0])}
+    panel = results.Panel("x", "y", lines, is_log)
+    (band,) = results.curves([panel]).axes[0].collections
+    (outline,) = (path.vertices for path in band.get_paths())
+    for x, y in zip([1, 2], low, strict=True):
+        assert outline[outline[:, 0] == x, 1].min() == pytest.approx(y)
+
+
 def test_further_figures_have_files_of_their_own(directory, tmp_path, monkeypatch):
     measured = []
 

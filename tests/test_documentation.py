@@ -134,7 +134,7 @@ def test_figures_are_drawn_from_a_run(tmp_path):
     evaluation = {"parameters": 1, "budgets": [row]}
     diagnosis = {
         "residual_quantiles": [row],
-        "spectral_radius": {"mean": None},
+        "spectral_radius": {"mean": None, "converged": 0.0},
         **{"evaluations": 1, "residual": 0.1, "converged": 1},
     }
     variants = ("plain", "jacobian", "contraction")

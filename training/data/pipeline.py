@@ -194,7 +194,7 @@ def prefetched(dataset):
 
     Every stream ends here. TensorFlow's autotuner stays off: who deletes an iterator
     waits for its thread, which may sleep for ten seconds (TensorFlow 2.21). Without it,
-    `AUTOTUNE` stands for one call per core.
+    `AUTOTUNE` means as many parallel calls as cores.
     """
     options = tf.data.Options()
     options.autotune.enabled = False

@@ -11,7 +11,7 @@ from training.experiments.classification.job import ClassificationJob
 
 
 def check(dataset):
-    # Options of a dataset are also those of what is made from it.
+    # A dataset has the options of the datasets that it reads.
     assert dataset.map(lambda *batch: batch).options().autotune.enabled is False
 
 

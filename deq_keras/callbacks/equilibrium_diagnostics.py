@@ -6,6 +6,7 @@ from keras import tree
 
 from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_count
+from deq_keras.core.graphs import compiled
 from deq_keras.diagnostics import jacobian_norm, spectral_radius
 from deq_keras.diagnostics.subject import (
     layer_inputs,
@@ -79,7 +80,7 @@ class EquilibriumDiagnostics(keras.callbacks.Callback):
         self._measure = None
 
     def on_train_begin(self, logs=None):
-        self._measure = tf.function(self._means, autograph=False, reduce_retracing=True)
+        self._measure = compiled(self._means, reduce_retracing=True)
 
     def on_epoch_end(self, epoch, logs=None):
         if epoch % self.freq:

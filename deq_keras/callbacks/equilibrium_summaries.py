@@ -10,6 +10,7 @@ import tensorflow as tf
 from deq_keras.callbacks.residual_curve import ResidualCurve
 from deq_keras.callbacks.throughput import Throughput
 from deq_keras.core.checks import check_count
+from deq_keras.core.graphs import compiled
 from deq_keras.diagnostics import StepTimer
 from deq_keras.solvers import SolveRequest
 
@@ -105,7 +106,7 @@ class EquilibriumSummaries(keras.callbacks.Callback):
         self._phase_is_new = False
 
     def on_train_begin(self, logs=None):
-        self._solve = tf.function(self._solutions, autograph=False)
+        self._solve = compiled(self._solutions)
         self._timer = StepTimer(self.layer, self.model.jit_compile)
         self._writer = self.log_dir
         if isinstance(self.log_dir, str):

@@ -134,6 +134,20 @@ def is_being_traced(graph: tf.Graph) -> bool:
     return False
 
 
+def compiled(function: Callable[..., Any], **options: Any) -> Any:
+    """Returns a `tf.function` that may be traced once for each of many models.
+
+    TensorFlow counts the traces of a code object, whichever instance a method belongs
+    to, and warns if five of ten calls were traced. A partial function has no code
+    object and counts alone.
+
+    Args:
+        function: Function or method.
+        **options: Arguments of `tf.function`, other than `autograph`, which is `False`.
+    """
+    return tf.function(functools.partial(function), autograph=False, **options)
+
+
 def while_loop(
     continues: Callable[..., tf.Tensor],
     body: Callable[..., tuple],

@@ -10,6 +10,7 @@ from deq_keras.core.random import normal
 from deq_keras.core.structure import StateStructure
 
 
+@tf.autograph.experimental.do_not_convert
 def jacobian_norm(
     linearization: Linearization, num_probes: int = 16, seed: int = 0
 ) -> tf.Tensor:

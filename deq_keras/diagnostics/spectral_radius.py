@@ -72,6 +72,7 @@ class _Search(NamedTuple):
     converged: tf.Tensor  # (B,) bool
 
 
+@tf.autograph.experimental.do_not_convert
 def spectral_radius(
     subject: Any,
     inputs: Nest | None = None,

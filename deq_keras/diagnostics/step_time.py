@@ -9,6 +9,7 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras.core import replicas
+from deq_keras.core.graphs import compiled
 from deq_keras.core.structure import Nest
 
 _ROUNDS = 3
@@ -56,10 +57,10 @@ class StepTimer:
     def __init__(self, layer: Any, jit_compile: bool = False) -> None:
         self._layer = layer
         self._evaluate, self._forward, self._step = (
-            tf.function(part, jit_compile=jit_compile, autograph=False)
+            compiled(part, jit_compile=jit_compile)
             for part in (self._evaluate_only, self._forward_only, self._whole_step)
         )
-        self._begin = tf.function(self._begun, autograph=False)
+        self._begin = compiled(self._begun)
 
     def measure(self, inputs: Nest) -> StepTime:
         """Measures the `StepTime` of a batch. The first call compiles.

@@ -104,6 +104,7 @@ def test_a_run_writes_what_tensorboard_misses(tmp_path):
     assert all(rate > 0 for rate in written["deq/samples_per_second"].values())
 
 
+@pytest.mark.slow
 def test_a_writer_takes_the_summaries_and_stays_open(tmp_path):
     writer = tf.summary.create_file_writer(str(tmp_path))
     fitted(plain_layer(gradient="neumann"), writer, epochs=1, max_iter=4)

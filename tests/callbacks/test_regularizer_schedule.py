@@ -69,7 +69,7 @@ def test_the_training_step_is_traced_once():
     np.testing.assert_allclose(history["deq_penalty_factor"][-1], 0.1 + 0.9 * 4 / 5)
 
 
-@pytest.mark.parametrize("regularizer", ["jacobian", "residual_constraint"])
+@pytest.mark.parametrize("regularizer", ["jacobian", slow("residual_constraint")])
 def test_the_probability_is_the_fraction_of_steps_with_a_penalty(regularizer):
     model, deq = _model(regularizer)
 

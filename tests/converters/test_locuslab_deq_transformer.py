@@ -49,14 +49,9 @@ def _losses(model, golden, segment):
     return -tf.gather(model(tokens), targets, batch_dims=2)
 
 
-@pytest.mark.parametrize(
-    "variant",
-    ["a1_pre1_wn1", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)],
-)
-@pytest.mark.parametrize(
-    "dtype, tolerance",
-    [("float64", 1e-8), pytest.param("float32", 1e-4, marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", ["a1_pre1_wn1", *OTHERS])
+@pytest.mark.parametrize("dtype, tolerance", [("float64", 1e-8), ("float32", 1e-4)])
 def test_losses_of_two_segments_and_the_memory(variant, dtype, tolerance):
     golden = _arrays(variant)
     solver = TIGHT if dtype == "float64" else solvers.Broyden(60, 1e-6)

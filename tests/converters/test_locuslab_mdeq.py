@@ -189,10 +189,8 @@ def test_one_evaluation_and_the_product_with_its_jacobian():
     _assert_close(product, _maps(golden["train/vjp"]), ROUNDING)
 
 
-@pytest.mark.parametrize(
-    "dtype, tolerance",
-    [("float64", 5e-7), pytest.param("float32", 1e-4, marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype, tolerance", [("float64", 5e-7), ("float32", 1e-4)])
 def test_training(dtype, tolerance):
     step, golden = _implicit_step(dtype), _golden()
     _assert_close(step.maps, _maps(golden["train/z_star"]), tolerance)

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from deq_keras.core.graphs import (
     CallTimeValue,
+    compiled,
     innermost_function,
     is_being_traced,
     is_compiled_by_xla,
@@ -161,3 +162,25 @@ def test_functions_that_xla_compiles():
         function(np.float32(1.0))
     assert seen == {True: True, False: False}
     assert not is_compiled_by_xla()
+
+
+class Doubled:
+    def __init__(self):
+        self.call = compiled(self._double)
+
+    def _double(self, x):
+        return 2 * x
+
+
+def test_instances_that_are_traced_once_cause_no_warning(caplog):
+    # TensorFlow's logger does not pass its records on, so the handler is added to it.
+    logger = tf.get_logger()
+    logger.addHandler(caplog.handler)
+    try:
+        assert [int(Doubled().call(tf.constant(3))) for _ in range(8)] == [6] * 8
+        assert not caplog.messages
+        for _ in range(8):
+            tf.function(Doubled()._double, autograph=False)(tf.constant(3))
+        assert "retracing" in caplog.text  # What would happen without it.
+    finally:
+        logger.removeHandler(caplog.handler)

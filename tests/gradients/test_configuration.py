@@ -5,6 +5,7 @@ import pytest
 
 from deq_keras import gradients, solvers
 from deq_keras.testing import check_gradient
+from tests.regimes import slow
 
 APPROXIMATE = (
     gradients.NeumannGradient,
@@ -28,7 +29,7 @@ CONFIGURED = [
 ]
 
 
-@pytest.mark.parametrize("make", [*APPROXIMATE, gradients.UnrolledGradient])
+@pytest.mark.parametrize("make", [*APPROXIMATE, slow(gradients.UnrolledGradient)])
 def test_contract(make):
     check_gradient(make, exact=make not in APPROXIMATE)
 

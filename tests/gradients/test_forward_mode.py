@@ -75,6 +75,7 @@ def test_tangents_equal_the_dense_solution(gradient, jvp, regime):
     np.testing.assert_allclose(actual, expected, rtol=1e-10, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_unknown_batch_size_and_xla():
     deq = _layer()
     _, expected = _jvp(deq)
@@ -135,6 +136,7 @@ def test_tangents_are_adjoint_to_gradients(build, regime):
     np.testing.assert_allclose(forward, reverse, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_attention_cells_have_tangents():
     """Their attention has a gradient of its own, which TensorFlow transposes."""
     cell = layers.AttentionCell(4, 2, dtype="float64")

@@ -10,6 +10,7 @@ from deq_keras.solvers import SolveRequest
 from deq_keras.testing import check_gradient
 from deq_keras.testing.problems import BATCH, FEATURES, dense_jacobians, relative_error
 from deq_keras.testing.problems import GradientCase as Case
+from tests.regimes import slow
 
 SOLVERS = (solvers.FixedPointIteration, solvers.Anderson, solvers.Broyden)
 LINEAR = (solvers.GMRES, solvers.BiCGStab)
@@ -32,7 +33,7 @@ def expected():
     return [source.numpy() for source in Case("float64").oracle()]
 
 
-@pytest.mark.parametrize("adjoint", [None, solvers.GMRES])
+@pytest.mark.parametrize("adjoint", [None, slow(solvers.GMRES)])
 def test_contract(adjoint):
     solver = adjoint and adjoint(40, 1e-12)
     check_gradient(lambda: gradients.ImplicitGradient(solver))

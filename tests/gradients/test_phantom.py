@@ -6,6 +6,7 @@ import tensorflow as tf
 from deq_keras import gradients, solvers
 from deq_keras.testing.problems import relative_error
 from tests.gradients.test_implicit import START, Case
+from tests.regimes import slow
 
 SOLVER = solvers.Broyden(25, 1e-12)
 
@@ -29,7 +30,7 @@ def _by_hand(case, num_steps, damping):
 
 @pytest.mark.parametrize(
     "num_steps, damping, regime",
-    [(1, 1.0, "xla"), (4, 0.7, "eager"), (4, 0.7, "graph")],
+    [slow(1, 1.0, "xla"), (4, 0.7, "eager"), (4, 0.7, "graph")],
     indirect=["regime"],
 )
 def test_equals_damped_steps_by_hand(num_steps, damping, regime):

@@ -485,10 +485,11 @@ def _layer_gradients(deq, inputs):
     return tape.gradient(loss, [*weights, *keras.tree.flatten(inputs)])
 
 
+@pytest.mark.slow
 @XLA_IS_SLOW
 @pytest.mark.parametrize(
     "cell, policy",
-    [slow(TanhCell, "mixed_bfloat16"), (TwoScaleCell, "float64")],
+    [(TanhCell, "mixed_bfloat16"), (TwoScaleCell, "float64")],
     ids=["bfloat16", "nest"],
 )
 def test_rematerialised_steps_have_the_same_gradients(cell, policy, regime):

@@ -122,6 +122,7 @@ def test_outputs_are_log_probabilities(model, whole):
     np.testing.assert_allclose(losses, -tf.gather(whole, y, batch_dims=2), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_takes_what_a_preprocessor_makes(solve_padded, whole):
     tokens = _tokens()
     inputs = {"token_ids": tokens, "padding_mask": np.ones_like(tokens, bool)}
@@ -129,9 +130,8 @@ def test_takes_what_a_preprocessor_makes(solve_padded, whole):
     np.testing.assert_allclose(outputs, whole, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "name", ["model", pytest.param("pre_norm_model", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["model", "pre_norm_model"])
 def test_a_token_alone_equals_a_full_solve(name, request):
     check_tokens_alone(request.getfixturevalue(name), _tokens(), 5, 7, 1e-4)
 
@@ -221,6 +221,7 @@ def test_padding_does_not_change_an_answer(solve, solve_padded):
         np.testing.assert_allclose(padded[row, :length], alone, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_a_prompt_is_solved_and_not_the_width_of_its_cache(model):
     tokens = _tokens((2, 8))
     hidden, cache = model.build_cache(tokens, 4)

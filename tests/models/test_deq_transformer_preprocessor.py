@@ -159,6 +159,7 @@ def test_special_tokens(add_start_token):
     assert preprocessor.generate_postprocess(x) == "ab"
 
 
+@pytest.mark.slow
 def test_generates_up_to_a_stop_token_or_the_end_token(character_model, monkeypatch):
     generate = character_model.generate
     tokenizer = character_model.preprocessor.tokenizer

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from deq_keras import layers, models
+from tests.regimes import slow
 
 _RANDOM = np.random.default_rng(0)
 _SOLVER = {"class_name": "FixedPointIteration", "max_iter": 2}
@@ -52,10 +53,10 @@ def _language():
     "make",
     [
         _reasoner,
-        _monotone,
+        slow(_monotone),
         _language,
-        _mixture,
-        pytest.param(_vision, marks=pytest.mark.slow),
+        slow(_mixture),
+        slow(_vision),
     ],
 )
 def test_a_quantized_task_is_near_and_loads(make, tmp_path):

@@ -50,6 +50,7 @@ def test_an_incomplete_last_batch_of_arrays_is_refused():
         model.fit(*_examples(5), shuffle=False, **rows, **QUIET)
 
 
+@pytest.mark.slow
 def test_an_incomplete_last_batch_of_a_dataset_ends_in_a_sentence():
     data = tf.data.Dataset.from_tensor_slices(_examples(5)).batch(2)
     model = _model()

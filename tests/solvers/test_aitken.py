@@ -8,6 +8,7 @@ from deq_keras import solvers
 from deq_keras.testing import check_solver
 
 
+@pytest.mark.slow
 def test_contract():
     check_solver(solvers.Aitken)
 

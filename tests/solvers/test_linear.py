@@ -8,6 +8,7 @@ import deq_keras
 from deq_keras import solvers
 from deq_keras.solvers import SolveRequest
 from deq_keras.testing.problems import non_normal_matrix
+from tests.regimes import slow
 
 SOLVERS = (solvers.GMRES, solvers.BiCGStab)
 FEATURES = 6
@@ -63,7 +64,7 @@ def _constants(batch=3, size=FEATURES):
     "solver_class, regime",
     [
         (solvers.GMRES, "eager"),
-        (solvers.GMRES, "xla"),
+        slow(solvers.GMRES, "xla"),
         (solvers.BiCGStab, "xla"),
     ],
     indirect=True,

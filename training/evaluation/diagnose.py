@@ -1,5 +1,7 @@
 """Convergence and stability of a trained model's equilibrium."""
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 
@@ -22,7 +24,11 @@ class Diagnosis:
         self._layer = layer
         self._encode = encode
         self._max_iter = max_iter
-        self._measure = tf.function(self._measured, reduce_retracing=True)
+        # TensorFlow counts the traces of all instances of a method together, and warns
+        # of many. It counts those of a partial function alone.
+        self._measure = tf.function(
+            functools.partial(self._measured), reduce_retracing=True, autograph=False
+        )
 
     def of(self, batches):
         """Measures an iterable of batches.

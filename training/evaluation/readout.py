@@ -50,7 +50,7 @@ class EncoderSolverHead:
     @functools.cached_property
     def _answer(self):
         # Budgets and tolerances are tensors, so that one trace serves all of them.
-        @tf.function(reduce_retracing=True)
+        @tf.function(reduce_retracing=True, autograph=False)
         def answer(inputs, budget, tol):
             solution = self.layer.solve(
                 self.encode(inputs), SolveRequest(max_iter=budget, tol=tol)

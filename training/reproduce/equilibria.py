@@ -71,4 +71,4 @@ def _measurement(job, model):
             "jacobians": squares / tf.cast(size, squares.dtype),
         }
 
-    return tf.function(measure, reduce_retracing=True)
+    return tf.function(measure, reduce_retracing=True, autograph=False)

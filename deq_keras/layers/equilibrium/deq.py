@@ -160,9 +160,8 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
 
     def build(self, inputs_shape: Nest, initial_state_shape: Nest = None) -> None:
         del initial_state_shape
-        self._build_initial_state(
-            inputs_shape, cell_check.build_cell(self, inputs_shape)
-        )
+        state = cell_check.build_cell(self, inputs_shape)
+        self._build_initial_state(inputs_shape, state)
 
     def compute_output_shape(self, inputs_shape: Nest) -> Nest:
         """Returns the shapes of the state, for layers such as `TimeDistributed`."""
@@ -243,6 +242,7 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
             inputs, **{name: options[name] for name in options if name in accepted}
         )
 
+    @tf.autograph.experimental.do_not_convert
     def problem(
         self,
         inputs: Nest = None,
@@ -307,12 +307,12 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
         state_seed = noise_seed = None
         if seed is not None:
             cell_check.check_noise(self.solver, problem)
-            state_seed = fold_in(seed, 0)
-            noise_seed = fold_in(seed, 1)
+            state_seed, noise_seed = fold_in(seed, 0), fold_in(seed, 1)
         source, state = components.requested_state(request, self.initial_state)
         state = self._first_state(problem, state, state_seed, source=source)
         return request._replace(initial_state=state, seed=noise_seed)
 
+    @tf.autograph.experimental.do_not_convert
     def solve(
         self,
         inputs: Nest,

@@ -81,6 +81,7 @@ def test_contract():
     check_cell(lambda **dtype: DenseCell(6, **norms, **dtype), _inputs((3, 4)))
 
 
+@pytest.mark.slow
 def test_sequences_of_any_length_train_solve_and_are_saved(tmp_path):
     cell = DenseCell(6, weight_normalization=True, seed=1)
     model = keras.Sequential([keras.Input((None, 4)), DEQ(cell, seed=0)])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from deq_keras import gradients, layers, regularizers, solvers
+from deq_keras import diagnostics, gradients, layers, regularizers, solvers
 from tests import harness
 from tests.layers.cells import TanhCell, TwoScaleCell
 from tests.regimes import slow
@@ -451,6 +451,32 @@ class TestPrecision:
 
     def test_the_tolerance_of_full_precision_is_that_of_the_solver(self):
         assert layers.DEQ(TanhCell(5)).solver.tol == 1e-3
+
+
+def test_autograph_does_not_convert_a_solve(monkeypatch):
+    """Converting the code of all solvers would take seconds."""
+    from tensorflow.python.autograph.pyct import transpiler
+
+    converted, convert = [], transpiler.PyToPy.transform_function
+    monkeypatch.setattr(
+        transpiler.PyToPy,
+        "transform_function",
+        lambda self, function, context: (
+            converted.append(function.__module__) or convert(self, function, context)
+        ),
+    )
+    deq = layers.DEQ(layers.DenseCell(4))
+
+    @tf.function
+    def solve(inputs):
+        value = deq.solve(inputs).value
+        request = solvers.SolveRequest(value)
+        value = solvers.Broyden().solve(deq.problem(inputs), request).value
+        return value, diagnostics.spectral_radius(deq, inputs)
+
+    solve(tf.ones((2, 3)))
+    assert __name__ in converted
+    assert not [name for name in converted if name.startswith("deq_keras")]
 
 
 @pytest.mark.parametrize("argument", [{"max_iter": 10}, {"tol": 0.1}, {"damping": 0.5}])

@@ -39,7 +39,7 @@ def _pair(make_cell, inputs, **arguments):
     "name, wrap",
     [
         ("vector", lambda function: function),
-        ("transformer", tf.function),
+        slow("transformer", tf.function),
         slow("nest", lambda function: function),
         slow("image", tf.function),
         slow("multiscale", tf.function),

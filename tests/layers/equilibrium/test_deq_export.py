@@ -166,6 +166,7 @@ def test_lite_models_need_built_in_ops_only(solver, batch):
         np.testing.assert_allclose(outputs, model(INPUTS), rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_saved_model_keeps_training(tmp_path):
     """A `.keras` file carries the optimizer, the solver and the gradient."""
     solver = solvers.Broyden(8, 1e-4)

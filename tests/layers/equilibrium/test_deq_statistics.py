@@ -75,7 +75,7 @@ def test_history_equals_a_solve_by_hand(arguments):
         assert of_metrics == of_step
 
 
-@pytest.mark.parametrize("arguments", [{"run_eagerly": True}, {}])
+@pytest.mark.parametrize("arguments", [slow({"run_eagerly": True}), {}])
 def test_steps_of_the_gradient_are_no_evaluations_of_the_solver(arguments):
     gradient = gradients.TruncatedGradient(num_steps=3, free_fraction=0.0)
     model = _model(gradient=gradient)
@@ -219,7 +219,8 @@ def test_other_gradients_and_evaluation_do_not_warn():
         model.evaluate(INPUTS, INPUTS, verbose=0)
 
 
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", slow("mixed_float16")])
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_sums_over_many_steps_are_exact_in_half_precision(policy):
     keras.config.set_dtype_policy(policy)
     solver = solvers.FixedPointIteration(max_iter=7, tol=None)

@@ -119,6 +119,7 @@ class OfNamedInputs(keras.Model):
         return self.layer(inputs, training=training)["vector"]
 
 
+@pytest.mark.slow
 def test_in_a_subclassed_model_of_named_inputs():
     """Keras infers shapes from a call in training, without values of variables."""
     model = OfNamedInputs()

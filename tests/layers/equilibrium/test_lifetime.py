@@ -55,6 +55,7 @@ def _fitted():
     }
 
 
+@pytest.mark.slow
 def test_fitted_layers_are_freed():
     references = _fitted()
     keras.backend.clear_session()

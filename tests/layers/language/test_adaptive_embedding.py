@@ -129,6 +129,7 @@ def test_gradients(name, regime):
         np.testing.assert_allclose(actual, expected, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_layer_contract(tmp_path):
     def make_layer(**kwargs):
         return AdaptiveEmbedding(20, **SIZES["adaptive"], **kwargs)

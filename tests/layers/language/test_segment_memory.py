@@ -9,6 +9,7 @@ from deq_keras import models, regularizers, solvers
 from deq_keras.layers import DEQ, SegmentMemory, TransformerCell
 from tests import harness
 from tests.layers.language.test_transformer_cell import Golden
+from tests.regimes import slow
 
 
 def _inputs(shape=(2, 6, 8), seed=0):
@@ -24,7 +25,7 @@ def _memory(length=4, max_iter=8, solver=None, dtype="float64"):
     return SegmentMemory(DEQ(cell, solver, dtype=dtype), length, dtype=dtype)
 
 
-@pytest.mark.parametrize("variant", ["a1_pre1_wn1", "a4_pre0_wn1"])
+@pytest.mark.parametrize("variant", [slow("a1_pre1_wn1"), "a4_pre0_wn1"])
 def test_two_segments_equal_the_reference(variant):
     golden = Golden(variant)
     solver = solvers.Broyden(max_iter=80, tol=1e-12, history=80)
@@ -85,6 +86,7 @@ def test_other_calls_stand_alone():
     np.testing.assert_array_equal(layer.memory["states"], before)
 
 
+@pytest.mark.slow
 def test_an_exported_layer_keeps_nothing(tmp_path):
     model = harness.functional_model(
         _memory(dtype="float32"), _inputs().astype("float32")

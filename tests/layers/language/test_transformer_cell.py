@@ -106,6 +106,7 @@ def test_product_with_the_jacobian_equals_the_reference(golden):
     np.testing.assert_allclose(product, golden["s1/vjp"], atol=1e-12)
 
 
+@pytest.mark.slow
 def test_equilibrium_without_weight_normalization_equals_the_reference():
     """Tests of `SegmentMemory` compare the equilibria of the other variants."""
     golden = Golden("plain")
@@ -244,7 +245,8 @@ def test_a_masked_memory_is_no_memory():
     np.testing.assert_allclose(values[0], values[1], atol=1e-12)
 
 
-@pytest.mark.parametrize("normalize_first", [True, slow(False)])
+@pytest.mark.slow
+@pytest.mark.parametrize("normalize_first", [True, False])
 def test_the_end_of_a_sequence_is_solved_against_keys_and_values(normalize_first):
     """What makes generation incremental: the beginning does not depend on the end."""
     deq = DEQ(

@@ -153,6 +153,7 @@ X = np.random.default_rng(0).normal(size=(16, 6)).astype("float32")
 Y = np.sign(X[:, ::-1])
 
 
+@pytest.mark.slow
 def test_trained_cell_stays_within_the_bound(tmp_path):
     model, layer = _model()
     before = layer._kernel.numpy()

@@ -54,6 +54,7 @@ class _Peer:
         return 0
 
 
+@pytest.mark.slow
 def test_a_peer_does_the_same_work_in_turns():
     peer, work = _Peer(), {"name": "tiny_mlp", "path": "arrays.npz"}
     workload = workloads.build("tiny_mlp", **TINY)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import deq_keras
+from tests.regimes import slow
 from training.benchmarks import runner
 from training.benchmarks import time_to_accuracy as benchmark
 from training.benchmarks.time_to_accuracy import (
@@ -59,7 +60,9 @@ def trained(contest, kind=TIED, seed=0):
     return Training(model, contest).run(EXAMPLES, EXAMPLES, seed)
 
 
-@pytest.mark.parametrize("name", CONTESTS)
+@pytest.mark.parametrize(
+    "name", [name if name == "digits" else slow(name) for name in CONTESTS]
+)
 def test_networks_of_a_contest_are_comparable(name):
     contest = CONTESTS[name]
     if name == "cifar10":
@@ -105,7 +108,9 @@ def test_untied_layers_are_applied_in_order():
     )
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize(
+    "kind", [kind if kind == DEQ else slow(kind) for kind in MODELS]
+)
 def test_training_ends_at_the_target(kind):
     contest = small(target=90.0, max_updates=200)
     found = trained(contest, kind)

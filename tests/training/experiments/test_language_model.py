@@ -92,6 +92,7 @@ def test_loss_at_the_trained_budget_is_that_of_the_last_epoch(finished):
     assert not (finished.run("untied") / "diagnosis.json").exists()
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_evaluated_and_diagnosed_again(finished, tmp_path, capsys):
     path = shutil.copytree(finished.path, tmp_path / "run")
     (path / "equilibrium" / "diagnosis.json").unlink()

@@ -113,6 +113,7 @@ def parity():
 
 
 class TestLevel:
+    @pytest.mark.slow
     def test_a_reasoner_whose_answers_are_known(self, parity):
         length, examples = 6, held_out_examples(PrefixSums(), 6, 25, 0)
         measure = LevelMeasurement(

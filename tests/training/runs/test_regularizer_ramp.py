@@ -14,6 +14,7 @@ from training.runs.train import check, train
 RAMP = {"factor": [1.0, 3.0], "probability": [0.5, 1.0]}
 
 
+@pytest.mark.slow
 def test_a_resumed_ramp_equals_an_uninterrupted_one(tmp_path, small):
     small["model"]["regularizer"] = "jacobian"
     solver = {"class_name": "fixed_point_iteration", "max_iter": 3, "tol": None}

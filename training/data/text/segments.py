@@ -38,6 +38,7 @@ def encode(tokenizer, text):
     tokenize = tf.function(
         lambda batch: tokenizer(batch).flat_values,
         input_signature=[tf.TensorSpec([None], tf.string)],
+        autograph=False,
     )
     for first in itertools.count(1, _LINES_AT_ONCE):
         batch = list(itertools.islice(rows, _LINES_AT_ONCE))

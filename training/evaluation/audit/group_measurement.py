@@ -114,7 +114,7 @@ class GroupMeasurement:
         self._batch_size = batch_size
         self._seed = seed
         self._curve, self._comparison = (
-            tf.function(function, reduce_retracing=True)
+            tf.function(function, reduce_retracing=True, autograph=False)
             for function in (self._curve_of, self._comparison_of)
         )
 

@@ -71,7 +71,7 @@ def step_peak(model, loss, examples, batch_size, state_size):
         tf.constant(np.resize(array, (batch, *array.shape[1:]))) for array in examples
     ]
 
-    @tf.function
+    @tf.function(autograph=False)
     def step(inputs, targets):
         with tf.GradientTape() as tape:
             value = loss(targets, model(inputs, training=True)) + sum(model.losses)

@@ -41,7 +41,7 @@ class LevelMeasurement(GroupMeasurement):
         self._restarts = config.evaluation.restarts
         # Traced once for all batch sizes and all levels.
         problems = tf.TensorSpec(model.input.shape, model.input.dtype)
-        self._selected = tf.function(self._selected_of, [problems])
+        self._selected = tf.function(self._selected_of, [problems], autograph=False)
 
     def __call__(self, level, examples):
         """Measures one level.

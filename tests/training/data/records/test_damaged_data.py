@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.regimes import slow
 from training.data import corruption
 from training.data.images import (
     cifar10,
@@ -172,7 +173,7 @@ def test_damaged_image(kind, image, files):
     refused(kind, path, f"{path} 1")
 
 
-@pytest.mark.parametrize("resized_crop", [False, True])
+@pytest.mark.parametrize("resized_crop", [slow(False), True])
 def test_damaged_image_in_training(files, resized_crop):
     image = DAMAGED_IMAGES["garbage between markers"]
     path = files(Imagenette, [(image, 3), Imagenette.good])

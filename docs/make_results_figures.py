@@ -309,16 +309,17 @@ def synthetic():
 
 
 def vision():
-    first = "| test accuracy [%] at NFE | 1 | 2 | 3 | 4 | 5 | 6 | 8 | 10 | 12"
+    first = "| test accuracy [%] at NFE | 1 | 2 | 3 | 4 | 5 | 6 | 8 | 12 | 17"
     rows, counts = table("vision", first), header("vision", first)
     figure, (scores, residuals) = pyplot.subplots(2, figsize=(4, 4.6), sharex=True)
     for row, name, color in zip(
         rows, ("plain", "Frobenius penalty") * 2, (PLAIN, FROBENIUS) * 2, strict=True
     ):
         axes = scores if row in rows[:2] else residuals
-        axes.plot(
-            counts, [value(cell) for cell in row[1:]], "o-", color=color, label=name
-        )
+        means = np.array([value(cell) for cell in row[1:]])
+        spread = np.array([([*values(cell), 0.0])[1] for cell in row[1:]])
+        axes.plot(counts, means, "o-", color=color, label=name)
+        axes.fill_between(counts, means - spread, means + spread, color=color, alpha=0.2)
     scores.set_ylabel("test accuracy [%]")
     residuals.set(yscale="log", ylabel="residual", xlabel="function evaluations (NFE)")
     scores.legend()

@@ -137,9 +137,8 @@ def is_being_traced(graph: tf.Graph) -> bool:
 def compiled(function: Callable[..., Any], **options: Any) -> Any:
     """Returns a `tf.function` that may be traced once for each of many models.
 
-    TensorFlow counts the traces of a code object, whichever instance a method belongs
-    to, and warns if five of ten calls were traced. A partial function has no code
-    object and counts alone.
+    TensorFlow counts the traces of a method over all of its instances, and warns if
+    five of ten calls were traced. It counts those of a partial function alone.
 
     Args:
         function: Function or method.

@@ -24,8 +24,8 @@ class Diagnosis:
         self._layer = layer
         self._encode = encode
         self._max_iter = max_iter
-        # TensorFlow counts the traces of all instances of a method together, and warns
-        # of many. It counts those of a partial function alone.
+        # TensorFlow warns of many traces of a method, counted over all instances. It
+        # counts those of a partial function alone.
         self._measure = tf.function(
             functools.partial(self._measured), reduce_retracing=True, autograph=False
         )

@@ -316,7 +316,7 @@ EXPERIMENTS = {
         "a small MDEQ on CIFAR-10, at its budget and stopped early, with and without "
         "JR, three seeds",
         "2021, table 2 and figures 1a, 1b and 10",
-        minutes=90,
+        minutes=60,
         quick_minutes=5,
         run="trained:run",
         full={

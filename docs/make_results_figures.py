@@ -316,10 +316,12 @@ def vision():
         rows, ("plain", "Frobenius penalty") * 2, (PLAIN, FROBENIUS) * 2, strict=True
     ):
         axes = scores if row in rows[:2] else residuals
-        means = np.array([value(cell) for cell in row[1:]])
-        spread = np.array([([*values(cell), 0.0])[1] for cell in row[1:]])
+        # A cell without a deviation has a deviation of 0.
+        cells = np.array([[*values(cell), 0.0][:2] for cell in row[1:]])
+        means, deviations = cells.T
         axes.plot(counts, means, "o-", color=color, label=name)
-        axes.fill_between(counts, means - spread, means + spread, color=color, alpha=0.2)
+        low, high = means - deviations, means + deviations
+        axes.fill_between(counts, low, high, color=color, alpha=0.2)
     scores.set_ylabel("test accuracy [%]")
     residuals.set(yscale="log", ylabel="residual", xlabel="function evaluations (NFE)")
     scores.legend()

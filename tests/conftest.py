@@ -27,7 +27,7 @@ class Regime:
         """Returns `function` as this regime runs it."""
         if self.name == "eager":
             return function
-        # AutoGraph would convert the whole library for each test.
+        # Converting by AutoGraph takes time, and changes nothing here.
         is_xla = self.name == "xla"
         return tf.function(function, autograph=False, jit_compile=is_xla)
 

@@ -138,7 +138,7 @@ def compiled(function: Callable[..., Any], **options: Any) -> Any:
     """Returns a `tf.function` that may be traced once for each of many models.
 
     TensorFlow counts the traces of a method over all of its instances, and warns if
-    five of ten calls were traced. It counts those of a partial function alone.
+    five of ten calls were traced. For partial functions, it counts each one alone.
 
     Args:
         function: Function or method.

@@ -59,7 +59,6 @@ class LinearSolver(FixedPointSolver):
         # `solve` scales c to a norm of one.
         super().__init__(max_iter, tol, stop_mode="abs")
 
-    @tf.autograph.experimental.do_not_convert
     def solve(
         self, problem: FixedPointProblem | Callable[[Nest], Nest], request: SolveRequest
     ) -> Solution:

@@ -117,7 +117,6 @@ class FixedPointSolver(Configured):
         ignored = ("compact", "check_every")
         return {name: value for name, value in config.items() if name not in ignored}
 
-    @tf.autograph.experimental.do_not_convert
     def solve(
         self, problem: FixedPointProblem | Callable[[Nest], Nest], request: SolveRequest
     ) -> Solution:

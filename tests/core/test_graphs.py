@@ -181,6 +181,6 @@ def test_instances_that_are_traced_once_cause_no_warning(caplog):
         assert not caplog.messages
         for _ in range(8):
             tf.function(Doubled()._double, autograph=False)(tf.constant(3))
-        assert "retracing" in caplog.text  # What would happen without it.
+        assert "retracing" in caplog.text
     finally:
         logger.removeHandler(caplog.handler)

@@ -156,3 +156,17 @@ def test_mixing_is_the_share_of_the_residual():
         damped.solve(problem.function, solvers.SolveRequest(plain)).value,
         rtol=1e-12,
     )
+
+
+def test_autograph_converts_a_function_of_the_user():
+    def f(state):
+        if tf.reduce_sum(state) > 100.0:
+            state = 0.0 * state
+        return 0.5 * state + 1.0
+
+    @tf.function
+    def solve(state):
+        request = solvers.SolveRequest(state)
+        return solvers.FixedPointIteration(30, tol=1e-6).solve(f, request).value
+
+    np.testing.assert_allclose(solve(tf.zeros((2, 3))), 2.0, atol=1e-5)

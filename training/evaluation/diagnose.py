@@ -24,8 +24,8 @@ class Diagnosis:
         self._layer = layer
         self._encode = encode
         self._max_iter = max_iter
-        # TensorFlow warns of many traces of a method, counted over all instances. It
-        # counts those of a partial function alone.
+        # TensorFlow counts the traces of a method over all of its instances, and warns
+        # of many. For partial functions, it counts each one alone.
         self._measure = tf.function(
             functools.partial(self._measured), reduce_retracing=True, autograph=False
         )

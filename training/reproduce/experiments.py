@@ -335,6 +335,34 @@ EXPERIMENTS = {
             "published": {},
         },
     ),
+    "networks": Experiment(
+        "explicit and monotone networks on CIFAR-10, trained like the small MDEQ, "
+        "three seeds",
+        "2021, table 2",
+        minutes=70,
+        quick_minutes=5,
+        run="trained:run",
+        full={
+            "config": "papers/networks",
+            "stopped": [],
+            "published": {
+                "published accuracy [%]": {
+                    "resnet_18": 93.0,
+                    "densenet_121": 95.0,
+                    "monotone": 89.4,
+                }
+            },
+        },
+        # The embedded digits: CIFAR-10 is not in the package.
+        quick={
+            "variants": ["resnet_18", "monotone"],
+            "overrides": [
+                "data={name: digits, batch_size: 64}",
+                "seeds=[0, 1]",
+                "phases.0.epochs=1",
+            ],
+        },
+    ),
     "penalty": Experiment(
         "accuracy at budgets for four weights of JR, and with weight decay, on digits, "
         "three seeds",

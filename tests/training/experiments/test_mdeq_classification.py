@@ -13,6 +13,7 @@ from training.config import reading as configs
 from training.data import images as datasets
 from training.errors import InputError
 from training.evaluation.report import report
+from training.experiments.classification.build import build_model
 from training.experiments.classification.mdeq import build_explicit, build_mdeq
 
 SMALL = {
@@ -138,13 +139,14 @@ def test_starts_from_the_backbone_of_another(finished, small):
         ({"filters": [0]}, "filters"),
         ({"explicit": {"network": "resnet_19"}}, "resnet_19"),
         ({"explicit": {"network": "resnet_18", "upsampling": 0}}, "upsampling"),
+        ({"explicit": {"network": "resnet_18", "growth_rate": 4}}, "growth_rate"),
         ({"num_branches": 2}, "num_branches"),
     ],
 )
 def test_bad_models_are_refused(small, changes, words):
     small["model"].update(changes)
     with pytest.raises(InputError, match=words):
-        build_mdeq(configs.resolve(small).model, _data(small), "float32")
+        build_model(configs.resolve(small).model, _data(small), "float32")
 
 
 @pytest.mark.slow
@@ -158,10 +160,14 @@ def test_weights_of_another_model_are_refused(finished, small):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "network, num_parameters",
-    [("resnet_18", 11_175_370), ("densenet_121", 6_957_706)],
+    [
+        ({"network": "resnet_18"}, 11_175_370),
+        ({"network": "densenet_121"}, 6_957_706),
+        ({"network": "densenet_121", "growth_rate": 4}, 156_340),
+    ],
 )
 def test_explicit_networks(small, network, num_parameters):
-    small["model"]["explicit"] = {"network": network, "upsampling": 2}
+    small["model"]["explicit"] = {**network, "upsampling": 2}
     config = configs.resolve(small)
     data = _data(small)._replace(mean=(0.0,) * 3, standard_deviation=(1.0,) * 3)
     images = np.zeros((2, 16, 16, 3), "uint8")

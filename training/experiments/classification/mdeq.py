@@ -112,7 +112,7 @@ def build_explicit(config, data, precision):
         images = keras.layers.UpSampling2D(
             config.explicit.upsampling, interpolation="bilinear", dtype=policy
         )(images)
-    network = _network(config.explicit.network, data.image_shape[-1], policy)
+    network = _network(config.explicit, data.image_shape[-1], policy)
     for layer in network.layers:
         if isinstance(layer, keras.layers.BatchNormalization):
             layer.momentum = 0.9  # The published value. 0.99 is too slow here.
@@ -122,10 +122,17 @@ def build_explicit(config, data, precision):
     return keras.Model(pixels, logits(features), name="classifier")
 
 
-def _network(name, num_channels, policy):
+def _network(config, num_channels, policy):
+    """Builds the KerasHub backbone of an `ExplicitNetworkConfig`."""
     image_shape = (None, None, num_channels)
-    if name in _RESNETS:
-        block_type, num_blocks, filters = _RESNETS[name]
+    if config.network in _RESNETS:
+        if config.growth_rate is not None:
+            raise InputError(
+                "`model.explicit.growth_rate` must be null for a ResNet. "
+                f"Received: growth_rate={config.growth_rate} with "
+                f"network={config.network}."
+            )
+        block_type, num_blocks, filters = _RESNETS[config.network]
         return keras_hub.models.ResNetBackbone(
             input_conv_filters=[64],
             input_conv_kernel_sizes=[7],
@@ -141,7 +148,9 @@ def _network(name, num_channels, policy):
     keras.config.set_dtype_policy(policy)
     try:
         return keras_hub.models.DenseNetBackbone(
-            stackwise_num_repeats=list(_DENSENETS[name]), image_shape=image_shape
+            stackwise_num_repeats=list(_DENSENETS[config.network]),
+            growth_rate=config.growth_rate or 32,
+            image_shape=image_shape,
         )
     finally:
         keras.config.set_dtype_policy(previous)

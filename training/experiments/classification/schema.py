@@ -128,10 +128,13 @@ class ExplicitNetworkConfig:
         upsampling: Positive integer. Factor by which the images are enlarged first.
             These networks shrink images by 4 before their first block. With 4, the
             first block sees images of 32 pixels at full size, as in CIFAR-10 networks.
+        growth_rate: Positive integer or null. Filters that a layer of a DenseNet adds.
+            Null uses 32.
     """
 
     network: Literal["resnet_18", "resnet_101", "densenet_121"]
     upsampling: int = field(default=1, metadata={"minimum": 1, "maximum": 32})
+    growth_rate: int | None = field(default=None, metadata=FILTERS)
 
 
 @dataclass(frozen=True)

@@ -93,6 +93,8 @@ def test_a_file_is_not_replaced(tmp_path, capsys):
         (["mazes", "--size", "10"], "--size must be odd. Received: 10"),
         (["mazes", "--file", "nowhere.txt"], "nowhere.txt"),
         (["sudoku", "--out", "nowhere/sudoku.gif"], "folder of --out"),
+        (["mazes", "--out", "maze"], "--out must end in .gif. Received: maze"),
+        (["digits", "--out", "digits.gif"], "--out must end in .png or .svg or .pdf"),
         (["digits", "--seed", "3"], "--seed is not an option of the demo digits"),
         (["characters", "--prompt", ""], "--prompt must hold at least one token"),
     ],

@@ -21,6 +21,11 @@ _OPTIONS = {
     "characters": ("prompt", "seed"),
 }
 _FILES = {"mazes": "maze.gif", "sudoku": "sudoku.gif", "digits": "digits.png"}
+_SUFFIXES = {
+    "mazes": (".gif",),
+    "sudoku": (".gif",),
+    "digits": (".png", ".svg", ".pdf"),
+}
 # Numbers of evaluations that a GIF and a terminal show, at most.
 _FRAMES, _SHOWN = 60, 30
 _SECONDS_PER_FRAME = 0.1
@@ -40,8 +45,16 @@ def demo(arguments):
     arguments.seed = arguments.seed or 0
     if arguments.name in _FILES:
         arguments.out = Path(arguments.out or _FILES[arguments.name])
+        _check_suffix(arguments.out, _SUFFIXES[arguments.name])
         check_new(arguments.out)
     _DEMOS[arguments.name](arguments)
+
+
+def _check_suffix(path, suffixes):
+    if path.suffix not in suffixes:
+        raise InputError(
+            f"--out must end in {' or '.join(suffixes)}. Received: {path}."
+        )
 
 
 def _mazes(arguments):

@@ -161,18 +161,23 @@ class Job:
         raise NotImplementedError
 
     def evaluate_at_tolerance(self, model, tol, budget):
-        """Measures a model at another tolerance of its solver, as `evaluate` does.
+        """Measures a model at another tolerance of its solver.
 
-        Writes nothing. Returns the row of the budget.
+        Writes nothing. Returns the row of the budget, as `evaluate` does.
         """
         solver = self.equilibrium(model).solver
         own, folder = solver.tol, self.folder
         with tempfile.TemporaryDirectory() as temporary:
             solver.tol, self.folder = tol, pathlib.Path(temporary)
             try:
-                return self.evaluate(model, [budget])[-1]
+                rows = self.evaluate_until_tolerance(model, [budget])
+                return next(row for row in rows if row["budget"] == budget)
             finally:
                 solver.tol, self.folder = own, folder
+
+    def evaluate_until_tolerance(self, model, budgets):
+        """Like `evaluate`, with solves that stop at the tolerance of the solver."""
+        return self.evaluate(model, budgets)
 
     def facts(self, model):
         """Returns a dict of further measurements, which do not depend on a budget."""

@@ -135,6 +135,16 @@ def test_trains_and_is_measured_in_every_way(changes, tmp_path):
     assert [row["budget"] for row in rows] == [2, 20]
 
 
+def test_solves_at_a_tolerance_stop_there(tmp_path):
+    measured = job(config(), tmp_path)
+    model = measured.build_model()
+    at_once, late = (
+        measured.evaluate_at_tolerance(model, tol, 8) for tol in (1e6, 1e-9)
+    )
+    assert (at_once["budget"], at_once["evaluations"]) == (8, 1)
+    assert at_once["residual"] > 1.5 * late["residual"]
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """The folder of a finished run of mazes."""

@@ -141,6 +141,10 @@ class ReasoningJob(Job):
         path = self.folder / f"{self.data.name}.gif"
         draw_solving(path, self.data, model, examples, picture.evaluations)
 
+    def evaluate_until_tolerance(self, model, budgets):
+        # `evaluate` reads all budgets from one solve without a tolerance.
+        return self.evaluate_export(self.split(model), budgets)
+
     def evaluate_export(self, exported, budgets):
         examples = self._examples(self.config.data.test[-1])
         return self._exact(exported, [examples], budgets)

@@ -32,9 +32,9 @@ def find_tokenizer(
     """Returns the tokenizer of a training text, and a function that caches it.
 
     The cache is the text file `vocabulary.<level>.json` with one token per line. It
-    also holds the arguments and digests of the training text and of the tokens. If they
-    differ, or if the file is corrupt, the vocabulary is learned and the file replaced.
-    In a read-only folder, every process learns the vocabulary.
+    also holds the arguments and digests of the training text and of the tokens. If the
+    text differs, or if the file is corrupt, the vocabulary is learned, and the file
+    replaced. In a read-only folder, every process learns the vocabulary.
 
     Args:
         level: `"word"`, `"character"`, `"subword"` or `"byte"`.
@@ -55,7 +55,9 @@ def find_tokenizer(
         needed.
 
     Raises:
-        InputError: If the text is empty or an argument is invalid.
+        InputError: If the text is empty, an argument is invalid, or the cache has
+            another vocabulary: a model that was trained with it would read other
+            tokens.
     """
     _check(level, training_text)
     arguments = _arguments(level, lower_case, minimum_count, vocabulary_size)
@@ -66,15 +68,20 @@ def find_tokenizer(
     cls, name = _LEARNED[level], f"vocabulary.{level}.json"
     digest = hashlib.sha256(training_text.encode()).hexdigest()
     key = {"lower_case": lower_case, **arguments, "sha256_of_training_text": digest}
-    if directory is not None:
-        tokens = _cached_tokens(Path(directory) / name, key)
-        if tokens is not None:
-            return cls(tokens, lowercase=lower_case), _keep_nothing
+    cached = None if directory is None else _cached(Path(directory) / name)
+    if cached is not None and cached == {**cached, **key}:
+        return cls(cached["tokens"], lowercase=lower_case), _keep_nothing
     try:
         tokenizer = cls.learn(lines(training_text), lowercase=lower_case, **arguments)
     except ValueError as error:
         raise InputError(str(error)) from error
     tokens = tokenizer.get_vocabulary()
+    if cached is not None and cached["tokens"] != tokens:
+        raise InputError(
+            f"The training text has another vocabulary than {Path(directory) / name}, "
+            "which the model reads by: the text was changed since the run began. Put "
+            "back the text, or start a run in another work directory."
+        )
     content = {**key, "sha256_of_tokens": _digest(tokens), "tokens": tokens}
     return tokenizer, functools.partial(_keep, name, content)
 
@@ -94,15 +101,14 @@ def _digest(tokens):
     return hashlib.sha256(json.dumps(tokens).encode()).hexdigest()
 
 
-def _cached_tokens(file, key):
-    """Returns the tokens of the cache if it is valid for the key, or `None`."""
+def _cached(file):
+    """Returns the contents of a cache whose tokens are intact, or `None`."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-        tokens = content.pop("tokens")
-        whole = {**key, "sha256_of_tokens": _digest(tokens)}
-    except (AttributeError, KeyError, OSError, RecursionError, TypeError, ValueError):
+        is_intact = content["sha256_of_tokens"] == _digest(content["tokens"])
+    except (KeyError, OSError, RecursionError, TypeError, ValueError):
         return None
-    return tokens if content == whole else None
+    return content if is_intact else None
 
 
 def _check(level, training_text):
@@ -124,8 +130,8 @@ def _arguments(level, lower_case, minimum_count, vocabulary_size):
         )
     if (level == "subword") != (vocabulary_size is not None):
         raise InputError(
-            "`vocabulary_size` is for subwords, which need it, and for no other tokens."
-            f" Received: {level}, vocabulary_size={vocabulary_size}."
+            "`data.vocabulary_size` is for subwords, which need it, and for no other "
+            f"tokens. Received: {level}, vocabulary_size={vocabulary_size}."
         )
     if level != "subword":
         return {"minimum_count": minimum_count}

@@ -222,6 +222,7 @@ def test_published_names_reach_the_model(small):
     [
         ("model.explicit", {"num_layer": 2}, "Did you mean"),
         ("data.path", None, "needs a `data.path`"),
+        ("data.source", "embedded", "embedded text takes no `data.path`"),
         ("data.batch_size", 400, "too short"),
         ("model.hiden_dim", 3, "Did you mean `model.hidden_dim`"),
     ],

@@ -68,3 +68,10 @@ def test_subwords_come_from_the_cache(tmp_path):
 def test_the_vocabulary_size_is_for_subwords(tmp_path, data):
     with pytest.raises(InputError, match="is for subwords, which need it"):
         text.find(_config(tmp_path, **data).data)
+
+
+def test_a_token_that_is_only_in_the_validation_text_is_located(tmp_path):
+    config = _config(tmp_path, tokens="word").data
+    (tmp_path / "text.txt").write_text(39 * CONTENT + "to zebra\n")
+    with pytest.raises(InputError, match="Line [1-9] of the validation text.*zebra"):
+        text.find(config)

@@ -19,7 +19,7 @@ def lines(text):
     return (match.group() for match in _LINE.finditer(text))
 
 
-def encode(tokenizer, text):
+def encode(tokenizer, text, name="text"):
     """Returns the int32 ids `(num_tokens,)` of a text.
 
     If ends of lines are tokens, as in `WordTokenizer`, an end is added to a last line
@@ -28,6 +28,7 @@ def encode(tokenizer, text):
     Args:
         tokenizer: Tokenizer from `find_tokenizer`.
         text: String.
+        name: String. Name of the text in messages. Defaults to `"text"`.
 
     Raises:
         InputError: If the vocabulary has neither a token nor an unknown token.
@@ -47,19 +48,19 @@ def encode(tokenizer, text):
         try:
             ids.append(tokenize(tf.constant(batch)).numpy())
         except tf.errors.InvalidArgumentError:
-            _check_lines(tokenizer, batch, first)
+            _check_lines(tokenizer, batch, first, name)
             raise
 
 
-def _check_lines(tokenizer, batch, first):
+def _check_lines(tokenizer, batch, first, name):
     for number, line in enumerate(batch, first):
         try:
             tokenizer.tokenize(line)  # Keras adds nothing to its error.
         except ValueError as error:
             raise InputError(
-                f"Line {number} of the text: {error}. Use smaller tokens (characters "
-                "or bytes), or make the vocabulary with `minimum_count=2`, which takes "
-                f"rare tokens for {tokenizer.unknown_token!r}."
+                f"Line {number} of the {name}: {error}. Use smaller tokens (characters "
+                "or bytes), or make the vocabulary with `data.minimum_count=2`, which "
+                f"takes rare tokens for {tokenizer.unknown_token!r}."
             ) from error
 
 

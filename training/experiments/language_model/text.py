@@ -51,7 +51,10 @@ def find(config, cache=None):
         config.minimum_count,
         config.vocabulary_size,
     )
-    ids = (text.encode(tokenizer, split) for split in corpus)
+    ids = (
+        text.encode(tokenizer, split, f"{name} text")
+        for name, split in zip(("training", "validation", "test"), corpus, strict=True)
+    )
     return Text(tokenizer, *ids), keep
 
 
@@ -95,6 +98,12 @@ def _corpus(config):
             f"`data.source: {config.source}` needs a `data.path`. Received: path=null."
         )
     if config.source == "embedded":
+        if config.path is not None:
+            raise InputError(
+                "The embedded text takes no `data.path`. For a text of your own, set "
+                "`data.source` to file or directory. "
+                f"Received: source=embedded, path={config.path}."
+            )
         return text.embedded()
     if config.source == "file":
         return text.from_file(config.path, config.validation_fraction)

@@ -232,13 +232,15 @@ def _files(directory, classes):
         )
     paths, labels = [], []
     for label, name in enumerate(classes):
+        if not (directory / name).exists():
+            continue  # A split for evaluation need not have all classes.
         found = [
             os.path.join(root, file)
             for root, _, files in sorted(os.walk(directory / name, onerror=_raise))
             for file in sorted(files)
             if file.lower().endswith(FORMATS)
         ]
-        if not found and (directory / name).exists():
+        if not found:
             raise InputError(
                 f"{directory / name} must have images ({', '.join(FORMATS)}). "
                 "Received: no such file. Add images, or remove the folder."

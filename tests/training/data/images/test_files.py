@@ -84,6 +84,13 @@ def test_two_subfolders_of_splits(tmp_path):
     assert (len(held_out.training), len(held_out.validation)) == (10, 2)
 
 
+def test_a_split_for_evaluation_may_lack_classes(tmp_path):
+    write_classes(tmp_path / "train")
+    write_classes(tmp_path / "test", 2, classes=CLASSES[::2])
+    data = load(tmp_path)
+    assert sorted(data.test.labels) == [0, 0, 2, 2] and data.num_classes == 3
+
+
 def test_classes_may_be_called_like_splits(tmp_path):
     write_classes(tmp_path, classes=("bus", "train"))
     assert load(tmp_path).num_classes == 2

@@ -231,7 +231,7 @@ class Job:
 
     def servable(self, model):
         """Returns the model to export, and samples of its requests."""
-        raise NotImplementedError
+        return model, self.sample_inputs[:8]
 
     def largest_budget(self, model):
         """Returns the largest budget that an export serves, or `None`."""
@@ -382,9 +382,6 @@ class ArrayJob(Job):
                 name: float(self.score(*map(np.concatenate, zip(*pairs, strict=True))))
             },
         )
-
-    def servable(self, model):
-        return model, self.sample_inputs[:8]
 
 
 def in_segments(model, examples, batch_size, config):

@@ -10,6 +10,7 @@ from tests.training.runs import small_runs
 from training.config import reading as configs
 from training.errors import InputError
 from training.experiments.copy_memory.build import build_network, copy_memory
+from training.experiments.copy_memory.job import CopyMemoryJob
 
 FOLDER = Path(__file__).parents[3] / "configs" / "copy_memory"
 
@@ -58,6 +59,19 @@ def test_what_does_not_fit_is_refused():
         build_network(config.model, "float32")
     with pytest.raises(InputError, match="delay"):
         configs.load(FOLDER / "quick.yaml", ["data.delay=0"])
+
+
+def test_an_export_is_measured_like_the_model():
+    settings = ["data.delay=3", "data.num_train=8", "data.num_test=4"]
+    settings += ["model.units=4", "model.intermediate_dim=4"]
+    config = configs.variant(
+        configs.load(FOLDER / "quick.yaml", settings), "deq_transformer"
+    )
+    job = CopyMemoryJob(config, lambda: CopyMemoryJob.load_data(config.data, None))
+    model = job.build_model()
+    served, samples = job.servable(model)
+    assert served is model and samples.shape == (4, 23)
+    assert job.evaluate_export(job.opened(model), [2]) == job.evaluate(model, [2])
 
 
 @pytest.mark.slow

@@ -58,6 +58,12 @@ class CopyMemoryJob(Job):
             answer, budgets = explicit_answer(model, 1), [1]
         else:
             answer = self.opened(model).answer()
+        return self._measured(answer, budgets)
+
+    def evaluate_export(self, exported, budgets):
+        return self._measured(exported.answer(), budgets)
+
+    def _measured(self, answer, budgets):
         batches = tf.data.Dataset.from_tensor_slices(self.data[1])
         batches = batches.batch(self.config.data.batch_size)
         return measure_at_budgets(answer, batches, _loss, budgets)

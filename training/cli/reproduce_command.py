@@ -86,7 +86,8 @@ def _enter(folder, state):
         if not isinstance(saved, dict) or saved.get("state") != state:
             raise InputError(
                 f"{folder} holds another experiment, or the same one of another "
-                "version or with the other --quick. Choose another --work-dir. "
+                "version, with another --set or with the other --quick. Choose "
+                "another --work-dir. "
                 f"Received: work_dir={folder}."
             )
         environments = saved["environments"]

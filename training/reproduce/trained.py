@@ -7,6 +7,7 @@ import numpy as np
 from .. import registry
 from ..config import reading as configs
 from ..config import shipped
+from ..errors import InputError
 from ..evaluation import report
 from ..evaluation.summary import at_budgets, spread
 from ..files import records
@@ -64,11 +65,17 @@ def resolved(config, variants=None, overrides=()):
     """Returns the config of the runs; see `run`.
 
     Raises:
-        InputError: If an override is invalid.
+        InputError: If an override is invalid, or replaces a variant that is compared.
     """
     config = configs.load(shipped.find(config), overrides)
     if variants is None:
         return config
+    if not set(variants) <= set(config.variants):
+        raise InputError(
+            f"The experiment compares the variants {', '.join(variants)}. Change their "
+            "values, such as --set variants.NAME=VALUES, and keep their names. "
+            f"Received: variants={', '.join(config.variants)}."
+        )
     mapping = configs.to_mapping(config)
     mapping["variants"] = {name: mapping["variants"][name] for name in variants}
     return configs.resolve(mapping)

@@ -44,6 +44,17 @@ def test_a_misspelled_name_has_a_hint(capsys):
         (["memory", "--work-dir", "{other}"], "holds another experiment"),
         (["memory", "--work-dir", "{corrupt}"], "Remove"),
         (["language", "--quick", "--set", "sede=1", "--work-dir", "{new}"], "sede"),
+        (
+            [
+                "vision",
+                "--quick",
+                "--set",
+                "variants={{a: {{}}}}",
+                "--work-dir",
+                "{new}",
+            ],
+            "compares the variants weight_0, weight_06",
+        ),
     ],
 )
 def test_bad_input_is_refused(arguments, words, tmp_path, capsys):

@@ -66,9 +66,9 @@ def main(name, argv=None):
         for name, measure in benchmark.measurements.items()
     }
     results = run(benchmark, only, QUICK if quick else Effort(), for_each)
+    print(table(results), flush=True)
     if out is not None:
         out.write_text(json.dumps(results, indent=1) + "\n")
-    print(table(results))
     return 0
 
 
@@ -121,6 +121,8 @@ def _output_file(text):
         raise argparse.ArgumentTypeError(
             f"the directory of {text!r} does not exist; create it first"
         )
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} is a directory; name a file")
     return path
 
 

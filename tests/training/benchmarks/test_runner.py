@@ -62,10 +62,14 @@ def test_only_chosen_measurements_run(fake, capsys):
     assert "ratio, small" not in capsys.readouterr().out
 
 
-def test_missing_output_directory_is_refused(fake, capsys):
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [("missing/directory/file.json", "create it first"), (".", "is a directory")],
+)
+def test_output_that_cannot_be_written_is_refused(fake, path, words, capsys):
     with pytest.raises(SystemExit):
-        main(["benchmark", "mdeq", "--out", "missing/directory/file.json"])
-    assert "create it first" in capsys.readouterr().err
+        main(["benchmark", "mdeq", "--out", path])
+    assert words in capsys.readouterr().err
 
 
 def rows(results):

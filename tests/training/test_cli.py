@@ -198,12 +198,16 @@ def test_a_budget_that_no_trace_holds_is_refused(finished_run, budget, capsys):
 
 def test_a_repeated_budget_is_measured_once(finished_run, capsys):
     file = finished_run.folder("tied") / "evaluation.json"
-    before = file.read_bytes()
+    report = finished_run.path / "report.txt"
+    before = {written: written.read_bytes() for written in (file, report)}
     command = ["evaluate", str(finished_run.path), "--variant", "tied"]
     assert main([*command, "--budgets", "2", "1", "2"]) == 0
     assert [row["budget"] for row in json.loads(file.read_text())["budgets"]] == [1, 2]
-    assert "+-" not in capsys.readouterr().out.partition("at NFE")[2].split("Means")[0]
-    file.write_bytes(before)
+    printed = capsys.readouterr().out
+    assert "+-" not in printed.partition("at NFE")[2].split("Means")[0]
+    assert report.read_text() == printed
+    for written, content in before.items():
+        written.write_bytes(content)
 
 
 def test_a_run_in_use_is_read_and_not_written(finished_run, tmp_path, capsys):

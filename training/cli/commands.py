@@ -70,14 +70,13 @@ def evaluate(arguments):
         return _evaluate_file(arguments.data, directory, names, budgets)
     if arguments.tolerances is not None:
         return _evaluate_tolerances(arguments, directory, names, budgets)
-    from ..evaluation import plots
     from ..runs import variants
 
     with directory.in_use():
         for name, job, model in variants.trained(directory, names):
             variants.evaluate(job, model, directory.folder(name), budgets)
-        plots.draw_comparison(directory, arguments.figures)
-    print(report_of(directory))
+        text = variants.compare(directory, arguments.figures)
+    print(text)
 
 
 def _evaluate_tolerances(arguments, directory, names, budgets):
@@ -159,8 +158,8 @@ def diagnose(arguments):
                 print(f"{name}: {figure}, residuals.csv, diagnosis.json")
             else:
                 print(f"{name}: has no equilibrium to diagnose")
-        plots.draw_comparison(directory, arguments.figures)
-    print(report_of(directory))
+        text = variants.compare(directory, arguments.figures)
+    print(text)
 
 
 def tune(arguments):

@@ -37,7 +37,8 @@ def run(jobs, directory, figures="png"):
                 for name in names:
                     _finish(jobs[name], directory, name, figures)
         if job.distribution.is_chief:
-            _compare(directory, figures)
+            text = compare(directory, figures)
+            print(f"\n{text}\n\nModels, figures and tables are in {directory.path}.")
 
 
 def make_jobs(directory, names=None, distribution=None):
@@ -84,11 +85,12 @@ def _finish(job, directory, name, figures):
     draw_run(directory, name, figures)
 
 
-def _compare(directory, figures):
+def compare(directory, figures):
+    """Draws the figures that compare runs, and writes the report. Returns its text."""
     draw_comparison(directory, figures)
     text = report.report(directory)
     write_text(directory.path / "report.txt", text + "\n")
-    print(f"\n{text}\n\nModels, figures and tables are in {directory.path}.")
+    return text
 
 
 def evaluate(job, model, folder, budgets=None):

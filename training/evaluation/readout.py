@@ -107,7 +107,7 @@ class ExportedModel:
         path: Path of the file or folder.
 
     Raises:
-        InputError: If the model cannot be loaded.
+        InputError: If the model cannot be loaded, or accepts no budget.
     """
 
     def __init__(self, path):
@@ -118,6 +118,12 @@ class ExportedModel:
                 self._serve = deq_keras.serving.load(path)
         except ImportError as error:
             raise InputError(str(error)) from error
+        if "max_iter" not in self._serve.options:
+            raise InputError(
+                f"--exported needs a file of a model with an equilibrium. {path} "
+                "accepts no budget of evaluations: leave --exported out to see the "
+                "score of the model."
+            )
 
     def answer(self):
         """See `EncoderSolverHead.answer`."""

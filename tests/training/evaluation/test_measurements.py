@@ -13,6 +13,7 @@ from deq_keras.solvers import SolveRequest
 from tests.training.experiments.small_tasks import model_of
 from training.config import reading as configs
 from training.data import images as datasets
+from training.errors import InputError
 from training.evaluation.diagnose import Diagnosis
 from training.evaluation.readout import (
     ExportedModel,
@@ -99,6 +100,7 @@ def test_latencies_are_of_warm_requests_with_the_first_inputs(monkeypatch):
         statistics = dict.fromkeys(("evaluations", "residual", "status"), np.zeros(3))
         return {"outputs": inputs, **statistics}
 
+    serve.options = {"max_iter": tf.TensorSpec((), "int32")}
     monkeypatch.setattr(deq_keras.serving, "load", lambda path: serve)
     exported = ExportedModel("exported")
     for size in (3, 2):
@@ -110,6 +112,15 @@ def test_latencies_are_of_warm_requests_with_the_first_inputs(monkeypatch):
     assert (num_requests, num_samples) == (20, 3)
     assert quantiles == {1: [10.5, 19.05], 30: [10.5, 19.05]}
     assert calls[2:] == [(3, 1)] * 21 + [(3, 30)] * 21
+
+
+def test_a_file_of_explicit_layers_has_no_budgets(tmp_path):
+    inputs = keras.Input((2,))
+    explicit = keras.Model(inputs, keras.layers.Dense(1)(inputs))
+    path = tmp_path / "explicit"
+    deq_keras.serving.export_saved_model(explicit, path, samples=np.zeros((2, 2)))
+    with pytest.raises(InputError, match="accepts no budget of evaluations"):
+        ExportedModel(path)
 
 
 def test_diagnosis_agrees_with_direct_solves(model, split):

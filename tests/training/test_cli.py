@@ -1,4 +1,5 @@
 import errno
+import io
 import json
 import os
 import shlex
@@ -362,6 +363,15 @@ def test_what_needs_no_tensorflow_does_not_import_it(
     assert process.returncode == status, process.stderr
     assert words in (process.stderr if status else process.stdout)
     assert "Traceback" not in process.stderr
+
+
+def test_characters_that_the_output_lacks_are_replaced(monkeypatch):
+    output = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    monkeypatch.setattr("sys.stdout", output)
+    assert main(["reproduce"]) == 0
+    print("wall: \u2588")
+    output.flush()
+    assert output.buffer.getvalue().endswith(b"wall: ?\n")
 
 
 def test_unfinished_run_has_no_model(tmp_path, small, capsys):

@@ -36,6 +36,9 @@ def main(argv=None):
     argv = sys.argv[1:] if argv is None else argv
     arguments = parser().parse_args(argv)
     notices.hide()
+    if hasattr(sys.stdout, "reconfigure"):
+        # Texts and mazes may have characters that the encoding of the output lacks.
+        sys.stdout.reconfigure(errors="replace")
     try:
         with asked_for():
             from . import commands

@@ -20,7 +20,7 @@ from keras import ops, tree
 
 from deq_keras.core.custom_gradient import custom_gradient
 from deq_keras.core.linearization import Linearization
-from deq_keras.core.structure import Nest, where_rows
+from deq_keras.core.structure import Nest, check_rows, where_rows
 
 # The status of a failed sample; see `deq_keras.solvers.Solution`.
 DIVERGED = 2
@@ -68,9 +68,10 @@ def set_aside(inputs: Nest) -> tuple[Nest, tf.Tensor | None]:
         The inputs, and a mask of usable samples: a Boolean tensor `(batch,)`, or `None`
         if no input is floating-point.
     """
-    is_usable = finite_rows(inputs)
-    if is_usable is None:
+    if not floating(inputs):
         return inputs, None
+    check_rows(tree.flatten(inputs), "inputs")
+    is_usable = finite_rows(inputs)
     return where_rows(~is_usable, 0.0, inputs), is_usable
 
 

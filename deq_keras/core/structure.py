@@ -32,7 +32,7 @@ class StateStructure:
             )
         for path, leaf in _named_leaves(self.template):
             _check_leaf(path, leaf)
-        _check_rows(self.leaves)
+        check_rows(self.leaves, "leaves of a state")
         is_double = any(leaf.dtype == tf.float64 for leaf in self.leaves)
         self.dtype = tf.float64 if is_double else tf.float32
         self._shapes = [tf.shape(leaf) for leaf in self.leaves]
@@ -237,12 +237,19 @@ def _num_entries(
     return tf.reduce_prod(shape[axes])
 
 
-def _check_rows(leaves: list[tf.Tensor]) -> None:
-    numbers = {leaf.shape[0] for leaf in leaves} - {None}
-    if len(numbers) > 1:
+def check_rows(tensors: list[tf.Tensor], source: str) -> None:
+    """Raises `ValueError` if `(batch, ...)` tensors statically differ in their rows.
+
+    Args:
+        tensors: List of tensors.
+        source: String. Description of the tensors in the message.
+    """
+    shapes = [tuple(one.shape) for one in tensors if one.shape.rank is not None]
+    rows = {shape[:1] for shape in shapes} - {(None,)}
+    if len(rows) > 1 or () in rows:  # A scalar has no rows.
         raise ValueError(
-            "All leaves of a state must have the same number of rows, one for each "
-            f"sample. Received: leaves with {sorted(numbers)} rows."
+            f"All {source} must have the same number of rows, one for each sample. "
+            f"Received: shapes {shapes}."
         )
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import keras
 import tensorflow as tf
 from keras import tree
 
@@ -26,11 +27,17 @@ class KnowsInputs:
 
     def __call__(self, inputs: Nest, *args: Any, **kwargs: Any) -> Any:
         for path, leaf in tree.flatten_with_path(inputs):
+            name = "inputs" + "".join(f"[{key!r}]" for key in path)
             if leaf is None:
-                name = "inputs" + "".join(f"[{key!r}]" for key in path)
                 raise ValueError(
                     "The inputs of a DEQ layer must be tensors. Leave out inputs that "
                     f"are not used. Received: {name}=None."
+                )
+            if _is_sparse_or_ragged(leaf):
+                raise ValueError(
+                    "The inputs of a DEQ layer must be dense tensors. Convert sparse "
+                    "ones with `tf.sparse.to_dense`, and ragged ones with "
+                    f"`to_tensor`. Received: {name}={leaf!r}."
                 )
         if not self.built:
             self._input_dtypes = tuple(map(_other_dtype, tree.flatten(inputs)))
@@ -68,3 +75,9 @@ def _other_dtype(leaf: Any) -> str | None:
     if dtype is None or tf.as_dtype(dtype).is_floating:
         return None
     return tf.as_dtype(dtype).name
+
+
+def _is_sparse_or_ragged(leaf: Any) -> bool:
+    if isinstance(leaf, keras.KerasTensor):
+        return leaf.sparse or leaf.ragged
+    return isinstance(leaf, tf.SparseTensor | tf.RaggedTensor)

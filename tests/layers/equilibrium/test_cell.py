@@ -82,6 +82,34 @@ def test_an_input_that_is_no_tensor_is_refused():
             layers.DEQ(TanhCell(3))(inputs)
 
 
+def _sparse():
+    return tf.sparse.from_dense(INPUTS)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        _sparse,
+        lambda: [INPUTS, _sparse()],
+        lambda: tf.ragged.constant([[1.0], [1.0, 2.0]]),
+        lambda: keras.Input((3,), sparse=True),
+    ],
+    ids=["sparse", "list", "ragged", "symbolic"],
+)
+def test_sparse_and_ragged_inputs_are_refused(make):
+    with pytest.raises(ValueError, match=r"dense tensors.*Received: inputs.*="):
+        layers.DEQ(TanhCell(3))(make())
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float32"])
+@pytest.mark.parametrize("shape", [(8, 2), (1, 2), ()])
+def test_inputs_with_other_numbers_of_rows_are_refused(shape, dtype):
+    cell = FunctionCell(lambda z, u: 0.5 * z + u[0], lambda u: ops.zeros_like(u[0]))
+    inputs = [tf.ones((3, 4)), tf.ones(shape, dtype)]
+    with pytest.raises(ValueError, match="inputs must have the same number of rows"):
+        layers.DEQ(cell)(inputs)
+
+
 class NestedCell(layers.EquilibriumCell):
     """Solves an inner equilibrium at each evaluation."""
 

@@ -12,6 +12,7 @@ import tensorflow as tf
 from keras import ops
 
 from deq_keras import gradients, layers, regularizers, solvers, testing
+from deq_keras.testing.cell import symbolic
 from tests.layers.cells import TanhCell, TwoScaleCell
 from tests.regimes import slow
 
@@ -45,6 +46,13 @@ BOARD_MASK = MASK[:, :3, None] & MASK[:, None, :2]
 )
 def test_cells_pass(cell, arguments, inputs, mask):
     testing.check_cell(functools.partial(cell, *arguments), inputs, mask)
+
+
+def test_nests_of_inputs_have_symbolic_tensors():
+    tensors = symbolic({"x": INPUTS, "y": [SEQUENCES, MASK]})
+    assert tensors["x"].name == "x"
+    assert [one.shape for one in tensors["y"]] == [(None, 4, 5), (None, 4)]
+    assert [one.dtype for one in tensors["y"]] == ["float32", "bool"]
 
 
 def _block(dtype=None):

@@ -51,7 +51,7 @@ def check_cell(
 
     Args:
         make: Function of `dtype` that returns a new cell.
-        inputs: Array, or dict of arrays, `(batch, ...)`. Inputs of the `DEQ` layer,
+        inputs: Array, or nest of arrays, `(batch, ...)`. Inputs of the `DEQ` layer,
             with two samples or more.
         mask: Boolean array `(batch, ...)`, false at positions that are padding.
             Defaults to `None`.
@@ -369,13 +369,11 @@ def functional_model(layer: keras.layers.Layer, inputs: Nest) -> keras.Model:
     return keras.Model(tensors, layer(tensors))
 
 
-def symbolic(inputs: Nest) -> Nest:
-    """Returns symbolic tensors like an array or a dict of arrays `(batch, ...)`."""
-
-    def of(array: np.ndarray, name: str | None = None) -> keras.KerasTensor:
-        return keras.Input(array.shape[1:], dtype=array.dtype.name, name=name)
-
-    if not isinstance(inputs, dict):
-        return of(inputs)
-    # Keras requires inputs of a dict to have the names of their keys.
-    return {name: of(array, name) for name, array in inputs.items()}
+def symbolic(inputs: Nest, name: str | None = None) -> Nest:
+    """Returns symbolic tensors like an array or a nest of arrays `(batch, ...)`."""
+    if isinstance(inputs, dict):
+        # Keras requires inputs of a dict to have the names of their keys.
+        return {key: symbolic(one, key) for key, one in inputs.items()}
+    if isinstance(inputs, list | tuple):
+        return [symbolic(one) for one in inputs]
+    return keras.Input(inputs.shape[1:], dtype=inputs.dtype.name, name=name)

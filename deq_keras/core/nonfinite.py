@@ -68,10 +68,11 @@ def set_aside(inputs: Nest) -> tuple[Nest, tf.Tensor | None]:
         The inputs, and a mask of usable samples: a Boolean tensor `(batch,)`, or `None`
         if no input is floating-point.
     """
-    if not floating(inputs):
-        return inputs, None
-    check_rows(tree.flatten(inputs), "inputs")
+    if floating(inputs):
+        check_rows(tree.flatten(inputs), "inputs")
     is_usable = finite_rows(inputs)
+    if is_usable is None:
+        return inputs, None
     return where_rows(~is_usable, 0.0, inputs), is_usable
 
 

@@ -308,7 +308,9 @@ def test_half_precision(tmp_path):
     answer = serving.load(path)({"inputs": VECTORS})
     assert answer["outputs"].dtype == "float32"
     for target in ("litert", "onnx"):
-        with pytest.raises(serving.ExportError, match="models that compute in float32"):
+        with pytest.raises(
+            serving.ExportError, match="a model that computes in float32"
+        ):
             _exported(target, tmp_path, model)
 
 

@@ -146,7 +146,11 @@ def zero_columns(point: tf.Tensor, count: int) -> Columns:
         point: Tensor `(batch, features)`.
         count: Positive integer.
     """
-    columns = (tf.zeros_like(point),) * count
-    if graphs.is_compiled_by_xla():
-        return Ring(tf.stack(columns), tf.constant(0))
-    return Rotating(columns)
+    if not graphs.is_compiled_by_xla():
+        return Rotating((tf.zeros_like(point),) * count)
+    # XLA would share constant zeros between a solve and its adjoint solve, and keep
+    # them during both. It does not know that no number is both NaN and infinite.
+    is_both = tf.math.is_nan(point) & tf.math.is_inf(point)
+    zero = tf.cast(tf.reduce_any(is_both), point.dtype)
+    columns = tf.broadcast_to(zero, tf.concat([[count], tf.shape(point)], axis=0))
+    return Ring(tf.ensure_shape(columns, [count, *point.shape]), tf.constant(0))

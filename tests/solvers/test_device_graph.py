@@ -397,6 +397,24 @@ def test_xla_copies_no_history(name):
     assert len(copies) <= 1  # XLA copies the evaluated point.
 
 
+def test_xla_does_not_keep_a_history_for_the_adjoint_solve():
+    """Equal zeros would be one buffer, which the first solve must not overwrite."""
+    broyden = solvers.Broyden(max_iter=8)
+    deq = DEQ(
+        DenseCell(1000), solver=broyden, gradient=gradients.ImplicitGradient(broyden)
+    )
+    deq.build((8, 1000))
+
+    @tf.function(jit_compile=True, autograph=False)
+    def differentiate(inputs):
+        return tf.gradients(tf.reduce_sum(deq(inputs) ** 2), inputs)
+
+    describe = differentiate.experimental_get_compiler_ir(tf.ones((8, 1000)))
+    program = describe(stage="optimized_hlo")
+    assert "f32[7,8,1000]" in program
+    assert not re.findall(r"= f32\[7,8,1000\]\S* copy\(", program)
+
+
 def _is_counted_by_xla(cls, tol):
     _, loop = _xla_program(cls(max_iter=7, tol=tol), (4, 8))
     return '"known_trip_count":{"n":"7"}' in loop

@@ -2,13 +2,13 @@
 
 import importlib.util
 import os
+import time
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from deq_keras.callbacks.residual_curve import ResidualCurve
-from deq_keras.callbacks.throughput import Throughput
+from deq_keras.core import replicas
 from deq_keras.core.checks import check_count
 from deq_keras.core.graphs import compiled
 from deq_keras.diagnostics import StepTimer
@@ -16,6 +16,7 @@ from deq_keras.solvers import SolveRequest
 
 # Lower bound of residuals, below the rounding error. The logarithm of 0 is infinite.
 _SMALLEST = 1e-30
+_QUANTILES = (0.25, 0.5, 0.75)
 
 
 class EquilibriumSummaries(keras.callbacks.Callback):
@@ -101,7 +102,7 @@ class EquilibriumSummaries(keras.callbacks.Callback):
             raise ImportError(
                 "`EquilibriumSummaries` needs a package: pip install tensorboard"
             )
-        self._throughput = Throughput(layer)
+        self._throughput = _Throughput(layer)
         self._solve = self._timer = self._writer = None
         self._phase_is_new = False
 
@@ -144,7 +145,7 @@ class EquilibriumSummaries(keras.callbacks.Callback):
         inputs = self.inputs()
         stopped, trace = self._solve(inputs)
         self._write_samples(stopped)
-        curve = ResidualCurve(np.asarray(trace))
+        curve = _ResidualCurve(np.asarray(trace))
         for budget, residual in curve.at_powers_of_two():
             tf.summary.scalar(self._tag(f"residual_at/{budget:03d}"), residual)
         if _is_power_of_two(epoch + 1) or epoch + 1 == self.params["epochs"]:
@@ -185,6 +186,87 @@ class EquilibriumSummaries(keras.callbacks.Callback):
 
     def _tag(self, name):
         return f"{self.layer.name}/{name}"
+
+
+class _ResidualCurve:
+    """Quartiles over samples of the smallest residual after each evaluation.
+
+    Ignores samples without a finite residual.
+
+    Args:
+        trace: Float array `(max_iter, batch)`. Trace of a `Solution`.
+
+    Attributes:
+        quartiles: Float array `(max_iter, 3)`. Empty if all samples are ignored.
+        median: Float array `(max_iter,)`. The second quartile.
+    """
+
+    def __init__(self, trace):
+        # A trace is NaN after its sample has stopped. `fmin` ignores NaN.
+        best = np.fmin.accumulate(trace, axis=0)
+        best = best[:, np.isfinite(best).all(axis=0)]
+        has_samples = best.shape[1] > 0
+        self.quartiles = np.zeros((0, 3))
+        if has_samples:
+            self.quartiles = np.quantile(best, _QUANTILES, axis=1).T
+        self.median = self.quartiles[:, 1]
+
+    def at_powers_of_two(self):
+        """Returns pairs of evaluations (1, 2, 4, ..., `max_iter`) and their median."""
+        total = len(self.median)
+        counts = [2**k for k in range(total.bit_length()) if 2**k < total]
+        return [(count, self.median[count - 1]) for count in [*counts, total] if total]
+
+
+class _Throughput:
+    """Counts the samples of an epoch, from its first step to its last.
+
+    Excludes the first step, which may compile. The count comes from the layer's metric,
+    so batches can have any size.
+
+    Args:
+        layer: `DEQ` layer.
+
+    Attributes:
+        rate: Float or `None`. Samples per second of the epoch that `end` has ended.
+            `None` if it had only one step.
+    """
+
+    def __init__(self, layer):
+        name = f"{layer.name}_converged"  # Counts every sample.
+        self._metric = next(m for m in layer.metrics if m.name == name)
+        self.begin()
+
+    def begin(self):
+        """Starts an epoch."""
+        self.rate = self._first = self._last = self._first_count = None
+        self._is_open = True
+
+    def step(self):
+        """Records the end of a step."""
+        if self._first is None:
+            self._first_count = _value(self._metric.count)  # Waits for the step.
+            self._first = time.perf_counter()
+        self._last = time.perf_counter()
+
+    def end(self):
+        """Ends the epoch before the metric is reset. Further calls have no effect."""
+        if not self._is_open or self._first is None:
+            return
+        self._is_open = False
+        count = _value(self._metric.count) - self._first_count
+        if count > 0:
+            self.rate = count / (self._last - self._first)
+
+
+def _value(count):
+    """Returns the count of all replicas, assuming equal counts in all workers.
+
+    Reading the other counts would involve all workers, but a callback may run on only
+    one of them.
+    """
+    own = replicas.components(count)
+    return sum(map(float, own)) * replicas.count(count) / len(own)
 
 
 def _is_power_of_two(number):

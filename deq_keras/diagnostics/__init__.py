@@ -2,7 +2,11 @@
 
 from deq_keras.core.linearization import Linearization, linearize
 from deq_keras.diagnostics.agreement import alignment_score, answer_agreement
-from deq_keras.diagnostics.answers_by_budget import AnswersByBudget, answers_by_budget
+from deq_keras.diagnostics.answers_by_budget import (
+    AnswersByBudget,
+    answers_by_budget,
+    overthinking,
+)
 from deq_keras.diagnostics.certificate import Certificate, certify
 from deq_keras.diagnostics.gradient_quality import GradientQuality, gradient_quality
 from deq_keras.diagnostics.initial_state_comparison import (
@@ -10,7 +14,6 @@ from deq_keras.diagnostics.initial_state_comparison import (
     compare_initial_states,
 )
 from deq_keras.diagnostics.jacobian_norm import jacobian_norm
-from deq_keras.diagnostics.overthinking import overthinking
 from deq_keras.diagnostics.rank_correlation import rank_correlation
 from deq_keras.diagnostics.spectral_radius import SpectralRadius, spectral_radius
 from deq_keras.diagnostics.step_time import StepTime, StepTimer

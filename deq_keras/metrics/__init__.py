@@ -1,10 +1,7 @@
 """Metrics of equilibrium layers, language models and reasoners."""
 
-from deq_keras.metrics.exact_match import ExactMatch
-from deq_keras.metrics.gradient_error import GradientError
-from deq_keras.metrics.perplexity import Perplexity
-from deq_keras.metrics.running_mean import RunningMean
-from deq_keras.metrics.step_mean import StepMean
+from deq_keras.metrics.means import GradientError, RunningMean, StepMean
+from deq_keras.metrics.scores import ExactMatch, Perplexity
 
 __all__ = [
     "ExactMatch",

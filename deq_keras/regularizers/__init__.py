@@ -5,16 +5,18 @@ import keras
 from deq_keras.core import serialization
 from deq_keras.core.serialization import Config
 from deq_keras.regularizers.constraints import (
-    PENALTIES,
-    SHORT_NAMES,
     EquilibriumConstraint,
     ResidualConstraint,
     SpectralRadiusConstraint,
 )
-from deq_keras.regularizers.contraction_regularizer import ContractionRegularizer
-from deq_keras.regularizers.jacobian_regularizer import JacobianRegularizer
+from deq_keras.regularizers.penalties import (
+    PENALTIES,
+    SHORT_NAMES,
+    ContractionRegularizer,
+    JacobianRegularizer,
+    ResidualRegularizer,
+)
 from deq_keras.regularizers.regularizer import EquilibriumRegularizer
-from deq_keras.regularizers.residual_regularizer import ResidualRegularizer
 
 __all__ = [
     "ALL_OBJECTS",

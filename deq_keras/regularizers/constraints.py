@@ -10,23 +10,15 @@ from deq_keras.core.checks import check_count, check_positive
 from deq_keras.core.linearization import Linearization
 from deq_keras.core.random import fold_in
 from deq_keras.core.serialization import Config
-from deq_keras.regularizers.contraction_regularizer import (
-    ContractionRegularizer,
-    squared_growth,
-)
-from deq_keras.regularizers.jacobian_regularizer import JacobianRegularizer
-from deq_keras.regularizers.regularizer import EquilibriumRegularizer
-from deq_keras.regularizers.residual_regularizer import (
+from deq_keras.regularizers.penalties import (
+    PENALTIES,
+    SHORT_NAMES,
     ResidualRegularizer,
+    squared_growth,
     squared_residual,
 )
+from deq_keras.regularizers.regularizer import EquilibriumRegularizer
 
-PENALTIES = (JacobianRegularizer, ContractionRegularizer, ResidualRegularizer)
-SHORT_NAMES: dict[str, type[EquilibriumRegularizer]] = {
-    "contraction": ContractionRegularizer,
-    "jacobian": JacobianRegularizer,
-    "residual": ResidualRegularizer,
-}
 # Each step clips the ratio of measurement and target to [1 / this, this].
 _LARGEST_RATIO = 4.0
 

@@ -1,12 +1,95 @@
-"""Assignment of the reference's state dicts (PyTorch, locuslab/deq) to variables."""
+"""State dicts of the reference (PyTorch, locuslab/deq), and their assignment."""
 
 import re
 from collections.abc import Mapping
 
-from deq_keras.converters.locuslab.weight_arrays import as_array, faults
+import numpy as np
 
+_HOW_TO = (
+    "Weights are dense arrays of floating-point numbers. Of a PyTorch tensor make one "
+    "with `tensor.detach().float().numpy()`, after `.dequantize()` or `.to_dense()` "
+    "where it is quantized or sparse."
+)
 # Prefixes of models wrapped for several devices, by `torch.compile` or with a loss.
 _WRAPPERS = re.compile(r"((module|_orig_mod|model)\.)*")
+
+
+def shape(state_dict, name, *ranks):
+    """Returns the shape of an entry.
+
+    Args:
+        state_dict: Dict from names to arrays.
+        name: String. Name of the entry.
+        *ranks: Positive integers. Valid numbers of axes.
+
+    Raises:
+        ValueError: If the entry is missing or has another rank.
+    """
+    if name not in state_dict:
+        raise ValueError(f"it has no {name}")
+    found = state_dict[name].shape
+    if len(found) not in ranks:
+        expected = " or ".join(map(str, ranks))
+        raise ValueError(f"{name} must have rank {expected}, and has the shape {found}")
+    return found
+
+
+def count(names, pattern, start=0):
+    """Counts consecutive numbers, from `start`, that occur in names.
+
+    Args:
+        names: Iterable of strings.
+        pattern: String. Prefix of the names with a placeholder, such as `"blocks.{}."`.
+        start: Integer. The first number. Defaults to `0`.
+    """
+    number = 0
+    while any(name.startswith(pattern.format(start + number)) for name in names):
+        number += 1
+    return number
+
+
+def as_array(name, value):
+    """Returns a weight as a float32 or float64 array.
+
+    Args:
+        name: String. Name of the weight, for messages.
+        value: Array-like of floating-point numbers, including 8 and 16 bits.
+
+    Raises:
+        ValueError: If `value` is not a floating-point array, or is empty.
+    """
+    try:
+        array = np.asarray(value)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"`{name}` is no array but {type(value).__name__}. {_HOW_TO}"
+        ) from error
+    if not array.dtype.name.startswith(("float", "bfloat")):
+        raise ValueError(
+            f"`{name}` is of the dtype {array.dtype}{_raw(array.dtype)}. {_HOW_TO}"
+        )
+    if not array.size:
+        raise ValueError(f"`{name}` is empty: its shape is {array.shape}.")
+    # Also converts to the byte order of this machine.
+    return array.astype("float64" if array.dtype.itemsize > 4 else "float32")
+
+
+def _raw(dtype):
+    """Returns a hint for raw bytes, which NumPy files with bfloat16 contain."""
+    is_raw = dtype.kind == "V" and dtype.names is None
+    return ", bytes of which NumPy does not know the meaning" if is_raw else ""
+
+
+def faults(name, array, dtype):
+    """Returns a list of problems with the values of an array for a variable's dtype."""
+    with np.errstate(over="ignore"):
+        is_finite = np.isfinite(array.astype(dtype).astype("float64"))
+    if not is_finite.all():
+        count = array.size - np.count_nonzero(is_finite)
+        return [f"not finite: {name}, in {count} of {array.size} numbers"]
+    if name.endswith("running_var") and (array < 0).any():
+        return [f"negative variance: {name}"]
+    return []
 
 
 def cleaned(state_dict, is_ignored):

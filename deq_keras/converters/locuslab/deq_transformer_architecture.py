@@ -11,7 +11,7 @@ from deq_keras.converters.locuslab.arguments import (
     integer,
     list_of,
 )
-from deq_keras.converters.locuslab.shapes import count, shape
+from deq_keras.converters.locuslab.checkpoint import count, shape
 
 _TABLE = "word_emb.emb_layers.{}.weight"
 _DEFAULTS = {

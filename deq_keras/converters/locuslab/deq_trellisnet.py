@@ -12,9 +12,9 @@ from deq_keras.converters.locuslab.checkpoint import (
     assign,
     cleaned,
     layer_variables,
+    shape,
     without_ones,
 )
-from deq_keras.converters.locuslab.shapes import shape
 from deq_keras.models import DEQTrellisNetBackbone, DEQTrellisNetCausalLM
 
 _CONVOLUTION = "trellisnet.func.full_conv"

@@ -5,10 +5,10 @@ from deq_keras.converters.locuslab.checkpoint import (
     assign,
     cleaned,
     layer_variables,
+    shape,
     without_ones,
 )
 from deq_keras.converters.locuslab.mdeq_architecture import normalized, read
-from deq_keras.converters.locuslab.shapes import shape
 from deq_keras.models import MDEQBackbone, MDEQImageClassifier, MDEQImageSegmenter
 
 # Entries that copy other entries or belong to a loss.

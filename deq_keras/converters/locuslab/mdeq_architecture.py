@@ -9,7 +9,7 @@ from deq_keras.converters.locuslab.arguments import (
     integer,
     list_of,
 )
-from deq_keras.converters.locuslab.shapes import count, shape
+from deq_keras.converters.locuslab.checkpoint import count, shape
 
 # Defaults by the names of the reference (PyTorch, locuslab/deq), in lower case.
 _DEFAULTS = {"num_groups": 8, "dropout": 0.0}

@@ -7,8 +7,13 @@ import keras
 import numpy as np
 
 from deq_keras.converters.locuslab.arguments import check, check_dtype, integer
-from deq_keras.converters.locuslab.checkpoint import assign, cleaned, layer_variables
-from deq_keras.converters.locuslab.shapes import count, shape
+from deq_keras.converters.locuslab.checkpoint import (
+    assign,
+    cleaned,
+    count,
+    layer_variables,
+    shape,
+)
 from deq_keras.layers import (
     MonotoneConvCell,
     MonotoneDenseCell,

@@ -2,15 +2,15 @@
 
 from deq_keras.layers.normalization.group_normalization import GroupNormalization
 from deq_keras.layers.normalization.layer_normalization import LayerNormalization
-from deq_keras.layers.normalization.spectrally_normalized import (
+from deq_keras.layers.normalization.spectral_normalization import (
     SpectrallyNormalizedConv2D,
     SpectrallyNormalizedDense,
 )
-from deq_keras.layers.normalization.weight_normalized_conv import (
+from deq_keras.layers.normalization.weight_normalization import (
     WeightNormalizedConv1D,
     WeightNormalizedConv2D,
+    WeightNormalizedDense,
 )
-from deq_keras.layers.normalization.weight_normalized_dense import WeightNormalizedDense
 
 __all__ = [
     "GroupNormalization",

@@ -5,7 +5,7 @@ from keras import ops
 
 from deq_keras.core.checks import check_choice
 from deq_keras.layers.reasoning.convolutional_cell import ConvolutionalCell
-from deq_keras.layers.reasoning.sphere import on_sphere
+from deq_keras.layers.reasoning.token_cell import on_sphere
 
 _ACTIVATIONS = {
     "relu6": ops.relu6,

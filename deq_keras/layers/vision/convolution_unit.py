@@ -4,8 +4,7 @@ import keras
 
 from deq_keras.core.checks import check_boolean, check_count, check_rate
 from deq_keras.layers.kernel_initializer import SMALL_NORMAL
-from deq_keras.layers.vision.symmetric_conv import SymmetricConv2D
-from deq_keras.layers.vision.window import check_side
+from deq_keras.layers.vision.symmetric_conv import SymmetricConv2D, check_side
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")

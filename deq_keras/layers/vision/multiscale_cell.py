@@ -17,7 +17,7 @@ from deq_keras.core.checks import (
 from deq_keras.layers.equilibrium import EquilibriumCell
 from deq_keras.layers.vision.multiscale_fusion import MultiscaleFusion, check_groups
 from deq_keras.layers.vision.residual_block_cell import ResidualBlockCell
-from deq_keras.layers.vision.window import check_sides
+from deq_keras.layers.vision.symmetric_conv import check_sides
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")

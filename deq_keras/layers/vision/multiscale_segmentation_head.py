@@ -5,10 +5,42 @@ from keras import ops
 
 from deq_keras.core.checks import check_count, check_rate
 from deq_keras.layers.kernel_initializer import SMALL_NORMAL
-from deq_keras.layers.vision.aligned_resize import resize_aligned
 from deq_keras.layers.vision.convolution_unit import ConvolutionUnit
 from deq_keras.layers.vision.logits import logits_dtype
-from deq_keras.layers.vision.window import check_side
+from deq_keras.layers.vision.symmetric_conv import check_side
+
+
+def resize_aligned(feature_map, height, width):
+    """Resizes feature maps bilinearly with aligned corners.
+
+    The first and last rows and columns equal the input's, as with PyTorch's
+    `align_corners=True`; TensorFlow and Keras only resize with half-pixel centers.
+
+    Args:
+        feature_map: Tensor of shape `(batch, old_height, old_width, channels)`.
+        height: Integer or scalar tensor. New height.
+        width: Integer or scalar tensor. New width.
+
+    Returns:
+        Tensor of shape `(batch, height, width, channels)`.
+    """
+    _, old_height, old_width, _ = ops.shape(feature_map)
+    dtype = feature_map.dtype
+    rows = _weights(height, old_height, dtype)
+    columns = _weights(width, old_width, dtype)
+    feature_map = ops.einsum("hi,biwc->bhwc", rows, feature_map)
+    return ops.einsum("wj,bhjc->bhwc", columns, feature_map)
+
+
+def _weights(size, old_size, dtype):
+    """Returns the matrix `(size, old_size)` of the weights of old positions."""
+    # Integers avoid rounding: |i (old - 1) - j (new - 1)|.
+    new_steps = ops.maximum(size - 1, 1)
+    centers = ops.expand_dims(ops.arange(size) * (old_size - 1), 1)
+    distance = ops.abs(centers - ops.arange(old_size) * new_steps)
+    weights = ops.maximum(new_steps - distance, 0)
+    exact = "float64" if dtype == "float64" else "float32"
+    return ops.cast(ops.cast(weights, exact) / ops.cast(new_steps, exact), dtype)
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")

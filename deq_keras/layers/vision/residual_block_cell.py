@@ -14,7 +14,7 @@ from deq_keras.layers.equilibrium import EquilibriumCell
 from deq_keras.layers.kernel_initializer import FAN_IN_UNIFORM
 from deq_keras.layers.normalization import GroupNormalization, WeightNormalizedConv2D
 from deq_keras.layers.variational_dropout import VariationalDropout
-from deq_keras.layers.vision.window import check_sides
+from deq_keras.layers.vision.symmetric_conv import check_sides
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")

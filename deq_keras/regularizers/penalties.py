@@ -1,0 +1,271 @@
+"""Penalties on f at the state where a solve ends."""
+
+import functools
+
+import keras
+import tensorflow as tf
+from keras import ops, tree
+
+from deq_keras.core.checks import check_count, check_non_negative
+from deq_keras.core.linearization import Linearization, matrix_vjp
+from deq_keras.core.random import fold_in, normal_like
+from deq_keras.core.serialization import Config
+from deq_keras.core.structure import Nest, StateStructure, squared_norm
+from deq_keras.regularizers.regularizer import EquilibriumRegularizer, loss_dtype
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class ResidualRegularizer(EquilibriumRegularizer):
+    """Penalizes the change of one more step after the solve.
+
+    Let z be the state after the solve, held constant:
+
+        weight * mean_b max(0, r^2 - margin^2),    r = |f(z) - z| / |f(z)|
+
+    It does not constrain df/dz, so information can travel undamped. It costs one
+    evaluation and its backward pass. `DEQ` selects it by default for gradients of
+    iterates, such as `TruncatedGradient`, which do not require an equilibrium.
+
+    Args:
+        weight: Float >= 0. Weight of the squared relative residual. Defaults to `3.0`.
+        margin: Float >= 0. Relative residual without a penalty. Defaults to `0.01`.
+        probability: Float in (0, 1]. Fraction of training steps that add the penalty;
+            other steps do not compute it, except under XLA. Defaults to `1.0`.
+
+    Call arguments:
+        linearization: A `Linearization` of f at z.
+        seed: Int32 tensor of shape `(2,)`. Seeds all random draws.
+
+    Returns:
+        A scalar in float32 or, for a float64 state, float64.
+
+    Example:
+
+    >>> regularizer = deq_keras.regularizers.ResidualRegularizer(margin=0.03)
+    """
+
+    def __init__(
+        self, weight: float = 3.0, margin: float = 0.01, probability: float = 1.0
+    ) -> None:
+        super().__init__(probability)
+        self.weight = check_non_negative("weight", weight)
+        self.margin = check_non_negative("margin", margin)
+
+    def penalty(self, linearization: Linearization, seed: tf.Tensor) -> tf.Tensor:
+        del seed
+        return self.weight * excess_residual(linearization, self.margin)
+
+    def get_config(self) -> Config:
+        return {"weight": self.weight, "margin": self.margin, **super().get_config()}
+
+
+def excess_residual(linearization: Linearization, margin: float) -> tf.Tensor:
+    """Returns the mean of max(0, r^2 - margin^2) over the samples."""
+    squares = squared_residual(linearization)
+    return tf.reduce_mean(tf.nn.relu(squares - margin**2))
+
+
+def squared_residual(linearization: Linearization) -> tf.Tensor:
+    """Returns the squared relative residual of each sample."""
+    structure = StateStructure(linearization.value)
+    value = structure.to_matrix(linearization.value)
+    residual = value - structure.to_matrix(linearization.point)
+    # The scale is a constant: growing f(z) must not lower the penalty.
+    scale = tf.stop_gradient(squared_norm(value))
+    return squared_norm(residual) / tf.where(scale > 0, scale, 1.0)
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class ContractionRegularizer(EquilibriumRegularizer):
+    """Penalizes growth in the least damped directions, and the residual.
+
+    With z* the solver's best iterate, held constant, and J = df/dz there,
+
+        weight * mean_b max(0, |J^T w|^2 - margin^2)
+            + residual_weight * mean_b max(0, r^2 - residual_margin^2)
+
+    where r = |f(z*) - z*| / |f(z*)| is the relative residual. `num_iterations` products
+    of J^T with noise yield the unit vector w, the direction that J damps least. |J^T w|
+    is near the spectral radius if J is nearly normal. If J carries information from
+    position to position undamped, |J^T w| is near 1 for as long as the information
+    travels, and is penalized, although the spectral radius is 0. The penalty is zero
+    below the margins. The Frobenius norm of `JacobianRegularizer` weights all
+    directions equally, and thus hardly the few that prevent convergence. The second
+    term, a `ResidualRegularizer`, moves f(z*) to the state where the solver stopped.
+    `DEQ` selects this penalty by default for gradients that assume an equilibrium.
+
+    Args:
+        weight: Float >= 0. Weight of the squared growth, near the squared spectral
+            radius. Defaults to `3.0`.
+        margin: Float >= 0. Growth without a penalty. Defaults to `0.88`.
+        residual_weight: Float >= 0. Weight of the squared relative residual. Defaults
+            to `10.0`.
+        residual_margin: Float >= 0. Relative residual without a penalty. Defaults to
+            `0.03`.
+        num_iterations: Positive integer. Vector-Jacobian products that find w. Defaults
+            to `6`.
+        probability: Float in (0, 1]. Fraction of training steps that add the penalty;
+            other steps do not compute it, except under XLA. Defaults to `1.0`.
+
+    Call arguments:
+        linearization: A `Linearization` of f at z*.
+        seed: Int32 tensor of shape `(2,)`. Seeds all random draws.
+
+    Returns:
+        A scalar in float32 or, for a float64 state, float64.
+
+    Example:
+
+    >>> regularizer = deq_keras.regularizers.ContractionRegularizer(weight=0.3)
+    """
+
+    def __init__(
+        self,
+        weight: float = 3.0,
+        margin: float = 0.88,
+        residual_weight: float = 10.0,
+        residual_margin: float = 0.03,
+        num_iterations: int = 6,
+        probability: float = 1.0,
+    ) -> None:
+        super().__init__(probability)
+        self.weight = check_non_negative("weight", weight)
+        self.margin = check_non_negative("margin", margin)
+        self.residual_weight = check_non_negative("residual_weight", residual_weight)
+        self.residual_margin = check_non_negative("residual_margin", residual_margin)
+        self.num_iterations = check_count("num_iterations", num_iterations)
+
+    @property
+    def differentiates_jacobian(self) -> bool:
+        return self.weight > 0
+
+    def penalty(self, linearization: Linearization, seed: tf.Tensor) -> tf.Tensor:
+        terms = tf.zeros((), loss_dtype(linearization))
+        if self.weight:
+            growth = squared_growth(linearization, seed, self.num_iterations)
+            terms += self.weight * tf.reduce_mean(tf.nn.relu(growth - self.margin**2))
+        if self.residual_weight:
+            excess = excess_residual(linearization, self.residual_margin)
+            terms += self.residual_weight * excess
+        return terms
+
+    def get_config(self) -> Config:
+        return {
+            "weight": self.weight,
+            "margin": self.margin,
+            "residual_weight": self.residual_weight,
+            "residual_margin": self.residual_margin,
+            "num_iterations": self.num_iterations,
+            **super().get_config(),
+        }
+
+
+def squared_growth(
+    linearization: Linearization, seed: tf.Tensor, num_iterations: int
+) -> tf.Tensor:
+    """Returns |J^T w|^2 of each sample, where w is the direction that J damps least.
+
+    Args:
+        linearization: A `Linearization`.
+        seed: Int32 tensor of shape `(2,)`.
+        num_iterations: Integer. Products with J^T that find w.
+    """
+    structure = StateStructure(linearization.value)
+    product = functools.partial(matrix_vjp, linearization, structure)
+    noise = normal_like(linearization.value, fold_in(seed, 1))
+    # With a loop, the products that find w are traced once and have no gradient.
+    (direction,) = tf.while_loop(
+        lambda direction: True,
+        lambda direction: (_normalized(product(direction)),),
+        (_normalized(structure.to_matrix(noise)),),
+        maximum_iterations=num_iterations,
+    )
+    return squared_norm(product(tf.stop_gradient(direction)))
+
+
+def _normalized(matrix: tf.Tensor) -> tf.Tensor:
+    norm = tf.sqrt(squared_norm(matrix))
+    return matrix / tf.where(norm > 0, norm, 1.0)
+
+
+@keras.saving.register_keras_serializable(package="deq_keras")
+class JacobianRegularizer(EquilibriumRegularizer):
+    """Penalizes the Frobenius norm of df/dz at the equilibrium.
+
+        weight * mean_v |v^T J(z*)|^2 / (B D),        v ~ N(0, I)
+
+    This is an unbiased (Hutchinson) estimate of `weight` times the batch mean of
+    |J|_F^2 / D, where D is the number of entries of one sample's state. z* is held
+    constant: the penalty has a gradient only through J. The penalty keeps the Jacobian
+    small, so that the solver needs fewer evaluations and the implicit gradient stays
+    well conditioned.
+
+    Args:
+        weight: Float >= 0. Defaults to `1.0`. The papers use 0.4 to 3.
+        num_probes: Positive integer. Number of vectors v. Defaults to `1`, as in the
+            paper.
+        probability: Float in (0, 1]. Fraction of training steps that add the penalty;
+            other steps do not compute it, except under XLA. Defaults to `1.0`.
+
+    Call arguments:
+        linearization: A `Linearization` of f at z*.
+        seed: Int32 tensor of shape `(2,)`. Seeds all random draws.
+
+    Returns:
+        A scalar in float32 or, for a float64 state, float64.
+
+    Example:
+
+    >>> regularizer = deq_keras.regularizers.JacobianRegularizer(0.5, probability=0.25)
+
+    Reference:
+
+    - Bai et al. (2021), "Stabilizing Equilibrium Models by Jacobian Regularization",
+      equation 4.
+    """
+
+    def __init__(
+        self, weight: float = 1.0, num_probes: int = 1, probability: float = 1.0
+    ) -> None:
+        super().__init__(probability)
+        self.weight = check_non_negative("weight", weight)
+        self.num_probes = check_count("num_probes", num_probes)
+
+    @property
+    def differentiates_jacobian(self) -> bool:
+        return True
+
+    def penalty(self, linearization: Linearization, seed: tf.Tensor) -> tf.Tensor:
+        return self.weight * self.mean_squared_norm(linearization, seed)
+
+    def mean_squared_norm(
+        self, linearization: Linearization, seed: tf.Tensor
+    ) -> tf.Tensor:
+        """The estimate of mean |J|_F^2 / D, without the weight."""
+        dtype = loss_dtype(linearization)
+        total = ops.zeros((), dtype)
+        for i in range(self.num_probes):
+            probe = self.probe(linearization.value, fold_in(seed, i + 1))
+            products = tree.flatten(linearization.vjp(probe))
+            total += sum(ops.sum(ops.square(ops.cast(p, dtype))) for p in products)
+        size = sum(ops.size(leaf) for leaf in tree.flatten(linearization.value))
+        return total / (self.num_probes * ops.cast(size, dtype))
+
+    def probe(self, value: Nest, seed: tf.Tensor) -> Nest:
+        """Draws v ~ N(0, I), a nest like `value`."""
+        return normal_like(value, seed)
+
+    def get_config(self) -> Config:
+        return {
+            "weight": self.weight,
+            "num_probes": self.num_probes,
+            **super().get_config(),
+        }
+
+
+PENALTIES = (JacobianRegularizer, ContractionRegularizer, ResidualRegularizer)
+SHORT_NAMES: dict[str, type[EquilibriumRegularizer]] = {
+    "contraction": ContractionRegularizer,
+    "jacobian": JacobianRegularizer,
+    "residual": ResidualRegularizer,
+}

@@ -139,9 +139,7 @@ class RecurrentCell(EquilibriumCell):
 
     @classmethod
     def from_config(cls, config: Config) -> "RecurrentCell":
-        config = dict(config)
-        layer = keras.saving.deserialize_keras_object(config.pop("layer"))
-        return cls(layer, **config)
+        return cls(**keras.saving.deserialize_keras_object(config))
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")

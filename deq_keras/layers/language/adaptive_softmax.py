@@ -300,8 +300,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
-        embedding = keras.saving.deserialize_keras_object(config["embedding"])
-        return cls(**{**config, "embedding": embedding})
+        return cls(**keras.saving.deserialize_keras_object(config))
 
 
 def _matmul_transposed(inputs, matrix):

@@ -3,8 +3,73 @@
 import contextlib
 
 import keras
+import tensorflow as tf
+from keras import ops
 
 from deq_keras.core.checks import check_integer
+
+OTHER_ROWS = "The batch size differs from the batch size of the remembered segment."
+
+
+class MemoryBuffer(tf.Module):
+    """Remembers a tensor `(batch, positions, size)` from segment to segment.
+
+    It supports any batch size and starts empty. Under a `tf.distribute` strategy, each
+    replica has its own buffer.
+
+    Args:
+        size: Positive integer. Size of the last axis.
+        dtype: String or dtype. Dtype of the tensor.
+        name: String. Name of the variable.
+    """
+
+    def __init__(self, size, dtype, name):
+        super().__init__(name=name)
+        with tf.init_scope():
+            # A Keras weight would be saved, and its shape could not change.
+            self._variable = tf.Variable(
+                lambda: tf.zeros((0, 0, size), dtype),
+                shape=(None, None, size),
+                trainable=False,
+                name=name,
+                # Each replica has its own samples, and no code reads across replicas.
+                synchronization=tf.VariableSynchronization.ON_READ,
+                aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+            )
+
+    @property
+    def value(self):
+        """Returns the remembered tensor `(batch, positions, size)`."""
+        return tf.identity(self._variable)
+
+    def reset(self):
+        """Empties the buffer."""
+        shape = (0, 0, self._variable.shape[-1])
+        self._variable.assign(tf.zeros(shape, self._variable.dtype))
+
+    def read(self, batch):
+        """Returns the remembered tensor, or `(batch, 0, size)` if the buffer is empty.
+
+        Raises:
+            tf.errors.InvalidArgumentError: If its batch size differs.
+        """
+        value = tf.convert_to_tensor(self._variable)
+        empty = tf.zeros((batch, 0, value.shape[-1]), value.dtype)
+        is_empty = tf.equal(tf.shape(value)[1], 0)
+        value = tf.cond(is_empty, lambda: empty, lambda: value)
+        check = tf.debugging.assert_equal(
+            tf.shape(value)[0],
+            batch,
+            message=f"{OTHER_ROWS} Call `reset_memory()` where a new sequence begins.",
+        )
+        with tf.control_dependencies([check] if check is not None else []):
+            return tf.identity(value)
+
+    def write(self, before, new, length):
+        """Stores the last `length` positions of `before` and `new` as constants."""
+        new = tf.cast(new, self._variable.dtype)
+        remembered = tf.concat([before, new], axis=1)[:, -length:]
+        self._variable.assign(tf.stop_gradient(remembered))
 
 
 class MemoryLayer(keras.layers.Layer):
@@ -44,6 +109,35 @@ class MemoryLayer(keras.layers.Layer):
             yield
         finally:
             self._is_reading = before
+
+    def reset_memory(self):
+        """Empties the memory."""
+        if self.built:
+            for buffer in self._memory.values():
+                buffer.reset()
+
+    def get_config(self):
+        return {**super().get_config(), "length": self.length}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**keras.saving.deserialize_keras_object(config))
+
+    def _create_memory(self, sizes):
+        """Creates the buffers of the tensors, a dict from their names to last axes."""
+        self._memory = {
+            name: MemoryBuffer(size, self.compute_dtype, f"memory_{name}")
+            for name, size in sizes.items()
+        }
+
+    def _read_memory(self, inputs):
+        batch = ops.shape(inputs)[0]
+        return {name: buffer.read(batch) for name, buffer in self._memory.items()}
+
+    def _write_memory(self, memory, segment):
+        """Adds the tensors of a segment to those that `_read_memory` returned."""
+        for name, new in segment.items():
+            self._memory[name].write(memory[name], new, self.length)
 
     def _remembers(self, training):
         return self.length > 0 and bool(training or self._is_reading)

@@ -193,5 +193,4 @@ class MixtureSoftmax(CompositeLayer):
 
     @classmethod
     def from_config(cls, config):
-        embedding = keras.saving.deserialize_keras_object(config["embedding"])
-        return cls(**{**config, "embedding": embedding})
+        return cls(**keras.saving.deserialize_keras_object(config))

@@ -1,11 +1,52 @@
-"""Memory of an equilibrium layer that reads texts segment by segment."""
+"""Equilibrium layers and cells that read texts segment by segment."""
 
 import keras
 from keras import ops
 
-from deq_keras.layers.language.memory_buffer import MemoryBuffer
+from deq_keras.layers.equilibrium import EquilibriumCell
 from deq_keras.layers.language.memory_layer import MemoryLayer
-from deq_keras.layers.language.segment_cell import SegmentCell
+
+
+class SegmentCell(EquilibriumCell):
+    """Base class of the cells of `SegmentMemory`.
+
+    `inject` accepts a dict of `"inputs"`, `(batch, length, features)`, and `"memory"`,
+    a dict of tensors for the previous positions, oldest first. The memory grows up to
+    the length of the `SegmentMemory`.
+    """
+
+    @property
+    def output_dim(self):
+        """Returns the size of the features that the following layers receive."""
+        raise NotImplementedError
+
+    @property
+    def memory_sizes(self):
+        """Returns a dict from the name of each remembered tensor to its last axis."""
+        raise NotImplementedError
+
+    def remembered(self, inputs, state):
+        """Returns the tensors to remember for a segment.
+
+        Args:
+            inputs: Tensor `(batch, length, features)`.
+            state: Equilibrium of the segment.
+
+        Returns:
+            Dict of tensors `(batch, length, size)`, with sizes from `memory_sizes`.
+        """
+        raise NotImplementedError
+
+    def features(self, state):
+        """Returns the features that the following layers receive.
+
+        Args:
+            state: Equilibrium of the segment.
+
+        Returns:
+            Tensor `(batch, length, output_dim)`.
+        """
+        raise NotImplementedError
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -86,10 +127,7 @@ class SegmentMemory(MemoryLayer):
     def build(self, inputs_shape):
         if not self.deq.built:
             self.deq.build(inputs_shape)
-        self._memory = {
-            name: MemoryBuffer(size, self.compute_dtype, f"memory_{name}")
-            for name, size in self.deq.cell.memory_sizes.items()
-        }
+        self._create_memory(self.deq.cell.memory_sizes)
 
     @property
     def memory(self):
@@ -97,39 +135,20 @@ class SegmentMemory(MemoryLayer):
         sizes from the cell's `memory_sizes`."""
         return {name: buffer.value for name, buffer in self._memory.items()}
 
-    def reset_memory(self):
-        """Empties the memory."""
-        if self.built:
-            for buffer in self._memory.values():
-                buffer.reset()
-
     def call(self, inputs, mask=None, training=None):
         cell = self.deq.cell
         if not self._remembers(training):
             return cell.features(self.deq(inputs, mask=mask, training=training))
-        memory = {
-            name: buffer.read(ops.shape(inputs)[0])
-            for name, buffer in self._memory.items()
-        }
+        memory = self._read_memory(inputs)
         state = self.deq(
             {"inputs": inputs, "memory": memory}, mask=mask, training=training
         )
-        for name, new in cell.remembered(inputs, state).items():
-            self._memory[name].write(memory[name], new, self.length)
+        self._write_memory(memory, cell.remembered(inputs, state))
         return cell.features(state)
 
     def compute_output_shape(self, inputs_shape):
         return (*inputs_shape[:-1], self.deq.cell.output_dim)
 
     def get_config(self):
-        config = {
-            "deq": keras.saving.serialize_keras_object(self.deq),
-            "length": self.length,
-        }
-        return {**super().get_config(), **config}
-
-    @classmethod
-    def from_config(cls, config):
-        config = dict(config)
-        deq = keras.saving.deserialize_keras_object(config.pop("deq"))
-        return cls(deq, **config)
+        deq = keras.saving.serialize_keras_object(self.deq)
+        return {**super().get_config(), "deq": deq}

@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from deq_keras.layers.kernel_initializer import FAN_IN_UNIFORM, fresh
-from deq_keras.layers.language.segment_cell import SegmentCell
+from deq_keras.layers.language.segment_memory import SegmentCell
 from deq_keras.layers.language.transformer_branches import TransformerBranches
 from deq_keras.layers.normalization import LayerNormalization
 

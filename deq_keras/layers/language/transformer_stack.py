@@ -4,7 +4,6 @@ import keras
 from keras import ops
 
 from deq_keras.core.checks import check_boolean, check_count
-from deq_keras.layers.language.memory_buffer import MemoryBuffer
 from deq_keras.layers.language.memory_layer import MemoryLayer
 
 
@@ -73,34 +72,21 @@ class TransformerStack(MemoryLayer):
         for cell in self.cells:
             if not cell.built:  # A cell loaded from a file is already built.
                 cell.build(inputs_shape)
-        self._states = MemoryBuffer(
-            self.num_layers * self.cells[0].units, self.compute_dtype, "memory_states"
-        )
-        self._inputs = MemoryBuffer(
-            inputs_shape[-1], self.compute_dtype, "memory_inputs"
-        )
-
-    def reset_memory(self):
-        """Empties the memory."""
-        if self.built:
-            self._states.reset()
-            self._inputs.reset()
+        states_size = self.num_layers * self.cells[0].units
+        self._create_memory({"states": states_size, "inputs": inputs_shape[-1]})
 
     def call(self, inputs, mask=None, training=None):
         if not self._remembers(training):
             return self._apply_layers(inputs, {}, mask, training)[0][-1]
-        batch = ops.shape(inputs)[0]
-        memory = self._states.read(batch), self._inputs.read(batch)
+        memory = self._read_memory(inputs)
         memories = {
-            layer: self._memory_of_layer(layer, *memory)
+            layer: self._memory_of_layer(layer, **memory)
             for layer in range(self.num_layers)
         }
         states, _ = self._apply_layers(inputs, memories, mask, training)
         # The memory of a layer consists of its inputs.
-        self._states.write(
-            memory[0], ops.concatenate(states[:-1], axis=-1), self.length
-        )
-        self._inputs.write(memory[1], inputs, self.length)
+        inputs_of_layers = ops.concatenate(states[:-1], axis=-1)
+        self._write_memory(memory, {"states": inputs_of_layers, "inputs": inputs})
         return states[-1]
 
     def apply_after(
@@ -181,15 +167,6 @@ class TransformerStack(MemoryLayer):
         config = {
             "cells": [keras.saving.serialize_keras_object(c) for c in self.cells],
             "num_layers": self.num_layers,
-            "length": self.length,
             "recompute": self.recompute,
         }
         return {**super().get_config(), **config}
-
-    @classmethod
-    def from_config(cls, config):
-        config = dict(config)
-        cells = [
-            keras.saving.deserialize_keras_object(cell) for cell in config.pop("cells")
-        ]
-        return cls(cells, **config)

@@ -17,7 +17,7 @@ from deq_keras.layers.language.causal_history import (
     padded_history,
     repeated_history,
 )
-from deq_keras.layers.language.segment_cell import SegmentCell
+from deq_keras.layers.language.segment_memory import SegmentCell
 from deq_keras.layers.normalization import WeightNormalizedConv1D
 from deq_keras.layers.variational_dropout import VariationalDropout
 

@@ -1,7 +1,6 @@
 """The levels of a TrellisNet, a baseline for equilibrium models."""
 
 import keras
-from keras import ops
 
 from deq_keras.core.checks import (
     check_boolean,
@@ -9,7 +8,6 @@ from deq_keras.core.checks import (
     check_counts,
     check_optional_count,
 )
-from deq_keras.layers.language.memory_buffer import MemoryBuffer
 from deq_keras.layers.language.memory_layer import MemoryLayer
 from deq_keras.layers.language.trellis_cell import TrellisCell
 
@@ -90,28 +88,15 @@ class TrellisStack(MemoryLayer):
     def build(self, inputs_shape):
         if not self.cell.built:
             self.cell.build(inputs_shape)
-        self._memory = {
-            name: MemoryBuffer(size, self.compute_dtype, f"memory_{name}")
-            for name, size in self.cell.memory_sizes.items()
-        }
-
-    def reset_memory(self):
-        """Empties the memory."""
-        if self.built:
-            for buffer in self._memory.values():
-                buffer.reset()
+        self._create_memory(self.cell.memory_sizes)
 
     def call(self, inputs, mask=None, training=None):
         del mask
         if not self._remembers(training):
             return self._outputs(self._apply_levels(inputs, None, bool(training)))
-        memory = {
-            name: buffer.read(ops.shape(inputs)[0])
-            for name, buffer in self._memory.items()
-        }
+        memory = self._read_memory(inputs)
         states = self._apply_levels(inputs, memory, bool(training))
-        for name, new in self.cell.remembered(inputs, states[-1]).items():
-            self._memory[name].write(memory[name], new, self.length)
+        self._write_memory(memory, self.cell.remembered(inputs, states[-1]))
         return self._outputs(states)
 
     def _apply_levels(self, inputs, memory, training):
@@ -155,14 +140,7 @@ class TrellisStack(MemoryLayer):
             "cell": keras.saving.serialize_keras_object(self.cell),
             "num_layers": self.num_layers,
             "dilations": list(self.dilations),
-            "length": self.length,
             "auxiliary_frequency": self.auxiliary_frequency,
             "recompute": self.recompute,
         }
         return {**super().get_config(), **config}
-
-    @classmethod
-    def from_config(cls, config):
-        config = dict(config)
-        cell = keras.saving.deserialize_keras_object(config.pop("cell"))
-        return cls(cell, **config)

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.layers.language.memory_buffer import OTHER_ROWS
+from deq_keras.layers.language.memory_layer import OTHER_ROWS
 
 _DEFAULT_BATCH_SIZE = 32  # Keras uses it for arrays.
 

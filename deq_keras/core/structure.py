@@ -219,9 +219,15 @@ def where_rows(mask: tf.Tensor, chosen: Nest, otherwise: Nest) -> Nest:
     return tree.map_structure(lambda other: select(chosen, other), otherwise)
 
 
-def in_solver_dtype(leaf: tf.Tensor) -> tf.Tensor:
-    """Returns a leaf in the precision of solvers: float32 or better."""
-    return tf.cast(leaf, tf.float64 if leaf.dtype == tf.float64 else tf.float32)
+def wide_dtype(dtype: Any) -> str:
+    """Returns the dtype of sums and logits: float64 for float64, else float32."""
+    return "float64" if dtype == "float64" else "float32"
+
+
+def at_least_float32(tensor: Any) -> tf.Tensor:
+    """Returns a tensor or variable in `wide_dtype`, the precision of solvers."""
+    tensor = tf.convert_to_tensor(tensor)
+    return tf.cast(tensor, wide_dtype(tensor.dtype))
 
 
 def squared_norm(matrix: tf.Tensor) -> tf.Tensor:

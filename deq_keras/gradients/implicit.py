@@ -15,7 +15,7 @@ from deq_keras.core.linearization import Linearization, linearize
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.serialization import Config
 from deq_keras.core.splitting import Splitting, moved
-from deq_keras.core.structure import Nest, in_solver_dtype
+from deq_keras.core.structure import Nest, at_least_float32
 from deq_keras.gradients.adjoint_report import AdjointReport, adjoint_report
 from deq_keras.gradients.forward import (
     HigherOrder,
@@ -154,7 +154,7 @@ class _AdjointFunction:
         splitting = self.problem.splitting
         if splitting is None:
             return None
-        point = tree.map_structure(in_solver_dtype, self.linearization.point)
+        point = tree.map_structure(at_least_float32, self.linearization.point)
         return AdjointSplitting(splitting, point, cotangent)
 
 
@@ -170,7 +170,7 @@ class _TangentFunction(_AdjointFunction):
         splitting = self.problem.splitting
         if splitting is None:
             return None
-        point = tree.map_structure(in_solver_dtype, self.linearization.point)
+        point = tree.map_structure(at_least_float32, self.linearization.point)
         return TangentSplitting(splitting, point, tangent)
 
 
@@ -232,7 +232,7 @@ class _Adjoint(NamedTuple):
         self._higher_order.check_forward_mode(value)
         with tf.control_dependencies([end_of_penalty]):
             # Accumulates in the solver's precision, regardless of the compute dtype.
-            leaves = [in_solver_dtype(tf.identity(leaf)) for leaf in cotangent]
+            leaves = [at_least_float32(tf.identity(leaf)) for leaf in cotangent]
         constant = tree.pack_sequence_as(self.linearization.value, leaves)
         function = _AdjointFunction(self.linearization, self.problem)
         solution = self._solve(constant, function)
@@ -242,7 +242,7 @@ class _Adjoint(NamedTuple):
 
     def _tangent(self, zero: tf.Tensor, *tangent: tf.Tensor) -> list[tf.Tensor]:
         """Returns the tangent dz* = J dz* + t, given the tangent t of f at z*."""
-        leaves = [in_solver_dtype(tf.stop_gradient(leaf)) for leaf in tangent]
+        leaves = [at_least_float32(tf.stop_gradient(leaf)) for leaf in tangent]
         constant = tree.pack_sequence_as(self.linearization.value, leaves)
         with resumed_forward_mode():
             problem = without_tangents(self.problem)

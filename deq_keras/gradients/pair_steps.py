@@ -11,7 +11,7 @@ from keras import tree
 from deq_keras.core import graphs, nonfinite
 from deq_keras.core.custom_gradient import custom_gradient
 from deq_keras.core.problem import FixedPointProblem
-from deq_keras.core.structure import Nest, StateStructure, where_rows
+from deq_keras.core.structure import Nest, StateStructure, where_rows, wide_dtype
 from deq_keras.solvers import DIVERGED, MAX_ITER, Solution
 from deq_keras.solvers.loop import evaluate
 from deq_keras.solvers.stopping import StoppingRule, first_status
@@ -225,7 +225,7 @@ class InverseSteps(NamedTuple):
                     of_y=tf.zeros_like(of_z),
                     of_z=of_z,
                     of_sources=[
-                        tf.zeros_like(source, _sum_dtype(source))
+                        tf.zeros_like(source, wide_dtype(source.dtype))
                         for source in self.sources
                     ],
                 ),
@@ -316,7 +316,3 @@ class InverseSteps(NamedTuple):
 def _added(totals: list[tf.Tensor], terms: list[tf.Tensor]) -> list[tf.Tensor]:
     pairs = zip(totals, terms, strict=True)
     return [total + tf.cast(term, total.dtype) for total, term in pairs]
-
-
-def _sum_dtype(source: tf.Tensor) -> tf.DType:
-    return tf.float64 if source.dtype == tf.float64 else tf.float32

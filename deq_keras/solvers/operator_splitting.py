@@ -14,7 +14,7 @@ from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.request import SolveRequest, check_request
 from deq_keras.core.serialization import Config
 from deq_keras.core.splitting import Splitting, moved
-from deq_keras.core.structure import Nest, in_solver_dtype, where_rows
+from deq_keras.core.structure import Nest, at_least_float32, where_rows
 from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solution import CONVERGED, Solution
 from deq_keras.solvers.solver import FixedPointSolver
@@ -79,7 +79,7 @@ class OperatorSplitting(FixedPointSolver):
                 initial_state,
             )
 
-        start = tree.map_structure(in_solver_dtype, initial_state)
+        start = tree.map_structure(at_least_float32, initial_state)
         request = request._replace(
             initial_state=splitting.to_auxiliary(start, self.alpha),
             halting=request.halting and request.halting.read_through(state_of),

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from deq_keras.core.structure import at_least_float32
 from deq_keras.layers.normalization import (
     SpectrallyNormalizedDense,
     WeightNormalizedDense,
@@ -66,7 +67,7 @@ def of_dense_jacobian(layer: Any, activation: Any, kernel: Any = None) -> Any:
     _, curvature = _SLOPE_AND_CURVATURE.get(activation, (None, math.inf))
     if curvature == math.inf or layer.quantization_mode is not None:
         return None
-    kernel = _wide(layer.kernel if kernel is None else kernel)
+    kernel = at_least_float32(layer.kernel if kernel is None else kernel)
     columns = ops.sqrt(ops.max(ops.sum(ops.square(kernel), axis=0)))
     return curvature * columns * spectral_norm_bound(kernel)
 
@@ -86,7 +87,7 @@ def spectral_norm_bound(matrix: Any) -> Any:
     - Delattre, Barthelemy, Araujo and Allauzen (2023), "Efficient bound of Lipschitz
       constant for convolutional layers by Gram iteration".
     """
-    gram = _wide(matrix)
+    gram = at_least_float32(matrix)
     log_norm, power = 0.0, 1.0
     for _ in range(_GRAM_STEPS):
         # Scaling keeps the powers of large and small matrices finite.
@@ -101,9 +102,3 @@ def spectral_norm_bound(matrix: Any) -> Any:
 def _frobenius(matrix: Any) -> Any:
     smallest = 1e-30 if matrix.dtype == "float32" else 1e-250
     return ops.maximum(ops.sqrt(ops.sum(ops.square(matrix))), smallest)
-
-
-def _wide(kernel: Any) -> Any:
-    kernel = ops.convert_to_tensor(kernel)
-    dtype = keras.backend.result_type(kernel.dtype, "float32")
-    return ops.cast(kernel, dtype)

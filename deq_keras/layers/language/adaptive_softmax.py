@@ -5,6 +5,7 @@ import tensorflow as tf
 from keras import ops
 
 from deq_keras.core.checks import check_boolean
+from deq_keras.core.structure import wide_dtype
 from deq_keras.layers.kernel_initializer import fresh
 from deq_keras.layers.language.adaptive_embedding import AdaptiveEmbedding
 from deq_keras.layers.language.token_check import check_token_ids
@@ -258,12 +259,8 @@ class AdaptiveSoftmax(keras.layers.Layer):
         if projection is not None:
             hidden = _matmul_transposed(hidden, projection)  # (..., width)
         logits = _matmul_transposed(hidden, table)  # (..., columns)
-        dtype = self._wide_dtype
+        dtype = wide_dtype(self.compute_dtype)
         return ops.cast(logits, dtype) + ops.cast(bias, dtype)
-
-    @property
-    def _wide_dtype(self):
-        return keras.backend.result_type(self.compute_dtype, "float32")
 
     def _table_and_bias(self, bucket):
         index = self._table_of(bucket)
@@ -287,7 +284,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
         shape = self.compute_output_shape(hidden.shape)
         if targets is not None:
             shape = shape[:-1]
-        return keras.KerasTensor(shape, dtype=self._wide_dtype)
+        return keras.KerasTensor(shape, dtype=wide_dtype(self.compute_dtype))
 
     def get_config(self):
         # Keras deduplicates layers within a file, so a loaded model has one embedding.

@@ -3,11 +3,11 @@
 import functools
 from typing import NamedTuple
 
-import keras
 import tensorflow as tf
 from keras import ops
 
 from deq_keras.core.custom_gradient import custom_gradient
+from deq_keras.core.structure import wide_dtype
 
 
 def attend(
@@ -42,7 +42,7 @@ def _mix(mask, dropout, content_queries, position_queries, keys, positions, valu
     """Returns the result of `attend` and the function of its gradient."""
     factors = (content_queries, position_queries, keys, positions)
     scores = _scores(*factors) + mask  # (B, H, L, K)
-    wide = keras.backend.result_type(scores.dtype, "float32")
+    wide = wide_dtype(scores.dtype)
     weights = tf.cast(tf.nn.softmax(tf.cast(scores, wide)), scores.dtype)
     forward = _Forward(weights, dropout, wide)
     mixed = tf.matmul(forward.drop(weights), values)  # (B, H, L, head_dim)

@@ -12,6 +12,7 @@ from deq_keras.core.checks import (
     check_rate,
     check_seed,
 )
+from deq_keras.core.structure import wide_dtype
 from deq_keras.layers.composite_layer import CompositeLayer
 from deq_keras.layers.kernel_initializer import fresh
 from deq_keras.layers.language.adaptive_embedding import AdaptiveEmbedding
@@ -163,12 +164,8 @@ class MixtureSoftmax(CompositeLayer):
         latent = ops.reshape(latent, shape)  # (B, L, n, p)
         table = ops.cast(self.table, latent.dtype)
         logits = ops.matmul(latent, ops.transpose(table))
-        logits = ops.cast(logits, self._wide_dtype)
+        logits = ops.cast(logits, wide_dtype(self.compute_dtype))
         return ops.log_softmax(logits + ops.cast(self.bias, logits.dtype))
-
-    @property
-    def _wide_dtype(self):
-        return keras.backend.result_type(self.compute_dtype, "float32")
 
     def compute_mask(self, inputs, previous_mask=None):
         # Ignored tokens already have a sample weight of zero.
@@ -178,7 +175,7 @@ class MixtureSoftmax(CompositeLayer):
         shape = tuple(hidden.shape[:-1])
         if targets is None:
             shape = (*shape, self.embedding.vocabulary_size)
-        return keras.KerasTensor(shape, dtype=self._wide_dtype)
+        return keras.KerasTensor(shape, dtype=wide_dtype(self.compute_dtype))
 
     def get_config(self):
         config = {

@@ -10,6 +10,7 @@ from deq_keras.core.checks import (
     check_rate,
     check_seed,
 )
+from deq_keras.core.structure import wide_dtype
 from deq_keras.layers.composite_layer import CompositeLayer
 from deq_keras.layers.kernel_initializer import fresh
 from deq_keras.layers.language.attend import attend
@@ -247,7 +248,7 @@ class RelativeAttention(CompositeLayer):
     def _positions(self, length, training):
         """Projects the sinusoids of the distances `length - 1` to 0."""
         # In half precision, neighboring large distances would round to the same number.
-        dtype = keras.backend.result_type(self.compute_dtype, "float32")
+        dtype = wide_dtype(self.compute_dtype)
         distances = ops.cast(ops.arange(length - 1, -1, -1), dtype)
         exponents = ops.arange(0, self.units, 2, dtype=dtype) / self.units
         angles = ops.expand_dims(distances, 1) * ops.power(

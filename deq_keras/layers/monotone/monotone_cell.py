@@ -5,6 +5,7 @@ from keras import ops, tree
 
 from deq_keras import proximal
 from deq_keras.core.checks import check_positive
+from deq_keras.core.structure import wide_dtype
 from deq_keras.layers.equilibrium import CellFunction, EquilibriumCell
 from deq_keras.solvers import FixedPointProblem, SolveRequest, Splitting
 
@@ -50,7 +51,7 @@ class MonotoneCell(EquilibriumCell):
     @property
     def solver_dtype(self):
         """Returns the dtype in which W and its resolvent are computed, a string."""
-        return "float64" if self.compute_dtype == "float64" else "float32"
+        return wide_dtype(self.compute_dtype)
 
     def linear(self, state, operator):
         """Returns W z.

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from deq_keras.core.structure import wide_dtype
 from deq_keras.layers.kernel_initializer import FAN_IN_UNIFORM
 from deq_keras.layers.monotone.circular_convolution import (
     adjoint,
@@ -44,7 +45,7 @@ class ScaledKernel(keras.layers.Layer):
 
     def kernel(self):
         """Returns the kernel `(3, 3, channels, filters)`, in float32 or float64."""
-        dtype = "float64" if self.compute_dtype == "float64" else "float32"
+        dtype = wide_dtype(self.compute_dtype)
         direction = ops.cast(self.direction, dtype)
         norm = ops.sqrt(ops.maximum(ops.sum(direction**2), _SMALLEST_NORM**2))
         return ops.cast(self.scale, dtype) / norm * direction

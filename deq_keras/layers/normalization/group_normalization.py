@@ -8,6 +8,7 @@ from keras import ops
 
 from deq_keras.core.checks import check_boolean, check_integer, check_positive
 from deq_keras.core.custom_gradient import custom_gradient
+from deq_keras.core.structure import wide_dtype
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -127,7 +128,7 @@ class GroupNormalization(keras.layers.Layer):
 
     def call(self, inputs):
         channels = inputs.shape[self.axis]
-        dtype = keras.backend.result_type(self.compute_dtype, "float32")
+        dtype = wide_dtype(self.compute_dtype)
         gamma = ops.ones((channels,), dtype) if self.gamma is None else self.gamma
         beta = ops.zeros((channels,), dtype) if self.beta is None else self.beta
         # Gamma and beta are arguments, because a custom gradient does not support

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from deq_keras.core.checks import check_boolean, check_positive
+from deq_keras.core.structure import wide_dtype
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -78,7 +79,7 @@ class LayerNormalization(keras.layers.Layer):
         )
 
     def call(self, inputs):
-        dtype = keras.backend.result_type(inputs.dtype, "float32")
+        dtype = wide_dtype(inputs.dtype)
         wide = ops.cast(inputs, dtype)
         centered = wide - ops.mean(wide, axis=-1, keepdims=True)
         variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)

@@ -8,6 +8,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from deq_keras.core.structure import at_least_float32
+
 # Kernels that a cell computed in `inject`, by the `id` of their layer.
 _FIXED: contextvars.ContextVar[Mapping[int, Any]] = contextvars.ContextVar(
     "deq_keras_fixed_kernels", default={}
@@ -121,9 +123,3 @@ class ConvolutionKernel:
         if self.data_format == "channels_last":
             return self.bias
         return ops.reshape(self.bias, (1, self.filters) + (1,) * self.rank)
-
-
-def at_least_float32(variable):
-    """Returns a variable as a float32 tensor, or float64 if the variable is float64."""
-    tensor = ops.convert_to_tensor(variable)
-    return ops.cast(tensor, keras.backend.result_type(tensor.dtype, "float32"))

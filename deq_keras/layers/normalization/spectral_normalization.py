@@ -6,10 +6,10 @@ from keras import ops
 
 from deq_keras.core.checks import check_count, check_positive
 from deq_keras.core.linearization import linearize
+from deq_keras.core.structure import at_least_float32
 from deq_keras.layers.normalization.normalized_kernel import (
     ConvolutionKernel,
     NormalizedKernel,
-    at_least_float32,
 )
 
 # Iterations on the initial kernel. One iteration per training step suffices for a

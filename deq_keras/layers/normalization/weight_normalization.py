@@ -4,10 +4,10 @@ import keras
 from keras import ops
 
 from deq_keras.core.checks import check_count, check_counts
+from deq_keras.core.structure import at_least_float32
 from deq_keras.layers.normalization.normalized_kernel import (
     ConvolutionKernel,
     NormalizedKernel,
-    at_least_float32,
 )
 
 

@@ -3,10 +3,10 @@
 import keras
 
 from deq_keras.core.checks import check_count, check_counts
+from deq_keras.core.structure import wide_dtype
 from deq_keras.layers.composite_layer import CompositeLayer
 from deq_keras.layers.vision.bottleneck_block import BottleneckBlock
 from deq_keras.layers.vision.convolution_unit import ConvolutionUnit
-from deq_keras.layers.vision.logits import logits_dtype
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -84,7 +84,7 @@ class MultiscaleClassificationHead(CompositeLayer):
             self.num_classes,
             activation=self.activation,
             name="classifier",
-            dtype=self.fixed_policy(logits_dtype(self.compute_dtype)),
+            dtype=self.fixed_policy(wide_dtype(self.compute_dtype)),
         )
 
     def build(self, maps_shape):

@@ -4,9 +4,9 @@ import keras
 from keras import ops
 
 from deq_keras.core.checks import check_count, check_rate
+from deq_keras.core.structure import wide_dtype
 from deq_keras.layers.kernel_initializer import SMALL_NORMAL
 from deq_keras.layers.vision.convolution_unit import ConvolutionUnit
-from deq_keras.layers.vision.logits import logits_dtype
 from deq_keras.layers.vision.symmetric_conv import check_side
 
 
@@ -39,7 +39,7 @@ def _weights(size, old_size, dtype):
     centers = ops.expand_dims(ops.arange(size) * (old_size - 1), 1)
     distance = ops.abs(centers - ops.arange(old_size) * new_steps)
     weights = ops.maximum(new_steps - distance, 0)
-    exact = "float64" if dtype == "float64" else "float32"
+    exact = wide_dtype(dtype)
     return ops.cast(ops.cast(weights, exact) / ops.cast(new_steps, exact), dtype)
 
 
@@ -128,7 +128,7 @@ class MultiscaleSegmentationHead(keras.layers.Layer):
         features = [maps[0]]
         features += [resize_aligned(other, height, width) for other in maps[1:]]
         features = self.unit(ops.concatenate(features, axis=-1), training=training)
-        logits = ops.cast(self.classifier(features), logits_dtype(self.compute_dtype))
+        logits = ops.cast(self.classifier(features), wide_dtype(self.compute_dtype))
         logits = resize_aligned(logits, self.scale * height, self.scale * width)
         return self.activation(logits)
 

@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.core.structure import where_rows
+from deq_keras.core.structure import where_rows, wide_dtype
 from deq_keras.layers import SolveScope
 
 # Larger than any number of segments.
@@ -168,8 +168,7 @@ class Carry(keras.layers.Layer):
 
 def _kept(spec):
     """Returns the spec in which a state is stored."""
-    dtype = tf.float64 if spec.dtype == tf.float64 else tf.float32
-    return tf.TensorSpec(spec.shape, dtype)
+    return tf.TensorSpec(spec.shape, wide_dtype(spec.dtype))
 
 
 def _value(weight):

@@ -7,6 +7,7 @@ import keras
 from deq_keras import gradients, initial_states, regularizers, solvers
 from deq_keras.core.checks import check_count, check_counts
 from deq_keras.core.serialization import Config
+from deq_keras.core.structure import wide_dtype
 from deq_keras.layers import DEQ
 from deq_keras.models.kerashub import trained
 
@@ -88,10 +89,9 @@ class MonotoneClassifier(keras.Model):
             dtype=policy,
             name="deq",
         )
-        is_double = policy.compute_dtype == "float64"
         classifier = keras.layers.Dense(
             num_classes,
-            dtype=head_dtype or ("float64" if is_double else "float32"),
+            dtype=head_dtype or wide_dtype(policy.compute_dtype),
             name="logits",
         )
 

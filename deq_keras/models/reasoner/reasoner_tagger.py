@@ -4,6 +4,7 @@ import keras
 from keras_hub.models import Task
 
 from deq_keras.core.checks import check_count
+from deq_keras.core.structure import wide_dtype
 from deq_keras.metrics import ExactMatch
 from deq_keras.models.kerashub import RestorableTask
 from deq_keras.models.reasoner.reasoner_backbone import ReasonerBackbone
@@ -51,10 +52,9 @@ class ReasonerTagger(RestorableTask, Task):
         self, backbone, num_classes, preprocessor=None, head_dtype=None, **kwargs
     ):
         # === Layers ===
-        is_double = backbone.deq.compute_dtype == "float64"
         head = keras.layers.Dense(
             check_count("num_classes", num_classes),
-            dtype=head_dtype or ("float64" if is_double else "float32"),
+            dtype=head_dtype or wide_dtype(backbone.deq.compute_dtype),
             name="head",
         )
 

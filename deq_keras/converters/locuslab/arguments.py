@@ -1,13 +1,12 @@
-"""Arguments of the reference's constructors (PyTorch, locuslab/deq) and their kinds."""
+"""Checks of the arguments of the reference's constructors (PyTorch, locuslab/deq)."""
 
-import difflib
+import functools
 import numbers
 import reprlib
-from collections.abc import Callable
-from typing import Any, NamedTuple
 
 import keras
-import numpy as np
+
+from deq_keras.core.checks import check_integer, check_positive, did_you_mean
 
 # Arguments of the loading functions that are not part of the architecture.
 _OF_LOADING = ("solver", "gradient", "regularizer", "dtype")
@@ -15,77 +14,64 @@ _LARGEST = 10**6
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 
-class Kind(NamedTuple):
-    """The valid values of an argument.
-
-    Attributes:
-        words: String. Description of the expected value.
-        accepts: Function that returns whether a value is valid.
-    """
-
-    words: str
-    accepts: Callable[[Any], bool]
-
-
 def integer(minimum, maximum=_LARGEST):
-    """Returns the `Kind` of integers from `minimum` to `maximum`."""
-    return Kind(
-        f"an integer from {minimum} to {maximum}",
-        lambda value: _is_integer(value) and minimum <= value <= maximum,
-    )
+    """Returns the check of integers from `minimum` to `maximum`."""
+    return functools.partial(check_integer, minimum=minimum, maximum=maximum)
 
 
-def list_of(kind):
-    """Returns the `Kind` of lists and tuples whose elements have another kind."""
-    return Kind(
-        f"a list, and each of its elements {kind.words}",
-        lambda value: isinstance(value, list | tuple) and all(map(kind.accepts, value)),
-    )
+check_count = integer(1)
 
 
-# A size that the weights determine. The reference also accepts -1 for it.
-SIZE = Kind(
-    f"an integer from 1 to {_LARGEST}, or -1 for what the weights say",
-    lambda value: _is_integer(value) and (value == -1 or 1 <= value <= _LARGEST),
-)
-BOOLEAN = Kind("true or false", lambda value: isinstance(value, bool | np.bool_))
-RATE = Kind(
-    "a number of at least 0 and less than 1",
-    lambda value: _is_number(value) and 0 <= value < 1,
-)
-FACTOR = Kind(
-    "a number above 0 and at most 1000",
-    lambda value: _is_number(value) and 0 < value <= 1000,
-)
-TEXT = Kind("a text", lambda value: isinstance(value, str))
+def list_of(check):
+    """Returns the check of lists and tuples whose elements pass another check."""
+
+    def check_list(name, value):
+        if not isinstance(value, list | tuple):
+            raise ValueError(
+                f"`{name}` must be a list. Received: {name}={reprlib.repr(value)}."
+            )
+        for index, one in enumerate(value):
+            check(f"{name}[{index}]", one)
+
+    return check_list
 
 
-def checked(architecture, kinds, others=()):
+def check_size(name, value):
+    """Checks a size that the weights determine: the reference accepts -1 for it."""
+    if not (isinstance(value, numbers.Integral) and value == -1):
+        check_integer(name, value, 1, _LARGEST)
+
+
+def check_factor(name, value):
+    """Checks a positive number of at most 1000."""
+    if check_positive(name, value) > 1000:
+        raise ValueError(f"`{name}` must be at most 1000. Received: {name}={value!r}.")
+
+
+def check_text(name, value):
+    """Checks a string."""
+    if not isinstance(value, str):
+        raise ValueError(f"`{name}` must be a text. Received: {name}={value!r}.")
+
+
+def checked(architecture, checks, others=()):
     """Checks the arguments of an architecture and drops arguments that are `None`.
 
     Args:
         architecture: Dict of arguments.
-        kinds: Dict from all known names to a `Kind`.
+        checks: Dict from all known names to a check of `(name, value)`.
         others: List of strings. Further argument names of the loading function, for the
             hint. Defaults to `()`.
 
     Raises:
-        ValueError: If an argument is unknown or not of its kind.
+        ValueError: If an argument is unknown or does not pass its check.
     """
     for name, value in architecture.items():
-        if name not in kinds:
-            raise ValueError(_unknown(name, kinds, others))
+        if name not in checks:
+            raise ValueError(_unknown(name, checks, others))
         if value is not None:
-            check(name, value, kinds[name])
+            checks[name](name, value)
     return {name: value for name, value in architecture.items() if value is not None}
-
-
-def check(name, value, kind):
-    """Raises `ValueError` if an argument is not of its kind."""
-    if not kind.accepts(value):
-        raise ValueError(
-            f"`{name}` must be {kind.words}. Received: {name}={reprlib.repr(value)}."
-        )
 
 
 def check_dtype(dtype):
@@ -101,20 +87,9 @@ def check_dtype(dtype):
         )
 
 
-def _is_integer(value):
-    is_boolean = isinstance(value, bool | np.bool_)
-    return isinstance(value, numbers.Integral) and not is_boolean
-
-
-def _is_number(value):
-    return _is_integer(value) or isinstance(value, float | np.floating)
-
-
-def _unknown(name, kinds, others):
-    names = [*kinds, *_OF_LOADING, *others]
-    close = difflib.get_close_matches(name.lower(), names, n=1)
-    hint = f" Did you mean `{close[0]}`?" if close else ""
+def _unknown(name, checks, others):
+    names = [*checks, *_OF_LOADING, *others]
     return (
-        f"Unknown argument `{name}`.{hint} The architecture takes: "
-        f"{', '.join(sorted(kinds))}."
+        f"Unknown argument `{name}`.{did_you_mean(name.lower(), names)} The "
+        f"architecture takes: {', '.join(sorted(checks))}."
     )

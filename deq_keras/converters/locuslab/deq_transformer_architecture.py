@@ -3,15 +3,15 @@
 import numpy as np
 
 from deq_keras.converters.locuslab.arguments import (
-    BOOLEAN,
-    RATE,
-    SIZE,
-    TEXT,
+    check_count,
+    check_size,
+    check_text,
     checked,
     integer,
     list_of,
 )
 from deq_keras.converters.locuslab.checkpoint import count, shape
+from deq_keras.core.checks import check_boolean, check_rate
 
 _TABLE = "word_emb.emb_layers.{}.weight"
 _DEFAULTS = {
@@ -21,30 +21,30 @@ _DEFAULTS = {
     "dropout": 0.0,
     "dropatt": 0.0,
 }
-_KINDS = {
-    "n_token": SIZE,
-    "n_head": SIZE,
-    "d_model": SIZE,
-    "d_head": SIZE,
-    "d_embed": SIZE,
-    "d_inner": SIZE,
-    "div_val": SIZE,
-    "tie_weights": BOOLEAN,
-    "tie_projs": list_of(BOOLEAN),
-    "wnorm": BOOLEAN,
-    "cutoffs": list_of(integer(1)),
-    "pre_lnorm": BOOLEAN,
+_CHECKS = {
+    "n_token": check_size,
+    "n_head": check_size,
+    "d_model": check_size,
+    "d_head": check_size,
+    "d_embed": check_size,
+    "d_inner": check_size,
+    "div_val": check_size,
+    "tie_weights": check_boolean,
+    "tie_projs": list_of(check_boolean),
+    "wnorm": check_boolean,
+    "cutoffs": list_of(check_count),
+    "pre_lnorm": check_boolean,
     "local_size": integer(0),
     "mem_len": integer(0),
-    "dropout": RATE,
-    "dropatt": RATE,
+    "dropout": check_rate,
+    "dropatt": check_rate,
     # Constructor arguments of the reference (PyTorch, locuslab/deq) that do not affect
     # the function.
     "n_layer": integer(0),
     "eval_n_layer": integer(0),
     "tgt_len": integer(0),
     "pretrain_steps": integer(0),
-    "load": TEXT,
+    "load": check_text,
 }
 # The reference replaces 0 and None by this value.
 _DEFAULT_LOCAL_SIZE = 1000
@@ -61,7 +61,7 @@ def backbone_arguments(state_dict, architecture):
         ValueError: If an argument is unknown, invalid or contradicts the weights, or if
             weights that determine the sizes are missing.
     """
-    architecture = checked(architecture, _KINDS)
+    architecture = checked(architecture, _CHECKS)
     found = _read(state_dict, architecture)
     _check_agreement(found, architecture)
     chosen = {**_DEFAULTS, **architecture, **found}

@@ -3,9 +3,8 @@
 import numpy as np
 
 from deq_keras.converters.locuslab.arguments import (
-    check,
+    check_count,
     check_dtype,
-    integer,
     list_of,
 )
 from deq_keras.converters.locuslab.checkpoint import (
@@ -56,8 +55,8 @@ def load_deq_trellisnet(
             missing, unexpected, not arrays, non-finite or of a wrong shape. The message
             names all of them.
     """
-    check("dilation", dilation, integer(1))
-    check("splits", splits, list_of(integer(1)))
+    check_count("dilation", dilation)
+    list_of(check_count)("splits", splits)
     check_dtype(dtype)
     state_dict = cleaned(state_dict, lambda name: name.startswith(_IGNORED))
     # With weight dropout, the reference adds this suffix to the original weights.

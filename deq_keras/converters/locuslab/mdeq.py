@@ -1,6 +1,6 @@
 """The multiscale DEQ of the reference (PyTorch, locuslab/deq and locuslab/mdeq)."""
 
-from deq_keras.converters.locuslab.arguments import BOOLEAN, check, check_dtype
+from deq_keras.converters.locuslab.arguments import check_dtype
 from deq_keras.converters.locuslab.checkpoint import (
     assign,
     cleaned,
@@ -9,6 +9,7 @@ from deq_keras.converters.locuslab.checkpoint import (
     without_ones,
 )
 from deq_keras.converters.locuslab.mdeq_architecture import normalized, read
+from deq_keras.core.checks import check_boolean
 from deq_keras.models import MDEQBackbone, MDEQImageClassifier, MDEQImageSegmenter
 
 # Entries that copy other entries or belong to a loss.
@@ -58,7 +59,7 @@ def load_mdeq(
             weights, or if entries of the checkpoint are missing, unexpected, not
             arrays, non-finite or of a wrong shape. The message names all of them.
     """
-    check("drop_head", drop_head, BOOLEAN)
+    check_boolean("drop_head", drop_head)
     check_dtype(dtype)
     architecture = normalized(architecture)
     state_dict = cleaned(state_dict, _is_ignored)

@@ -1,41 +1,40 @@
 """Reads the architecture of an MDEQ from the shapes of its weights."""
 
 from deq_keras.converters.locuslab.arguments import (
-    BOOLEAN,
-    FACTOR,
-    RATE,
-    TEXT,
+    check_count,
+    check_factor,
+    check_text,
     checked,
     integer,
     list_of,
 )
 from deq_keras.converters.locuslab.checkpoint import count, shape
+from deq_keras.core.checks import check_boolean, check_rate
 
 # Defaults by the names of the reference (PyTorch, locuslab/deq), in lower case.
 _DEFAULTS = {"num_groups": 8, "dropout": 0.0}
-_COUNT = integer(1)
-_KINDS = {
-    "num_branches": _COUNT,
-    "num_channels": list_of(_COUNT),
-    "num_blocks": list_of(_COUNT),
+_CHECKS = {
+    "num_branches": check_count,
+    "num_channels": list_of(check_count),
+    "num_blocks": list_of(check_count),
     "big_kernels": list_of(integer(0, 2)),
-    "expansion_factor": FACTOR,
-    "num_groups": _COUNT,
+    "expansion_factor": check_factor,
+    "num_groups": check_count,
     "downsample_times": integer(0, 16),
-    "dropout": RATE,
-    "wnorm": BOOLEAN,
-    "block_gn_affine": BOOLEAN,
-    "fuse_gn_affine": BOOLEAN,
-    "post_gn_affine": BOOLEAN,
-    "head_channels": list_of(_COUNT),
-    "final_chansize": _COUNT,
-    "num_classes": _COUNT,
+    "dropout": check_rate,
+    "wnorm": check_boolean,
+    "block_gn_affine": check_boolean,
+    "fuse_gn_affine": check_boolean,
+    "post_gn_affine": check_boolean,
+    "head_channels": list_of(check_count),
+    "final_chansize": check_count,
+    "num_classes": check_count,
     # Entries of the reference's configuration that do not affect the function.
     "num_layers": integer(0),
     "num_modules": integer(0),
-    "block": TEXT,
-    "fuse_method": TEXT,
-    "pretrained": TEXT,
+    "block": check_text,
+    "fuse_method": check_text,
+    "pretrained": check_text,
 }
 
 _BLOCK = "fullstage.branches.{}.blocks.{}.{}"
@@ -52,7 +51,7 @@ def normalized(architecture):
         if names.count(name) > 1:
             raise ValueError(f"The argument `{name}` is given twice, in two spellings.")
     architecture = dict(zip(names, architecture.values(), strict=True))
-    return checked(architecture, _KINDS, others=["drop_head"])
+    return checked(architecture, _CHECKS, others=["drop_head"])
 
 
 def read(state_dict, architecture):

@@ -6,7 +6,7 @@ import warnings
 import keras
 import numpy as np
 
-from deq_keras.converters.locuslab.arguments import check, check_dtype, integer
+from deq_keras.converters.locuslab.arguments import check_count, check_dtype
 from deq_keras.converters.locuslab.checkpoint import (
     assign,
     cleaned,
@@ -61,7 +61,7 @@ def load_monotone_network(
     """
     check_dtype(dtype)
     if image_size is not None:
-        check("image_size", image_size, integer(1))
+        check_count("image_size", image_size)
     state_dict = cleaned(state_dict, lambda name: False)
     state_dict = {_as_of_modules(name): array for name, array in state_dict.items()}
     model = _model(state_dict, image_size, m, solver, dtype)

@@ -36,6 +36,24 @@ def check_counts(name: str, value: Any, allow_empty: bool = False) -> tuple[int,
     return tuple(map(int, value))
 
 
+def check_sizes(name: str, value: Any, axes: str = "") -> tuple[int | None, ...]:
+    """Returns a tuple of sizes: positive integers, or `None` for an axis that varies.
+
+    Args:
+        name: String. Name of the argument.
+        value: List or tuple.
+        axes: String. Names of the axes, such as `"height, width"`. Defaults to `""`,
+            any number of axes.
+    """
+    is_sequence = isinstance(value, list | tuple) and len(value) > 0
+    if not is_sequence or (axes and len(value) != len(axes.split(", "))):
+        kinds = f"({axes})" if axes else "of positive integers and None"
+        raise ValueError(_message(name, value, f"a tuple {kinds}"))
+    return tuple(
+        check_optional_count(f"{name}[{axis}]", size) for axis, size in enumerate(value)
+    )
+
+
 def check_integer(
     name: str, value: Any, minimum: int | None = None, maximum: int | None = None
 ) -> int:

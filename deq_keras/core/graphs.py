@@ -134,6 +134,14 @@ def is_being_traced(graph: tf.Graph) -> bool:
     return False
 
 
+def nodes(graph: tf.Graph) -> Iterator[Any]:
+    """Yields the nodes of a graph and of the functions that it calls."""
+    graph_def = graph.as_graph_def()
+    yield from graph_def.node
+    for function in graph_def.library.function:
+        yield from function.node_def
+
+
 def compiled(function: Callable[..., Any], **options: Any) -> Any:
     """Returns a `tf.function` that may be traced once for each of many models.
 

@@ -17,7 +17,7 @@ from deq_keras.core.splitting import Splitting
 from deq_keras.core.structure import (
     Nest,
     StateStructure,
-    squared_norm,
+    row_norms,
     where_rows,
 )
 
@@ -153,7 +153,7 @@ class FixedPointProblem:
             constant = in_dtype(constant, structure.dtype)
             residual = structure.to_matrix(self(state)) - structure.to_matrix(state)
             contracts = (constant >= 0) & (constant < 1)
-            distance = tf.sqrt(squared_norm(residual)[:, 0])
+            distance = row_norms(residual)
             bound = tf.where(contracts, distance / (1 - constant), float("inf"))
         if bound is None:
             return None
@@ -335,6 +335,11 @@ def masked(state: Nest, mask: tf.Tensor | None) -> Nest:
         return tf.where(tf.reshape(mask, shape), leaf, tf.zeros((), leaf.dtype))
 
     return tree.map_structure(select, state)
+
+
+def keras_masks(inputs: Nest) -> Nest:
+    """Returns a nest of the masks that Keras attached to the inputs, or of `None`."""
+    return tree.map_structure(lambda leaf: getattr(leaf, "_keras_mask", None), inputs)
 
 
 def with_keras_mask(state: Nest, mask: tf.Tensor) -> Nest:

@@ -43,3 +43,12 @@ def read_answers(answer: Callable[[Nest], Nest], source: Nest) -> Nest:
                 f"{tree.flatten(source)[0].shape}."
             )
     return answers
+
+
+def equal_answers(answers: Nest, others: Nest) -> tf.Tensor:
+    """Returns a mask `(batch,)` of samples whose answers are all equal."""
+    is_equal = [
+        tf.reduce_all(tf.equal(one, other), axis=list(range(1, one.shape.rank)))
+        for one, other in zip(tree.flatten(answers), tree.flatten(others), strict=True)
+    ]
+    return tf.reduce_all(tf.stack(is_equal), axis=0)

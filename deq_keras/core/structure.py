@@ -30,7 +30,7 @@ class StateStructure:
                 "A state must hold at least one tensor. "
                 f"Received an empty structure: state={state!r}."
             )
-        for path, leaf in _named_leaves(self.template):
+        for path, leaf in named_leaves(self.template):
             _check_leaf(path, leaf)
         check_rows(self.leaves, "leaves of a state")
         is_double = any(leaf.dtype == tf.float64 for leaf in self.leaves)
@@ -156,8 +156,8 @@ class StateStructure:
                 f"Expected: {_describe(self.template)}. "
                 f"Received: {_describe(state)}."
             ) from error
-        expected = _named_leaves(self.template)
-        for (path, old), (_, new) in zip(expected, _named_leaves(state), strict=True):
+        expected = named_leaves(self.template)
+        for (path, old), (_, new) in zip(expected, named_leaves(state), strict=True):
             new = tf.convert_to_tensor(new)
             if not new.shape.is_compatible_with(old.shape) or new.dtype != old.dtype:
                 raise ValueError(
@@ -235,6 +235,11 @@ def squared_norm(matrix: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tf.square(matrix), axis=1, keepdims=True)
 
 
+def row_norms(matrix: tf.Tensor) -> tf.Tensor:
+    """Returns the norm of every row of a matrix, `(batch,)`."""
+    return tf.sqrt(squared_norm(matrix)[:, 0])
+
+
 def _num_entries(
     static: tf.TensorShape, shape: tf.Tensor, axes: slice
 ) -> int | tf.Tensor:
@@ -273,10 +278,11 @@ def _check_leaf(path: str, leaf: tf.Tensor) -> None:
         )
 
 
-def _named_leaves(state: Nest) -> list[tuple[str, tf.Tensor]]:
+def named_leaves(nest: Nest, name: str = "state") -> list[tuple[str, Any]]:
+    """Returns pairs of a name for messages, such as `state['hidden']`, and a leaf."""
     return [
-        ("state" + "".join(f"[{key!r}]" for key in path), leaf)
-        for path, leaf in tree.flatten_with_path(state)
+        (name + "".join(f"[{key!r}]" for key in path), leaf)
+        for path, leaf in tree.flatten_with_path(nest)
     ]
 
 

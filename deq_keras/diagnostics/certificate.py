@@ -9,9 +9,9 @@ from keras import tree
 
 from deq_keras.core.checks import check_integer
 from deq_keras.core.linearization import Linearization, matrix_vjp
-from deq_keras.core.problem import in_dtype
+from deq_keras.core.problem import in_dtype, keras_masks
 from deq_keras.core.random import normal
-from deq_keras.core.structure import Nest, StateStructure, squared_norm
+from deq_keras.core.structure import Nest, StateStructure, row_norms, squared_norm
 from deq_keras.diagnostics.spectral_radius import EPSILON
 from deq_keras.diagnostics.subject import layer_inputs, single_layer
 from deq_keras.solvers import CONVERGED, GMRES, FixedPointProblem, SolveRequest
@@ -179,8 +179,7 @@ def _problem_and_state(
     problem = subject
     if not is_problem:
         layer, inputs = single_layer(subject), layer_inputs(subject, inputs)
-        mask = tree.map_structure(lambda x: getattr(x, "_keras_mask", None), inputs)
-        problem = layer.problem(inputs, mask)
+        problem = layer.problem(inputs, keras_masks(inputs))
         if state is None:
             state = layer.solver.solve(problem, layer.request(problem)).value
     return problem, tree.map_structure(tf.convert_to_tensor, state)
@@ -277,8 +276,8 @@ def _newton_kantorovich(point: _Point) -> _Local:
     step, beta = inverse.step, inverse.norm
     # The bound holds for an inexact Newton step, too.
     error = point.residual - (step - point.product(step))
-    eta = _norm(step) + beta * _norm(error)
-    smallest = point.tolerance * (1 + _norm(point.matrix))
+    eta = row_norms(step) + beta * row_norms(error)
+    smallest = point.tolerance * (1 + row_norms(point.matrix))
     reach = tf.where(tf.math.is_finite(eta), tf.maximum(2 * eta, smallest), smallest)
     constant = point.declared(point.problem.jacobian_lipschitz_constant)
     is_declared = tf.math.is_finite(constant)
@@ -317,7 +316,7 @@ def _jacobian_change(
             _difference(other.transposed_product, point.transposed_product),
             point.random(2 + 2 * i),
         )
-        distance = _norm(other.matrix - point.matrix)
+        distance = row_norms(other.matrix - point.matrix)
         # The products differ by their rounding errors, too.
         allowed = constant * distance * (1 + point.tolerance)
         allowed += point.tolerance * point.jacobian_norm
@@ -391,7 +390,7 @@ def _krylov_inverse(point: _Point) -> _Inverse:
         for product in (point.transposed_product, point.product):
             vector, converged = solve(product, vector)
             is_solved &= converged
-            norm = tf.maximum(norm, _norm(vector))
+            norm = tf.maximum(norm, row_norms(vector))
             vector = _unit(vector)
         return i + 1, vector, norm, is_solved
 
@@ -430,7 +429,7 @@ def _norm_of(product: Product, transposed: Product, start: tf.Tensor) -> tf.Tens
         i: tf.Tensor, vector: tf.Tensor, largest: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         image = product(vector)
-        largest = tf.maximum(largest, _norm(image))
+        largest = tf.maximum(largest, row_norms(image))
         return i + 1, _unit(transposed(image)), largest
 
     _, _, largest = tf.while_loop(
@@ -441,9 +440,5 @@ def _norm_of(product: Product, transposed: Product, start: tf.Tensor) -> tf.Tens
     return largest
 
 
-def _norm(matrix: tf.Tensor) -> tf.Tensor:
-    return tf.sqrt(squared_norm(matrix)[:, 0])
-
-
 def _unit(matrix: tf.Tensor) -> tf.Tensor:
-    return tf.math.divide_no_nan(matrix, _norm(matrix)[:, None])
+    return tf.math.divide_no_nan(matrix, row_norms(matrix)[:, None])

@@ -9,6 +9,7 @@ from keras import tree
 
 from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_count, check_positive
+from deq_keras.core.problem import keras_masks
 from deq_keras.core.random import as_seed, normal_like
 from deq_keras.core.structure import Nest
 from deq_keras.diagnostics.subject import layer_inputs, single_layer
@@ -119,7 +120,7 @@ def gradient_quality(
         seed,
     )
     inputs = layer_inputs(subject, inputs)
-    mask = tree.map_structure(lambda leaf: getattr(leaf, "_keras_mask", None), inputs)
+    mask = keras_masks(inputs)
     inputs = tree.map_structure(tf.convert_to_tensor, inputs)
     if not layer.built:
         layer(inputs)

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from deq_keras.core import nonfinite
 from deq_keras.core.linearization import Linearization
-from deq_keras.core.structure import Nest, StateStructure, squared_norm
+from deq_keras.core.structure import Nest, StateStructure, row_norms
 from deq_keras.solvers import Solution
 
 
@@ -72,12 +72,12 @@ def adjoint_report(
     residual = value - point
     missing = adjoint - last  # c + J^T y - y
     growth = _growth(last, constant - missing, residual)
-    weight = _norm(adjoint)
+    weight = row_norms(adjoint)
     return AdjointReport(
         solution,
         _dot(adjoint - constant, residual),
-        _mean(_fraction(growth * _norm(residual), _norm(value)), weight),
-        _mean(_fraction(growth * _norm(missing), weight), weight),
+        _mean(_fraction(growth * row_norms(residual), row_norms(value)), weight),
+        _mean(_fraction(growth * row_norms(missing), weight), weight),
     )
 
 
@@ -89,7 +89,7 @@ def _growth(adjoint: tf.Tensor, image: tf.Tensor, residual: tf.Tensor) -> tf.Ten
         image: Tensor (I - J^T) y like it.
         residual: Tensor r like it.
     """
-    of_adjoint = tf.math.divide_no_nan(_norm(adjoint), _norm(image))
+    of_adjoint = tf.math.divide_no_nan(row_norms(adjoint), row_norms(image))
     # The ratio of a single sample would be noise if r is orthogonal to the image.
     squares = [_finite_total(_dot(state, residual) ** 2) for state in (adjoint, image)]
     of_residual = tf.sqrt(tf.math.divide_no_nan(*squares))
@@ -113,7 +113,3 @@ def _finite_total(values: tf.Tensor) -> tf.Tensor:
 
 def _dot(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(a * b, axis=1)  # (B,)
-
-
-def _norm(matrix: tf.Tensor) -> tf.Tensor:
-    return tf.sqrt(squared_norm(matrix)[:, 0])  # (B,)

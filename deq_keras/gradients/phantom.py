@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 import keras
 import tensorflow as tf
-from keras import tree
 
 from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_count, check_positive_fraction
 from deq_keras.core.linearization import Linearization
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.serialization import Config
+from deq_keras.core.splitting import moved
 from deq_keras.core.structure import Nest
 from deq_keras.gradients.adjoint_report import AdjointReport
 from deq_keras.gradients.forward import (
@@ -109,8 +109,4 @@ class PhantomGradient(EquilibriumGradient):
     def _damped(self, old: Nest, new: Nest) -> Nest:
         if self.damping == 1.0:
             return new
-        return tree.map_structure(
-            lambda old, new: old + tf.constant(self.damping, new.dtype) * (new - old),
-            old,
-            new,
-        )
+        return moved(old, new, self.damping)

@@ -9,6 +9,7 @@ from keras import tree
 from deq_keras.core import checkpointing, graphs, nonfinite, snapshots
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.random import fold_in, normal_like, uniform
+from deq_keras.core.splitting import moved
 from deq_keras.core.structure import (
     Nest,
     StateStructure,
@@ -132,7 +133,7 @@ class Steps(NamedTuple):
             zip(tree.flatten(point), tree.flatten(value), strict=True)
         ):
             if self.damping < 1.0:
-                new = old + tf.constant(self.damping, new.dtype) * (new - old)
+                new = moved(old, new, self.damping)
             seed = None if self.seed is None else fold_in(self.seed, j)
             leaves.append(self.solver.perturbed(new, i, seed))
         return tree.pack_sequence_as(point, leaves)

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from deq_keras.core.checks import check_count, check_rate, check_seed
+from deq_keras.core.checks import check_rate, check_seed, check_sizes
 from deq_keras.core.random import SavesRandomState, next_seed, uniform
 
 
@@ -62,27 +62,14 @@ class VariationalDropout(SavesRandomState, keras.layers.Layer):
     def __init__(self, rate, noise_shape=None, seed=None, **kwargs):
         super().__init__(**kwargs)
         self.rate = check_rate("rate", rate)
-        self.noise_shape = self._checked_noise_shape(noise_shape)
+        self.noise_shape = None
+        if noise_shape is not None:
+            self.noise_shape = check_sizes("noise_shape", noise_shape)
         self.seed = check_seed("seed", seed)
         if self.rate > 0:
             self.seed_generator = keras.random.SeedGenerator(self.seed)
         self.supports_masking = True
         self.built = True
-
-    @staticmethod
-    def _checked_noise_shape(noise_shape):
-        if noise_shape is None:
-            return None
-        if not isinstance(noise_shape, (list, tuple)):
-            raise ValueError(
-                "`noise_shape` must be None or a tuple of positive integers and None, "
-                "one for each axis of the inputs. Received: "
-                f"noise_shape={noise_shape!r}."
-            )
-        return tuple(
-            None if size is None else check_count(f"noise_shape[{axis}]", size)
-            for axis, size in enumerate(noise_shape)
-        )
 
     def sample_mask(self, inputs_or_shape, training=False):
         """Samples the mask of one solve.

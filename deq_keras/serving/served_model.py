@@ -12,6 +12,7 @@ from tensorflow.python.framework.convert_to_constants import (
 )
 
 from deq_keras.core.checks import check_boolean, check_optional_count
+from deq_keras.core.graphs import nodes
 from deq_keras.core.structure import with_rows_of
 from deq_keras.layers import SolveScope
 from deq_keras.serving.check import ExportError
@@ -204,7 +205,7 @@ class ServedModel:
         function = tf.function(
             respond, input_signature=list(specs.values()), autograph=False
         )
-        for node in _nodes(function.get_concrete_function()):
+        for node in nodes(function.get_concrete_function().graph):
             if node.op.startswith("Assign"):
                 raise ExportError(
                     "A served model must process each request independently, but a "
@@ -269,14 +270,6 @@ class _CertifyingScope(SolveScope):
         return self._radii
 
 
-def _nodes(function):
-    """Yields the nodes of a `tf.ConcreteFunction` and of the functions it calls."""
-    graph = function.graph.as_graph_def()
-    yield from graph.node
-    for inner in graph.library.function:
-        yield from inner.node_def
-
-
 def frozen(function, target):
     """Returns a `tf.function` with constants for weights, and its outputs by name.
 
@@ -299,7 +292,7 @@ def frozen(function, target):
             known.remove_function(name)
     traced = function.get_concrete_function()
     concrete = convert_variables_to_constants_v2(traced, lower_control_flow=False)
-    for node in _nodes(concrete):
+    for node in nodes(concrete.graph):
         if any(value.type in _HALF for value in node.attr.values()):
             raise ExportError(
                 f"{target} needs a model that computes in float32. Build the model "

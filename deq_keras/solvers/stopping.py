@@ -8,7 +8,7 @@ from keras import tree
 
 from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_count
-from deq_keras.core.readout import check_answer, read_answers
+from deq_keras.core.readout import check_answer, equal_answers, read_answers
 from deq_keras.core.structure import Nest, StateStructure, squared_norm
 from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solution import CONVERGED, DIVERGED, MAX_ITER, UNCHANGED
@@ -90,8 +90,7 @@ class UnchangedAnswer:
             that have been unchanged for `patience` evaluations.
         """
         answer = _on_device(read_answers(self.answer, state))
-        is_same = tree.map_structure(_equal_rows, answer, answers.answer)
-        is_unchanged = tf.reduce_all(tf.stack(tree.flatten(is_same)), axis=0)
+        is_unchanged = equal_answers(answer, answers.answer)
         num_unchanged = answers.num_unchanged + 1
         num_unchanged = tf.where(
             is_unchanged, num_unchanged, tf.zeros_like(num_unchanged)
@@ -216,7 +215,3 @@ def _on_device(answer: Nest) -> Nest:
         lambda leaf: tf.cast(leaf, tf.int64) if leaf.dtype == tf.int32 else leaf,
         answer,
     )
-
-
-def _equal_rows(new: tf.Tensor, old: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_all(tf.equal(new, old), axis=list(range(1, new.shape.rank)))

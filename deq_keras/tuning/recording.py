@@ -7,7 +7,8 @@ import numpy as np
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.core.readout import read_answers
+from deq_keras.core.problem import keras_masks
+from deq_keras.core.readout import equal_answers, read_answers
 from deq_keras.core.structure import Nest, where_rows
 from deq_keras.solvers import (
     CONVERGED,
@@ -152,10 +153,7 @@ class Recorder:
             rows = np.arange(start, start + self._batch_size) % count
             batch = tree.map_structure(lambda leaf: leaf[rows], data)
             inputs = self._encode(tree.map_structure(tf.convert_to_tensor, batch))
-            mask = tree.map_structure(
-                lambda leaf: getattr(leaf, "_keras_mask", None), inputs
-            )
-            yield inputs, mask, min(self._batch_size, count - start)
+            yield inputs, keras_masks(inputs), min(self._batch_size, count - start)
 
     def _solve(
         self, solver: FixedPointSolver, inputs: Nest, mask: Nest, request: SolveRequest
@@ -239,8 +237,7 @@ class _Agreement:
     def update(self, count: tf.Tensor, state: Nest) -> tuple[tf.Tensor, tf.Tensor]:
         """Compares the answer of a new state with the reference."""
         answer = read_answers(self._answer, state)
-        is_equal = tree.map_structure(_equal_rows, answer, self._reference)
-        is_equal = tf.reduce_all(tf.stack(tree.flatten(is_equal)), axis=0)
+        is_equal = equal_answers(answer, self._reference)
         self._agrees[count[0]].assign(is_equal)
         return count + 1, tf.zeros_like(is_equal)
 
@@ -257,12 +254,6 @@ def _first_converged(
         answers = where_rows(~is_known, others, answers)
         is_known |= is_solved
     return answers, is_known.numpy()
-
-
-def _equal_rows(answer: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_all(
-        tf.equal(answer, other), axis=list(range(1, answer.shape.rank))
-    )
 
 
 def _num_samples(data: Nest) -> int:

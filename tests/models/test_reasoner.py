@@ -227,7 +227,7 @@ def test_a_checked_export_answers_as_the_model_does(tmp_path):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"input_size": 3}, "`input_size` must be the shape of a problem"),
+        ({"input_size": 3}, "`input_size` must be a tuple of positive integers and"),
         ({"input_size": (0, 1)}, r"`input_size\[0\]` must be a positive"),
         ({"input_size": (4, 4, 1)}, "rank=1 expects inputs of shape"),
     ],

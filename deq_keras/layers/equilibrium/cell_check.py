@@ -3,16 +3,16 @@
 import inspect
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.core import custom_gradient
+from deq_keras.core import custom_gradient, graphs
 from deq_keras.core.problem import FixedPointProblem
-from deq_keras.core.structure import Nest, StateStructure
+from deq_keras.core.structure import Nest, StateStructure, named_leaves
 from deq_keras.layers.equilibrium.cell_problem import (
     CellFunction,
     cell_state,
@@ -188,7 +188,7 @@ def check_application(
     graph = tf.function(once, autograph=False).get_concrete_function().graph
     if any(getattr(variable, "_value", 0) is None for variable in cell.variables):
         return False  # Each read of a symbolic weight would draw random numbers.
-    nodes = list(_nodes(graph.as_graph_def()))
+    nodes = list(graphs.nodes(graph))
     if differentiates_jacobian and any(map(_is_of_moments, nodes)):
         _warn_of_moments(source)
     types = {node.op for node in nodes}
@@ -208,12 +208,6 @@ def check_application(
             "`normalized_kernel(training)`."
         )
     return True
-
-
-def _nodes(graph_def: Any) -> Iterator[Any]:
-    yield from graph_def.node
-    for function in graph_def.library.function:
-        yield from function.node_def
 
 
 def _is_of_moments(node: Any) -> bool:
@@ -277,9 +271,8 @@ def build_cell(layer: Any, inputs_shape: Nest) -> Nest:
 
 def _check_injection(cell: keras.layers.Layer, injection: Nest) -> None:
     """Raises `ValueError` if a leaf of an injection cannot be a tensor."""
-    for path, leaf in tree.flatten_with_path(injection):
+    for name, leaf in named_leaves(injection, "injection"):
         if leaf is None or isinstance(leaf, str | bool | int | float):
-            name = "injection" + "".join(f"[{key!r}]" for key in path)
             raise ValueError(
                 f"`{type(cell).__name__}.inject` must return a nest of tensors. Leave "
                 "out what is not used, and keep options as attributes of the cell. "

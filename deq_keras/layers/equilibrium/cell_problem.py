@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.core.problem import FixedPointProblem
+from deq_keras.core.problem import FixedPointProblem, keras_masks
 from deq_keras.core.structure import Nest
 from deq_keras.solvers import Splitting
 
@@ -87,23 +87,23 @@ class CellFunction:
 
     def splitting(self, injection: Nest) -> Splitting | None:
         """Returns the operator splitting of the function, or `None`."""
-        split = getattr(self.cell, "operator_splitting", None)
-        return None if split is None else split(injection)
+        return self._declared("operator_splitting", injection)
 
     def lipschitz_constant(self, injection: Nest) -> Any:
         """Returns the result of the cell's method of this name, or `None`."""
-        declare = getattr(self.cell, "lipschitz_constant", None)
-        return None if declare is None else declare(injection)
+        return self._declared("lipschitz_constant", injection)
 
     def jacobian_lipschitz_constant(self, injection: Nest) -> Any:
         """Returns the result of the cell's method of this name, or `None`."""
-        declare = getattr(self.cell, "jacobian_lipschitz_constant", None)
-        return None if declare is None else declare(injection)
+        return self._declared("jacobian_lipschitz_constant", injection)
 
     def distance_bound(self, state: Nest, injection: Nest) -> tf.Tensor | None:
         """Returns the result of the cell's method of this name, or `None`."""
-        bound = getattr(self.cell, "distance_bound", None)
-        return None if bound is None else bound(state, injection)
+        return self._declared("distance_bound", state, injection)
+
+    def _declared(self, name: str, *arguments: Nest) -> Any:
+        method = getattr(self.cell, name, None)
+        return None if method is None else method(*arguments)
 
 
 class InjectionRows:
@@ -172,7 +172,7 @@ def attached_mask(inputs: Nest, mask: Nest | None, initial_state: Nest | None) -
     """
     if mask is not None or initial_state is not None:
         return mask
-    return tree.map_structure(lambda leaf: getattr(leaf, "_keras_mask", None), inputs)
+    return keras_masks(inputs)
 
 
 def single_mask(mask: Nest | None) -> tf.Tensor | None:

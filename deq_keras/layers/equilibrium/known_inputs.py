@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras.core.serialization import Config
-from deq_keras.core.structure import Nest
+from deq_keras.core.structure import Nest, named_leaves
 from deq_keras.layers.equilibrium.cell_problem import masks_of_leaves
 
 
@@ -26,8 +26,7 @@ class KnowsInputs:
     _ranks: tuple[int, ...] = ()
 
     def __call__(self, inputs: Nest, *args: Any, **kwargs: Any) -> Any:
-        for path, leaf in tree.flatten_with_path(inputs):
-            name = "inputs" + "".join(f"[{key!r}]" for key in path)
+        for name, leaf in named_leaves(inputs, "inputs"):
             if leaf is None:
                 raise ValueError(
                     "The inputs of a DEQ layer must be tensors. Leave out inputs that "

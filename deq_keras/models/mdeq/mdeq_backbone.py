@@ -3,7 +3,7 @@
 import keras
 from keras_hub.models import Backbone
 
-from deq_keras.core.checks import check_optional_count, check_rate
+from deq_keras.core.checks import check_rate, check_sizes
 from deq_keras.layers import DEQ, MultiscaleCell, MultiscaleStem
 from deq_keras.models.kerashub import PackagedPresets, equilibrium_config
 from deq_keras.models.mdeq.mdeq_presets import CLASSIFIERS, SEGMENTERS
@@ -118,7 +118,7 @@ class MDEQBackbone(PackagedPresets, Backbone):
         **kwargs,
     ):
         # === Layers ===
-        image_shape = _checked_image_shape(image_shape)
+        image_shape = check_sizes("image_shape", image_shape, "height, width, channels")
         dropout = check_rate("dropout", dropout)
         cell = MultiscaleCell(
             filters,
@@ -209,15 +209,3 @@ class MDEQBackbone(PackagedPresets, Backbone):
                 "normalized as its preprocessor does, in floating-point. Received: "
                 f"images of shape {shape} and dtype {dtype}."
             )
-
-
-def _checked_image_shape(shape):
-    if not isinstance(shape, (list, tuple)) or len(shape) != 3:
-        raise ValueError(
-            "`image_shape` must be a tuple (height, width, channels). Received: "
-            f"image_shape={shape!r}."
-        )
-    return tuple(
-        check_optional_count(f"image_shape[{axis}]", size)
-        for axis, size in enumerate(shape)
-    )

@@ -7,7 +7,7 @@ from keras import ops
 from keras_hub.models import Backbone
 
 from deq_keras import gradients, solvers
-from deq_keras.core.checks import check_optional_count
+from deq_keras.core.checks import check_sizes
 from deq_keras.layers import DEQ
 from deq_keras.models.kerashub import PackagedPresets, equilibrium_config
 from deq_keras.models.reasoner.reasoner_presets import PRESETS
@@ -97,7 +97,7 @@ class ReasonerBackbone(PackagedPresets, Backbone):
         **kwargs,
     ):
         # === Layers ===
-        input_size = _checked_size(input_size)
+        input_size = check_sizes("input_size", input_size)
         problem_dtype = keras.backend.standardize_dtype(problem_dtype)
         deq = DEQ(
             cell,
@@ -197,15 +197,3 @@ def _split(inputs):
         )
     mask = inputs.get("padding_mask")
     return inputs["inputs"], None if mask is None else ops.cast(mask, "bool")
-
-
-def _checked_size(size):
-    if not isinstance(size, list | tuple) or not size:
-        raise ValueError(
-            "`input_size` must be the shape of a problem, a tuple of positive integers "
-            f"and None. Received: input_size={size!r}."
-        )
-    return tuple(
-        check_optional_count(f"input_size[{axis}]", one)
-        for axis, one in enumerate(size)
-    )

@@ -2,7 +2,7 @@
 
 import keras
 
-from deq_keras.layers import DEQ, SegmentMemory, TransformerCell
+from deq_keras.layers import TransformerCell
 from deq_keras.models.deq_transformer.deq_transformer_presets import PRESETS
 from deq_keras.models.kerashub import PackagedPresets, equilibrium_config
 from deq_keras.models.language import LanguageBackbone, TransformerArguments
@@ -103,18 +103,13 @@ class DEQTransformerBackbone(PackagedPresets, LanguageBackbone):
             **arguments,
         )
         token_embedding = arguments.embedding()
-        deq = DEQ(
+        memory = arguments.equilibrium(
             arguments.cell(TransformerCell, "cell"),
             solver,
             gradient,
             regularizer,
             max_iter_jitter=max_iter_jitter,
             initial_state=initial_state,
-            dtype=arguments.dtype,
-            name="deq",
-        )
-        memory = SegmentMemory(
-            deq, arguments.memory_length, dtype=arguments.dtype, name="segment_memory"
         )
 
         # === Functional Model ===

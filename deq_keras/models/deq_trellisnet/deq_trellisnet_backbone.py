@@ -2,7 +2,6 @@
 
 import keras
 
-from deq_keras.layers import DEQ, SegmentMemory
 from deq_keras.models.deq_trellisnet.deq_trellisnet_presets import PRESETS
 from deq_keras.models.kerashub import PackagedPresets, equilibrium_config
 from deq_keras.models.language import LanguageBackbone, TrellisArguments
@@ -109,18 +108,13 @@ class DEQTrellisNetBackbone(PackagedPresets, LanguageBackbone):
             **arguments,
         )
         token_embedding = arguments.embedding()
-        deq = DEQ(
+        memory = arguments.equilibrium(
             arguments.cell(dilation_rate=dilation_rate, cell_shift=cell_shift),
             solver,
             gradient,
             regularizer,
             max_iter_jitter=max_iter_jitter,
             initial_state=initial_state,
-            dtype=arguments.dtype,
-            name="deq",
-        )
-        memory = SegmentMemory(
-            deq, arguments.memory_length, dtype=arguments.dtype, name="segment_memory"
         )
 
         # === Functional Model ===

@@ -6,6 +6,7 @@ from deq_keras.models.kerashub.extensions import (
     RestorableTask,
     architecture,
     equilibrium_config,
+    head_dtype_config,
     trained,
 )
 
@@ -15,5 +16,6 @@ __all__ = [
     "RestorableTask",
     "architecture",
     "equilibrium_config",
+    "head_dtype_config",
     "trained",
 ]

@@ -109,6 +109,18 @@ def _path(cls, preset):
     return preset if entry is None else str(entry["folder"])
 
 
+def head_dtype_config(head, head_dtype):
+    """Returns the config of the `head_dtype` of a model, or `None`.
+
+    Args:
+        head: The layer that has this dtype. If it is quantized, its config is returned.
+        head_dtype: Dtype policy, or `None` for the default of the model.
+    """
+    if any(layer.quantization_mode for layer in head._flatten_layers()):
+        return head.get_config()["dtype"]
+    return head_dtype and keras.dtype_policies.serialize(head_dtype)
+
+
 def equilibrium_config(deq):
     """Returns the arguments of a backbone that its `DEQ` layer stores."""
     return {

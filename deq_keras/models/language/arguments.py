@@ -12,7 +12,13 @@ from deq_keras.core.checks import (
     check_optional_count,
     check_rate,
 )
-from deq_keras.layers import AdaptiveEmbedding, TransformerStack, TrellisCell
+from deq_keras.layers import (
+    DEQ,
+    AdaptiveEmbedding,
+    SegmentMemory,
+    TransformerStack,
+    TrellisCell,
+)
 
 # Keras' own arguments of a backbone, which KerasHub's `get_config` writes.
 _OF_KERAS = ("dtype", "name", "trainable")
@@ -54,6 +60,15 @@ class LanguageArguments:
         return {
             name: value for name, value in vars(self).items() if name not in _OF_KERAS
         }
+
+    def equilibrium(self, cell, solver, gradient, regularizer, **options):
+        """Returns a `SegmentMemory` of a `DEQ` layer of a cell."""
+        deq = DEQ(
+            cell, solver, gradient, regularizer, dtype=self.dtype, name="deq", **options
+        )
+        return SegmentMemory(
+            deq, self.memory_length, dtype=self.dtype, name="segment_memory"
+        )
 
     def _embedding(self, **kwargs):
         dim = self.hidden_dim if self.embedding_dim is None else self.embedding_dim

@@ -5,7 +5,7 @@ from keras_hub.models import CausalLM
 
 from deq_keras.core.checks import check_boolean, check_count, check_rate
 from deq_keras.layers import AdaptiveEmbedding, AdaptiveSoftmax, MixtureSoftmax
-from deq_keras.models.kerashub import RestorableTask
+from deq_keras.models.kerashub import RestorableTask, head_dtype_config
 from deq_keras.models.language.backbone import padding_mask_of, token_ids_of
 from deq_keras.models.language.generation import IncrementalGeneration
 from deq_keras.models.language.segments import SegmentReading
@@ -106,9 +106,6 @@ class LanguageCausalLM(SegmentReading, IncrementalGeneration, RestorableTask, Ca
         return config and {**config, "sampler": sampler}
 
     def get_config(self):
-        dtype = self.head_dtype and keras.dtype_policies.serialize(self.head_dtype)
-        if any(layer.quantization_mode for layer in self.softmax._flatten_layers()):
-            dtype = self.softmax.get_config()["dtype"]
         # Only an `AdaptiveSoftmax` holds projections.
         ties = getattr(self.softmax, "tie_projections", None)
         return {
@@ -117,7 +114,7 @@ class LanguageCausalLM(SegmentReading, IncrementalGeneration, RestorableTask, Ca
             "tie_projections": ties and list(ties),
             "num_experts": self.num_experts,
             "expert_dropout": self.expert_dropout,
-            "head_dtype": dtype,
+            "head_dtype": head_dtype_config(self.softmax, self.head_dtype),
         }
 
 

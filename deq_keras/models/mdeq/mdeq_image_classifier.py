@@ -4,7 +4,7 @@ import keras
 from keras_hub.models import ImageClassifier, Task
 
 from deq_keras.layers import MultiscaleClassificationHead
-from deq_keras.models.kerashub import RestorableTask
+from deq_keras.models.kerashub import RestorableTask, head_dtype_config
 from deq_keras.models.mdeq.mdeq_backbone import MDEQBackbone
 from deq_keras.models.mdeq.mdeq_preprocessor import (
     MDEQImageClassifierPreprocessor,
@@ -102,15 +102,11 @@ class MDEQImageClassifier(RestorableTask, ImageClassifier):
         return super().call(inputs, training=training, mask=mask)
 
     def get_config(self):
-        config = Task.get_config(self)
-        head_dtype = self.head_dtype and keras.dtype_policies.serialize(self.head_dtype)
-        if self.head.classifier.quantization_mode is not None:
-            head_dtype = self.head.get_config()["dtype"]
         return {
-            **config,
+            **Task.get_config(self),
             "num_classes": self.num_classes,
             "head_filters": list(self.head_filters),
             "final_filters": self.final_filters,
             "activation": keras.activations.serialize(self.activation),
-            "head_dtype": head_dtype,
+            "head_dtype": head_dtype_config(self.head, self.head_dtype),
         }

@@ -4,7 +4,7 @@ import keras
 from keras_hub.models import ImageSegmenter
 
 from deq_keras.layers import MultiscaleSegmentationHead
-from deq_keras.models.kerashub import RestorableTask
+from deq_keras.models.kerashub import RestorableTask, head_dtype_config
 from deq_keras.models.mdeq.mdeq_backbone import MDEQBackbone
 from deq_keras.models.mdeq.mdeq_preprocessor import (
     MDEQImageSegmenterPreprocessor,
@@ -125,6 +125,5 @@ class MDEQImageSegmenter(RestorableTask, ImageSegmenter):
             "num_classes": self.num_classes,
             "kernel_size": self.kernel_size,
             "activation": keras.activations.serialize(self.activation),
-            "head_dtype": self.head_dtype
-            and keras.dtype_policies.serialize(self.head_dtype),
+            "head_dtype": head_dtype_config(self.head, self.head_dtype),
         }

@@ -9,7 +9,7 @@ from deq_keras.core.checks import check_count, check_counts
 from deq_keras.core.serialization import Config
 from deq_keras.core.structure import wide_dtype
 from deq_keras.layers import DEQ
-from deq_keras.models.kerashub import trained
+from deq_keras.models.kerashub import head_dtype_config, trained
 
 # The only file of a preset.
 _FILE = "model.keras"
@@ -110,8 +110,6 @@ class MonotoneClassifier(keras.Model):
         self.head_dtype = head_dtype and classifier.dtype_policy
 
     def get_config(self):
-        is_quantized = self.classifier.quantization_mode is not None
-        head_dtype = self.classifier.dtype_policy if is_quantized else self.head_dtype
         return {
             "cell": keras.saving.serialize_keras_object(self.deq.cell),
             "input_size": self.input_size,
@@ -122,7 +120,7 @@ class MonotoneClassifier(keras.Model):
             "initial_state": initial_states.serialize(self.deq.initial_state),
             "preprocessing": keras.saving.serialize_keras_object(self.preprocessing),
             "dtype": keras.saving.serialize_keras_object(self.deq.dtype_policy),
-            "head_dtype": head_dtype and keras.dtype_policies.serialize(head_dtype),
+            "head_dtype": head_dtype_config(self.classifier, self.head_dtype),
             "name": self.name,
             "trainable": self.trainable,
         }

@@ -6,7 +6,7 @@ from keras_hub.models import Task
 from deq_keras.core.checks import check_count
 from deq_keras.core.structure import wide_dtype
 from deq_keras.metrics import ExactMatch
-from deq_keras.models.kerashub import RestorableTask
+from deq_keras.models.kerashub import RestorableTask, head_dtype_config
 from deq_keras.models.reasoner.reasoner_backbone import ReasonerBackbone
 from deq_keras.models.reasoner.reasoner_presets import PRESETS
 
@@ -89,10 +89,8 @@ class ReasonerTagger(RestorableTask, Task):
         )
 
     def get_config(self):
-        is_quantized = self.head.quantization_mode is not None
-        dtype = self.head.dtype_policy if is_quantized else self.head_dtype
         return {
             **super().get_config(),
             "num_classes": self.num_classes,
-            "head_dtype": dtype and keras.dtype_policies.serialize(dtype),
+            "head_dtype": head_dtype_config(self.head, self.head_dtype),
         }

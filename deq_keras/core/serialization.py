@@ -44,9 +44,10 @@ def get(
     """Returns an object from its name, config or instance.
 
     Args:
-        identifier: String (a known name, a class name, or a name that Keras has
-            registered, such as `"package>Name"`), dict (what `serialize` returns, or
-            `{"class_name": name, **arguments}`), or an instance of `base`.
+        identifier: String (a known name, with or without the kind at its end, a class
+            name, or a name that Keras has registered, such as `"package>Name"`), dict
+            (what `serialize` returns, or `{"class_name": name, **arguments}`), or an
+            instance of `base`.
         base: Class that every object of this family derives from.
         classes: Tuple of classes that are known by name.
         kind: String. The family's name in messages, `"solver"` for example.
@@ -60,7 +61,9 @@ def get(
     """
     if isinstance(identifier, base):
         return identifier
-    known = {**registry(classes), **(aliases or {})}
+    known = registry(classes)
+    short = {name.removesuffix(f"_{kind}"): cls for name, cls in known.items()}
+    known = {**known, **short, **(aliases or {})}
     if isinstance(identifier, str):
         return _class_named(identifier, base, known, kind)()
     if isinstance(identifier, dict) and "class_name" in identifier:

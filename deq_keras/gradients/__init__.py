@@ -37,14 +37,6 @@ ALL_OBJECTS = (
     TruncatedGradient,
     UnrolledGradient,
 )
-_SHORT_NAMES = {
-    "implicit": ImplicitGradient,
-    "neumann": NeumannGradient,
-    "phantom": PhantomGradient,
-    "reversible": ReversibleGradient,
-    "truncated": TruncatedGradient,
-    "unrolled": UnrolledGradient,
-}
 
 
 def get(identifier: str | Config | EquilibriumGradient) -> EquilibriumGradient:
@@ -59,9 +51,7 @@ def get(identifier: str | Config | EquilibriumGradient) -> EquilibriumGradient:
     Raises:
         ValueError: For an unknown name or argument.
     """
-    return serialization.get(
-        identifier, EquilibriumGradient, ALL_OBJECTS, "gradient", _SHORT_NAMES
-    )
+    return serialization.get(identifier, EquilibriumGradient, ALL_OBJECTS, "gradient")
 
 
 def serialize(gradient: EquilibriumGradient) -> Config:

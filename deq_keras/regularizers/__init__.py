@@ -11,7 +11,6 @@ from deq_keras.regularizers.constraints import (
 )
 from deq_keras.regularizers.penalties import (
     PENALTIES,
-    SHORT_NAMES,
     ContractionRegularizer,
     JacobianRegularizer,
     ResidualRegularizer,
@@ -52,11 +51,7 @@ def get(
     if identifier is None:
         return None
     return serialization.get(
-        identifier,
-        EquilibriumRegularizer,
-        ALL_OBJECTS,
-        "regularizer",
-        SHORT_NAMES,
+        identifier, EquilibriumRegularizer, ALL_OBJECTS, "regularizer"
     )
 
 

@@ -12,7 +12,6 @@ from deq_keras.core.random import fold_in
 from deq_keras.core.serialization import Config
 from deq_keras.regularizers.penalties import (
     PENALTIES,
-    SHORT_NAMES,
     ResidualRegularizer,
     squared_growth,
     squared_residual,
@@ -64,7 +63,7 @@ class EquilibriumConstraint(EquilibriumRegularizer):
         super().__init__(probability)
         self.target = check_positive("target", target)
         self.regularizer = serialization.get(
-            regularizer, EquilibriumRegularizer, PENALTIES, "regularizer", SHORT_NAMES
+            regularizer, EquilibriumRegularizer, PENALTIES, "regularizer"
         )
         self.rate = check_positive("rate", rate)
         self.max_multiplier = check_positive("max_multiplier", max_multiplier)

@@ -264,8 +264,3 @@ class JacobianRegularizer(EquilibriumRegularizer):
 
 
 PENALTIES = (JacobianRegularizer, ContractionRegularizer, ResidualRegularizer)
-SHORT_NAMES: dict[str, type[EquilibriumRegularizer]] = {
-    "contraction": ContractionRegularizer,
-    "jacobian": JacobianRegularizer,
-    "residual": ResidualRegularizer,
-}

@@ -6,7 +6,11 @@ from keras import ops
 from deq_keras.core.checks import check_boolean, check_count, check_seed
 from deq_keras.layers.equilibrium import lipschitz
 from deq_keras.layers.equilibrium.cell import EquilibriumCell
-from deq_keras.layers.normalization import LayerNormalization, WeightNormalizedDense
+from deq_keras.layers.normalization import (
+    LayerNormalization,
+    WeightNormalizedDense,
+    apply_kernel,
+)
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -142,10 +146,7 @@ class DenseCell(EquilibriumCell):
         return ops.zeros_like(injection["inputs"])
 
     def call(self, state, injection):
-        if self.weight_normalization:
-            recurrent = self.recurrent(state, kernel=injection["kernel"])
-        else:
-            recurrent = self.recurrent(state)
+        recurrent = apply_kernel(self.recurrent, state, injection.get("kernel"))
         outputs = self.activation(recurrent + injection["inputs"])
         return outputs if self.norm is None else self.norm(outputs)
 

@@ -14,8 +14,7 @@ from deq_keras.core.structure import wide_dtype
 from deq_keras.layers.composite_layer import CompositeLayer
 from deq_keras.layers.kernel_initializer import fresh
 from deq_keras.layers.language.attend import attend
-from deq_keras.layers.language.solve_kernels import apply_dense, solve_kernels
-from deq_keras.layers.normalization import WeightNormalizedDense
+from deq_keras.layers.normalization import WeightNormalizedDense, apply_kernel
 from deq_keras.layers.variational_dropout import VariationalDropout
 
 
@@ -237,7 +236,7 @@ class RelativeAttention(CompositeLayer):
 
     def _project(self, states, kernel, injection):
         batch_size, length = ops.shape(states)[:2]
-        projected = apply_dense(self.query_key_value, states, kernel)
+        projected = apply_kernel(self.query_key_value, states, kernel)
         heads = ops.reshape(
             projected + injection,
             (batch_size, length, 3, self.num_heads, self.head_dim),
@@ -311,7 +310,7 @@ class RelativeAttention(CompositeLayer):
         mixed = ops.transpose(mixed, (0, 2, 1, 3))
         mixed = ops.reshape(mixed, ops.shape(inputs))  # (B, L, units)
         kernel = prepared.get("output_projection")
-        return apply_dense(self.output_projection, mixed, kernel)
+        return apply_kernel(self.output_projection, mixed, kernel)
 
     def compute_output_shape(self, inputs_shape, prepared_shape=None):
         del prepared_shape
@@ -336,3 +335,16 @@ def _or_all(mask, other, length):
     if mask is not None:
         return ops.cast(mask, "bool")
     return ops.ones((ops.shape(other)[0], length), "bool")
+
+
+def solve_kernels(**layers):
+    """Returns a dict of the kernels to compute once per solve, by name.
+
+    It contains only weight-normalized layers. Other layers apply their own kernel,
+    which may be quantized or have a LoRA update.
+    """
+    return {
+        name: layer.normalized_kernel()
+        for name, layer in layers.items()
+        if isinstance(layer, WeightNormalizedDense)
+    }

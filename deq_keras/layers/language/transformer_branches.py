@@ -12,9 +12,11 @@ from deq_keras.core.checks import (
 )
 from deq_keras.layers.composite_layer import CompositeLayer
 from deq_keras.layers.kernel_initializer import fresh
-from deq_keras.layers.language.relative_attention import RelativeAttention
-from deq_keras.layers.language.solve_kernels import apply_dense, solve_kernels
-from deq_keras.layers.normalization import WeightNormalizedDense
+from deq_keras.layers.language.relative_attention import (
+    RelativeAttention,
+    solve_kernels,
+)
+from deq_keras.layers.normalization import WeightNormalizedDense, apply_kernel
 from deq_keras.layers.variational_dropout import VariationalDropout
 
 
@@ -156,9 +158,9 @@ class TransformerBranches(CompositeLayer):
 
     def _branch(self, hidden, prepared):
         """Returns the result of the two dense layers."""
-        branch = apply_dense(self.expansion, hidden, prepared.get("expansion"))
+        branch = apply_kernel(self.expansion, hidden, prepared.get("expansion"))
         branch = _masked(ops.relu(branch), prepared, "expansion")
-        branch = apply_dense(self.contraction, branch, prepared.get("contraction"))
+        branch = apply_kernel(self.contraction, branch, prepared.get("contraction"))
         return _masked(branch, prepared, "contraction")
 
     def keys_and_values(self, state, injection):

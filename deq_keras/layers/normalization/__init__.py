@@ -2,6 +2,7 @@
 
 from deq_keras.layers.normalization.group_normalization import GroupNormalization
 from deq_keras.layers.normalization.layer_normalization import LayerNormalization
+from deq_keras.layers.normalization.normalized_kernel import apply_kernel
 from deq_keras.layers.normalization.spectral_normalization import (
     SpectrallyNormalizedConv2D,
     SpectrallyNormalizedDense,
@@ -20,4 +21,5 @@ __all__ = [
     "WeightNormalizedConv1D",
     "WeightNormalizedConv2D",
     "WeightNormalizedDense",
+    "apply_kernel",
 ]

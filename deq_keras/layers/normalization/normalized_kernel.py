@@ -16,6 +16,11 @@ _FIXED: contextvars.ContextVar[Mapping[int, Any]] = contextvars.ContextVar(
 )
 
 
+def apply_kernel(layer, inputs, kernel=None):
+    """Applies a layer, with its normalized kernel of this solve if it has one."""
+    return layer(inputs) if kernel is None else layer(inputs, kernel=kernel)
+
+
 class NormalizedKernel:
     """Mixin of a Keras layer that applies a function of its kernel variable.
 

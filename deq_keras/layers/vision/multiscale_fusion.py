@@ -7,7 +7,11 @@ from keras import ops
 
 from deq_keras.core.checks import check_boolean, check_count, check_counts
 from deq_keras.layers.kernel_initializer import FAN_IN_UNIFORM, SMALL_NORMAL
-from deq_keras.layers.normalization import GroupNormalization, WeightNormalizedConv2D
+from deq_keras.layers.normalization import (
+    GroupNormalization,
+    WeightNormalizedConv2D,
+    apply_kernel,
+)
 from deq_keras.layers.vision.symmetric_conv import SymmetricConv2D
 
 
@@ -186,8 +190,7 @@ class MultiscaleFusion(keras.layers.Layer):
             for source, feature_map in enumerate(maps):
                 if source != target:
                     total = total + self._follow(source, target, feature_map)
-            arguments = {} if kernel is None else {"kernel": kernel}
-            fused.append(norm(convolution(ops.relu(total), **arguments)))
+            fused.append(norm(apply_kernel(convolution, ops.relu(total), kernel)))
         return fused
 
     def _follow(self, source, target, feature_map):

@@ -12,7 +12,11 @@ from deq_keras.core.checks import (
 )
 from deq_keras.layers.equilibrium import EquilibriumCell
 from deq_keras.layers.kernel_initializer import FAN_IN_UNIFORM
-from deq_keras.layers.normalization import GroupNormalization, WeightNormalizedConv2D
+from deq_keras.layers.normalization import (
+    GroupNormalization,
+    WeightNormalizedConv2D,
+    apply_kernel,
+)
 from deq_keras.layers.variational_dropout import VariationalDropout
 from deq_keras.layers.vision.symmetric_conv import check_sides
 
@@ -236,18 +240,14 @@ class ResidualBlockCell(EquilibriumCell):
         return ops.zeros_like(injection["inputs"])
 
     def call(self, state, injection):
-        hidden = self._convolve(self.conv1, state, injection.get("kernel1"))
+        hidden = apply_kernel(self.conv1, state, injection.get("kernel1"))
         hidden = ops.relu(self.norm1(hidden))
-        hidden = self._convolve(self.conv2, hidden, injection.get("kernel2"))
+        hidden = apply_kernel(self.conv2, hidden, injection.get("kernel2"))
         if "mask" in injection:
             hidden = hidden * injection["mask"]
         if "inputs" in injection:
             hidden = hidden + injection["inputs"]
         return self.norm3(ops.relu(state + self.norm2(hidden)))
-
-    @staticmethod
-    def _convolve(layer, inputs, kernel):
-        return layer(inputs) if kernel is None else layer(inputs, kernel=kernel)
 
     def get_config(self):
         config = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import keras
 import tensorflow as tf
@@ -29,6 +29,8 @@ __all__ = [
     "get",
     "serialize",
 ]
+
+Seed: TypeAlias = tf.Tensor | None
 
 
 class InitialState(Configured):
@@ -71,12 +73,7 @@ class InitialState(Configured):
         """
         return self if self.is_random else None
 
-    def __call__(
-        self,
-        state: Nest,
-        seed: tf.Tensor | None = None,
-        learned: Sequence[tf.Tensor] | None = None,
-    ) -> Nest:
+    def __call__(self, state: Nest, seed: Seed = None, learned: Nest = None) -> Nest:
         raise NotImplementedError
 
 
@@ -89,12 +86,7 @@ class FromCell(InitialState):
     >>> initial_state = deq_keras.initial_states.FromCell()
     """
 
-    def __call__(
-        self,
-        state: Nest,
-        seed: tf.Tensor | None = None,
-        learned: Sequence[tf.Tensor] | None = None,
-    ) -> Nest:
+    def __call__(self, state: Nest, seed: Seed = None, learned: Nest = None) -> Nest:
         return state
 
 
@@ -107,12 +99,7 @@ class Zeros(InitialState):
     >>> initial_state = deq_keras.initial_states.Zeros()
     """
 
-    def __call__(
-        self,
-        state: Nest,
-        seed: tf.Tensor | None = None,
-        learned: Sequence[tf.Tensor] | None = None,
-    ) -> Nest:
+    def __call__(self, state: Nest, seed: Seed = None, learned: Nest = None) -> Nest:
         return tree.map_structure(tf.zeros_like, state)
 
 
@@ -141,12 +128,7 @@ class Normal(InitialState):
     def __init__(self, stddev: float = 1.0) -> None:
         self.stddev = check_positive("stddev", stddev)
 
-    def __call__(
-        self,
-        state: Nest,
-        seed: tf.Tensor | None = None,
-        learned: Sequence[tf.Tensor] | None = None,
-    ) -> Nest:
+    def __call__(self, state: Nest, seed: Seed = None, learned: Nest = None) -> Nest:
         if seed is None:
             return state
         return tree.map_structure(
@@ -185,12 +167,7 @@ class Learned(InitialState):
                 f"initializer={initializer!r}."
             )
 
-    def __call__(
-        self,
-        state: Nest,
-        seed: tf.Tensor | None = None,
-        learned: Sequence[tf.Tensor] | None = None,
-    ) -> Nest:
+    def __call__(self, state: Nest, seed: Seed = None, learned: Nest = None) -> Nest:
         if learned is None:
             raise ValueError(
                 "A learned initial state needs weights, which this layer was built "
@@ -267,12 +244,7 @@ class Predicted(InitialState):
         self.layer = layer
         self.weight = check_positive("weight", weight)
 
-    def __call__(
-        self,
-        state: Nest,
-        seed: tf.Tensor | None = None,
-        learned: Nest | None = None,
-    ) -> Nest:
+    def __call__(self, state: Nest, seed: Seed = None, learned: Nest = None) -> Nest:
         if learned is None:
             raise ValueError(
                 "A predicted initial state needs the inputs of the DEQ layer. Call the "
@@ -357,12 +329,7 @@ class Mixed(InitialState):
             len(self.initial_states) > 1 or self.initial_states[0].is_random
         )
 
-    def __call__(
-        self,
-        state: Nest,
-        seed: tf.Tensor | None = None,
-        learned: Sequence[tf.Tensor] | None = None,
-    ) -> Nest:
+    def __call__(self, state: Nest, seed: Seed = None, learned: Nest = None) -> Nest:
         first = None if seed is None else fold_in(seed, 1)
         result = self.initial_states[0](state, first, learned)
         if seed is None:

@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 from keras_hub.tokenizers import WordPieceTokenizer, compute_word_piece_vocabulary
 
-from deq_keras.tokenizers.python_strings import python_strings
+from deq_keras.tokenizers.vocabulary_tokenizer import python_strings
 
 UNKNOWN = "\ufffd"
 # Symbols that word splitting does not change.

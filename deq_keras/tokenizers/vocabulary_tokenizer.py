@@ -8,7 +8,6 @@ import tensorflow as tf
 from keras_hub.tokenizers import Tokenizer
 
 from deq_keras.core.checks import check_count
-from deq_keras.tokenizers.python_strings import python_strings
 
 VOCABULARY_FILE = "vocabulary.json"
 
@@ -164,3 +163,21 @@ class VocabularyTokenizer(Tokenizer):
                 f"`{type(self).__name__}` has no vocabulary yet. Pass the argument "
                 "`vocabulary`, or call `load_assets`."
             )
+
+
+def python_strings(texts):
+    """Converts a string tensor to a string or list of strings in eager execution.
+
+    In a graph, returns the tensor unchanged, like KerasHub's tokenizers.
+
+    Example:
+
+    >>> python_strings(tf.constant(["n\\u00e9", "b"]))
+    ['né', 'b']
+    """
+    if not tf.executing_eagerly():
+        return texts
+    values = texts.numpy()
+    if isinstance(values, bytes):
+        return values.decode("utf-8")
+    return [value.decode("utf-8") for value in values]

@@ -13,7 +13,7 @@ from keras import tree
 from deq_keras.core import serialization
 from deq_keras.core.checks import check_fraction, check_positive
 from deq_keras.core.random import fold_in, normal_like, uniform
-from deq_keras.core.serialization import Config, Configured
+from deq_keras.core.serialization import Config, Configured, arguments_of
 from deq_keras.core.structure import Nest, where_rows
 
 __all__ = [
@@ -137,7 +137,7 @@ class Normal(InitialState):
         )
 
     def get_config(self) -> Config:
-        return {"stddev": self.stddev}
+        return arguments_of(self, Normal)
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -180,7 +180,7 @@ class Learned(InitialState):
         return tree.pack_sequence_as(state, leaves)
 
     def get_config(self) -> Config:
-        return {"initializer": keras.initializers.serialize(self.initializer)}
+        return arguments_of(self, Learned)
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -254,8 +254,7 @@ class Predicted(InitialState):
         return learned
 
     def get_config(self) -> Config:
-        layer = keras.saving.serialize_keras_object(self.layer)
-        return {"layer": layer, "weight": self.weight}
+        return arguments_of(self, Predicted)
 
     def __repr__(self) -> str:
         return f"Predicted({self.layer!r}, weight={self.weight!r})"
@@ -355,12 +354,7 @@ class Mixed(InitialState):
         return Mixed([one for one, _ in drawn], [f / total for _, f in drawn])
 
     def get_config(self) -> Config:
-        return {
-            "initial_states": [
-                keras.saving.serialize_keras_object(s) for s in self.initial_states
-            ],
-            "fractions": self.fractions,
-        }
+        return arguments_of(self, Mixed)
 
 
 def _checked_fractions(fractions: Sequence[float] | None, size: int) -> list[float]:

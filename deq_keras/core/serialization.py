@@ -28,6 +28,29 @@ class Configured:
         return f"{type(self).__name__}({arguments})"
 
 
+def arguments_of(instance: Any, cls: type) -> Config:
+    """Returns the config of the arguments that the constructor of a class names.
+
+    The instance must hold each argument in an attribute of the same name.
+
+    Args:
+        instance: Instance of `cls`.
+        cls: Class whose `get_config` returns them, beside those of its base class.
+    """
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    _, *parameters = inspect.signature(cls.__init__).parameters.values()  # type: ignore[misc]
+    names = [one.name for one in parameters if one.kind not in variadic]
+    return {name: _plain(name, getattr(instance, name)) for name in names}
+
+
+def _plain(name: str, value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_plain(name, one) for one in value]
+    if name == "activation" and callable(value):
+        return keras.activations.serialize(value)  # The name of one of Keras' own.
+    return keras.saving.serialize_keras_object(value)
+
+
 def registry(classes: Iterable[type[T]]) -> dict[str, type[T]]:
     """Maps snake-case names to classes: `FixedPointIteration` has the name
     `fixed_point_iteration`."""

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from deq_keras.core.checks import check_count
 from deq_keras.core.problem import FixedPointProblem
-from deq_keras.core.serialization import Config
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.core.structure import (
     Nest,
     StateStructure,
@@ -56,7 +56,7 @@ class NeumannGradient(ImplicitGradient):
         super().__init__(_BoundedSeries(max_iter=self.num_terms, tol=None))
 
     def get_config(self) -> Config:
-        return {"num_terms": self.num_terms}
+        return arguments_of(self, NeumannGradient)
 
 
 class _BoundedSeries(FixedPointIteration):

@@ -9,7 +9,7 @@ from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_count, check_positive_fraction
 from deq_keras.core.linearization import Linearization
 from deq_keras.core.problem import FixedPointProblem
-from deq_keras.core.serialization import Config
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.core.splitting import moved
 from deq_keras.core.structure import Nest
 from deq_keras.gradients.adjoint_report import AdjointReport
@@ -84,7 +84,7 @@ class PhantomGradient(EquilibriumGradient):
         return (*(self._attached(problem, state)[0] for state in earlier), last)
 
     def get_config(self) -> Config:
-        return {"num_steps": self.num_steps, "damping": self.damping}
+        return arguments_of(self, PhantomGradient)
 
     def _attached(
         self, problem: FixedPointProblem, solution: Solution

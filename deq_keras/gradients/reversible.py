@@ -11,7 +11,7 @@ from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_open_fraction, check_optional_count
 from deq_keras.core.custom_gradient import without_variables
 from deq_keras.core.problem import FixedPointProblem
-from deq_keras.core.serialization import Config
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.gradients.adjoint_report import AdjointReport
 from deq_keras.gradients.forward import HigherOrder, linearize_equilibrium
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
@@ -143,7 +143,7 @@ class ReversibleGradient(EquilibriumGradient):
         return gradient.infer(problem, request, solver)
 
     def get_config(self) -> Config:
-        return {"beta": self.beta, "checkpoint_every": self.checkpoint_every}
+        return arguments_of(self, ReversibleGradient)
 
 
 def _check_solver(solver: FixedPointSolver, max_iter: int | tf.Tensor) -> None:

@@ -18,7 +18,7 @@ from deq_keras.core.checks import (
 )
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.random import as_seed, fold_in
-from deq_keras.core.serialization import Config
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.core.structure import Nest, where_rows
 from deq_keras.gradients import step_counts
 from deq_keras.gradients.adjoint_report import AdjointReport
@@ -257,17 +257,7 @@ class TruncatedGradient(EquilibriumGradient):
         return gradient.infer(problem, request, solver)
 
     def get_config(self) -> Config:
-        return {
-            "num_steps": self.num_steps,
-            "num_free_steps": self.num_free_steps,
-            "max_steps": self.max_steps,
-            "free_fraction": self.free_fraction,
-            "free_noise": self.free_noise,
-            "remat": self.remat,
-            "damping": self.damping,
-            "tol": self.tol,
-            "checkpoints": self.checkpoints,
-        }
+        return arguments_of(self, TruncatedGradient)
 
     def _suited(self, state: Nest, solver: FixedPointSolver) -> "TruncatedGradient":
         """Returns this gradient with numbers that suit a state instead of `None`."""

@@ -9,7 +9,7 @@ from keras import tree
 from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_optional_count
 from deq_keras.core.problem import FixedPointProblem
-from deq_keras.core.serialization import Config
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.core.structure import Nest
 from deq_keras.gradients.adjoint_report import AdjointReport
 from deq_keras.gradients.forward import linearize_equilibrium
@@ -82,4 +82,4 @@ class UnrolledGradient(EquilibriumGradient):
         return UnrolledGradient().solve(problem, request, solver)
 
     def get_config(self) -> Config:
-        return {"checkpoints": self.checkpoints}
+        return arguments_of(self, UnrolledGradient)

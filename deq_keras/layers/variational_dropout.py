@@ -5,6 +5,7 @@ from keras import ops
 
 from deq_keras.core.checks import check_rate, check_seed, check_sizes
 from deq_keras.core.random import SavesRandomState, next_seed, uniform
+from deq_keras.core.serialization import arguments_of
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -120,9 +121,4 @@ class VariationalDropout(SavesRandomState, keras.layers.Layer):
         return input_shape
 
     def get_config(self):
-        config = {
-            "rate": self.rate,
-            "noise_shape": self.noise_shape,
-            "seed": self.seed,
-        }
-        return {**super().get_config(), **config}
+        return {**super().get_config(), **arguments_of(self, VariationalDropout)}

@@ -9,7 +9,7 @@ from deq_keras.core import nonfinite, serialization
 from deq_keras.core.checks import check_count, check_positive
 from deq_keras.core.linearization import Linearization
 from deq_keras.core.random import fold_in
-from deq_keras.core.serialization import Config
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.regularizers.penalties import (
     PENALTIES,
     ResidualRegularizer,
@@ -132,13 +132,7 @@ class EquilibriumConstraint(EquilibriumRegularizer):
         raise NotImplementedError
 
     def get_config(self) -> Config:
-        return {
-            "target": self.target,
-            "regularizer": keras.saving.serialize_keras_object(self.regularizer),
-            "rate": self.rate,
-            "max_multiplier": self.max_multiplier,
-            **super().get_config(),
-        }
+        return arguments_of(self, EquilibriumConstraint)
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")

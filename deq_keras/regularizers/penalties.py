@@ -9,7 +9,7 @@ from keras import ops, tree
 from deq_keras.core.checks import check_count, check_non_negative
 from deq_keras.core.linearization import Linearization, matrix_vjp
 from deq_keras.core.random import fold_in, normal_like
-from deq_keras.core.serialization import Config
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.core.structure import Nest, StateStructure, squared_norm
 from deq_keras.regularizers.regularizer import EquilibriumRegularizer, loss_dtype
 
@@ -56,7 +56,7 @@ class ResidualRegularizer(EquilibriumRegularizer):
         return self.weight * excess_residual(linearization, self.margin)
 
     def get_config(self) -> Config:
-        return {"weight": self.weight, "margin": self.margin, **super().get_config()}
+        return arguments_of(self, ResidualRegularizer)
 
 
 def excess_residual(linearization: Linearization, margin: float) -> tf.Tensor:
@@ -150,14 +150,7 @@ class ContractionRegularizer(EquilibriumRegularizer):
         return terms
 
     def get_config(self) -> Config:
-        return {
-            "weight": self.weight,
-            "margin": self.margin,
-            "residual_weight": self.residual_weight,
-            "residual_margin": self.residual_margin,
-            "num_iterations": self.num_iterations,
-            **super().get_config(),
-        }
+        return arguments_of(self, ContractionRegularizer)
 
 
 def squared_growth(
@@ -256,11 +249,7 @@ class JacobianRegularizer(EquilibriumRegularizer):
         return normal_like(value, seed)
 
     def get_config(self) -> Config:
-        return {
-            "weight": self.weight,
-            "num_probes": self.num_probes,
-            **super().get_config(),
-        }
+        return arguments_of(self, JacobianRegularizer)
 
 
 PENALTIES = (JacobianRegularizer, ContractionRegularizer, ResidualRegularizer)

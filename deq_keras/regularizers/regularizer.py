@@ -12,7 +12,7 @@ from deq_keras.core.checks import check_positive_fraction
 from deq_keras.core.graphs import is_compiled_by_xla
 from deq_keras.core.linearization import Linearization
 from deq_keras.core.random import fold_in, uniform
-from deq_keras.core.serialization import Config, Configured
+from deq_keras.core.serialization import Config, Configured, arguments_of
 
 
 class EquilibriumRegularizer(Configured):
@@ -80,7 +80,7 @@ class EquilibriumRegularizer(Configured):
         raise NotImplementedError
 
     def get_config(self) -> Config:
-        return {"probability": self.probability}
+        return arguments_of(self, EquilibriumRegularizer)
 
 
 def loss_dtype(linearization: Linearization) -> str:

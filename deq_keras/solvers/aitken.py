@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from deq_keras.core.checks import check_positive
-from deq_keras.core.serialization import Config
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.core.structure import squared_norm
 from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solver import FixedPointSolver
@@ -94,4 +94,4 @@ class Aitken(FixedPointSolver):
         return evaluation.point + factor * residual, _Secant(residual, factor)
 
     def get_config(self) -> Config:
-        return {**super().get_config(), "limit": self.limit}
+        return {**super().get_config(), **arguments_of(self, Aitken)}

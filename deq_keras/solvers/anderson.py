@@ -11,7 +11,7 @@ from deq_keras.core.checks import (
     check_non_negative,
     check_positive_fraction,
 )
-from deq_keras.core.serialization import Config
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.solvers.loop import Columns, Evaluation, zero_columns
 from deq_keras.solvers.solver import FixedPointSolver
 
@@ -126,13 +126,7 @@ class Anderson(FixedPointSolver):
         return next_point, history
 
     def get_config(self) -> Config:
-        return {
-            **super().get_config(),
-            "history": self.history,
-            "ridge": self.ridge,
-            "ridge_mode": self.ridge_mode,
-            "mixing": self.mixing,
-        }
+        return {**super().get_config(), **arguments_of(self, Anderson)}
 
     def _weights(
         self, gram: tuple[tuple[tf.Tensor, ...], ...], num_evaluations: tf.Tensor

@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras.core.checks import check_count
-from deq_keras.core.serialization import Config
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.core.structure import squared_norm
 from deq_keras.solvers.loop import Columns, Evaluation, zero_columns
 from deq_keras.solvers.solver import FixedPointSolver
@@ -104,7 +104,7 @@ class Broyden(FixedPointSolver):
         return evaluation.point + step, memory.push(step, num_evaluations)
 
     def get_config(self) -> Config:
-        return {**super().get_config(), "history": self.history}
+        return {**super().get_config(), **arguments_of(self, Broyden)}
 
 
 class StepSlots(NamedTuple):

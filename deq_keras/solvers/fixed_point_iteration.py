@@ -10,7 +10,7 @@ from deq_keras.core.checks import (
     check_optional_count,
     check_positive_fraction,
 )
-from deq_keras.core.serialization import Config
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solver import FixedPointSolver
 
@@ -109,13 +109,7 @@ class FixedPointIteration(FixedPointSolver):
         return evaluation.point + self.damping * evaluation.residual, memory
 
     def get_config(self) -> Config:
-        return {
-            **super().get_config(),
-            "damping": self.damping,
-            "noise": self.noise,
-            "patience": self.patience,
-            "factor": self.factor,
-        }
+        return {**super().get_config(), **arguments_of(self, FixedPointIteration)}
 
     def _judged(self, memory: _Patience, squared_norm: tf.Tensor) -> _Patience:
         has_fallen = squared_norm < memory.smallest

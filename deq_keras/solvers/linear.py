@@ -13,7 +13,7 @@ from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_optional_count
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.request import SolveRequest, check_request
-from deq_keras.core.serialization import Config
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.core.structure import (
     Nest,
     StateStructure,
@@ -100,7 +100,7 @@ class LinearSolver(FixedPointSolver):
         return solution._replace(value=value, point=point)
 
     def get_config(self) -> Config:
-        return {"max_iter": self.max_iter, "tol": self.tol}
+        return arguments_of(self, LinearSolver)
 
 
 def _multiplied(state: Nest, factor: tf.Tensor) -> Nest:
@@ -210,7 +210,7 @@ class GMRES(LinearSolver):
         return point + direction, memory
 
     def get_config(self) -> Config:
-        return {**super().get_config(), "restart": self.restart}
+        return {**super().get_config(), **arguments_of(self, GMRES)}
 
     @property
     def _num_columns(self) -> int:

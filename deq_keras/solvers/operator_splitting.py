@@ -12,7 +12,7 @@ from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_positive
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.request import SolveRequest, check_request
-from deq_keras.core.serialization import Config
+from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.core.splitting import Splitting, moved
 from deq_keras.core.structure import Nest, at_least_float32, where_rows
 from deq_keras.solvers.loop import Evaluation
@@ -130,9 +130,8 @@ class OperatorSplitting(FixedPointSolver):
         return evaluation.value, memory
 
     def get_config(self) -> Config:
-        config = {"alpha": self.alpha, **super().get_config()}
-        del config["compact"]  # Iterates are not states, so compaction is impossible.
-        return config
+        # Iterates are not states, so compaction is impossible, and no argument.
+        return arguments_of(self, OperatorSplitting)
 
     def _splitting_of(self, problem: FixedPointProblem) -> Splitting:
         splitting = problem.splitting

@@ -19,7 +19,7 @@ from deq_keras.core.checks import (
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.random import as_seed, fold_in, normal
 from deq_keras.core.request import SolveRequest, check_request
-from deq_keras.core.serialization import Config, Configured
+from deq_keras.core.serialization import Config, Configured, arguments_of
 from deq_keras.core.structure import Nest, StateStructure, where_rows
 from deq_keras.solvers.compaction import ActiveBatch
 from deq_keras.solvers.loop import Evaluation, LoopResult, LoopState, evaluate
@@ -326,13 +326,7 @@ class FixedPointSolver(Configured):
         return StoppingRule(structure, self.stop_mode, tol, request.halting, takes_last)
 
     def get_config(self) -> Config:
-        return {
-            "max_iter": self.max_iter,
-            "tol": self.tol,
-            "stop_mode": self.stop_mode,
-            "compact": self.compact,
-            "check_every": self.check_every,
-        }
+        return arguments_of(self, FixedPointSolver)
 
     def _start(
         self,

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from deq_keras.core.checks import check_boolean, check_count, check_seed
+from deq_keras.core.serialization import arguments_of
 from deq_keras.layers.equilibrium import lipschitz
 from deq_keras.layers.equilibrium.cell import EquilibriumCell
 from deq_keras.layers.normalization import (
@@ -173,15 +174,7 @@ class DenseCell(EquilibriumCell):
         return constant(self.recurrent, self.activation, injection.get("kernel"))
 
     def get_config(self):
-        config = {
-            "units": self.units,
-            "activation": keras.activations.serialize(self.activation),
-            "weight_normalization": self.weight_normalization,
-            "layer_normalization": self.layer_normalization,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "seed": self.seed,
-        }
-        return {**super().get_config(), **config}
+        return {**super().get_config(), **arguments_of(self, DenseCell)}
 
 
 def _uniform_by_fan_in(seed):

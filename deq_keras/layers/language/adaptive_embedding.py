@@ -12,6 +12,7 @@ from deq_keras.core.checks import (
     check_rate,
     check_seed,
 )
+from deq_keras.core.serialization import arguments_of
 from deq_keras.layers.kernel_initializer import fresh
 from deq_keras.layers.language.token_check import check_token_dtype, check_token_ids
 from deq_keras.layers.variational_dropout import VariationalDropout
@@ -226,20 +227,4 @@ class AdaptiveEmbedding(keras.layers.Layer):
         return keras.KerasTensor(shape, dtype=self.compute_dtype)
 
     def get_config(self):
-        config = {
-            "vocabulary_size": self.vocabulary_size,
-            "embedding_dim": self.embedding_dim,
-            "output_dim": self.output_dim,
-            "cutoffs": list(self.cutoffs),
-            "div_val": self.div_val,
-            "embeddings_initializer": keras.initializers.serialize(
-                self.embeddings_initializer
-            ),
-            "projection_initializer": keras.initializers.serialize(
-                self.projection_initializer
-            ),
-            "scale": self.scale,
-            "dropout_rate": self.dropout_rate,
-            "seed": self.seed,
-        }
-        return {**super().get_config(), **config}
+        return {**super().get_config(), **arguments_of(self, AdaptiveEmbedding)}

@@ -5,6 +5,7 @@ import tensorflow as tf
 from keras import ops
 
 from deq_keras.core.checks import check_boolean
+from deq_keras.core.serialization import arguments_of
 from deq_keras.core.structure import wide_dtype
 from deq_keras.layers.kernel_initializer import fresh
 from deq_keras.layers.language.adaptive_embedding import AdaptiveEmbedding
@@ -288,12 +289,7 @@ class AdaptiveSoftmax(keras.layers.Layer):
 
     def get_config(self):
         # Keras deduplicates layers within a file, so a loaded model has one embedding.
-        config = {
-            "embedding": keras.saving.serialize_keras_object(self.embedding),
-            "tie_weights": self.tie_weights,
-            "tie_projections": list(self.tie_projections),
-        }
-        return {**super().get_config(), **config}
+        return {**super().get_config(), **arguments_of(self, AdaptiveSoftmax)}
 
     @classmethod
     def from_config(cls, config):

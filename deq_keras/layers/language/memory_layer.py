@@ -116,9 +116,6 @@ class MemoryLayer(keras.layers.Layer):
             for buffer in self._memory.values():
                 buffer.reset()
 
-    def get_config(self):
-        return {**super().get_config(), "length": self.length}
-
     @classmethod
     def from_config(cls, config):
         return cls(**keras.saving.deserialize_keras_object(config))

@@ -12,6 +12,7 @@ from deq_keras.core.checks import (
     check_rate,
     check_seed,
 )
+from deq_keras.core.serialization import arguments_of
 from deq_keras.core.structure import wide_dtype
 from deq_keras.layers.composite_layer import CompositeLayer
 from deq_keras.layers.kernel_initializer import fresh
@@ -100,8 +101,9 @@ class MixtureSoftmax(CompositeLayer):
         self.latent = keras.layers.Dense(
             self.num_experts * width, name="latent", dtype=self.dtype_policy
         )
+        self.dropout_rate = check_rate("dropout_rate", dropout_rate)
         self.dropout = VariationalDropout(
-            check_rate("dropout_rate", dropout_rate),
+            self.dropout_rate,
             noise_shape=(None, 1, None),
             seed=self.seed,
             name="dropout",
@@ -178,15 +180,7 @@ class MixtureSoftmax(CompositeLayer):
         return keras.KerasTensor(shape, dtype=wide_dtype(self.compute_dtype))
 
     def get_config(self):
-        config = {
-            "embedding": keras.saving.serialize_keras_object(self.embedding),
-            "num_experts": self.num_experts,
-            "tie_weights": self.tie_weights,
-            "dropout_rate": self.dropout.rate,
-            "epsilon": self.epsilon,
-            "seed": self.seed,
-        }
-        return {**super().get_config(), **config}
+        return {**super().get_config(), **arguments_of(self, MixtureSoftmax)}
 
     @classmethod
     def from_config(cls, config):

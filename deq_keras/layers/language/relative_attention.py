@@ -10,6 +10,7 @@ from deq_keras.core.checks import (
     check_rate,
     check_seed,
 )
+from deq_keras.core.serialization import arguments_of
 from deq_keras.core.structure import wide_dtype
 from deq_keras.layers.composite_layer import CompositeLayer
 from deq_keras.layers.kernel_initializer import fresh
@@ -103,14 +104,18 @@ class RelativeAttention(CompositeLayer):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.seed = check_seed("seed", seed)
+        self.dropout_rate = check_rate("dropout_rate", dropout_rate)
+        self.position_dropout_rate = check_rate(
+            "position_dropout_rate", position_dropout_rate
+        )
         self.dropout = VariationalDropout(
-            check_rate("dropout_rate", dropout_rate),
+            self.dropout_rate,
             seed=self.seed,
             name="dropout",
             dtype=self.dtype_policy,
         )
         self.position_dropout = VariationalDropout(
-            check_rate("position_dropout_rate", position_dropout_rate),
+            self.position_dropout_rate,
             noise_shape=(1, None),
             # Uses another seed: the same one would draw the same numbers.
             seed=None if self.seed is None else self.seed + 1,
@@ -317,17 +322,7 @@ class RelativeAttention(CompositeLayer):
         return inputs_shape
 
     def get_config(self):
-        config = {
-            "num_heads": self.num_heads,
-            "local_size": self.local_size,
-            "dropout_rate": self.dropout.rate,
-            "position_dropout_rate": self.position_dropout.rate,
-            "weight_normalization": self.weight_normalization,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-            "seed": self.seed,
-        }
-        return {**super().get_config(), **config}
+        return {**super().get_config(), **arguments_of(self, RelativeAttention)}
 
 
 def _or_all(mask, other, length):

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from deq_keras.core.serialization import arguments_of
 from deq_keras.layers.equilibrium import EquilibriumCell
 from deq_keras.layers.language.memory_layer import MemoryLayer
 
@@ -150,5 +151,4 @@ class SegmentMemory(MemoryLayer):
         return (*inputs_shape[:-1], self.deq.cell.output_dim)
 
     def get_config(self):
-        deq = keras.saving.serialize_keras_object(self.deq)
-        return {**super().get_config(), "deq": deq}
+        return {**super().get_config(), **arguments_of(self, SegmentMemory)}

@@ -10,6 +10,7 @@ from deq_keras.core.checks import (
     check_rate,
     check_seed,
 )
+from deq_keras.core.serialization import arguments_of
 from deq_keras.layers.composite_layer import CompositeLayer
 from deq_keras.layers.kernel_initializer import fresh
 from deq_keras.layers.language.relative_attention import (
@@ -178,19 +179,7 @@ class TransformerBranches(CompositeLayer):
         return self.attention.keys_and_values(state, injection["attention"])
 
     def get_config(self):
-        config = {
-            "units": self.units,
-            "num_heads": self.num_heads,
-            "intermediate_dim": self.intermediate_dim,
-            "normalize_first": self.normalize_first,
-            "local_size": self.local_size,
-            "dropout_rate": self.dropout_rate,
-            "attention_dropout_rate": self.attention_dropout_rate,
-            "weight_normalization": self.weight_normalization,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "seed": self.seed,
-        }
-        return {**super().get_config(), **config}
+        return {**super().get_config(), **arguments_of(self, TransformerBranches)}
 
 
 def _masked(tensor, prepared, name):

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from deq_keras.core.serialization import arguments_of
 from deq_keras.layers.kernel_initializer import FAN_IN_UNIFORM, fresh
 from deq_keras.layers.language.segment_memory import SegmentCell
 from deq_keras.layers.language.transformer_branches import TransformerBranches
@@ -187,5 +188,4 @@ class TransformerCell(TransformerBranches, SegmentCell):
         return ops.zeros((*ops.shape(inputs)[:-1], self.units), inputs.dtype)
 
     def get_config(self):
-        initializer = keras.initializers.serialize(self.injection_initializer)
-        return {**super().get_config(), "injection_initializer": initializer}
+        return {**super().get_config(), **arguments_of(self, TransformerCell)}

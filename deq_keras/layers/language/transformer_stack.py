@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from deq_keras.core.checks import check_boolean, check_count
+from deq_keras.core.serialization import arguments_of
 from deq_keras.layers.language.memory_layer import MemoryLayer
 
 
@@ -164,9 +165,4 @@ class TransformerStack(MemoryLayer):
         return (*inputs_shape[:-1], self.cells[0].units)
 
     def get_config(self):
-        config = {
-            "cells": [keras.saving.serialize_keras_object(c) for c in self.cells],
-            "num_layers": self.num_layers,
-            "recompute": self.recompute,
-        }
-        return {**super().get_config(), **config}
+        return {**super().get_config(), **arguments_of(self, TransformerStack)}

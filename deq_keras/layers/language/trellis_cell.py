@@ -11,6 +11,7 @@ from deq_keras.core.checks import (
     check_rate,
     check_seed,
 )
+from deq_keras.core.serialization import arguments_of
 from deq_keras.layers.kernel_initializer import FAN_IN_UNIFORM, fresh
 from deq_keras.layers.language.causal_history import (
     convolve,
@@ -339,19 +340,5 @@ class TrellisCell(SegmentCell):
         return {"hidden": ops.sigmoid(o) * ops.tanh(cell), "cell": cell}
 
     def get_config(self):
-        config = {
-            "units": self.units,
-            "output_dim": self._output_dim,
-            "kernel_size": self.kernel_size,
-            "dilation_rate": self.dilation_rate,
-            "cell_shift": self.cell_shift,
-            "dropout_rate": self.dropout_rate,
-            "weight_dropout_rate": self.weight_dropout_rate,
-            "weight_normalization": self.weight_normalization,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "injection_initializer": keras.initializers.serialize(
-                self.injection_initializer
-            ),
-            "seed": self.seed,
-        }
-        return {**super().get_config(), **config}
+        config = {**super().get_config(), **arguments_of(self, TrellisCell)}
+        return {**config, "output_dim": self._output_dim}

@@ -8,6 +8,7 @@ from deq_keras.core.checks import (
     check_counts,
     check_optional_count,
 )
+from deq_keras.core.serialization import arguments_of
 from deq_keras.layers.language.memory_layer import MemoryLayer
 from deq_keras.layers.language.trellis_cell import TrellisCell
 
@@ -136,11 +137,4 @@ class TrellisStack(MemoryLayer):
         return [shape] * (1 + self.num_layers // self.auxiliary_frequency)
 
     def get_config(self):
-        config = {
-            "cell": keras.saving.serialize_keras_object(self.cell),
-            "num_layers": self.num_layers,
-            "dilations": list(self.dilations),
-            "auxiliary_frequency": self.auxiliary_frequency,
-            "recompute": self.recompute,
-        }
-        return {**super().get_config(), **config}
+        return {**super().get_config(), **arguments_of(self, TrellisStack)}

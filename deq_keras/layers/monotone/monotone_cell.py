@@ -5,6 +5,7 @@ from keras import ops, tree
 
 from deq_keras import proximal
 from deq_keras.core.checks import check_positive
+from deq_keras.core.serialization import arguments_of
 from deq_keras.core.structure import wide_dtype
 from deq_keras.layers.equilibrium import CellFunction, EquilibriumCell
 from deq_keras.solvers import FixedPointProblem, SolveRequest, Splitting
@@ -166,11 +167,7 @@ class MonotoneCell(EquilibriumCell):
         return solver.tuned(problem, SolveRequest(self.initial_state(injection)))
 
     def get_config(self):
-        config = {
-            "m": self.m,
-            "activation": keras.saving.serialize_keras_object(self.activation),
-        }
-        return {**super().get_config(), **config}
+        return {**super().get_config(), **arguments_of(self, MonotoneCell)}
 
     def _in_solver_dtype(self, nest):
         return tree.map_structure(lambda leaf: ops.cast(leaf, self.solver_dtype), nest)

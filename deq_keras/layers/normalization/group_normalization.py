@@ -8,6 +8,7 @@ from keras import ops
 
 from deq_keras.core.checks import check_boolean, check_integer, check_positive
 from deq_keras.core.custom_gradient import custom_gradient
+from deq_keras.core.serialization import arguments_of
 from deq_keras.core.structure import wide_dtype
 
 
@@ -143,14 +144,7 @@ class GroupNormalization(keras.layers.Layer):
         return input_shape
 
     def get_config(self):
-        config = {
-            "groups": self.groups,
-            "axis": self.axis,
-            "epsilon": self.epsilon,
-            "center": self.center,
-            "scale": self.scale,
-        }
-        return {**super().get_config(), **config}
+        return {**super().get_config(), **arguments_of(self, GroupNormalization)}
 
 
 class _Groups(NamedTuple):

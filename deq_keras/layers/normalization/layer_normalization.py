@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from deq_keras.core.checks import check_boolean, check_positive
+from deq_keras.core.serialization import arguments_of
 from deq_keras.core.structure import wide_dtype
 
 
@@ -94,9 +95,4 @@ class LayerNormalization(keras.layers.Layer):
         return input_shape
 
     def get_config(self):
-        config = {
-            "epsilon": self.epsilon,
-            "center": self.center,
-            "scale": self.scale,
-        }
-        return {**super().get_config(), **config}
+        return {**super().get_config(), **arguments_of(self, LayerNormalization)}

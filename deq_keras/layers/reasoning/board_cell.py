@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from deq_keras.core.checks import check_count, check_positive
+from deq_keras.core.serialization import arguments_of
 from deq_keras.layers.equilibrium import EquilibriumCell
 from deq_keras.layers.reasoning.board_embedding import checked_sides
 
@@ -128,12 +129,7 @@ class BoardCell(EquilibriumCell):
         return after if mask is None else after * mask
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "units": self.units,
-            "box_shape": self.box_shape and list(self.box_shape),
-            "step": self.step,
-        }
+        return {**super().get_config(), **arguments_of(self, BoardCell)}
 
     def _dense(self, name, use_bias=False):
         return keras.layers.Dense(

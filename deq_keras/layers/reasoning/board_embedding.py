@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from deq_keras.core.checks import check_count, check_counts
+from deq_keras.core.serialization import arguments_of
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -99,13 +100,7 @@ class BoardEmbedding(keras.layers.Layer):
         return (*input_shape, self.units)
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "vocabulary_size": self.vocabulary_size,
-            "units": self.units,
-            "board_shape": list(self.board_shape),
-            "box_shape": self.box_shape and list(self.box_shape),
-        }
+        return {**super().get_config(), **arguments_of(self, BoardEmbedding)}
 
     def _boxes(self):
         """Returns the index of the box of each square, `(rows, columns)`."""

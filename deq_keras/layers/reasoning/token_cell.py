@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from deq_keras.core.checks import check_count
+from deq_keras.core.serialization import arguments_of
 from deq_keras.layers.composite_layer import CompositeLayer
 from deq_keras.layers.equilibrium import EquilibriumCell
 
@@ -166,9 +167,4 @@ class TokenCell(EquilibriumCell):
         return perceptron
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "units": self.units,
-            "num_blocks": self.num_blocks,
-            "expansion": self.expansion,
-        }
+        return {**super().get_config(), **arguments_of(self, TokenCell)}

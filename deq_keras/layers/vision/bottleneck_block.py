@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from deq_keras.core.checks import check_count, check_rate
+from deq_keras.core.serialization import arguments_of
 from deq_keras.layers.vision.convolution_unit import ConvolutionUnit
 
 EXPANSION = 4
@@ -86,8 +87,4 @@ class BottleneckBlock(keras.layers.Layer):
         return (*input_shape[:-1], EXPANSION * self.filters)
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "filters": self.filters,
-            "momentum": self.momentum,
-        }
+        return {**super().get_config(), **arguments_of(self, BottleneckBlock)}

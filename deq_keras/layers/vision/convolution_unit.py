@@ -3,6 +3,7 @@
 import keras
 
 from deq_keras.core.checks import check_boolean, check_count, check_rate
+from deq_keras.core.serialization import arguments_of
 from deq_keras.layers.kernel_initializer import SMALL_NORMAL
 from deq_keras.layers.vision.symmetric_conv import SymmetricConv2D, check_side
 
@@ -93,13 +94,4 @@ class ConvolutionUnit(keras.layers.Layer):
         return self.convolution.compute_output_shape(input_shape)
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "filters": self.filters,
-            "kernel_size": self.kernel_size,
-            "strides": self.strides,
-            "use_bias": self.use_bias,
-            "affine": self.affine,
-            "relu": self.relu,
-            "momentum": self.momentum,
-        }
+        return {**super().get_config(), **arguments_of(self, ConvolutionUnit)}

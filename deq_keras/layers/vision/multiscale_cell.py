@@ -14,6 +14,7 @@ from deq_keras.core.checks import (
     check_rate,
     check_seed,
 )
+from deq_keras.core.serialization import arguments_of
 from deq_keras.layers.equilibrium import EquilibriumCell
 from deq_keras.layers.vision.multiscale_fusion import MultiscaleFusion, check_groups
 from deq_keras.layers.vision.residual_block_cell import ResidualBlockCell
@@ -252,17 +253,4 @@ class MultiscaleCell(EquilibriumCell):
         return self.fusion(maps, kernels=injection.get("fusion"))
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "filters": list(self.filters),
-            "expansion": self.expansion,
-            "groups": self.groups,
-            "kernel_size": self.kernel_size,
-            "num_blocks": self.num_blocks,
-            "dropout_rate": self.dropout_rate,
-            "weight_normalization": self.weight_normalization,
-            "block_affine": self.block_affine,
-            "fuse_affine": self.fuse_affine,
-            "post_affine": self.post_affine,
-            "seed": self.seed,
-        }
+        return {**super().get_config(), **arguments_of(self, MultiscaleCell)}

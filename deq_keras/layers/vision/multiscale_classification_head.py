@@ -3,6 +3,7 @@
 import keras
 
 from deq_keras.core.checks import check_count, check_counts
+from deq_keras.core.serialization import arguments_of
 from deq_keras.core.structure import wide_dtype
 from deq_keras.layers.composite_layer import CompositeLayer
 from deq_keras.layers.vision.bottleneck_block import BottleneckBlock
@@ -119,8 +120,5 @@ class MultiscaleClassificationHead(CompositeLayer):
     def get_config(self):
         return {
             **super().get_config(),
-            "num_classes": self.num_classes,
-            "filters": list(self.filters),
-            "final_filters": self.final_filters,
-            "activation": keras.activations.serialize(self.activation),
+            **arguments_of(self, MultiscaleClassificationHead),
         }

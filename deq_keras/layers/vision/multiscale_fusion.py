@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from deq_keras.core.checks import check_boolean, check_count, check_counts
+from deq_keras.core.serialization import arguments_of
 from deq_keras.layers.kernel_initializer import FAN_IN_UNIFORM, SMALL_NORMAL
 from deq_keras.layers.normalization import (
     GroupNormalization,
@@ -209,14 +210,7 @@ class MultiscaleFusion(keras.layers.Layer):
         return maps_shape
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "filters": list(self.filters),
-            "groups": self.groups,
-            "weight_normalization": self.weight_normalization,
-            "fuse_affine": self.fuse_affine,
-            "post_affine": self.post_affine,
-        }
+        return {**super().get_config(), **arguments_of(self, MultiscaleFusion)}
 
 
 def check_groups(groups):

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from deq_keras.core.checks import check_count, check_rate
+from deq_keras.core.serialization import arguments_of
 from deq_keras.core.structure import wide_dtype
 from deq_keras.layers.kernel_initializer import SMALL_NORMAL
 from deq_keras.layers.vision.convolution_unit import ConvolutionUnit
@@ -143,9 +144,5 @@ class MultiscaleSegmentationHead(keras.layers.Layer):
     def get_config(self):
         return {
             **super().get_config(),
-            "num_classes": self.num_classes,
-            "scale": self.scale,
-            "kernel_size": self.kernel_size,
-            "activation": keras.activations.serialize(self.activation),
-            "momentum": self.momentum,
+            **arguments_of(self, MultiscaleSegmentationHead),
         }

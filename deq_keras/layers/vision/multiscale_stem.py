@@ -3,6 +3,7 @@
 import keras
 
 from deq_keras.core.checks import check_boolean, check_count, check_integer, check_rate
+from deq_keras.core.serialization import arguments_of
 from deq_keras.layers.vision.convolution_unit import ConvolutionUnit
 
 
@@ -92,10 +93,4 @@ class MultiscaleStem(keras.layers.Layer):
         return input_shape
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "filters": self.filters,
-            "num_downsamplings": self.num_downsamplings,
-            "injection_unit": self.injection_unit,
-            "momentum": self.momentum,
-        }
+        return {**super().get_config(), **arguments_of(self, MultiscaleStem)}

@@ -10,6 +10,7 @@ from deq_keras.core.checks import (
     check_rate,
     check_seed,
 )
+from deq_keras.core.serialization import arguments_of
 from deq_keras.layers.equilibrium import EquilibriumCell
 from deq_keras.layers.kernel_initializer import FAN_IN_UNIFORM
 from deq_keras.layers.normalization import (
@@ -250,18 +251,7 @@ class ResidualBlockCell(EquilibriumCell):
         return self.norm3(ops.relu(state + self.norm2(hidden)))
 
     def get_config(self):
-        config = {
-            "filters": self.filters,
-            "expansion": self.expansion,
-            "groups": self.groups,
-            "kernel_size": self.kernel_size,
-            "dropout_rate": self.dropout_rate,
-            "weight_normalization": self.weight_normalization,
-            "affine": self.affine,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "seed": self.seed,
-        }
-        return {**super().get_config(), **config}
+        return {**super().get_config(), **arguments_of(self, ResidualBlockCell)}
 
 
 def _pair(kernel_size):

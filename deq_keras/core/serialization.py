@@ -35,7 +35,7 @@ def arguments_of(instance: Any, cls: type) -> Config:
 
     Args:
         instance: Instance of `cls`.
-        cls: Class whose `get_config` returns them, beside those of its base class.
+        cls: Class whose `get_config` merges them into the config of its base class.
     """
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     _, *parameters = inspect.signature(cls.__init__).parameters.values()  # type: ignore[misc]

@@ -150,12 +150,16 @@ class _AdjointFunction:
         return cotangent
 
     def splitting(self, cotangent: Nest) -> Splitting | None:
-        """Returns the `Splitting` of the adjoint equation, if f has one."""
+        """Returns the `Splitting` of the linear equation, if f has one."""
         splitting = self.problem.splitting
         if splitting is None:
             return None
         point = tree.map_structure(at_least_float32, self.linearization.point)
-        return AdjointSplitting(splitting, point, cotangent)
+        return self.linearized(splitting, point, cotangent)
+
+    def linearized(self, splitting: Splitting, point: Nest, term: Nest) -> Splitting:
+        """Returns the `Splitting` of the linear equation with a constant term."""
+        return AdjointSplitting(splitting, point, term)
 
 
 class _TangentFunction(_AdjointFunction):
@@ -165,13 +169,8 @@ class _TangentFunction(_AdjointFunction):
         """Returns J v."""
         return self.linearization.jvp(vector)
 
-    def splitting(self, tangent: Nest) -> Splitting | None:
-        """Returns the `Splitting` of the equation x = J x + t, if f has one."""
-        splitting = self.problem.splitting
-        if splitting is None:
-            return None
-        point = tree.map_structure(at_least_float32, self.linearization.point)
-        return TangentSplitting(splitting, point, tangent)
+    def linearized(self, splitting: Splitting, point: Nest, term: Nest) -> Splitting:
+        return TangentSplitting(splitting, point, term)
 
 
 class _Adjoint(NamedTuple):

@@ -192,12 +192,7 @@ class ContinuousBatchingModel(SavesRandomState, keras.Model):
 
     @classmethod
     def from_config(cls, config):
-        objects = ("model", "examples", "finished")
-        found = {
-            name: keras.saving.deserialize_keras_object(config[name])
-            for name in objects
-        }
-        return cls(**{**config, **found})
+        return cls(**keras.saving.deserialize_keras_object(config))
 
     def _has_finished(self, segment):
         """Returns a mask of samples that have finished, Boolean `(batch,)`."""

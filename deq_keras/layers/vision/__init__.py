@@ -1,16 +1,16 @@
 """Layers of vision models: multiscale and residual cells, stems, heads."""
 
-from deq_keras.layers.vision.bottleneck_block import BottleneckBlock
-from deq_keras.layers.vision.convolution_unit import ConvolutionUnit
-from deq_keras.layers.vision.multiscale_cell import MultiscaleCell
-from deq_keras.layers.vision.multiscale_classification_head import (
-    MultiscaleClassificationHead,
+from deq_keras.layers.vision.convolution_units import (
+    BottleneckBlock,
+    ConvolutionUnit,
+    MultiscaleStem,
 )
+from deq_keras.layers.vision.multiscale_cell import MultiscaleCell
 from deq_keras.layers.vision.multiscale_fusion import MultiscaleFusion
-from deq_keras.layers.vision.multiscale_segmentation_head import (
+from deq_keras.layers.vision.multiscale_heads import (
+    MultiscaleClassificationHead,
     MultiscaleSegmentationHead,
 )
-from deq_keras.layers.vision.multiscale_stem import MultiscaleStem
 from deq_keras.layers.vision.residual_block_cell import ResidualBlockCell
 from deq_keras.layers.vision.symmetric_conv import SymmetricConv2D
 

@@ -7,8 +7,30 @@ from keras import ops
 import deq_keras
 
 
+class _UnitsCell(deq_keras.layers.EquilibriumCell):
+    """Base of the cells whose state has `units` features, and whose input is projected.
+
+    Args:
+        units: Positive integer. Size of the state, or of the state at a position.
+        **kwargs: Arguments of `keras.layers.Layer`.
+    """
+
+    def __init__(self, units, **kwargs):
+        super().__init__(**kwargs)
+        self.units = units
+        self.injection_layer = _dense(self, units, "injection")
+
+    def inject(self, inputs, training=False):
+        """Returns x U + b of the inputs x, `(batch, ..., units)`."""
+        del training
+        return self.injection_layer(inputs)
+
+    def get_config(self):
+        return {**super().get_config(), "units": self.units}
+
+
 @keras.saving.register_keras_serializable("deq_keras_training")
-class LeakyCell(deq_keras.layers.EquilibriumCell):
+class LeakyCell(_UnitsCell):
     """Cell of a leaky layer, for vectors. It converges slowly at any weights.
 
         f(z, x) = (1 - rate) z + rate tanh(z W + x U + b)
@@ -32,28 +54,20 @@ class LeakyCell(deq_keras.layers.EquilibriumCell):
     """
 
     def __init__(self, units, rate=0.15, **kwargs):
-        super().__init__(**kwargs)
-        self.units = units
+        super().__init__(units, **kwargs)
         self.rate = rate
-        self.injection_layer = _dense(self, units, "injection")
         self.recurrence = _dense(self, units, "recurrence", use_bias=False)
-
-    def inject(self, inputs, training=False):
-        """Returns x U + b of the inputs x, `(batch, units)`."""
-        del training
-        return self.injection_layer(inputs)
 
     def call(self, state, injection):
         new = ops.tanh(self.recurrence(state) + injection)
         return (1.0 - self.rate) * state + self.rate * new
 
     def get_config(self):
-        config = {"units": self.units, "rate": self.rate}
-        return {**super().get_config(), **config}
+        return {**super().get_config(), "rate": self.rate}
 
 
 @keras.saving.register_keras_serializable("deq_keras_training")
-class NormalizedCell(deq_keras.layers.EquilibriumCell):
+class NormalizedCell(_UnitsCell):
     """Cell of a residual block with layer normalization, for vectors.
 
         f(z, x) = norm(z + relu(z W + x U + b) V + c)
@@ -76,26 +90,16 @@ class NormalizedCell(deq_keras.layers.EquilibriumCell):
     """
 
     def __init__(self, units, **kwargs):
-        super().__init__(**kwargs)
-        self.units = units
-        self.injection_layer = _dense(self, units, "injection")
+        super().__init__(units, **kwargs)
         self.dense1 = _dense(self, units, "dense1", use_bias=False)
         self.dense2 = _dense(self, units, "dense2")
         self.norm = keras.layers.LayerNormalization(
             name="norm", dtype=self.dtype_policy
         )
 
-    def inject(self, inputs, training=False):
-        """Returns x U + b of the inputs x, `(batch, units)`."""
-        del training
-        return self.injection_layer(inputs)
-
     def call(self, state, injection):
         hidden = ops.relu(self.dense1(state) + injection)
         return self.norm(state + self.dense2(hidden))
-
-    def get_config(self):
-        return {**super().get_config(), "units": self.units}
 
 
 @keras.saving.register_keras_serializable("deq_keras_training")
@@ -156,7 +160,7 @@ class GatedCell(deq_keras.layers.EquilibriumCell):
 
 
 @keras.saving.register_keras_serializable("deq_keras_training")
-class MessagePassingCell(deq_keras.layers.EquilibriumCell):
+class MessagePassingCell(_UnitsCell):
     """Cell in which every node of a graph receives the mean of its neighbors.
 
         f(z, x) = tanh(M z W + x U + b)
@@ -186,25 +190,18 @@ class MessagePassingCell(deq_keras.layers.EquilibriumCell):
     """
 
     def __init__(self, units, adjacency, **kwargs):
-        super().__init__(**kwargs)
         adjacency = np.asarray(adjacency, "float32")
         if adjacency.ndim != 2 or adjacency.shape[0] != adjacency.shape[1]:
             raise ValueError(
                 "`adjacency` must be a square matrix. Received: adjacency of shape "
                 f"{adjacency.shape}."
             )
-        self.units = units
+        super().__init__(units, **kwargs)
         self.adjacency = adjacency
         sums = adjacency.sum(axis=1, keepdims=True)
         # A node without neighbors receives zeros.
         self._mixing = adjacency / np.where(sums > 0, sums, 1)
-        self.injection_layer = _dense(self, units, "injection")
         self.message = _dense(self, units, "message", use_bias=False)
-
-    def inject(self, inputs, training=False):
-        """Returns x U + b of the inputs x, `(batch, nodes, units)`."""
-        del training
-        return self.injection_layer(inputs)
 
     def call(self, state, injection):
         messages = self.message(state)
@@ -213,12 +210,11 @@ class MessagePassingCell(deq_keras.layers.EquilibriumCell):
         return ops.tanh(received + injection)
 
     def get_config(self):
-        config = {"units": self.units, "adjacency": self.adjacency.tolist()}
-        return {**super().get_config(), **config}
+        return {**super().get_config(), "adjacency": self.adjacency.tolist()}
 
 
 @keras.saving.register_keras_serializable("deq_keras_training")
-class GraphCell(deq_keras.layers.EquilibriumCell):
+class GraphCell(_UnitsCell):
     """Cell of a graph layer whose graph is an input and differs between samples.
 
         f(z, x) = norm(z + relu(z S + M z W + x U + b) V + c)
@@ -245,9 +241,7 @@ class GraphCell(deq_keras.layers.EquilibriumCell):
     """
 
     def __init__(self, units, **kwargs):
-        super().__init__(**kwargs)
-        self.units = units
-        self.injection_layer = _dense(self, units, "injection")
+        super().__init__(units, **kwargs)
         self.own = _dense(self, units, "own", use_bias=False)
         self.message = _dense(self, units, "message", use_bias=False)
         self.update = _dense(self, units, "update")
@@ -272,9 +266,6 @@ class GraphCell(deq_keras.layers.EquilibriumCell):
         received = ops.matmul(injection["mixing"], self.message(state))
         hidden = ops.relu(self.own(state) + received + injection["nodes"])
         return self.norm(state + self.update(hidden))  # (B, nodes, units)
-
-    def get_config(self):
-        return {**super().get_config(), "units": self.units}
 
 
 @keras.saving.register_keras_serializable("deq_keras_training")
@@ -344,7 +335,7 @@ class ConvolutionalCell(deq_keras.layers.EquilibriumCell):
 
 
 @keras.saving.register_keras_serializable("deq_keras_training")
-class AttentionCell(deq_keras.layers.EquilibriumCell):
+class AttentionCell(_UnitsCell):
     """Cell of one transformer layer without mask, normalized after each branch.
 
         h       = norm1(z + attention(z) + x U + b)
@@ -379,15 +370,13 @@ class AttentionCell(deq_keras.layers.EquilibriumCell):
     """
 
     def __init__(self, units, num_heads=4, **kwargs):
-        super().__init__(**kwargs)
         if units < 1 or num_heads < 1 or units % num_heads:
             raise ValueError(
                 "`units` must be a positive multiple of `num_heads`. Received: "
                 f"units={units}, num_heads={num_heads}."
             )
-        self.units = units
+        super().__init__(units, **kwargs)
         self.num_heads = num_heads
-        self.injection_layer = _dense(self, units, "injection")
         self.query_key_value = _dense(self, 3 * units, "query_key_value")
         self.attention_output = _dense(self, units, "attention_output")
         self.expansion = _dense(self, 2 * units, "expansion")
@@ -399,19 +388,13 @@ class AttentionCell(deq_keras.layers.EquilibriumCell):
             for name in ("norm1", "norm2")
         )
 
-    def inject(self, inputs, training=False):
-        """Returns x U + b of the inputs x, `(batch, length, units)`."""
-        del training
-        return self.injection_layer(inputs)
-
     def call(self, state, injection):
         hidden = self.norm1(state + self._attend(state) + injection)
         branch = self.contraction(ops.relu(self.expansion(hidden)))
         return self.norm2(hidden + branch)  # (B, L, units)
 
     def get_config(self):
-        config = {"units": self.units, "num_heads": self.num_heads}
-        return {**super().get_config(), **config}
+        return {**super().get_config(), "num_heads": self.num_heads}
 
     def _attend(self, state):
         length, size = state.shape[1], self.units // self.num_heads

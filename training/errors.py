@@ -4,7 +4,8 @@ import contextlib
 import errno
 
 _LONGEST_REASON = 600
-_REMEDIES = {
+# Errors of the operating system that a user can fix, and how.
+REMEDIES = {
     errno.ENOSPC: "Free some space, then run the command again (train: with --resume).",
     errno.EDQUOT: "Free some space, then run the command again (train: with --resume).",
     errno.EACCES: "Change its permissions, or choose another place.",
@@ -62,7 +63,7 @@ def describe(error):
     trouble = error.strerror or str(error)
     names = [name for name in (error.filename, error.filename2) if name is not None]
     place = " -> ".join(map(str, names))
-    remedy = _REMEDIES.get(error.errno, "")
+    remedy = REMEDIES.get(error.errno, "")
     return f"{f'{place}: ' if place else ''}{trouble}. {remedy}".rstrip()
 
 

@@ -1,7 +1,6 @@
 """Reading and writing of `.keras` files, and errors of files that TensorFlow writes."""
 
 import contextlib
-import errno
 import importlib
 import os
 import re
@@ -10,20 +9,8 @@ import zipfile
 import keras
 import tensorflow as tf
 
-from ..errors import InputError, reading
+from ..errors import REMEDIES, InputError, reading
 from .atomic_file import replacing
-
-# Errors whose text TensorFlow copies from the operating system.
-_CODES = (
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EACCES,
-    errno.EPERM,
-    errno.EROFS,
-    errno.ENOTDIR,
-    errno.EISDIR,
-    errno.ENAMETOOLONG,
-)
 
 
 def save(model, path):
@@ -76,7 +63,8 @@ def writing(path):
     except tf.errors.OpError as error:
         if str(path) not in error.message:
             raise
-        for code in _CODES:
+        # TensorFlow copies the text of these errors from the operating system.
+        for code in REMEDIES:
             if os.strerror(code).lower() in error.message.lower():
                 raise OSError(code, os.strerror(code), str(path)) from error
         reason = " ".join(re.sub(r"\{\{.*?\}\}", "", error.message).split())

@@ -12,7 +12,13 @@ import tensorflow as tf
 import deq_keras
 
 from .. import registry
-from ..data.pipeline import array_batches, evaluation_batches, sample, steps_per_epoch
+from ..data.pipeline import (
+    array_batches,
+    evaluation_batches,
+    sample,
+    steps_per_epoch,
+    training_batches,
+)
 from ..errors import InputError, config_errors, reading
 from ..evaluation.diagnose import Diagnosis
 from ..evaluation.readout import measure_at_budgets, split_model
@@ -270,17 +276,27 @@ class ImageJob(Job):
             self.distribution.drops_remainder,
         )
 
-    def training_batches(self, epochs, share):
-        """Returns the stream of a `BatchShard` of the training batches of a `range` of
-        epochs."""
-        raise NotImplementedError
+    @property
+    def augmentation(self):
+        """Returns the augmentation config that the transform of the images takes."""
+        return self.config.data.augmentation
 
     def fit_arguments(self, epochs):
         split, size = self.data.validation, self.config.data.evaluation_batch_size
+
+        def training(share):
+            return training_batches(
+                self.data.training,
+                self.config.data.batch_size,
+                self.augmentation,
+                self.config.seed,
+                epochs,
+                self.distribution.drops_remainder,
+                share,
+            )
+
         return {
-            "x": self.distribution.batches(
-                lambda share: self.training_batches(epochs, share)
-            ),
+            "x": self.distribution.batches(training),
             "validation_data": self.distribution.batches(
                 lambda share: evaluation_batches(split, size, share)
             ),

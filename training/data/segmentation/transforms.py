@@ -4,8 +4,6 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from .. import pipeline
-
 # Label of pixels that the loss and the scores ignore.
 IGNORED = 255
 # Scales 0.5, 0.6 ... 2.1.
@@ -38,29 +36,9 @@ class SegmentationTransform:
         return tf.cast(image, tf.float32), tf.cast(labels, tf.int32)
 
     def augmented(self, image, labels, config, key):
-        """Returns float32 pixels and int32 labels; `config`: an augmentation config and
-        the size of the crops."""
+        """Returns float32 pixels and int32 labels; `config`: a pair of a
+        `SegmentationAugmentationConfig` and the `(height, width)` of the crops."""
         return self.evaluated(*augment(image, labels, *config, key))
-
-
-def training_batches(
-    split, batch_size, augmentation, crop_size, seed, epochs, shard=pipeline.WHOLE
-):
-    """Streams the batches of some epochs, see `training.data.pipeline`.
-
-    Args:
-        split: `Split` to draw from.
-        batch_size: Positive integer. Images per batch; a smaller last batch is dropped.
-        augmentation: `SegmentationAugmentationConfig`.
-        crop_size: `(height, width)`.
-        seed: Integer.
-        epochs: `range` of epochs.
-        shard: The `BatchShard` to produce.
-    """
-    config = (augmentation, crop_size)
-    return pipeline.training_batches(
-        split, batch_size, config, seed, epochs, shard=shard
-    )
 
 
 def augment(image, labels, config, crop_size, key):

@@ -5,7 +5,7 @@ import operator
 import keras
 import numpy as np
 
-from ...data.images import load, sample, training_batches
+from ...data.images import load, sample
 from ...evaluation.audit import Group
 from ...evaluation.readout import (
     EncoderSolverHead,
@@ -59,18 +59,6 @@ class ClassificationJob(ImageJob):
             loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             metrics=["accuracy"],
             jit_compile=self.config.jit_compile,
-        )
-
-    def training_batches(self, epochs, share):
-        config = self.config.data
-        return training_batches(
-            self.data.training,
-            config.batch_size,
-            config.augmentation,
-            self.config.seed,
-            epochs,
-            self.distribution.drops_remainder,
-            share,
         )
 
     def callbacks(self, model):

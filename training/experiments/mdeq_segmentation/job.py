@@ -5,11 +5,7 @@ import operator
 import keras
 import numpy as np
 
-from ...data.segmentation import (
-    evaluation_batches,
-    load,
-    training_batches,
-)
+from ...data.segmentation import evaluation_batches, load, sample
 from ...errors import InputError
 from ...evaluation.readout import EncoderSolverHead, measure_at_budgets
 from ...runs.job import ImageJob
@@ -62,22 +58,12 @@ class MDEQSegmentationJob(ImageJob):
             jit_compile=self.config.jit_compile,
         )
 
-    def training_batches(self, epochs, share):
-        config = self.config.data
-        return training_batches(
-            self.data.training,
-            config.batch_size,
-            config.augmentation,
-            self.data.crop_size,
-            self.config.seed,
-            epochs,
-            share,
-        )
+    @property
+    def augmentation(self):
+        return self.config.data.augmentation, self.data.crop_size
 
     def callbacks(self, model):
-        num_samples = self.config.evaluation.num_samples
-        split = self.data.validation.part(0, num_samples)
-        ((images, _),) = evaluation_batches(split, num_samples)
+        images = sample(self.data.validation, self.config.evaluation.num_samples)
         return [self.diagnostics(model, model.preprocessor(images))]
 
     def split(self, model):

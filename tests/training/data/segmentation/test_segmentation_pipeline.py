@@ -19,7 +19,8 @@ def split(request, shards):
 
 
 def batches(split, epochs, seed=0):
-    stream = segmentation.training_batches(split, 2, AUGMENTATION, (4, 8), seed, epochs)
+    config = (AUGMENTATION, (4, 8))
+    stream = segmentation.training_batches(split, 2, config, seed, epochs)
     return list(stream.as_numpy_iterator())
 
 

@@ -117,9 +117,7 @@ def truncated_step(workload, num_steps, remat):
     gradient = deq_keras.gradients.TruncatedGradient(
         num_steps, num_free_steps=0, max_steps=num_steps, remat=remat
     )
-    solver = deq_keras.solvers.FixedPointIteration(num_steps, tol=None)
-    deq = layer(workload.cell, solver, gradient)
-    return _compiled(workload, functools.partial(deq, training=True))
+    return solve_step(workload, gradient, num_steps)
 
 
 def step_by_hand(workload, num_steps):

@@ -101,17 +101,14 @@ def times(
     for name in names:
         workload = workloads.build(name, sizes=sizes, **build_arguments)
         cell = CompiledCell(workload)
-        steps = {
-            solver: step_cost(workload, solver, step_budget, effort, cell)
-            for solver in (*SOLVERS, UNROLLED)
-        }
-        for solver, cost in steps.items():
+        found = _costs(workload, cell, budgets, step_budget, effort)
+        for solver, costs in found["solve"].items():
+            limits = SOLVE_BOUNDS.get((name, solver), {})
+            for budget, cost in zip(budgets, costs.values(), strict=True):
+                cost |= at_most(limits.get(budget), cost)
+        for solver, cost in found["train"].items():
             cost |= at_most(STEP_BOUNDS.get((name, solver)), cost)
-        results[name] = {
-            "calls_ms": _call_times(cell, effort),
-            "solve": _solve_costs(workload, cell, budgets, effort, SOLVE_BOUNDS),
-            "train": steps,
-        }
+        results[name] = {"calls_ms": _call_times(cell, effort), **found}
     return results
 
 
@@ -129,13 +126,7 @@ def xla(
     for name in names:
         workload = workloads.build(name, sizes=sizes, **build_arguments)
         cell = CompiledCell(workload, jit_compile=True)
-        results[name] = {
-            "solve": _solve_costs(workload, cell, budgets, effort, {}),
-            "train": {
-                solver: step_cost(workload, solver, step_budget, effort, cell)
-                for solver in (*SOLVERS, UNROLLED)
-            },
-        }
+        results[name] = _costs(workload, cell, budgets, step_budget, effort)
     return results
 
 
@@ -153,15 +144,21 @@ def _call_times(cell, effort):
     }
 
 
-def _solve_costs(workload, cell, budgets, effort, bounds):
-    costs = {}
-    for solver in (PLAIN_LOOP, *SOLVERS):
-        limits = bounds.get((workload.name, solver), {})
-        costs[solver] = {}
-        for budget in budgets:
-            cost = solve_cost(workload, cell, solver, budget, effort)
-            costs[solver][f"NFE {budget}"] = cost | at_most(limits.get(budget), cost)
-    return costs
+def _costs(workload, cell, budgets, step_budget, effort):
+    """Returns the costs of solves by solver and budget, and of steps by solver."""
+    return {
+        "solve": {
+            solver: {
+                f"NFE {budget}": solve_cost(workload, cell, solver, budget, effort)
+                for budget in budgets
+            }
+            for solver in (PLAIN_LOOP, *SOLVERS)
+        },
+        "train": {
+            solver: step_cost(workload, solver, step_budget, effort, cell)
+            for solver in (*SOLVERS, UNROLLED)
+        },
+    }
 
 
 def at_most(limit, cost):

@@ -267,8 +267,7 @@ def _add_tune(commands):
         "tune",
         "find the cheapest solver that keeps the answers of a model",
     )
-    parser.add_argument("work_dir", help="the work directory of a finished run")
-    parser.add_argument("--variant", metavar="NAME", help="default: the only one")
+    _add_work_directory(parser, "the only one")
     parser.add_argument(
         "--promise",
         type=_fraction,
@@ -293,8 +292,7 @@ def _add_tune(commands):
 
 def _add_generate(commands):
     parser = _add(commands, "generate", "continue a text with a language model")
-    parser.add_argument("work_dir", help="the work directory of a finished run")
-    parser.add_argument("--variant", metavar="NAME", help="default: the only one")
+    _add_work_directory(parser, "the only one")
     parser.add_argument(
         "--prompt", metavar="TEXT", required=True, help="the beginning of the text"
     )
@@ -378,9 +376,9 @@ def _add_import_checkpoint(commands):
     )
 
 
-def _add_work_directory(parser):
+def _add_work_directory(parser, default="all variants"):
     parser.add_argument("work_dir", help="the work directory of a finished run")
-    parser.add_argument("--variant", metavar="NAME", help="default: all variants")
+    parser.add_argument("--variant", metavar="NAME", help=f"default: {default}")
 
 
 def _integer(minimum, maximum=None):

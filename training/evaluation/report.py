@@ -36,7 +36,7 @@ def measurements(directory):
     evaluation, and from runs to their diagnosis."""
     results = evaluations(directory)
     rows = {name: result["budgets"] for name, result in results.items()}
-    diagnoses = _present(
+    diagnoses = present(
         directory, records.DIAGNOSIS, "diagnose", records.read_diagnosis
     )
     return rows, diagnoses
@@ -49,7 +49,7 @@ def evaluations(directory):
     def read(path, remedy):
         return records.read_evaluation(path, score, remedy)
 
-    return _present(directory, records.EVALUATION, "evaluate", read)
+    return present(directory, records.EVALUATION, "evaluate", read)
 
 
 def histories(directory):
@@ -166,8 +166,15 @@ def _history(directory, folder):
     )
 
 
-def _present(directory, file_name, command, read):
-    """Returns the contents of the runs' files, without missing files."""
+def present(directory, file_name, command, read):
+    """Returns a dict from runs to the contents of a file, without missing files.
+
+    Args:
+        directory: The `WorkDirectory`.
+        file_name: String. Name of the file in the folder of a run.
+        command: String. The command of `deq-keras` that writes the file.
+        read: Function from a path and a remedy for a corrupt file to its contents.
+    """
     files = {name: folder / file_name for name, folder in _folders(directory).items()}
     return {
         name: read(

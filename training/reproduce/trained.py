@@ -10,7 +10,6 @@ from ..config import shipped
 from ..errors import InputError
 from ..evaluation import report
 from ..evaluation.summary import at_budgets, spread
-from ..files import records
 from ..runs.work_directory import WorkDirectory, is_run
 from . import results
 
@@ -92,9 +91,10 @@ def _row(directory, score, name, stopped, published):
     """Returns the row of a variant: means and deviations over its seeds."""
     histories, evaluations, diagnoses = _measurements(directory, name)
     scores = at_budgets(evaluations, score.name)
+    weights = configs.by_variant(report.evaluations(directory))[name][0]["parameters"]
     budget = _trained_budget(directory.config, name)
     budget = budget if budget in scores else max(scores)
-    row = {"network": name, "weights": _num_weights(directory, score, name)}
+    row = {"network": name, "weights": weights}
     columns = {score.label: scores[budget]}
     for count in stopped:
         columns[f"at NFE {count}"] = scores.get(count, [])
@@ -132,16 +132,6 @@ def _trained_budget(config, name):
     """Returns `max_iter` of the solver of a variant, or `None`."""
     solver = getattr(configs.variant(config, name).model, "solver", None)
     return solver.get("max_iter") if isinstance(solver, dict) else None
-
-
-def _num_weights(directory, score, name):
-    run = next(r for r in configs.run_names(directory.config) if _is_of(r, name))
-    file = directory.folder(run) / records.EVALUATION
-    return records.read_evaluation(file, score.name, f"Remove {file}.")["parameters"]
-
-
-def _is_of(run, name):
-    return configs.variant_of(run) == name
 
 
 def _last(rows, suffix):
@@ -186,17 +176,17 @@ def further_figures(directory):
     if not training:
         return {}
     solved = list(dict.fromkeys(row["network"] for row in training))
-    runs = [run for run in configs.run_names(directory.config) if _is_in(run, solved)]
+    runs = [
+        run
+        for run in configs.run_names(directory.config)
+        if configs.variant_of(run) in solved
+    ]
     found = equilibria.measure(directory, runs, directory.path.parent / "equilibria")
     return {
         "training": results.Figure(training, draw_training),
         "evaluations": results.Figure(evaluation_rows(found), draw_evaluations),
         "samples": results.Figure(sample_rows(found), draw_samples),
     }
-
-
-def _is_in(run, names):
-    return configs.variant_of(run) in names
 
 
 def training_rows(directory):

@@ -1,7 +1,8 @@
 """Tables of a reasoner's measurements by level. Does not import TensorFlow."""
 
-from ...config.reading import run_names, variant_of
+from ...config.reading import variant_of
 from ...errors import reading
+from ...evaluation.report import present
 from ...evaluation.summary import aligned, at_budgets, mean_text, table
 from ...files import records
 
@@ -57,11 +58,7 @@ def of_levels(directory):
     Raises:
         InputError: If a file is corrupt.
     """
-    measured = {
-        name: _read(directory, name)
-        for name in run_names(directory.config)
-        if (directory.folder(name) / LEVELS).exists()
-    }
+    measured = present(directory, LEVELS, "evaluate", _read)
     if not measured:
         return None
     levels = _by_variant_and_level(measured)
@@ -76,11 +73,7 @@ def of_levels(directory):
     )
 
 
-def _read(directory, name):
-    remedy = (
-        f"It is measured again by deq-keras evaluate {directory.path} --variant {name}."
-    )
-    path = directory.folder(name) / LEVELS
+def _read(path, remedy):
     found = records.read_json(path, remedy)
     with reading(path, remedy):
         for level in found["levels"]:

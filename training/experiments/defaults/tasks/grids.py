@@ -19,7 +19,7 @@ from .task import (
     drawn,
     pooled,
 )
-from .vectors import explained_variance
+from .vectors import regression
 
 _LARGEST_COUNT = 4
 # Every blob has its own tile of the image, so that blobs are a pixel apart.
@@ -188,13 +188,7 @@ TASKS = {
     "digits_dense": Task(_digits, cell_of(DenseCell), dense(_DIGITS), _flattened),
     "digits_pooled": Task(_digits, _BLOCK, pooled(_DIGITS), _normalized_stem),
     "digits_positions": Task(_digits, _BLOCK, _flat_head, _normalized_stem),
-    "field": Task(
-        drawn(_field_examples),
-        _CELL,
-        dense(1),
-        loss=keras.losses.MeanSquaredError,
-        score=explained_variance,
-    ),
+    "field": regression(_field_examples, _CELL),
     "flood": Task(
         drawn(_flood_examples),
         _CELL,

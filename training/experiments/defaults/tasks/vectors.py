@@ -52,7 +52,8 @@ def _gated_examples(generator, size):
     return inputs, (x1 * x2 + x3 * x4 / 2 + np.sin(2.0 * x5) > 0).astype("int32")
 
 
-def _regression(examples, cell):
+def regression(examples, cell):
+    """Returns the task of a number at every position, by R^2."""
     return Task(
         drawn(examples),
         cell,
@@ -68,9 +69,9 @@ def _gru_cell(units):
 
 TASKS = {
     "gated": Task(drawn(_gated_examples), cell_of(GatedCell), dense(2)),
-    "regression": _regression(_regression_examples, cell_of(DenseCell)),
-    "tabular_gated": _regression(_tabular_examples, cell_of(GatedCell, retention=1.0)),
-    "tabular_gru": _regression(_tabular_examples, _gru_cell),
-    "tabular_leaky": _regression(_tabular_examples, cell_of(LeakyCell)),
-    "tabular_normalized": _regression(_tabular_examples, cell_of(NormalizedCell)),
+    "regression": regression(_regression_examples, cell_of(DenseCell)),
+    "tabular_gated": regression(_tabular_examples, cell_of(GatedCell, retention=1.0)),
+    "tabular_gru": regression(_tabular_examples, _gru_cell),
+    "tabular_leaky": regression(_tabular_examples, cell_of(LeakyCell)),
+    "tabular_normalized": regression(_tabular_examples, cell_of(NormalizedCell)),
 }

@@ -21,7 +21,7 @@ from ..data.pipeline import (
 )
 from ..errors import InputError, config_errors, reading
 from ..evaluation.diagnose import Diagnosis
-from ..evaluation.readout import measure_at_budgets, split_model
+from ..evaluation.readout import explicit_answer, measure_at_budgets, split_model
 from ..files.atomic_file import replacing
 from .checkpoint import CompiledVariant
 from .distribution import OneDevice
@@ -52,6 +52,7 @@ class Job:
         counts_failures: Boolean. Whether a run with a non-finite loss or weights
             continues and counts as failed in its tables. Otherwise the run stops with
             an error.
+        num_layers: Positive integer. Number of layers of an explicit network.
         compiled: `CompiledVariant` of the run. Runs with other seeds share it.
     """
 
@@ -59,6 +60,7 @@ class Job:
     is_better: staticmethod
     batch_sizes = None
     counts_failures = False
+    num_layers = 1
 
     def __init__(self, config, load, folder=None, distribution=None):
         self.config = config
@@ -163,7 +165,23 @@ class Job:
 
     def evaluate(self, model, budgets):
         """Measures a model at each budget. Returns a list of dicts with `budget`, the
-        score of the experiment, `residual` and `evaluations`."""
+        score of the experiment, `residual` and `evaluations`.
+
+        The only budget of explicit layers is their number."""
+        if self.equilibrium(model) is None:
+            count = self.num_layers
+            return self.measure(explicit_answer(model, count), [count], model)
+        return self.measure(self.opened(model).answer(), budgets, model)
+
+    def measure(self, answer, budgets, model=None):
+        """Scores outputs for the test examples; see `measure_at_budgets`.
+
+        Args:
+            answer: Function from inputs and a budget to outputs and statistics.
+            budgets: List of positive integers.
+            model: The model, whose input format the examples have. Defaults to `None`,
+                the format of an export.
+        """
         raise NotImplementedError
 
     def evaluate_at_tolerance(self, model, tol, budget):
@@ -216,7 +234,7 @@ class Job:
 
     def evaluate_export(self, exported, budgets):
         """Like `evaluate`, for an `ExportedModel`."""
-        raise NotImplementedError
+        return self.measure(exported.answer(), budgets)
 
     def evaluate_file(self, model, path, budgets):
         """Like `evaluate`, on the problems of a user's file."""
@@ -380,17 +398,11 @@ class ArrayJob(Job):
     def first_inputs(self):
         return self.tested[0][: self.config.evaluation.num_samples]
 
-    def evaluate(self, model, budgets):
-        return self._measured(self.opened(model), budgets)
-
-    def evaluate_export(self, exported, budgets):
-        return self._measured(exported, budgets)
-
-    def _measured(self, opened, budgets):
+    def measure(self, answer, budgets, model=None):
         name = registry.find(self.config.experiment).score.name
         batches = tf.data.Dataset.from_tensor_slices(tuple(self.tested))
         return measure_at_budgets(
-            opened.answer(),
+            answer,
             batches.batch(_ARRAY_BATCH_SIZE),
             lambda *pair: [np.asarray(array) for array in pair],
             budgets,

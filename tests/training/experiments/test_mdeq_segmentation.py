@@ -129,7 +129,7 @@ def test_windows_of_evaluation(trained):
     """Two windows side by side are two solves; one of the image's size is the image."""
     job, model = trained
     images, _ = next(iter(job.batches(model, job.data.test)))
-    predictor = BudgetPredictor(job.split(model))
+    predictor = BudgetPredictor(job.split(model).answer())
     whole, statistics = predictor.predict(images, 3)
     assert statistics["evaluations"].shape == (2,)
     predictor.window = predictor.stride = (16, 32)

@@ -7,11 +7,7 @@ import numpy as np
 
 from ...data.images import load, sample
 from ...evaluation.audit import Group
-from ...evaluation.readout import (
-    EncoderSolverHead,
-    explicit_answer,
-    measure_at_budgets,
-)
+from ...evaluation.readout import EncoderSolverHead, measure_at_budgets
 from ...runs.job import ImageJob
 from .build import build_model
 from .mdeq import normalization_of
@@ -78,18 +74,13 @@ class ClassificationJob(ImageJob):
             )
         return super().split(model)
 
-    def evaluate(self, model, budgets):
-        batches = self.batches(model, self.data.test)
-        if self._is_explicit:
-            num_layers = int(self.config.model.explicit.network.rpartition("_")[2])
-            answer, budgets = explicit_answer(model, num_layers), [num_layers]
-        else:
-            answer = self.opened(model).answer()
-        return measure_at_budgets(answer, batches, accuracy, budgets)
+    @property
+    def num_layers(self):
+        return int(self.config.model.explicit.network.rpartition("_")[2])
 
-    def evaluate_export(self, exported, budgets):
-        pixels = self.batches(None, self.data.test)
-        return measure_at_budgets(exported.answer(), pixels, accuracy, budgets)
+    def measure(self, answer, budgets, model=None):
+        batches = self.batches(model, self.data.test)
+        return measure_at_budgets(answer, batches, accuracy, budgets)
 
     def groups(self, model):
         batches = self.batches(model, self.data.test).as_numpy_iterator()

@@ -5,7 +5,7 @@ import operator
 import keras
 import tensorflow as tf
 
-from ...evaluation.readout import explicit_answer, measure_at_budgets
+from ...evaluation.readout import measure_at_budgets
 from ...runs.job import Job
 from .build import build_network, copy_memory
 
@@ -53,17 +53,7 @@ class CopyMemoryJob(Job):
     def first_inputs(self):
         return self.data[1][0][: self.config.evaluation.num_samples]
 
-    def evaluate(self, model, budgets):
-        if self.equilibrium(model) is None:
-            answer, budgets = explicit_answer(model, 1), [1]
-        else:
-            answer = self.opened(model).answer()
-        return self._measured(answer, budgets)
-
-    def evaluate_export(self, exported, budgets):
-        return self._measured(exported.answer(), budgets)
-
-    def _measured(self, answer, budgets):
+    def measure(self, answer, budgets, model=None):
         batches = tf.data.Dataset.from_tensor_slices(self.data[1])
         batches = batches.batch(self.config.data.batch_size)
         return measure_at_budgets(answer, batches, _loss, budgets)

@@ -133,7 +133,7 @@ class LanguageModelJob(Job):
             budgets = [model.causal_lm.backbone.num_layers]
         return losses_at_budgets(model, layer, segments, budgets)
 
-    def evaluate_export(self, exported, budgets):
+    def measure(self, answer, budgets, model=None):
         memory_length = self.config.model.memory_length
         if memory_length:
             raise InputError(
@@ -145,7 +145,7 @@ class LanguageModelJob(Job):
             lambda examples, targets: (examples["token_ids"], targets)
         )
         return measure_at_budgets(
-            exported.answer(), batches, token_losses, budgets, loss_and_perplexity
+            answer, batches, token_losses, budgets, loss_and_perplexity
         )
 
     def servable(self, model):

@@ -93,17 +93,13 @@ class MDEQSegmentationJob(ImageJob):
 
     def evaluate(self, model, budgets):
         """See `Job`. Writes overlays at the largest budget into the folder."""
-        predictor = BudgetPredictor(self.opened(model), *self.windows())
-        rows = self._scores(predictor, self.batches(model, self.data.test), budgets)
-        self._write_overlays(model, predictor, max(budgets))
+        rows = super().evaluate(model, budgets)
+        self._write_overlays(model, max(budgets))
         return rows
 
-    def evaluate_export(self, exported, budgets):
-        predictor = BudgetPredictor(exported, *self.windows())
-        return self._scores(predictor, self.batches(None, self.data.test), budgets)
-
-    def _scores(self, predictor, batches, budgets):
-        names = self.data.classes.names
+    def measure(self, answer, budgets, model=None):
+        predict = BudgetPredictor(answer, *self.windows()).predict
+        batches, names = self.batches(model, self.data.test), self.data.classes.names
 
         def score(predicted, labels):
             labels = np.asarray(labels)
@@ -112,9 +108,10 @@ class MDEQSegmentationJob(ImageJob):
         def summarize(scores):
             return segmentation_scores(sum(s["confusion"] for s in scores), names)
 
-        return measure_at_budgets(predictor.predict, batches, score, budgets, summarize)
+        return measure_at_budgets(predict, batches, score, budgets, summarize)
 
-    def _write_overlays(self, model, predictor, budget):
+    def _write_overlays(self, model, budget):
+        predictor = BudgetPredictor(self.opened(model).answer(), *self.windows())
         folder, palette = self.folder / "overlays", self.data.classes.palette
         folder.mkdir(exist_ok=True)
         samples = self.data.test.part(0, self.config.evaluation.num_overlays)

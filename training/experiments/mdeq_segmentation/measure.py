@@ -11,17 +11,18 @@ class BudgetPredictor:
     """Predicts the classes of pixels with a budget of cell evaluations.
 
     Args:
-        opened: `EncoderSolverHead` of a segmenter, or an `ExportedModel`.
+        answer: Function from inputs and a budget to logits and statistics; see
+            `EncoderSolverHead.answer`.
         window: Tuple `(height, width)`. Size of the windows. Defaults to `None`, whole
             images.
         stride: Tuple `(down, right)`. Distance of the windows. Defaults to `None`, the
             size of the window.
     """
 
-    def __init__(self, opened, window=None, stride=None):
+    def __init__(self, answer, window=None, stride=None):
         self.window = window
         self.stride = stride or window
-        self._answer = opened.answer()
+        self._answer = answer
 
     def predict(self, images, budget):
         """Predicts the classes of pixels of preprocessed images.

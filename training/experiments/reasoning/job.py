@@ -143,11 +143,10 @@ class ReasoningJob(Job):
 
     def evaluate_until_tolerance(self, model, budgets):
         # `evaluate` reads all budgets from one solve without a tolerance.
-        return self.evaluate_export(self.split(model), budgets)
+        return super().evaluate(model, budgets)
 
-    def evaluate_export(self, exported, budgets):
-        examples = self._examples(self.config.data.test[-1])
-        return self._exact(exported, [examples], budgets)
+    def measure(self, answer, budgets, model=None):
+        return self._exact(answer, [self._examples(self.config.data.test[-1])], budgets)
 
     def evaluate_file(self, model, path, budgets):
         if self.data.name not in _READERS:
@@ -156,13 +155,13 @@ class ReasoningJob(Job):
                 f"task {self.data.name}, data={path}."
             )
         groups = _READERS[self.data.name](path)
-        return self._exact(self.split(model), groups, budgets)
+        return self._exact(self.opened(model).answer(), groups, budgets)
 
-    def _exact(self, opened, groups, budgets):
+    def _exact(self, answer, groups, budgets):
         size = self.config.data.evaluation_batch_size
         batches = [batch for group in groups for batch in in_batches(group, size)]
         pairs = [(batch.inputs, batch) for batch in batches]
-        return measure_at_budgets(opened.answer(), pairs, _exact_match, budgets)
+        return measure_at_budgets(answer, pairs, _exact_match, budgets)
 
     def groups(self, model):
         cell = model.backbone.deq.cell

@@ -90,12 +90,9 @@ def _count(layer, inputs, targets, name, config):
 
 def _solve(layer, x, solver, max_iter=None):
     """Solves with another solver, and does not change the layer's solver."""
-    cell = layer.cell
-    injection = cell.inject(x)
-    start = cell.initial_state(injection)
-    return solver.solve(
-        lambda state: cell(state, injection), SolveRequest(start, max_iter=max_iter)
-    )
+    problem = layer.problem(x)
+    request = layer.request(problem, SolveRequest("cell", max_iter=max_iter))
+    return solver.solve(problem, request)
 
 
 def _column(values):

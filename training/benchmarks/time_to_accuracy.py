@@ -25,6 +25,8 @@ from deq_keras.layers import ResidualBlockCell
 from ..data import tfds
 from ..data.images import cifar10
 from ..errors import InputError
+from ..experiments.classification.build import head, stem
+from ..experiments.classification.schema import HeadConfig, StemConfig
 from ..experiments.defaults.build import step_peak
 from ..experiments.defaults.cells import ConvolutionalCell
 from ..experiments.defaults.schema import DataConfig
@@ -190,13 +192,11 @@ def _load_characters(num_training, num_held_out, directory, length=64):
 def _image_stem(inputs, units):
     variance = [deviation**2 for deviation in cifar10.STANDARD_DEVIATION]
     pixels = keras.layers.Normalization(mean=cifar10.MEAN, variance=variance)(inputs)
-    features = keras.layers.Conv2D(units, 3, 2, padding="same", use_bias=False)(pixels)
-    return keras.layers.ReLU()(keras.layers.BatchNormalization(momentum=0.9)(features))
+    return stem(pixels, StemConfig(units, strides=2))
 
 
 def _image_head(state):
-    features = keras.layers.Flatten()(keras.layers.AveragePooling2D(4)(state))
-    return keras.layers.Dense(cifar10.NUM_CLASSES)(features)
+    return head(state, HeadConfig(pool_size=4), cifar10.NUM_CLASSES)
 
 
 def _residual_block(groups, expansion=2):

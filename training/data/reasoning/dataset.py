@@ -1,10 +1,9 @@
 """Adapt the examples of a reasoning task to TensorFlow, in batches."""
 
-import numpy as np
 import tensorflow as tf
 
 from ..pipeline import prefetched
-from .task import Examples, held_out_examples, training_batches
+from .task import Examples, held_out_examples, in_even_batches, training_batches
 
 
 def training_dataset(task, levels, batch_size, seed, steps):
@@ -47,17 +46,8 @@ def example_specs(task, levels, batch_size):
 
 
 def in_batches(examples, size):
-    """Splits `Examples` into batches of almost equal size, at most `size` each.
-
-    If `size` is at least 3, a batch of one example occurs only if there is just one.
-    """
-    num_batches = -(-len(examples.inputs) // size)
-    return [
-        Examples(*arrays)
-        for arrays in zip(
-            *(np.array_split(array, num_batches) for array in examples), strict=True
-        )
-    ]
+    """Splits `Examples` into batches; see `in_even_batches`."""
+    return [Examples(*arrays) for arrays in in_even_batches(examples, size)]
 
 
 def validation_batches(task, levels, size, seed):

@@ -149,6 +149,20 @@ def of_sequences(inputs, targets, distance):
     )
 
 
+def in_even_batches(arrays, size):
+    """Splits arrays into batches of almost equal size, at most `size` each.
+
+    If `size` is at least 3, a batch of one example occurs only if there is just one.
+
+    Returns:
+        A list of tuples with a part of each array.
+    """
+    num_batches = -(-len(arrays[0]) // size)
+    return list(
+        zip(*(np.array_split(array, num_batches) for array in arrays), strict=True)
+    )
+
+
 def solved(answers, examples):
     """Returns whether the answers at all weighted positions are right, `(batch,)`.
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...config.errors import closest
+from ...data.reasoning import in_even_batches
 from ...errors import InputError, reading
 from ...files.input_file import check_file
 from ..settling import floor
@@ -43,19 +44,10 @@ class Group(NamedTuple):
             size: Integer, at least 3. Maximum batch size. Batches have at least two
                 examples.
         """
-        count = -(-len(self.inputs) // size)
         weights = self.weights
         if weights is None:
             weights = np.ones(np.shape(self.targets), "float32")
-        return list(
-            zip(
-                *(
-                    np.array_split(array, count)
-                    for array in (self.inputs, self.targets, weights)
-                ),
-                strict=True,
-            )
-        )
+        return in_even_batches((self.inputs, self.targets, weights), size)
 
 
 def check_groups(groups):

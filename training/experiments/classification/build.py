@@ -59,11 +59,11 @@ def build_single_scale(config, data, precision):
     pixels = keras.Input(data.image_shape, name="pixels")
     _check_fits("stem.strides", config.stem.strides, pixels)
     with config_errors("model"):
-        features = _stem(normalization(data, policy)(pixels), config.stem, policy)
+        features = stem(normalization(data, policy)(pixels), config.stem, policy)
         # The cell does not change the size of the map.
         _check_fits("head.pool_size", config.head.pool_size or 1, features)
         features = equilibrium(_cell(config.cell, policy), config, policy)(features)
-        logits = _head(features, config.head, data.num_classes, policy)
+        logits = head(features, config.head, data.num_classes, policy)
         return keras.Model(pixels, logits, name="classifier")
 
 
@@ -103,7 +103,8 @@ def _check_fits(name, size, features):
         )
 
 
-def _stem(features, config, policy):
+def stem(features, config, policy=None):
+    """Applies the layers of a `StemConfig`, by default in the policy of Keras."""
     features = keras.layers.Conv2D(
         config.filters,
         config.kernel_size,
@@ -119,7 +120,9 @@ def _stem(features, config, policy):
     return keras.layers.ReLU(dtype=policy, name="stem_activation")(features)
 
 
-def _head(features, config, num_classes, policy):
+def head(features, config, num_classes, policy=None):
+    """Returns logits by the layers of a `HeadConfig`; see `stem`."""
+    policy = policy or keras.config.dtype_policy()
     if config.pool_size is None:
         pooling = keras.layers.GlobalAveragePooling2D(dtype=policy, name="head_pooling")
         features = pooling(features)

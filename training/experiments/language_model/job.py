@@ -10,7 +10,7 @@ import numpy as np
 from deq_keras import models
 from deq_keras.layers import SolveScope
 
-from ...errors import InputError
+from ...errors import InputError, config_errors
 from ...evaluation.readout import BudgetBar, EncoderSolverHead, measure_at_budgets
 from ...runs.job import Job, batch_sizes
 from ...runs.phases import STRATEGIES
@@ -191,12 +191,10 @@ def assemble(config, preprocessor, backbone_cls, task_cls, arguments, **of_task)
         InputError: If an argument is invalid.
     """
     policy = keras.DTypePolicy(config.precision)
-    try:
+    with config_errors("model"):
         size = preprocessor.tokenizer.vocabulary_size()
         backbone = backbone_cls(size, dtype=policy, **arguments)
         causal_lm = task_cls(backbone, preprocessor=preprocessor, **of_task)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"`model`: {error}") from error
     return models.NextTokenLossModel(causal_lm, name="language_model")
 
 

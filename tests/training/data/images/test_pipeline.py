@@ -18,19 +18,6 @@ def test_images_keep_their_labels():
         np.testing.assert_array_equal(images[:, 0, 0, 0], labels)
 
 
-def test_augmentation_is_a_function_of_seed_and_epoch():
-    pixels = np.random.default_rng(0).integers(1, 256, (10, 6, 6, 3)).astype("uint8")
-    split = in_memory(pixels, SPLIT.labels)
-    config = AugmentationConfig(crop_padding=2, horizontal_flip=True)
-
-    def images(epochs):
-        return [x.numpy() for x, _ in training_batches(split, 4, config, 7, epochs)]
-
-    whole, resumed = images(range(3)), images(range(2, 3))
-    for expected, received in zip(whole[6:], resumed, strict=True):
-        np.testing.assert_array_equal(received, expected)
-
-
 def test_a_stream_goes_on_at_any_batch():
     def labels(batches):
         return [labels.numpy().tolist() for _, labels in batches]

@@ -1,7 +1,12 @@
+"""Splits of images that are streamed from disk, and classifiers of them."""
+
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+import yaml
 
+from training.cli import main
 from training.data.images import (
     evaluation_batches,
     imagenet,
@@ -60,9 +65,17 @@ def test_order_of_shards_changes(split):
     }
 
 
-def test_resumed_epochs_equal_those_of_an_uninterrupted_run(split):
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_resumed_epochs_equal_those_of_an_uninterrupted_run(split, is_streamed):
+    augmentation = RANDOM
+    if not is_streamed:
+        pixels = np.random.default_rng(0).integers(1, 256, (10, 16, 16, 3))
+        split = in_memory(pixels.astype("uint8"), np.arange(10, dtype="int32"))
+        augmentation = AugmentationConfig(crop_padding=2, horizontal_flip=True)
+
     def images(epochs):
-        return [x.numpy() for x, _ in training_batches(split, 4, RANDOM, 7, epochs)]
+        batches = training_batches(split, 4, augmentation, 7, epochs)
+        return [x.numpy() for x, _ in batches]
 
     whole, resumed = images(range(2)), images(range(1, 2))
     assert [part.shape for part in resumed] == [(4, 16, 16, 3)] * 2 + [(2, 16, 16, 3)]
@@ -140,3 +153,36 @@ def test_whole_image_with_bytes_after_its_end_is_read(
     write_records(file, [(encoded + b"padding", label)])
     _, test = imagenet.load("imagenette", folder, image_size=16)
     np.testing.assert_array_equal(sample(test, 1)[0], resized_center_crop(encoded, 16))
+
+
+@pytest.mark.slow
+def test_a_run_and_its_export(tmp_path, small, folder, capsys):
+    small["data"] = {
+        "name": "imagenette",
+        "directory": str(folder),
+        "image_size": 8,
+        "batch_size": 4,
+        "augmentation": {"resized_crop": True, "horizontal_flip": True},
+    }
+    config = tmp_path / "small.yaml"
+    config.write_text(yaml.safe_dump(small))
+    run = str(tmp_path / "run")
+    assert main(["train", str(config), "--work-dir", run]) == 0
+    assert "test accuracy" in capsys.readouterr().out
+    assert main(["export", run, "--out", str(tmp_path / "saved")]) == 0
+
+
+def test_keras_sees_the_end_of_an_epoch(folder):
+    training, test = imagenet.load("imagenette", folder, image_size=8)
+    layers = [keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(10)]
+    model = keras.Sequential(layers)
+    model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    history = model.fit(
+        training_batches(training, 4, RANDOM, 0, range(2)),
+        validation_data=evaluation_batches(test, 4),
+        steps_per_epoch=3,
+        epochs=2,
+        shuffle=False,
+        verbose=0,
+    ).history
+    assert len(history["val_loss"]) == 2

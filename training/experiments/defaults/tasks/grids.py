@@ -8,6 +8,8 @@ import numpy as np
 from deq_keras.layers import DenseCell, ResidualBlockCell
 
 from ....data.images import digits
+from ...classification.build import head, stem
+from ...classification.schema import HeadConfig, StemConfig
 from ..cells import ConvolutionalCell
 from .task import (
     IGNORED,
@@ -17,7 +19,6 @@ from .task import (
     cross_entropy,
     dense,
     drawn,
-    pooled,
 )
 from .vectors import regression
 
@@ -160,13 +161,7 @@ def _digits(config, seed):
 
 
 def _normalized_stem(inputs, units):
-    features = keras.layers.Conv2D(
-        units, 3, padding="same", use_bias=False, name="stem_convolution"
-    )(inputs)
-    features = keras.layers.BatchNormalization(momentum=0.9, name="stem_normalization")(
-        features
-    )
-    return keras.layers.ReLU(name="stem_activation")(features)
+    return stem(inputs, StemConfig(units))
 
 
 def _flattened(inputs, units):
@@ -174,20 +169,22 @@ def _flattened(inputs, units):
     return keras.layers.Flatten(name="flattening")(inputs)
 
 
-def _flat_head(state):
-    state = keras.layers.AveragePooling2D(2, name="head_pooling")(state)
-    state = keras.layers.Flatten(name="head_flattening")(state)
-    return keras.layers.Dense(digits.NUM_CLASSES, name="logits")(state)
+def _pooled(num_classes, pool_size=None):
+    """Returns a `decode` for images: a dense layer on means over all pixels, or over
+    windows."""
+    return functools.partial(
+        head, config=HeadConfig(pool_size), num_classes=num_classes
+    )
 
 
 _CELL = cell_of(ConvolutionalCell, rank=2)
 _BLOCK = cell_of(ResidualBlockCell, expansion=2, groups=4)
 _DIGITS = digits.NUM_CLASSES
 TASKS = {
-    "blobs": Task(drawn(_blob_examples), _CELL, pooled(_LARGEST_COUNT + 1), _stem),
+    "blobs": Task(drawn(_blob_examples), _CELL, _pooled(_LARGEST_COUNT + 1), _stem),
     "digits_dense": Task(_digits, cell_of(DenseCell), dense(_DIGITS), _flattened),
-    "digits_pooled": Task(_digits, _BLOCK, pooled(_DIGITS), _normalized_stem),
-    "digits_positions": Task(_digits, _BLOCK, _flat_head, _normalized_stem),
+    "digits_pooled": Task(_digits, _BLOCK, _pooled(_DIGITS), _normalized_stem),
+    "digits_positions": Task(_digits, _BLOCK, _pooled(_DIGITS, 2), _normalized_stem),
     "field": regression(_field_examples, _CELL),
     "flood": Task(
         drawn(_flood_examples),
@@ -195,5 +192,5 @@ TASKS = {
         dense(2),
         loss=functools.partial(cross_entropy, IGNORED),
     ),
-    "groups": Task(drawn(_group_examples), _CELL, pooled(_NUM_CLASSES)),
+    "groups": Task(drawn(_group_examples), _CELL, _pooled(_NUM_CLASSES)),
 }

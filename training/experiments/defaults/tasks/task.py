@@ -89,16 +89,6 @@ def dense(units):
     return decode
 
 
-def pooled(num_classes):
-    """Returns a `decode` for images: a dense layer on the mean over all pixels."""
-
-    def decode(state):
-        state = keras.layers.GlobalAveragePooling2D(name="head_pooling")(state)
-        return keras.layers.Dense(num_classes, name="logits")(state)
-
-    return decode
-
-
 def _narrow(inputs, targets):
     dtype = "float32" if np.issubdtype(targets.dtype, np.floating) else "int32"
     return Examples(inputs.astype("float32"), targets.astype(dtype))

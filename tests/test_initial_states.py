@@ -25,47 +25,6 @@ def _state(batch=4, dtype="float32"):
     }
 
 
-@pytest.mark.parametrize("initial_state", CONFIGURED, ids=repr)
-def test_round_trips(initial_state):
-    config = initial_states.serialize(initial_state)
-    for copy in (
-        initial_states.deserialize(config),
-        keras.saving.deserialize_keras_object(config),
-        type(initial_state).from_config(initial_state.get_config()),
-    ):
-        assert type(copy) is type(initial_state)
-        assert repr(copy.get_config()) == repr(initial_state.get_config())
-    assert initial_states.get(initial_state) is initial_state
-
-
-@pytest.mark.parametrize(
-    "name, cls",
-    [
-        ("cell", initial_states.FromCell),
-        ("zeros", initial_states.Zeros),
-        ("normal", initial_states.Normal),
-        ("mixed", initial_states.Mixed),
-        ("learned", initial_states.Learned),
-        ("from_cell", initial_states.FromCell),
-        ("Normal", initial_states.Normal),
-    ],
-)
-def test_names(name, cls):
-    assert type(initial_states.get(name)) is cls
-
-
-def test_a_dict_configures():
-    initial_state = initial_states.get(
-        {
-            "class_name": "mixed",
-            "initial_states": ["cell", {"class_name": "normal", "stddev": 3.0}],
-            "fractions": [1.0, 0.0],
-        }
-    )
-    assert initial_state.initial_states[1].stddev == 3.0
-    assert initial_state.fractions == [1.0, 0.0]
-
-
 @XLA_IS_SLOW
 @pytest.mark.parametrize("initial_state", CONFIGURED, ids=repr)
 def test_keeps_structure_shapes_and_dtypes(initial_state, regime):
@@ -131,27 +90,3 @@ def test_without_a_seed_nothing_is_drawn():
     assert initial_states.Mixed(["cell", "normal"])(state) is state
     zeros = initial_states.Mixed(["zeros", "normal"])(state)
     np.testing.assert_array_equal(zeros["map"], 0.0)
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: initial_states.Normal(0.0),
-        lambda: initial_states.Normal(-1.0),
-        lambda: initial_states.Normal("1"),
-        lambda: initial_states.Learned(None),
-        lambda: initial_states.Mixed([]),
-        lambda: initial_states.Mixed("cell"),
-        lambda: initial_states.Mixed(["cell", "nowhere"]),
-        lambda: initial_states.Mixed(["cell", "normal"], [0.5]),
-        lambda: initial_states.Mixed(["cell", "normal"], [0.5, 0.6]),
-        lambda: initial_states.Mixed(["cell", "normal"], [1.5, -0.5]),
-        lambda: initial_states.Mixed(["cell", "normal"], [1, "0"]),
-        lambda: initial_states.Mixed(["learned", "learned"]),
-        lambda: initial_states.get("nowhere"),
-        lambda: initial_states.get({"class_name": "normal", "std": 1.0}),
-    ],
-)
-def test_bad_arguments_are_refused(make):
-    with pytest.raises(ValueError, match="Received: "):
-        make()

@@ -7,10 +7,8 @@ from keras import tree
 
 from deq_keras import gradients, solvers
 from deq_keras.solvers import SolveRequest
-from deq_keras.testing import check_gradient
 from deq_keras.testing.problems import BATCH, FEATURES, dense_jacobians, relative_error
 from deq_keras.testing.problems import GradientCase as Case
-from tests.regimes import slow
 
 SOLVERS = (solvers.FixedPointIteration, solvers.Anderson, solvers.Broyden)
 LINEAR = (solvers.GMRES, solvers.BiCGStab)
@@ -31,12 +29,6 @@ def problem_of(case):
 @pytest.fixture(scope="module")
 def expected():
     return [source.numpy() for source in Case("float64").oracle()]
-
-
-@pytest.mark.parametrize("adjoint", [None, slow(solvers.GMRES)])
-def test_contract(adjoint):
-    solver = adjoint and adjoint(40, 1e-12)
-    check_gradient(lambda: gradients.ImplicitGradient(solver))
 
 
 def _solver(cls, tol):

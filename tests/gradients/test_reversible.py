@@ -289,17 +289,6 @@ def test_a_budget_without_a_step_is_refused():
         deq(tf.ones((2, 3)), training=True)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [{"beta": 0.0}, {"beta": 1}, {"beta": "half"}, {"checkpoint_every": 0}],
-    ids=str,
-)
-def test_bad_arguments_are_refused_and_named(arguments):
-    ((name, value),) = arguments.items()
-    with pytest.raises(ValueError, match=f"Received: {name}={value!r}"):
-        gradients.ReversibleGradient(**arguments)
-
-
 def test_a_variable_that_is_not_passed_is_refused():
     """Its gradient would be lost."""
     variable = tf.Variable(0.5)

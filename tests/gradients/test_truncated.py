@@ -367,12 +367,6 @@ def test_a_penalty_is_for_samples_that_converged():
     assert np.all(penalized != 0)
 
 
-@pytest.mark.parametrize("tol", [-0.1, "small", float("nan")])
-def test_a_tolerance_is_a_number_from_zero_on(tol):
-    with pytest.raises(ValueError, match="tol"):
-        _truncated(tol=tol)
-
-
 def test_noise_is_relative_to_the_features_of_each_position(regime):
     scales = np.array([0.0, 1e-3, 1.0, 1e3]).reshape(4, 1)
     start = tf.constant(np.ones((500, 4, 6)) * scales)
@@ -562,36 +556,6 @@ def test_rematerialised_steps_keep_states_and_no_activations():
     assert num_stacked(False) >= 7
     # The variables of the loop: the state, and a few numbers.
     assert num_stacked(True) <= 2 * 4
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"num_steps": 0},
-        {"num_steps": 2.5},
-        {"num_steps": "some"},
-        {"num_steps": []},
-        {"num_steps": [0.0, 0.0]},
-        {"num_steps": [1.0, -1.0]},
-        {"num_steps": [1.0, float("nan")]},
-        {"num_steps": [1.0, "2"]},
-        {"num_free_steps": -1},
-        {"num_free_steps": True},
-        {"num_free_steps": None},
-        {"max_steps": 0},
-        {"free_fraction": -0.1},
-        {"free_fraction": 1.5},
-        {"free_fraction": "half"},
-        {"free_noise": -0.1},
-        {"remat": 1},
-        {"checkpoints": 0},
-    ],
-    ids=str,
-)
-def test_bad_arguments_are_refused_and_named(arguments):
-    ((name, _),) = arguments.items()
-    with pytest.raises(ValueError, match=f"Received: {name}="):
-        gradients.TruncatedGradient(**arguments)
 
 
 def test_two_ways_to_store_states_are_refused():

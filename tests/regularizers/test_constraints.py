@@ -8,7 +8,6 @@ from deq_keras import regularizers
 from deq_keras.core.linearization import linearize
 
 SEED = tf.constant([3, 4])
-BOTH = (regularizers.ResidualConstraint, regularizers.SpectralRadiusConstraint)
 
 
 def _outcome(constraint, function, point):
@@ -94,28 +93,6 @@ def test_steps_that_are_not_drawn_have_neither_penalty_nor_measurement():
         assert (penalty > 0) == (total > 0) == (count > 0)
         counts.append(int(count))
     assert 10 < sum(counts) < 30
-
-
-@pytest.mark.parametrize("constraint", BOTH)
-def test_configuration(constraint):
-    inner = {"class_name": "jacobian", "weight": 0.3}
-    original = constraint(0.5, inner, rate=0.1, max_multiplier=7.0, probability=0.5)
-    copy = regularizers.deserialize(regularizers.serialize(original))
-    assert type(copy) is constraint
-    assert copy.get_config() == original.get_config()
-    assert copy.regularizer.weight == 0.3
-    assert copy.differentiates_jacobian
-    assert not regularizers.get("residual_constraint").differentiates_jacobian
-
-
-@pytest.mark.parametrize("constraint", BOTH)
-@pytest.mark.parametrize(
-    "arguments", [{"target": 0}, {"rate": 0.0}, {"max_multiplier": 1.0}]
-)
-def test_bad_arguments_are_refused_and_named(constraint, arguments):
-    ((name, value),) = arguments.items()
-    with pytest.raises(ValueError, match=f"`{name}`.*Received: {name}={value}"):
-        constraint(**arguments)
 
 
 def test_a_constraint_of_a_constraint_is_refused():

@@ -152,27 +152,3 @@ def test_the_loss_is_float32_or_better(dtype, expected):
     assert penalty.dtype == expected
     # The growth is 1/4, and |z / 2 - z| / |z / 2| = 1.
     np.testing.assert_allclose(penalty, 0.25 + 1.0, rtol=1e-2)
-
-
-def test_configuration():
-    regularizer = regularizers.get(
-        {"class_name": "contraction", "weight": 0.5, "num_iterations": 2}
-    )
-    copy = regularizers.deserialize(regularizers.serialize(regularizer))
-    assert isinstance(copy, regularizers.ContractionRegularizer)
-    assert copy.get_config() == regularizer.get_config()
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"weight": -1},
-        {"residual_weight": -1},
-        {"residual_margin": -1},
-        {"num_iterations": 0},
-    ],
-)
-def test_bad_arguments_are_refused_and_named(arguments):
-    ((name, value),) = arguments.items()
-    with pytest.raises(ValueError, match=f"`{name}`.*Received: {name}={value}"):
-        regularizers.ContractionRegularizer(**arguments)

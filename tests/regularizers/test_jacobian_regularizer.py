@@ -1,6 +1,5 @@
 """The Jacobian regularizer against the explicit Jacobian and the reference."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -188,42 +187,6 @@ def test_a_penalty_of_some_steps_has_the_gradient_of_one_of_all(jit_compile):
         np.testing.assert_allclose(sometimes, is_drawn * always.numpy(), rtol=1e-5)
         shares.append(is_drawn)
     assert {True, False} == set(shares)
-
-
-def test_configuration():
-    regularizer = regularizers.JacobianRegularizer(0.5, num_probes=3, probability=0.25)
-    config = regularizers.serialize(regularizer)
-    for copy in (
-        regularizers.deserialize(config),
-        keras.saving.deserialize_keras_object(config),
-    ):
-        assert copy.get_config() == regularizer.get_config()
-    assert regularizers.get(None) is None
-    assert regularizers.serialize(None) is None
-    assert regularizers.get(regularizer) is regularizer
-    named = regularizers.get({"class_name": "JacobianRegularizer", "weight": 0.25})
-    assert named.weight == 0.25
-    default = regularizers.get("jacobian")
-    assert default.get_config() == regularizers.JacobianRegularizer().get_config()
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [{"weight": -1}, {"num_probes": 0}, {"probability": 0.0}, {"probability": 1.5}],
-)
-def test_bad_arguments_are_refused_and_named(arguments):
-    ((name, value),) = arguments.items()
-    with pytest.raises(ValueError, match=f"`{name}`.*Received: {name}={value}"):
-        regularizers.JacobianRegularizer(**arguments)
-
-
-def test_unknown_names_and_arguments_raise():
-    with pytest.raises(ValueError, match="jacobain.*jacobian"):
-        regularizers.get("jacobain")
-    with pytest.raises(ValueError, match="gamma"):
-        regularizers.get({"class_name": "JacobianRegularizer", "gamma": 1.0})
-    with pytest.raises(TypeError, match="vecs"):
-        regularizers.JacobianRegularizer(vecs=2)
 
 
 def test_probes_of_all_leaves_are_independent():

@@ -52,10 +52,3 @@ def test_is_float32_in_mixed_precision(policy):
     penalty = _penalty(lambda z: 0.5 * z, tf.ones((2, 3), dtype))
     assert penalty.dtype == tf.float32
     np.testing.assert_allclose(penalty, 3.0 * (1 - 1e-4), rtol=1e-6)
-
-
-@pytest.mark.parametrize("arguments", [{"weight": -1.0}, {"margin": "0.1"}])
-def test_bad_arguments_are_named(arguments):
-    (name,) = arguments
-    with pytest.raises(ValueError, match=name):
-        regularizers.ResidualRegularizer(**arguments)

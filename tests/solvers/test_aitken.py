@@ -50,9 +50,3 @@ def test_a_factor_beyond_its_limit_is_a_plain_step():
     exact = solvers.Aitken(max_iter=3, tol=None, limit=30.0)
     exact = exact.solve(lambda z: 0.95 * z + 1.0, request)
     np.testing.assert_allclose(exact.point, [[20.0]], rtol=1e-9)
-
-
-@pytest.mark.parametrize("limit", [1.0, -2.0, "large"])
-def test_a_bad_limit_is_named(limit):
-    with pytest.raises(ValueError, match=f"`limit`.*Received: limit={limit!r}"):
-        solvers.Aitken(limit=limit)

@@ -165,3 +165,32 @@ def test_the_second_evaluation_is_at_f_of_the_first_point(solver_class):
     np.testing.assert_allclose(
         solution.point, problem.function(problem.initial_state), rtol=1e-13
     )
+
+
+def test_a_bad_budget_in_solve_is_refused(solver_class):
+    with pytest.raises(ValueError, match="max_iter=0"):
+        solver_class().solve(lambda z: z, solvers.SolveRequest([[1.0]], max_iter=0))
+    with pytest.raises(ValueError, match="tol=-1"):
+        solver_class().solve(lambda z: z, solvers.SolveRequest([[1.0]], tol=-1))
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("budget", 0),
+        ("budget", 9),
+        ("budget", 2.5),
+        ("budget", tf.constant(2.5)),
+        ("max_iter", tf.constant([3, 4])),
+        ("takes_last", "no"),
+        ("records_trace", 1),
+        ("allows_compaction", None),
+        ("checkpoints", 0),
+        ("checkpoints", -1),  # It once made the loop endless.
+        ("halting", True),
+    ],
+)
+def test_a_bad_value_in_a_request_is_refused_and_named(name, value):
+    request = solvers.SolveRequest([[1.0]], **{name: value})
+    with pytest.raises(ValueError, match=f"`{name}` must be .* Received: {name}"):
+        solvers.Anderson(max_iter=8).solve(lambda z: 0.5 * z, request)

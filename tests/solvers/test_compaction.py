@@ -144,13 +144,3 @@ def test_a_solve_with_noise_keeps_its_batch(exact_regime):
         solver, exact_regime, seed=tf.constant([1, 2])
     )
     _assert_equal(masked, compact)
-
-
-def test_is_in_the_config():
-    for solver in SOLVERS:
-        assert solver.get_config()["compact"] is False
-        config = {**solvers.serialize(solver)}
-        config["config"]["compact"] = True
-        assert solvers.get(config).compact is True
-    with pytest.raises(ValueError, match="`compact` must be"):
-        solvers.Anderson(compact=1)

@@ -102,23 +102,6 @@ def test_where_nothing_stalls_patience_changes_nothing():
     np.testing.assert_allclose(one.value, two.value, rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"noise": -0.1, "tol": None},
-        {"noise": "loud", "tol": None},
-        {"patience": 0},
-        {"factor": 0.0},
-        {"factor": 1.5},
-    ],
-    ids=str,
-)
-def test_bad_arguments_are_refused_and_named(arguments):
-    name = next(iter(arguments))
-    with pytest.raises(ValueError, match=f"Received: {name}={arguments[name]!r}"):
-        solvers.FixedPointIteration(**arguments)
-
-
 @pytest.mark.parametrize("noise, tol", [(0.1, 0.1), (0.01, 1e-3)])
 def test_noise_that_puts_the_tolerance_out_of_reach_is_refused(noise, tol):
     with pytest.raises(ValueError, match=f"out of reach.*noise={noise}, tol={tol}"):

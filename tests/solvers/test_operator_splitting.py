@@ -206,24 +206,6 @@ def test_a_cell_without_parts_is_refused():
         solvers.ForwardBackward().solve(lambda z: z, solvers.SolveRequest([[1.0]]))
 
 
-@pytest.mark.parametrize("alpha", [0, -1.0, float("inf"), "auto"])
-def test_alpha_must_be_positive(splitting, alpha):
-    with pytest.raises(ValueError, match="`alpha` must be a finite number > 0"):
-        splitting(alpha=alpha)
-
-
-def test_configs():
-    for solver in (
-        solvers.PeacemanRachford(0.5, 7, None, "abs"),
-        solvers.ForwardBackward(0.2, 9, 0.0, "rel_max"),
-    ):
-        again = solvers.deserialize(solvers.serialize(solver))
-        assert type(again) is type(solver)
-        assert again.get_config() == solver.get_config()
-        assert again.get_config()["alpha"] == solver.alpha
-    assert isinstance(solvers.get("forward_backward"), solvers.ForwardBackward)
-
-
 @pytest.mark.slow
 def test_an_own_activation():
     class Identity(proximal.ProximalMap):

@@ -1,0 +1,40 @@
+"""Every gradient passes the checks of plug-ins."""
+
+import pytest
+
+from deq_keras import gradients, solvers
+from deq_keras.testing import check_gradient
+from tests.regimes import slow
+
+
+@pytest.mark.parametrize("adjoint", [None, slow(solvers.GMRES)])
+def test_implicit(adjoint):
+    solver = adjoint and adjoint(40, 1e-12)
+    check_gradient(lambda: gradients.ImplicitGradient(solver))
+
+
+@pytest.mark.slow
+def test_unrolled():
+    check_gradient(gradients.UnrolledGradient)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        gradients.NeumannGradient,
+        gradients.PhantomGradient,
+        gradients.TruncatedGradient,
+    ],
+)
+def test_approximations(make):
+    check_gradient(make, exact=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "make",
+    [gradients.ReversibleGradient, lambda: gradients.UnrolledGradient(checkpoints=6)],
+    ids=["reversible", "checkpoints"],
+)
+def test_gradients_that_repeat_evaluations(make):
+    check_gradient(make, differentiates_captured=False)

@@ -19,6 +19,15 @@ BY_CLASS = {
         "dropout_rate": 0.25,
         "seed": 3,
     },
+    layers.AttentionCell: {"units": 8, "num_heads": 2, "num_blocks": 3, "expansion": 4},
+    layers.AutomatonCell: {"filters": 4, "rank": 1, "step": 0.5, "leak": 0.25},
+    layers.BoardCell: {"units": 4, "box_shape": (2, 3), "step": 0.5},
+    layers.BoardEmbedding: {
+        "vocabulary_size": 5,
+        "units": 8,
+        "board_shape": (4, 6),
+        "box_shape": (2, 3),
+    },
     layers.BottleneckBlock: {"filters": 4, "momentum": 0.5},
     layers.ConvolutionUnit: {
         "filters": 4,
@@ -29,6 +38,12 @@ BY_CLASS = {
         "relu": False,
         "momentum": 0.5,
     },
+    layers.DenseCell: {
+        "units": 4,
+        "weight_normalization": True,
+        "layer_normalization": True,
+        "seed": 3,
+    },
     layers.GroupNormalization: {
         "groups": 2,
         "axis": -1,
@@ -37,6 +52,9 @@ BY_CLASS = {
         "scale": True,
     },
     layers.LayerNormalization: {"epsilon": 0.5, "center": False, "scale": True},
+    layers.MixerCell: {"units": 8, "num_blocks": 3, "expansion": 4},
+    layers.MonotoneConvCell: {"filters": 4, "m": 0.5, "sign": -1},
+    layers.MonotoneDenseCell: {"units": 4, "m": 0.5},
     layers.MultiscaleCell: {
         "filters": (4, 8),
         "expansion": 2,
@@ -74,6 +92,7 @@ BY_CLASS = {
         "injection_unit": False,
         "momentum": 0.5,
     },
+    layers.RecallCell: {"filters": 4, "rank": 1, "activation": "sphere"},
     layers.RelativeAttention: {
         "num_heads": 2,
         "local_size": 3,
@@ -92,6 +111,7 @@ BY_CLASS = {
         "affine": True,
         "seed": 3,
     },
+    layers.SpectrallyNormalizedDense: {"units": 4, "max_norm": 0.5},
     layers.SymmetricConv2D: {"filters": 4, "kernel_size": (3, 3)},
     layers.TransformerCell: {
         "units": 8,
@@ -131,6 +151,7 @@ BY_CLASS = {
     layers.WeightNormalizedConv2D: {"filters": 4, "kernel_size": (3, 3)},
     layers.WeightNormalizedDense: {"units": 4},
 }
+NAN = float("nan")
 ARGUMENTS = [(cls, name) for cls, given in BY_CLASS.items() for name in given]
 
 
@@ -141,7 +162,7 @@ def _of_numpy(value):
 
 
 def _name(value):
-    return value if isinstance(value, str) else value.__name__
+    return getattr(value, "__name__", str(value))
 
 
 @pytest.mark.parametrize("cls", BY_CLASS, ids=_name)
@@ -178,16 +199,92 @@ def test_layers_of_other_layers(argument):
             layers.TransformerStack([cell], **{"num_layers": 3, argument: wrong})
 
 
+BAD_VALUES = [
+    (layers.AdaptiveEmbedding, "vocabulary_size", [0, -2, 8.0], "a positive integer"),
+    (layers.AdaptiveEmbedding, "embedding_dim", [0, -2, 8.0], "a positive integer"),
+    (layers.AdaptiveEmbedding, "output_dim", [0, -2, 8.0], "a positive integer"),
+    (layers.AdaptiveEmbedding, "div_val", [0, -2, 8.0], "a positive integer"),
+    (layers.AdaptiveEmbedding, "cutoffs", [(0, 5), (5, 5), (9, 5), (5, 20)], "must"),
+    (layers.AdaptiveEmbedding, "cutoffs", [(-1,), (5.0,), 5, "5"], "must"),
+    (layers.AttentionCell, "units", [0], "a positive integer"),
+    (layers.AttentionCell, "num_heads", [3], "multiple of `num_heads`"),
+    (layers.AttentionCell, "expansion", [0.5], "a positive integer"),
+    (layers.AutomatonCell, "filters", [0], "a positive integer"),
+    (layers.AutomatonCell, "rank", [3], "an integer from 1 to 2"),
+    (layers.AutomatonCell, "step", [0], "a finite number > 0"),
+    (layers.BoardCell, "units", [0], "a positive integer"),
+    (layers.BoardCell, "box_shape", [(2,)], r"a tuple \(rows, columns\)"),
+    (layers.BoardCell, "step", [0], "a finite number > 0"),
+    (layers.BoardEmbedding, "vocabulary_size", [0], "a positive integer"),
+    (layers.BoardEmbedding, "board_shape", [(4,)], r"a tuple \(rows, columns\)"),
+    (layers.BoardEmbedding, "board_shape", [(4, 0)], "a tuple of positive"),
+    (layers.BoardEmbedding, "box_shape", [(3, 2)], "must divide those of the board"),
+    (layers.BoardEmbedding, "box_shape", [()], "a tuple of positive"),
+    (layers.ConvolutionUnit, "kernel_size", [4], "must be odd"),
+    (layers.DenseCell, "units", [0], "a positive integer"),
+    (layers.GroupNormalization, "groups", [0, -2, 2.0], "must"),
+    (layers.GroupNormalization, "axis", [0], "must"),
+    (layers.GroupNormalization, "epsilon", [0.0], "> 0"),
+    (layers.LayerNormalization, "epsilon", [0], "> 0"),
+    (layers.MixerCell, "units", [0], "a positive integer"),
+    (layers.MixerCell, "expansion", [0.5], "a positive integer"),
+    (layers.MonotoneConvCell, "sign", [0, 2, "x"], "must"),
+    (layers.MonotoneDenseCell, "m", [0.0, -1.0, NAN, "small"], "a finite number > 0"),
+    (layers.MultiscaleCell, "filters", [(), 8, (8, True)], "a tuple of positive"),
+    (layers.MultiscaleCell, "filters", [(8, 9)], "multiples of `groups`"),
+    (layers.MultiscaleCell, "groups", [3], "a positive even integer"),
+    (layers.MultiscaleCell, "groups", [0], "a positive integer"),
+    (layers.MultiscaleCell, "num_blocks", [[1]], "one entry.*2 scales"),
+    (layers.MultiscaleCell, "num_blocks", [[1, 0]], r"`num_blocks\[1\]` must be.*pos"),
+    (layers.MultiscaleCell, "num_blocks", [1.5], "positive"),
+    (layers.MultiscaleCell, "kernel_size", [[3, 3, 3]], "one entry for each"),
+    (layers.MultiscaleCell, "kernel_size", [[3, 4]], r"kernel_size\[1\]` must be odd"),
+    (
+        layers.MultiscaleCell,
+        "kernel_size",
+        [[3, (3, 5, 3)]],
+        r"\[1\]` must be.* a pair",
+    ),
+    (layers.MultiscaleCell, "kernel_size", [[(3, 4), 3]], r"\[0\]\[1\]` must be odd"),
+    (layers.MultiscaleCell, "dropout_rate", [1.0], "a number in"),
+    (layers.MultiscaleSegmentationHead, "kernel_size", [4], "must be odd"),
+    (layers.MultiscaleStem, "num_downsamplings", [-1, 1.0], "must be"),
+    (layers.RecallCell, "filters", [0], "a positive integer"),
+    (layers.RecallCell, "rank", [3], "an integer from 1 to 2"),
+    (layers.RecallCell, "activation", ["tan"], "'tanh', 'sphere', 'relu'"),
+    (layers.ResidualBlockCell, "filters", [0], "a positive integer"),
+    (layers.ResidualBlockCell, "groups", [3], "multiples of `groups`"),
+    (layers.ResidualBlockCell, "expansion", [0.2, 0.01], "multiples of `groups`"),
+    (layers.ResidualBlockCell, "expansion", [-1], "a finite number > 0"),
+    (layers.ResidualBlockCell, "kernel_size", [4], "must be odd"),
+    (layers.ResidualBlockCell, "dropout_rate", [1.0], "a number in"),
+    (layers.SpectrallyNormalizedDense, "max_norm", [0, -1.0, None], "> 0"),
+    (layers.SymmetricConv2D, "kernel_size", [4], "must be odd"),
+    (layers.SymmetricConv2D, "padding", ["valid"], "can only be"),
+    (layers.SymmetricConv2D, "data_format", ["channels_first"], "can only be"),
+    (layers.TransformerCell, "units", [0], "a positive integer"),
+    (layers.TransformerCell, "intermediate_dim", [1.5], "a positive integer"),
+    (layers.TransformerCell, "num_heads", [0], "a positive integer"),
+    (layers.TransformerCell, "local_size", [0], "a positive integer"),
+    (layers.TransformerCell, "dropout_rate", [1], "a number in"),
+    (layers.TransformerCell, "attention_dropout_rate", [1], "a number in"),
+    (layers.TrellisCell, "units", [0], "a positive integer"),
+    (layers.TrellisCell, "output_dim", [9], "at most the number of units"),
+    (layers.TrellisCell, "kernel_size", [1], "an integer >= 2"),
+    (layers.TrellisCell, "dilation_rate", [0], "a positive integer"),
+    (layers.TrellisCell, "cell_shift", [0], "a positive integer"),
+    (layers.TrellisCell, "dropout_rate", [1], "a number in"),
+    (layers.TrellisCell, "weight_dropout_rate", [1], "a number in"),
+    (layers.VariationalDropout, "rate", [-0.1, 1, 1.5], r"\[0, 1\)"),
+    (layers.VariationalDropout, "noise_shape", [3, (0, 1), ("batch", 1)], "must"),
+]
+
+
 @pytest.mark.parametrize(
-    "make",
-    [
-        lambda side: layers.ConvolutionUnit(4, side),
-        lambda side: layers.MultiscaleSegmentationHead(4, kernel_size=side),
-        lambda side: layers.ResidualBlockCell(4, kernel_size=side),
-        lambda side: layers.SymmetricConv2D(4, side),
-    ],
+    ("cls", "name", "value", "expected"),
+    [(*case, value, words) for *case, values, words in BAD_VALUES for value in values],
+    ids=_name,
 )
-def test_a_window_has_a_middle(make):
-    """An even one would shift the map by half a position."""
-    with pytest.raises(ValueError, match="`kernel_size` must be odd.*kernel_size=4"):
-        make(4)
+def test_a_bad_value_is_refused_by_name(cls, name, value, expected):
+    with pytest.raises(ValueError, match=rf"{expected}.*Received: .*{name}"):
+        cls(**{**BY_CLASS[cls], name: value})

@@ -113,18 +113,6 @@ def test_save_and_load_in_a_model(tmp_path):
     )
 
 
-@pytest.mark.parametrize("rate", [-0.1, 1, 1.5])
-def test_bad_rate(rate):
-    with pytest.raises(ValueError, match=r"`rate`.*\[0, 1\).*Received: rate="):
-        VariationalDropout(rate)
-
-
-@pytest.mark.parametrize("noise_shape", [3, (0, 1), ("batch", 1)])
-def test_bad_noise_shape(noise_shape):
-    with pytest.raises(ValueError, match=r"`noise_shape.*`.*Received: noise_shape.*="):
-        VariationalDropout(0.5, noise_shape=noise_shape)
-
-
 def test_noise_shape_of_another_rank():
     dropout = VariationalDropout(0.5, noise_shape=(None, 1))
     with pytest.raises(ValueError, match="one entry for each axis"):

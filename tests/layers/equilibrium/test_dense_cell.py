@@ -5,15 +5,7 @@ import tensorflow as tf
 
 from deq_keras.layers import DEQ, DenseCell
 from deq_keras.testing import check_cell
-
-
-def _inputs(shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape)
-
-
-def _randomize(cell):
-    for index, weight in enumerate(cell.trainable_weights):
-        weight.assign(_inputs(weight.shape, seed=10 + index))
+from tests.layers.formulas import normal, randomize
 
 
 @pytest.mark.parametrize("weight_normalization", [False, True])
@@ -25,9 +17,9 @@ def test_formula(weight_normalization, layer_normalization):
         layer_normalization=layer_normalization,
         dtype="float64",
     )
-    inputs, state = _inputs((3, 4)), _inputs((3, 6), seed=1)
+    inputs, state = normal((3, 4)), normal((3, 6), seed=1)
     cell.build(inputs.shape)
-    _randomize(cell)
+    randomize(cell)
     if weight_normalization:
         v, g = cell.recurrent.direction.numpy(), cell.recurrent.gain.numpy()
         kernel = v * g / np.sqrt(np.sum(v**2, axis=0))
@@ -69,7 +61,7 @@ def test_dtypes(policy):
     cell = DenseCell(
         4, weight_normalization=True, layer_normalization=True, dtype=policy
     )
-    inputs = tf.cast(_inputs((3, 5)), cell.compute_dtype)
+    inputs = tf.cast(normal((3, 5)), cell.compute_dtype)
     injection = cell.inject(inputs)
     state = cell.initial_state(injection)
     tensors = [*injection.values(), state, cell(state, injection)]
@@ -78,7 +70,7 @@ def test_dtypes(policy):
 
 def test_contract():
     norms = {"weight_normalization": True, "layer_normalization": True}
-    check_cell(lambda **dtype: DenseCell(6, **norms, **dtype), _inputs((3, 4)))
+    check_cell(lambda **dtype: DenseCell(6, **norms, **dtype), normal((3, 4)))
 
 
 @pytest.mark.slow
@@ -87,22 +79,20 @@ def test_sequences_of_any_length_train_solve_and_are_saved(tmp_path):
     model = keras.Sequential([keras.Input((None, 4)), DEQ(cell, seed=0)])
     assert model.output_shape == (None, None, 6)
     model.compile(keras.optimizers.Adam(1e-2), "mse")
-    inputs, targets = _inputs((16, 3, 4)), _inputs((16, 3, 6), seed=1)
+    inputs, targets = normal((16, 3, 4)), normal((16, 3, 6), seed=1)
     history = model.fit(inputs, targets, epochs=5, verbose=0).history
     assert history["loss"][-1] < history["loss"][0]
     solution = model.layers[0].solve(inputs.astype("float32"))
     assert np.max(solution.residual) <= 1e-3
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
-    longer = _inputs((4, 5, 4))
+    longer = normal((4, 5, 4))
     np.testing.assert_allclose(
         loaded(longer), model.predict(longer, verbose=0), atol=1e-6
     )
 
 
-def test_errors():
-    with pytest.raises(ValueError, match="`units` must be a positive integer"):
-        DenseCell(0)
+def test_inputs_of_unknown_width_are_refused():
     for shape in ((4,), (2, 3, None)):
         with pytest.raises(ValueError, match=r"shape \(batch, \.\.\., features\)"):
             DenseCell(4).build(shape)
@@ -118,7 +108,7 @@ def test_positions_share_the_weights(shape, weight_normalization):
         dtype="float64",
         seed=1,
     )
-    inputs, state = _inputs(shape), _inputs((*shape[:-1], 6), seed=1)
+    inputs, state = normal(shape), normal((*shape[:-1], 6), seed=1)
     outputs = cell(state, cell.inject(inputs))
     assert outputs.shape == state.shape
     rows = cell(state.reshape(-1, 6), cell.inject(inputs.reshape(-1, 4)))

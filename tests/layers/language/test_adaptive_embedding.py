@@ -168,24 +168,6 @@ def test_float_ids():
             layer(ids)
 
 
-@pytest.mark.parametrize(
-    "cutoffs", [(0, 5), (5, 5), (9, 5), (5, 20), (-1,), (5.0,), 5, "5"]
-)
-def test_bad_cutoffs(cutoffs):
-    with pytest.raises(ValueError, match="`cutoffs`.*Received: cutoffs="):
-        AdaptiveEmbedding(20, 8, cutoffs=cutoffs)
-
-
-@pytest.mark.parametrize(
-    "argument", ["vocabulary_size", "embedding_dim", "output_dim", "div_val"]
-)
-@pytest.mark.parametrize("value", [0, -2, 8.0, True])
-def test_bad_sizes(argument, value):
-    arguments = {"vocabulary_size": 20, "embedding_dim": 8, argument: value}
-    with pytest.raises(ValueError, match=f"`{argument}`.*Received: {argument}="):
-        AdaptiveEmbedding(**arguments)
-
-
 def test_bucket_without_dimensions():
     with pytest.raises(ValueError, match="without dimensions.*Received: div_val=3"):
         AdaptiveEmbedding(20, 8, cutoffs=(4, 10), div_val=3)

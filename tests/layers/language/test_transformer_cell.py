@@ -331,22 +331,6 @@ def test_is_a_keras_layer(normalize_first, tmp_path):
     harness.check_layer(make_layer, inputs, tmp_path)
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"units": 0}, "`units` must be a positive integer.*units=0"),
-        ({"intermediate_dim": 1.5}, "`intermediate_dim` must be a positive integer"),
-        ({"num_heads": 0}, "`num_heads` must be a positive integer"),
-        ({"local_size": 0}, "`local_size` must be a positive integer"),
-        ({"dropout_rate": 1}, "`dropout_rate` must be a number in"),
-        ({"attention_dropout_rate": 1}, "`attention_dropout_rate` must be a number in"),
-    ],
-)
-def test_bad_arguments_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        _cell(**arguments)
-
-
 def test_heads_must_divide_the_units():
     with pytest.raises(ValueError, match="multiple of `num_heads`.*num_heads=3"):
         DEQ(_cell(num_heads=3), dtype="float64")(_inputs())

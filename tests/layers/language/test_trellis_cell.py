@@ -305,23 +305,6 @@ def test_is_a_keras_layer(arguments, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"units": 0}, "`units` must be a positive integer.*units=0"),
-        ({"output_dim": 9}, "`output_dim` must be at most .* output_dim=9, units=8"),
-        ({"kernel_size": 1}, "`kernel_size` must be an integer >= 2"),
-        ({"dilation_rate": 0}, "`dilation_rate` must be a positive integer"),
-        ({"cell_shift": 0}, "`cell_shift` must be a positive integer"),
-        ({"dropout_rate": 1}, "`dropout_rate` must be a number in"),
-        ({"weight_dropout_rate": 1}, "`weight_dropout_rate` must be a number in"),
-    ],
-)
-def test_bad_arguments_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        TrellisCell(**{"units": 8, **arguments})
-
-
-@pytest.mark.parametrize(
     "arguments, length", [({"kernel_size": 4}, 3), ({"dilation_rate": 6}, 6)]
 )
 def test_sequences_shorter_than_the_reach_of_the_taps_are_refused(arguments, length):

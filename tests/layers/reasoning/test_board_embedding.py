@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 
 from deq_keras.layers import BoardEmbedding
-from tests import harness
 
 BOARDS = np.arange(48).reshape(2, 4, 6) % 5
 
@@ -25,28 +24,6 @@ def test_starts_with_a_variance_of_one(box_shape):
     layer = BoardEmbedding(100, 200, board_shape=(20, 20), box_shape=box_shape)
     embedded = layer(np.random.default_rng(0).integers(0, 100, (2, 20, 20)))
     assert np.var(embedded) == pytest.approx(1.0, rel=0.1)
-
-
-def test_config():
-    harness.check_round_trip(BoardEmbedding(5, 8, [4, 6], box_shape=[2, 3]))
-    harness.check_round_trip(BoardEmbedding(5, 8, (3, 3)))
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"vocabulary_size": 0}, "`vocabulary_size` must be a positive"),
-        ({"board_shape": (4,)}, r"`board_shape` must be a tuple \(rows, columns\)"),
-        ({"board_shape": (4, 0)}, "`board_shape` must be a tuple of positive"),
-        ({"box_shape": (3, 2)}, r"must divide those of the board.*box_shape=\(3, 2\)"),
-        ({"box_shape": ()}, "`box_shape` must be a tuple of positive"),
-    ],
-)
-def test_bad_arguments_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        BoardEmbedding(
-            **{"vocabulary_size": 5, "units": 8, "board_shape": (4, 4), **arguments}
-        )
 
 
 def test_other_boards_are_refused():

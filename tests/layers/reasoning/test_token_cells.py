@@ -5,14 +5,10 @@ import pytest
 
 from deq_keras.layers import DEQ, AttentionCell, MixerCell
 from deq_keras.solvers import FixedPointIteration
-from tests import harness, regimes
+from tests import regimes
+from tests.layers.formulas import normal
 
-CELLS = pytest.mark.parametrize("cell_class", [MixerCell, AttentionCell])
 SHAPE = (2, 2, 3, 8)
-
-
-def _normal(shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape)
 
 
 def _cell(cell_class, **kwargs):
@@ -48,7 +44,7 @@ def _mixed(x, layer):
 )
 def test_formula(cell_class, mixed):
     cell = _cell(cell_class, num_blocks=2, dtype="float64")
-    inputs, state = _normal(SHAPE), _normal(SHAPE, seed=1)
+    inputs, state = normal(SHAPE), normal(SHAPE, seed=1)
     tokens = (state + inputs).reshape(2, 6, 8)
     for mixing, perceptron in zip(cell.mixings, cell.perceptrons, strict=True):
         tokens = _sphere(tokens + mixed(tokens, mixing))
@@ -59,68 +55,18 @@ def test_formula(cell_class, mixed):
 
 
 @regimes.ALL_BUT_EAGER_ARE_SLOW
-@CELLS
-def test_what_stands_at_padding_does_not_matter(cell_class, regime):
-    cell = _cell(cell_class)
-    deq = DEQ(cell, FixedPointIteration(max_iter=5, tol=None))
+def test_what_stands_at_padding_does_not_matter(regime):
+    """Also in a mixer, whose boards have one size."""
+    deq = DEQ(_cell(MixerCell), FixedPointIteration(max_iter=5, tol=None))
     mask = np.ones(SHAPE[:-1], bool)
     mask[0, 1] = False
-    inputs = _normal(SHAPE).astype("float32")
+    inputs = normal(SHAPE).astype("float32")
     other = np.where(mask[..., None], inputs, 100.0).astype("float32")
     solve = regime(lambda inputs, mask: deq.solve(inputs, mask=mask).value)
     value = solve(inputs, mask).numpy()
     np.testing.assert_allclose(solve(other, mask), value, atol=1e-5)
     np.testing.assert_array_equal(value[~mask], 0.0)
     assert np.abs(value - deq.solve(inputs).value)[0, 0].max() > 1e-2
-
-
-def test_attention_is_for_boards_of_any_size():
-    deq = DEQ(AttentionCell(8, num_heads=2), FixedPointIteration(max_iter=5, tol=None))
-    deq.build((None, None, None, 8))
-    small = _normal((1, 2, 3, 8)).astype("float32")
-    large = np.full((1, 4, 5, 8), 3.0, "float32")
-    large[:, :2, :3] = small
-    mask = np.zeros((1, 4, 5), bool)
-    mask[:, :2, :3] = True
-    value = deq.solve(large, mask=mask).value
-    np.testing.assert_allclose(value[:, :2, :3], deq.solve(small).value, atol=1e-5)
-
-
-@pytest.mark.slow
-@CELLS
-def test_is_a_keras_layer(cell_class, tmp_path):
-    def make(**kwargs):
-        solver = FixedPointIteration(max_iter=8, tol=None, damping=0.5)
-        cell = cell_class(8, num_blocks=1, **kwargs)
-        return DEQ(cell, solver, "phantom", None, seed=0, **kwargs)
-
-    inputs = _normal((6, 2, 2, 8)).astype("float32")
-    harness.check_layer(make, inputs, tmp_path)
-
-
-@CELLS
-def test_config(cell_class):
-    harness.check_round_trip(cell_class(8, num_blocks=3, expansion=4))
-    harness.check_round_trip(AttentionCell(8, num_heads=2))
-
-
-@CELLS
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"units": 0}, "`units` must be a positive"),
-        ({"num_blocks": True}, "`num_blocks` must be a positive"),
-        ({"expansion": 0.5}, "`expansion` must be a positive"),
-    ],
-)
-def test_bad_arguments_are_refused(cell_class, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        cell_class(**{"units": 8, **arguments})
-
-
-def test_heads_must_share_the_units():
-    with pytest.raises(ValueError, match="multiple of `num_heads`.*num_heads=3"):
-        AttentionCell(8, num_heads=3)
 
 
 def test_inputs_that_do_not_fit_are_refused():

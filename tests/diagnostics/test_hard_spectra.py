@@ -76,6 +76,11 @@ def small_spectra(size):
     found = {f"cycle-{n}": (cycle(n), 0.9) for n in (3, 4, 5, 8, 16)}
     found |= {f"identity-{n}": (-0.7 * np.eye(n), 0.7) for n in (1, 2, 3, 16)}
     found |= {f"pair-{a}": (rotation(a), 0.9) for a in (0.05, 0.7, np.pi / 2, 3.0)}
+    rest = np.diag([0.8, -0.7, 0.1])
+    found |= {
+        f"sheared pair-{a}": (sheared(blocks(rotation(a, 1.2), rest)), 1.2)
+        for a in (0.05, 0.7, np.pi / 2, 2.2, 3.0)
+    }
     found["opposite"] = np.diag([0.9, -0.9, 0.2]), 0.9
     found["opposite pairs"] = blocks(rotation(0.3), rotation(2.1), [[-0.9]]), 0.9
     found["cluster"] = rotated(np.diag(0.9 - 0.001 * np.arange(5))), 0.9

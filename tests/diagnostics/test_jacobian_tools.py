@@ -22,11 +22,6 @@ def _radius_of(jacobians, dtype="float64", **arguments):
     return compiled_radius(dtype, tuple(arguments.items()))(jacobians)
 
 
-def _rotation(radius, angle):
-    cosine, sine = radius * np.cos(angle), radius * np.sin(angle)
-    return np.array([[cosine, -sine], [sine, cosine]])
-
-
 @XLA_IS_SLOW
 @pytest.mark.parametrize("name", ["pm_sym", "pm_nonsym", "pm_complex"])
 def test_spectral_radius_of_the_golden_jacobians(name, regime):
@@ -42,19 +37,6 @@ def test_spectral_radius_of_the_golden_jacobians(name, regime):
     np.testing.assert_array_equal(result.converged, True)
     np.testing.assert_allclose(result.value, arrays[f"{name}/rho_exact"], rtol=1e-5)
     assert result.num_iterations < 300
-
-
-@pytest.mark.parametrize("angle", [0.05, 0.7, np.pi / 2, 2.2, 3.0])
-def test_complex_pairs(angle):
-    matrix = np.zeros((5, 5))
-    matrix[:2, :2] = _rotation(1.2, angle)
-    matrix[2:, 2:] = np.diag([0.8, -0.7, 0.1])
-    basis = np.linalg.qr(np.random.RandomState(0).normal(size=(5, 5)))[0]
-    shear = basis + 0.3 * np.triu(np.ones((5, 5)))
-    jacobian = shear @ matrix @ np.linalg.inv(shear)
-    result = _radius_of(jacobian[None])
-    np.testing.assert_array_equal(result.converged, True)
-    np.testing.assert_allclose(result.value, 1.2, rtol=3e-3)
 
 
 def test_non_normal_jacobians():

@@ -123,14 +123,6 @@ def test_outputs_are_log_probabilities(model, whole):
 
 
 @pytest.mark.slow
-def test_takes_what_a_preprocessor_makes(solve_padded, whole):
-    tokens = _tokens()
-    inputs = {"token_ids": tokens, "padding_mask": np.ones_like(tokens, bool)}
-    outputs = solve_padded(inputs)
-    np.testing.assert_allclose(outputs, whole, atol=1e-5)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["model", "pre_norm_model"])
 def test_a_token_alone_equals_a_full_solve(name, request):
     check_tokens_alone(request.getfixturevalue(name), _tokens(), 5, 7, 1e-4)

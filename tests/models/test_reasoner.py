@@ -198,16 +198,6 @@ def test_padded_problems_train_and_predict():
 
 
 @pytest.mark.slow
-def test_an_export_of_keras(tmp_path):
-    model = models.ReasonerTagger(_strings(), 2)
-    model.export(tmp_path / "saved", verbose=False)
-    served = tf.saved_model.load(tmp_path / "saved")
-    for length in (5, 9):
-        strings = RANDOM.normal(size=(2, length, 1)).astype("float32")
-        np.testing.assert_allclose(served.serve(strings), model(strings), atol=1e-5)
-
-
-@pytest.mark.slow
 def test_a_checked_export_answers_as_the_model_does(tmp_path):
     """The export is checked as it is made, for batches and lengths of any size."""
     model = models.ReasonerTagger(_strings(), 2)

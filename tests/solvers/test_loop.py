@@ -8,29 +8,11 @@ from deq_keras import solvers
 from deq_keras.testing.problems import ZOO
 from tests.harness import solution_of
 
-# Small dense solves have no LiteRT and no ONNX form.
-LINEAR_ALGEBRA = ("Matrix", "Cholesky", "Qr", "Svd", "Lu", "SelfAdjoint", "Eig")
-
 
 def _traced(solver, problem):
     return tf.function(
         lambda z: solver.solve(problem.function, solvers.SolveRequest(z))
     ).get_concrete_function(problem.initial_state)
-
-
-def _op_types(graph_def):
-    functions = graph_def.library.function
-    nodes = [node for function in functions for node in function.node_def]
-    return {node.op for node in [*graph_def.node, *nodes]}
-
-
-def test_no_dense_linear_algebra(solver_class):
-    traced = _traced(solver_class(max_iter=8), ZOO["tanh"]())
-    types = _op_types(traced.graph.as_graph_def())
-    assert "StatelessWhile" in types or "While" in types
-    assert "Tanh" in types
-    forbidden = {op for op in types if op.startswith(LINEAR_ALGEBRA)} - {"MatMul"}
-    assert not forbidden
 
 
 def _num_states_in_memory(solver, budget):

@@ -66,15 +66,6 @@ def test_plain_iteration_diverges_here():
     assert np.min(solution.residual) > 0.5
 
 
-@pytest.mark.slow
-def test_forward_backward_finds_it_too():
-    expected = _layer(solvers.PeacemanRachford(tol=1e-6), "sigmoid", m=2.0)
-    layer = _layer(solvers.ForwardBackward(tol=1e-6), "sigmoid", m=2.0)
-    found = tf.function(layer.solve, autograph=False)(_inputs())
-    np.testing.assert_array_equal(found.status, solvers.CONVERGED)
-    np.testing.assert_allclose(found.value, expected.solve(_inputs()).value, atol=1e-4)
-
-
 def _check_gradient(splitting, activation, regime):
     layer = _layer(splitting(tol=1e-11, max_iter=3000), activation)
     inputs, cotangent = _inputs(), np.random.default_rng(7).normal(size=(4, 5))
@@ -121,15 +112,6 @@ def test_other_gradients_agree(gradient):
         return tape.gradient(loss, layer.cell.symmetric.value)
 
     assert relative_error(derivative(gradient=gradient), derivative()) < 1e-5
-
-
-@pytest.mark.slow
-def test_regimes_agree(regime):
-    layer = _layer(solvers.PeacemanRachford(tol=1e-4, max_iter=100))
-    inputs = _inputs()
-    solution, expected = regime(layer.solve)(inputs), layer.solve(inputs)
-    np.testing.assert_allclose(solution.value, expected.value, atol=1e-10)
-    np.testing.assert_array_equal(solution.num_evaluations, expected.num_evaluations)
 
 
 @pytest.mark.slow

@@ -168,18 +168,6 @@ def _expansive_model(gradient):
     return keras.Sequential([keras.Input((4,)), keras.layers.Dense(4), deq])
 
 
-def test_implicit_gradients_at_large_residuals_warn_once():
-    gradient = gradients.ImplicitGradient(solvers.FixedPointIteration(2, tol=None))
-    model = _expansive_model(gradient)
-    model.compile(optimizer=keras.optimizers.SGD(0.0), loss="mse")
-    with pytest.warns(UserWarning, match="deq_gradient_error.*max_iter") as record:
-        model.fit(INPUTS, INPUTS, epochs=4, verbose=0)
-    ours = [w for w in record if issubclass(w.category, UserWarning)]
-    assert len(ours) == 1
-
-
-# Elsewhere, tests ignore this warning.
-@pytest.mark.filterwarnings("error:Implicit gradients were taken:UserWarning")
 class _NoArgument(keras.Model):
     """A model whose call cannot pass on `training`."""
 
@@ -209,6 +197,8 @@ def test_a_model_that_cannot_train_warns():
     saliency(_model())
 
 
+# Elsewhere, tests ignore this warning.
+@pytest.mark.filterwarnings("error:Implicit gradients were taken:UserWarning")
 def test_other_gradients_and_evaluation_do_not_warn():
     model = _expansive_model("unrolled")
     model.compile(optimizer=keras.optimizers.SGD(0.0), loss="mse")

@@ -18,7 +18,7 @@ from deq_keras.layers import (
     VariationalDropout,
     cell_from,
 )
-from tests.harness import check_layer, check_round_trip, functional_model
+from tests.harness import check_layer, functional_model
 from tests.regimes import slow
 
 _RANDOM = np.random.default_rng(0)
@@ -119,32 +119,6 @@ def _deq(kind, **kwargs):
 def test_cells_pass_the_checks_of_all_layers(kind, tmp_path):
     make, inputs = functools.partial(_deq, kind), KINDS[kind][2]
     check_layer(make, inputs, tmp_path)
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(kind, marks=() if kind == "layer" else pytest.mark.slow)
-        for kind in KINDS
-    ],
-)
-def test_a_layer_of_each_kind_is_a_cell(kind, tmp_path):
-    inputs = KINDS[kind][2]
-    deq = _deq(kind)
-    model = functional_model(deq, inputs)
-    eager = model(inputs)
-    np.testing.assert_allclose(model.predict(inputs, verbose=0), eager, atol=1e-5)
-    point = deq.problem(inputs)(eager)
-    assert point.shape == eager.shape
-    model.compile("adam", "mse", run_eagerly=False)
-    before = [weight.numpy() for weight in model.trainable_weights]
-    model.fit(inputs, np.ones(eager.shape), verbose=0)
-    for weight, old in zip(model.trainable_weights, before, strict=True):
-        assert np.any(weight.numpy() != old), weight.path
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(loaded(inputs), model(inputs))
-    check_round_trip(loaded.layers[-1])
 
 
 def test_formulas():

@@ -142,17 +142,3 @@ def test_with_loaded_weights(name, tmp_path):
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     harness.assert_close(loaded(inputs), expected, 1e-5)
-
-
-@pytest.mark.parametrize(
-    "make_layer, inputs",
-    [
-        (lambda: layers.WeightNormalizedDense(3), VECTORS),
-        (lambda: layers.WeightNormalizedConv2D(3, 3), IMAGES),
-    ],
-)
-def test_a_weight_normalized_layer_in_a_function(make_layer, inputs):
-    layer = make_layer()
-    first = tf.function(layer)(inputs)
-    _assert_drawn_from_each_other(layer)
-    harness.assert_close(layer(inputs), first, 1e-5)

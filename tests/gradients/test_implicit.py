@@ -7,23 +7,11 @@ from keras import tree
 
 from deq_keras import gradients, solvers
 from deq_keras.solvers import SolveRequest
-from deq_keras.testing.problems import BATCH, FEATURES, dense_jacobians, relative_error
-from deq_keras.testing.problems import GradientCase as Case
+from deq_keras.testing.problems import dense_jacobians, relative_error
+from tests.gradients.cases import BATCH, FEATURES, START, Case, problem_of
 
 SOLVERS = (solvers.FixedPointIteration, solvers.Anderson, solvers.Broyden)
 LINEAR = (solvers.GMRES, solvers.BiCGStab)
-START = SolveRequest(tf.zeros((BATCH, FEATURES), tf.float64))
-
-
-def problem_of(case):
-    """Returns the problem of a `GradientCase`, with sources that a tape may watch.
-
-    A gradient with checkpoints needs all of them in the injection.
-    """
-    return solvers.FixedPointProblem(
-        lambda z, u: case.apply(z, *u),
-        (tf.matmul(case.inputs, case.projection), case.kernel, case.bias),
-    )
 
 
 @pytest.fixture(scope="module")

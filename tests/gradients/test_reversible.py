@@ -8,7 +8,7 @@ import tensorflow as tf
 from deq_keras import gradients, layers, solvers
 from deq_keras.solvers import FixedPointIteration, SolveRequest
 from deq_keras.testing.problems import relative_error
-from tests.gradients.test_implicit import BATCH, FEATURES, Case
+from tests.gradients.cases import BATCH, FEATURES, Case
 from tests.layers.cells import TanhCell, TwoScaleCell
 from tests.regimes import XLA_IS_SLOW, slow
 

@@ -8,31 +8,19 @@ import tensorflow as tf
 from deq_keras import gradients, layers, solvers
 from deq_keras.solvers import SolveRequest
 from deq_keras.testing.problems import relative_error
-from tests.gradients.test_implicit import BATCH, FEATURES, START, Case, problem_of
+from tests.gradients.cases import (
+    BATCH,
+    FEATURES,
+    START,
+    Case,
+    problem_of,
+    steps_by_hand,
+)
 from tests.layers.cells import TanhCell, TwoScaleCell
 from tests.regimes import XLA_IS_SLOW, slow
 
 SEED = tf.constant([3, 4])
 ITERATION = solvers.FixedPointIteration(max_iter=9, tol=None)
-
-
-def _by_hand(case, num_free_steps, num_steps, damping=1.0):
-    """The state after all steps, and the gradients through the last of them."""
-
-    def step(state, injection):
-        new = case.apply(state, injection, case.kernel, case.bias)
-        return state + damping * (new - state)
-
-    state = tf.zeros((BATCH, FEATURES), case.kernel.dtype)
-    for _ in range(num_free_steps):
-        state = step(state, tf.matmul(case.inputs, case.projection))
-    with tf.GradientTape() as tape:
-        tape.watch(case.sources)
-        injection = tf.matmul(case.inputs, case.projection)
-        for _ in range(num_steps):
-            state = step(state, injection)
-        loss = tf.reduce_sum(state * case.cotangent)
-    return state, tape.gradient(loss, case.sources)
 
 
 def _truncated(*args, **kwargs):
@@ -45,52 +33,16 @@ def _solve(gradient, case, solver=ITERATION, seed=SEED, start=None, **request):
     return gradient.solve(problem_of(case), request, solver)
 
 
-@pytest.mark.parametrize(
-    "num_free_steps, num_steps, regime",
-    [(0, 3, "graph"), (4, 1, "eager"), (2, 5, "graph"), slow(2, 5, "xla")],
-    indirect=["regime"],
-)
-def test_equals_a_loop_by_hand(num_free_steps, num_steps, regime):
-    case = Case("float64")
-    gradient = _truncated(num_steps, num_free_steps, free_fraction=1.0)
-    compute = regime(lambda sources: case.gradients(gradient, ITERATION, sources))
-    state, expected = _by_hand(case, num_free_steps, num_steps)
-    for got, want in zip(compute(case.sources), expected, strict=True):
-        assert relative_error(got, want) < 1e-12
-    value = regime(lambda: _solve(gradient, case).value)()
-    np.testing.assert_allclose(value, state, rtol=1e-12)
-
-
 @pytest.mark.parametrize("damping, expected", [(None, 0.6), (1.0, 1.0), (0.3, 0.3)])
 def test_steps_are_damped_as_the_solver_or_as_one_says(damping, expected):
     case = Case("float64")
     solver = solvers.FixedPointIteration(max_iter=9, tol=None, damping=0.6)
     gradient = _truncated(4, 3, free_fraction=1.0, damping=damping)
-    state, wanted = _by_hand(case, 3, 4, expected)
+    state, wanted = steps_by_hand(case, 4, expected, num_free_steps=3)
     np.testing.assert_allclose(_solve(gradient, case, solver).value, state, rtol=1e-12)
     actual = case.gradients(gradient, solver, case.sources)
     for got, want in zip(actual, wanted, strict=True):
         assert relative_error(got, want) < 1e-12
-
-
-@pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-6), ("float64", 1e-12)])
-def test_checkpoints_equal_a_loop_by_hand(dtype, tolerance):
-    case = Case(dtype)
-    gradient = _truncated(32, 0, 32, damping=0.8, checkpoints=5)
-
-    @tf.function(autograph=False)
-    def compute():
-        with tf.GradientTape() as tape:
-            tape.watch(case.sources)
-            value = _solve(gradient, case).value
-            loss = tf.reduce_sum(value * case.cotangent)
-        return value, tape.gradient(loss, case.sources)
-
-    value, actual = compute()
-    state, expected = _by_hand(case, 0, 32, damping=0.8)
-    assert relative_error(value, state) < tolerance
-    for got, want in zip(actual, expected, strict=True):
-        assert relative_error(got, want) < tolerance
 
 
 def test_the_residual_is_that_of_the_state_that_is_returned():
@@ -111,7 +63,7 @@ def _drawn(gradient, num_seeds):
     case = Case("float64")
     by_hand = {}
     for total in range(1, 10):
-        value, _ = _by_hand(case, 0, total)
+        value, _ = steps_by_hand(case, total)
         by_hand[total] = value[0, 0].numpy()
 
     @tf.function(autograph=False)
@@ -420,7 +372,7 @@ def test_free_steps_are_plain_whatever_the_solver():
     case = Case("float64")
     solver = solvers.Anderson(max_iter=9)
     value = _solve(_truncated(1, 5, free_fraction=1.0), case, solver).value
-    expected, _ = _by_hand(case, 5, 1)
+    expected, _ = steps_by_hand(case, 1, num_free_steps=5)
     np.testing.assert_allclose(value, expected, rtol=1e-9)
 
 

@@ -8,66 +8,10 @@ import tensorflow as tf
 from deq_keras import gradients, solvers
 from deq_keras.solvers import SolveRequest
 from deq_keras.testing.problems import relative_error
-from tests.gradients.test_implicit import (
-    BATCH,
-    FEATURES,
-    SOLVERS,
-    START,
-    Case,
-    problem_of,
-)
+from tests.gradients.cases import FEATURES, START, Case
 from tests.regimes import ALL_BUT_EAGER_ARE_SLOW, XLA_IS_SLOW, slow
 
-
-def _by_hand(case, damping, num_steps):
-    """Back-propagates through damped steps and a last evaluation of f."""
-    with tf.GradientTape() as tape:
-        tape.watch(case.sources)
-        injection = tf.matmul(case.inputs, case.projection)
-        state = tf.zeros((BATCH, FEATURES), case.kernel.dtype)
-        for _ in range(num_steps):
-            new = case.apply(state, injection, case.kernel, case.bias)
-            state = state + damping * (new - state)
-        value = case.apply(state, injection, case.kernel, case.bias)
-        loss = tf.reduce_sum(value * case.cotangent)
-    return tape.gradient(loss, case.sources)
-
-
-@pytest.mark.parametrize(
-    "damping, regime",
-    [(1.0, "graph"), (0.6, "eager"), (0.6, "xla")],
-    indirect=["regime"],
-)
-def test_equals_a_loop_by_hand(damping, regime):
-    """A fixed budget of iterations is a weight-tied network."""
-    case = Case("float64")
-    solver = solvers.FixedPointIteration(max_iter=5, tol=None, damping=damping)
-    compute = regime(
-        lambda sources: case.gradients(gradients.UnrolledGradient(), solver, sources)
-    )
-    expected = _by_hand(case, damping, num_steps=4)
-    for got, want in zip(compute(case.sources), expected, strict=True):
-        assert relative_error(got, want) < 1e-12
-
-
-@pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-6), ("float64", 1e-12)])
-def test_checkpoints_equal_a_loop_by_hand(dtype, tolerance):
-    case = Case(dtype)
-    solver = solvers.FixedPointIteration(max_iter=33, tol=None, damping=0.8)
-    gradient = gradients.UnrolledGradient(checkpoints=5)
-
-    @tf.function(autograph=False)
-    def compute():
-        request = SolveRequest(tf.zeros((BATCH, FEATURES), dtype))
-        with tf.GradientTape() as tape:
-            tape.watch(case.sources)
-            value = gradient.solve(problem_of(case), request, solver).value
-            loss = tf.reduce_sum(value * case.cotangent)
-        return tape.gradient(loss, case.sources)
-
-    expected = _by_hand(case, damping=0.8, num_steps=32)
-    for got, want in zip(compute(), expected, strict=True):
-        assert relative_error(got, want) < tolerance
+SOLVERS = (solvers.FixedPointIteration, solvers.Anderson, solvers.Broyden)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,3 @@
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -60,32 +59,10 @@ def test_a_text_that_begins_inside_a_word(tokenizer):
     assert "lowes".endswith(rest)
 
 
-def test_batches_and_datasets(tokenizer):
-    texts = ["low", "", "new (low)\n"]
-    ids = tokenizer(texts)
-    assert tokenizer.detokenize(ids) == texts
-    batch = next(
-        iter(tf.data.Dataset.from_tensor_slices(texts).batch(3).map(tokenizer))
-    )
-    assert batch.to_list() == ids
-    restored = tf.data.Dataset.from_tensors(batch).map(tokenizer.detokenize)
-    assert [text.decode() for text in next(iter(restored)).numpy()] == texts
-
-
 def test_learns_from_a_dataset(tokenizer):
     dataset = tf.data.Dataset.from_tensor_slices(TEXTS * 20).batch(4)
     learnt = SubwordTokenizer.learn(dataset, 140).get_vocabulary()
     assert learnt == tokenizer.get_vocabulary()
-
-
-def test_config_and_assets(tokenizer, tmp_path):
-    config = keras.saving.serialize_keras_object(tokenizer)
-    copy = keras.saving.deserialize_keras_object(config)
-    tokenizer.save_assets(tmp_path)
-    copy.load_assets(tmp_path)
-    assert copy.get_vocabulary() == tokenizer.get_vocabulary()
-    for text in TEXTS:
-        np.testing.assert_array_equal(copy(text), tokenizer(text))
 
 
 @pytest.mark.parametrize("size", [1, 20, 60])

@@ -7,17 +7,22 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from deq_keras.tokenizers import CharacterTokenizer, WordTokenizer
+from deq_keras.tokenizers import CharacterTokenizer, SubwordTokenizer, WordTokenizer
 
 WORDS = ["<eos>", "to", "be", "naïve", "🜚", "<unk>"]
 CHARACTERS = ["\n", " ", "a", "n", "é", "🜚", "\ufffd"]
 
 
-@pytest.fixture(params=["word", "character"])
+@pytest.fixture(
+    params=[
+        WordTokenizer(WORDS),
+        CharacterTokenizer(CHARACTERS),
+        SubwordTokenizer.learn(["naïve 🜚\n"] * 20, 20),
+    ],
+    ids=["word", "character", "subword"],
+)
 def tokenizer(request):
-    if request.param == "word":
-        return WordTokenizer(WORDS)
-    return CharacterTokenizer(CHARACTERS)
+    return request.param
 
 
 @pytest.mark.parametrize(
@@ -116,7 +121,7 @@ def test_vocabulary(tokenizer):
     for index, token in enumerate(tokens):
         assert tokenizer.token_to_id(token) == index
         assert tokenizer.id_to_token(index) == token
-    with pytest.raises(ValueError, match=f"id={len(tokens)}"):
+    with pytest.raises(ValueError, match=f"(id=|Received: ){len(tokens)}"):
         tokenizer.id_to_token(len(tokens))
 
 
@@ -125,7 +130,7 @@ def test_the_vocabulary_is_an_asset(tokenizer, tmp_path):
     assert "naïve" not in json.dumps(config, ensure_ascii=False)
     copy = keras.saving.deserialize_keras_object(config)
     assert isinstance(copy, keras_hub.tokenizers.Tokenizer)
-    with pytest.raises(ValueError, match="no vocabulary yet"):
+    with pytest.raises(ValueError, match="(?i)no vocabulary (yet|has been set)"):
         copy("🜚")
     tokenizer.save_assets(tmp_path)
     copy.load_assets(tmp_path)

@@ -1,3 +1,5 @@
+"""Transformers with explicit layers: Transformer-XL, and layers of the DEQ's cell."""
+
 import keras
 import numpy as np
 import pytest
@@ -6,6 +8,7 @@ import tensorflow as tf
 from deq_keras import layers, models
 from tests import harness
 from tests.models.generation import check_greedy_generation, check_tokens_alone
+from tests.regimes import slow
 
 ARCHITECTURE = {"hidden_dim": 8, "num_heads": 2, "intermediate_dim": 16}
 EXPLICIT = (models.ExplicitTransformerBackbone, models.ExplicitTransformerCausalLM)
@@ -56,24 +59,71 @@ def test_layers_are_the_published_ones(normalize_first):
     np.testing.assert_allclose(backbone(tokens), state, atol=1e-10)
 
 
-def test_two_segments_are_one_text():
+def test_tied_layers_are_the_unrolled_equilibrium():
+    tied = _backbone(models.ExplicitTransformerBackbone, weight_tied=True)
+    unrolled = models.DEQTransformerBackbone(
+        11,
+        **ARCHITECTURE,
+        solver={
+            "class_name": "FixedPointIteration",
+            "config": {"max_iter": 3, "tol": None},
+        },
+        gradient="unrolled",
+        regularizer=None,
+    )
+    unrolled.set_weights(tied.get_weights())
+    np.testing.assert_allclose(tied(_tokens()), unrolled(_tokens()), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "cls, normalize_first", [(XL[0], False), (EXPLICIT[0], False), (EXPLICIT[0], True)]
+)
+def test_two_segments_are_one_text(cls, normalize_first):
     """With a memory as long as the text, each layer sees what it sees in one piece."""
-    whole = _backbone(dtype="float64")
-    segmented = _backbone(memory_length=6, dtype="float64")
+    arguments = {"normalize_first": normalize_first, "dtype": "float64"}
+    whole = _backbone(cls, **arguments)
+    segmented = _backbone(cls, memory_length=6, **arguments)
     segmented.set_weights(whole.get_weights())
     tokens = _tokens()
     with segmented.reading_segments():
         received = [segmented(tokens[:, :6]), segmented(tokens[:, 6:])]
     np.testing.assert_allclose(np.concatenate(received, 1), whole(tokens), atol=1e-10)
+    np.testing.assert_allclose(segmented(tokens[:, :6]), received[0])
+
+
+def test_memory_of_another_batch_is_refused():
+    backbone = _backbone(memory_length=4)
+    with backbone.reading_segments():
+        backbone(_tokens(batch=2))
+        with pytest.raises(tf.errors.InvalidArgumentError, match="reset_memory"):
+            backbone(_tokens(batch=3))
+
+
+@pytest.mark.parametrize("weight_tied", [True, slow(False)])
+def test_recomputation_changes_no_gradient(weight_tied):
+    inputs = {"token_ids": _tokens(), "targets": _tokens(seed=1)}
+    results = []
+
+    @tf.function(autograph=False)
+    def gradients(model):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(model(inputs))
+        return tape.gradient(loss, model.trainable_variables)
+
+    for recompute in (False, True):
+        backbone = _backbone(EXPLICIT[0], weight_tied=weight_tied, recompute=recompute)
+        results.append(gradients(models.NextTokenLossModel(EXPLICIT[1](backbone))))
+    for kept, recomputed in zip(*results, strict=True):
+        np.testing.assert_allclose(kept, recomputed, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(
     "classes, arguments",
     [
         (XL, {"normalize_first": True}),
-        pytest.param(XL, {"weight_tied": True}, marks=pytest.mark.slow),
-        pytest.param(EXPLICIT, {}, marks=pytest.mark.slow),
-        pytest.param(EXPLICIT, {"weight_tied": True}, marks=pytest.mark.slow),
+        slow(XL, {"weight_tied": True}),
+        slow(EXPLICIT, {}),
+        slow(EXPLICIT, {"weight_tied": True}),
     ],
 )
 def test_a_token_alone_equals_the_whole(classes, arguments):
@@ -96,21 +146,27 @@ def test_numbers_of_parameters():
     layer.build((None, None, 8))
     # Five matrices and three biases of the attention, the branch, two norms.
     assert layer.count_params() == 5 * 64 + 3 * 8 + 2 * 128 + 16 + 8 + 4 * 8
-    tied, untied = (_backbone(weight_tied=weight_tied) for weight_tied in (True, False))
-    assert untied.count_params() - tied.count_params() == 2 * layer.count_params()
+    cell = layers.TransformerCell(8, num_heads=2, intermediate_dim=16)
+    cell.build((None, None, 8))
+    for (cls, _), one in ((XL, layer), (EXPLICIT, cell)):
+        tied, untied = (_backbone(cls, weight_tied=tied) for tied in (True, False))
+        assert untied.count_params() - tied.count_params() == 2 * one.count_params()
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("classes", [XL, EXPLICIT])
 @pytest.mark.parametrize("recompute", [False, True])
-def test_trains_in_half_precision_and_is_restored(recompute, tmp_path):
+def test_trains_in_half_precision_and_is_restored(classes, recompute, tmp_path):
     backbone = _backbone(
+        classes[0],
         dropout=0.1,
         attention_dropout=0.1,
         memory_length=4,
         recompute=recompute,
+        weight_tied=recompute,
         dtype="mixed_bfloat16",
     )
-    model = models.NextTokenLossModel(models.TransformerXLCausalLM(backbone))
+    model = models.NextTokenLossModel(classes[1](backbone))
     model.compile(keras.optimizers.Adam(1e-2))
     tokens = _tokens(4, 13)
     x, y = model.examples(tokens[:, :-1], tokens[:, 1:])
@@ -119,6 +175,7 @@ def test_trains_in_half_precision_and_is_restored(recompute, tmp_path):
     model.save(tmp_path / "model.keras")
     restored = keras.saving.load_model(tmp_path / "model.keras")
     np.testing.assert_allclose(restored(x), model(x), atol=1e-2)
+    assert restored.causal_lm.backbone.recompute == recompute
     harness.check_round_trip(backbone)
 
 
@@ -132,18 +189,27 @@ def test_the_stack_is_a_keras_layer(tmp_path):
     harness.check_layer(make_layer, inputs, tmp_path)
 
 
+@pytest.mark.parametrize("cls", [XL[0], EXPLICIT[0]])
 @pytest.mark.parametrize(
     "arguments, words",
     [
         ({"num_layers": 0}, "`num_layers` must be a positive integer"),
+        ({"memory_length": -1}, "`memory_length` must be an integer >= 0"),
+        ({"solver": "anderson"}, "solver"),
         ({"weight_tied": 1}, "`weight_tied` must be True or False"),
         ({"recompute": 1}, "`recompute` must be True or False"),
         ({"num_heads": 3}, "multiple of `num_heads`"),
     ],
 )
-def test_bad_arguments_are_refused(arguments, words):
-    with pytest.raises(ValueError, match=words):
-        _backbone(**arguments)
+def test_bad_arguments_are_refused(cls, arguments, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        _backbone(cls, **arguments)
+
+
+def test_other_numbers_of_cells_are_refused():
+    cells = [layers.TransformerCell(8, 2, 16) for _ in range(2)]
+    with pytest.raises(ValueError, match="1 or num_layers=3 cells. Received: 2 cells"):
+        layers.TransformerStack(cells, num_layers=3)
 
 
 def test_inputs_of_another_size_are_refused():

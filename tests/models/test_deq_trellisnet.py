@@ -1,5 +1,3 @@
-import json
-
 import keras
 import keras_hub
 import numpy as np
@@ -7,7 +5,6 @@ import pytest
 import tensorflow as tf
 
 from deq_keras import models
-from tests import harness
 from tests.models.generation import check_greedy_generation, check_tokens_alone
 
 TIGHT = {"class_name": "fixed_point_iteration", "max_iter": 60, "tol": 1e-7}
@@ -154,44 +151,6 @@ def test_numbers_of_parameters(preset, total, of_the_cell):
     )
     with pytest.raises(ValueError, match="without weights"):
         models.DEQTrellisNetBackbone.from_preset(preset)
-
-
-@pytest.mark.slow
-def test_config_round_trip():
-    backbone = _backbone(
-        hidden_dim=np.int64(8),
-        memory_length=1,
-        cell_shift=2,
-        token_dropout=0.1,
-        embedding_dropout=0.2,
-        hidden_dropout=0.3,
-        output_dropout=0.4,
-        weight_dropout=np.float32(0.5),
-        weight_normalization=False,
-    )
-    harness.check_round_trip(backbone)
-    config = json.loads(json.dumps(backbone.get_config()))
-    assert config["weight_dropout"] == 0.5 and config["cell_shift"] == 2
-
-
-@pytest.mark.parametrize(
-    "name, wrong",
-    [
-        ("vocabulary_size", 0),
-        ("hidden_dim", True),
-        ("intermediate_dim", -1),
-        ("embedding_dim", 0),
-        ("kernel_size", 1),
-        ("dilation_rate", 0),
-        ("cell_shift", 0),
-        ("memory_length", -1),
-        ("token_dropout", 1),
-        ("weight_dropout", "no"),
-    ],
-)
-def test_bad_arguments_are_refused_by_name(name, wrong):
-    with pytest.raises(ValueError, match="Received:"):
-        _backbone(**{name: wrong})
 
 
 def test_a_tie_of_different_widths_is_refused():

@@ -176,7 +176,6 @@ def test_trains_in_half_precision_and_is_restored(classes, recompute, tmp_path):
     restored = keras.saving.load_model(tmp_path / "model.keras")
     np.testing.assert_allclose(restored(x), model(x), atol=1e-2)
     assert restored.causal_lm.backbone.recompute == recompute
-    harness.check_round_trip(backbone)
 
 
 @pytest.mark.slow
@@ -193,11 +192,7 @@ def test_the_stack_is_a_keras_layer(tmp_path):
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        ({"num_layers": 0}, "`num_layers` must be a positive integer"),
-        ({"memory_length": -1}, "`memory_length` must be an integer >= 0"),
         ({"solver": "anderson"}, "solver"),
-        ({"weight_tied": 1}, "`weight_tied` must be True or False"),
-        ({"recompute": 1}, "`recompute` must be True or False"),
         ({"num_heads": 3}, "multiple of `num_heads`"),
     ],
 )

@@ -1,13 +1,42 @@
-"""Arguments of the layers: NumPy's numbers are taken, other kinds refused by name."""
+"""Arguments of layers and backbones: numbers of NumPy, wrong kinds and bad values."""
 
 import json
 
 import numpy as np
 import pytest
 
-from deq_keras import layers
+from deq_keras import layers, models
 from tests import harness
 
+LANGUAGE = {
+    "vocabulary_size": 20,
+    "hidden_dim": 8,
+    "intermediate_dim": 16,
+    "embedding_dim": 6,
+    "cutoffs": (5, 10),
+    "memory_length": 3,
+}
+TRANSFORMER = {
+    **LANGUAGE,
+    "num_heads": 2,
+    "div_val": 2,
+    "normalize_first": True,
+    "local_size": 5,
+    "dropout": 0.5,
+    "attention_dropout": 0.25,
+    "weight_normalization": False,
+}
+TRELLIS = {
+    **LANGUAGE,
+    "kernel_size": 3,
+    "token_dropout": 0.125,
+    "embedding_dropout": 0.25,
+    "hidden_dropout": 0.5,
+    "output_dropout": 0.125,
+    "weight_dropout": 0.25,
+    "weight_normalization": False,
+}
+STACK = {"num_layers": 2, "weight_tied": True, "recompute": True}
 BY_CLASS = {
     layers.AdaptiveEmbedding: {
         "vocabulary_size": 20,
@@ -150,9 +179,41 @@ BY_CLASS = {
     layers.WeightNormalizedConv1D: {"filters": 4, "kernel_size": (3,)},
     layers.WeightNormalizedConv2D: {"filters": 4, "kernel_size": (3, 3)},
     layers.WeightNormalizedDense: {"units": 4},
+    models.DEQTransformerBackbone: {**TRANSFORMER, "max_iter_jitter": 2},
+    models.ExplicitTransformerBackbone: {**TRANSFORMER, **STACK},
+    models.TransformerXLBackbone: {**TRANSFORMER, **STACK},
+    models.DEQTrellisNetBackbone: {**TRELLIS, "dilation_rate": 2, "cell_shift": 2},
+    models.TrellisNetBackbone: {
+        **TRELLIS,
+        "num_layers": 2,
+        "dilations": (1, 2),
+        "auxiliary_frequency": 1,
+        "recompute": True,
+    },
+    models.MDEQBackbone: {
+        "filters": (8,),
+        "expansion": 2.0,
+        "groups": 4,
+        "num_downsamplings": 1,
+        "kernel_size": ((5, 3),),
+        "num_blocks": (2,),
+        "dropout": 0.5,
+        "weight_normalization": False,
+        "block_affine": False,
+        "fuse_affine": False,
+        "post_affine": False,
+        "batch_norm_momentum": 0.5,
+        "image_shape": (None, 16, 3),
+        "max_iter_jitter": 2,
+    },
 }
 NAN = float("nan")
-ARGUMENTS = [(cls, name) for cls, given in BY_CLASS.items() for name in given]
+ARGUMENTS = [
+    (cls, name)
+    for cls, given in BY_CLASS.items()
+    for name in given
+    if name != "batch_norm_momentum"  # The layers name it `momentum`.
+]
 
 
 def _of_numpy(value):
@@ -166,7 +227,7 @@ def _name(value):
 
 
 @pytest.mark.parametrize("cls", BY_CLASS, ids=_name)
-def test_configs_are_plain_data_that_restore_the_layer(cls):
+def test_configs_are_plain_data_that_restore_the_object(cls):
     """Numbers of NumPy become plain Python."""
     plain, of_numpy = (
         cls(**{name: change(value) for name, value in BY_CLASS[cls].items()}, name="a")
@@ -277,6 +338,31 @@ BAD_VALUES = [
     (layers.TrellisCell, "weight_dropout_rate", [1], "a number in"),
     (layers.VariationalDropout, "rate", [-0.1, 1, 1.5], r"\[0, 1\)"),
     (layers.VariationalDropout, "noise_shape", [3, (0, 1), ("batch", 1)], "must"),
+    (models.DEQTransformerBackbone, "vocabulary_size", [0], "a positive integer"),
+    (models.DEQTransformerBackbone, "num_heads", [2.0], "a positive integer"),
+    (models.DEQTransformerBackbone, "intermediate_dim", [-1], "a positive integer"),
+    (models.DEQTransformerBackbone, "embedding_dim", [0], "a positive integer"),
+    (models.DEQTransformerBackbone, "memory_length", [-1], "an integer >= 0"),
+    (models.DEQTransformerBackbone, "local_size", [0], "a positive integer"),
+    (models.DEQTransformerBackbone, "dropout", [1], "a number in"),
+    (models.ExplicitTransformerBackbone, "num_layers", [0], "a positive integer"),
+    (models.TransformerXLBackbone, "num_layers", [0], "a positive integer"),
+    (models.DEQTrellisNetBackbone, "vocabulary_size", [0], "a positive integer"),
+    (models.DEQTrellisNetBackbone, "embedding_dim", [0], "a positive integer"),
+    (models.DEQTrellisNetBackbone, "kernel_size", [1], "an integer >= 2"),
+    (models.DEQTrellisNetBackbone, "dilation_rate", [0], "a positive integer"),
+    (models.DEQTrellisNetBackbone, "cell_shift", [0], "a positive integer"),
+    (models.DEQTrellisNetBackbone, "memory_length", [-1], "an integer >= 0"),
+    (models.DEQTrellisNetBackbone, "token_dropout", [1], "a number in"),
+    (models.DEQTrellisNetBackbone, "weight_dropout", ["no"], "a number in"),
+    (models.MDEQBackbone, "dropout", [1], "a number in"),
+    (models.MDEQBackbone, "image_shape", [(8, 8)], r"a tuple \(height"),
+    (
+        models.MDEQBackbone,
+        "image_shape",
+        [(8, 8, 0)],
+        r"\[2\]` must be a positive",
+    ),
 ]
 
 

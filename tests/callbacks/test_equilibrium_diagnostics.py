@@ -5,17 +5,7 @@ import tensorflow as tf
 
 import deq_keras
 from deq_keras.callbacks import EquilibriumDiagnostics
-
-
-class LinearCell(deq_keras.layers.EquilibriumCell):
-    """f(z, x) = rate z + x, whose Jacobian is rate I."""
-
-    def __init__(self, rate=0.5):
-        super().__init__()
-        self.rate = self.add_weight(shape=(), initializer=lambda *_, **__: rate)
-
-    def call(self, state, injection):
-        return self.rate * state + injection
+from tests.layers.cells import LinearCell
 
 
 def fitted(layer, **arguments):

@@ -8,17 +8,7 @@ import tensorflow as tf
 
 import deq_keras
 from deq_keras.callbacks import EquilibriumSummaries
-
-
-class LinearCell(deq_keras.layers.EquilibriumCell):
-    """f(z, x) = rate z + x: a residual of about rate^k after k plain evaluations."""
-
-    def __init__(self, rate=0.5, **kwargs):
-        super().__init__(**kwargs)
-        self.rate = self.add_weight(shape=(), initializer=lambda *_, **__: rate)
-
-    def call(self, state, injection):
-        return self.rate * state + injection
+from tests.layers.cells import LinearCell
 
 
 def plain_layer(**arguments):

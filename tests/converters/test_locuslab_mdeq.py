@@ -384,19 +384,12 @@ def test_bad_arguments_are_refused(arguments, message):
 @pytest.mark.parametrize(
     "name, change, message",
     [
-        (
-            "classifier.bias",
-            lambda array: array / 0,
-            "finite: classifier.bias, in 10",
-        ),
         ("downsample.1.running_var", lambda array: -array, "negative variance: downs"),
-        ("downsample.1.weight", lambda array: array.astype(int), "is of the dtype int"),
         (
             "classifier.weight",
             lambda array: array[0, 0],
             "weight must have rank 2",
         ),
-        ("classifier.weight", lambda array: array[:, :0], "is empty: its shape is .10"),
         (
             "fullstage.branches.0.blocks.0.conv2.weight",
             lambda array: array[0],
@@ -404,7 +397,6 @@ def test_bad_arguments_are_refused(arguments, message):
         ),
     ],
 )
-@pytest.mark.filterwarnings("ignore:divide by zero")
 def test_what_is_no_weight_is_named(name, change, message):
     state_dict = _small_state_dict()
     state_dict[name] = change(state_dict[name])

@@ -75,6 +75,26 @@ class TwoScaleCell(layers.EquilibriumCell):
         return {**super().get_config(), "units": self.units}
 
 
+class LinearCell(layers.EquilibriumCell):
+    """f(z, u) = rate z + u, whose Jacobian is rate I. The rate is a weight."""
+
+    def __init__(self, rate=0.5, **kwargs):
+        super().__init__(**kwargs)
+        self.rate = self.add_weight(shape=(), initializer=lambda *_, **__: rate)
+
+    def call(self, state, injection):
+        return self.rate * state + injection
+
+
+class HidingCell(TanhCell):
+    """Its injection has a row for each sample, which no static shape shows."""
+
+    def inject(self, inputs, training=False):
+        flat = ops.reshape(inputs, (-1, 4))
+        length = ops.shape(inputs)[1]
+        return ops.reshape(self.projection(flat), (-1, length, self.units))
+
+
 class FunctionCell(layers.EquilibriumCell):
     """A cell of a bare function, to try out what a cell may and may not do."""
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras import ops
 
 from deq_keras import layers, solvers
-from tests.layers.cells import TanhCell, TwoScaleCell
+from tests.layers.cells import HidingCell, TanhCell, TwoScaleCell
 from tests.regimes import slow
 
 RANDOM = np.random.RandomState(0)
@@ -108,12 +108,6 @@ def test_padding_and_failing_samples():
     np.testing.assert_array_equal(one.status, two.status)
     np.testing.assert_array_equal(one.num_evaluations, two.num_evaluations)
     np.testing.assert_allclose(one.value, two.value, atol=1e-6)
-
-
-class HidingCell(TanhCell):
-    def inject(self, inputs, training=False):
-        flat = ops.reshape(inputs, (-1, 4))
-        return ops.reshape(self.projection(flat), (-1, ops.shape(inputs)[1], 4))
 
 
 def test_an_injection_whose_rows_nobody_knows_is_refused():

@@ -1,12 +1,11 @@
 """Solves of the layer that are repeated from several states."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from deq_keras import initial_states, layers, multistart, solvers
-from tests.layers.cells import FunctionCell, TanhCell, TwoScaleCell
+from tests.layers.cells import FunctionCell, HidingCell, TanhCell, TwoScaleCell
 from tests.regimes import ALL_BUT_EAGER_ARE_SLOW, slow
 
 INPUTS = np.random.RandomState(0).normal(size=(4, 3)).astype("float32")
@@ -190,12 +189,6 @@ def test_an_unknown_selection_is_refused():
 
 
 def test_an_injection_whose_rows_are_not_known_is_refused():
-    class HidingCell(TanhCell):
-        def inject(self, inputs, training=False):
-            flat = keras.ops.reshape(inputs, (-1, 4))
-            length = keras.ops.shape(inputs)[1]
-            return keras.ops.reshape(self.projection(flat), (-1, length, 4))
-
     deq = layers.DEQ(HidingCell(4))
     deq(tf.ones((2, 3, 4)))
     solve = tf.function(lambda x: multistart.solve(deq, x, 2), autograph=False)

@@ -1,10 +1,8 @@
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from deq_keras.layers import DEQ, ResidualBlockCell
-from deq_keras.solvers import FixedPointIteration
+from deq_keras.layers import ResidualBlockCell
 from deq_keras.testing import check_cell
 from tests.layers.formulas import convolve, kernel_of, normalize, randomize, relu
 
@@ -155,34 +153,6 @@ def test_mixed_precision(policy, dtype):
 def test_contract():
     inputs = _inputs((2, 4, 4, 3)).astype("float32")
     check_cell(lambda dtype="float32": _cell(dtype), inputs)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("channels", [3, 8])
-def test_train_save_and_load_in_a_model(channels, tmp_path):
-    cell = _cell("float32", dropout_rate=0.2)
-    solver = FixedPointIteration(max_iter=6, tol=None)
-    deq = DEQ(cell, solver=solver, gradient="unrolled")
-    model = keras.Sequential(
-        [
-            keras.Input((6, 5, channels)),
-            deq,
-            keras.layers.GlobalAveragePooling2D(),
-            keras.layers.Dense(2),
-        ]
-    )
-    model.compile(keras.optimizers.Adam(1e-2), "mse")
-    inputs = _inputs((8, 6, 5, channels)).astype("float32")
-    targets = _inputs((8, 2), seed=1)
-    before = model.evaluate(inputs, targets, verbose=0, return_dict=True)["loss"]
-    model.fit(inputs, targets, epochs=20, verbose=0)
-    after = model.evaluate(inputs, targets, verbose=0, return_dict=True)["loss"]
-    assert after < 0.7 * before
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(
-        loaded.predict(inputs, verbose=0), model.predict(inputs, verbose=0)
-    )
 
 
 @pytest.mark.parametrize("shape", [(2, 6, 8), (2, 6, 5, None)])

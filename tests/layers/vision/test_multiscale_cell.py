@@ -189,6 +189,20 @@ def test_second_order_gradients_are_finite():
     assert all(np.all(np.isfinite(gradient)) for gradient in gradients)
 
 
+def test_gradients_reach_every_weight():
+    cell = _cell((8, 16), num_blocks=[1, 2])
+    inputs = _inputs()
+    cell.build(inputs.shape)
+    with tf.GradientTape() as tape:
+        injection = cell.inject(inputs)
+        values = cell(_state(cell), injection)
+        loss = sum(tf.reduce_sum(value**3) for value in values)
+    gradients = tape.gradient(loss, [w.value for w in cell.trainable_weights])
+    for weight, gradient in zip(cell.trainable_weights, gradients, strict=True):
+        assert gradient is not None, weight.path
+        assert np.abs(gradient).max() > 0, weight.path
+
+
 def _deq(dtype=None):
     return DEQ(
         _cell((8, 8), dtype, dropout_rate=0.1),

@@ -19,6 +19,7 @@ def audit(arguments):
     _check_sources(arguments)
     check_new(out, "folder")
     audited, groups, settings, title = _source(arguments)
+    settings["budgets"] = sorted(set(settings["budgets"]))
     from ..evaluation import audit as audits
 
     result = audits.audit(
@@ -85,7 +86,7 @@ def _source(arguments):
         title = arguments.cell
     reach = arguments.reach or audited.reach
     groups = [audits.read_problems(path, reach) for path in arguments.data]
-    return audited, groups, _settings(arguments.budgets or audits.BUDGETS), title
+    return audited, groups, {"budgets": arguments.budgets or audits.BUDGETS}, title
 
 
 def _of_run(arguments):
@@ -102,13 +103,9 @@ def _of_run(arguments):
         groups = job.groups(model)
     budgets = arguments.budgets or job.config.evaluation.budgets
     size = max(3, job.config.data.evaluation_batch_size)
-    settings = {**_settings(budgets), "batch_size": size, "seed": job.config.seed}
+    settings = {"budgets": budgets, "batch_size": size, "seed": job.config.seed}
     audited = audits.of_layer(job.split(model))
     return audited, groups, settings, f"{arguments.model}, {name}"
-
-
-def _settings(budgets):
-    return {"budgets": sorted(set(budgets))}
 
 
 def _iteration(solver, arguments):

@@ -63,13 +63,10 @@ def _read_arrays(path):
             "`numpy.savez`."
         )
     _check_archive(path)
-    with path.open("rb") as stream, _archive(stream) as arrays:
-        return {name: _array(path, arrays, name) for name in arrays.files}
-
-
-def _archive(stream):
-    # `np.load` would guess the format from the first bytes and suggest unpickling.
-    return np.lib.npyio.NpzFile(stream, allow_pickle=False)
+    with path.open("rb") as stream:
+        # `np.load` would guess the format from the first bytes and suggest unpickling.
+        with np.lib.npyio.NpzFile(stream, allow_pickle=False) as arrays:
+            return {name: _array(path, arrays, name) for name in arrays.files}
 
 
 def _array(path, arrays, name):

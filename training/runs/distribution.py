@@ -31,16 +31,10 @@ def start(config):
             another number of logical CPUs, `TF_CONFIG` does not describe a cluster, or
             a worker does not start.
     """
-    strategies = {
-        "single": _single,
-        "mirrored": _mirrored,
-        "multi_worker": _multi_worker,
-    }
-    return strategies[config.strategy](config)
-
-
-def _single(config):
-    del config
+    if config.strategy == "mirrored":
+        return _mirrored(config)
+    if config.strategy == "multi_worker":
+        return _multi_worker(config)
     return OneDevice()
 
 

@@ -141,9 +141,11 @@ class RecordReader:
         # ignores errors and would try forever.
         first_byte = tf.data.FixedLengthRecordDataset(file, record_bytes=1).take(1)
         found = first_byte.flat_map(lambda _: self._readable(file, start, end))
-        nothing = tf.data.Dataset.from_tensors(
-            (tf.constant(-1, tf.int64), *map(_nothing, self._dtypes()))
+        empty = (
+            tf.constant("" if dtype == tf.string else 0, dtype)
+            for dtype in self.shard_format.features.values()
         )
+        nothing = tf.data.Dataset.from_tensors((tf.constant(-1, tf.int64), *empty))
         expected = tf.data.Dataset.range(start, end)
         pairs = tf.data.Dataset.zip(expected, found.concatenate(nothing.repeat()))
         return pairs.map(
@@ -185,14 +187,7 @@ class RecordReader:
             ),
         )
 
-    def _dtypes(self):
-        return self.shard_format.features.values()
-
 
 def _attempted(function, arguments):
     """The dataset of the function's value; empty if it fails."""
     return tf.data.Dataset.from_tensors(arguments).map(function).ignore_errors()
-
-
-def _nothing(dtype):
-    return tf.constant("" if dtype == tf.string else 0, dtype)

@@ -128,7 +128,8 @@ class _LabeledImageDecoder:
 
     def __call__(self, encoded_image, encoded_labels):
         image = _pixels(_decode_image, encoded_image)
-        label_ids = _pixels(_decode_labels, encoded_labels)
+        # All channels: gray values of colors would look like label ids.
+        label_ids = _pixels(tf.io.decode_png, encoded_labels)
         # Labels have one channel, or their check fails.
         labels = tf.cast(tf.reduce_max(label_ids, axis=-1), tf.int32)
         labels = tf.gather(self.train_ids, labels)
@@ -173,11 +174,6 @@ def _decode_image(encoded):
         lambda: image_files.decode_jpeg(encoded),
         lambda: tf.io.decode_png(encoded, channels=3),
     )
-
-
-def _decode_labels(encoded):
-    # Keeps all channels: gray values of colors would look like label ids.
-    return tf.io.decode_png(encoded)
 
 
 def _is_png_of_8_bits(encoded):

@@ -171,7 +171,9 @@ def build_model(config, tokenizer):
         layers = arguments.pop(name)
         if layers is not None:
             backbone_cls, task_cls = classes
-            arguments = {**_without_parts(arguments), **layers}
+            for strategy in STRATEGIES:
+                del arguments[strategy]
+            arguments |= layers
     preprocessor = models.DEQTransformerCausalLMPreprocessor(tokenizer)
     return assemble(config, preprocessor, backbone_cls, task_cls, arguments)
 
@@ -196,10 +198,6 @@ def assemble(config, preprocessor, backbone_cls, task_cls, arguments, **of_task)
         backbone = backbone_cls(size, dtype=policy, **arguments)
         causal_lm = task_cls(backbone, preprocessor=preprocessor, **of_task)
     return models.NextTokenLossModel(causal_lm, name="language_model")
-
-
-def _without_parts(arguments):
-    return {name: value for name, value in arguments.items() if name not in STRATEGIES}
 
 
 def losses_at_budgets(model, layer, segments, budgets):

@@ -8,32 +8,15 @@ import keras
 import numpy as np
 import pytest
 
-from tests.training.runs.small_runs import INPUTS, Killed, RegressionJob
+from tests.training.runs.small_runs import Killed
 from training.config import reading as configs
 from training.data.images import load
-from training.evaluation.diagnose import Diagnosis
 from training.experiments.classification.job import ClassificationJob
 from training.runs import variants
 from training.runs.work_directory import WorkDirectory
 
 # The writes of a variant after its last epoch, in their order.
 LAST = ["model.keras", "evaluation.json", "residuals.csv", "residuals.png"]
-
-
-class MeasuredJob(RegressionJob):
-    """A regression that is evaluated and diagnosed."""
-
-    def evaluate(self, model, budgets):
-        solution = model.get_layer("deq").solve(INPUTS)
-        residual = float(np.mean(solution.residual))
-        return [{"budget": 4, "accuracy": 0.5, "residual": residual}]
-
-    def first_inputs(self):
-        return INPUTS
-
-    def diagnose(self, model):
-        diagnosis = Diagnosis(model.get_layer("deq"), lambda x: x, 5)
-        return diagnosis.of(self.samples(model))
 
 
 @pytest.fixture
@@ -53,17 +36,13 @@ def phased(small):
 
 @pytest.fixture
 def kill_after(monkeypatch):
-    """Makes the next run die when it has written a file so many times."""
+    """Makes the next run die when it has written a file."""
     replace = os.replace
 
-    def arm(name, count=1):
-        left = count
-
+    def arm(name):
         def write(source, target):
-            nonlocal left
             replace(source, target)
-            left -= os.path.basename(target) == name
-            if not left:
+            if os.path.basename(target) == name:
                 raise Killed
 
         monkeypatch.setattr(os, "replace", write)
@@ -71,14 +50,11 @@ def kill_after(monkeypatch):
     yield arm
 
 
-def _regression(config, folder):
-    return MeasuredJob(config, folder=folder)
-
-
-def _run(make_job, config, path):
+def _run(config, path):
     enter = WorkDirectory.resume if path.exists() else WorkDirectory.start
     directory = enter(path, config)
-    job = make_job(config, directory.folder("model"))
+    folder = directory.folder("model")
+    job = ClassificationJob(config, lambda: load(config.data), folder)
     variants.run({"model": job}, directory)
 
 
@@ -107,34 +83,14 @@ def _assert_same_models(one, other):
 
 
 @pytest.mark.slow
-def test_killed_after_the_last_checkpoint_and_after_every_later_write(
-    tmp_path, phased, kill_after, monkeypatch
-):
-    _run(_regression, phased, tmp_path / "whole")
-    for name, count in [("checkpoint.npz", 2), *((name, 1) for name in LAST)]:
-        kill_after(name, count)
-        with pytest.raises(Killed):
-            _run(_regression, phased, tmp_path / "parts")
-        monkeypatch.undo()
-    _run(_regression, phased, tmp_path / "parts")
-    _assert_same(tmp_path / "parts", tmp_path / "whole")
-
-
-def _classifier(config, folder):
-    return ClassificationJob(config, lambda: load(config.data), folder)
-
-
-@pytest.mark.slow
-def test_killed_after_every_write_of_a_classifier(
-    tmp_path, phased, kill_after, monkeypatch
-):
-    _run(_classifier, phased, tmp_path / "whole")
+def test_killed_after_every_write(tmp_path, phased, kill_after, monkeypatch):
+    _run(phased, tmp_path / "whole")
     first = ["config.yaml", "best.keras", "history.csv", "checkpoint.npz"]
     second = ["checkpoint.previous.npz", "checkpoint.npz"]
     for name in [*first, *second, *LAST, "accuracy.png"]:
         kill_after(name)
         with pytest.raises(Killed):
-            _run(_classifier, phased, tmp_path / "parts")
+            _run(phased, tmp_path / "parts")
         monkeypatch.undo()
-    _run(_classifier, phased, tmp_path / "parts")
+    _run(phased, tmp_path / "parts")
     _assert_same(tmp_path / "parts", tmp_path / "whole")

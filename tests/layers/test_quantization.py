@@ -79,7 +79,8 @@ def _model(name):
     return keras.Model(symbolic, deq(symbolic)), inputs
 
 
-def _quantized(model, *arguments, **kwargs):
+def quantize(model, *arguments, **kwargs):
+    """Returns whether Keras quantized a layer of the model."""
     with warnings.catch_warnings():
         # Keras warns of each layer that it leaves as it is.
         warnings.simplefilter("ignore")
@@ -114,7 +115,7 @@ def test_every_cell_is_tried():
 def test_an_int8_model_is_near_and_loads(name, tmp_path):
     model, inputs = _model(name)
     expected = _outputs(model, inputs)
-    is_quantized = _quantized(model, "int8")
+    is_quantized = quantize(model, "int8")
     outputs = _outputs(model, inputs)
     if not is_quantized:
         np.testing.assert_array_equal(outputs, expected)
@@ -126,7 +127,7 @@ def test_an_int8_model_is_near_and_loads(name, tmp_path):
 
 def test_a_loaded_model_can_be_saved(tmp_path):
     model, inputs = _model("MonotoneDenseCell")
-    assert _quantized(model, "int8")
+    assert quantize(model, "int8")
     restored = _reloaded(model, tmp_path / "model.keras")
     again = _reloaded(restored, tmp_path / "again.keras")
     np.testing.assert_array_equal(_outputs(again, inputs), _outputs(model, inputs))
@@ -144,7 +145,7 @@ def test_a_loaded_model_can_be_saved(tmp_path):
 def test_other_modes_are_near_and_load(name, mode, tolerance, tmp_path):
     model, inputs = _model(name)
     expected = _outputs(model, inputs)
-    assert _quantized(model, mode)
+    assert quantize(model, mode)
     outputs = _outputs(model, inputs)
     assert 0 < _relative_error(outputs, expected) < tolerance
     restored = _reloaded(model, tmp_path / "model.keras")
@@ -172,7 +173,7 @@ def test_the_lipschitz_bound_is_that_of_the_weights_that_are_applied():
     model, _ = _model("MonotoneDenseCell")
     cell = model.get_layer("deq").cell
     expected = cell.lipschitz_bound()
-    assert _quantized(model, "int8")
+    assert quantize(model, "int8")
     assert cell.lipschitz_bound() == pytest.approx(expected, rel=0.02)
 
 
@@ -182,7 +183,7 @@ def test_a_stack_of_explicit_layers_is_near_and_loads(tmp_path):
     stack = layers.TransformerStack(cells, num_layers=2)
     model = keras.Model(symbolic, stack(symbolic))
     expected = _outputs(model, TEXTS)
-    assert _quantized(model, "int8")
+    assert quantize(model, "int8")
     outputs = _outputs(model, TEXTS)
     assert _relative_error(outputs, expected) < 0.05
     restored = _reloaded(model, tmp_path / "model.keras")
@@ -191,7 +192,7 @@ def test_a_stack_of_explicit_layers_is_near_and_loads(tmp_path):
 
 def test_some_layers_may_stay_floats(tmp_path):
     model, inputs = _model("TransformerCell")
-    assert _quantized(model, "int8", filters="expansion|contraction")
+    assert quantize(model, "int8", filters="expansion|contraction")
     restored = _reloaded(model, tmp_path / "model.keras")
     np.testing.assert_array_equal(_outputs(restored, inputs), _outputs(model, inputs))
 
@@ -199,13 +200,13 @@ def test_some_layers_may_stay_floats(tmp_path):
 def test_a_file_that_could_not_tell_sublayers_apart_is_refused(tmp_path):
     model, _ = _model("TanhCell")  # Two layers with automatic names.
     recurrent = model.get_layer("deq").cell.recurrent
-    assert _quantized(model, "int8", filters=lambda layer: layer is recurrent)
+    assert quantize(model, "int8", filters=lambda layer: layer is recurrent)
     with pytest.raises(ValueError, match="Give each sublayer a `name` of its own"):
         model.save(tmp_path / "model.keras")
 
 
 def test_a_quantizer_that_no_file_would_hold_is_refused(tmp_path):
     model, _ = _model("DenseCell")
-    assert _quantized(model, config=Int8QuantizationConfig(activation_quantizer=None))
+    assert quantize(model, config=Int8QuantizationConfig(activation_quantizer=None))
     with pytest.raises(ValueError, match="cannot hold. Quantize with a mode"):
         model.save(tmp_path / "model.keras")

@@ -1,12 +1,11 @@
 """Tasks whose head and cell are quantized load from their files and presets."""
 
-import warnings
-
 import keras
 import numpy as np
 import pytest
 
 from deq_keras import layers, models
+from tests.layers.test_quantization import quantize
 from tests.regimes import slow
 
 _RANDOM = np.random.default_rng(0)
@@ -62,10 +61,7 @@ def _language():
 def test_a_quantized_task_is_near_and_loads(make, tmp_path):
     model, inputs = make()
     expected = np.asarray(model(inputs))
-    with warnings.catch_warnings():
-        # Keras warns of each layer that it leaves as it is.
-        warnings.simplefilter("ignore")
-        model.quantize("int8")
+    assert quantize(model, "int8")
     outputs = np.asarray(model(inputs))
     assert 0 < np.linalg.norm(outputs - expected) < 0.05 * np.linalg.norm(expected)
     model.save(tmp_path / "model.keras")

@@ -174,7 +174,9 @@ def test_a_constraint_may_replace_a_regularizer_and_keeps_its_multiplier():
     np.testing.assert_allclose(multipliers, 4.0 ** (0.1 * np.array([0, 1, 2, 1])), 1e-5)
 
 
-@pytest.mark.parametrize("gradient", ["implicit", "truncated"])
+@pytest.mark.parametrize(
+    "gradient", ["implicit", gradients.TruncatedGradient(num_free_steps=0)], ids=str
+)
 def test_a_training_budget_applies_without_a_new_trace(gradient):
     traces = []
 
@@ -183,21 +185,12 @@ def test_a_training_budget_applies_without_a_new_trace(gradient):
             traces.append(tf.executing_eagerly())
             return super().call(state, injection)
 
-    arguments = {"solver": solvers.FixedPointIteration(max_iter=9, tol=None)}
-    if gradient == "truncated":
-        arguments["gradient"] = {"class_name": "truncated", "num_free_steps": 0}
-    deq = layers.DEQ(
-        Counting(5),
-        gradient=arguments.get("gradient", gradient),
-        solver=arguments["solver"],
-        regularizer=None,
-        name="deq",
-        seed=0,
-    )
+    solver = solvers.FixedPointIteration(max_iter=9, tol=None)
+    deq = layers.DEQ(Counting(5), solver, gradient, None, name="deq", seed=0)
     model = keras.Sequential([keras.Input((4,)), deq, keras.layers.Dense(1)])
     _compile(model)
     deq.training_budget = 9
-    log = "deq_steps" if gradient == "truncated" else "deq_evaluations"
+    log = "deq_evaluations" if gradient == "implicit" else "deq_steps"
     first = _fit(model, 1)[log][0]
     num_traces = len(traces)
     deq.training_budget = 2

@@ -26,18 +26,6 @@ def test_formula(rank):
     np.testing.assert_allclose(cell(state, cell.inject(inputs)), expected, atol=1e-12)
 
 
-def test_an_evaluation_sees_the_next_positions_only():
-    cell = _cell()
-    state = np.zeros((1, 9, 9, 6), "float32")
-    changed = state.copy()
-    changed[0, 4, 4] = 1.0
-    injection = cell.inject(np.full((1, 9, 9, 3), 0.5, "float32"))
-    moved = np.any(cell(changed, injection) != cell(state, injection), axis=-1)[0]
-    expected = np.zeros((9, 9), bool)
-    expected[3:6, 3:6] = True
-    np.testing.assert_array_equal(moved, expected)
-
-
 def test_an_untrained_cell_forgets():
     cell = AutomatonCell(6, leak=0.25)
     state, inputs = (normal((2, 6, 5, size)).astype("float32") for size in (6, 3))

@@ -62,6 +62,20 @@ def test_the_state_is_bounded_whatever_the_weights(name, bound):
     assert 0 < np.max(np.abs(state)) <= bound + 1e-5
 
 
+@pytest.mark.parametrize(
+    "name", ["automaton", "strings of automata", "recall", "strings"]
+)
+def test_how_far_information_travels_in_an_evaluation(name):
+    cell, shape = _layer(name).cell, (1, *[21] * _rank(name), 6)
+    state, changed = np.zeros((2, *shape), "float32")
+    changed[(0, *[10] * _rank(name))] = 1.0
+    injection = cell.inject(np.full(shape, 0.5, "float32"))
+    moved = np.any(cell(changed, injection) != cell(state, injection), axis=-1)[0]
+    reach = cell.reach if isinstance(cell, RecallCell) else 1
+    for places in np.nonzero(moved):
+        assert (places.min(), places.max()) == (10 - reach, 10 + reach)
+
+
 @ALL_BUT_EAGER_ARE_SLOW
 @pytest.mark.parametrize(
     "name", ["automaton", "board", "boxes", "strings", slow("recall"), "attention"]

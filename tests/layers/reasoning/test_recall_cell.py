@@ -33,19 +33,6 @@ def test_formula(rank, activation):
     np.testing.assert_allclose(actual, expected, atol=1e-12)
 
 
-@pytest.mark.parametrize("rank", [1, 2])
-def test_reach_is_how_far_information_travels_in_an_evaluation(rank):
-    cell = _cell(rank=rank)
-    state = np.zeros((1, *[21] * rank, 6), "float32")
-    changed = state.copy()
-    changed[(0, *[10] * rank)] = 1.0
-    injection = cell.inject(np.full((1, *[21] * rank, 3), 0.5, "float32"))
-    moved = np.any(cell(changed, injection) != cell(state, injection), axis=-1)[0]
-    for axis in range(rank):
-        places = np.nonzero(moved)[axis]
-        assert (places.min(), places.max()) == (10 - cell.reach, 10 + cell.reach)
-
-
 def test_inputs_of_another_rank_are_refused():
     message = r"rank=2 expects inputs of shape \(batch, height, width, channels\)"
     with pytest.raises(ValueError, match=message):

@@ -118,14 +118,9 @@ def test_logits_are_in_float32_at_least(make):
 
 @pytest.mark.parametrize("make", [_classifier, _segmenter])
 def test_is_a_keras_layer(make):
-    maps = _maps("float32")
-    head = make("float32")
-    symbolic = head([keras.Input(m.shape[1:]) for m in maps])
-    eager = head(maps)
-    assert symbolic.shape == (None, *eager.shape[1:])
-    for jit_compile in (False, True):
-        compiled = tf.function(head, jit_compile=jit_compile)(maps)
-        np.testing.assert_allclose(compiled, eager, atol=1e-5)
+    maps, head = _maps("float32"), make("float32")
+    harness.check_symbolic_call(lambda: head, maps)
+    harness.check_regimes(lambda: head, maps)
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean(head(maps, training=True)[..., 0] ** 2)
     weights = head.trainable_weights

@@ -13,7 +13,6 @@ from deq_keras.gradients import (
     TruncatedGradient,
     UnrolledGradient,
 )
-from deq_keras.initial_states import FromCell, Learned, Mixed, Normal, Predicted, Zeros
 from deq_keras.regularizers import (
     ContractionRegularizer,
     JacobianRegularizer,
@@ -39,7 +38,7 @@ FAMILIES = {
     "initial state": initial_states,
 }
 CLASSES = [cls for family in FAMILIES.values() for cls in family.ALL_OBJECTS]
-CLASSES.remove(Predicted)  # It requires a layer and has tests of its own.
+CLASSES.remove(initial_states.Predicted)  # It requires a layer.
 
 
 def _family(cls):
@@ -75,9 +74,10 @@ CONFIGURED = [
     (ResidualConstraint, {"rate": 0.1, "max_multiplier": 7.0, "probability": 0.5}),
     (SpectralRadiusConstraint, {"target": 0.5, "num_iterations": 3}),
     (SpectralRadiusConstraint, {"rate": 0.1, "max_multiplier": 7.0}),
-    (Normal, {"stddev": 0.5}),
-    (Learned, {"initializer": keras.initializers.Ones()}),
-    (Mixed, {"initial_states": ["zeros", Normal(2.0)], "fractions": [0.25, 0.75]}),
+    (initial_states.Normal, {"stddev": 0.5}),
+    (initial_states.Learned, {"initializer": keras.initializers.Ones()}),
+    (initial_states.Mixed, {"initial_states": ["zeros", "normal"]}),
+    (initial_states.Mixed, {"fractions": [0.25, 0.75]}),
 ]
 
 
@@ -157,13 +157,13 @@ def test_the_callers_dict_is_left_as_it_was():
         ("residual", ResidualRegularizer),
         ("residual_constraint", ResidualConstraint),
         ("spectral_radius_constraint", SpectralRadiusConstraint),
-        ("cell", FromCell),
-        ("from_cell", FromCell),
-        ("zeros", Zeros),
-        ("normal", Normal),
-        ("Normal", Normal),
-        ("learned", Learned),
-        ("mixed", Mixed),
+        ("cell", initial_states.FromCell),
+        ("from_cell", initial_states.FromCell),
+        ("zeros", initial_states.Zeros),
+        ("normal", initial_states.Normal),
+        ("Normal", initial_states.Normal),
+        ("learned", initial_states.Learned),
+        ("mixed", initial_states.Mixed),
     ],
 )
 def test_names(name, cls):
@@ -320,10 +320,10 @@ BAD_VALUES = [
     (SpectralRadiusConstraint, "target", [0]),
     (SpectralRadiusConstraint, "rate", [0.0]),
     (SpectralRadiusConstraint, "max_multiplier", [1.0]),
-    (Normal, "stddev", [0.0, -1.0, "1"]),
-    (Learned, "initializer", [None]),
-    (Mixed, "initial_states", [[], "cell", ["learned", "learned"]]),
-    (Mixed, "fractions", [[0.5], [0.5, 0.6]]),
+    (initial_states.Normal, "stddev", [0.0, -1.0, "1"]),
+    (initial_states.Learned, "initializer", [None]),
+    (initial_states.Mixed, "initial_states", [[], "cell", ["learned", "learned"]]),
+    (initial_states.Mixed, "fractions", [[0.5], [0.5, 0.6]]),
 ]
 
 
@@ -343,4 +343,4 @@ def test_bad_values_are_refused_and_named(cls, name, value):
 def test_the_bad_entry_of_a_list_is_named(fractions, received):
     message = rf"`fractions\[{received}\]` must be.*={fractions[received]!r}"
     with pytest.raises(ValueError, match=message):
-        Mixed(fractions=fractions)
+        initial_states.Mixed(fractions=fractions)

@@ -228,20 +228,6 @@ def test_no_layer_is_held_in_a_list_of_lists(name, request):
                 assert not is_nested, (layer.name, attribute)
 
 
-@pytest.mark.slow
-def test_a_saved_task_is_compiled_as_it_was(tmp_path):
-    model = _classifier()
-    model.compile(keras.optimizers.SGD(0.25, momentum=0.5), metrics=["accuracy"])
-    model.optimizer.build(model.trainable_variables)
-    model.optimizer.iterations.assign(7)
-    path = tmp_path / "model.keras"
-    model.save(path)
-    loaded = keras.saving.load_model(path)
-    assert isinstance(loaded.optimizer, keras.optimizers.SGD)
-    assert (loaded.optimizer.momentum, int(loaded.optimizer.iterations)) == (0.5, 7)
-    assert not keras.saving.load_model(path, compile=False).compiled
-
-
 @TASKS
 @pytest.mark.slow
 def test_exports(name, request, tmp_path):

@@ -287,11 +287,6 @@ def _layer(dtype=None, **arguments):
 
 
 @pytest.mark.slow
-def test_eager_graph_and_xla_agree():
-    harness.check_regimes(lambda: _layer(kernel_size=3, dilation_rate=2), _inputs())
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [{}, {"kernel_size": 3, "dilation_rate": 2}, {"weight_normalization": False}],

@@ -16,7 +16,7 @@ def linear(matrices):
 
 
 @functools.cache
-def compiled_radius(dtype, arguments):
+def _compiled_radius(dtype, arguments):
     """Returns a function of Jacobians of any number and size, traced only once.
 
     Args:
@@ -31,3 +31,8 @@ def compiled_radius(dtype, arguments):
         return diagnostics.spectral_radius(linear(matrices), **dict(arguments))
 
     return lambda jacobians: radius(tf.cast(jacobians, dtype))
+
+
+def measured(jacobians, dtype="float64", **arguments):
+    """Returns the `SpectralRadius` of Jacobians."""
+    return _compiled_radius(dtype, tuple(arguments.items()))(jacobians)

@@ -5,15 +5,11 @@ import pytest
 import tensorflow as tf
 
 from deq_keras import diagnostics
-from tests.diagnostics.jacobians import compiled_radius, linear
+from tests.diagnostics.jacobians import linear, measured
 from tests.regimes import XLA_IS_SLOW, slow
 
 # What `converged` promises is an expected error of 1e-3.
 TOLERANCE = 3e-3
-
-
-def measured(jacobians, dtype="float64", **arguments):
-    return compiled_radius(dtype, tuple(arguments.items()))(jacobians)
 
 
 def blocks(*parts):

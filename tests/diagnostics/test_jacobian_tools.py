@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from deq_keras import diagnostics, layers
 from deq_keras.testing.problems import ZOO, dense_jacobians, non_normal_matrix
-from tests.diagnostics.jacobians import compiled_radius, linear
+from tests.diagnostics.jacobians import linear, measured
 from tests.golden.arrays import load
 from tests.regimes import XLA_IS_SLOW
 
@@ -16,10 +16,6 @@ def _linear(jacobians, dtype="float64"):
     """f(z)_b = J_b z_b, linearised."""
     matrices = tf.constant(jacobians, dtype)
     return linear(matrices)
-
-
-def _radius_of(jacobians, dtype="float64", **arguments):
-    return compiled_radius(dtype, tuple(arguments.items()))(jacobians)
 
 
 @XLA_IS_SLOW
@@ -43,7 +39,7 @@ def test_non_normal_jacobians():
     """The norm is 5 times the radius, which is what convergence depends on."""
     matrix = non_normal_matrix() + np.diag([0, 0, 0, 0, 0, 0.2])
     assert np.linalg.norm(matrix, 2) > 2
-    result = _radius_of(matrix[None], max_iter=400)
+    result = measured(matrix[None], max_iter=400)
     np.testing.assert_array_equal(result.converged, True)
     np.testing.assert_allclose(result.value, 0.7, rtol=2e-2)
 
@@ -53,7 +49,7 @@ def test_says_when_it_has_not_converged():
     basis = np.random.RandomState(0).normal(size=(40, 40))
     jacobian = basis @ close @ np.linalg.inv(basis)
     easy = np.diag([1.0, 0.01] + [0.0] * 38)
-    result = _radius_of(np.stack([jacobian, easy]), max_iter=8, tol=1e-6)
+    result = measured(np.stack([jacobian, easy]), max_iter=8, tol=1e-6)
     np.testing.assert_array_equal(result.converged, [False, True])
     assert result.residual[0] > 1e-6
     assert result.num_iterations == 8
@@ -64,9 +60,7 @@ def test_the_residual_is_that_of_the_eigenpair():
     jacobian = np.diag(np.append(2.0, np.linspace(-1.0, 1.0, 39)))
     tolerances = (1e-2, 1e-8)
     results = [
-        _radius_of(s * jacobian[None], tol=tol)
-        for tol in tolerances
-        for s in (1.0, 1e-4)
+        measured(s * jacobian[None], tol=tol) for tol in tolerances for s in (1.0, 1e-4)
     ]
     for result, tol in zip(results, np.repeat(tolerances, 2), strict=True):
         assert 0 < result.residual[0] <= tol
@@ -101,7 +95,7 @@ def test_nests_and_nonlinear_functions():
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 def test_spectral_radius_in_every_precision(dtype):
     jacobian = np.diag([0.75, 0.25, 0.125])[None]
-    result = _radius_of(jacobian, dtype, tol=2e-2)
+    result = measured(jacobian, dtype, tol=2e-2)
     assert result.value.dtype == "float32"
     np.testing.assert_allclose(result.value, 0.75, rtol=2e-2)
 

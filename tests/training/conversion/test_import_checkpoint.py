@@ -243,9 +243,9 @@ def test_weights_that_are_not_finite(state_dict, tmp_path, refused):
     ("setting", "words"),
     [
         ("n_head=8", "The weights say n_head=4"),
-        ("mem_length=8", "Did you mean `mem_len`"),
+        ("mem_length=8", "Did you mean 'mem_len'?"),
         ("mem_len", "must have the form"),
-        ("pre_lnorm=maybe", "`pre_lnorm` must be true or false"),
+        ("pre_lnorm=maybe", "`pre_lnorm` must be True or False"),
         ("mem_len=1e30", "`mem_len` must be an integer"),
         ("state_dict=3", "Unknown argument `state_dict`"),
         ("solver=andersen", "Unknown solver"),

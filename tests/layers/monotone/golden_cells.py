@@ -37,7 +37,7 @@ class GoldenNetwork:
         """The function of an equilibrium that was differentiated."""
         if state.shape.rank == 4:
             pooled = tf.nn.avg_pool2d(state, 4, 4, "VALID")
-            state = tf.reshape(tf.transpose(pooled, (0, 3, 1, 2)), (len(state), -1))
+            state = tf.reshape(tf.transpose(pooled, (0, 3, 1, 2)), (state.shape[0], -1))
         weights, bias = self.arrays["param/Wout.weight"], self.arrays["param/Wout.bias"]
         logits = state @ weights.T + bias
         return tf.reduce_sum(logits * self.arrays["cotangent"])

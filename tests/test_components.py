@@ -259,7 +259,7 @@ def test_jitter_is_no_argument_of_a_solver(cls):
         for get in (solvers.get, ImplicitGradient):
             with pytest.raises(ValueError, match="argument of `DEQ`.*_jitter=2"):
                 get(config)
-    # What was saved without jitter can be read.
+    # Solvers that were saved without jitter can be read.
     nested["config"]["max_iter_jitter"] = 0
     assert solvers.get(nested).get_config() == cls().get_config()
 

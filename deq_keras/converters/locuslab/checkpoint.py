@@ -70,7 +70,7 @@ def as_array(name, value):
         )
     if not array.size:
         raise ValueError(f"`{name}` is empty: its shape is {array.shape}.")
-    # Also converts to the byte order of this machine.
+    # `astype` also converts to the byte order of this machine.
     return array.astype("float64" if array.dtype.itemsize > 4 else "float32")
 
 

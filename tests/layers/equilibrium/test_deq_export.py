@@ -116,7 +116,7 @@ def test_an_exported_loop_stops_early_and_has_elementary_operations(solver, tmp_
         for function in graph.as_graph_def().library.function
         for node in function.node_def
     } | {op.type for op in graph.get_operations()}
-    # Small dense solves have no LiteRT and no ONNX form.
+    # LiteRT and ONNX cannot express small dense solves.
     decompositions = ("Matrix", "BatchMatrix", "Cholesky", "Qr", "Svd", "Lu")
     decompositions += ("SelfAdjoint", "Eig")
     assert "MatMul" in types

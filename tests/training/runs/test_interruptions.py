@@ -36,7 +36,7 @@ def phased(small):
 
 @pytest.fixture
 def kill_after(monkeypatch):
-    """Makes the next run die when it has written a file."""
+    """Ends the next run after it has written a file."""
     replace = os.replace
 
     def arm(name):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from keras import tree
 
-from deq_keras.core.structure import Nest
+from deq_keras.core.structure import Nest, interpolate
 
 
 class Splitting:
@@ -51,15 +51,8 @@ class Splitting:
 
         The iterate of an equilibrium is a fixed point of the splitting.
         """
-        return moved(state, self.affine(state), alpha)
+        return interpolate(state, self.affine(state), alpha)
 
     def from_auxiliary(self, iterate: Nest, alpha: float) -> Nest:
         """Returns the state z = prox(u) of an iterate u."""
         return self.proximal(iterate, alpha)
-
-
-def moved(state: Nest, target: Nest, fraction: float) -> Nest:
-    """Returns state + fraction * (target - state)."""
-    return tree.map_structure(
-        lambda leaf, other: leaf + fraction * (other - leaf), state, target
-    )

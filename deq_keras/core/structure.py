@@ -235,6 +235,13 @@ def squared_norm(matrix: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tf.square(matrix), axis=1, keepdims=True)
 
 
+def interpolate(state: Nest, target: Nest, fraction: float) -> Nest:
+    """Returns state + fraction * (target - state)."""
+    return tree.map_structure(
+        lambda leaf, other: leaf + fraction * (other - leaf), state, target
+    )
+
+
 def row_norms(matrix: tf.Tensor) -> tf.Tensor:
     """Returns the norm of every row of a matrix, `(batch,)`."""
     return tf.sqrt(squared_norm(matrix)[:, 0])

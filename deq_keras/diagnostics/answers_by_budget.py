@@ -7,8 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from deq_keras.core.checks import check_counts
-from deq_keras.core.splitting import moved
-from deq_keras.core.structure import Nest
+from deq_keras.core.structure import Nest, interpolate
 from deq_keras.diagnostics.weight_tied_model import WeightTiedModel
 from deq_keras.solvers import FixedPointIteration, Solution, SolveRequest
 
@@ -97,7 +96,7 @@ def _next(solution: Solution, damping: float) -> Nest:
     """Returns the next iterate of a damped iteration that ended at its budget."""
     if damping == 1.0:
         return solution.value
-    return moved(solution.point, solution.value, damping)
+    return interpolate(solution.point, solution.value, damping)
 
 
 def _checked_budgets(budgets: Sequence[int]) -> tuple[int, ...]:

@@ -14,8 +14,8 @@ from deq_keras.core.custom_gradient import custom_gradient, resumed_forward_mode
 from deq_keras.core.linearization import Linearization, linearize
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.serialization import Config
-from deq_keras.core.splitting import Splitting, moved
-from deq_keras.core.structure import Nest, at_least_float32
+from deq_keras.core.splitting import Splitting
+from deq_keras.core.structure import Nest, at_least_float32, interpolate
 from deq_keras.gradients.adjoint_report import AdjointReport, adjoint_report
 from deq_keras.gradients.forward import (
     HigherOrder,
@@ -292,10 +292,10 @@ class AdjointSplitting(Splitting):
 
     def to_auxiliary(self, state: Nest, alpha: float) -> Nest:
         # The state y takes the place of W z + b.
-        return moved(self.proximal(state, 1.0), state, alpha)
+        return interpolate(self.proximal(state, 1.0), state, alpha)
 
     def from_auxiliary(self, iterate: Nest, alpha: float) -> Nest:
-        return moved(self.proximal(iterate, alpha), iterate, 1.0 / alpha)
+        return interpolate(self.proximal(iterate, alpha), iterate, 1.0 / alpha)
 
 
 class TangentSplitting(Splitting):

@@ -10,8 +10,7 @@ from deq_keras.core.checks import check_count, check_positive_fraction
 from deq_keras.core.linearization import Linearization
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.serialization import Config, arguments_of
-from deq_keras.core.splitting import moved
-from deq_keras.core.structure import Nest
+from deq_keras.core.structure import Nest, interpolate
 from deq_keras.gradients.adjoint_report import AdjointReport
 from deq_keras.gradients.forward import (
     HigherOrder,
@@ -109,4 +108,4 @@ class PhantomGradient(EquilibriumGradient):
     def _damped(self, old: Nest, new: Nest) -> Nest:
         if self.damping == 1.0:
             return new
-        return moved(old, new, self.damping)
+        return interpolate(old, new, self.damping)

@@ -9,10 +9,10 @@ from keras import tree
 from deq_keras.core import checkpointing, graphs, nonfinite, snapshots
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.random import fold_in, normal_like, uniform
-from deq_keras.core.splitting import moved
 from deq_keras.core.structure import (
     Nest,
     StateStructure,
+    interpolate,
     squared_norm,
     where_rows,
 )
@@ -133,7 +133,7 @@ class Steps(NamedTuple):
             zip(tree.flatten(point), tree.flatten(value), strict=True)
         ):
             if self.damping < 1.0:
-                new = moved(old, new, self.damping)
+                new = interpolate(old, new, self.damping)
             seed = None if self.seed is None else fold_in(self.seed, j)
             leaves.append(self.solver.perturbed(new, i, seed))
         return tree.pack_sequence_as(point, leaves)

@@ -13,8 +13,8 @@ from deq_keras.core.checks import check_positive
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.request import SolveRequest, check_request
 from deq_keras.core.serialization import Config, arguments_of
-from deq_keras.core.splitting import Splitting, moved
-from deq_keras.core.structure import Nest, at_least_float32, where_rows
+from deq_keras.core.splitting import Splitting
+from deq_keras.core.structure import Nest, at_least_float32, interpolate, where_rows
 from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solution import CONVERGED, Solution
 from deq_keras.solvers.solver import FixedPointSolver
@@ -190,7 +190,7 @@ class ForwardBackward(OperatorSplitting):
     def iteration(self, splitting: Splitting) -> Callable[[Nest], Nest]:
         def iterate(iterate: Nest) -> Nest:
             state = splitting.proximal(iterate, self.alpha)
-            return moved(state, splitting.affine(state), self.alpha)
+            return interpolate(state, splitting.affine(state), self.alpha)
 
         return iterate
 

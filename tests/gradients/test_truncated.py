@@ -480,8 +480,6 @@ def test_second_derivatives_are_those_of_the_steps(arguments):
 
 
 def test_rematerialised_steps_keep_states_and_no_activations():
-    """How many tensors the forward loop stacks up for the backward loop."""
-
     class DeepCell(TanhCell):
         def __init__(self, units):
             super().__init__(units)
@@ -495,19 +493,31 @@ def test_rematerialised_steps_keep_states_and_no_activations():
             return super().call(self.out(hidden), injection)
 
     def num_stacked(remat):
-        gradient = _truncated(4, 0, remat=remat)
-        deq = layers.DEQ(DeepCell(6), gradient=gradient, regularizer=None)
-        inputs = tf.ones((5, 3))
-        deq(inputs)
-        traced = tf.function(lambda x: _layer_gradients(deq, x))
-        graph = traced.get_concrete_function(inputs).graph.as_graph_def()
-        nodes = [node for fn in graph.library.function for node in fn.node_def]
-        return sum(node.op == "TensorListPushBack" for node in nodes)
+        return _num_stacked(DeepCell(6), _truncated(4, 0, remat=remat))
 
     # Tensors of each layer, which the repetition without failures shares.
     assert num_stacked(False) >= 7
     # The variables of the loop: the state, and a few numbers.
     assert num_stacked(True) <= 2 * 4
+
+
+def test_a_tolerance_stores_no_more_states():
+    """The loop computes residuals, which need no gradient."""
+    without, with_tol = (
+        _num_stacked(TanhCell(6), _truncated(4, 0, tol=tol)) for tol in (None, 0.01)
+    )
+    assert with_tol == without > 0
+
+
+def _num_stacked(cell, gradient):
+    """Returns how many tensors the forward loop stacks up for the backward loop."""
+    deq = layers.DEQ(cell, gradient=gradient, regularizer=None)
+    inputs = tf.ones((5, 3))
+    deq(inputs)
+    traced = tf.function(lambda x: _layer_gradients(deq, x))
+    graph = traced.get_concrete_function(inputs).graph.as_graph_def()
+    nodes = [node for fn in graph.library.function for node in fn.node_def]
+    return sum(node.op == "TensorListPushBack" for node in nodes)
 
 
 def test_two_ways_to_store_states_are_refused():

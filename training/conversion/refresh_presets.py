@@ -1,10 +1,12 @@
 """Trains the presets of this package with the configs in their model cards.
 
     python -m training.conversion.refresh_presets [NAME ...]
+    python -m training.conversion.refresh_presets [NAME ...] --spread 0 1 2
 
 Runs are in runs/presets; an interrupted run continues. A preset whose score would get
-worse remains, unless --accept-worse is passed. `characters` needs tinyshakespeare.txt
-in the current folder.
+worse remains, unless --accept-worse is passed. With --spread, presets also remain:
+models of these seeds are trained, and their mean scores added to the model cards.
+`characters` needs tinyshakespeare.txt in the current folder.
 """
 
 import argparse
@@ -18,9 +20,11 @@ import yaml
 
 from deq_keras.models.kerashub import FOLDER
 
+from .. import machine
 from ..config import reading as configs
 from ..errors import InputError
-from ..files.atomic_file import replacing
+from ..evaluation.report import report
+from ..files.atomic_file import replacing, write_text
 from ..runs import variants
 from ..runs.work_directory import WorkDirectory, is_run
 from .export import CARD, export_preset
@@ -30,6 +34,8 @@ _PATTERNS = {
     "run": r"^One run, `([^`]+)`",
     "commit": r"(?:trained|Exported on \S+) at commit (\w+)",
 }
+
+_SPREAD = "## Spread"
 
 
 class ModelCard(NamedTuple):
@@ -96,13 +102,8 @@ def refresh(name, runs, changes=(), accepts_worse=False, presets=FOLDER):
         Whether the preset was replaced.
     """
     old = read_card(presets / name)
-    config = configs.resolve(
-        old.config, [configs.parse_override(one) for one in changes]
-    )
-    enter = WorkDirectory.resume if is_run(runs / name) else WorkDirectory.start
-    directory = enter(runs / name, config)
     print(f"{name}: was trained at commit {old.commit}", flush=True)
-    variants.run(variants.make_jobs(directory), directory)
+    directory = _trained(runs / name, old.config, changes)
     ((_, job, model),) = variants.trained(directory, [old.run])
     exported = runs / f"{name}.preset"
     shutil.rmtree(exported, ignore_errors=True)
@@ -123,6 +124,53 @@ def refresh(name, runs, changes=(), accepts_worse=False, presets=FOLDER):
     return True
 
 
+def add_spread(name, runs, seeds, changes=(), presets=FOLDER):
+    """Trains models like a preset, and adds their mean scores to its model card.
+
+    Args:
+        name: String. Name of the preset.
+        runs: `pathlib.Path` of the folder for runs.
+        seeds: List of integers. The seeds of the models.
+        changes: See `refresh`.
+        presets: See `refresh`.
+    """
+    config = read_card(presets / name).config
+    changes = [*changes, f"seeds={list(seeds)}"]
+    directory = _trained(runs / f"{name}.spread", config, changes)
+    facts = machine.environment()
+    listed, date = ", ".join(map(str, seeds)), facts["time"][:10]
+    path = presets / name / CARD
+    card = path.read_text(encoding="utf-8").partition(_SPREAD)[0].rstrip()
+    text = f"""{card}
+
+{_SPREAD}
+
+Other models with this config, of the seeds {listed}; {date},
+commit {facts["commit"] or "unknown"}, on one
+{facts["processor"]}. Means +- standard deviations.
+
+```text
+{report(directory)}
+```
+"""
+    write_text(path, text)
+
+
+def _trained(folder, config, changes):
+    """Starts or continues a run, and returns its `WorkDirectory` after the last epoch.
+
+    Args:
+        folder: `pathlib.Path` of the run.
+        config: Dict. The config of a model card.
+        changes: See `refresh`.
+    """
+    config = configs.resolve(config, [configs.parse_override(one) for one in changes])
+    enter = WorkDirectory.resume if is_run(folder) else WorkDirectory.start
+    directory = enter(folder, config)
+    variants.run(variants.make_jobs(directory), directory)
+    return directory
+
+
 def _replace(folder, exported):
     """Replaces a folder by a copy of another."""
     with replacing(folder) as temporary:
@@ -132,21 +180,26 @@ def _replace(folder, exported):
 
 
 def main(argv=None):
-    """Refreshes the named presets, or all. Returns the exit status."""
+    """Refreshes the named presets, or all, or their spread. Returns the exit status."""
     names = sorted(path.parent.name for path in FOLDER.glob(f"*/{CARD}"))
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(names))
     parser.add_argument("--set", dest="changes", action="append", default=[])
     parser.add_argument("--accept-worse", action="store_true")
+    parser.add_argument("--spread", nargs="+", type=int, metavar="SEED")
     parser.add_argument("--runs", type=Path, default=Path("runs/presets"))
     arguments = parser.parse_args(argv)
     unknown = set(arguments.names) - set(names)
     if unknown:
         parser.error(f"NAME must be one of {names}. Received: {sorted(unknown)}.")
+    names, runs, changes = arguments.names or names, arguments.runs, arguments.changes
     try:
+        if arguments.spread:
+            for name in names:
+                add_spread(name, runs, arguments.spread, changes)
+            return 0
         is_replaced = [
-            refresh(name, arguments.runs, arguments.changes, arguments.accept_worse)
-            for name in arguments.names or names
+            refresh(name, runs, changes, arguments.accept_worse) for name in names
         ]
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -1,5 +1,6 @@
 """Presets of the package are trained again with the configs in their cards."""
 
+import re
 import shutil
 
 import pytest
@@ -66,3 +67,19 @@ def test_a_worse_preset_replaces_none_unless_accepted(tmp_path, capsys):
     assert card.scores.keys() == {1, 4}
     assert models.MonotoneClassifier.from_preset(presets / name).count_params() < 5000
     assert [path.name for path in presets.iterdir()] == [name]
+
+
+def test_the_spread_of_other_seeds_joins_the_card(tmp_path):
+    presets, name = tmp_path / "presets", "monotone_digits"
+    shutil.copytree(FOLDER / name, presets / name)
+    card = presets / name / "README.md"
+    before = card.read_text().partition("## Spread")[0].rstrip()
+    facts = refresh_presets.read_card(presets / name)
+    for _ in range(2):  # The second call finds the runs, and replaces its section.
+        refresh_presets.add_spread(name, tmp_path / "runs", [1, 2], QUICK, presets)
+    text = card.read_text()
+    assert text.startswith(before) and text.count("## Spread") == 1
+    assert "of the seeds 1, 2" in text and re.search(r"\nmodel .* \+- ", text)
+    assert refresh_presets.read_card(presets / name) == facts
+    assert sorted(path.name for path in presets.iterdir()) == [name]
+    models.MonotoneClassifier.from_preset(presets / name)

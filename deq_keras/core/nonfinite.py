@@ -45,7 +45,7 @@ def finite_rows(state: Nest) -> tf.Tensor | None:
     for leaf in floating(state):
         axes = list(range(1, leaf.shape.rank))
         masks.append(tf.reduce_all(tf.math.is_finite(leaf), axis=axes))
-    return tf.reduce_all(tf.stack(masks), axis=0) if masks else None
+    return functools.reduce(tf.logical_and, masks) if masks else None
 
 
 def failed_rows(state: Nest) -> tf.Tensor:
@@ -266,9 +266,8 @@ def differentiable(
         sources: tuple[Nest, Nest, list[tf.Tensor]], cotangent: list[tf.Tensor]
     ) -> list[tf.Tensor]:
         state, injection, weights = sources
-        healthy, state = problem.bound(injection, weights=weights).without(
-            failed, state
-        )
+        bound = problem.bound(injection, weights=weights)
+        healthy, state = bound.without_some(failed, state)
         # The cotangent of failed samples is zero, so the healthy samples in their place
         # do not contribute to any gradient.
         watched = floating((state, healthy.injection, weights))

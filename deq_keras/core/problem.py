@@ -238,24 +238,37 @@ class FixedPointProblem:
             failed: Boolean tensor `(batch,)`.
             state: Nest of `(batch, ...)` tensors.
         """
+        masks = [] if self.mask is None else [self.mask]
+        injection, masks, state = tf.cond(
+            tf.reduce_any(failed),
+            lambda: self._healthy(failed, masks, state),
+            lambda: (self.injection, masks, state),
+        )
+        return self.bound(injection, mask=masks[0] if masks else None), state
+
+    def without_some(
+        self, failed: tf.Tensor, state: Nest
+    ) -> tuple[FixedPointProblem, Nest]:
+        """Returns the result of `without` where at least one sample has failed."""
+        masks = [] if self.mask is None else [self.mask]
+        injection, masks, state = self._healthy(failed, masks, state)
+        return self.bound(injection, mask=masks[0] if masks else None), state
+
+    def _healthy(
+        self, failed: tf.Tensor, masks: list[tf.Tensor], state: Nest
+    ) -> tuple[Nest, list[tf.Tensor], Nest]:
+        """Returns injection, masks and state with a healthy row for failed samples."""
+        healthy = tf.argmin(tf.cast(failed, tf.int32))
         leaves = tree.flatten(self.injection)
         has_rows = ["unknown"] * len(leaves)
         if self.has_rows is not None:
             has_rows = tree.flatten(self.has_rows)
-        masks = [] if self.mask is None else [self.mask]
-        leaves, masks, state = tf.cond(
-            tf.reduce_any(failed),
-            lambda: (
-                [
-                    _with_row_if_it_has(leaf, has, failed)
-                    for leaf, has in zip(leaves, has_rows, strict=True)
-                ],
-                *(_with_healthy_row(nest, failed) for nest in (masks, state)),
-            ),
-            lambda: (leaves, masks, state),
-        )
-        injection = tree.pack_sequence_as(self.injection, leaves)
-        return self.bound(injection, mask=masks[0] if masks else None), state
+        leaves = [
+            _with_row_if_it_has(leaf, has, healthy, failed)
+            for leaf, has in zip(leaves, has_rows, strict=True)
+        ]
+        masks, state = (_with_row(nest, healthy, failed) for nest in (masks, state))
+        return tree.pack_sequence_as(self.injection, leaves), masks, state
 
     def linearize(self, state: Nest) -> Linearization:
         """Returns the `Linearization` of f at `state`: f and its vector products."""
@@ -360,37 +373,31 @@ def with_keras_mask(state: Nest, mask: tf.Tensor) -> Nest:
     return tree.map_structure(attach, state)
 
 
-def _with_healthy_row(
-    nest: Nest, failed: tf.Tensor, replaced: tf.Tensor | None = None
-) -> Nest:
-    """Returns a nest in which a row of a healthy sample replaces others.
+def _with_row(nest: Nest, row: tf.Tensor, replaced: tf.Tensor) -> Nest:
+    """Returns a nest in which one row, without a gradient, replaces others.
 
     Args:
         nest: Nest of `(batch, ...)` tensors.
-        failed: Boolean tensor `(batch,)`. Samples without a healthy row.
-        replaced: Boolean tensor `(batch,)`. Rows to replace. `None`: `failed`.
+        row: Integer scalar tensor.
+        replaced: Boolean tensor `(batch,)`. The rows to replace.
     """
-    healthy = tf.argmin(tf.cast(failed, tf.int32))
-    replaced = failed if replaced is None else replaced
-
-    def with_row(tensor: tf.Tensor) -> tf.Tensor:
-        row = tf.stop_gradient(tf.gather(tensor, [healthy]))  # (1, ...)
-        return where_rows(replaced, row, tensor)
-
-    return tree.map_structure(with_row, nest)
+    rows = tree.map_structure(
+        lambda leaf: tf.stop_gradient(tf.gather(leaf, [row])), nest
+    )
+    return where_rows(replaced, rows, nest)
 
 
 def _with_row_if_it_has(
-    leaf: tf.Tensor, has_rows: bool | str, failed: tf.Tensor
+    leaf: tf.Tensor, has_rows: bool | str, row: tf.Tensor, failed: tf.Tensor
 ) -> tf.Tensor:
     if has_rows is True:
-        return _with_healthy_row(leaf, failed)
+        return _with_row(leaf, row, failed)
     may_have = leaf.shape.rank and leaf.shape[:1].is_compatible_with(failed.shape)
     if has_rows is False or not may_have:
         return leaf
     return tf.cond(
         tf.equal(tf.shape(leaf)[0], tf.size(failed)),
-        lambda: _with_healthy_row(leaf, failed, _failed_rows_of(leaf, failed)),
+        lambda: _with_row(leaf, row, _failed_rows_of(leaf, failed)),
         lambda: leaf,
     )
 

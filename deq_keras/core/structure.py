@@ -244,7 +244,7 @@ def interpolate(state: Nest, target: Nest, fraction: float) -> Nest:
 
 def row_norms(matrix: tf.Tensor) -> tf.Tensor:
     """Returns the norm of every row of a matrix, `(batch,)`."""
-    return tf.sqrt(squared_norm(matrix)[:, 0])
+    return tf.sqrt(tf.squeeze(squared_norm(matrix), 1))
 
 
 def _num_entries(

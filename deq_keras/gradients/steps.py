@@ -27,7 +27,7 @@ class Steps(NamedTuple):
         damping: Float in (0, 1]. The weight of the new value.
         num_steps: Integer or int32 scalar tensor.
         max_steps: Integer. Upper bound of `num_steps`.
-        seed: Int32 tensor of shape `(2,)`, or `None`. Seeds the noise.
+        seed: Int32 tensor of shape `(2,)`. Seeds the noise. `None`: no noise.
         tol: Float >= 0, or `None`. The steps stop early if the root mean square of the
             relative residuals of the batch is at most `tol`. `None`: takes all steps.
     """

@@ -172,7 +172,7 @@ class TruncatedGradient(EquilibriumGradient):
         damping = solver.damping if self.damping is None else self.damping
 
         def steps(count: int | tf.Tensor, index: int) -> Steps:
-            seeded = _derived(seed, index)
+            seeded = _derived(seed, index) if solver.noise else None
             return Steps(solver, damping, count, max_steps, seeded, self.tol or None)
 
         free_steps = FreeSteps(

@@ -134,11 +134,11 @@ class StoppingRule(NamedTuple):
 
     def error(self, evaluation: Evaluation) -> tf.Tensor:
         """Returns each sample's residual as defined by `stop_mode`, `(batch,)`."""
-        size = evaluation.squared_norm[:, 0]
+        size = tf.squeeze(evaluation.squared_norm, 1)
         norm = self._norm(evaluation.residual, size)
         if self.stop_mode.startswith("abs"):
             return norm
-        size = squared_norm(evaluation.value)[:, 0]
+        size = tf.squeeze(squared_norm(evaluation.value), 1)
         # An overflowed norm would make any residual seem small.
         scale = self._norm(evaluation.value, size)
         return nonfinite.unless_failed(scale, norm / (scale + _TINY_NORM))

@@ -175,27 +175,22 @@ class FreeSteps(NamedTuple):
 
     def run(self, problem: FixedPointProblem, initial_state: Nest) -> FreePhase:
         """Returns the `FreePhase` of samples that start at `initial_state`."""
-        start = _untouched(tree.map_structure(tf.stop_gradient, initial_state))
         num_steps = self.steps.num_steps
+        start = _untouched(tree.map_structure(tf.stop_gradient, initial_state))
         if self.fraction == 0.0 or (not tf.is_tensor(num_steps) and num_steps == 0):
             return start._replace(state=initial_state)
-        takes_steps = tf.convert_to_tensor(num_steps) > 0
-        count = None
-        if self.fraction < 1.0:
+        if self.fraction == 1.0:
+            phase = self._solved(problem, start.state)
+        else:
             leaf = tree.flatten(initial_state)[0]
             count, probability = self._count(leaf.shape[0] or tf.shape(leaf)[0])
             draw = uniform((), fold_in(self.seed, 0))
-            takes_steps &= draw < probability
-        phase = tf.cond(
-            takes_steps,
-            lambda: (
-                self._solved(problem, start.state)
-                if count is None
-                else self._solved_for_some(problem, start, count)
-            ),
-            lambda: start,
-        )
-        # The branches have no gradient, so TensorFlow need not differentiate them.
+            phase = tf.cond(
+                (tf.convert_to_tensor(num_steps) > 0) & (draw < probability),
+                lambda: self._solved_for_some(problem, start, count),
+                lambda: start,
+            )
+        # The steps have no gradient, so TensorFlow need not differentiate them.
         phase = tree.map_structure(tf.stop_gradient, phase)
         state = where_rows(phase.num_evaluations > 0, phase.state, initial_state)
         return phase._replace(state=state)

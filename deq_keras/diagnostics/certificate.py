@@ -9,7 +9,7 @@ from keras import tree
 
 from deq_keras.core.checks import check_integer
 from deq_keras.core.linearization import Linearization, matrix_vjp
-from deq_keras.core.problem import in_dtype, keras_masks
+from deq_keras.core.problem import in_dtype
 from deq_keras.core.random import normal
 from deq_keras.core.structure import Nest, StateStructure, row_norms, squared_norm
 from deq_keras.diagnostics.spectral_radius import EPSILON
@@ -179,7 +179,7 @@ def _problem_and_state(
     problem = subject
     if not is_problem:
         layer, inputs = single_layer(subject), layer_inputs(subject, inputs)
-        problem = layer.problem(inputs, keras_masks(inputs))
+        problem = layer.problem(inputs)
         if state is None:
             state = layer.solver.solve(problem, layer.request(problem)).value
     return problem, tree.map_structure(tf.convert_to_tensor, state)

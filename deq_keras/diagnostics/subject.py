@@ -10,7 +10,6 @@ from keras import tree
 
 from deq_keras.core import nonfinite
 from deq_keras.core.linearization import Linearization
-from deq_keras.core.problem import keras_masks
 from deq_keras.core.structure import Nest
 from deq_keras.solvers import Solution, SolveRequest
 
@@ -219,8 +218,7 @@ def linearized_solution(
         inputs: Its inputs. A mask that Keras attached to them is used.
         max_iter: Budget of the solve. `None`: the budget of the layer.
     """
-    mask = keras_masks(inputs)
-    solution = layer.solve(inputs, SolveRequest(max_iter=max_iter), mask=mask)
-    problem = layer.problem(inputs, mask)
+    solution = layer.solve(inputs, SolveRequest(max_iter=max_iter))
+    problem = layer.problem(inputs)
     linearization = problem.linearize(solution.point)
     return solution, nonfinite.undefined_linearization(linearization, problem.is_usable)

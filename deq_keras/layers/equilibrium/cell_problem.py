@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.core.problem import FixedPointProblem, keras_masks
+from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.structure import Nest
 from deq_keras.solvers import Splitting
 
@@ -163,16 +163,6 @@ def _first_axis(leaf: tf.Tensor) -> int | None:
     if leaf.shape.rank is None:
         return None
     return leaf.shape[0] if leaf.shape.rank else 0
-
-
-def attached_mask(inputs: Nest, mask: Nest | None, initial_state: Nest | None) -> Nest:
-    """Returns the mask of a call, or the one that Keras attached to the inputs.
-
-    Keras passes the mask itself if the inputs are the only tensor argument.
-    """
-    if mask is not None or initial_state is not None:
-        return mask
-    return keras_masks(inputs)
 
 
 def single_mask(mask: Nest | None) -> tf.Tensor | None:

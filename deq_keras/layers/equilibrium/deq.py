@@ -10,7 +10,7 @@ from keras import tree
 from deq_keras import gradients, initial_states, regularizers, solvers
 from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_seed
-from deq_keras.core.problem import FixedPointProblem
+from deq_keras.core.problem import FixedPointProblem, keras_masks
 from deq_keras.core.random import SavesRandomState, as_seed, fold_in, next_seed
 from deq_keras.core.request import check_request
 from deq_keras.core.serialization import Config
@@ -83,9 +83,8 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
             layer's initial state. Non-finite samples start at the cell's initial state.
         mask: Optional Boolean tensor `(batch, ...)`, false at positions of the state
             (its axes after the batch axis) that are padding. Padding stays zero, does
-            not count in norms and mixing, and does not change a result. Keras passes
-            the mask of a previous layer, such as an `Embedding`, unless an
-            `initial_state` is given.
+            not count in norms and mixing, and does not change a result. Defaults to
+            the mask of a previous layer, such as an `Embedding`.
         training: Boolean.
         max_iter: Optional budget of this call, a positive integer or, outside of
             training, an integer scalar tensor (below 1: the solver's budget). It
@@ -194,7 +193,6 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
         num_states: int | None = None,
     ) -> Nest:
         settings = Settings.of_call(max_iter, tol)
-        mask = cell_problem.attached_mask(inputs, mask, initial_state)
         problem = self.problem(inputs, mask, bool(training))
         if getattr(self._last, "is_spec", False):
             # The output has the spec of the initial state, so no solve is needed.
@@ -270,13 +268,14 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
         array([0, 0], dtype=int32)
         """
         function = cell_problem.CellFunction(self.cell)
-        mask = cell_problem.single_mask(mask)
         if injection is not None:
+            mask = cell_problem.single_mask(mask)
             return FixedPointProblem(function, injection, mask)
         if inputs is None:
             raise ValueError("Pass `inputs` or `injection`. Received: None for both.")
         if not self.built:
             self(inputs)
+        mask = cell_problem.single_mask(keras_masks(inputs) if mask is None else mask)
         inputs = cell_problem.cast_floating(self.compute_dtype, inputs)
         inputs, is_usable = nonfinite.set_aside(inputs)
         call = {"inputs": inputs} if mask is None else {"inputs": inputs, "mask": mask}

@@ -204,6 +204,22 @@ def test_a_start_is_masked_too():
     np.testing.assert_allclose(value[0][mask[0]], expected[0], atol=1e-3)
 
 
+def test_an_attached_mask_is_used_without_being_passed():
+    ids = np.array([[3, 4, 0, 0], [1, 2, 3, 4]])
+    inputs = keras.layers.Embedding(7, 3, mask_zero=True)(ids)
+    mask, start = tf.constant(ids > 0), np.full((2, 4, 8), 0.5, "float32")
+    deq = _layer()
+    deq(inputs)
+    for call in (
+        lambda **kwargs: deq(inputs, initial_state=start, **kwargs),
+        lambda **kwargs: deq.solve(inputs, **kwargs).value,
+        lambda **kwargs: deq.problem(inputs, **kwargs)(tf.constant(start)),
+    ):
+        value = call()
+        np.testing.assert_array_equal(value[0][2:], 0)
+        np.testing.assert_array_equal(value, call(mask=mask))
+
+
 def test_masks_of_another_shape_are_refused():
     """A graph of open shapes would broadcast a single row or position."""
     deq = layers.DEQ(TanhCell(4))

@@ -125,8 +125,7 @@ class Steps(NamedTuple):
         squares = squared_norm(after - structure.to_matrix(point))
         squares = tf.where(scale > 0, squares / scale, squares)
         total, count = nonfinite.finite_total(squares, "float32")
-        # TensorFlow would differentiate each floating-point loop variable, and keep two
-        # states of every step for it.
+        # TensorFlow would also trace the gradient of this loop variable.
         return tf.stop_gradient(tf.sqrt(tf.math.divide_no_nan(total, count)))
 
     def _next(self, point: Nest, value: Nest, i: tf.Tensor) -> Nest:

@@ -501,8 +501,7 @@ def test_rematerialised_steps_keep_states_and_no_activations():
     assert num_stacked(True) <= 2 * 4
 
 
-def test_a_tolerance_stores_no_more_states():
-    """The loop computes residuals, which need no gradient."""
+def test_the_residuals_of_a_tolerance_are_not_differentiated():
     without, with_tol = (
         _num_stacked(TanhCell(6), _truncated(4, 0, tol=tol)) for tol in (None, 0.01)
     )

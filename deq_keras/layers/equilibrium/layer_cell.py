@@ -120,6 +120,20 @@ class RecurrentCell(EquilibriumCell):
         if not self.layer.built:
             self.layer.build(injection_shape)
 
+    def inject(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
+        """Returns the inputs, which must be vectors for gated cells."""
+        del training
+        gated = (keras.layers.GRUCell, keras.layers.LSTMCell)
+        if isinstance(self.layer, gated) and len(inputs.shape) != 2:
+            name = type(self.layer).__name__
+            raise ValueError(
+                f"{name} of Keras needs inputs of the shape (batch, features). Call "
+                "the DEQ layer at each position: keras.layers.TimeDistributed(DEQ("
+                f"cell_from({name}(...)))). Received: inputs of the shape "
+                f"{tuple(inputs.shape)}."
+            )
+        return inputs
+
     def initial_state(self, injection: tf.Tensor) -> Nest:
         """Returns a state of zeros."""
         leading = ops.shape(injection)[:-1]

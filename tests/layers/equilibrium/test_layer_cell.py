@@ -177,6 +177,8 @@ def test_rnn_cells_that_cannot_be_used_are_refused():
         cell_from(keras.layers.GRUCell(3), "concat")
     with pytest.raises(ValueError, match="cell=GRUCell.*cell_from"):
         DEQ(keras.layers.GRUCell(3))
+    with pytest.raises(ValueError, match=r"TimeDistributed.*Received:.*\(2, 5, 3\)"):
+        DEQ(cell_from(keras.layers.GRUCell(3)))(np.ones((2, 5, 3), "float32"))
     deq = DEQ(cell_from(keras.layers.GRUCell(3, dropout=0.5)), _SOLVER)
     with pytest.raises(ValueError, match="random numbers"):
         deq(VECTORS, training=True)

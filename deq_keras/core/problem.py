@@ -238,26 +238,28 @@ class FixedPointProblem:
             failed: Boolean tensor `(batch,)`.
             state: Nest of `(batch, ...)` tensors.
         """
-        masks = [] if self.mask is None else [self.mask]
-        injection, masks, state = tf.cond(
+        parts = tf.cond(
             tf.reduce_any(failed),
-            lambda: self._healthy(failed, masks, state),
-            lambda: (self.injection, masks, state),
+            lambda: self._healthy(failed, state),
+            lambda: (tree.flatten(self.injection), self._masks, state),
         )
-        return self.bound(injection, mask=masks[0] if masks else None), state
+        return self._of_parts(*parts)
 
     def without_some(
         self, failed: tf.Tensor, state: Nest
     ) -> tuple[FixedPointProblem, Nest]:
         """Returns the result of `without` where at least one sample has failed."""
-        masks = [] if self.mask is None else [self.mask]
-        injection, masks, state = self._healthy(failed, masks, state)
-        return self.bound(injection, mask=masks[0] if masks else None), state
+        return self._of_parts(*self._healthy(failed, state))
+
+    @property
+    def _masks(self) -> list[tf.Tensor]:
+        return [] if self.mask is None else [self.mask]
 
     def _healthy(
-        self, failed: tf.Tensor, masks: list[tf.Tensor], state: Nest
-    ) -> tuple[Nest, list[tf.Tensor], Nest]:
-        """Returns injection, masks and state with a healthy row for failed samples."""
+        self, failed: tf.Tensor, state: Nest
+    ) -> tuple[list[tf.Tensor], list[tf.Tensor], Nest]:
+        """Returns the leaves of the injection, the mask if there is one, and the state,
+        with the row of a healthy sample in place of failed ones."""
         healthy = tf.argmin(tf.cast(failed, tf.int32))
         leaves = tree.flatten(self.injection)
         has_rows = ["unknown"] * len(leaves)
@@ -267,8 +269,16 @@ class FixedPointProblem:
             _with_row_if_it_has(leaf, has, healthy, failed)
             for leaf, has in zip(leaves, has_rows, strict=True)
         ]
-        masks, state = (_with_row(nest, healthy, failed) for nest in (masks, state))
-        return tree.pack_sequence_as(self.injection, leaves), masks, state
+        masks, state = (
+            _with_row(nest, healthy, failed) for nest in (self._masks, state)
+        )
+        return leaves, masks, state
+
+    def _of_parts(
+        self, leaves: list[tf.Tensor], masks: list[tf.Tensor], state: Nest
+    ) -> tuple[FixedPointProblem, Nest]:
+        injection = tree.pack_sequence_as(self.injection, leaves)
+        return self.bound(injection, mask=masks[0] if masks else None), state
 
     def linearize(self, state: Nest) -> Linearization:
         """Returns the `Linearization` of f at `state`: f and its vector products."""

@@ -266,8 +266,8 @@ def differentiable(
         sources: tuple[Nest, Nest, list[tf.Tensor]], cotangent: list[tf.Tensor]
     ) -> list[tf.Tensor]:
         state, injection, weights = sources
-        bound = problem.bound(injection, weights=weights)
-        healthy, state = bound.without_some(failed, state)
+        repeated = problem.bound(injection, weights=weights)
+        healthy, state = repeated.with_healthy_rows(failed, state)
         # The cotangent of failed samples is zero, so the healthy samples in their place
         # do not contribute to any gradient.
         watched = floating((state, healthy.injection, weights))

@@ -245,10 +245,10 @@ class FixedPointProblem:
         )
         return self._of_parts(*parts)
 
-    def without_some(
+    def with_healthy_rows(
         self, failed: tf.Tensor, state: Nest
     ) -> tuple[FixedPointProblem, Nest]:
-        """Returns the result of `without` where at least one sample has failed."""
+        """Returns the result of `without`, for calls where a sample has failed."""
         return self._of_parts(*self._healthy(failed, state))
 
     @property

@@ -174,8 +174,8 @@ class FreeSteps(NamedTuple):
 
     def run(self, problem: FixedPointProblem, initial_state: Nest) -> FreePhase:
         """Returns the `FreePhase` of samples that start at `initial_state`."""
-        num_steps = self.steps.num_steps
         start = _untouched(tree.map_structure(tf.stop_gradient, initial_state))
+        num_steps = self.steps.num_steps
         if self.fraction == 0.0 or (not tf.is_tensor(num_steps) and num_steps == 0):
             return start._replace(state=initial_state)
         if self.fraction == 1.0:

@@ -145,9 +145,9 @@ def add_spread(name, runs, seeds, changes=(), presets=FOLDER):
 
 {_SPREAD}
 
-Other models with this config, of the seeds {listed}; {date},
-commit {facts["commit"] or "unknown"}, on one
-{facts["processor"]}. Means +- standard deviations.
+Other models with this config, with the seeds {listed}, trained on {date} by commit
+{facts["commit"] or "unknown"} on one
+{facts["processor"]}. The numbers are means +- standard deviations.
 
 ```text
 {report(directory)}

@@ -79,7 +79,7 @@ class ConvolutionUnit(keras.layers.Layer):
         )
         self.normalization = keras.layers.BatchNormalization(
             momentum=self.momentum,
-            epsilon=1e-5,  # The default of PyTorch; that of Keras is 1e-3.
+            epsilon=1e-5,  # The default of PyTorch. Keras uses 1e-3.
             center=self.affine,
             scale=self.affine,
             name="normalization",

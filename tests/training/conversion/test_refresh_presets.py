@@ -79,7 +79,7 @@ def test_the_spread_of_other_seeds_joins_the_card(tmp_path):
         refresh_presets.add_spread(name, tmp_path / "runs", [1, 2], QUICK, presets)
     text = card.read_text()
     assert text.startswith(before) and text.count("## Spread") == 1
-    assert "of the seeds 1, 2" in text and re.search(r"\nmodel .* \+- ", text)
+    assert "with the seeds 1, 2," in text and re.search(r"\nmodel .* \+- ", text)
     assert refresh_presets.read_card(presets / name) == facts
     assert sorted(path.name for path in presets.iterdir()) == [name]
     models.MonotoneClassifier.from_preset(presets / name)

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import forwardprop_util, record
 
 # Returns the outputs, and the function from their cotangents to input cotangents.
 Forward = Callable[..., tuple[Any, Callable[..., Any]]]
-# Maps the tangents of the inputs to the tangents of the outputs.
-Tangent = Callable[..., Sequence[tf.Tensor]]
 
 
-def custom_gradient(
-    forward: Forward, tangent: Tangent | Literal["transposed"] | None = None
-) -> Callable[..., Any]:
+def custom_gradient(forward: Forward) -> Callable[..., Any]:
     """Returns a function of tensors with the gradient that `forward` defines.
 
     Use it instead of `tf.custom_gradient`. In graph mode, `tf.custom_gradient` adds
@@ -29,10 +25,10 @@ def custom_gradient(
             sequence of tensors, and a function from the cotangent of each output to a
             sequence with the cotangent of each input, or `None`. `forward` must not
             read trainable variables: pass their tensors as inputs.
-        tangent: Rule of forward mode: a function from the tangent of each input to a
-            sequence with the tangent of each output. `"transposed"`: TensorFlow
-            transposes `backward`, which must be differentiable. `None`:
-            `tf.autodiff.ForwardAccumulator` raises an error. Defaults to `None`.
+
+    Raises:
+        NotImplementedError: If a `tf.autodiff.ForwardAccumulator` watches an input.
+            TensorFlow would transpose `backward`, which need not be differentiable.
 
     Example:
 
@@ -47,9 +43,13 @@ def custom_gradient(
 
     def call(*inputs: tf.Tensor) -> Any:
         tensors = [tf.convert_to_tensor(leaf) for leaf in inputs]
-        if tangent is None:
-            check_forward_mode(tensors, "An equilibrium")
-        return _call(forward, tangent, tensors)
+        if forwardprop_util.pack_tangents(tensors).tangents:
+            raise NotImplementedError(
+                "`tf.autodiff.ForwardAccumulator` cannot differentiate a custom "
+                "gradient. Use `tf.GradientTape`, or products of df/dz with vectors: "
+                "DEQ.problem(inputs).linearize(state).jvp."
+            )
+        return _call(forward, tensors)
 
     return call
 
@@ -66,11 +66,7 @@ def without_variables(function: Callable[..., Any], *arguments: Any) -> Any:
     return result
 
 
-def _call(
-    forward: Forward,
-    tangent: Tangent | Literal["transposed"] | None,
-    inputs: list[tf.Tensor],
-) -> Any:
+def _call(forward: Forward, inputs: list[tf.Tensor]) -> Any:
     outputs, backward = without_variables(forward, *inputs)
     is_sequence = isinstance(outputs, list | tuple)
     results = [tf.convert_to_tensor(leaf) for leaf in outputs] if is_sequence else []
@@ -96,43 +92,8 @@ def _call(
         graph._override_gradient_function({"IdentityN": of_operation}),
     ):
         tensors = tf.identity_n(sources)
-    # Without a function for tangents, TensorFlow transposes `backward`.
-    of_accumulator = None
-    if callable(tangent):
-
-        def of_accumulator(*tangents: tf.Tensor) -> list[tf.Tensor]:
-            return [*tangent(*tangents[size:]), *tangents[size:]]
-
-    record.record_operation("CustomGradient", tensors, sources, of_tape, of_accumulator)
+    record.record_operation("CustomGradient", tensors, sources, of_tape)
     return tuple(tensors[:size]) if is_sequence else tensors[0]
-
-
-def is_in_forward_mode(tensors: Sequence[tf.Tensor]) -> bool:
-    """Returns whether a `tf.autodiff.ForwardAccumulator` watches one of the tensors."""
-    return bool(forwardprop_util.pack_tangents(list(tensors)).tangents)
-
-
-# In this context, the `tangent` rule of `custom_gradient` can differentiate. Outside of
-# it, tapes that the rule creates do not record the rule.
-resumed_forward_mode = forwardprop_util.push_forwardprop_state
-
-
-def check_forward_mode(tensors: Sequence[tf.Tensor], name: str) -> None:
-    """Raises `NotImplementedError` if a `ForwardAccumulator` watches a tensor.
-
-    Args:
-        tensors: Tensors that a gradient strategy differentiates with respect to.
-        name: String. Name of the strategy in the message.
-    """
-    if is_in_forward_mode(tensors):
-        raise NotImplementedError(
-            f"{name} has no forward-mode derivative here, which "
-            "`tf.autodiff.ForwardAccumulator` asks for. Call the layer with "
-            "`training=False`, outside of a SolveScope, with ImplicitGradient, "
-            "NeumannGradient or TruncatedGradient as its gradient; or use "
-            "`tf.GradientTape`, or products of df/dz with vectors: "
-            "DEQ.problem(inputs).linearize(state).jvp."
-        )
 
 
 def _check_variables(variables: Sequence[tf.Variable]) -> None:

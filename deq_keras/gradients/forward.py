@@ -2,14 +2,13 @@
 
 import functools
 import warnings
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable
 
 import tensorflow as tf
 from keras import tree
 
 from deq_keras.core import nonfinite
-from deq_keras.core.custom_gradient import custom_gradient, is_in_forward_mode
+from deq_keras.core.custom_gradient import custom_gradient
 from deq_keras.core.linearization import Linearization
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.structure import Nest
@@ -24,22 +23,8 @@ def solve_without_gradient(
         tf.stop_gradient, (request.initial_state, problem.injection)
     )
     constant = problem.bound(injection)
-    if is_in_forward_mode(problem.sources):
-        constant = without_tangents(problem)
     solution = solver.solve(constant, request._replace(initial_state=start))
     return tree.map_structure(tf.stop_gradient, solution)
-
-
-def without_tangents(problem: FixedPointProblem) -> FixedPointProblem:
-    """Returns the problem with constants in place of its injection and weights.
-
-    A `tf.autodiff.ForwardAccumulator` immediately differentiates every operation on a
-    tensor with a tangent, even in a solver whose result is constant.
-    """
-    injection, weights = tree.map_structure(
-        tf.stop_gradient, (problem.injection, problem.weights)
-    )
-    return problem.bound(injection, weights=weights)
 
 
 def linearize_equilibrium(
@@ -78,17 +63,8 @@ def with_gradient_of(solution: Solution, carrier: Nest) -> Nest:
     def attach(*leaves: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], Callable]:
         return tuple(tf.identity(leaf) for leaf in leaves[:size]), backward
 
-    tangent = functools.partial(
-        _of_carrier, size, nonfinite.has_no_evaluation(solution)
-    )
-    leaves = custom_gradient(attach, tangent)(
-        *tree.flatten(value), *tree.flatten(carrier)
-    )
+    leaves = custom_gradient(attach)(*tree.flatten(value), *tree.flatten(carrier))
     return tree.pack_sequence_as(value, list(leaves))
-
-
-def _of_carrier(size: int, failed: tf.Tensor, *tangents: tf.Tensor) -> list[tf.Tensor]:
-    return list(nonfinite.without_gradient(failed, list(tangents[size:])))
 
 
 def _to_carrier(
@@ -99,70 +75,38 @@ def _to_carrier(
     return (None,) * size + tuple(nonfinite.without_gradient(failed, leaves))
 
 
-class HigherOrder(NamedTuple):
-    """A guard against second derivatives of a gradient that holds z* constant.
+def guard_second_order(
+    carrier: Nest, name: str, reason: str, is_refused: bool = True
+) -> Nest:
+    """Returns `carrier`, with a gradient that raises or warns if it is differentiated.
 
-    Attributes:
-        name: String. Name of the gradient strategy.
+    Use it for a gradient that holds z* constant: its second derivatives are wrong.
+
+    Args:
+        carrier: Nest of tensors.
+        name: String. Name of the gradient that the user chose, for the message.
         reason: String. Why the second derivative is wrong.
         is_refused: Boolean. Whether to raise an error. Otherwise, warns.
     """
+    kind = "no" if is_refused else "only approximate"
+    message = (
+        f"{name} has {kind} second derivatives: {reason}. For second derivatives, use "
+        "UnrolledGradient or TruncatedGradient(num_free_steps=0), and call the layer "
+        "with `training=True`."
+    )
 
-    name: str
-    reason: str
-    is_refused: bool = True
-
-    def guard(self, carrier: Nest) -> Nest:
-        """Returns `carrier`, with a gradient that raises or warns if differentiated."""
-
-        def guarded(leaf: tf.Tensor) -> tf.Tensor:
-            def rule(tangent: tf.Tensor) -> list[tf.Tensor]:
-                return [self.first_order(tangent, leaf)]
-
-            attach = custom_gradient(self._forward, rule)
-            marked: tf.Tensor = attach(leaf)
-            return marked
-
-        return tree.map_structure(guarded, carrier)
-
-    def first_order(self, derivative: tf.Tensor, *sources: tf.Tensor) -> tf.Tensor:
-        """Returns a derivative that raises or warns if it is differentiated.
-
-        Args:
-            derivative: Tensor. A cotangent or a tangent.
-            *sources: Tensors that depend on everything that the derivative depends on.
-        """
-        mark = custom_gradient(self._first_order, self._second_order)
-        marked: tf.Tensor = mark(derivative, *sources)
-        return marked
-
-    def check_forward_mode(self, sources: Sequence[tf.Tensor]) -> None:
-        """Raises or warns if a `tf.autodiff.ForwardAccumulator` watches the sources of
-        a derivative."""
-        if is_in_forward_mode(sources):
-            self._second_order(None)
-
-    def _forward(self, leaf: tf.Tensor) -> tuple[tf.Tensor, Callable]:
-        # `leaf` connects its gradient to everything that the equilibrium depends on.
-        return tf.identity(leaf), lambda cotangent: self.first_order(cotangent, leaf)
-
-    def _first_order(
-        self, derivative: tf.Tensor, *sources: tf.Tensor
-    ) -> tuple[tf.Tensor, Callable]:
-        def backward(gradient: tf.Tensor) -> list[tf.Tensor | None]:
-            return [*self._second_order(gradient), *[None] * len(sources)]
-
-        return tf.identity(derivative), backward
-
-    def _second_order(self, gradient: tf.Tensor, *_: tf.Tensor) -> list[tf.Tensor]:
-        kind = "no" if self.is_refused else "only approximate"
-        message = (
-            f"{self.name} has {kind} second derivatives: {self.reason}. For second "
-            "derivatives, use UnrolledGradient or TruncatedGradient(num_free_steps=0), "
-            "and call the layer with `training=True`. For first derivatives of a "
-            "`tf.function`, create the `tf.autodiff.ForwardAccumulator` in it."
-        )
-        if self.is_refused:
+    def second_order(gradient: tf.Tensor) -> list[tf.Tensor | None]:
+        if is_refused:
             raise NotImplementedError(message)
         warnings.warn(message, stacklevel=2)
-        return [gradient]
+        return [gradient, None]
+
+    def guard(leaf: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+        # The first derivative also takes `leaf`, which connects it to everything that
+        # the equilibrium depends on. Otherwise a second derivative would be zero.
+        first_order = custom_gradient(
+            lambda cotangent, source: (tf.identity(cotangent), second_order)
+        )
+        return tf.identity(leaf), lambda cotangent: first_order(cotangent, leaf)
+
+    return tree.map_structure(custom_gradient(guard), carrier)

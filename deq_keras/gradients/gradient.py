@@ -46,8 +46,6 @@ class EquilibriumGradient(Configured):
         uses_solver: Boolean. Whether `solve` runs the solver. Otherwise the strategy
             takes its own steps, which the layer logs as steps.
         is_random: Boolean. Whether `solve` draws random numbers and needs a seed.
-        has_tangent: Boolean. Whether `infer` supports `tf.autodiff.ForwardAccumulator`,
-            in graph mode only for tangents of the injection and of variables.
     """
 
     has_adjoint = False
@@ -55,7 +53,6 @@ class EquilibriumGradient(Configured):
     differentiates_iterates = False
     uses_solver = True
     is_random = False
-    has_tangent = False
 
     def solve(
         self,

@@ -10,7 +10,7 @@ from keras import tree
 
 from deq_keras import solvers
 from deq_keras.core import nonfinite
-from deq_keras.core.custom_gradient import custom_gradient, resumed_forward_mode
+from deq_keras.core.custom_gradient import custom_gradient
 from deq_keras.core.linearization import Linearization, linearize
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.serialization import Config
@@ -18,11 +18,10 @@ from deq_keras.core.splitting import Splitting
 from deq_keras.core.structure import Nest, at_least_float32, interpolate
 from deq_keras.gradients.adjoint_report import AdjointReport, adjoint_report
 from deq_keras.gradients.forward import (
-    HigherOrder,
+    guard_second_order,
     linearize_equilibrium,
     solve_without_gradient,
     with_gradient_of,
-    without_tangents,
 )
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
 from deq_keras.gradients.phantom import PhantomGradient
@@ -51,11 +50,6 @@ class ImplicitGradient(EquilibriumGradient):
     `TruncatedGradient` or `NeumannGradient`. States along the solve, except for the
     last, get the gradient of one evaluation instead.
 
-    `infer` also supports forward mode, `tf.autodiff.ForwardAccumulator`. The same
-    solver computes the tangent dz = (df/dz) dz + t, where t is the tangent of f at a
-    constant z*. This costs one more evaluation of f, and up to two backward passes per
-    product.
-
     Args:
         solver: Adjoint solver: a name, a config dict or a `FixedPointSolver`. `GMRES`
             needs the fewest products with J. `FixedPointIteration(max_iter=K,
@@ -83,7 +77,6 @@ class ImplicitGradient(EquilibriumGradient):
 
     has_adjoint = True
     assumes_convergence = True
-    has_tangent = True
 
     def __init__(self, solver: str | Config | FixedPointSolver | None = None) -> None:
         self.solver = None if solver is None else solvers.get(solver)
@@ -137,13 +130,9 @@ class _AdjointFunction:
         )
         return tree.map_structure(
             lambda product, constant: tf.cast(product, constant.dtype) + constant,
-            self.product(vector),
+            self.linearization.vjp(vector),
             cotangent,
         )
-
-    def product(self, vector: Nest) -> Nest:
-        """Returns J^T v."""
-        return self.linearization.vjp(vector)
 
     def constant_term(self, cotangent: Nest) -> Nest:
         """Returns the value at y = 0, which is c. It marks the function as affine."""
@@ -155,22 +144,7 @@ class _AdjointFunction:
         if splitting is None:
             return None
         point = tree.map_structure(at_least_float32, self.linearization.point)
-        return self.linearized(splitting, point, cotangent)
-
-    def linearized(self, splitting: Splitting, point: Nest, term: Nest) -> Splitting:
-        """Returns the `Splitting` of the linear equation with a constant term."""
-        return AdjointSplitting(splitting, point, term)
-
-
-class _TangentFunction(_AdjointFunction):
-    """The function (x, t) -> J x + t, with the Jacobian J of f at z*."""
-
-    def product(self, vector: Nest) -> Nest:
-        """Returns J v."""
-        return self.linearization.jvp(vector)
-
-    def linearized(self, splitting: Splitting, point: Nest, term: Nest) -> Splitting:
-        return TangentSplitting(splitting, point, term)
+        return AdjointSplitting(splitting, point, cotangent)
 
 
 class _Adjoint(NamedTuple):
@@ -197,18 +171,14 @@ class _Adjoint(NamedTuple):
         linearization: the gradient of a penalty is computed first, so that the two do
         not occupy memory at the same time.
         """
-        guarded = self._higher_order.guard(self.linearization.value)
-        zero, *leaves = custom_gradient(self._forward, self._tangent)(
+        reason = "it solves an adjoint equation, and that solve has no derivative"
+        guarded = guard_second_order(self.linearization.value, self.name, reason)
+        zero, *leaves = custom_gradient(self._forward)(
             tf.zeros(()), *tree.flatten(guarded)
         )
         value = tree.pack_sequence_as(self.linearization.value, leaves)
         vjp = functools.partial(self._awaited_vjp, zero)
         return value, self.linearization._replace(vjp=vjp)
-
-    @property
-    def _higher_order(self) -> HigherOrder:
-        reason = "it solves an adjoint equation, and that solve has no derivative"
-        return HigherOrder(self.name, reason)
 
     def _awaited_vjp(self, zero: tf.Tensor, vector: Nest) -> Nest:
         # The gradient of `zero` is the last tensor that a penalty's gradient computes.
@@ -228,7 +198,6 @@ class _Adjoint(NamedTuple):
         end_of_penalty: tf.Tensor,
         *cotangent: tf.Tensor,
     ) -> tuple[tf.Tensor | None, ...]:
-        self._higher_order.check_forward_mode(value)
         with tf.control_dependencies([end_of_penalty]):
             # Accumulates in the solver's precision, regardless of the compute dtype.
             leaves = [at_least_float32(tf.identity(leaf)) for leaf in cotangent]
@@ -238,18 +207,6 @@ class _Adjoint(NamedTuple):
         if self.record is not None:
             self.record(adjoint_report(self.linearization, constant, solution))
         return None, *self._leaves(solution)
-
-    def _tangent(self, zero: tf.Tensor, *tangent: tf.Tensor) -> list[tf.Tensor]:
-        """Returns the tangent dz* = J dz* + t, given the tangent t of f at z*."""
-        leaves = [at_least_float32(tf.stop_gradient(leaf)) for leaf in tangent]
-        constant = tree.pack_sequence_as(self.linearization.value, leaves)
-        with resumed_forward_mode():
-            problem = without_tangents(self.problem)
-            linearization = problem.linearize(self.linearization.point)
-            solution = self._solve(constant, _TangentFunction(linearization, problem))
-        sources = [*tangent, *tree.flatten(self.linearization.value)]
-        mark = self._higher_order.first_order
-        return [zero, *(mark(leaf, *sources) for leaf in self._leaves(solution))]
 
     def _leaves(self, solution: Solution) -> list[tf.Tensor]:
         """Returns the leaves of a solution in the dtypes of the cell's output."""
@@ -296,38 +253,6 @@ class AdjointSplitting(Splitting):
 
     def from_auxiliary(self, iterate: Nest, alpha: float) -> Nest:
         return interpolate(self.proximal(iterate, alpha), iterate, 1.0 / alpha)
-
-
-class TangentSplitting(Splitting):
-    """The parts of x = J x + t with the Jacobian J = D W of f(z) = prox(W z + b).
-
-    With v = x - t the equation is v = D (W v + W t). See `AdjointSplitting` for the
-    proximal map of D.
-
-    Args:
-        splitting: The `Splitting` of f.
-        point: Nest z*.
-        tangent: Nest t, like it.
-    """
-
-    def __init__(self, splitting: Splitting, point: Nest, tangent: Nest) -> None:
-        self._tangent = tangent
-        slope, proximal = _linearized(splitting, point)
-        super().__init__(
-            linear=splitting.linear,
-            bias=splitting.linear(tangent),
-            resolvent=splitting.resolvent,
-            proximal=proximal,
-            derivative=lambda _: slope,
-        )
-
-    def to_auxiliary(self, state: Nest, alpha: float) -> Nest:
-        state = tree.map_structure(tf.subtract, state, self._tangent)
-        return super().to_auxiliary(state, alpha)
-
-    def from_auxiliary(self, iterate: Nest, alpha: float) -> Nest:
-        state = super().from_auxiliary(iterate, alpha)
-        return tree.map_structure(tf.add, state, self._tangent)
 
 
 def _linearized(

@@ -13,7 +13,7 @@ from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.core.structure import Nest, interpolate
 from deq_keras.gradients.adjoint_report import AdjointReport
 from deq_keras.gradients.forward import (
-    HigherOrder,
+    guard_second_order,
     linearize_equilibrium,
     solve_without_gradient,
     with_gradient_of,
@@ -102,7 +102,7 @@ class PhantomGradient(EquilibriumGradient):
         if self.num_steps > 1:
             first, _ = nonfinite.differentiable(problem, run, first)
         reason = "its steps start at an equilibrium that it treats as a constant"
-        guarded = HigherOrder(self.described, reason, False).guard(first)
+        guarded = guard_second_order(first, self.described, reason, is_refused=False)
         return with_gradient_of(solution, guarded), linearization
 
     def _damped(self, old: Nest, new: Nest) -> Nest:

@@ -13,7 +13,7 @@ from deq_keras.core.custom_gradient import without_variables
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.gradients.adjoint_report import AdjointReport
-from deq_keras.gradients.forward import HigherOrder, linearize_equilibrium
+from deq_keras.gradients.forward import guard_second_order, linearize_equilibrium
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
 from deq_keras.gradients.neumann import NeumannGradient
 from deq_keras.gradients.pair_steps import InverseSteps, PairSteps
@@ -126,9 +126,8 @@ class ReversibleGradient(EquilibriumGradient):
             steps._replace(problem=healthy), pairs, tuple(pair), failed, solution.point
         )
         reason = "its backward pass inverts steps, and is not differentiated"
-        value = HigherOrder("ReversibleGradient", reason).guard(
-            inverse.attached(request.initial_state)
-        )
+        value = inverse.attached(request.initial_state)
+        value = guard_second_order(value, "ReversibleGradient", reason)
         linearization, _ = linearize_equilibrium(problem, solution)
         return Equilibrium(value, solution, linearization)
 

@@ -22,7 +22,7 @@ from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.core.structure import Nest, where_rows
 from deq_keras.gradients import step_counts
 from deq_keras.gradients.adjoint_report import AdjointReport
-from deq_keras.gradients.forward import HigherOrder
+from deq_keras.gradients.forward import guard_second_order
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
 from deq_keras.gradients.neumann import NeumannGradient
 from deq_keras.gradients.phantom import PhantomGradient
@@ -120,7 +120,6 @@ class TruncatedGradient(EquilibriumGradient):
     differentiates_iterates = True
     uses_solver = False
     is_random = True
-    has_tangent = True
 
     def __init__(
         self,
@@ -220,7 +219,8 @@ class TruncatedGradient(EquilibriumGradient):
         )
         if self.num_free_steps != 0 and self.free_fraction:
             reason = "its free steps are constants"
-            states = HigherOrder(type(self).__name__, reason, False).guard(states)
+            name = type(self).__name__
+            states = guard_second_order(states, name, reason, is_refused=False)
         failed = nonfinite.has_failed(solution)
         num_evaluations = free.num_evaluations + count
         excluded = failed

@@ -92,3 +92,16 @@ def test_second_derivatives_of_last_steps_warn(gradient, training, name, regime)
     slope = 1 - value**2
     np.testing.assert_allclose(first, slope, rtol=1e-9)
     np.testing.assert_allclose(second, -2 * value * slope, rtol=1e-9)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("gradient", ["implicit", "phantom", "truncated"])
+def test_forward_mode_raises(gradient, training):
+    deq = layers.DEQ(layers.DenseCell(3), gradient=gradient, regularizer=None)
+    inputs = tf.ones((2, 4))
+    deq(inputs)
+    with (
+        tf.autodiff.ForwardAccumulator(inputs, tf.ones_like(inputs)),
+        pytest.raises(NotImplementedError, match="ForwardAccumulator.*jvp"),
+    ):
+        deq(inputs, training=training)

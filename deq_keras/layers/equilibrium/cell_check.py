@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.core import custom_gradient, graphs
+from deq_keras.core import graphs
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.structure import Nest, StateStructure, named_leaves
 from deq_keras.layers.equilibrium.cell_problem import (
@@ -19,7 +19,6 @@ from deq_keras.layers.equilibrium.cell_problem import (
     is_functional,
     is_rnn_cell,
 )
-from deq_keras.layers.equilibrium.solve_scope import SolveScope
 from deq_keras.solvers import FixedPointSolver
 
 _ADVICE = (
@@ -306,18 +305,3 @@ def check_noise(solver: FixedPointSolver, problem: FixedPointProblem) -> None:
             "samples without padding, or a solver without noise. Received: a mask "
             f"and solver={solver!r}."
         )
-
-
-def check_forward_mode(
-    gradient: Any, problem: FixedPointProblem, training: bool | None
-) -> None:
-    """Raises `NotImplementedError` if a `tf.autodiff.ForwardAccumulator` watches a call
-    of the layer that it cannot differentiate.
-
-    Args:
-        gradient: The gradient of the layer.
-        problem: A `FixedPointProblem` of the layer.
-        training: Boolean. Whether the layer is called in training.
-    """
-    if training or SolveScope.entered() or not gradient.has_tangent:
-        custom_gradient.check_forward_mode(problem.sources, type(gradient).__name__)

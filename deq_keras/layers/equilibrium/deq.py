@@ -198,7 +198,6 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
             # The output has the spec of the initial state, so no solve is needed.
             state = self._first_state(problem, initial_state)
             return states.repeated(state, num_states)
-        cell_check.check_forward_mode(self.gradient, problem, training)
         if training:
             return self._train(problem, initial_state, settings, num_states)
         scope = SolveScope.entered()

@@ -33,7 +33,7 @@ def attend(
         Tensor with the shape of the queries.
     """
     mix = custom_gradient(
-        lambda *arguments: _mix(mask, dropout, *arguments), "transposed"
+        lambda *arguments: _mix(mask, dropout, *arguments)
     )
     return mix(content_queries, position_queries, keys, positions, values)
 
@@ -47,7 +47,7 @@ def _mix(mask, dropout, content_queries, position_queries, keys, positions, valu
     forward = _Forward(weights, dropout, wide)
     mixed = tf.matmul(forward.drop(weights), values)  # (B, H, L, head_dim)
     gradients = custom_gradient(
-        lambda *arguments: _gradients(forward, mixed, *arguments), "transposed"
+        lambda *arguments: _gradients(forward, mixed, *arguments)
     )
 
     def gradient(upstream):

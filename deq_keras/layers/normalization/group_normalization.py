@@ -136,7 +136,7 @@ class GroupNormalization(keras.layers.Layer):
         # captured variables.
         groups = channels if self.groups == -1 else self.groups
         normalize = custom_gradient(
-            _Groups(groups, self.axis, self.epsilon).normalize, "transposed"
+            _Groups(groups, self.axis, self.epsilon).normalize
         )
         return normalize(inputs, ops.cast(gamma, dtype), ops.cast(beta, dtype))
 

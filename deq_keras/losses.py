@@ -27,7 +27,7 @@ def fixed_point_correction(
         loss = sum_k w_k loss_fn(z_k)    with the weights of `correction_weights`
 
     The loss corrects a solve before its end, so that few evaluations already reach a
-    good state. `DEQ(cell)(inputs, num_states=n)` returns the states.
+    good state. Each of n calls of the layer continues from the previous state.
 
     Args:
         states: List of n nests of tensors `(batch, ...)`, the last one last.
@@ -45,7 +45,10 @@ def fixed_point_correction(
     Example:
 
     >>> deq = deq_keras.DEQ(deq_keras.layers.DenseCell(16))
-    >>> states = deq(np.ones((2, 3), "float32"), num_states=3, training=True)
+    >>> x, states = np.ones((2, 3), "float32"), []
+    >>> for _ in range(3):
+    ...     start = states[-1] if states else None
+    ...     states.append(deq(x, initial_state=start, max_iter=4, training=True))
     >>> loss = deq_keras.losses.fixed_point_correction(
     ...     states, lambda state: keras.ops.mean(keras.ops.square(state - 1.0))
     ... )
@@ -58,9 +61,9 @@ def fixed_point_correction(
     """
     if not isinstance(states, list | tuple) or not states:
         raise ValueError(
-            "`states` must be a list with at least one state. Call the layer with "
-            "`num_states`: deq(inputs, num_states=4, training=True). Received: states "
-            f"of type {type(states).__name__}."
+            "`states` must be a list with at least one state. Collect the results of "
+            "calls such as deq(inputs, initial_state=states[-1], max_iter=4). "
+            f"Received: states of type {type(states).__name__}."
         )
     weights = correction_weights(len(states), schedule, gamma)
     first, *rest = (

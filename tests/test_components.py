@@ -16,9 +16,7 @@ from deq_keras.gradients import (
 from deq_keras.regularizers import (
     ContractionRegularizer,
     JacobianRegularizer,
-    ResidualConstraint,
     ResidualRegularizer,
-    SpectralRadiusConstraint,
 )
 from deq_keras.solvers import (
     GMRES,
@@ -49,7 +47,7 @@ CONFIGURED = [
     *((cls, {}) for cls in CLASSES),
     (FixedPointIteration, {"max_iter": 7, "tol": None, "noise": 0.1, "compact": True}),
     (FixedPointIteration, {"stop_mode": "rel_max", "patience": 3, "factor": 0.5}),
-    (FixedPointIteration, {"damping": 0.25, "check_every": 3}),
+    (FixedPointIteration, {"damping": 0.25}),
     (Aitken, {"max_iter": 5, "tol": 0.5, "limit": 30.0}),
     (Anderson, {"history": 3, "ridge": 0.5, "ridge_mode": "absolute", "mixing": 0.5}),
     (Broyden, {"max_iter": 9, "tol": 0.0, "stop_mode": "abs", "history": 4}),
@@ -70,10 +68,6 @@ CONFIGURED = [
     (ContractionRegularizer, {"residual_weight": 0.5, "residual_margin": 0.5}),
     (JacobianRegularizer, {"weight": 0.5, "num_probes": 3, "probability": 0.25}),
     (ResidualRegularizer, {"weight": 0.5, "margin": 0.25}),
-    (ResidualConstraint, {"target": 0.5, "regularizer": JacobianRegularizer(0.3)}),
-    (ResidualConstraint, {"rate": 0.1, "max_multiplier": 7.0, "probability": 0.5}),
-    (SpectralRadiusConstraint, {"target": 0.5, "num_iterations": 3}),
-    (SpectralRadiusConstraint, {"rate": 0.1, "max_multiplier": 7.0}),
     (initial_states.Normal, {"stddev": 0.5}),
     (initial_states.Learned, {"initializer": keras.initializers.Ones()}),
     (initial_states.Mixed, {"initial_states": ["zeros", "normal"]}),
@@ -105,14 +99,6 @@ def test_components_within_components():
         {"class_name": "implicit", "solver": {"class_name": "anderson", "max_iter": 4}}
     )
     assert isinstance(gradient.solver, Anderson) and gradient.solver.max_iter == 4
-    constraint = regularizers.get(
-        regularizers.serialize(
-            ResidualConstraint(regularizer={"class_name": "jacobian", "weight": 0.3})
-        )
-    )
-    assert constraint.regularizer.weight == 0.3
-    assert constraint.differentiates_jacobian
-    assert not regularizers.get("residual_constraint").differentiates_jacobian
     normal = {"class_name": "normal", "stddev": 3.0}
     mixed = initial_states.get(
         {"class_name": "mixed", "initial_states": ["cell", normal], "fractions": [1, 0]}
@@ -155,8 +141,6 @@ def test_the_callers_dict_is_left_as_it_was():
         ("contraction", ContractionRegularizer),
         ("jacobian", JacobianRegularizer),
         ("residual", ResidualRegularizer),
-        ("residual_constraint", ResidualConstraint),
-        ("spectral_radius_constraint", SpectralRadiusConstraint),
         ("cell", initial_states.FromCell),
         ("from_cell", initial_states.FromCell),
         ("zeros", initial_states.Zeros),
@@ -314,12 +298,6 @@ BAD_VALUES = [
     (JacobianRegularizer, "probability", [0.0, 1.5]),
     (ResidualRegularizer, "weight", [-1.0]),
     (ResidualRegularizer, "margin", ["0.1"]),
-    (ResidualConstraint, "target", [0]),
-    (ResidualConstraint, "rate", [0.0]),
-    (ResidualConstraint, "max_multiplier", [1.0]),
-    (SpectralRadiusConstraint, "target", [0]),
-    (SpectralRadiusConstraint, "rate", [0.0]),
-    (SpectralRadiusConstraint, "max_multiplier", [1.0]),
     (initial_states.Normal, "stddev", [0.0, -1.0, "1"]),
     (initial_states.Learned, "initializer", [None]),
     (initial_states.Mixed, "initial_states", [[], "cell", ["learned", "learned"]]),

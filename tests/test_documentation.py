@@ -65,7 +65,7 @@ LONG = {
     "docs/guides/vision.md",
     "deq_keras.callbacks.equilibrium_diagnostics",
     "deq_keras.callbacks.step_size_tuning",
-    "deq_keras.callbacks.training_budget",
+    "deq_keras.callbacks.penalty_target",
     "deq_keras.layers.vision.multiscale_cell",
     "deq_keras.models.continuous_batching.continuous_batching_model",
     "deq_keras.models.deq_transformer.deq_transformer_causal_lm",

@@ -2,14 +2,14 @@
 
 from deq_keras.callbacks.equilibrium_diagnostics import EquilibriumDiagnostics
 from deq_keras.callbacks.equilibrium_summaries import EquilibriumSummaries
+from deq_keras.callbacks.penalty_target import PenaltyTarget
 from deq_keras.callbacks.regularizer_schedule import RegularizerSchedule
 from deq_keras.callbacks.step_size_tuning import StepSizeTuning
-from deq_keras.callbacks.training_budget import ReduceTrainingBudget
 
 __all__ = [
     "EquilibriumDiagnostics",
     "EquilibriumSummaries",
-    "ReduceTrainingBudget",
+    "PenaltyTarget",
     "RegularizerSchedule",
     "StepSizeTuning",
 ]

@@ -66,6 +66,7 @@ class RegularizerSchedule(keras.callbacks.Callback):
         self.layer = layer
 
     def on_train_begin(self, logs=None):
+        # A new probability adds a variable.
         is_new = any(getattr(self.layer, name) is None for name in self.schedules)
         self._set()
         if is_new:  # An earlier trace does not read the new variables.

@@ -39,11 +39,6 @@ class SolveRequest(NamedTuple):
         checkpoints: Positive integer. Number of loop states that a gradient stores. It
             recomputes the evaluations in between; `max_iter` must be an integer.
             `None`: the gradient stores every evaluation.
-        num_states: Positive integer n, at most the budget. Number of states along the
-            solve that the solution contains. State i (from 0) is the solution after
-            `(i + 1) * budget / n` evaluations, rounded; the last is the solution
-            itself. States of a sample that converged earlier repeat its solution. A
-            compact solver keeps all samples. `None`: the solution contains no states.
 
     Example:
 
@@ -61,7 +56,6 @@ class SolveRequest(NamedTuple):
     records_trace: bool = True
     allows_compaction: bool = True
     checkpoints: int | None = None
-    num_states: int | None = None
 
 
 def check_request(request: Any, needs_state: bool = True) -> SolveRequest:

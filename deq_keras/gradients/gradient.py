@@ -19,15 +19,11 @@ class Equilibrium(NamedTuple):
             state for `TruncatedGradient` and `ReversibleGradient`, else f(z*).
         solution: The `Solution` of the forward solve. It carries no gradient.
         linearization: The `Linearization` of f at z*, with z* held constant.
-        states: Tuple of nests like the value, with gradients: the states along the
-            solve, see `SolveRequest.num_states`. The last is the value. An empty tuple
-            if `num_states` is `None` or the strategy does not support it.
     """
 
     value: Nest
     solution: Solution
     linearization: Linearization
-    states: tuple[Nest, ...] = ()
 
 
 class EquilibriumGradient(Configured):

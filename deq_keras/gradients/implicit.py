@@ -24,12 +24,7 @@ from deq_keras.gradients.forward import (
     with_gradient_of,
 )
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
-from deq_keras.gradients.phantom import PhantomGradient
 from deq_keras.solvers import FixedPointSolver, Solution, SolveRequest
-
-# The gradient of states before the equilibrium.
-_ONE_STEP = PhantomGradient(num_steps=1, damping=1.0)
-_ONE_STEP.described = "The gradient of states before the equilibrium"
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -47,8 +42,7 @@ class ImplicitGradient(EquilibriumGradient):
     The gradient assumes an exact equilibrium. If the forward solve stopped far from it,
     df/dz is evaluated at the wrong point and the gradient is noise. The layer logs the
     residual and the estimated gradient error. If they are large, prefer
-    `TruncatedGradient` or `NeumannGradient`. States along the solve, except for the
-    last, get the gradient of one evaluation instead.
+    `TruncatedGradient` or `NeumannGradient`.
 
     Args:
         solver: Adjoint solver: a name, a config dict or a `FixedPointSolver`. `GMRES`
@@ -101,8 +95,7 @@ class ImplicitGradient(EquilibriumGradient):
         )
         carrier, linearization = adjoint.attached()
         value = with_gradient_of(solution, carrier)
-        states = _ONE_STEP.states_along(problem, solution, value)
-        return Equilibrium(value, solution, linearization, states)
+        return Equilibrium(value, solution, linearization)
 
     def get_config(self) -> Config:
         return {"solver": self.solver and solvers.serialize(self.solver)}

@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_count, check_positive_fraction
-from deq_keras.core.linearization import Linearization
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.core.structure import Nest, interpolate
@@ -19,7 +18,7 @@ from deq_keras.gradients.forward import (
     with_gradient_of,
 )
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
-from deq_keras.solvers import FixedPointSolver, Solution, SolveRequest
+from deq_keras.solvers import FixedPointSolver, SolveRequest
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -32,8 +31,7 @@ class PhantomGradient(EquilibriumGradient):
     if the forward solve has not converged, and keeps `num_steps` evaluations in memory.
     The value is f(z*), as with the other strategies, not h_k; at an equilibrium, the
     two agree. `num_steps=1, damping=1.0` is the Jacobian-free (one-step) gradient.
-    Second derivatives ignore the change of z*, and warn. States along the solve get the
-    same gradient.
+    Second derivatives ignore the change of z*, and warn.
 
     Args:
         num_steps: Positive integer. Number of differentiated steps. Defaults to `5`.
@@ -63,31 +61,6 @@ class PhantomGradient(EquilibriumGradient):
         record_adjoint: Callable[[AdjointReport], None] | None = None,
     ) -> Equilibrium:
         solution = solve_without_gradient(problem, request, solver)
-        value, linearization = self._attached(problem, solution)
-        states = self.states_along(problem, solution, value)
-        return Equilibrium(value, solution, linearization, states)
-
-    def states_along(
-        self, problem: FixedPointProblem, solution: Solution, last: Nest
-    ) -> tuple[Nest, ...]:
-        """Returns the states of a solution, with this gradient for all but the last.
-
-        Args:
-            problem: The `FixedPointProblem`.
-            solution: A `Solution` without gradient.
-            last: Nest. The last state, with its gradient.
-        """
-        if not solution.states:
-            return ()
-        *earlier, _ = solution.states
-        return (*(self._attached(problem, state)[0] for state in earlier), last)
-
-    def get_config(self) -> Config:
-        return arguments_of(self, PhantomGradient)
-
-    def _attached(
-        self, problem: FixedPointProblem, solution: Solution
-    ) -> tuple[Nest, Linearization]:
         linearization, problem = linearize_equilibrium(problem, solution)
         first = self._damped(linearization.point, linearization.value)
 
@@ -103,7 +76,11 @@ class PhantomGradient(EquilibriumGradient):
             first, _ = nonfinite.differentiable(problem, run, first)
         reason = "its steps start at an equilibrium that it treats as a constant"
         guarded = guard_second_order(first, self.described, reason, is_refused=False)
-        return with_gradient_of(solution, guarded), linearization
+        value = with_gradient_of(solution, guarded)
+        return Equilibrium(value, solution, linearization)
+
+    def get_config(self) -> Config:
+        return arguments_of(self, PhantomGradient)
 
     def _damped(self, old: Nest, new: Nest) -> Nest:
         if self.damping == 1.0:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.core import checkpointing, graphs, nonfinite, snapshots
+from deq_keras.core import checkpointing, graphs, nonfinite
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.random import fold_in, normal_like, uniform
 from deq_keras.core.structure import (
@@ -68,47 +68,36 @@ class Steps(NamedTuple):
         problem: FixedPointProblem,
         state: Nest,
         interval: int | None,
-        num_states: int | None = None,
-    ) -> tuple[tuple[Nest, ...], tf.Tensor, int | tf.Tensor]:
-        """Returns states along the steps, a mask of non-finite samples, and the number
-        of steps.
+    ) -> tuple[Nest, tf.Tensor, int | tf.Tensor]:
+        """Returns the state after the steps, a mask of non-finite samples, and the
+        number of steps.
 
         Args:
             problem: The `FixedPointProblem`.
             state: Nest of `(batch, ...)` tensors.
             interval: Positive integer. The gradient stores the state of every
                 `interval`-th step, and recomputes the others. `None`: stores all.
-            num_states: Positive integer. Number of states. The last is the state after
-                all steps. Defaults to `None`, only the last.
         """
 
         def body(
-            i: tf.Tensor,
-            state: Nest,
-            failed: tf.Tensor,
-            residual: tf.Tensor,
-            earlier: tuple[Nest, ...],
-        ) -> tuple[tf.Tensor, Nest, tf.Tensor, tf.Tensor, tuple[Nest, ...]]:
+            i: tf.Tensor, state: Nest, failed: tf.Tensor, residual: tf.Tensor
+        ) -> tuple[tf.Tensor, Nest, tf.Tensor, tf.Tensor]:
             value = problem(state)
             residual = self._residual(state, value)
             state = self._next(state, value, i)
-            is_last = ~self._continues(i + 1, residual)
-            earlier = snapshots.updated(earlier, state, i + 1, self.num_steps, is_last)
-            failed |= nonfinite.failed_rows(state)
-            return i + 1, state, failed, residual, earlier
+            return i + 1, state, failed | nonfinite.failed_rows(state), residual
 
         failed = tf.zeros_like(nonfinite.failed_rows(state))
-        earlier = snapshots.start(num_states, state)
-        count, state, failed, _, earlier = checkpointing.loop(
-            lambda i, _, failed, residual, earlier: self._continues(i, residual),
+        count, state, failed, _ = checkpointing.loop(
+            lambda i, _, failed, residual: self._continues(i, residual),
             body,
-            (tf.constant(0), state, failed, tf.constant(math.inf), earlier),
+            (tf.constant(0), state, failed, tf.constant(math.inf)),
             self.max_steps,
             interval,
             problem.sources,
         )
         num_steps = self.num_steps if self.tol is None else count
-        return (*earlier, state), failed, num_steps
+        return state, failed, num_steps
 
     def _continues(self, i: tf.Tensor, residual: tf.Tensor) -> tf.Tensor:
         has_steps = i < self.num_steps

@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.core import nonfinite, snapshots
+from deq_keras.core import nonfinite
 from deq_keras.core.checks import (
     check_boolean,
     check_fraction,
@@ -56,9 +56,6 @@ class TruncatedGradient(EquilibriumGradient):
     damping of a `FixedPointIteration` solver apply to all steps; other solvers do not
     affect the steps. (`PhantomGradient` combines the derivative of h_k with the value
     f(z*); at an equilibrium the two agree.)
-
-    States along the solve are h_t, t = (i + 1) k / n rounded, with the derivative of
-    all their steps.
 
     The solution reports the residual of h_k. One evaluation of f serves the residual
     and the penalty of a regularizer. With a tolerance, the penalty applies if the batch
@@ -184,43 +181,28 @@ class TruncatedGradient(EquilibriumGradient):
         last_steps = steps(num_steps, 4)
         interval = self._interval(max_steps)
 
-        num_states = request.num_states
-        if num_states is not None:
-            _, counts = self._counts(max_steps)
-            most = counts.largest(max_steps)
-            source = "the largest `num_steps` of TruncatedGradient"
-            snapshots.check_num_states(num_states, most, source)
-
-        def run(
-            problem: FixedPointProblem, state: Nest
-        ) -> tuple[tuple[Nest, ...], tf.Tensor, Any]:
-            states, failed, count = last_steps.graded(
-                problem, state, interval, num_states
-            )
+        def run(problem: FixedPointProblem, state: Nest) -> tuple[Nest, tf.Tensor, Any]:
+            last, failed, count = last_steps.graded(problem, state, interval)
             failed |= free.failed
-            start = (state,) * len(states)
-            return where_rows(failed, start, states), failed, count
+            return where_rows(failed, state, last), failed, count
 
         def measure(
-            problem: FixedPointProblem,
-            states: tuple[Nest, ...],
-            failed: tf.Tensor,
-            count: Any,
+            problem: FixedPointProblem, state: Nest, failed: tf.Tensor, count: Any
         ) -> tuple[tf.Tensor, Any]:
-            point = tree.map_structure(tf.stop_gradient, states[-1])
+            point = tree.map_structure(tf.stop_gradient, state)
             healthy, healthy_point = problem.without(failed, point)
             # One evaluation serves the residual and the penalty of the regularizer.
             linearization = healthy.linearize(healthy_point)
             solution = solver.assess(point, linearization.value, is_usable=~failed)
             return nonfinite.has_failed(solution), (linearization, solution, count)
 
-        states, (linearization, solution, count) = nonfinite.differentiable(
+        value, (linearization, solution, count) = nonfinite.differentiable(
             problem, run, free.state, measure
         )
         if self.num_free_steps != 0 and self.free_fraction:
             reason = "its free steps are constants"
             name = type(self).__name__
-            states = guard_second_order(states, name, reason, is_refused=False)
+            value = guard_second_order(value, name, reason, is_refused=False)
         failed = nonfinite.has_failed(solution)
         num_evaluations = free.num_evaluations + count
         excluded = failed
@@ -235,9 +217,7 @@ class TruncatedGradient(EquilibriumGradient):
             batch_evaluations=tf.maximum(tf.reduce_max(free.num_evaluations), 0)
             + count,
         )
-        value = states[-1]
-        states = () if num_states is None else states
-        return Equilibrium(value, solution, linearization, states)
+        return Equilibrium(value, solution, linearization)
 
     def infer(
         self,

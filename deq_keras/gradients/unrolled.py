@@ -22,10 +22,9 @@ class UnrolledGradient(EquilibriumGradient):
     """Differentiates the solver's own iterations.
 
     The gradient is exact for the computed iterations, whether or not they converged,
-    and differentiable to any order. A sample that fails is a constant. Each state along
-    the solve gets the derivative of the iterations that lead to it. Memory grows with
-    the number of evaluations. `FixedPointIteration(max_iter=L, tol=None)` makes the
-    layer a weight-tied network of L layers, the papers' pretraining.
+    and differentiable to any order. Memory grows with the number of evaluations.
+    `FixedPointIteration(max_iter=L, tol=None)` makes the layer a weight-tied network of
+    L layers, the papers' pretraining.
 
     Args:
         checkpoints: Positive integer c. The backward pass evaluates f a second time, so
@@ -62,15 +61,12 @@ class UnrolledGradient(EquilibriumGradient):
                 problem,
                 request._replace(initial_state=state, checkpoints=self.checkpoints),
             )
-            values = tuple(state.value for state in solution.states)
-            failed = nonfinite.has_failed(solution)
-            return values or (solution.value,), failed, solution
+            return solution.value, nonfinite.has_failed(solution), solution
 
-        values, solution = nonfinite.differentiable(problem, run, request.initial_state)
+        value, solution = nonfinite.differentiable(problem, run, request.initial_state)
         constant = tree.map_structure(tf.stop_gradient, solution)
         linearization, _ = linearize_equilibrium(problem, constant)
-        states = values if solution.states else ()
-        return Equilibrium(values[-1], constant, linearization, states)
+        return Equilibrium(value, constant, linearization)
 
     def infer(
         self,

@@ -189,9 +189,7 @@ class Selection:
 
 def _rows(solution: solvers.Solution) -> Any:
     """Returns a `Solution` in which every tensor has a row for each sample."""
-    return solution._replace(
-        trace=tf.transpose(solution.trace), batch_evaluations=(), states=()
-    )
+    return solution._replace(trace=tf.transpose(solution.trace), batch_evaluations=())
 
 
 def _rank(solutions: solvers.Solution) -> tf.Tensor:

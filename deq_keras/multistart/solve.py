@@ -59,12 +59,6 @@ def solve(
     problem = layer.problem(inputs, mask)
     seed = None if request is None else request.seed
     request = layer.request(problem, request)
-    if request.num_states is not None:
-        raise ValueError(
-            "Multistart selects a result and returns no states along the solves. Use "
-            "`DEQ.solve`, or a request without `num_states`. Received: num_states="
-            f"{request.num_states}."
-        )
     state = repeat_rows(request.initial_state, restarts)
     batch_size = tf.shape(tree.flatten(request.initial_state)[0])[0]
     problem = problem.rows(repeat_rows(tf.range(batch_size), restarts))

@@ -4,11 +4,6 @@ import keras
 
 from deq_keras.core import serialization
 from deq_keras.core.serialization import Config
-from deq_keras.regularizers.constraints import (
-    EquilibriumConstraint,
-    ResidualConstraint,
-    SpectralRadiusConstraint,
-)
 from deq_keras.regularizers.penalties import (
     PENALTIES,
     ContractionRegularizer,
@@ -20,18 +15,15 @@ from deq_keras.regularizers.regularizer import EquilibriumRegularizer
 __all__ = [
     "ALL_OBJECTS",
     "ContractionRegularizer",
-    "EquilibriumConstraint",
     "EquilibriumRegularizer",
     "JacobianRegularizer",
-    "ResidualConstraint",
     "ResidualRegularizer",
-    "SpectralRadiusConstraint",
     "deserialize",
     "get",
     "serialize",
 ]
 
-ALL_OBJECTS = (*PENALTIES, ResidualConstraint, SpectralRadiusConstraint)
+ALL_OBJECTS = PENALTIES
 
 
 def get(
@@ -40,8 +32,7 @@ def get(
     """Returns a regularizer, or `None` for `None`.
 
     Args:
-        identifier: `None`; `"contraction"`, `"jacobian"`, `"residual"`,
-            `"residual_constraint"`, `"spectral_radius_constraint"`; a dict like
+        identifier: `None`; `"contraction"`, `"jacobian"`, `"residual"`; a dict like
             `{"class_name": "JacobianRegularizer", "weight": 0.5}` or from `serialize`;
             or an `EquilibriumRegularizer`, which is returned unchanged.
 

@@ -1,8 +1,6 @@
 """Base class of regularizers."""
 
 import copy
-from collections.abc import Callable
-from typing import Any
 
 import keras
 import tensorflow as tf
@@ -46,29 +44,17 @@ class EquilibriumRegularizer(Configured):
         return copied
 
     def __call__(self, linearization: Linearization, seed: tf.Tensor) -> tf.Tensor:
-        return self.if_drawn(
-            lambda: self.penalty(linearization, seed), self.none(linearization), seed
-        )
-
-    def if_drawn(
-        self, compute: Callable[[], Any], otherwise: Any, seed: tf.Tensor
-    ) -> Any:
-        """Returns `compute()` in the drawn fraction of the training steps, and
-        `otherwise`, a nest like it, in the other steps."""
         if not tf.is_tensor(self.probability) and self.probability == 1.0:
-            return compute()
+            return self.penalty(linearization, seed)
         is_drawn = uniform((), fold_in(seed, 0)) < self.probability
+        zero = ops.zeros((), loss_dtype(linearization))
         # XLA needs static permutations and shapes. Within a branch, it does not know
         # them for the gradient of a product with the Jacobian.
         if is_compiled_by_xla():
-            return tree.map_structure(
-                lambda new, old: tf.where(is_drawn, new, old), compute(), otherwise
-            )
-        return ops.cond(is_drawn, compute, lambda: otherwise)
-
-    def none(self, linearization: Linearization) -> tf.Tensor:
-        """Returns zero, the penalty of a step that does not compute one."""
-        return ops.zeros((), loss_dtype(linearization))
+            return tf.where(is_drawn, self.penalty(linearization, seed), zero)
+        return ops.cond(
+            is_drawn, lambda: self.penalty(linearization, seed), lambda: zero
+        )
 
     @property
     def differentiates_jacobian(self) -> bool:

@@ -1,6 +1,5 @@
 """Export models to ONNX with each solver as one Loop."""
 
-import contextlib
 import json
 import logging
 
@@ -8,7 +7,6 @@ import numpy as np
 import tensorflow as tf
 
 from deq_keras.core.checks import check_positive
-from deq_keras.layers import DEQ
 from deq_keras.serving.check import (
     ExportError,
     check_export,
@@ -78,7 +76,7 @@ def export_onnx(
     for name in ("onnx", "onnxruntime", "tf2onnx"):
         import_extra(name)
     tolerance = check_positive("tolerance", tolerance)
-    with new_path(path) as temporary, _single_loops(model):
+    with new_path(path) as temporary:
         served = ServedModel(model, input_signature, max_iter_limit, certify=certify)
         samples = checked_samples(served.signature, samples)
         function = served.single_function(warm_start)
@@ -92,25 +90,6 @@ def export_onnx(
             {**samples, **served.initial_states(samples)},
             tolerance,
         )
-
-
-@contextlib.contextmanager
-def _single_loops(model):
-    """Sets `check_every` of the solvers to 1 in this scope. Results do not change.
-
-    ONNX Runtime cannot run the nested loops that larger values need.
-    """
-    solvers = [
-        layer.solver for layer in model._flatten_layers() if isinstance(layer, DEQ)
-    ]
-    before = [solver.check_every for solver in solvers]
-    for solver in solvers:
-        solver.check_every = 1
-    try:
-        yield
-    finally:
-        for solver, check_every in zip(solvers, before, strict=True):
-            solver.check_every = check_every
 
 
 def _converted(function):

@@ -43,7 +43,6 @@ class Aitken(FixedPointSolver):
             `10.0`.
         compact: Boolean. Whether to remove converged samples from the batch. See
             `FixedPointSolver`. Defaults to `False`.
-        check_every: Positive integer. See `FixedPointSolver`. Defaults to `1`.
 
     Example:
 
@@ -66,9 +65,8 @@ class Aitken(FixedPointSolver):
         stop_mode: str = "rel",
         limit: float = 10.0,
         compact: bool = False,
-        check_every: int = 1,
     ) -> None:
-        super().__init__(max_iter, tol, stop_mode, compact, check_every)
+        super().__init__(max_iter, tol, stop_mode, compact)
         self.limit = check_positive("limit", limit)
         if self.limit <= 1:
             raise ValueError(

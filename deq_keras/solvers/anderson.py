@@ -64,7 +64,6 @@ class Anderson(FixedPointSolver):
             step on. Defaults to `1.0`.
         compact: Boolean. Whether to remove converged samples from the batch. See
             `FixedPointSolver`. Defaults to `False`.
-        check_every: Positive integer. See `FixedPointSolver`. Defaults to `1`.
 
     Example:
 
@@ -90,9 +89,8 @@ class Anderson(FixedPointSolver):
         ridge_mode: str = "relative",
         mixing: float = 1.0,
         compact: bool = False,
-        check_every: int = 1,
     ) -> None:
-        super().__init__(max_iter, tol, stop_mode, compact, check_every)
+        super().__init__(max_iter, tol, stop_mode, compact)
         self.history = check_count("history", history)
         self.ridge = check_non_negative("ridge", ridge)
         self.ridge_mode = check_choice("ridge_mode", ridge_mode, _RIDGE_MODES)

@@ -46,7 +46,6 @@ class Broyden(FixedPointSolver):
             the method restarts from the current point. Defaults to `None`, all steps.
         compact: Boolean. Whether to remove converged samples from the batch. See
             `FixedPointSolver`. Defaults to `False`.
-        check_every: Positive integer. See `FixedPointSolver`. Defaults to `1`.
 
     Example:
 
@@ -70,9 +69,8 @@ class Broyden(FixedPointSolver):
         stop_mode: str = "rel",
         history: int | None = None,
         compact: bool = False,
-        check_every: int = 1,
     ) -> None:
-        super().__init__(max_iter, tol, stop_mode, compact, check_every)
+        super().__init__(max_iter, tol, stop_mode, compact)
         self.history = None if history is None else check_count("history", history)
 
     def init(

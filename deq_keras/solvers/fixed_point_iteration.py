@@ -47,7 +47,6 @@ class FixedPointIteration(FixedPointSolver):
         factor: Float in (0, 1]. See `patience`. Defaults to `0.9`.
         compact: Boolean. Whether to remove converged samples from the batch. See
             `FixedPointSolver`. Defaults to `False`.
-        check_every: Positive integer. See `FixedPointSolver`. Defaults to `1`.
 
     Raises:
         ValueError: If the noise makes the tolerance unreachable: if the entries of the
@@ -74,9 +73,8 @@ class FixedPointIteration(FixedPointSolver):
         patience: int | None = None,
         factor: float = 0.9,
         compact: bool = False,
-        check_every: int = 1,
     ) -> None:
-        super().__init__(max_iter, tol, stop_mode, compact, check_every)
+        super().__init__(max_iter, tol, stop_mode, compact)
         self.damping = check_positive_fraction("damping", damping)
         self.noise = check_non_negative("noise", noise)
         self.patience = check_optional_count("patience", patience)

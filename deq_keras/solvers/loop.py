@@ -65,27 +65,11 @@ class LoopState(NamedTuple):
     sample_evaluations: tf.Tensor  # (B,) int64
     trace: tf.Tensor | tuple[()]  # (max_iter, B), empty if it is not recorded
     readouts: Any  # memory of the stopping rule
-    states: tuple["LoopResult", ...]  # results at earlier counts, empty without
 
     @property
     def is_running(self) -> tf.Tensor:
         """Boolean scalar. Whether another evaluation follows."""
         return self.num_evaluations < self.limit
-
-
-class LoopResult(NamedTuple):
-    """The variables of a `LoopState` that form a `Solution`."""
-
-    num_evaluations: tf.Tensor
-    best_point: tf.Tensor
-    best_value: tf.Tensor
-    best_error: tf.Tensor
-    status: tf.Tensor
-    sample_evaluations: tf.Tensor
-
-    @classmethod
-    def of(cls, state: LoopState) -> "LoopResult":
-        return cls(*(getattr(state, name) for name in cls._fields))
 
 
 class Rotating(NamedTuple):

@@ -32,7 +32,6 @@ class OperatorSplitting(FixedPointSolver):
         max_iter: See `FixedPointSolver`.
         tol: See `FixedPointSolver`.
         stop_mode: See `FixedPointSolver`.
-        check_every: See `FixedPointSolver`.
     """
 
     def __init__(
@@ -41,9 +40,8 @@ class OperatorSplitting(FixedPointSolver):
         max_iter: int,
         tol: float | None,
         stop_mode: str,
-        check_every: int,
     ) -> None:
-        super().__init__(max_iter, tol, stop_mode, check_every=check_every)
+        super().__init__(max_iter, tol, stop_mode)
         self.alpha = check_positive("alpha", alpha)
 
     def iteration(self, splitting: Splitting) -> Callable[[Nest], Nest]:
@@ -160,7 +158,6 @@ class ForwardBackward(OperatorSplitting):
         tol: Non-negative float or `None`. Tolerance of the residual of u; see
             `FixedPointSolver`. Defaults to `1e-3`.
         stop_mode: See `FixedPointSolver`. Defaults to `"rel"`.
-        check_every: Positive integer. See `FixedPointSolver`. Defaults to `1`.
 
     Raises:
         ValueError: From `solve`, if the problem lacks a splitting.
@@ -183,9 +180,8 @@ class ForwardBackward(OperatorSplitting):
         max_iter: int = 300,
         tol: float | None = 1e-3,
         stop_mode: str = "rel",
-        check_every: int = 1,
     ) -> None:
-        super().__init__(alpha, max_iter, tol, stop_mode, check_every)
+        super().__init__(alpha, max_iter, tol, stop_mode)
 
     def iteration(self, splitting: Splitting) -> Callable[[Nest], Nest]:
         def iterate(iterate: Nest) -> Nest:
@@ -211,7 +207,6 @@ class PeacemanRachford(OperatorSplitting):
         tol: Non-negative float or `None`. Tolerance of the residual of u; see
             `FixedPointSolver`. Defaults to `1e-3`.
         stop_mode: See `FixedPointSolver`. Defaults to `"rel"`.
-        check_every: Positive integer. See `FixedPointSolver`. Defaults to `1`.
 
     Raises:
         ValueError: From `solve`, if the problem lacks a splitting.
@@ -234,9 +229,8 @@ class PeacemanRachford(OperatorSplitting):
         max_iter: int = 50,
         tol: float | None = 1e-3,
         stop_mode: str = "rel",
-        check_every: int = 1,
     ) -> None:
-        super().__init__(alpha, max_iter, tol, stop_mode, check_every)
+        super().__init__(alpha, max_iter, tol, stop_mode)
 
     def iteration(self, splitting: Splitting) -> Callable[[Nest], Nest]:
         resolvent = splitting.resolvent(self.alpha)

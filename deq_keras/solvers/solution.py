@@ -39,9 +39,6 @@ class Solution(NamedTuple):
             a sample's last. `(0, batch)` if the request disables the trace. The
             residual depends on the solver's `stop_mode`. With `tol=0.0`, the iterates
             do not.
-        states: Tuple of `Solution`s along the solve, with empty traces; the last one
-            is this solution. See `SolveRequest.num_states`. An empty tuple if
-            `num_states` is `None`.
     """
 
     value: Nest
@@ -51,7 +48,6 @@ class Solution(NamedTuple):
     num_evaluations: tf.Tensor
     batch_evaluations: tf.Tensor
     trace: tf.Tensor
-    states: tuple["Solution", ...] = ()
 
     @property
     def best_evaluation(self) -> tf.Tensor:

@@ -8,11 +8,10 @@ from typing import Any, NamedTuple, Self
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.core import checkpointing, graphs, snapshots
+from deq_keras.core import checkpointing, graphs
 from deq_keras.core.checks import (
     check_boolean,
     check_choice,
-    check_count,
     check_integer,
     check_non_negative,
 )
@@ -22,7 +21,7 @@ from deq_keras.core.request import SolveRequest, check_request
 from deq_keras.core.serialization import Config, Configured, arguments_of
 from deq_keras.core.structure import Nest, StateStructure, where_rows
 from deq_keras.solvers.compaction import ActiveBatch
-from deq_keras.solvers.loop import Evaluation, LoopResult, LoopState, evaluate
+from deq_keras.solvers.loop import Evaluation, LoopState, evaluate
 from deq_keras.solvers.solution import DIVERGED, MAX_ITER, Solution
 from deq_keras.solvers.stopping import STOP_MODES, StoppingRule, first_status
 
@@ -56,12 +55,6 @@ class FixedPointSolver(Configured):
             outside of training. The cost then depends on the mean number of evaluations
             instead of the maximum. Results do not change. Keras does not use XLA for
             models with compact solvers. Defaults to `False`.
-        check_every: Positive integer k. The loop checks after every k-th evaluation
-            whether all samples are done. On a GPU, each check makes the host wait for
-            the device; a few extra evaluations can cost less. Results do not change,
-            because finished samples are frozen. Compact solves, and solves with
-            `checkpoints` or `num_states`, check after every evaluation. Defaults to
-            `1`.
 
     Attributes:
         damping: Float in (0, 1]. Weight of f(z) in a step without memory.
@@ -79,14 +72,12 @@ class FixedPointSolver(Configured):
         tol: float | None = 1e-3,
         stop_mode: str = "rel",
         compact: bool = False,
-        check_every: int = 1,
     ) -> None:
         # Only requests may contain tensors, which configs could not hold.
         self.max_iter = check_integer("max_iter", max_iter, 1, _INT32)
         self.tol = None if tol is None else check_non_negative("tol", tol)
         self.stop_mode = check_choice("stop_mode", stop_mode, STOP_MODES)
         self.compact = check_boolean("compact", compact)
-        self.check_every = check_count("check_every", check_every)
 
     @property
     def tuning(self) -> Config | None:
@@ -96,7 +87,7 @@ class FixedPointSolver(Configured):
         `deq_keras.tuning.Tuning.as_dict` returns them. `deq_keras.solvers.serialize`
         keeps the record; `get_config` and `from_config` do not, because a solver with
         other arguments was not tuned. A new value of an attribute hides the record,
-        except for `compact` and `check_every`, which do not change results.
+        except for `compact`, which does not change results.
 
         Raises:
             ValueError: If it is set to a value that is not a dict of plain data.
@@ -114,8 +105,7 @@ class FixedPointSolver(Configured):
     def _settings(self) -> Config:
         """Returns the config without arguments that do not change results."""
         config = self.get_config()
-        ignored = ("compact", "check_every")
-        return {name: value for name, value in config.items() if name not in ignored}
+        return {name: value for name, value in config.items() if name != "compact"}
 
     def solve(
         self, problem: FixedPointProblem | Callable[[Nest], Nest], request: SolveRequest
@@ -144,9 +134,6 @@ class FixedPointSolver(Configured):
         budget = max_iter
         if request.budget is not None:
             budget = _checked_budget(request.budget, max_iter)
-        if request.num_states is not None:
-            snapshots.check_num_states(request.num_states, budget, "the budget")
-            request = request._replace(allows_compaction=False)
         rule = self.stopping_rule(request)
         state = self._start(rule, max_iter, budget, request, problem.is_usable)
         # Noise depends on the row of a sample, so a solve with noise keeps all rows.
@@ -156,13 +143,10 @@ class FixedPointSolver(Configured):
         if interval is not None:
             problem = problem.bound(problem.injection, weights=problem.weights)
             is_compact = False
-        # A gradient with checkpoints counts evaluations, so a round has only one.
-        is_single = is_compact or interval is not None or request.num_states is not None
-        check_every = 1 if is_single else self.check_every
         can_stop = is_compact or rule.can_stop
         is_whole = request.budget is None and interval is None
         is_whole = is_whole and not tf.is_tensor(max_iter)
-        rounds = _Rounds(budget, check_every, can_stop, is_whole)
+        rounds = _Rounds(budget, can_stop, is_whole)
 
         def body(
             state: LoopState, batch: ActiveBatch | tuple[()]
@@ -179,7 +163,7 @@ class FixedPointSolver(Configured):
 
         state, batch = checkpointing.loop(
             lambda state, _: rounds.continues(state),
-            lambda state, batch: rounds.run(body, state, batch),
+            body,
             ActiveBatch.of(problem, state, self.take) if is_compact else (state, ()),
             None if tf.is_tensor(max_iter) else max_iter,
             interval,
@@ -187,7 +171,7 @@ class FixedPointSolver(Configured):
         )
         if batch:
             state = batch.results.entered(state)
-        return self._solution(state, rule, request.num_states is not None)
+        return self._solution(state, rule)
 
     def assess(
         self, point: Nest, value: Nest, is_usable: tf.Tensor | None = None
@@ -341,7 +325,7 @@ class FixedPointSolver(Configured):
         status = first_status(best_error, is_usable)
         # The loop evaluates unusable samples once, but does not wait for them.
         is_excluded = tf.not_equal(status, MAX_ITER)
-        state = LoopState(
+        return LoopState(
             num_evaluations=tf.constant(0),
             limit=tf.convert_to_tensor(budget),
             next_point=point,
@@ -353,10 +337,6 @@ class FixedPointSolver(Configured):
             sample_evaluations=tf.cast(is_excluded, status.dtype),
             trace=_empty_trace(point, max_iter) if request.records_trace else (),
             readouts=rule.start(),
-            states=(),
-        )
-        return state._replace(
-            states=snapshots.start(request.num_states, LoopResult.of(state))
         )
 
     def _advance(
@@ -375,7 +355,7 @@ class FixedPointSolver(Configured):
         best_point, best_value = rounds.take_better(better, evaluation, state)
         status, readouts = rule.update(state.status, error, evaluation, state.readouts)
         num_evaluations = state.num_evaluations + 1
-        limit = rounds.limit(status) if rounds.checks_each else state.limit
+        limit = rounds.limit(status) if rounds.can_stop else state.limit
         is_running = num_evaluations < limit
         next_point, memory = rounds.next(
             lambda: self._next(evaluation, state.memory, num_evaluations, request.seed),
@@ -387,7 +367,7 @@ class FixedPointSolver(Configured):
             rows = tf.range(tf.shape(trace, tf.int64)[0])[:, None]
             is_row = tf.equal(rows, tf.cast(state.num_evaluations, tf.int64))
             trace = tf.where(is_row & is_active[None], error[None], trace)
-        advanced = LoopState(
+        return LoopState(
             num_evaluations=num_evaluations,
             limit=limit,
             next_point=next_point,
@@ -401,23 +381,12 @@ class FixedPointSolver(Configured):
             ),
             trace=trace,
             readouts=readouts,
-            states=state.states,
         )
-        states = snapshots.updated(
-            state.states,
-            LoopResult.of(advanced),
-            num_evaluations,
-            rounds.budget,
-            ~is_running,
-        )
-        return advanced._replace(states=states)
 
-    def _solution(
-        self, state: LoopState, rule: StoppingRule, has_states: bool = False
-    ) -> Solution:
+    def _solution(self, state: LoopState, rule: StoppingRule) -> Solution:
         structure = rule.structure
         is_recorded = tf.is_tensor(state.trace)
-        solution = Solution(
+        return Solution(
             value=structure.to_state(state.best_value),
             point=structure.to_state(state.best_point),
             residual=state.best_error,
@@ -426,14 +395,6 @@ class FixedPointSolver(Configured):
             batch_evaluations=state.num_evaluations,
             trace=state.trace if is_recorded else state.best_error[None][:0],
         )
-        if not has_states:
-            return solution
-        earlier = [
-            self._solution(state._replace(trace=(), **result._asdict()), rule)
-            for result in state.states
-        ]
-        last = solution._replace(trace=state.best_error[None][:0])
-        return solution._replace(states=(*earlier, last))
 
     def _next(
         self,
@@ -492,45 +453,23 @@ class _Rounds(NamedTuple):
 
     Attributes:
         budget: Integer or int32 scalar tensor of evaluations.
-        check_every: Integer. Number of evaluations between two checks.
         can_stop: Boolean. Whether the loop may end before the budget. Otherwise the
             loop only counts, so that XLA knows its number of iterations.
         is_whole: Boolean. Whether the budget is the maximum of the loop's iterations.
     """
 
     budget: int | tf.Tensor
-    check_every: int
     can_stop: bool
     is_whole: bool
 
     def continues(self, state: LoopState) -> tf.Tensor:
-        """Returns whether another round follows."""
+        """Returns whether another evaluation follows."""
         if self.can_stop:
             return state.is_running
         if self.is_whole and graphs.is_compiled_by_xla():
             # The maximum ends the loop. XLA does not count loops with two conditions.
             return tf.constant(True)
         return state.num_evaluations < self.budget
-
-    def run(
-        self, body: Callable[..., tuple], state: LoopState, batch: Any
-    ) -> tuple[LoopState, Any]:
-        """Returns the variables of the loop after a round."""
-        if self.check_every == 1 or not self.can_stop:
-            return body(state, batch)
-        end = tf.minimum(state.num_evaluations + self.check_every, self.budget)
-        state, batch = graphs.while_loop(
-            lambda state, _: state.num_evaluations < end,
-            body,
-            (state, batch),
-            self.check_every,
-        )
-        return state._replace(limit=self.limit(state.status)), batch
-
-    @property
-    def checks_each(self) -> bool:
-        """Whether each evaluation checks if all samples are done."""
-        return self.can_stop and self.check_every == 1
 
     def limit(self, status: tf.Tensor) -> tf.Tensor:
         """Returns the budget, or 0 if all samples are done."""
@@ -564,7 +503,7 @@ class _Rounds(NamedTuple):
         """
         newest = (evaluation.point, evaluation.value)
         best = (state.best_point, state.best_value)
-        if self.check_every > 1 or graphs.is_compiled_by_xla():
+        if graphs.is_compiled_by_xla():
             return where_rows(better, newest, best)
         return tf.cond(
             tf.reduce_all(better),

@@ -137,22 +137,3 @@ def test_a_sample_that_starts_at_its_solution(regime):
     slopes = gradient(tf.constant([[0.0], [0.3]], tf.float64))
     assert np.all(np.isfinite(slopes))
     np.testing.assert_allclose(slopes[0], 1.0, rtol=1e-12)
-
-
-def test_checkpoints_ignore_how_often_a_solver_asks():
-    def gradient(check_every):
-        solver = solvers.FixedPointIteration(max_iter=9, check_every=check_every)
-        weight = tf.constant([[0.4, 0.1], [-0.2, 0.3]])
-        problem = solvers.FixedPointProblem(
-            lambda z, u: tf.tanh(z @ weight + u), tf.ones((3, 2))
-        )
-        request = SolveRequest(tf.zeros((3, 2)))
-        with tf.GradientTape() as tape:
-            tape.watch(problem.injection)
-            found = gradients.UnrolledGradient(checkpoints=3).solve(
-                problem, request, solver
-            )
-            loss = tf.reduce_sum(found.value)
-        return tape.gradient(loss, problem.injection)
-
-    np.testing.assert_array_equal(gradient(4), gradient(1))

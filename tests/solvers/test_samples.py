@@ -1,7 +1,6 @@
 """Samples of a batch do not know of one another."""
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from deq_keras import solvers
@@ -18,34 +17,6 @@ def test_samples_need_different_numbers_of_evaluations(solver_class):
     assert len(set(counts)) >= 3
     assert solution.batch_evaluations == counts.max()
     np.testing.assert_array_equal(np.sum(np.isfinite(solution.trace), axis=0), counts)
-
-
-@pytest.mark.parametrize(
-    "cls",
-    [
-        solvers.FixedPointIteration,
-        solvers.Anderson,
-        solvers.Broyden,
-        solvers.Aitken,
-    ],
-    ids=lambda cls: cls.__name__,
-)
-def test_checks_in_rounds_do_not_change_results(cls, exact_regime):
-    """Samples converge within a round and the budget ends within one."""
-    scale, inputs = samples()
-
-    def solve(check_every):
-        solver = cls(max_iter=11, tol=1e-3, check_every=check_every)
-        function = function_of_samples(scale, inputs)
-        request = solvers.SolveRequest(tf.zeros_like(inputs))
-        return exact_regime(lambda: solver.solve(function, request))()
-
-    expected, received = solve(1), solve(4)
-    assert set(expected.status.numpy()) == {solvers.CONVERGED, solvers.MAX_ITER}
-    assert len(set(expected.num_evaluations.numpy())) == len(scale)
-    for name in ("value", "point", "residual", "status", "num_evaluations"):
-        one, two = getattr(received, name), getattr(expected, name)
-        np.testing.assert_array_equal(one, two, err_msg=name)
 
 
 def test_a_sample_alone_nearly_equals_the_sample_in_a_batch_under_xla(solver_class):

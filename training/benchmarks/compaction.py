@@ -166,10 +166,9 @@ def option_costs(
 ):
     """Returns the ratio of a call with an option to the call without, by workload.
 
-    `aitken` is a solve, over one of plain iteration. `num_states`, `predicted` and
-    `normalized` are training steps with the implicit gradient: with four states, a
-    predicted initial state, and a spectrally normalized kernel. `certified` is an
-    inference with a certificate.
+    `aitken` is a solve, over one of plain iteration. `predicted` and `normalized` are
+    training steps with the implicit gradient: with a predicted initial state, and a
+    spectrally normalized kernel. `certified` is an inference with a certificate.
 
     Args:
         effort: `measuring.Effort`.
@@ -198,7 +197,6 @@ def option_costs(
                 compiled_solve(workload, "aitken", budget),
                 compiled_solve(workload, "fixed_point_iteration", budget),
             ),
-            "num_states": (_step(plain, inputs, 4), _step(plain, inputs)),
             "predicted": (_step(predicted, inputs), _step(plain, inputs)),
             "normalized": (_step(normalized, inputs), _step(dense, inputs)),
             "certified": (
@@ -217,13 +215,13 @@ def _deq(cell, budget):
     return layer(cell, deq_keras.solvers.Anderson(max_iter=budget, tol=0.0))
 
 
-def _step(deq, inputs, num_states=None):
-    """Returns a compiled training step: the loss of all states and its gradients."""
+def _step(deq, inputs):
+    """Returns a compiled training step: the loss of the state and its gradients."""
 
     @tf.function
     def step():
         with tf.GradientTape() as tape:
-            value = deq(inputs, training=True, num_states=num_states)
+            value = deq(inputs, training=True)
             losses = [tf.reduce_mean(state**2) for state in tf.nest.flatten(value)]
             loss = tf.add_n([*losses, *deq.losses])
         return loss, tape.gradient(loss, deq.trainable_variables)

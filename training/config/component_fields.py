@@ -28,8 +28,7 @@ GRADIENTS = (
     "truncated",
     "unrolled",
 )
-PENALTIES = ("contraction", "jacobian", "residual")
-REGULARIZERS = (*PENALTIES, "residual_constraint", "spectral_radius_constraint")
+REGULARIZERS = ("contraction", "jacobian", "residual")
 INITIAL_STATES = ("cell", "learned", "mixed", "normal", "predicted", "zeros")
 CELLS = ("residual_block_cell",)
 MONOTONE_CELLS = (
@@ -93,8 +92,7 @@ _GRADIENT = component(
     checkpoint_every=BUDGET,
 )
 _ESTIMATE = {"num_iterations": BUDGET, "num_probes": TERMS}
-_PENALTY = component(PENALTIES, nullable=True, **_ESTIMATE)
-_REGULARIZER = component(REGULARIZERS, nullable=True, **_ESTIMATE, regularizer=_PENALTY)
+_REGULARIZER = component(REGULARIZERS, nullable=True, **_ESTIMATE)
 _PREDICTOR = component(("dense",), units=WIDTH)
 # A mixture must not contain another mixture.
 _UNMIXED = tuple(name for name in INITIAL_STATES if name != "mixed")

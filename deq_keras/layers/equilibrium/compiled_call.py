@@ -165,8 +165,7 @@ def _inference_signature(layer: Any) -> tuple:
 
 def _training_signature(layer: Any) -> tuple:
     components = (layer.solver, layer.gradient, layer.regularizer, layer.initial_state)
-    has_budget = layer._control("training_budget") is not None
-    return (*map(_signature, components), layer.max_iter_jitter, has_budget)
+    return (*map(_signature, components), layer.max_iter_jitter)
 
 
 def _options(component: Configured) -> dict[str, Any]:

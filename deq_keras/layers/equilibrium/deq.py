@@ -15,7 +15,7 @@ from deq_keras.core.random import SavesRandomState, as_seed, fold_in, next_seed
 from deq_keras.core.request import check_request
 from deq_keras.core.serialization import Config
 from deq_keras.core.structure import Nest
-from deq_keras.layers.equilibrium import cell_check, cell_problem, components, states
+from deq_keras.layers.equilibrium import cell_check, cell_problem, components
 from deq_keras.layers.equilibrium.carry_scope import CarryScope
 from deq_keras.layers.equilibrium.compiled_call import CompiledCalls
 from deq_keras.layers.equilibrium.components import Component
@@ -41,7 +41,7 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
     training, `TruncatedGradient` logs `_steps` instead of `_evaluations`;
     `NeumannGradient` adds `_adjoint_evaluations`, `_adjoint_residual` and
     `_loss_error`; `ImplicitGradient` adds these and `_gradient_error`; a regularizer
-    adds `_penalty`, and an `EquilibriumConstraint` `_multiplier`.
+    adds `_penalty`.
 
     Args:
         cell: Function f: an `EquilibriumCell`, any layer whose call takes `(state,
@@ -91,17 +91,9 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
             overrides a `SolveScope`, and the scope overrides the solver.
         tol: Optional tolerance of this call, a float >= 0 or, outside of training, a
             scalar tensor (below 0: the solver's tolerance).
-        num_states: Optional positive integer n, at most the budget. The output is then
-            a list of the n states after 1/n, 2/n, ... of the budget, for losses such as
-            `deq_keras.losses.fixed_point_correction`. The last state is the output
-            without `num_states`. States of a sample that converged earlier repeat its
-            solution. The truncated and the unrolled gradient differentiate the steps to
-            each state, and the phantom gradient its own steps from each state. Other
-            gradients differentiate one evaluation of f at each state except the last.
 
     Output shape:
-        Nest of `(batch, ...)` tensors, like the state of the cell. With `num_states`, a
-        list of such nests.
+        Nest of `(batch, ...)` tensors, like the state of the cell.
 
     Raises:
         ValueError: If the cell changes the structure, a shape or a dtype of the state,
@@ -190,16 +182,14 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
         training: bool | None = None,
         max_iter: int | tf.Tensor | None = None,
         tol: float | tf.Tensor | None = None,
-        num_states: int | None = None,
     ) -> Nest:
         settings = Settings.of_call(max_iter, tol)
         problem = self.problem(inputs, mask, bool(training))
         if getattr(self._last, "is_spec", False):
             # The output has the spec of the initial state, so no solve is needed.
-            state = self._first_state(problem, initial_state)
-            return states.repeated(state, num_states)
+            return self._first_state(problem, initial_state)
         if training:
-            return self._train(problem, initial_state, settings, num_states)
+            return self._train(problem, initial_state, settings)
         scope = SolveScope.entered()
         name = "" if scope is None else scope.reserve_name(self.name)
         if scope is not None and initial_state is None:
@@ -208,7 +198,6 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
             self._first_state(problem, initial_state),
             takes_last=None if self.solver.tol is None else False,
             records_trace=scope is not None,
-            num_states=num_states,
             **self._compiled_calls.request_options(settings),
         )
         if scope is not None:
@@ -218,8 +207,7 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
             found = self.gradient.infer(problem, request, self.solver)
             solution = found.solution
             self._record(solution, training)
-        value = nonfinite.output(states.output(self, found, num_states), solution)
-        return states.with_masks(value, problem.mask, num_states)
+        return nonfinite.output(found.value, solution)
 
     def inject(
         self, inputs: Nest, mask: tf.Tensor | None = None, training: bool = False
@@ -357,7 +345,6 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
         problem: FixedPointProblem,
         initial_state: Nest | None,
         settings: Settings,
-        num_states: int | None,
     ) -> Nest:
         solver = settings.applied_to(self.solver)
         cell_check.check_noise(solver, problem)
@@ -374,7 +361,6 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
             seed=self._next_seed() if is_random else None,
             records_trace=False,
             allows_compaction=False,
-            num_states=num_states,
         )
         equilibrium = self.gradient.solve(
             problem, request, solver, self._weak_record_adjoint
@@ -388,10 +374,7 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
             self._add_regularization_loss(equilibrium.linearization)
         if self.initial_state.layer is not None:
             self._add_prediction_loss(problem, equilibrium.value, solution)
-        value = states.output(self, equilibrium, num_states)
-        start = states.repeated(state, num_states)
-        value = nonfinite.training_output(value, start, is_usable, solution)
-        return states.with_masks(value, problem.mask, num_states)
+        return nonfinite.training_output(equilibrium.value, state, is_usable, solution)
 
     def _next_seed(self) -> tf.Tensor:
         return next_seed(self.seed_generator)

@@ -14,7 +14,6 @@ from deq_keras import gradients, solvers
 from deq_keras.core import nonfinite, replicas
 from deq_keras.core.graphs import innermost_function, is_being_traced
 from deq_keras.metrics import GradientError, RunningMean, StepMean
-from deq_keras.regularizers import EquilibriumConstraint
 
 
 class RecordsSolves:
@@ -35,7 +34,6 @@ class RecordsSolves:
         self._gradient_error = GradientError(name=f"{self.name}_gradient_error")
         self._loss_error = StepMean(f"{self.name}_loss_error")
         self._penalty = StepMean(f"{self.name}_penalty")
-        self._multiplier = StepMean(f"{self.name}_multiplier")
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
@@ -52,8 +50,6 @@ class RecordsSolves:
                 metrics.append(self._loss_error)
         if self.regularizer is not None:
             metrics.append(self._penalty)
-        if isinstance(self.regularizer, EquilibriumConstraint):
-            metrics.append(self._multiplier)
         return metrics + self.cell.metrics
 
     @property
@@ -90,7 +86,6 @@ class RecordsSolves:
             self._gradient_error,
             self._loss_error,
             self._penalty,
-            self._multiplier,
         ):
             metric.is_updated = bool(training)
         if training is None:

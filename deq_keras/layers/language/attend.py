@@ -32,9 +32,7 @@ def attend(
     Returns:
         Tensor with the shape of the queries.
     """
-    mix = custom_gradient(
-        lambda *arguments: _mix(mask, dropout, *arguments)
-    )
+    mix = custom_gradient(lambda *arguments: _mix(mask, dropout, *arguments))
     return mix(content_queries, position_queries, keys, positions, values)
 
 

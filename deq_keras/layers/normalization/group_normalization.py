@@ -135,9 +135,7 @@ class GroupNormalization(keras.layers.Layer):
         # Gamma and beta are arguments, because a custom gradient does not support
         # captured variables.
         groups = channels if self.groups == -1 else self.groups
-        normalize = custom_gradient(
-            _Groups(groups, self.axis, self.epsilon).normalize
-        )
+        normalize = custom_gradient(_Groups(groups, self.axis, self.epsilon).normalize)
         return normalize(inputs, ops.cast(gamma, dtype), ops.cast(beta, dtype))
 
     def compute_output_shape(self, input_shape):

@@ -74,40 +74,6 @@ with strategy.scope():
     mirrored_deq, mirrored = train("mirrored")
 
 
-def constrained():
-    keras.utils.set_random_seed(0)
-    deq = layers.DEQ(
-        TanhCell(5, scale=0.8),
-        solver=solvers.FixedPointIteration(max_iter=4, tol=None),
-        gradient="unrolled",
-        regularizer=regularizers.ResidualConstraint(0.1, rate=0.5),
-        name="deq",
-    )
-    model = keras.Sequential([keras.Input((4,)), deq, keras.layers.Dense(1)])
-    model.compile(optimizer=keras.optimizers.SGD(0.1), loss="mse")
-    data = tf.data.Dataset.from_tensor_slices((inputs, targets)).batch(8)
-    return deq, model, lambda epochs: model.fit(data, epochs=epochs, verbose=0).history
-
-
-def train_constrained(file):
-    deq, model, fit = constrained()
-    (multiplier,) = deq.control_variables
-    copies = strategy.experimental_local_results(multiplier.value)
-    history = fit(2)
-    model.save_weights(file)
-    saved = [float(copy) for copy in copies]
-    later = fit(1)
-    _, resumed, fit = constrained()
-    resumed.load_weights(file)
-    weights = [w.numpy().tolist() for w in model.trainable_weights]
-    run = {"history": history, "weights": weights, "multipliers": saved}
-    return {**run, "later": later, "resumed": fit(1)}
-
-
-single["constrained"] = train_constrained("single.weights.h5")
-with strategy.scope():
-    mirrored["constrained"] = train_constrained("mirrored.weights.h5")
-
 halves = [inputs[:4], inputs[4:8]]
 single["evaluations"] = [int(deq.solve(half).batch_evaluations) for half in halves]
 shares = strategy.experimental_distribute_values_from_function(
@@ -163,30 +129,3 @@ def test_a_scope_sets_the_budget_of_each_replica(results):
     for budget in ("2", "40"):
         np.testing.assert_allclose(mirrored[budget], single[budget], atol=1e-4)
     assert np.abs(np.subtract(single["2"], single["40"])).max() > 1e-2
-
-
-@pytest.fixture
-def constrained(results):
-    return [results[name]["constrained"] for name in ("single", "mirrored")]
-
-
-def test_replicas_have_the_multiplier_of_one_device(constrained):
-    single, mirrored = constrained
-    for history in ("history", "later"):
-        assert {"loss", "deq_penalty", "deq_multiplier"} <= set(single[history])
-        for name, values in single[history].items():
-            np.testing.assert_allclose(
-                mirrored[history][name], values, 1e-5, 1e-6, err_msg=name
-            )
-    for one, two in zip(single["weights"], mirrored["weights"], strict=True):
-        np.testing.assert_allclose(two, one, rtol=0, atol=1e-6)
-    first, second = mirrored["multipliers"]
-    assert first == second
-    np.testing.assert_allclose(first, single["multipliers"][0], 1e-5)
-    # Measurements decide: ratios out of bounds would only double or halve it.
-    assert 0.1 < np.log2(first) % 1 < 0.9
-
-
-def test_a_resumed_constraint_keeps_its_multiplier(constrained):
-    for run in constrained:
-        assert run["resumed"] == run["later"]

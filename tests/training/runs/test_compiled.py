@@ -4,11 +4,8 @@ import keras
 import numpy as np
 import pytest
 
-from deq_keras import regularizers
-from deq_keras.layers import DEQ, DenseCell
 from training.errors import InputError
 from training.files import saved_model
-from training.runs import checkpoint
 from training.runs.checkpoint import CompiledVariant, compiled_once
 
 
@@ -37,18 +34,6 @@ def test_a_run_gets_the_model_of_the_run_before_in_its_own_state():
     for value, expected in zip(values(*kept[:2]), values(*second[:2]), strict=True):
         np.testing.assert_array_equal(value, expected)
     assert int(optimizer.iterations) == 0
-
-
-def test_the_multiplier_of_a_constraint_is_part_of_the_state():
-    deq = DEQ(DenseCell(3), regularizer=regularizers.ResidualConstraint(0.1))
-    model, optimizer = (
-        keras.Sequential([keras.Input((3,)), deq]),
-        keras.optimizers.SGD(),
-    )
-    (multiplier,) = deq.control_variables
-    state = checkpoint.state_variables(model, optimizer)
-    assert any(variable is multiplier for variable in state)
-    assert not any(variable is multiplier for variable in model.variables)
 
 
 def test_a_loaded_model_takes_the_weights_of_the_next_file(tmp_path):

@@ -1,10 +1,12 @@
 """The policy for non-finite samples. No other module decides what happens to them.
 
-* A sample with a non-finite input is excluded after one evaluation. In training, its
-  output is its initial state; at inference, its output is NaN.
-* A sample for which f becomes non-finite keeps its best finite iterate.
-* Failed samples neither affect other samples nor have a gradient. Because 0 * NaN is
-  NaN, f is differentiated at the values of a healthy sample instead.
+* A sample with a non-finite input is evaluated with zeros instead, is done after one
+  evaluation, and affects nothing. In training, its output is its initial state; at
+  inference, its output is NaN.
+* A sample for which f becomes non-finite keeps its best finite iterate, and the status
+  `DIVERGED`. It does not affect the values of other samples.
+* If f is non-finite where a training step differentiates it, the step has no gradient
+  through the layer; see `GradientGate`.
 * If all samples of a training step fail, the weights are probably corrupt, and the
   output is NaN. A finite output would hide that from the loss.
 * An adjoint that overflows in float16 is NaN, so that loss scaling skips the step.
@@ -12,8 +14,8 @@
 """
 
 import functools
-from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
+from collections.abc import Iterable
+from typing import Any
 
 import tensorflow as tf
 from keras import ops, tree
@@ -24,12 +26,6 @@ from deq_keras.core.structure import Nest, check_rows, where_rows
 
 # The status of a failed sample; see `deq_keras.solvers.Solution`.
 DIVERGED = 2
-
-# Function of a `FixedPointProblem` and a state that returns a finite value, a mask of
-# failed samples, and any other result.
-Run: TypeAlias = Callable[[Any, Nest], tuple[Nest, tf.Tensor, Any]]
-# Function of the problem and these three results that recomputes the last two.
-Measure: TypeAlias = Callable[[Any, Nest, tf.Tensor, Any], tuple[tf.Tensor, Any]]
 
 
 def finite_rows(state: Nest) -> tf.Tensor | None:
@@ -58,7 +54,7 @@ def failed_rows(state: Nest) -> tf.Tensor:
     return ~is_finite
 
 
-def set_aside(inputs: Nest) -> tuple[Nest, tf.Tensor | None]:
+def zero_nonfinite_samples(inputs: Nest) -> tuple[Nest, tf.Tensor | None]:
     """Replaces samples with non-finite inputs by zeros.
 
     Args:
@@ -81,7 +77,7 @@ def usable_state(initial_state: Nest, otherwise: Nest) -> Nest:
     return where_rows(finite_rows(initial_state), initial_state, otherwise)
 
 
-def unless_failed(source: tf.Tensor, result: tf.Tensor) -> tf.Tensor:
+def propagate_nonfinite(source: tf.Tensor, result: tf.Tensor) -> tf.Tensor:
     """Returns `result`, but `source` where `source` is non-finite: a finite quotient by
     an overflowed number would hide the overflow."""
     return tf.where(tf.math.is_finite(source), result, source)
@@ -98,28 +94,15 @@ def has_no_evaluation(solution: Any) -> tf.Tensor:
     return solution.residual >= solution.residual.dtype.max
 
 
-def finite_or_first(state: Nest, first: Nest, solution: Any) -> tuple[Nest, tf.Tensor]:
-    """Replaces samples that failed in steps from an equilibrium by their first step.
-
-    Args:
-        state: Nest of `(batch, ...)` tensors. The last step.
-        first: Nest like `state`. The first step, which is finite.
-        solution: The `Solution` of the solve.
-
-    Returns:
-        The state, and a mask of failed samples `(batch,)`, in the steps or the solve.
-    """
-    failed = has_failed(solution) | failed_rows(state)
-    return where_rows(failed, first, state), failed
-
-
-def reported(solution: Any, start: Nest, is_usable: tf.Tensor | None) -> Any:
+def mark_unusable_as_diverged(
+    solution: Any, start: Nest, is_usable: tf.Tensor | None
+) -> Any:
     """Returns a `Solution` in which unusable samples keep their initial state.
 
     Args:
         solution: The `Solution`.
         start: Nest like its value. The initial state.
-        is_usable: The mask that `set_aside` returned.
+        is_usable: The mask that `zero_nonfinite_samples` returned.
     """
     if is_usable is None:
         return solution
@@ -132,7 +115,7 @@ def reported(solution: Any, start: Nest, is_usable: tf.Tensor | None) -> Any:
     )
 
 
-def output(value: Nest, solution: Any) -> Nest:
+def nan_without_result(value: Nest, solution: Any) -> Nest:
     """Returns the output of a layer at inference: NaN for samples without a finite
     evaluation.
 
@@ -152,24 +135,14 @@ def training_output(
     Args:
         value: Nest of `(batch, ...)` tensors.
         start: Nest like `value`. The initial state.
-        is_usable: The mask that `set_aside` returned.
-        solution: The `Solution` that `reported` returned.
+        is_usable: The mask that `zero_nonfinite_samples` returned.
+        solution: The `Solution` that `mark_unusable_as_diverged` returned.
     """
     if is_usable is not None:
         value = where_rows(~is_usable, start, value)
     have_all_failed = tf.reduce_all(has_no_evaluation(solution))
     factor = tf.where(have_all_failed, float("nan"), 1.0)
     return tree.map_structure(lambda leaf: leaf * tf.cast(factor, leaf.dtype), value)
-
-
-def without_gradient(failed: tf.Tensor, cotangent: Nest) -> Nest:
-    """Returns a cotangent that is zero for failed samples.
-
-    Args:
-        failed: Boolean tensor `(batch,)`.
-        cotangent: Nest of `(batch, ...)` tensors.
-    """
-    return where_rows(failed, 0.0, cotangent)
 
 
 def with_overflow(solution: Any, adjoint: tf.Tensor) -> tf.Tensor:
@@ -213,7 +186,7 @@ def undefined_linearization(
 
     Args:
         linearization: The `Linearization`.
-        is_usable: The mask that `set_aside` returned.
+        is_usable: The mask that `zero_nonfinite_samples` returned.
     """
     if is_usable is None:
         return linearization
@@ -230,163 +203,54 @@ def finite_total(values: Any, dtype: str) -> tuple[Any, Any]:
     return total, ops.sum(ops.cast(is_finite, dtype))
 
 
-def differentiable(
-    problem: Any, run: Run, state: Nest, measure: Measure | None = None
-) -> tuple[Nest, Any]:
-    """Runs a computation with a gradient that failed samples do not affect.
+class GradientGate:
+    """Passes gradients on, or replaces all of them by zeros if a sample failed.
 
-    If no sample fails, the computation is differentiated as usual. If a sample fails,
-    the backward pass repeats the computation with a healthy sample in place of failed
-    ones, and differentiates the repetition.
+    Because 0 * NaN is NaN, one non-finite evaluation turns the gradients of all weights
+    into NaN, even if the cotangent of its sample is zero. The gate stands between the
+    sources of a computation (weights, injection, initial state) and the computation. If
+    it is closed, the training step has no gradient through the layer, as loss scaling
+    skips a step.
 
-    Args:
-        problem: A `FixedPointProblem`.
-        run: Function of a problem like it and a state, which returns `(value, failed,
-            result)`: a nest of finite `(batch, ...)` tensors, a Boolean tensor
-            `(batch,)`, and anything else.
-        state: Nest of `(batch, ...)` tensors.
-        measure: Function of a problem like it, the value, failed samples and the
-            result, which recomputes the last two. The backward pass does not repeat
-            it, so they have no gradient if a sample fails. Defaults to `None`.
-
-    Returns:
-        The value, constant for failed samples, and the result.
+    The forward pass goes through the gate before it knows whether a sample fails.
+    Therefore `close_if` is called after the computation, and the backward pass reads
+    its result.
     """
-    sources = (state, problem.injection, problem.weights)
-    run = _traced_once(run)
-    switch = _GradientSwitch()
-    passed_state, injection, weights = switch.pass_through(sources)
-    bound = problem.bound(injection, weights=weights)
-    value, failed, result = run(bound, passed_state)
-    if measure is not None:
-        failed, result = measure(bound, value, failed, result)
-    switch.is_off = tf.reduce_any(failed)
 
-    def repeat(
-        sources: tuple[Nest, Nest, list[tf.Tensor]], cotangent: list[tf.Tensor]
-    ) -> list[tf.Tensor]:
-        state, injection, weights = sources
-        repeated = problem.bound(injection, weights=weights)
-        healthy, state = repeated.with_healthy_rows(failed, state)
-        # The cotangent of failed samples is zero, so the healthy samples in their place
-        # do not contribute to any gradient.
-        watched = floating((state, healthy.injection, weights))
-        with tf.GradientTape() as tape:
-            tape.watch(watched)
-            value, *_ = run(healthy, state)
-        return tape.gradient(tree.flatten(value), watched, cotangent, "zero")
+    def __init__(self) -> None:
+        self._is_closed: tf.Tensor | None = None
 
-    return _Rerouting(failed, repeat, sources).attach(value), result
+    def close_if(self, failed: tf.Tensor, is_usable: tf.Tensor | None) -> None:
+        """Closes the gate if a usable sample failed.
 
+        Args:
+            failed: Boolean tensor `(batch,)`.
+            is_usable: The mask that `zero_nonfinite_samples` returned.
+        """
+        if is_usable is not None:
+            failed &= is_usable
+        self._is_closed = tf.reduce_any(failed)
 
-def _traced_once(run: Run) -> Run:
-    """Returns `run` as a function that a graph contains once, for any number of calls.
+    def __call__(self, nest: Nest) -> Nest:
+        """Returns a nest of tensors whose gradients pass through the gate."""
 
-    In eager mode, `run` is unchanged, so that users can step through their cells.
-    """
-    if tf.executing_eagerly():
-        return run
-    traced: list[Callable] = []
+        def backward(*gradients: tf.Tensor) -> list[tf.Tensor]:
+            # `tf.gather` downstream yields `IndexedSlices`; densify them.
+            dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
+            return [
+                tf.where(self._is_closed, tf.zeros((), gradient.dtype), gradient)
+                for gradient in dense
+            ]
 
-    def call(problem: Any, state: Nest) -> tuple[Nest, tf.Tensor, Any]:
-        tensors = (state, problem.injection, problem.weights, problem.mask)
-        if not traced:
-
-            def of_tensors(
-                state: Nest, injection: Nest, weights: list, mask: Any
-            ) -> tuple[Nest, tf.Tensor, Any]:
-                return run(problem.bound(injection, mask, weights=weights), state)
-
-            traced.append(
-                tf.function(of_tensors, autograph=False).get_concrete_function(*tensors)
-            )
-        return traced[0](*tensors)
-
-    return call
-
-
-class _GradientSwitch:
-    """Passes gradients on until a tensor, which may be computed later, turns it off."""
-
-    is_off: tf.Tensor = None
-
-    def pass_through(self, nest: Nest) -> Nest:
-        passed = iter(custom_gradient(self._forward)(*floating(nest)))
+        nest = tree.map_structure(tf.convert_to_tensor, nest)
+        attach = custom_gradient(
+            lambda *leaves: ([*map(tf.identity, leaves)], backward)
+        )
+        leaves = floating(nest)
+        passed = iter(attach(*leaves) if leaves else ())
         return tree.map_structure(
-            lambda tensor: next(passed) if tensor.dtype.is_floating else tensor, nest
+            lambda leaf: next(passed) if leaf.dtype.is_floating else leaf, nest
         )
-
-    def _forward(self, *tensors: tf.Tensor) -> tuple[list[tf.Tensor], Callable]:
-        return [tf.identity(tensor) for tensor in tensors], self._backward
-
-    def _backward(self, *gradients: tf.Tensor) -> list[tf.Tensor]:
-        passed = [tf.convert_to_tensor(gradient) for gradient in gradients]
-        return [
-            tf.where(self.is_off, tf.zeros((), gradient.dtype), gradient)
-            for gradient in passed
-        ]
-
-
-class _Rerouting:
-    """Differentiates a repetition instead of the value if any sample failed.
-
-    Args:
-        failed: Boolean tensor `(batch,)`.
-        repeat: Function of a nest like `sources` and the cotangents of the leaves of
-            the value. It repeats the computation without failed samples, and returns
-            the gradients of the floating-point leaves of the sources.
-        sources: Nest of tensors that the value was computed from.
-    """
-
-    def __init__(
-        self,
-        failed: tf.Tensor,
-        repeat: Callable[[Any, list[tf.Tensor]], list[tf.Tensor]],
-        sources: Nest,
-    ) -> None:
-        self.failed = failed
-        self.repeat = repeat
-        self.sources = sources
-        self.some_failed = tf.reduce_any(failed) & ~tf.reduce_all(failed)
-
-    def attach(self, value: Nest) -> Nest:
-        """Returns the value with that gradient."""
-        sources, leaves = tree.flatten(self.sources), tree.flatten(value)
-        leaves = custom_gradient(self._forward)(*sources, *leaves)
-        return tree.pack_sequence_as(value, list(leaves))
-
-    def _forward(self, *leaves: tf.Tensor) -> tuple[list[tf.Tensor], Callable]:
-        num_sources = len(tree.flatten(self.sources))
-        value = [tf.identity(leaf) for leaf in leaves[num_sources:]]
-        return value, functools.partial(self._backward, leaves[:num_sources])
-
-    def _backward(
-        self, sources: tuple[tf.Tensor, ...], *cotangent: tf.Tensor
-    ) -> list[tf.Tensor | None]:
-        passed = [tf.convert_to_tensor(leaf) for leaf in cotangent]
-        gradients, passed = tf.cond(
-            self.some_failed,
-            lambda: (
-                self._gradients_of_repetition(sources, passed),
-                tree.map_structure(tf.zeros_like, passed),
-            ),
-            lambda: (tree.map_structure(tf.zeros_like, floating(sources)), passed),
-        )
-        gradients = iter(gradients)
-        of_sources = [
-            next(gradients) if leaf.dtype.is_floating else None for leaf in sources
-        ]
-        return of_sources + passed
-
-    def _gradients_of_repetition(
-        self, sources: tuple[tf.Tensor, ...], cotangent: list[tf.Tensor]
-    ) -> list[tf.Tensor]:
-        gradients = self.repeat(
-            tree.pack_sequence_as(self.sources, list(sources)),
-            without_gradient(self.failed, cotangent),
-        )
-        # `tf.gather` yields `IndexedSlices`, the other branch dense tensors.
-        return [tf.convert_to_tensor(gradient) for gradient in gradients]
 
 
 def floating(tensors: Nest | Iterable[tf.Tensor]) -> list[tf.Tensor]:

@@ -18,7 +18,6 @@ from deq_keras.core.structure import (
     Nest,
     StateStructure,
     row_norms,
-    where_rows,
 )
 
 # Default of arguments for which `None` is a meaningful value.
@@ -29,8 +28,7 @@ class FixedPointProblem:
     """A fixed-point problem z = f(z, u): a callable `state -> f(state, injection)`.
 
     The problem owns everything that is constant during a solve. Its methods return new
-    problems: for some samples (`rows`), for other tensors (`bound`), or without samples
-    that failed (`without`).
+    problems: for some samples (`rows`), or for other tensors (`bound`, `gated`).
 
     Args:
         fn: Function `(state, injection) -> state`. Optional attributes: `variables`,
@@ -40,9 +38,10 @@ class FixedPointProblem:
             `jacobian_lipschitz_constant`, functions from an injection to the values of
             the properties of these names; `distance_bound`, a function from a state
             and an injection to a bound like the method's; and `reads_keras_mask`,
-            whether the state carries the mask, as tensors in Keras do. If an unrolled
-            solve fails for a sample, gradients stay finite for these variables and the
-            injection, but not for other tensors that `fn` captures.
+            whether the state carries the mask, as tensors in Keras do. If f is
+            non-finite where a training step differentiates it, these variables and the
+            injection get no gradient, but other tensors that `fn` captures get a
+            non-finite one.
         injection: Nest of tensors u. Defaults to `()`, an empty injection.
         mask: Boolean tensor `(batch, ...)`, false at positions of the state that are
             padding; they stay zero. Defaults to `None`.
@@ -228,57 +227,10 @@ class FixedPointProblem:
         )
         return self.bound(injection, mask=mask, is_usable=is_usable)
 
-    def without(self, failed: tf.Tensor, state: Nest) -> tuple[FixedPointProblem, Nest]:
-        """Returns problem and state in which a healthy sample replaces failed ones.
-
-        Failed samples would turn gradients of weights into NaN, even with a zero
-        cotangent, because 0 * NaN is NaN.
-
-        Args:
-            failed: Boolean tensor `(batch,)`.
-            state: Nest of `(batch, ...)` tensors.
-        """
-        parts = tf.cond(
-            tf.reduce_any(failed),
-            lambda: self._healthy(failed, state),
-            lambda: (tree.flatten(self.injection), self._masks, state),
-        )
-        return self._of_parts(*parts)
-
-    def with_healthy_rows(
-        self, failed: tf.Tensor, state: Nest
-    ) -> tuple[FixedPointProblem, Nest]:
-        """Returns the result of `without`, for calls where a sample has failed."""
-        return self._of_parts(*self._healthy(failed, state))
-
-    @property
-    def _masks(self) -> list[tf.Tensor]:
-        return [] if self.mask is None else [self.mask]
-
-    def _healthy(
-        self, failed: tf.Tensor, state: Nest
-    ) -> tuple[list[tf.Tensor], list[tf.Tensor], Nest]:
-        """Returns the leaves of the injection, the mask if there is one, and the state,
-        with the row of a healthy sample in place of failed ones."""
-        healthy = tf.argmin(tf.cast(failed, tf.int32))
-        leaves = tree.flatten(self.injection)
-        has_rows = ["unknown"] * len(leaves)
-        if self.has_rows is not None:
-            has_rows = tree.flatten(self.has_rows)
-        leaves = [
-            _with_row_if_it_has(leaf, has, healthy, failed)
-            for leaf, has in zip(leaves, has_rows, strict=True)
-        ]
-        masks, state = (
-            _with_row(nest, healthy, failed) for nest in (self._masks, state)
-        )
-        return leaves, masks, state
-
-    def _of_parts(
-        self, leaves: list[tf.Tensor], masks: list[tf.Tensor], state: Nest
-    ) -> tuple[FixedPointProblem, Nest]:
-        injection = tree.pack_sequence_as(self.injection, leaves)
-        return self.bound(injection, mask=masks[0] if masks else None), state
+    def gated(self, gate: nonfinite.GradientGate) -> FixedPointProblem:
+        """Returns the same problem, whose injection and weights pass through a gate."""
+        injection, weights = gate((self.injection, self.weights))
+        return self.bound(injection, weights=weights)
 
     def linearize(self, state: Nest) -> Linearization:
         """Returns the `Linearization` of f at `state`: f and its vector products."""
@@ -381,39 +333,3 @@ def with_keras_mask(state: Nest, mask: tf.Tensor) -> Nest:
         return leaf
 
     return tree.map_structure(attach, state)
-
-
-def _with_row(nest: Nest, row: tf.Tensor, replaced: tf.Tensor) -> Nest:
-    """Returns a nest in which one row, without a gradient, replaces others.
-
-    Args:
-        nest: Nest of `(batch, ...)` tensors.
-        row: Integer scalar tensor.
-        replaced: Boolean tensor `(batch,)`. The rows to replace.
-    """
-    rows = tree.map_structure(
-        lambda leaf: tf.stop_gradient(tf.gather(leaf, [row])), nest
-    )
-    return where_rows(replaced, rows, nest)
-
-
-def _with_row_if_it_has(
-    leaf: tf.Tensor, has_rows: bool | str, row: tf.Tensor, failed: tf.Tensor
-) -> tf.Tensor:
-    if has_rows is True:
-        return _with_row(leaf, row, failed)
-    may_have = leaf.shape.rank and leaf.shape[:1].is_compatible_with(failed.shape)
-    if has_rows is False or not may_have:
-        return leaf
-    return tf.cond(
-        tf.equal(tf.shape(leaf)[0], tf.size(failed)),
-        lambda: _with_row(leaf, row, _failed_rows_of(leaf, failed)),
-        lambda: leaf,
-    )
-
-
-def _failed_rows_of(leaf: tf.Tensor, failed: tf.Tensor) -> tf.Tensor:
-    # A weight with a static length can be as long as the batch. Replace only its
-    # non-finite rows.
-    is_finite = nonfinite.finite_rows(leaf) if leaf.shape[0] is not None else None
-    return failed if is_finite is None else failed & ~is_finite

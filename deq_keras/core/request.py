@@ -4,7 +4,12 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from deq_keras.core.checks import check_boolean, check_optional_count
+from deq_keras.core.checks import (
+    check_boolean,
+    check_integer,
+    check_non_negative,
+    check_optional_count,
+)
 from deq_keras.core.serialization import Configured
 from deq_keras.core.structure import Nest
 
@@ -19,11 +24,10 @@ class SolveRequest(NamedTuple):
         max_iter: Positive integer, or an integer scalar tensor (new values need no
             retracing; values below 1 count as 1). Budget of function evaluations.
             `None`: the `max_iter` of the solver.
-        tol: Float >= 0, or a scalar tensor (negative values mean no tolerance). `None`:
-            the `tol` of the solver.
-        budget: Positive integer, or an integer scalar tensor, at most `max_iter`. Ends
-            the solve early, but keeps the shapes that `max_iter` implies, as XLA
-            requires. `None`: `max_iter`.
+        tol: Float >= 0, or a float scalar tensor. `None`: the `tol` of the solver.
+        limit: Positive integer. Upper limit of a `max_iter` that is a tensor, where
+            shapes must be static. `None`: under XLA, the `max_iter` of the solver;
+            elsewhere, no limit.
         seed: Integer, or int32 tensor of shape `(2,)`. Seeds the noise of the solver
             and everything else that is random. `None`: nothing is random.
         halting: Optional `deq_keras.solvers.UnchangedAnswer`. Stops each sample whose
@@ -49,7 +53,7 @@ class SolveRequest(NamedTuple):
     initial_state: Nest = None
     max_iter: int | tf.Tensor | None = None
     tol: float | tf.Tensor | None = None
-    budget: int | tf.Tensor | None = None
+    limit: int | None = None
     seed: Any = None
     halting: Any = None
     takes_last: bool | tf.Tensor | None = None
@@ -82,12 +86,14 @@ def check_request(request: Any, needs_state: bool = True) -> SolveRequest:
             "SolveRequest(initial_state=tensors); `DEQ.request` returns one for the "
             f"initial state of a layer. Received: initial_state={state!r}."
         )
-    for name in ("max_iter", "budget"):
-        _check_scalar(name, getattr(request, name))
+    request = request._replace(
+        max_iter=as_max_iter(request.max_iter), tol=as_tol(request.tol)
+    )
     if request.takes_last is not None and not tf.is_tensor(request.takes_last):
         check_boolean("takes_last", request.takes_last)
     check_boolean("records_trace", request.records_trace)
     check_boolean("allows_compaction", request.allows_compaction)
+    check_optional_count("limit", request.limit)
     check_optional_count("checkpoints", request.checkpoints)
     if request.halting is not None and not hasattr(request.halting, "update"):
         raise ValueError(
@@ -97,12 +103,28 @@ def check_request(request: Any, needs_state: bool = True) -> SolveRequest:
     return request
 
 
-def _check_scalar(name: str, value: Any) -> None:
-    """Raises `ValueError` if a tensor is not an integer scalar."""
-    if not tf.is_tensor(value):
-        return
-    if value.shape.rank not in (0, None) or not tf.as_dtype(value.dtype).is_integer:
+def as_max_iter(max_iter: Any) -> int | tf.Tensor | None:
+    """Returns a budget: a positive integer, an int32 scalar tensor, or `None`."""
+    if max_iter is None or not tf.is_tensor(max_iter):
+        return max_iter if max_iter is None else check_integer("max_iter", max_iter, 1)
+    _check_scalar("max_iter", max_iter, "an integer", lambda dtype: dtype.is_integer)
+    # Casting a larger integer would wrap around to an empty budget.
+    max_iter = tf.minimum(max_iter, min(tf.as_dtype(max_iter.dtype).max, 2**31 - 1))
+    return tf.cast(tf.maximum(max_iter, 1), tf.int32)
+
+
+def as_tol(tol: Any) -> float | tf.Tensor | None:
+    """Returns a tolerance: a float >= 0, a float scalar tensor, or `None`."""
+    if tol is None or not tf.is_tensor(tol):
+        return tol if tol is None else check_non_negative("tol", tol)
+    _check_scalar("tol", tol, "a float", lambda dtype: dtype.is_floating)
+    return tol
+
+
+def _check_scalar(name: str, value: Any, kind: str, is_kind: Any) -> None:
+    # A Keras variable has the name of its dtype.
+    if value.shape.rank not in (0, None) or not is_kind(tf.as_dtype(value.dtype)):
         raise ValueError(
-            f"`{name}` must be an integer or an integer scalar tensor. Received: "
-            f"{name} of shape {value.shape} and dtype {value.dtype}."
+            f"`{name}` must be {kind} or {kind} scalar tensor. Received: {name} of "
+            f"shape {value.shape} and dtype {tf.as_dtype(value.dtype).name}."
         )

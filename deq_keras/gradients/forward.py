@@ -1,6 +1,5 @@
-"""The forward pass that all gradient strategies share."""
+"""The parts that the gradient strategies share."""
 
-import functools
 import warnings
 from collections.abc import Callable
 
@@ -30,49 +29,44 @@ def solve_without_gradient(
 def linearize_equilibrium(
     problem: FixedPointProblem, solution: Solution
 ) -> tuple[Linearization, FixedPointProblem]:
-    """Linearizes f at the solution, with a healthy sample in place of failed ones.
+    """Linearizes f at the solution; the gradient passes through a gate.
 
     Args:
         problem: A `FixedPointProblem`.
         solution: A `Solution` without gradient.
 
     Returns:
-        The `Linearization`, and the problem without failed samples.
+        The `Linearization`, and the problem behind the gate. They have no gradient if a
+        sample has no finite evaluation.
     """
-    failed = nonfinite.has_no_evaluation(solution)
-    problem, point = problem.without(failed, solution.point)
-    return problem.linearize(point), problem
+    gate = nonfinite.GradientGate()
+    gate.close_if(nonfinite.has_no_evaluation(solution), problem.is_usable)
+    problem = problem.gated(gate)
+    return problem.linearize(solution.point), problem
 
 
-def with_gradient_of(solution: Solution, carrier: Nest) -> Nest:
+def replace_gradient(solution: Solution, carrier: Nest) -> Nest:
     """Returns the value of a solution, a constant, with the gradient of `carrier`.
 
     In training and at inference, the layer's output is thus the f(z*) that the solver
     computed. A graph without gradients prunes evaluations that only carry gradients.
-    Samples without a finite evaluation have no gradient.
 
     Args:
         solution: A `Solution` without gradient.
         carrier: Nest like its value.
     """
-    value, size = solution.value, len(tree.flatten(solution.value))
-    backward = functools.partial(
-        _to_carrier, size, nonfinite.has_no_evaluation(solution)
-    )
+    value = tree.flatten(solution.value)
+    size = len(value)
 
-    def attach(*leaves: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], Callable]:
-        return tuple(tf.identity(leaf) for leaf in leaves[:size]), backward
+    def forward(*leaves: tf.Tensor) -> tuple[list[tf.Tensor], Callable]:
+        # `tf.gather` downstream yields `IndexedSlices`; densify them.
+        return [*map(tf.identity, leaves[:size])], lambda *cotangent: [
+            *[None] * size,
+            *map(tf.convert_to_tensor, cotangent),
+        ]
 
-    leaves = custom_gradient(attach)(*tree.flatten(value), *tree.flatten(carrier))
-    return tree.pack_sequence_as(value, list(leaves))
-
-
-def _to_carrier(
-    size: int, failed: tf.Tensor, *cotangent: tf.Tensor
-) -> tuple[tf.Tensor | None, ...]:
-    # `tf.gather` downstream yields `IndexedSlices`; densify them.
-    leaves = [tf.convert_to_tensor(leaf) for leaf in cotangent]
-    return (None,) * size + tuple(nonfinite.without_gradient(failed, leaves))
+    leaves = custom_gradient(forward)(*value, *tree.flatten(carrier))
+    return tree.pack_sequence_as(solution.value, leaves)
 
 
 def guard_second_order(

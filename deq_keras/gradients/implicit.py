@@ -1,8 +1,6 @@
 """The gradient of an equilibrium by the implicit function theorem."""
 
-import functools
 from collections.abc import Callable
-from typing import NamedTuple
 
 import keras
 import tensorflow as tf
@@ -20,11 +18,11 @@ from deq_keras.gradients.adjoint_report import AdjointReport, adjoint_report
 from deq_keras.gradients.forward import (
     guard_second_order,
     linearize_equilibrium,
+    replace_gradient,
     solve_without_gradient,
-    with_gradient_of,
 )
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
-from deq_keras.solvers import FixedPointSolver, Solution, SolveRequest
+from deq_keras.solvers import FixedPointSolver, SolveRequest
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -74,8 +72,6 @@ class ImplicitGradient(EquilibriumGradient):
 
     def __init__(self, solver: str | Config | FixedPointSolver | None = None) -> None:
         self.solver = None if solver is None else solvers.get(solver)
-        # Messages must name the gradient that the user chose.
-        self.described = type(self).__name__
 
     def solve(
         self,
@@ -84,21 +80,66 @@ class ImplicitGradient(EquilibriumGradient):
         solver: FixedPointSolver,
         record_adjoint: Callable[[AdjointReport], None] | None = None,
     ) -> Equilibrium:
-        solution = solve_without_gradient(problem, request, solver)
-        linearization, healthy = linearize_equilibrium(problem, solution)
-        adjoint = _Adjoint(
-            linearization,
-            healthy,
-            self.solver or solver,
-            record_adjoint,
-            self.described,
+        return solve_implicitly(
+            problem,
+            request,
+            solver,
+            adjoint_solver=self.solver or solver,
+            name=type(self).__name__,
+            record_adjoint=record_adjoint,
         )
-        carrier, linearization = adjoint.attached()
-        value = with_gradient_of(solution, carrier)
-        return Equilibrium(value, solution, linearization)
 
     def get_config(self) -> Config:
         return {"solver": self.solver and solvers.serialize(self.solver)}
+
+
+def solve_implicitly(
+    problem: FixedPointProblem,
+    request: SolveRequest,
+    solver: FixedPointSolver,
+    adjoint_solver: FixedPointSolver,
+    name: str,
+    record_adjoint: Callable[[AdjointReport], None] | None = None,
+) -> Equilibrium:
+    """Solves, and attaches the gradient of the implicit function theorem.
+
+    Args:
+        problem: See `EquilibriumGradient.solve`.
+        request: See `EquilibriumGradient.solve`.
+        solver: See `EquilibriumGradient.solve`.
+        adjoint_solver: The `FixedPointSolver` of the adjoint equation.
+        name: String. Name of the gradient in messages.
+        record_adjoint: See `EquilibriumGradient.solve`.
+    """
+    solution = solve_without_gradient(problem, request, solver)
+    linearization, gated = linearize_equilibrium(problem, solution)
+
+    def attach(*value: tf.Tensor) -> tuple[list[tf.Tensor], Callable]:
+        def backward(*cotangent: tf.Tensor) -> list[tf.Tensor]:
+            # Accumulates in the solver's precision, regardless of the compute dtype.
+            constant = tree.pack_sequence_as(
+                linearization.value, list(map(at_least_float32, cotangent))
+            )
+            adjoint = adjoint_solver.solve(
+                FixedPointProblem(_AdjointFunction(linearization, gated), constant),
+                SolveRequest(constant, records_trace=False),
+            )
+            if record_adjoint is not None:
+                record_adjoint(adjoint_report(linearization, constant, adjoint))
+            return [
+                nonfinite.with_overflow(adjoint, tf.cast(leaf, output.dtype))
+                for leaf, output in zip(tree.flatten(adjoint.value), value, strict=True)
+            ]
+
+        return [*map(tf.identity, value)], backward
+
+    reason = "it solves an adjoint equation, and that solve has no derivative"
+    carrier = guard_second_order(linearization.value, name, reason)
+    leaves = custom_gradient(attach)(*tree.flatten(carrier))
+    value = replace_gradient(solution, tree.pack_sequence_as(carrier, leaves))
+    failed = nonfinite.has_no_evaluation(solution)
+    linearization = nonfinite.usable_linearization(linearization, failed)
+    return Equilibrium(value, solution, linearization)
 
 
 class _AdjointFunction:
@@ -138,83 +179,6 @@ class _AdjointFunction:
             return None
         point = tree.map_structure(at_least_float32, self.linearization.point)
         return AdjointSplitting(splitting, point, cotangent)
-
-
-class _Adjoint(NamedTuple):
-    """The adjoint equation y = (df/dz)^T y + c of a linearization.
-
-    Attributes:
-        linearization: The `Linearization` of f at z*.
-        problem: The `FixedPointProblem` of f.
-        solver: The `FixedPointSolver` of the adjoint equation.
-        record: Function that is called with the `AdjointReport`, or `None`.
-        name: String. Name of the gradient in error messages.
-    """
-
-    linearization: Linearization
-    problem: FixedPointProblem
-    solver: FixedPointSolver
-    record: Callable[[AdjointReport], None] | None
-    name: str
-
-    def attached(self) -> tuple[Nest, Linearization]:
-        """Returns the value, with the adjoint solution in place of its cotangent.
-
-        Also returns a linearization. The adjoint solve waits for the products of this
-        linearization: the gradient of a penalty is computed first, so that the two do
-        not occupy memory at the same time.
-        """
-        reason = "it solves an adjoint equation, and that solve has no derivative"
-        guarded = guard_second_order(self.linearization.value, self.name, reason)
-        zero, *leaves = custom_gradient(self._forward)(
-            tf.zeros(()), *tree.flatten(guarded)
-        )
-        value = tree.pack_sequence_as(self.linearization.value, leaves)
-        vjp = functools.partial(self._awaited_vjp, zero)
-        return value, self.linearization._replace(vjp=vjp)
-
-    def _awaited_vjp(self, zero: tf.Tensor, vector: Nest) -> Nest:
-        # The gradient of `zero` is the last tensor that a penalty's gradient computes.
-        return self.linearization.vjp(
-            tree.map_structure(lambda leaf: leaf + tf.cast(zero, leaf.dtype), vector)
-        )
-
-    def _forward(
-        self, zero: tf.Tensor, *value: tf.Tensor
-    ) -> tuple[tuple[tf.Tensor, ...], Callable]:
-        outputs = (tf.identity(zero), *map(tf.identity, value))
-        return outputs, functools.partial(self._backward, value)
-
-    def _backward(
-        self,
-        value: tuple[tf.Tensor, ...],
-        end_of_penalty: tf.Tensor,
-        *cotangent: tf.Tensor,
-    ) -> tuple[tf.Tensor | None, ...]:
-        with tf.control_dependencies([end_of_penalty]):
-            # Accumulates in the solver's precision, regardless of the compute dtype.
-            leaves = [at_least_float32(tf.identity(leaf)) for leaf in cotangent]
-        constant = tree.pack_sequence_as(self.linearization.value, leaves)
-        function = _AdjointFunction(self.linearization, self.problem)
-        solution = self._solve(constant, function)
-        if self.record is not None:
-            self.record(adjoint_report(self.linearization, constant, solution))
-        return None, *self._leaves(solution)
-
-    def _leaves(self, solution: Solution) -> list[tf.Tensor]:
-        """Returns the leaves of a solution in the dtypes of the cell's output."""
-        return [
-            nonfinite.with_overflow(solution, tf.cast(leaf, output.dtype))
-            for leaf, output in zip(
-                tree.flatten(solution.value),
-                tree.flatten(self.linearization.value),
-                strict=True,
-            )
-        ]
-
-    def _solve(self, constant: Nest, function: _AdjointFunction) -> Solution:
-        problem = FixedPointProblem(function, constant)
-        return self.solver.solve(problem, SolveRequest(constant, records_trace=False))
 
 
 class AdjointSplitting(Splitting):

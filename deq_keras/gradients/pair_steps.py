@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.core import graphs, nonfinite
+from deq_keras.core import graphs
 from deq_keras.core.custom_gradient import custom_gradient
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.structure import Nest, StateStructure, where_rows, wide_dtype
 from deq_keras.solvers import DIVERGED, MAX_ITER, Solution
-from deq_keras.solvers.loop import evaluate
+from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.stopping import StoppingRule, first_status
 
 
@@ -28,7 +28,7 @@ class Pairs(NamedTuple):
     status: tf.Tensor  # (B,) int64, MAX_ITER while the sample is active
     sample_steps: tf.Tensor  # (B,) int64
     sample_evaluations: tf.Tensor  # (B,) int64
-    readouts: Any  # memory of the stopping rule
+    progress: Any  # memory of the stopping rule
     stored: tuple[tf.TensorArray, tf.TensorArray]  # y and z of every K-th step
 
 
@@ -40,27 +40,26 @@ class PairSteps(NamedTuple):
         rule: The `StoppingRule`.
         beta: Float in (0, 1).
         interval: Positive integer K. Steps between two stored pairs.
-        max_steps: Integer, or int32 scalar tensor.
+        max_steps: Positive integer.
     """
 
     problem: FixedPointProblem
     rule: StoppingRule
     beta: float
     interval: int
-    max_steps: int | tf.Tensor
+    max_steps: int
 
     @property
     def structure(self) -> StateStructure:
         return self.rule.structure
 
-    def run(self, budget: tf.Tensor | None) -> tuple[Pairs, Solution]:
+    def run(self, max_steps: int | tf.Tensor) -> tuple[Pairs, Solution]:
         """Returns the last pairs, and the `Solution`.
 
         Args:
-            budget: Integer scalar tensor of evaluations, or `None`.
+            max_steps: Integer or int32 scalar tensor, at most the attribute.
         """
-        max_steps = self.max_steps if budget is None else (budget - 1) // 2
-        max_steps = tf.maximum(max_steps, 1)
+        max_steps = tf.minimum(tf.maximum(max_steps, 1), self.max_steps)
         pairs = graphs.while_loop(
             lambda pairs: (
                 (pairs.num_steps < max_steps)
@@ -68,7 +67,7 @@ class PairSteps(NamedTuple):
             ),
             lambda pairs: (self._next(pairs),),
             (self._first(),),
-            None if tf.is_tensor(self.max_steps) else self.max_steps,
+            self.max_steps,
         )[0]
         solution = Solution(
             value=self.structure.to_state(pairs.value),
@@ -89,14 +88,15 @@ class PairSteps(NamedTuple):
         """Returns `old`, given new = (1 - beta) old + beta value."""
         return (new - self.beta * value) / (1.0 - self.beta)
 
+    def _evaluate(self, point: tf.Tensor) -> Evaluation:
+        value = self.problem(self.structure.to_state(point))
+        return Evaluation.of(self.structure, point, value)
+
     def _first(self) -> Pairs:
         point = self.structure.to_matrix(self.structure.template)
-        evaluation = evaluate(self.problem, self.structure, point)
-        error = self.rule.error(evaluation)
-        status = first_status(error, self.problem.is_usable)
-        status, readouts = self.rule.update(
-            status, error, evaluation, self.rule.start()
-        )
+        evaluation = self._evaluate(point)
+        status = first_status(evaluation.squared_norm[:, 0], self.problem.is_usable)
+        error, status, progress = self.rule.judge(evaluation, status, self.rule.start())
         has_failed = tf.equal(status, DIVERGED)
         return Pairs(
             num_steps=tf.constant(0),
@@ -107,7 +107,7 @@ class PairSteps(NamedTuple):
             status=status,
             sample_steps=tf.zeros_like(status),
             sample_evaluations=tf.ones_like(status),
-            readouts=readouts,
+            progress=progress,
             stored=(self._array(point), self._array(point)),
         )
 
@@ -128,12 +128,11 @@ class PairSteps(NamedTuple):
             lambda: pairs.stored,
         )
         y = self.mixed(pairs.y, pairs.value)
-        z = self.mixed(pairs.z, evaluate(self.problem, self.structure, y).value)
-        evaluation = evaluate(self.problem, self.structure, z)
-        error = self.rule.error(evaluation)
+        z = self.mixed(pairs.z, self._evaluate(y).value)
+        evaluation = self._evaluate(z)
         is_active = tf.equal(pairs.status, MAX_ITER)
-        status, readouts = self.rule.update(
-            pairs.status, error, evaluation, pairs.readouts
+        error, status, progress = self.rule.judge(
+            evaluation, pairs.status, pairs.progress
         )
         # Samples that converged, or whose step is not finite, keep their pair.
         is_taken = is_active & ~tf.equal(status, DIVERGED)
@@ -151,7 +150,7 @@ class PairSteps(NamedTuple):
             sample_steps=pairs.sample_steps + tf.cast(is_taken, status.dtype),
             sample_evaluations=pairs.sample_evaluations
             + 2 * tf.cast(is_active, status.dtype),
-            readouts=readouts,
+            progress=progress,
             stored=stored,
         )
 
@@ -176,18 +175,13 @@ class InverseSteps(NamedTuple):
     """The steps of the pair, backward.
 
     Attributes:
-        steps: The `PairSteps`, whose problem has gradients, and healthy samples in
-            place of failed ones.
+        steps: The `PairSteps`, whose problem has gradients.
         pairs: The last `Pairs`.
-        last: Tuple of y and z after the last step, of healthy samples.
-        failed: Boolean tensor `(batch,)`.
         value: Nest z.
     """
 
     steps: PairSteps
     pairs: Pairs
-    last: tuple[tf.Tensor, tf.Tensor]
-    failed: tf.Tensor
     value: Nest
 
     @property
@@ -211,7 +205,6 @@ class InverseSteps(NamedTuple):
         structure = self.steps.structure
         # `tf.gather` downstream yields `IndexedSlices`; densify them.
         leaves = [tf.convert_to_tensor(leaf) for leaf in cotangent]
-        leaves = nonfinite.without_gradient(self.failed, leaves)
         of_z = structure.to_matrix(tree.pack_sequence_as(self.value, leaves))
         # A stored pair does not depend on later pairs. Evaluations in parallel could
         # start from it before their cotangents exist, and would fill the memory.
@@ -221,7 +214,8 @@ class InverseSteps(NamedTuple):
             (
                 _Backward(
                     self._num_steps(),
-                    *self.last,
+                    self.pairs.y,
+                    self.pairs.z,
                     of_y=tf.zeros_like(of_z),
                     of_z=of_z,
                     of_sources=[
@@ -230,7 +224,7 @@ class InverseSteps(NamedTuple):
                     ],
                 ),
             ),
-            None if tf.is_tensor(self.steps.max_steps) else self.steps.max_steps,
+            self.steps.max_steps,
         )[0]
         of_start = tree.flatten(structure.to_state(end.of_y + end.of_z))
         return [
@@ -241,10 +235,8 @@ class InverseSteps(NamedTuple):
         ]
 
     def _num_steps(self) -> tf.Tensor:
-        """Returns the largest number of steps of a sample that did not fail."""
-        steps = self.pairs.sample_steps
-        steps = tf.where(self.failed, tf.zeros_like(steps), steps)
-        return tf.cast(tf.reduce_max(steps), tf.int32)
+        """Returns the largest number of steps of a sample."""
+        return tf.cast(tf.reduce_max(self.pairs.sample_steps), tf.int32)
 
     def _previous(self, state: _Backward) -> _Backward:
         """Inverts one step, and passes the cotangents through it.

@@ -3,19 +3,17 @@
 from collections.abc import Callable
 
 import keras
-import tensorflow as tf
 
 from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_count, check_positive_fraction
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.serialization import Config, arguments_of
-from deq_keras.core.structure import Nest, interpolate
+from deq_keras.core.structure import interpolate
 from deq_keras.gradients.adjoint_report import AdjointReport
 from deq_keras.gradients.forward import (
     guard_second_order,
-    linearize_equilibrium,
+    replace_gradient,
     solve_without_gradient,
-    with_gradient_of,
 )
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
 from deq_keras.solvers import FixedPointSolver, SolveRequest
@@ -50,8 +48,6 @@ class PhantomGradient(EquilibriumGradient):
     def __init__(self, num_steps: int = 5, damping: float = 0.5) -> None:
         self.num_steps = check_count("num_steps", num_steps)
         self.damping = check_positive_fraction("damping", damping)
-        # Messages must name the gradient that the user chose.
-        self.described = type(self).__name__
 
     def solve(
         self,
@@ -60,29 +56,45 @@ class PhantomGradient(EquilibriumGradient):
         solver: FixedPointSolver,
         record_adjoint: Callable[[AdjointReport], None] | None = None,
     ) -> Equilibrium:
-        solution = solve_without_gradient(problem, request, solver)
-        linearization, problem = linearize_equilibrium(problem, solution)
-        first = self._damped(linearization.point, linearization.value)
-
-        def run(
-            problem: FixedPointProblem, state: Nest
-        ) -> tuple[Nest, tf.Tensor, None]:
-            for _ in range(self.num_steps - 1):
-                state = self._damped(state, problem(state))
-            state, failed = nonfinite.finite_or_first(state, first, solution)
-            return state, failed, None
-
-        if self.num_steps > 1:
-            first, _ = nonfinite.differentiable(problem, run, first)
-        reason = "its steps start at an equilibrium that it treats as a constant"
-        guarded = guard_second_order(first, self.described, reason, is_refused=False)
-        value = with_gradient_of(solution, guarded)
-        return Equilibrium(value, solution, linearization)
+        return solve_with_steps(
+            problem, request, solver, self.num_steps, self.damping, type(self).__name__
+        )
 
     def get_config(self) -> Config:
         return arguments_of(self, PhantomGradient)
 
-    def _damped(self, old: Nest, new: Nest) -> Nest:
-        if self.damping == 1.0:
-            return new
-        return interpolate(old, new, self.damping)
+
+def solve_with_steps(
+    problem: FixedPointProblem,
+    request: SolveRequest,
+    solver: FixedPointSolver,
+    num_steps: int,
+    damping: float,
+    name: str,
+) -> Equilibrium:
+    """Solves, and attaches the gradient of damped steps from the solution.
+
+    Args:
+        problem: See `EquilibriumGradient.solve`.
+        request: See `EquilibriumGradient.solve`.
+        solver: See `EquilibriumGradient.solve`.
+        num_steps: See `PhantomGradient`.
+        damping: See `PhantomGradient`.
+        name: String. Name of the gradient in messages.
+    """
+    solution = solve_without_gradient(problem, request, solver)
+    gate = nonfinite.GradientGate()
+    gated = problem.gated(gate)
+    linearization = gated.linearize(solution.point)
+    failed = nonfinite.has_no_evaluation(solution)
+    state, value = linearization.point, linearization.value
+    for step in range(num_steps):
+        value = gated(state) if step > 0 else value
+        state = value if damping == 1.0 else interpolate(state, value, damping)
+        failed |= nonfinite.failed_rows(state)
+    gate.close_if(failed, problem.is_usable)
+    reason = "its steps start at an equilibrium that it treats as a constant"
+    carrier = guard_second_order(state, name, reason, is_refused=False)
+    failed = nonfinite.has_no_evaluation(solution)
+    linearization = nonfinite.usable_linearization(linearization, failed)
+    return Equilibrium(replace_gradient(solution, carrier), solution, linearization)

@@ -15,7 +15,8 @@ from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.gradients.adjoint_report import AdjointReport
 from deq_keras.gradients.forward import guard_second_order, linearize_equilibrium
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
-from deq_keras.gradients.neumann import NeumannGradient
+from deq_keras.gradients.implicit import solve_implicitly
+from deq_keras.gradients.neumann import neumann_series
 from deq_keras.gradients.pair_steps import InverseSteps, PairSteps
 from deq_keras.solvers import (
     FixedPointIteration,
@@ -26,6 +27,8 @@ from deq_keras.solvers import (
 # Largest relative error of a pair that the backward pass reconstructs in float32.
 _LARGEST_ERROR = 1e-5
 _ROUNDING = 2.0**-24
+# Terms of the Neumann series outside of training.
+_NUM_TERMS = 12
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -102,33 +105,31 @@ class ReversibleGradient(EquilibriumGradient):
     ) -> Equilibrium:
         max_iter = solver.max_iter if request.max_iter is None else request.max_iter
         _check_solver(solver, max_iter)
-        max_steps = (max_iter - 1) // 2
-        if tf.is_tensor(max_steps):
-            max_steps = tf.maximum(max_steps, 1)
-        weights = problem.weights
-        constants = tree.map_structure(
-            tf.stop_gradient, (problem.injection, weights, request.initial_state)
+        # The stored pairs need an array of a static size.
+        largest = max_iter
+        if tf.is_tensor(max_iter):
+            largest = request.limit or solver.max_iter
+        gate = nonfinite.GradientGate()
+        gated, initial_state = problem.gated(gate), gate(request.initial_state)
+        injection, weights, start = tree.map_structure(
+            tf.stop_gradient, (gated.injection, gated.weights, initial_state)
         )
-        injection, constant_weights, start = constants
         steps = PairSteps(
-            problem.bound(injection, weights=constant_weights),
+            problem.bound(injection, weights=weights),
             solver.stopping_rule(request._replace(initial_state=start)),
             self.beta,
             self.checkpoint_every or _interval(self.beta),
-            max_steps,
+            max_steps=(largest - 1) // 2,
         )
-        pairs, solution = without_variables(steps.run, request.budget)
-        failed = nonfinite.has_failed(solution)
-        healthy, pair = problem.bound(problem.injection, weights=weights).without(
-            failed, (pairs.y, pairs.z)
-        )
-        inverse = InverseSteps(
-            steps._replace(problem=healthy), pairs, tuple(pair), failed, solution.point
-        )
+        pairs, solution = without_variables(steps.run, (max_iter - 1) // 2)
+        gate.close_if(nonfinite.has_failed(solution), problem.is_usable)
+        inverse = InverseSteps(steps._replace(problem=gated), pairs, solution.point)
         reason = "its backward pass inverts steps, and is not differentiated"
-        value = inverse.attached(request.initial_state)
+        value = inverse.attached(initial_state)
         value = guard_second_order(value, "ReversibleGradient", reason)
         linearization, _ = linearize_equilibrium(problem, solution)
+        failed = nonfinite.has_no_evaluation(solution)
+        linearization = nonfinite.usable_linearization(linearization, failed)
         return Equilibrium(value, solution, linearization)
 
     def infer(
@@ -137,9 +138,13 @@ class ReversibleGradient(EquilibriumGradient):
         request: SolveRequest,
         solver: FixedPointSolver,
     ) -> Equilibrium:
-        gradient = NeumannGradient()
-        gradient.described = "ReversibleGradient, outside of training,"
-        return gradient.infer(problem, request, solver)
+        return solve_implicitly(
+            problem,
+            request,
+            solver,
+            adjoint_solver=neumann_series(_NUM_TERMS),
+            name="ReversibleGradient, outside of training,",
+        )
 
     def get_config(self) -> Config:
         return arguments_of(self, ReversibleGradient)

@@ -66,6 +66,11 @@ class StepCounts(NamedTuple):
         return self.smallest + tf.reduce_sum(tf.cast(is_beyond, tf.int32))
 
 
+def between(fewest: int, most: int) -> StepCounts:
+    """Returns the uniform distribution of the numbers from `fewest` to `most`."""
+    return StepCounts(fewest, (1.0,) * (most - fewest + 1))
+
+
 def checked(name: str, steps: Any, smallest: int) -> StepCounts:
     """Returns the `StepCounts` of an argument.
 

@@ -1,14 +1,15 @@
 """Backpropagation through the last steps, which also compute the output."""
 
-import copy
+import dataclasses
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import NamedTuple
 
 import keras
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.core import nonfinite
+from deq_keras.core import checkpointing, graphs, nonfinite
 from deq_keras.core.checks import (
     check_boolean,
     check_fraction,
@@ -17,17 +18,23 @@ from deq_keras.core.checks import (
     check_positive_fraction,
 )
 from deq_keras.core.problem import FixedPointProblem
-from deq_keras.core.random import as_seed, fold_in
+from deq_keras.core.random import as_seed, fold_in, normal_like, uniform
 from deq_keras.core.serialization import Config, arguments_of
-from deq_keras.core.structure import Nest, where_rows
+from deq_keras.core.structure import (
+    Nest,
+    StateStructure,
+    interpolate,
+    squared_norm,
+    where_rows,
+)
 from deq_keras.gradients import step_counts
 from deq_keras.gradients.adjoint_report import AdjointReport
 from deq_keras.gradients.forward import guard_second_order
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
-from deq_keras.gradients.neumann import NeumannGradient
-from deq_keras.gradients.phantom import PhantomGradient
+from deq_keras.gradients.implicit import solve_implicitly
+from deq_keras.gradients.neumann import neumann_series
+from deq_keras.gradients.phantom import solve_with_steps
 from deq_keras.gradients.step_counts import NumSteps, StepCounts
-from deq_keras.gradients.steps import FreeSteps, Steps
 from deq_keras.solvers import FixedPointSolver, SolveRequest
 
 # Default range of the number of differentiated steps, and default fraction of samples
@@ -159,64 +166,44 @@ class TruncatedGradient(EquilibriumGradient):
         solver: FixedPointSolver,
         record_adjoint: Callable[[AdjointReport], None] | None = None,
     ) -> Equilibrium:
-        if self.num_steps is None or self.free_fraction is None:
-            suited = self._suited(request.initial_state, solver)
-            return suited.solve(problem, request, solver, record_adjoint)
-        max_steps = self.max_steps or _NUM_BUDGETS * solver.max_iter
+        plan = self._plan(request.initial_state, solver)
         seed = as_seed(request.seed)
-        num_free_steps, num_steps = self._draw(max_steps, request.budget, seed)
-        damping = solver.damping if self.damping is None else self.damping
+        num_free_steps, num_steps = self._draw(plan, request.max_iter, seed)
+        gate = nonfinite.GradientGate()
+        gated, initial_state = problem.gated(gate), gate(request.initial_state)
 
-        def steps(count: int | tf.Tensor, index: int) -> Steps:
-            seeded = _derived(seed, index) if solver.noise else None
-            return Steps(solver, damping, count, max_steps, seeded, self.tol or None)
-
-        free_steps = FreeSteps(
-            steps(num_free_steps, 2),
-            self.free_fraction or 0.0,
-            self.free_noise,
-            _derived(seed, 3),
+        # 1. Free steps bring some samples near the equilibrium, without gradient.
+        start, has_failed, num_evaluations = _free_steps(
+            problem, initial_state, num_free_steps, plan, self.free_noise, seed
         )
-        free = free_steps.run(problem, request.initial_state)
-        last_steps = steps(num_steps, 4)
-        interval = self._interval(max_steps)
 
-        def run(problem: FixedPointProblem, state: Nest) -> tuple[Nest, tf.Tensor, Any]:
-            last, failed, count = last_steps.graded(problem, state, interval)
-            failed |= free.failed
-            return where_rows(failed, state, last), failed, count
+        # 2. All samples take the differentiated steps.
+        state, failed_now, count = _graded_steps(gated, start, num_steps, plan, seed)
+        has_failed |= failed_now
+        value = where_rows(has_failed, start, state)
 
-        def measure(
-            problem: FixedPointProblem, state: Nest, failed: tf.Tensor, count: Any
-        ) -> tuple[tf.Tensor, Any]:
-            point = tree.map_structure(tf.stop_gradient, state)
-            healthy, healthy_point = problem.without(failed, point)
-            # One evaluation serves the residual and the penalty of the regularizer.
-            linearization = healthy.linearize(healthy_point)
-            solution = solver.assess(point, linearization.value, is_usable=~failed)
-            return nonfinite.has_failed(solution), (linearization, solution, count)
-
-        value, (linearization, solution, count) = nonfinite.differentiable(
-            problem, run, free.state, measure
-        )
-        if self.num_free_steps != 0 and self.free_fraction:
-            reason = "its free steps are constants"
-            name = type(self).__name__
-            value = guard_second_order(value, name, reason, is_refused=False)
-        failed = nonfinite.has_failed(solution)
-        num_evaluations = free.num_evaluations + count
-        excluded = failed
-        if self.tol:
-            has_budget = num_evaluations >= self._budget(solver, request, max_steps)
-            excluded |= ~(has_budget | (count < num_steps))
-        linearization = nonfinite.usable_linearization(linearization, excluded)
-        solution = tree.map_structure(tf.stop_gradient, solution)
-        solution = solution._replace(
+        # 3. One more evaluation serves the residual and the penalty of the regularizer.
+        point = tree.map_structure(tf.stop_gradient, value)
+        linearization = gated.linearize(point)
+        solution = solver.assess(point, linearization.value, has_failed)
+        has_failed = nonfinite.has_failed(solution)
+        gate.close_if(has_failed, problem.is_usable)
+        num_evaluations += count
+        is_excluded = has_failed
+        if plan.tol is not None:
+            # Samples that stopped early, or took few steps, need not have converged.
+            budget = solver.max_iter if request.max_iter is None else request.max_iter
+            has_budget = num_evaluations >= tf.minimum(budget, plan.largest)
+            is_excluded |= ~(has_budget | (count < num_steps))
+        linearization = nonfinite.usable_linearization(linearization, is_excluded)
+        solution = tree.map_structure(tf.stop_gradient, solution)._replace(
             num_evaluations=num_evaluations,
             # The maximum over an empty batch is not a number of steps.
-            batch_evaluations=tf.maximum(tf.reduce_max(free.num_evaluations), 0)
-            + count,
+            batch_evaluations=tf.maximum(tf.reduce_max(num_evaluations), 0),
         )
+        if self.num_free_steps != 0 and plan.free_fraction > 0:
+            name, reason = type(self).__name__, "its free steps are constants"
+            value = guard_second_order(value, name, reason, is_refused=False)
         return Equilibrium(value, solution, linearization)
 
     def infer(
@@ -226,39 +213,44 @@ class TruncatedGradient(EquilibriumGradient):
         solver: FixedPointSolver,
     ) -> Equilibrium:
         # A trained model may be used with any budget, so none is checked here.
-        _, steps = self._counts(self.max_steps)
-        num_terms = steps.largest(self.max_steps or _NUM_BUDGETS * solver.max_iter) - 1
-        gradient: NeumannGradient | PhantomGradient
+        max_steps = self.max_steps or _NUM_BUDGETS * solver.max_iter
+        num_terms = self._counts(self.max_steps)[1].largest(max_steps) - 1
+        name = "TruncatedGradient, outside of training,"
         if num_terms == 0:
-            gradient = PhantomGradient(1, damping=1.0)
-        else:
-            gradient = NeumannGradient(num_terms)
-        gradient.described = "TruncatedGradient, outside of training,"
-        return gradient.infer(problem, request, solver)
+            return solve_with_steps(problem, request, solver, 1, 1.0, name)
+        series = neumann_series(num_terms)
+        return solve_implicitly(problem, request, solver, series, name)
 
     def get_config(self) -> Config:
         return arguments_of(self, TruncatedGradient)
 
-    def _suited(self, state: Nest, solver: FixedPointSolver) -> "TruncatedGradient":
-        """Returns this gradient with numbers that suit a state instead of `None`."""
-        suited = copy.copy(self)
+    def _plan(self, state: Nest, solver: FixedPointSolver) -> "_Plan":
+        """Returns all numbers of a solve, with defaults that suit its state."""
         has_positions = any(leaf.shape.rank > 2 for leaf in tree.flatten(state))
-        if self.free_fraction is None:
-            suited.free_fraction = _FREE_FRACTION if has_positions else 1.0
+        max_steps = self.max_steps or _NUM_BUDGETS * solver.max_iter
+        free_steps, num_steps = self._counts(max_steps)
+        fraction, tol, interval = self.free_fraction, self.tol, None
+        if fraction is None:
+            fraction = _FREE_FRACTION if has_positions else 1.0
         if self.num_steps is None:
-            max_steps = self.max_steps or _NUM_BUDGETS * solver.max_iter
-            suited.num_steps = most = self._default_steps(max_steps)
+            most = num_steps.needed
             if has_positions:
-                fewest = min(_FEWEST_STEPS, most)
-                suited.num_steps = [0] * (fewest - 1) + [1] * (most - fewest + 1)
-            suited.tol = _TOL if self.tol is None else self.tol
-        return suited
-
-    def _default_steps(self, max_steps: int | None) -> int:
-        """Returns the largest default number of differentiated steps."""
-        free_steps = step_counts.checked("num_free_steps", self.num_free_steps, 0)
-        room = _MOST_STEPS if max_steps is None else max_steps - free_steps.needed
-        return max(1, min(_MOST_STEPS, room))
+                num_steps = step_counts.between(min(_FEWEST_STEPS, most), most)
+            tol = _TOL if tol is None else tol
+        if self.checkpoints is not None:
+            interval = -(-num_steps.largest(max_steps) // self.checkpoints)
+        elif self.remat:
+            interval = 1
+        return _Plan(
+            solver=solver,
+            free_steps=free_steps,
+            num_steps=num_steps,
+            max_steps=max_steps,
+            free_fraction=fraction,
+            damping=solver.damping if self.damping is None else self.damping,
+            tol=tol or None,
+            interval=interval,
+        )
 
     def _counts(self, max_steps: int | None) -> tuple[StepCounts, StepCounts]:
         """Returns the numbers of free and of differentiated steps; checks that a known
@@ -266,7 +258,8 @@ class TruncatedGradient(EquilibriumGradient):
         free_steps = step_counts.checked("num_free_steps", self.num_free_steps, 0)
         num_steps = self.num_steps
         if num_steps is None:
-            num_steps = self._default_steps(max_steps)
+            room = _MOST_STEPS if max_steps is None else max_steps - free_steps.needed
+            num_steps = max(1, min(_MOST_STEPS, room))
         steps = step_counts.checked("num_steps", num_steps, 1)
         if max_steps is not None and free_steps.needed + steps.needed > max_steps:
             raise ValueError(
@@ -278,46 +271,259 @@ class TruncatedGradient(EquilibriumGradient):
             )
         return free_steps, steps
 
-    def _interval(self, max_steps: int) -> int | None:
-        """Returns the number of steps between two stored states, or `None`."""
-        if self.checkpoints is None:
-            return 1 if self.remat else None
-        _, steps = self._counts(max_steps)
-        return -(-steps.largest(max_steps) // self.checkpoints)
-
-    def _budget(
-        self, solver: FixedPointSolver, request: SolveRequest, max_steps: int
-    ) -> int | tf.Tensor:
-        """Returns the budget of the solve, limited to the largest number of steps."""
-        free_steps, steps = self._counts(max_steps)
-        largest = steps.largest(max_steps)
-        if self.free_fraction:
-            largest = min(max_steps, largest + free_steps.largest(max_steps))
-        budget = solver.max_iter if request.budget is None else request.budget
-        return tf.minimum(budget, largest)
-
     def _draw(
-        self, max_steps: int, budget: tf.Tensor | None, seed: tf.Tensor | None
+        self, plan: "_Plan", budget: tf.Tensor | None, seed: tf.Tensor | None
     ) -> tuple[int | tf.Tensor, int | tf.Tensor]:
         """Returns the numbers of steps without a gradient and with a gradient."""
-        free_steps, steps = self._counts(max_steps)
-        has_free_steps = free_steps.is_random or free_steps.smallest > 0
-        fraction = self.free_fraction or 0.0
-        is_drawn = steps.is_random or (
-            has_free_steps and (0 < fraction < 1 or 0 < fraction * self.free_noise)
+        free_steps, steps, fraction = (
+            plan.free_steps,
+            plan.num_steps,
+            plan.free_fraction,
         )
-        if seed is None and (is_drawn or free_steps.is_random):
+        has_free_steps = free_steps.is_random or free_steps.smallest > 0
+        draws_samples = 0 < fraction < 1 or (fraction > 0 and self.free_noise > 0)
+        is_random = steps.is_random or free_steps.is_random
+        if seed is None and (is_random or (has_free_steps and draws_samples)):
             raise ValueError(
                 "TruncatedGradient draws random numbers, and needs a `seed`."
             )
-        room = max_steps
+        room = plan.max_steps
         if budget is not None:
             if self.max_steps is None:
                 budget *= _NUM_BUDGETS
             room = tf.maximum(budget, free_steps.needed + steps.needed)
-        num_free_steps = free_steps.draw(room - steps.needed, _derived(seed, 0))
-        return num_free_steps, steps.draw(room - num_free_steps, _derived(seed, 1))
+        num_free_steps = free_steps.draw(room - steps.needed, _fold(seed, 0))
+        return num_free_steps, steps.draw(room - num_free_steps, _fold(seed, 1))
 
 
-def _derived(seed: tf.Tensor | None, index: int) -> tf.Tensor | None:
+@dataclasses.dataclass(frozen=True)
+class _Plan:
+    """The numbers of a solve.
+
+    Attributes:
+        solver: The `FixedPointSolver`, whose noise applies to all steps.
+        free_steps: `StepCounts` of steps without a gradient.
+        num_steps: `StepCounts` of steps with a gradient.
+        max_steps: Integer. Upper bound of their sum.
+        free_fraction: Float in [0, 1]. Expected fraction of samples with free steps.
+        damping: Float in (0, 1]. Weight of the new value in a step.
+        tol: Positive float, or `None` to take all steps.
+        interval: Positive integer. Steps between two states that the gradient stores;
+            it recomputes the others. `None`: the gradient stores the activations.
+    """
+
+    solver: FixedPointSolver
+    free_steps: StepCounts
+    num_steps: StepCounts
+    max_steps: int
+    free_fraction: float
+    damping: float
+    tol: float | None
+    interval: int | None
+
+    @property
+    def largest(self) -> int:
+        """The largest number of steps of a sample."""
+        free_steps = self.free_steps.largest(self.max_steps)
+        free_steps = free_steps if self.free_fraction > 0 else 0
+        return min(self.max_steps, self.num_steps.largest(self.max_steps) + free_steps)
+
+    def step(
+        self,
+        problem: FixedPointProblem,
+        state: Nest,
+        i: tf.Tensor,
+        seed: tf.Tensor | None,
+    ) -> tuple[Nest, tf.Tensor]:
+        """Returns the next state, and the residual of the batch at `state`.
+
+        Args:
+            problem: The `FixedPointProblem`.
+            state: Nest of `(batch, ...)` tensors.
+            i: Int32 scalar tensor. The number of the step, from 0.
+            seed: Int32 tensor of shape `(2,)`. Seeds the noise. `None`: no noise.
+        """
+        value = problem(state)
+        leaves = []
+        for j, (old, new) in enumerate(
+            zip(tree.flatten(state), tree.flatten(value), strict=True)
+        ):
+            if self.damping < 1.0:
+                new = interpolate(old, new, self.damping)
+            leaves.append(self.solver.perturbed(new, i, _fold(seed, j)))
+        next_state = tree.pack_sequence_as(state, leaves)
+        if self.tol is None:
+            return next_state, tf.constant(math.inf)
+        # The root mean square of the relative residuals of finite samples.
+        old, new = tree.map_structure(tf.stop_gradient, (state, value))
+        structure = StateStructure(new)
+        matrix = structure.to_matrix(new)
+        scale = squared_norm(matrix)
+        squares = squared_norm(matrix - structure.to_matrix(old))
+        squares = tf.where(scale > 0, squares / scale, squares)
+        total, count = nonfinite.finite_total(squares, "float32")
+        # TensorFlow would also trace the gradient of this loop variable.
+        residual = tf.stop_gradient(tf.sqrt(tf.math.divide_no_nan(total, count)))
+        return next_state, residual
+
+    def continues(
+        self, i: tf.Tensor, num_steps: int | tf.Tensor, residual: tf.Tensor
+    ) -> tf.Tensor:
+        """Returns whether another step follows."""
+        has_steps = i < num_steps
+        return has_steps if self.tol is None else has_steps & (residual > self.tol)
+
+
+def _graded_steps(
+    problem: FixedPointProblem,
+    state: Nest,
+    num_steps: int | tf.Tensor,
+    plan: _Plan,
+    seed: tf.Tensor | None,
+) -> tuple[Nest, tf.Tensor, int | tf.Tensor]:
+    """Returns the state after the differentiated steps, a mask of samples that became
+    non-finite, and the number of steps."""
+    noise_seed = _fold(seed, 4) if plan.solver.noise else None
+
+    def body(
+        i: tf.Tensor, state: Nest, failed: tf.Tensor, _: tf.Tensor
+    ) -> tuple[tf.Tensor, Nest, tf.Tensor, tf.Tensor]:
+        state, residual = plan.step(problem, state, i, noise_seed)
+        return i + 1, state, failed | nonfinite.failed_rows(state), residual
+
+    failed = tf.zeros_like(nonfinite.failed_rows(state))
+    count, state, failed, _ = checkpointing.loop(
+        lambda i, _, __, residual: plan.continues(i, num_steps, residual),
+        body,
+        (tf.constant(0), state, failed, tf.constant(math.inf)),
+        plan.max_steps,
+        plan.interval,
+        problem.sources,
+    )
+    return state, failed, num_steps if plan.tol is None else count
+
+
+class _FreeResult(NamedTuple):
+    """Samples after their free steps.
+
+    Attributes:
+        state: Nest of `(batch, ...)` tensors. Samples without free steps, and samples
+            that failed, keep their initial state.
+        failed: Boolean tensor `(batch,)`. Samples with non-finite steps.
+        num_evaluations: Int32 tensor `(batch,)`.
+    """
+
+    state: Nest
+    failed: tf.Tensor
+    num_evaluations: tf.Tensor
+
+
+def _free_steps(
+    problem: FixedPointProblem,
+    initial_state: Nest,
+    num_steps: int | tf.Tensor,
+    plan: _Plan,
+    noise: float,
+    seed: tf.Tensor | None,
+) -> _FreeResult:
+    """Takes steps without gradient for a fraction of the samples, and adds noise.
+
+    Samples without free steps keep the gradient of their initial state.
+
+    Args:
+        problem: The `FixedPointProblem`.
+        initial_state: Nest of `(batch, ...)` tensors.
+        num_steps: Integer or int32 scalar tensor.
+        plan: The `_Plan`.
+        noise: Float >= 0. Standard deviation of the noise after the steps, relative to
+            the root mean square of the features of each position.
+        seed: Int32 tensor of shape `(2,)`, or `None` if nothing is random.
+    """
+    noise_seed = _fold(seed, 2) if plan.solver.noise else None
+    seed = _fold(seed, 3)
+    start, injection = tree.map_structure(
+        tf.stop_gradient, (initial_state, problem.injection)
+    )
+    problem = problem.bound(injection)
+    batch_size = tf.shape(tree.flatten(start)[0])[:1]
+    unchanged = _FreeResult(
+        start, tf.zeros(batch_size, tf.bool), tf.zeros(batch_size, tf.int32)
+    )
+    if plan.free_fraction == 0.0 or (not tf.is_tensor(num_steps) and num_steps == 0):
+        return unchanged._replace(state=initial_state)
+
+    def stepped(problem: FixedPointProblem, state: Nest) -> _FreeResult:
+        def body(
+            i: tf.Tensor, state: Nest, _: tf.Tensor
+        ) -> tuple[tf.Tensor, Nest, tf.Tensor]:
+            return i + 1, *plan.step(problem, state, i, noise_seed)
+
+        count, last, _ = graphs.while_loop(
+            lambda i, _, residual: plan.continues(i, num_steps, residual),
+            body,
+            (tf.constant(0), state, tf.constant(math.inf)),
+            plan.max_steps,
+        )
+        failed = nonfinite.failed_rows(last)
+        if noise > 0.0:
+            last = tree.map_structure(
+                lambda leaf, draw: leaf + noise * _scale(leaf) * draw,
+                last,
+                normal_like(last, fold_in(seed, 3)),
+            )
+        count = num_steps if plan.tol is None else count
+        return _FreeResult(
+            where_rows(failed, state, last), failed, tf.fill(tf.shape(failed), count)
+        )
+
+    def stepped_for_some() -> _FreeResult:
+        order = tf.argsort(uniform(batch_size, fold_in(seed, 1)))
+        chosen = order[:num_chosen]
+        if not problem.knows_rows:  # The injection of single samples is unknown.
+            rows = tf.range(batch_size[0])[:, None]
+            is_chosen = tf.reduce_any(tf.equal(rows, chosen), axis=1)
+            return where_rows(is_chosen, stepped(problem, start), unchanged)
+        rows = tree.map_structure(lambda leaf: tf.gather(leaf, chosen), start)
+        return tree.map_structure(
+            lambda leaf, rows: tf.tensor_scatter_nd_update(leaf, chosen[:, None], rows),
+            unchanged,
+            stepped(problem.rows(chosen), rows),
+        )
+
+    if plan.free_fraction == 1.0:
+        result = stepped(problem, start)
+    else:
+        # Shapes must not depend on random numbers. Therefore the number of chosen
+        # samples is fixed, and a draw decides whether they take the steps at all, so
+        # that the expected fraction is exact.
+        static_size = tree.flatten(start)[0].shape[0]
+        if static_size is not None:
+            num_chosen = math.ceil(plan.free_fraction * static_size)
+            probability = plan.free_fraction * static_size / max(num_chosen, 1)
+        else:
+            expected = plan.free_fraction * tf.cast(batch_size[0], tf.float32)
+            count = tf.math.ceil(expected)
+            num_chosen = tf.cast(count, tf.int32)
+            probability = expected / tf.maximum(count, 1.0)
+        is_drawn = uniform((), fold_in(seed, 0)) < probability
+        result = tf.cond(
+            (tf.convert_to_tensor(num_steps) > 0) & is_drawn,
+            stepped_for_some,
+            lambda: unchanged,
+        )
+    # The steps have no gradient, so TensorFlow need not differentiate them.
+    result = tree.map_structure(tf.stop_gradient, result)
+    state = where_rows(result.num_evaluations > 0, result.state, initial_state)
+    return result._replace(state=state)
+
+
+def _scale(leaf: tf.Tensor) -> tf.Tensor:
+    """Returns the root mean square of each position, which is 0 at padding."""
+    axis = [-1] if leaf.shape.rank > 1 else []
+    squares = tf.square(tf.cast(leaf, tf.float32))
+    mean = tf.reduce_mean(squares, axis, keepdims=True)
+    return tf.cast(tf.sqrt(mean), leaf.dtype)
+
+
+def _fold(seed: tf.Tensor | None, index: int) -> tf.Tensor | None:
     return None if seed is None else fold_in(seed, index)

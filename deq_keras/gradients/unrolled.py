@@ -10,11 +10,10 @@ from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_optional_count
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.serialization import Config, arguments_of
-from deq_keras.core.structure import Nest
 from deq_keras.gradients.adjoint_report import AdjointReport
 from deq_keras.gradients.forward import linearize_equilibrium
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
-from deq_keras.solvers import FixedPointSolver, Solution, SolveRequest
+from deq_keras.solvers import FixedPointSolver, SolveRequest
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -54,19 +53,7 @@ class UnrolledGradient(EquilibriumGradient):
         solver: FixedPointSolver,
         record_adjoint: Callable[[AdjointReport], None] | None = None,
     ) -> Equilibrium:
-        def run(
-            problem: FixedPointProblem, state: Nest
-        ) -> tuple[Nest, tf.Tensor, Solution]:
-            solution = solver.solve(
-                problem,
-                request._replace(initial_state=state, checkpoints=self.checkpoints),
-            )
-            return solution.value, nonfinite.has_failed(solution), solution
-
-        value, solution = nonfinite.differentiable(problem, run, request.initial_state)
-        constant = tree.map_structure(tf.stop_gradient, solution)
-        linearization, _ = linearize_equilibrium(problem, constant)
-        return Equilibrium(value, constant, linearization)
+        return _unroll(problem, request, solver, self.checkpoints)
 
     def infer(
         self,
@@ -74,8 +61,28 @@ class UnrolledGradient(EquilibriumGradient):
         request: SolveRequest,
         solver: FixedPointSolver,
     ) -> Equilibrium:
-        # The budget may be a tensor, and segments need an integer.
-        return UnrolledGradient().solve(problem, request, solver)
+        # The budget may be a tensor, and checkpoints need an integer.
+        return _unroll(problem, request, solver, checkpoints=None)
 
     def get_config(self) -> Config:
         return arguments_of(self, UnrolledGradient)
+
+
+def _unroll(
+    problem: FixedPointProblem,
+    request: SolveRequest,
+    solver: FixedPointSolver,
+    checkpoints: int | None,
+) -> Equilibrium:
+    gate = nonfinite.GradientGate()
+    request = request._replace(
+        initial_state=gate(request.initial_state), checkpoints=checkpoints
+    )
+    solution = solver.solve(problem.gated(gate), request)
+    gate.close_if(nonfinite.has_failed(solution), problem.is_usable)
+    value = solution.value
+    solution = tree.map_structure(tf.stop_gradient, solution)
+    linearization, _ = linearize_equilibrium(problem, solution)
+    failed = nonfinite.has_no_evaluation(solution)
+    linearization = nonfinite.usable_linearization(linearization, failed)
+    return Equilibrium(value, solution, linearization)

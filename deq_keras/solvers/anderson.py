@@ -12,7 +12,8 @@ from deq_keras.core.checks import (
     check_positive_fraction,
 )
 from deq_keras.core.serialization import Config, arguments_of
-from deq_keras.solvers.loop import Columns, Evaluation, zero_columns
+from deq_keras.solvers.columns import Columns, zero_columns
+from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solver import FixedPointSolver
 
 # A column with an exactly zero residual should receive all the weight: its pivot is 1,

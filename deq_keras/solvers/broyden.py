@@ -11,7 +11,8 @@ from keras import tree
 from deq_keras.core.checks import check_count
 from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.core.structure import squared_norm
-from deq_keras.solvers.loop import Columns, Evaluation, zero_columns
+from deq_keras.solvers.columns import Columns, zero_columns
+from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solver import FixedPointSolver
 
 # Bounds the scaling 1 / (1 - c) of a step by 1 / _SMALLEST_PIVOT, so that the

@@ -1,9 +1,15 @@
-"""A loop that removes finished samples from the batch."""
+"""A loop that removes finished samples from the batch.
+
+1. All samples start in the loop, with their rows of the injection and the mask.
+2. After an evaluation, if enough samples are done, their results are written into the
+   results of the whole batch, and the variables of the loop keep the other samples.
+3. When the loop ends, the remaining samples are written as well.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from keras import tree
@@ -11,13 +17,13 @@ from keras import tree
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.structure import Nest
 from deq_keras.solvers.loop import LoopState
-from deq_keras.solvers.solution import MAX_ITER
+from deq_keras.solvers.solution import MAX_ITER, Solution
 
 # Compaction copies the active samples, so it waits until this fraction is finished.
 _SMALLEST_FRACTION = 0.125
 
-# Function from a `LoopState` and row indices to the `LoopState` of these samples.
-Take = Callable[[LoopState, tf.Tensor], LoopState]
+# `FixedPointSolver.take_memory`.
+TakeMemory = Callable[[Any, tf.Tensor, tf.Tensor], Any]
 
 
 class ActiveBatch(NamedTuple):
@@ -26,25 +32,25 @@ class ActiveBatch(NamedTuple):
     Attributes:
         indices: Int32 tensor `(active,)`. Rows of the samples in the whole batch.
         constants: Nest of tensors. Injection and mask of the samples.
-        results: The `Results` of the whole batch.
+        results: The `Solution` of the whole batch, as in `LoopState`.
     """
 
     indices: tf.Tensor
     constants: Nest
-    results: Results
+    results: Solution
 
     @classmethod
     def of(
-        cls, problem: FixedPointProblem, state: LoopState, take: Take
+        cls, problem: FixedPointProblem, state: LoopState, take_memory: TakeMemory
     ) -> tuple[LoopState, ActiveBatch]:
         """Returns the loop state and the batch with all samples."""
         # Hides the batch size from Grappler, which would otherwise constant-fold it
         # although it changes inside the loop.
         indices = tf.compat.v1.placeholder_with_default(
-            tf.range(tf.size(state.status)), [None]
+            tf.range(tf.size(state.results.status)), [None]
         )
-        constants = _constants(problem.rows(indices))
-        return take(state, indices), cls(indices, constants, Results.of(state))
+        batch = cls(indices, _constants(problem.rows(indices)), state.results)
+        return _take(state, indices, take_memory), batch
 
     def problem(self, whole: FixedPointProblem) -> FixedPointProblem:
         """Returns the problem of the active samples."""
@@ -52,66 +58,73 @@ class ActiveBatch(NamedTuple):
         return whole.bound(injection, mask=mask if tf.is_tensor(mask) else None)
 
     def without_done(
-        self, whole: FixedPointProblem, state: LoopState, take: Take
+        self, whole: FixedPointProblem, state: LoopState, take_memory: TakeMemory
     ) -> tuple[LoopState, ActiveBatch]:
         """Removes samples that are done, unless they are too few to justify a copy."""
-        is_active = tf.equal(state.status, MAX_ITER) & state.is_running
+        is_active = tf.equal(state.results.status, MAX_ITER) & state.is_running
         fraction = tf.reduce_mean(tf.cast(~is_active, tf.float32))
-        return tf.cond(
-            ~state.is_running | (fraction >= _SMALLEST_FRACTION),
-            lambda: self._split(is_active, whole, state, take),
-            lambda: (state, self),
-        )
 
-    def _split(
-        self,
-        is_active: tf.Tensor,
-        whole: FixedPointProblem,
-        state: LoopState,
-        take: Take,
-    ) -> tuple[LoopState, ActiveBatch]:
-        done, active = _where(~is_active), _where(is_active)
-        done_results = Results.of(take(state, done))
-        return take(state, active), ActiveBatch(
-            tf.gather(self.indices, active),
-            _constants(self.problem(whole).rows(active)),
-            self.results.with_rows(tf.gather(self.indices, done), done_results),
-        )
+        def split() -> tuple[LoopState, ActiveBatch]:
+            done, active = (
+                tf.cast(tf.where(mask)[:, 0], tf.int32)
+                for mask in (~is_active, is_active)
+            )
+            rows = tf.gather(self.indices, done)
+            batch = ActiveBatch(
+                tf.gather(self.indices, active),
+                _constants(self.problem(whole).rows(active)),
+                _with_rows(self.results, rows, _rows_of(state.results, done)),
+            )
+            return _take(state, active, take_memory), batch
+
+        is_due = ~state.is_running | (fraction >= _SMALLEST_FRACTION)
+        return tf.cond(is_due, split, lambda: (state, self))
 
 
-class Results(NamedTuple):
-    """The results of a loop, with one row per sample (also in the trace)."""
+def _take(state: LoopState, rows: tf.Tensor, take_memory: TakeMemory) -> LoopState:
+    """Returns the variables of the loop for some samples."""
+    # No step follows the last evaluation.
+    num_steps = tf.where(state.is_running, state.results.batch_evaluations, 0)
+    return state._replace(
+        results=_rows_of(state.results, rows),
+        next_point=tf.gather(state.next_point, rows),
+        memory=take_memory(state.memory, rows, num_steps),
+        progress=tree.map_structure(lambda leaf: tf.gather(leaf, rows), state.progress),
+    )
 
-    best_point: tf.Tensor
-    best_value: tf.Tensor
-    best_error: tf.Tensor
-    status: tf.Tensor
-    sample_evaluations: tf.Tensor
-    trace: tf.Tensor | tuple[()]
 
-    @classmethod
-    def of(cls, state: LoopState) -> Results:
-        found = {name: getattr(state, name) for name in cls._fields}
-        trace = tree.map_structure(tf.transpose, state.trace)
-        return cls(**{**found, "trace": trace})
+def _rows_of(results: Solution, rows: tf.Tensor) -> Solution:
+    """Returns the results of some samples."""
+    return Solution(
+        *(
+            tf.gather(getattr(results, name), rows)
+            for name in ("value", "point", "residual", "status", "num_evaluations")
+        ),
+        batch_evaluations=results.batch_evaluations,
+        trace=tree.map_structure(
+            lambda trace: tf.gather(trace, rows, axis=1), results.trace
+        ),
+    )
 
-    def with_rows(self, indices: tf.Tensor, rows: Results) -> Results:
-        """Returns the results with new rows for some samples."""
-        return tree.map_structure(
-            lambda leaf, new: tf.tensor_scatter_nd_update(leaf, indices[:, None], new),
-            self,
-            rows,
-        )
 
-    def entered(self, state: LoopState) -> LoopState:
-        """Returns a loop state with these results."""
-        trace = tree.map_structure(tf.transpose, self.trace)
-        return state._replace(**{**self._asdict(), "trace": trace})
+def _with_rows(results: Solution, indices: tf.Tensor, rows: Solution) -> Solution:
+    """Returns the results with new rows for some samples."""
+
+    def update(leaf: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
+        return tf.tensor_scatter_nd_update(leaf, indices[:, None], new)
+
+    return Solution(
+        *map(update, results[:5], rows[:5]),
+        batch_evaluations=rows.batch_evaluations,
+        trace=tree.map_structure(
+            lambda trace, new: tf.transpose(
+                update(tf.transpose(trace), tf.transpose(new))
+            ),
+            results.trace,
+            rows.trace,
+        ),
+    )
 
 
 def _constants(problem: FixedPointProblem) -> Nest:
     return problem.injection, () if problem.mask is None else problem.mask
-
-
-def _where(mask: tf.Tensor) -> tf.Tensor:
-    return tf.cast(tf.where(mask)[:, 0], tf.int32)

@@ -20,7 +20,8 @@ from deq_keras.core.structure import (
     squared_norm,
     where_rows,
 )
-from deq_keras.solvers.loop import Columns, Evaluation, zero_columns
+from deq_keras.solvers.columns import Columns, zero_columns
+from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solution import Solution
 from deq_keras.solvers.solver import FixedPointSolver
 

@@ -1,9 +1,7 @@
 """Base class of fixed-point solvers, which owns their loop."""
 
-import contextlib
-import json
 from collections.abc import Callable
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 import tensorflow as tf
 from keras import tree
@@ -21,11 +19,11 @@ from deq_keras.core.request import SolveRequest, check_request
 from deq_keras.core.serialization import Config, Configured, arguments_of
 from deq_keras.core.structure import Nest, StateStructure, where_rows
 from deq_keras.solvers.compaction import ActiveBatch
-from deq_keras.solvers.loop import Evaluation, LoopState, evaluate
+from deq_keras.solvers.loop import Evaluation, LoopState
 from deq_keras.solvers.solution import DIVERGED, MAX_ITER, Solution
 from deq_keras.solvers.stopping import STOP_MODES, StoppingRule, first_status
 
-_INT32 = 2**31 - 1
+INT32 = 2**31 - 1
 
 
 class FixedPointSolver(Configured):
@@ -50,7 +48,8 @@ class FixedPointSolver(Configured):
             Euclidean norm over one sample's whole state. `"rel_max"` and `"abs_max"`
             use the largest norm over positions (tokens, pixels). Use them if
             information travels between positions: a norm over the whole state hides the
-            few positions that still change. Defaults to `"rel"`.
+            few positions that still change. With a relative residual, a state that
+            grows without limit does not converge. Defaults to `"rel"`.
         compact: Boolean. Whether to remove converged samples from the batch in solves
             outside of training. The cost then depends on the mean number of evaluations
             instead of the maximum. Results do not change. Keras does not use XLA for
@@ -64,7 +63,6 @@ class FixedPointSolver(Configured):
 
     damping: float = 1.0
     noise: float = 0.0
-    _record: tuple[Config, Config] | None = None
 
     def __init__(
         self,
@@ -74,38 +72,10 @@ class FixedPointSolver(Configured):
         compact: bool = False,
     ) -> None:
         # Only requests may contain tensors, which configs could not hold.
-        self.max_iter = check_integer("max_iter", max_iter, 1, _INT32)
+        self.max_iter = check_integer("max_iter", max_iter, 1, INT32)
         self.tol = None if tol is None else check_non_negative("tol", tol)
         self.stop_mode = check_choice("stop_mode", stop_mode, STOP_MODES)
         self.compact = check_boolean("compact", compact)
-
-    @property
-    def tuning(self) -> Config | None:
-        """The record of the tuning that chose this solver, or `None`.
-
-        A dict of plain data: the promise, the date and the hash of the data, as
-        `deq_keras.tuning.Tuning.as_dict` returns them. `deq_keras.solvers.serialize`
-        keeps the record; `get_config` and `from_config` do not, because a solver with
-        other arguments was not tuned. A new value of an attribute hides the record,
-        except for `compact`, which does not change results.
-
-        Raises:
-            ValueError: If it is set to a value that is not a dict of plain data.
-        """
-        if self._record is None:
-            return None
-        record, settings = self._record
-        return record if settings == self._settings() else None
-
-    @tuning.setter
-    def tuning(self, record: Config | None) -> None:
-        is_none = record is None
-        self._record = None if is_none else (_plain_copy(record), self._settings())
-
-    def _settings(self) -> Config:
-        """Returns the config without arguments that do not change results."""
-        config = self.get_config()
-        return {name: value for name, value in config.items() if name != "compact"}
 
     def solve(
         self, problem: FixedPointProblem | Callable[[Nest], Nest], request: SolveRequest
@@ -125,132 +95,131 @@ class FixedPointSolver(Configured):
             ValueError: If `request` is not a `SolveRequest` with an initial state, or
                 f does not return a state of the same structure.
         """
-        problem = FixedPointProblem.of(problem)
-        request = check_request(request)
-        request = request._replace(seed=as_seed(request.seed))
-        max_iter = self.max_iter
-        if request.max_iter is not None:
-            max_iter = _checked_max_iter(request.max_iter)
-        budget = max_iter
-        if request.budget is not None:
-            budget = _checked_budget(request.budget, max_iter)
+        problem, request = FixedPointProblem.of(problem), check_request(request)
+        seed = as_seed(request.seed)
         rule = self.stopping_rule(request)
-        state = self._start(rule, max_iter, budget, request, problem.is_usable)
+        budget = self.max_iter if request.max_iter is None else request.max_iter
+        by_xla = graphs.is_compiled_by_xla()
+        # The largest budget determines shapes, which XLA needs to know.
+        largest = budget
+        if tf.is_tensor(budget):
+            largest = request.limit or (self.max_iter if by_xla else budget)
+            budget = tf.minimum(budget, largest)
         # Noise depends on the row of a sample, so a solve with noise keeps all rows.
-        is_compact = self.compact and request.allows_compaction and request.seed is None
-        is_compact = is_compact and problem.has_rows is not None
-        interval = _interval(request.checkpoints, max_iter)
-        if interval is not None:
-            problem = problem.bound(problem.injection, weights=problem.weights)
-            is_compact = False
+        is_compact = (
+            self.compact
+            and request.allows_compaction
+            and seed is None
+            and problem.has_rows is not None
+            and request.checkpoints is None
+        )
         can_stop = is_compact or rule.can_stop
-        is_whole = request.budget is None and interval is None
-        is_whole = is_whole and not tf.is_tensor(max_iter)
-        rounds = _Rounds(budget, can_stop, is_whole)
+        state = self._first_state(rule, largest, budget, request, problem.is_usable)
+        interval = None
+        if request.checkpoints is not None:
+            interval = -(-self._static(largest) // request.checkpoints)
+            problem = problem.bound(problem.injection, weights=problem.weights)
+
+        def advance(
+            state: LoopState, problem: FixedPointProblem, rule: StoppingRule
+        ) -> LoopState:
+            # 1. Evaluate f at the point that the last step chose.
+            structure, old = rule.structure, state.results
+            value = problem(structure.to_state(state.next_point))
+            evaluation = Evaluation.of(structure, state.next_point, value)
+            count = old.batch_evaluations + 1
+
+            # 2. Judge every sample that is not done, and keep its best iterate.
+            is_active = tf.equal(old.status, MAX_ITER)
+            error, status, progress = rule.judge(evaluation, old.status, state.progress)
+            improves = is_active & rule.is_better(error, old.residual)
+            newest, best = (evaluation.point, evaluation.value), (old.point, old.value)
+            if by_xla:
+                # XLA would copy the tensors into and out of a branch.
+                point, value = where_rows(improves, newest, best)
+            else:
+                # If all samples improve, a branch passes the tensors by reference.
+                point, value = tf.cond(
+                    tf.reduce_all(improves),
+                    lambda: newest,
+                    lambda: where_rows(improves, newest, best),
+                )
+            trace = old.trace
+            if tf.is_tensor(trace):
+                rows = tf.range(tf.shape(trace, tf.int64)[0])[:, None]
+                is_row = tf.equal(rows, tf.cast(old.batch_evaluations, tf.int64))
+                trace = tf.where(is_row & is_active[None], error[None], trace)
+            budget_if_running = state.budget_if_running
+            if can_stop:
+                is_running = tf.reduce_any(tf.equal(status, MAX_ITER))
+                budget_if_running = budget * tf.cast(is_running, tf.int32)
+
+            # 3. Choose the next point. XLA computes it also after the last evaluation,
+            # where it is not used, because it would copy the memory into a branch.
+            def step() -> tuple[tf.Tensor, Any]:
+                step = self.step(evaluation, state.memory, count)
+                self._check_step(step, evaluation.point, state.memory)
+                next_point, memory = step
+                return self.perturbed(next_point, count, seed), memory
+
+            unchanged = (state.next_point, state.memory)
+            next_point, memory = (
+                step()
+                if by_xla
+                else tf.cond(count < budget_if_running, step, lambda: unchanged)
+            )
+            results = Solution(
+                value=value,
+                point=point,
+                residual=tf.where(improves, error, old.residual),
+                status=status,
+                num_evaluations=old.num_evaluations + tf.cast(is_active, tf.int64),
+                batch_evaluations=count,
+                trace=trace,
+            )
+            return LoopState(results, budget_if_running, next_point, memory, progress)
 
         def body(
             state: LoopState, batch: ActiveBatch | tuple[()]
         ) -> tuple[LoopState, ActiveBatch | tuple[()]]:
             if not batch:
-                evaluation = evaluate(problem, rule.structure, state.next_point)
-                return self._advance(state, evaluation, rule, rounds, request), ()
+                return advance(state, problem, rule), ()
             structure = rule.structure.resized(tf.size(batch.indices))
-            active = batch.problem(problem)
-            evaluation = evaluate(active, structure, state.next_point)
             active_rule = rule._replace(structure=structure)
-            state = self._advance(state, evaluation, active_rule, rounds, request)
-            return batch.without_done(problem, state, self.take)
+            state = advance(state, batch.problem(problem), active_rule)
+            return batch.without_done(problem, state, self.take_memory)
+
+        def continues(state: LoopState, _: Any) -> tf.Tensor:
+            if can_stop:
+                return state.is_running
+            if by_xla and interval is None and not tf.is_tensor(budget):
+                # The maximum ends the loop. XLA does not count loops with two
+                # conditions.
+                return tf.constant(True)
+            return state.results.batch_evaluations < budget
 
         state, batch = checkpointing.loop(
-            lambda state, _: rounds.continues(state),
+            continues,
             body,
-            ActiveBatch.of(problem, state, self.take) if is_compact else (state, ()),
-            None if tf.is_tensor(max_iter) else max_iter,
+            ActiveBatch.of(problem, state, self.take_memory)
+            if is_compact
+            else (state, ()),
+            None if tf.is_tensor(largest) else largest,
             interval,
             () if interval is None else problem.sources,
         )
-        if batch:
-            state = batch.results.entered(state)
-        return self._solution(state, rule)
-
-    def assess(
-        self, point: Nest, value: Nest, is_usable: tf.Tensor | None = None
-    ) -> Solution:
-        """Returns the `Solution` of a solve that stopped at `point`.
-
-        Does not evaluate f. The status is `CONVERGED` if the residual is at most the
-        solver's tolerance, and `DIVERGED` if it is not finite.
-
-        Args:
-            point: Nest of `(batch, ...)` tensors.
-            value: f(point), a nest like `point`.
-            is_usable: Boolean tensor `(batch,)`. Other samples count as diverged.
-        """
-        rule = self.stopping_rule(SolveRequest(point))
+        results = batch.results if batch else state.results
         structure = rule.structure
-        evaluation = Evaluation.of(structure, structure.to_matrix(point), value)
-        error = tf.stop_gradient(rule.error(evaluation))
-        status = first_status(error, is_usable)
-        status, _ = rule.update(status, error, evaluation, ())
-        has_failed = tf.equal(status, DIVERGED)
-        infinite = tf.constant(float("inf"), error.dtype)
-        return Solution(
-            value=where_rows(has_failed, point, value),
-            point=point,
-            residual=tf.where(has_failed, infinite, error),
-            status=tf.cast(status, tf.int32),
-            num_evaluations=tf.ones_like(status, tf.int32),
-            batch_evaluations=tf.constant(1),
-            trace=error[None][:0],
+        return results._replace(
+            value=structure.to_state(results.value),
+            point=structure.to_state(results.point),
+            status=tf.cast(results.status, tf.int32),
+            num_evaluations=tf.cast(results.num_evaluations, tf.int32),
+            batch_evaluations=state.results.batch_evaluations,
+            trace=results.trace
+            if tf.is_tensor(results.trace)
+            else results.residual[None][:0],
         )
-
-    @classmethod
-    def from_config(cls, config: Config) -> Self:
-        config = dict(config)
-        jitter = config.pop("max_iter_jitter", 0)
-        if jitter:
-            raise ValueError(
-                "`max_iter_jitter` is an argument of `DEQ`, or of a phase of training, "
-                f"and not of a solver. Received: max_iter_jitter={jitter!r}."
-            )
-        return super().from_config(config)
-
-    def take(self, state: LoopState, rows: tf.Tensor) -> LoopState:
-        """Returns the loop state of some samples.
-
-        Args:
-            state: A `LoopState`.
-            rows: Int32 tensor `(samples,)`.
-        """
-        by_sample = {
-            name: tree.map_structure(lambda leaf: tf.gather(leaf, rows), leaves)
-            for name, leaves in state._asdict().items()
-            if name not in ("num_evaluations", "limit", "memory", "trace")
-        }
-        return state._replace(
-            **by_sample,
-            memory=self.take_memory(
-                state.memory,
-                rows,
-                # No step follows the last evaluation.
-                tf.where(state.is_running, state.num_evaluations, 0),
-            ),
-            trace=tree.map_structure(
-                lambda trace: tf.gather(trace, rows, axis=1), state.trace
-            ),
-        )
-
-    def take_memory(self, memory: Any, rows: tf.Tensor, num_steps: tf.Tensor) -> Any:
-        """Returns the memory of some samples.
-
-        Args:
-            memory: Result of `init` or `step`.
-            rows: Int32 tensor `(samples,)`.
-            num_steps: Int32 scalar tensor. Number of steps in the memory. 0 if the loop
-                has ended.
-        """
-        del num_steps
-        return tree.map_structure(lambda leaf: tf.gather(leaf, rows), memory)
 
     def init(self, point: tf.Tensor, max_iter: int | tf.Tensor) -> Nest:
         """Returns the memory (a nest of tensors) before the first evaluation.
@@ -279,6 +248,18 @@ class FixedPointSolver(Configured):
             "and the memory."
         )
 
+    def take_memory(self, memory: Any, rows: tf.Tensor, num_steps: tf.Tensor) -> Any:
+        """Returns the memory of some samples.
+
+        Args:
+            memory: Result of `init` or `step`.
+            rows: Int32 tensor `(samples,)`.
+            num_steps: Int32 scalar tensor. Number of steps in the memory. 0 if the loop
+                has ended.
+        """
+        del num_steps
+        return tree.map_structure(lambda leaf: tf.gather(leaf, rows), memory)
+
     def perturbed(
         self, point: tf.Tensor, num_evaluations: tf.Tensor, seed: tf.Tensor | None
     ) -> tf.Tensor:
@@ -301,215 +282,111 @@ class FixedPointSolver(Configured):
         Args:
             request: A `SolveRequest` with an initial state.
         """
-        tol = self.tol if request.tol is None else _checked_tol(request.tol)
         structure = StateStructure(request.initial_state)
+        tol: Any = self.tol if request.tol is None else request.tol
         takes_last = request.takes_last
         if takes_last is None:
-            takes_last = True if request.halting is not None else _is_none(tol)
-        tol = None if tol is None else _as_scalar(tol, structure.dtype)
+            takes_last = request.halting is not None or tol is None
+        if tol is not None:
+            is_tensor = tf.is_tensor(tol)
+            dtype = structure.dtype
+            tol = tf.cast(tol, dtype) if is_tensor else tf.constant(tol, dtype)
         return StoppingRule(structure, self.stop_mode, tol, request.halting, takes_last)
+
+    def assess(self, point: Nest, value: Nest, failed: tf.Tensor) -> Solution:
+        """Returns the `Solution` of a solve that stopped at `point`.
+
+        Does not evaluate f. The status is `CONVERGED` if the residual is at most the
+        solver's tolerance, and `DIVERGED` if it is not finite.
+
+        Args:
+            point: Nest of `(batch, ...)` tensors.
+            value: f(point), a nest like `point`.
+            failed: Boolean tensor `(batch,)`. Samples that count as diverged.
+        """
+        rule = self.stopping_rule(SolveRequest(point))
+        structure = rule.structure
+        evaluation = Evaluation.of(structure, structure.to_matrix(point), value)
+        status = first_status(evaluation.squared_norm[:, 0], ~failed)
+        error, status, _ = rule.judge(evaluation, status, rule.start())
+        has_failed = tf.equal(status, DIVERGED)
+        infinite = tf.constant(float("inf"), error.dtype)
+        return Solution(
+            value=where_rows(has_failed, point, value),
+            point=point,
+            residual=tf.where(has_failed, infinite, error),
+            status=tf.cast(status, tf.int32),
+            num_evaluations=tf.ones_like(status, tf.int32),
+            batch_evaluations=tf.constant(1),
+            trace=error[None][:0],
+        )
 
     def get_config(self) -> Config:
         return arguments_of(self, FixedPointSolver)
 
-    def _start(
+    def _first_state(
         self,
         rule: StoppingRule,
-        max_iter: int | tf.Tensor,
+        largest: int | tf.Tensor,
         budget: int | tf.Tensor,
         request: SolveRequest,
         is_usable: tf.Tensor | None,
     ) -> LoopState:
+        """Returns the variables of the loop before the first evaluation."""
         point = rule.structure.to_matrix(rule.structure.template)
-        best_error = _filled(point, float("inf"), point.dtype)
-        status = first_status(best_error, is_usable)
-        # The loop evaluates unusable samples once, but does not wait for them.
-        is_excluded = tf.not_equal(status, MAX_ITER)
-        return LoopState(
-            num_evaluations=tf.constant(0),
-            limit=tf.convert_to_tensor(budget),
-            next_point=point,
-            memory=self.init(point, max_iter),
-            best_point=point,
-            best_value=point,
-            best_error=best_error,
+        infinite = tf.fill(tf.shape(point)[:1], tf.constant(float("inf"), point.dtype))
+        infinite = tf.ensure_shape(infinite, point.shape[:1])
+        status = first_status(infinite, is_usable)
+        trace: Any = ()
+        if request.records_trace:
+            shape = tf.stack([tf.maximum(largest, 1), tf.shape(point)[0]])
+            trace = tf.fill(shape, tf.constant(float("nan"), point.dtype))
+            rows = None if tf.is_tensor(largest) else largest
+            trace = tf.ensure_shape(trace, [rows, point.shape[0]])
+        results = Solution(
+            value=point,
+            point=point,
+            residual=infinite,
             status=status,
-            sample_evaluations=tf.cast(is_excluded, status.dtype),
-            trace=_empty_trace(point, max_iter) if request.records_trace else (),
-            readouts=rule.start(),
-        )
-
-    def _advance(
-        self,
-        state: LoopState,
-        evaluation: Evaluation,
-        rule: StoppingRule,
-        rounds: "_Rounds",
-        request: SolveRequest,
-    ) -> LoopState:
-        # The error only controls the loop. Its square root has an infinite derivative
-        # at 0.
-        error = tf.stop_gradient(rule.error(evaluation))
-        is_active = tf.equal(state.status, MAX_ITER)
-        better = is_active & rule.is_better(error, state.best_error)
-        best_point, best_value = rounds.take_better(better, evaluation, state)
-        status, readouts = rule.update(state.status, error, evaluation, state.readouts)
-        num_evaluations = state.num_evaluations + 1
-        limit = rounds.limit(status) if rounds.can_stop else state.limit
-        is_running = num_evaluations < limit
-        next_point, memory = rounds.next(
-            lambda: self._next(evaluation, state.memory, num_evaluations, request.seed),
-            (state.next_point, state.memory),
-            is_running,
-        )
-        trace = state.trace
-        if tf.is_tensor(trace):
-            rows = tf.range(tf.shape(trace, tf.int64)[0])[:, None]
-            is_row = tf.equal(rows, tf.cast(state.num_evaluations, tf.int64))
-            trace = tf.where(is_row & is_active[None], error[None], trace)
-        return LoopState(
-            num_evaluations=num_evaluations,
-            limit=limit,
-            next_point=next_point,
-            memory=memory,
-            best_point=best_point,
-            best_value=best_value,
-            best_error=tf.where(better, error, state.best_error),
-            status=status,
-            sample_evaluations=(
-                state.sample_evaluations + tf.cast(is_active, status.dtype)
-            ),
+            # The loop evaluates unusable samples once, but does not wait for them.
+            num_evaluations=tf.cast(tf.not_equal(status, MAX_ITER), tf.int64),
+            batch_evaluations=tf.constant(0),
             trace=trace,
-            readouts=readouts,
         )
+        budget_if_running = tf.convert_to_tensor(budget)
+        memory = self.init(point, largest)
+        return LoopState(results, budget_if_running, point, memory, rule.start())
 
-    def _solution(self, state: LoopState, rule: StoppingRule) -> Solution:
-        structure = rule.structure
-        is_recorded = tf.is_tensor(state.trace)
-        return Solution(
-            value=structure.to_state(state.best_value),
-            point=structure.to_state(state.best_point),
-            residual=state.best_error,
-            status=tf.cast(state.status, tf.int32),
-            num_evaluations=tf.cast(state.sample_evaluations, tf.int32),
-            batch_evaluations=state.num_evaluations,
-            trace=state.trace if is_recorded else state.best_error[None][:0],
-        )
-
-    def _next(
-        self,
-        evaluation: Evaluation,
-        memory: Any,
-        num_evaluations: tf.Tensor,
-        seed: tf.Tensor | None,
-    ) -> tuple[tf.Tensor, Any]:
-        step = self.step(evaluation, memory, num_evaluations)
-        point, memory = self._checked_step(step, evaluation.point, memory)
-        return self.perturbed(point, num_evaluations, seed), memory
-
-    def _checked_step(
-        self, step: Any, old_point: tf.Tensor, old_memory: Any
-    ) -> tuple[tf.Tensor, Any]:
-        """Returns the result of `step`. Raises `ValueError` if a loop cannot use it."""
+    def _check_step(self, step: Any, old_point: tf.Tensor, old_memory: Any) -> None:
+        """Raises `ValueError` if a loop cannot use the result of `step`."""
         old, new = _specs((old_point, old_memory)), _specs(step)
-        if not _is_like(old, new):
+        is_like = True
+        try:
+            tree.assert_same_structure(old, new)
+        except (TypeError, ValueError):
+            is_like = False
+        if is_like:
+            is_like = all(
+                a.dtype == b.dtype and a.shape.is_compatible_with(b.shape)
+                if isinstance(a, tf.TensorSpec) and isinstance(b, tf.TensorSpec)
+                else a == b
+                for a, b in zip(tree.flatten(old), tree.flatten(new), strict=True)
+            )
+        if not is_like:
             raise ValueError(
                 f"`{type(self).__name__}.step` must return the next point and the "
                 "memory, with the structure, shapes and dtypes that it was given. "
                 f"Expected: {old}. Received: {new}."
             )
-        return step
 
-
-def _plain_copy(record: Any) -> Config:
-    copy: Any = None
-    with contextlib.suppress(TypeError, ValueError):
-        copy = json.loads(json.dumps(record))
-    if not isinstance(copy, dict):
-        raise ValueError(
-            "`tuning` must be a dict of plain data, as `Tuning.as_dict` returns it, or "
-            f"None. Received: tuning={record!r} (of type {type(record).__name__})."
-        )
-    return copy
-
-
-def _interval(checkpoints: int | None, max_iter: int | tf.Tensor) -> int | None:
-    """Returns the number of evaluations between two stored states, or `None`."""
-    if checkpoints is None:
-        return None
-    if tf.is_tensor(max_iter):
-        raise ValueError(
-            "`checkpoints` needs a budget that is known when the solve is traced. Use "
-            f"an integer `max_iter`. Received: {checkpoints=}, max_iter={max_iter}."
-        )
-    return -(-max_iter // checkpoints)
-
-
-class _Rounds(NamedTuple):
-    """Limits how often the host waits for the device during a loop.
-
-    A predicate that depends on samples makes the host wait for a GPU. Each evaluation
-    has two: whether a sample runs, and whether all improve. Counters are on the host.
-
-    Attributes:
-        budget: Integer or int32 scalar tensor of evaluations.
-        can_stop: Boolean. Whether the loop may end before the budget. Otherwise the
-            loop only counts, so that XLA knows its number of iterations.
-        is_whole: Boolean. Whether the budget is the maximum of the loop's iterations.
-    """
-
-    budget: int | tf.Tensor
-    can_stop: bool
-    is_whole: bool
-
-    def continues(self, state: LoopState) -> tf.Tensor:
-        """Returns whether another evaluation follows."""
-        if self.can_stop:
-            return state.is_running
-        if self.is_whole and graphs.is_compiled_by_xla():
-            # The maximum ends the loop. XLA does not count loops with two conditions.
-            return tf.constant(True)
-        return state.num_evaluations < self.budget
-
-    def limit(self, status: tf.Tensor) -> tf.Tensor:
-        """Returns the budget, or 0 if all samples are done."""
-        # A product of integers is on the host, where both the loop and the branch of
-        # the step read it. Each would copy a Boolean tensor from the device.
-        is_active = tf.reduce_any(tf.equal(status, MAX_ITER))
-        return self.budget * tf.cast(is_active, tf.int32)
-
-    def next(
-        self,
-        step: Callable[[], tuple[tf.Tensor, Any]],
-        old: tuple[tf.Tensor, Any],
-        is_running: tf.Tensor,
-    ) -> tuple[tf.Tensor, Any]:
-        """Returns the result of `step`, or `old` if no evaluation follows.
-
-        XLA would copy the whole memory into and out of a branch. Under XLA, the step
-        is therefore also computed after the last evaluation, but not used.
-        """
-        if graphs.is_compiled_by_xla():
-            return step()
-        return tf.cond(is_running, step, lambda: old)
-
-    def take_better(
-        self, better: tf.Tensor, evaluation: Evaluation, state: LoopState
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the best point and value of each sample.
-
-        If all samples improve, a branch passes the tensors by reference. XLA would copy
-        them, and needs shapes that a branch does not know.
-        """
-        newest = (evaluation.point, evaluation.value)
-        best = (state.best_point, state.best_value)
-        if graphs.is_compiled_by_xla():
-            return where_rows(better, newest, best)
-        return tf.cond(
-            tf.reduce_all(better),
-            lambda: newest,
-            lambda: where_rows(better, newest, best),
-        )
+    @staticmethod
+    def _static(max_iter: int | tf.Tensor) -> int:
+        if tf.is_tensor(max_iter):
+            raise ValueError(
+                "`checkpoints` needs a budget that is known when the solve is traced. "
+                f"Use an integer `max_iter`. Received: max_iter={max_iter}."
+            )
+        return max_iter
 
 
 def _specs(step: Any) -> Any:
@@ -520,62 +397,3 @@ def _specs(step: Any) -> Any:
         return tf.TensorArray if isinstance(leaf, tf.TensorArray) else type(leaf)
 
     return tree.map_structure(spec, step)
-
-
-def _is_like(old: Any, new: Any) -> bool:
-    try:
-        tree.assert_same_structure(old, new)
-    except (TypeError, ValueError):
-        return False
-    pairs = zip(tree.flatten(old), tree.flatten(new), strict=True)
-    return all(
-        a.dtype == b.dtype and a.shape.is_compatible_with(b.shape)
-        if isinstance(a, tf.TensorSpec) and isinstance(b, tf.TensorSpec)
-        else a == b
-        for a, b in pairs
-    )
-
-
-def _is_none(tol: Any) -> bool | tf.Tensor:
-    return tol < 0 if tf.is_tensor(tol) else tol is None
-
-
-def _as_scalar(number: float | tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    is_tensor = tf.is_tensor(number)
-    return tf.cast(number, dtype) if is_tensor else tf.constant(number, dtype)
-
-
-def _empty_trace(point: tf.Tensor, max_iter: int | tf.Tensor) -> tf.Tensor:
-    shape = tf.stack([tf.maximum(max_iter, 1), tf.shape(point)[0]])
-    trace = tf.fill(shape, tf.constant(float("nan"), point.dtype))
-    static_rows = None if tf.is_tensor(max_iter) else max_iter
-    return tf.ensure_shape(trace, [static_rows, point.shape[0]])
-
-
-def _filled(matrix: tf.Tensor, value: float, dtype: tf.DType) -> tf.Tensor:
-    vector = tf.fill(tf.shape(matrix)[:1], tf.constant(value, dtype))
-    return tf.ensure_shape(vector, matrix.shape[:1])
-
-
-def _checked_max_iter(max_iter: int | tf.Tensor) -> int | tf.Tensor:
-    if not tf.is_tensor(max_iter):
-        return check_integer("max_iter", max_iter, 1, _INT32)
-    budget: tf.Tensor = max_iter
-    # Casting a larger integer would wrap around to an empty budget.
-    budget = tf.minimum(budget, min(budget.dtype.max, _INT32))
-    return tf.cast(tf.maximum(budget, 1), tf.int32)
-
-
-def _checked_budget(
-    budget: int | tf.Tensor, max_iter: int | tf.Tensor
-) -> int | tf.Tensor:
-    if tf.is_tensor(budget):
-        return tf.cast(budget, tf.int32)
-    limit = _INT32 if tf.is_tensor(max_iter) else max_iter
-    return check_integer("budget", budget, 1, limit)
-
-
-def _checked_tol(tol: float | tf.Tensor | None) -> float | tf.Tensor | None:
-    if tol is None or tf.is_tensor(tol):
-        return tol
-    return check_non_negative("tol", tol)

@@ -6,16 +6,24 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.core import nonfinite
+from deq_keras.core import graphs, nonfinite
 from deq_keras.core.checks import check_count
 from deq_keras.core.readout import check_answer, equal_answers, read_answers
-from deq_keras.core.structure import Nest, StateStructure, squared_norm
+from deq_keras.core.structure import (
+    Nest,
+    StateStructure,
+    row_norms,
+    squared_norm,
+)
 from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solution import CONVERGED, DIVERGED, MAX_ITER, UNCHANGED
 
-# Avoids 0 / 0 in the relative residual if a fixed point is exactly zero. This number is
-# far below relevant scales, including the small adjoints of mean losses.
-_TINY_NORM = 1e-12
+# A relative residual divides by at least this fraction of the norm of the initial state,
+# so that iterates that shrink to a fixed point of exactly zero converge.
+_TINY = 1e-12
+
+# Norms below this number may have lost entries, whose squares underflow in float32.
+_SMALLEST_NORM = 1e-15
 
 STOP_MODES = ("rel", "abs", "rel_max", "abs_max")
 
@@ -98,13 +106,36 @@ class UnchangedAnswer:
         return Answers(answer, num_unchanged), num_unchanged >= self.patience
 
 
+class Progress(NamedTuple):
+    """The memory of a `StoppingRule`.
+
+    Attributes:
+        answers: `Answers`, or an empty tuple without an `UnchangedAnswer`.
+        start: Float tensor `(batch,)`. Norm of the initial state.
+        residual: Float tensor `(batch,)`. The last |f(z) - z|, or infinity.
+        size: Float tensor `(batch,)`. The last |f(z)|, or infinity.
+    """
+
+    answers: Any
+    start: tf.Tensor
+    residual: tf.Tensor
+    size: tf.Tensor
+
+
 class StoppingRule(NamedTuple):
     """The stopping rule of one solve.
+
+    A small relative residual r = |f(z) - z| / |f(z)| does not prove convergence: the
+    iterates of f(z) = z + u grow without limit, and r falls like 1 / n. From the
+    contraction factor a = |g_n| / |g_(n-1)| of the residuals g, the remaining distance
+    is about |g_n| / (1 - a), relative to the state r / (1 - a). A sample whose state
+    still grows by its residual is therefore converged only if this distance is below
+    1/2, that is if 1 - a > 2 r.
 
     Attributes:
         structure: `StateStructure` of the state.
         stop_mode: String. One of `STOP_MODES`.
-        tol: Float scalar tensor or `None`. Negative values disable the tolerance.
+        tol: Float scalar tensor or `None`, no tolerance.
         halting: An `UnchangedAnswer` or `None`.
         takes_last_iterate: Boolean, or Boolean scalar tensor. Whether the result is the
             last finite iterate instead of the best one.
@@ -115,6 +146,62 @@ class StoppingRule(NamedTuple):
     tol: tf.Tensor | None
     halting: UnchangedAnswer | None
     takes_last_iterate: bool | tf.Tensor
+
+    @property
+    def can_stop(self) -> bool:
+        """Whether a sample may be done before the budget is spent."""
+        return self.tol is not None or self.halting is not None
+
+    def start(self) -> Progress:
+        """Returns the memory of the rule before the first evaluation."""
+        template = self.structure.template
+        answers: Any = ()
+        if self.halting is not None:
+            answers = self.halting.start(template, self.structure.batch_size)
+        point = self.structure.to_matrix(template)
+        _, start = self._norms(point, point, squared_norm(point))
+        infinite = tf.fill(tf.shape(start), tf.constant(float("inf"), start.dtype))
+        infinite = tf.ensure_shape(infinite, start.shape)
+        return Progress(answers, start, infinite, infinite)
+
+    def judge(
+        self, evaluation: Evaluation, status: tf.Tensor, progress: Progress
+    ) -> tuple[tf.Tensor, tf.Tensor, Progress]:
+        """Returns residual and status of each sample after an evaluation.
+
+        Args:
+            evaluation: The `Evaluation`.
+            status: Int64 tensor `(batch,)`, of `first_status` or the last `judge`.
+            progress: Memory from `start` or the last `judge`.
+
+        Returns:
+            The residual as defined by `stop_mode`, the status, and the new memory.
+        """
+        # The result only controls the loop. Square roots have infinite derivatives at 0.
+        _, value, residual, squared = map(tf.stop_gradient, evaluation)
+        norm, size = self._norms(residual, value, squared)
+        error, is_drifting = norm, tf.zeros_like(norm, tf.bool)
+        if self.stop_mode.startswith("rel"):
+            error = tf.math.divide_no_nan(
+                norm, tf.maximum(size, _TINY * progress.start)
+            )
+            # An overflowed norm would make any residual seem small.
+            error = nonfinite.propagate_nonfinite(size, error)
+            is_growing = size - progress.size > 0.1 * norm
+            is_drifting = is_growing & (norm >= (1.0 - 2.0 * error) * progress.residual)
+
+        is_active = tf.equal(status, MAX_ITER)
+        new, answers = status, progress.answers
+        if self.halting is not None:
+            state = self.structure.to_state(value)
+            answers, stands = self.halting.update(answers, state)
+            new = tf.where(stands, tf.constant(UNCHANGED, tf.int64), new)
+        if self.tol is not None:
+            has_converged = (error <= self.tol) & ~is_drifting
+            new = tf.where(has_converged, tf.constant(CONVERGED, tf.int64), new)
+        new = tf.where(tf.math.is_finite(error), new, tf.constant(DIVERGED, tf.int64))
+        status = tf.where(is_active, new, status)
+        return error, status, Progress(answers, progress.start, norm, size)
 
     def is_better(self, error: tf.Tensor, best_error: tf.Tensor) -> tf.Tensor:
         """Returns a mask of samples whose newest iterate becomes the result.
@@ -132,64 +219,52 @@ class StoppingRule(NamedTuple):
             return tf.math.is_finite(error)
         return error < best_error
 
-    def error(self, evaluation: Evaluation) -> tf.Tensor:
-        """Returns each sample's residual as defined by `stop_mode`, `(batch,)`."""
-        size = tf.squeeze(evaluation.squared_norm, 1)
-        norm = self._norm(evaluation.residual, size)
-        if self.stop_mode.startswith("abs"):
-            return norm
-        size = tf.squeeze(squared_norm(evaluation.value), 1)
-        # An overflowed norm would make any residual seem small.
-        scale = self._norm(evaluation.value, size)
-        return nonfinite.unless_failed(scale, norm / (scale + _TINY_NORM))
+    def _norms(
+        self, residual: tf.Tensor, value: tf.Tensor, squared: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the norms of two `(batch, features)` matrices, each `(batch,)`.
 
-    @property
-    def can_stop(self) -> bool:
-        """Whether a sample may be done before the budget is spent."""
-        return self.tol is not None or self.halting is not None
-
-    def start(self) -> Answers | tuple[()]:
-        """Returns the memory of the rule before the first evaluation."""
-        if self.halting is None:
-            return ()
-        return self.halting.start(self.structure.template, self.structure.batch_size)
-
-    def update(
-        self,
-        status: tf.Tensor,
-        error: tf.Tensor,
-        evaluation: Evaluation,
-        answers: Any,
-    ) -> tuple[tf.Tensor, Answers | tuple[()]]:
-        """Returns the status of each sample after an evaluation, and the new memory.
+        Squares of states far from 1 leave the range of float32. Other norms are exact,
+        so only such states pay for a second computation.
 
         Args:
-            status: Integer tensor `(batch,)`, of `first_status` or the last `update`.
-            error: Float tensor `(batch,)`. Result of `error`.
-            evaluation: The `Evaluation`.
-            answers: Memory from `start` or the last `update`.
+            residual: The first matrix.
+            value: The second matrix.
+            squared: Float tensor `(batch, 1)`. Squared Euclidean norms of the first.
         """
-        is_active = tf.equal(status, MAX_ITER)
-        has_failed = ~tf.math.is_finite(error)
-        status = _changed(status, is_active & has_failed, DIVERGED)
-        if self.tol is not None:
-            status = _changed(status, is_active & (error <= self.tol), CONVERGED)
-        if self.halting is not None:
-            state = self.structure.to_state(evaluation.value)
-            answers, stands = self.halting.update(answers, state)
-            is_active = tf.equal(status, MAX_ITER)
-            status = _changed(status, is_active & stands, UNCHANGED)
-        return status, answers
 
-    def _norm(self, matrix: tf.Tensor, squared: tf.Tensor) -> tf.Tensor:
-        norm = tf.sqrt(squared)
-        if not self.stop_mode.endswith("max"):
-            return norm
-        # A maximum over positions may ignore NaN.
-        return nonfinite.unless_failed(norm, self.structure.largest_norm(matrix))
+        def norms(one: tf.Tensor, two: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            if self.stop_mode.endswith("max"):
+                positions = map(self.structure.largest_norm, (one, two))
+                # A maximum over positions may ignore NaN.
+                return tuple(
+                    nonfinite.propagate_nonfinite(row_norms(matrix), norm)
+                    for matrix, norm in zip((one, two), positions, strict=True)
+                )
+            return row_norms(one), row_norms(two)
+
+        def scaled() -> tuple[tf.Tensor, tf.Tensor]:
+            size = tf.maximum(tf.abs(residual), tf.abs(value))
+            scale = tf.reduce_max(size, axis=1)  # (B,)
+            scale = tf.where((scale > 0) & tf.math.is_finite(scale), scale, 1.0)
+            one, two = norms(residual / scale[:, None], value / scale[:, None])
+            return one * scale, two * scale
+
+        if graphs.is_compiled_by_xla():
+            # XLA casts within the sum, at no cost. A branch would copy the matrices.
+            dtype = residual.dtype
+            wide = (tf.cast(residual, tf.float64), tf.cast(value, tf.float64))
+            one, two = norms(*wide)
+            return tf.cast(one, dtype), tf.cast(two, dtype)
+        if self.stop_mode.endswith("max"):
+            one, two = norms(residual, value)
+        else:
+            one, two = tf.sqrt(squared[:, 0]), row_norms(value)
+        is_exact = tf.math.is_finite(one + two) & (one > _SMALLEST_NORM)
+        return tf.cond(tf.reduce_all(is_exact), lambda: (one, two), scaled)
 
 
-def first_status(like: tf.Tensor, is_usable: tf.Tensor | None) -> tf.Tensor:
+def first_status(like: tf.Tensor, is_usable: tf.Tensor | None = None) -> tf.Tensor:
     """Returns the status of each sample before the first evaluation, `(batch,)`.
 
     The status is int64: TensorFlow keeps int32 tensors in the memory of the host, even
@@ -197,16 +272,14 @@ def first_status(like: tf.Tensor, is_usable: tf.Tensor | None) -> tf.Tensor:
 
     Args:
         like: Tensor `(batch,)`.
-        is_usable: Boolean tensor `(batch,)`. Other samples have failed already. `None`:
-            all are usable.
+        is_usable: Boolean tensor `(batch,)`. Other samples have failed already.
+            Defaults to `None`: all are usable.
     """
     status = tf.fill(tf.shape(like), tf.constant(MAX_ITER, tf.int64))
     status = tf.ensure_shape(status, like.shape)
-    return status if is_usable is None else _changed(status, ~is_usable, DIVERGED)
-
-
-def _changed(status: tf.Tensor, mask: tf.Tensor, code: int) -> tf.Tensor:
-    return tf.where(mask, tf.constant(code, status.dtype), status)
+    if is_usable is None:
+        return status
+    return tf.where(is_usable, status, tf.constant(DIVERGED, tf.int64))
 
 
 def _on_device(answer: Nest) -> Nest:

@@ -21,7 +21,7 @@ def test_finite_rows_checks_every_leaf():
 
 def test_a_quotient_does_not_hide_an_overflow():
     scale = tf.constant([2.0, INF])
-    result = nonfinite.unless_failed(scale, 1.0 / scale)
+    result = nonfinite.propagate_nonfinite(scale, 1.0 / scale)
     np.testing.assert_array_equal(result, [0.5, INF])
 
 
@@ -37,3 +37,15 @@ def test_statistics_ignore_non_finite_values():
     values = tf.constant([1.0, INF, NAN, 2.0])
     total, count = nonfinite.finite_total(values, "float32")
     assert float(total) == 3.0 and float(count) == 2.0
+
+
+def test_gate_stops_all_gradients_if_a_usable_sample_failed():
+    usable = tf.constant([True, False])
+    for failed, expected in (([False, False], 2.0), ([False, True], 2.0), ([True], 0)):
+        x, gate = tf.Variable(1.0), nonfinite.GradientGate()
+        with tf.GradientTape() as tape:
+            passed, label = gate((x, tf.constant(3)))
+            loss = passed**2
+        gate.close_if(tf.constant(failed), usable[: len(failed)])
+        assert int(label) == 3
+        assert float(tape.gradient(loss, x)) == expected

@@ -32,17 +32,6 @@ def test_unknown_rows_are_refused(has_rows):
         _problem(has_rows=has_rows).rows(tf.constant([0]))
 
 
-@pytest.mark.parametrize("has_rows", [None, {"rate": True, "kernel": False}])
-def test_a_healthy_sample_replaces_failed_ones(has_rows):
-    problem = _problem(has_rows=has_rows)
-    rate = tf.constant([[np.nan], [0.2], [0.3]])
-    problem = problem.bound({**problem.injection, "rate": rate})
-    state = tf.constant([[np.nan, 2.0], [3.0, 4.0], [5.0, 6.0]])
-    healthy, point = problem.without(tf.constant([True, False, False]), state)
-    np.testing.assert_array_equal(point, [[3, 4], [3, 4], [5, 6]])
-    np.testing.assert_allclose(healthy(point)[:2], [[1.6, 1.8]] * 2)
-
-
 def test_a_layer_hands_its_problem_to_any_solver():
     deq = layers.DEQ(TanhCell(5))
     problem = deq.problem(INPUTS)  # Builds the layer.

@@ -155,7 +155,7 @@ def test_a_budget_shortens_the_solve():
     for budget, evaluations in ((9, 9), (8, 7), (1, 3)):
         found = gradients.ReversibleGradient().solve(
             solvers.FixedPointProblem(kernel, injection),
-            SolveRequest(start, budget=tf.constant(budget)),
+            SolveRequest(start, max_iter=tf.constant(budget)),
             FixedPointIteration(21, tol=None),
         )
         np.testing.assert_array_equal(found.solution.num_evaluations, evaluations)

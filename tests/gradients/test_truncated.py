@@ -363,7 +363,7 @@ def test_a_drawn_budget_bounds_the_steps():
     gradient = _truncated("uniform", max_steps=9, free_fraction=1.0)
     for i in range(30):
         found = _solve(
-            gradient, Case("float64"), seed=tf.constant([i, 0]), budget=tf.constant(3)
+            gradient, Case("float64"), seed=tf.constant([i, 0]), max_iter=tf.constant(3)
         )
         assert found.solution.num_evaluations[0] <= 3
 

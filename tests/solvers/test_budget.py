@@ -94,7 +94,7 @@ def test_a_lower_budget_ends_a_solve_sooner(solver_class, regime):
     problem = ZOO["tanh"]()
     solver = solver_class(max_iter=5, tol=0.0)
     solve = regime(
-        lambda z, b: solver.solve(problem.function, solvers.SolveRequest(z, budget=b))
+        lambda z, b: solver.solve(problem.function, solvers.SolveRequest(z, b, limit=5))
     )
     for budget in (3, 4, 5):
         solution = solve(problem.initial_state, tf.constant(budget))

@@ -51,7 +51,8 @@ class CompiledCalls:
         limit = settings.max_iter_limit
         max_iter, tol = settings.max_iter_of(solver), settings.tol_of(solver)
         if limit is not None:
-            return {"max_iter": limit, "budget": at_most(max_iter, limit), "tol": tol}
+            max_iter = tf.convert_to_tensor(at_most(max_iter, limit))
+            return {"max_iter": max_iter, "limit": limit, "tol": tol}
         # In a graph, a scope around the call of the function may set the other values.
         options = self._call_time_options()
         if settings.max_iter is not None or not options:
@@ -83,8 +84,7 @@ class CompiledCalls:
                 tf.float64,
                 lambda: self._known("tol"),
             )
-        name = "max_iter" if limit is None else "budget"
-        return {name: self._values[max_iter](), "tol": self._values[tol]()}
+        return {"max_iter": self._values[max_iter](), "tol": self._values[tol]()}
 
     def check_training(self) -> None:
         """Checks, at each call of the traced function, that the layer is unchanged."""

@@ -196,7 +196,7 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
             initial_state = scope.initial_states.get(name)
         request = SolveRequest(
             self._first_state(problem, initial_state),
-            takes_last=None if self.solver.tol is None else False,
+            takes_last=self.solver.tol is None,
             records_trace=scope is not None,
             **self._compiled_calls.request_options(settings),
         )
@@ -207,7 +207,7 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
             found = self.gradient.infer(problem, request, self.solver)
             solution = found.solution
             self._record(solution, training)
-        return nonfinite.output(found.value, solution)
+        return nonfinite.nan_without_result(found.value, solution)
 
     def inject(
         self, inputs: Nest, mask: tf.Tensor | None = None, training: bool = False
@@ -264,7 +264,7 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
             self(inputs)
         mask = cell_problem.single_mask(keras_masks(inputs) if mask is None else mask)
         inputs = cell_problem.cast_floating(self.compute_dtype, inputs)
-        inputs, is_usable = nonfinite.set_aside(inputs)
+        inputs, is_usable = nonfinite.zero_nonfinite_samples(inputs)
         call = {"inputs": inputs} if mask is None else {"inputs": inputs, "mask": mask}
         return cell_problem.LayerProblem(
             function,
@@ -357,7 +357,7 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
         is_random = self.gradient.is_random or solver.noise > 0
         request = SolveRequest(
             state,
-            budget=self._draw_budget(solver),
+            max_iter=self._draw_budget(solver),
             seed=self._next_seed() if is_random else None,
             records_trace=False,
             allows_compaction=False,
@@ -366,7 +366,9 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
             problem, request, solver, self._weak_record_adjoint
         )
         is_usable = problem.is_usable
-        solution = nonfinite.reported(equilibrium.solution, state, is_usable)
+        solution = nonfinite.mark_unusable_as_diverged(
+            equilibrium.solution, state, is_usable
+        )
         if carry is not None:
             carry.keep(equilibrium.value, solution)
         self._record(solution, training=True)

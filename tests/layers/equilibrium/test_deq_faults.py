@@ -208,7 +208,9 @@ class LogCell(TanhCell):
 )
 @pytest.mark.parametrize("gradient", [*SOME_SLOW, "reversible"], ids=str)
 def test_a_cell_that_turns_non_finite(gradient, first, compiled):
-    """Whatever the inputs of the failing sample, all others train as without it."""
+    """The values of the others stay. The step has no gradient if f was non-finite where
+    it is differentiated: in the steps of unrolled, truncated and reversible gradients,
+    or at the only point that other gradients linearize."""
     cell = LogCell(5)
     if first:
         cell.initial_state = lambda injection: tf.ones_like(injection["u"])
@@ -235,8 +237,9 @@ def test_a_cell_that_turns_non_finite(gradient, first, compiled):
         np.testing.assert_array_equal(value[i], clean_value[i])
     for slope in slopes:
         assert np.all(np.isfinite(slope))
-    for one, two in zip(compute(inputs, others)[1], clean, strict=True):
-        np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-7)
+    is_skipped = first or deq.gradient.differentiates_iterates
+    for one, two in zip(slopes, clean, strict=True):
+        assert np.any(two) and np.any(one) != is_skipped
 
 
 class HidingCell(LogCell):
@@ -251,12 +254,10 @@ class HidingCell(LogCell):
 
 @pytest.mark.parametrize("batch_size", [slow(6), None])
 def test_samples_are_kept_apart_where_no_shape_shows_their_rows(batch_size):
-    """Neither for the share that takes free steps, nor for those that fail."""
+    """For the fraction that takes free steps."""
     gradient = TruncatedGradient(3, 2, free_fraction=0.5, free_noise=0.0)
     solver = solvers.FixedPointIteration(max_iter=6)
     inputs = np.stack([INPUTS, INPUTS[::-1]], axis=1)  # (6, 2, 4)
-    failing = inputs.copy()
-    failing[2, 0, 0] = 100.0
     others = [0, 1, 3, 4, 5]
     results = []
     for cell in (LogCell(5), HidingCell(5)):
@@ -271,8 +272,6 @@ def test_samples_are_kept_apart_where_no_shape_shows_their_rows(batch_size):
 
         deq.seed_generator.state.assign([0, 1])
         results.append(compute(inputs))
-        deq.seed_generator.state.assign([0, 1])
-        results.append(compute(failing))
     for value, slopes in results:
         np.testing.assert_array_equal(
             tf.gather(value, others), tf.gather(results[0][0], others)
@@ -370,35 +369,6 @@ def test_training_goes_on(gradient, jit_compile):
     assert np.all(np.array(history["deq_converged"]) < 5.5 / 6)
     is_finite = np.isfinite(model.predict(_poisoned(), verbose=0))[:, 0]
     np.testing.assert_array_equal(is_finite, np.arange(6) != 2)
-
-
-def test_a_weight_in_the_injection_as_square_as_the_batch():
-    """Normalized weights travel in the injection; they are no samples."""
-
-    class SharedKernelCell(TanhCell):
-        def inject(self, inputs, training=False):
-            # The root is NaN for one sample, though its input is finite.
-            projected = super().inject(inputs) + 0.0 * tf.sqrt(50.0 - inputs[:, :1])
-            if not self.recurrent.built:
-                self.recurrent.build((None, self.units))
-            return {"u": projected, "kernel": 0.9 * self.recurrent.kernel}
-
-        def initial_state(self, injection):
-            return tf.zeros_like(injection["u"])
-
-        def call(self, state, injection):
-            return tf.tanh(state @ injection["kernel"] + injection["u"])
-
-    deq = layers.DEQ(SharedKernelCell(6), gradient="implicit")
-    deq(INPUTS)
-    others = [0, 1, 3, 4, 5]
-    _, clean = _gradients(deq, INPUTS, others)
-    failing = INPUTS.copy()
-    failing[2] = 100.0
-    assert deq.solve(failing).status[2] == solvers.DIVERGED
-    _, actual = _gradients(deq, failing, others)
-    for one, two in zip(actual, clean, strict=True):
-        np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("max_iter", [1, slow(2)])

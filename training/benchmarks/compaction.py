@@ -168,8 +168,7 @@ def option_costs(
 
     `aitken` is a solve, over one of plain iteration. `num_states`, `predicted` and
     `normalized` are training steps with the implicit gradient: with four states, a
-    predicted initial state, and a spectrally normalized kernel. `certified` is an
-    inference with a certificate.
+    predicted initial state, and a spectrally normalized kernel.
 
     Args:
         effort: `measuring.Effort`.
@@ -201,10 +200,6 @@ def option_costs(
             "num_states": (_step(plain, inputs, 4), _step(plain, inputs)),
             "predicted": (_step(predicted, inputs), _step(plain, inputs)),
             "normalized": (_step(normalized, inputs), _step(dense, inputs)),
-            "certified": (
-                functools.partial(tf.function(_certified(plain)), inputs),
-                functools.partial(tf.function(plain), inputs),
-            ),
         }
         results[name] = {
             option: compare(*calls, effort) for option, calls in pairs.items()
@@ -229,14 +224,6 @@ def _step(deq, inputs, num_states=None):
         return loss, tape.gradient(loss, deq.trainable_variables)
 
     return step
-
-
-def _certified(deq):
-    def call(inputs):
-        state = deq(inputs)
-        return state, deq_keras.diagnostics.certify(deq.problem(inputs), state=state)
-
-    return call
 
 
 BENCHMARKS = {

@@ -93,10 +93,6 @@ class CellFunction:
         """Returns the result of the cell's method of this name, or `None`."""
         return self._declared("lipschitz_constant", injection)
 
-    def jacobian_lipschitz_constant(self, injection: Nest) -> Any:
-        """Returns the result of the cell's method of this name, or `None`."""
-        return self._declared("jacobian_lipschitz_constant", injection)
-
     def distance_bound(self, state: Nest, injection: Nest) -> tf.Tensor | None:
         """Returns the result of the cell's method of this name, or `None`."""
         return self._declared("distance_bound", state, injection)

@@ -1,6 +1,5 @@
 """Lipschitz constants of dense layers."""
 
-import math
 from typing import Any
 
 import keras
@@ -15,17 +14,17 @@ from deq_keras.layers.normalization import (
 # The layers whose map is `activation(inputs @ kernel + bias)`.
 DENSE_LAYERS = (keras.layers.Dense, SpectrallyNormalizedDense, WeightNormalizedDense)
 
-# The largest |s'| and |s''| of activations s; infinite for s'' with a kink in s.
-_SLOPE_AND_CURVATURE = {
-    keras.activations.linear: (1.0, 0.0),
-    keras.activations.relu: (1.0, math.inf),
-    keras.activations.leaky_relu: (1.0, math.inf),
-    keras.activations.elu: (1.0, 1.0),
-    keras.activations.hard_tanh: (1.0, math.inf),
-    keras.activations.tanh: (1.0, 4 / (3 * math.sqrt(3))),
-    keras.activations.softsign: (1.0, 2.0),
-    keras.activations.softplus: (1.0, 1 / 4),
-    keras.activations.sigmoid: (1 / 4, 1 / (6 * math.sqrt(3))),
+# The largest |s'| of activations s.
+_SLOPES = {
+    keras.activations.linear: 1.0,
+    keras.activations.relu: 1.0,
+    keras.activations.leaky_relu: 1.0,
+    keras.activations.elu: 1.0,
+    keras.activations.hard_tanh: 1.0,
+    keras.activations.tanh: 1.0,
+    keras.activations.softsign: 1.0,
+    keras.activations.softplus: 1.0,
+    keras.activations.sigmoid: 1 / 4,
 }
 
 # Each Gram step halves the logarithm of the excess of the bound, which is at most
@@ -45,31 +44,10 @@ def of_dense(layer: Any, activation: Any, kernel: Any = None) -> Any:
         Scalar tensor, or `None` if the slope of the activation or the kernel is not
         known.
     """
-    slope, _ = _SLOPE_AND_CURVATURE.get(activation, (None, None))
+    slope = _SLOPES.get(activation)
     if slope is None or layer.quantization_mode is not None:
         return None
     return slope * spectral_norm_bound(layer.kernel if kernel is None else kernel)
-
-
-def of_dense_jacobian(layer: Any, activation: Any, kernel: Any = None) -> Any:
-    """Returns a Lipschitz constant of the Jacobian of a dense layer.
-
-    Each unit i has a slope s'(w_i z + b_i), which changes by at most |s''| |w_i| |dz|.
-
-    Args:
-        layer: See `of_dense`.
-        activation: See `of_dense`.
-        kernel: See `of_dense`.
-
-    Returns:
-        Scalar tensor, or `None` if the activation is not known to be smooth.
-    """
-    _, curvature = _SLOPE_AND_CURVATURE.get(activation, (None, math.inf))
-    if curvature == math.inf or layer.quantization_mode is not None:
-        return None
-    kernel = at_least_float32(layer.kernel if kernel is None else kernel)
-    columns = ops.sqrt(ops.max(ops.sum(ops.square(kernel), axis=0)))
-    return curvature * columns * spectral_norm_bound(kernel)
 
 
 def spectral_norm_bound(matrix: Any) -> Any:

@@ -38,10 +38,10 @@ class FixedPointProblem:
             injection to the `Splitting` of f; `constant_term`, a function from an
             injection to f(0, u) if f is affine in z; `lipschitz_constant`, a function
             from an injection to the value of the property; `distance_bound`, a function
-            from a state and an injection to a bound like the method's; and `reads_keras_mask`,
-            whether the state carries the mask, as tensors in Keras do. If an unrolled
-            solve fails for a sample, gradients stay finite for these variables and the
-            injection, but not for other tensors that `fn` captures.
+            from a state and an injection to a bound like the method's; and
+            `reads_keras_mask`, whether the state carries the mask, as tensors in Keras
+            do. If an unrolled solve fails for a sample, gradients stay finite for these
+            variables and the injection, but not for other tensors that `fn` captures.
         injection: Nest of tensors u. Defaults to `()`, an empty injection.
         mask: Boolean tensor `(batch, ...)`, false at positions of the state that are
             padding; they stay zero. Defaults to `None`.

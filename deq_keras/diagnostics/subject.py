@@ -171,6 +171,9 @@ def _levels(model: Any, layer: Any) -> list[tuple[Any, Any]]:
     outermost model to the innermost."""
     levels = []
     while model is not layer:
+        call = type(model).call
+        if "call" in vars(model) or not call.__module__.startswith("keras."):
+            raise ValueError(f"{type(model).__name__} has a `call` of its own")
         inner = next(one for one in model.layers if layer in one._flatten_layers())
         graph = model._functional if isinstance(model, keras.Sequential) else model
         calls = {node for nodes in graph._nodes_by_depth.values() for node in nodes}

@@ -1,5 +1,7 @@
 """Certificates against closed forms."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
@@ -211,13 +213,134 @@ def test_cells_without_a_constant():
         assert problem.lipschitz_constant is None
 
 
-def test_a_subclass_with_another_call_inherits_no_constant():
-    class TwiceCell(layers.DenseCell):
-        def call(self, state, injection):
-            return 2 * super().call(state, injection)
+class TwiceCell(layers.DenseCell):
+    def call(self, state, injection):
+        return 2 * super().call(state, injection)
 
-    problem = layers.DEQ(TwiceCell(4)).problem(np.float32(INPUTS))
+
+class Twice:
+    """Doubles what a layer of Keras returns, as a mixin."""
+
+    def call(self, *args, **kwargs):
+        return 2 * super().call(*args, **kwargs)
+
+
+class TwiceSequential(Twice, keras.Sequential):
+    pass
+
+
+class TwiceDense(keras.layers.Dense):
+    def call(self, inputs):
+        return 2 * super().call(inputs)
+
+
+class TwiceKernel(keras.layers.Dense):
+    @property
+    def kernel(self):
+        return 2 * super().kernel
+
+
+class TwiceActivation(keras.layers.Layer):
+    def call(self, inputs):
+        return 2 * inputs
+
+
+@dataclasses.dataclass
+class Slope:
+    """An activation without a hash."""
+
+    slope: float
+
+    def __call__(self, inputs):
+        return self.slope * inputs
+
+
+def _replaced(cell, **attributes):
+    for name, value in attributes.items():
+        setattr(cell, name, value)
+    return cell
+
+
+def _patched_call(layer):
+    call = layer.call
+    layer.call = lambda *args, **kwargs: 2 * call(*args, **kwargs)
+    return layer
+
+
+CHANGED = {
+    "subclass": lambda: TwiceCell(4),
+    "mixin": lambda: type("Mixed", (Twice, layers.DenseCell), {})(4),
+    "patched": lambda: _patched_call(layers.DenseCell(4)),
+    "slope": lambda: layers.DenseCell(4, Slope(2.0)),
+    "activation": lambda: layers.DenseCell(4, TwiceActivation()),
+    "recurrent": lambda: _replaced(
+        layers.DenseCell(4), recurrent=TwiceDense(4, use_bias=False)
+    ),
+    "kernel": lambda: layers.cell_from(TwiceKernel(4, "tanh")),
+    "dense": lambda: layers.cell_from(TwiceDense(4, "tanh")),
+    "patched_dense": lambda: layers.cell_from(
+        _patched_call(keras.layers.Dense(4, "tanh"))
+    ),
+    "sequential": lambda: layers.cell_from(
+        TwiceSequential([keras.layers.Dense(4, "tanh")])
+    ),
+    "patched_sequential": lambda: layers.cell_from(
+        _patched_call(keras.Sequential([keras.layers.Dense(4, "tanh")]))
+    ),
+    "inside": lambda: layers.cell_from(
+        keras.Sequential([TwiceDense(4, "tanh"), keras.layers.Dense(4)])
+    ),
+    "layer_cell": lambda: type(
+        "Mixed", (Twice, type(layers.cell_from(keras.layers.Dense(4)))), {}
+    )(keras.layers.Dense(4)),
+}
+
+
+@pytest.mark.parametrize("make", CHANGED.values(), ids=CHANGED)
+def test_a_changed_function_inherits_no_constant(make):
+    x = np.float32(INPUTS)
+    deq = layers.DEQ(make(), solvers.FixedPointIteration(2))
+    problem = deq.problem(x)
     assert problem.lipschitz_constant is None
+    assert problem.distance_bound(np.zeros((3, 4), "float32")) is None
+    assert _kinds(certify(deq, x)) == ["none"] * 3
+
+
+def test_a_subclass_can_state_its_own_constant():
+    class StatedCell(TwiceCell):
+        def lipschitz_constant(self, injection):
+            return 2 * super().lipschitz_constant(injection)
+
+    class PreparedCell(layers.DenseCell):
+        def inject(self, inputs, training=False):
+            return super().inject(inputs / 2, training)
+
+    x = np.float32(INPUTS)
+    for cls, factor in ((StatedCell, 2), (PreparedCell, 1)):
+        cell = cls(4, seed=0)
+        problem = layers.DEQ(cell).problem(x)
+        norm = np.linalg.norm(cell.recurrent.kernel, 2)
+        np.testing.assert_allclose(problem.lipschitz_constant, factor * norm, rtol=1e-3)
+
+
+def test_the_activation_of_a_replaced_layer_counts():
+    recurrent = keras.layers.Dense(4, "sigmoid", use_bias=False)
+    cell = _replaced(layers.DenseCell(4), recurrent=recurrent)
+    problem = layers.DEQ(cell).problem(np.float32(INPUTS))
+    norm = np.linalg.norm(recurrent.kernel, 2)
+    np.testing.assert_allclose(problem.lipschitz_constant, norm / 4, rtol=1e-3)
+
+
+def test_an_update_of_lora_counts():
+    deq = layers.DEQ(layers.cell_from(keras.layers.Dense(4, "tanh")))
+    x = np.float32(INPUTS)
+    deq(x)
+    dense = deq.cell.layer
+    dense.enable_lora(2)
+    dense.lora_kernel_b.assign(RANDOM.normal(size=(2, 4)))
+    norm = np.linalg.norm(dense.kernel, 2)
+    assert norm > 1.1 * np.linalg.norm(dense._kernel, 2)
+    np.testing.assert_allclose(deq.problem(x).lipschitz_constant, norm, rtol=1e-3)
 
 
 def test_a_kernel_of_integers_has_no_constant():
@@ -274,6 +397,52 @@ def test_a_monotone_cell_has_its_own_bound(exact_regime):
     assert _kinds(certificate) == ["certified"] * 3 and np.all(certificate.unique)
     masked = deq.problem(x, mask=tf.ones((3,), tf.bool))
     assert masked.distance_bound(deq.solve(x).value) is None
+
+
+class OtherCall(layers.MonotoneDenseCell):
+    def call(self, state, injection):
+        return 2 * super().call(state, injection)
+
+
+class OtherLinear(layers.MonotoneDenseCell):
+    def linear(self, state, operator):
+        return 2 * super().linear(state, operator)
+
+
+class OtherOperator(layers.MonotoneDenseCell):
+    def inject(self, inputs, training=False):
+        injection = super().inject(inputs, training)
+        return {**injection, "operator": 2 * injection["operator"]}
+
+
+@pytest.mark.parametrize(
+    "cls, has_splitting",
+    [(OtherCall, False), (OtherLinear, False), (OtherOperator, True)],
+)
+def test_a_changed_monotone_cell_inherits_no_bound(cls, has_splitting):
+    x = np.float32(INPUTS)
+    deq = layers.DEQ(cls(4), solvers.Anderson())
+    problem, state = deq.problem(x), np.zeros((3, 4), "float32")
+    assert (problem.splitting is not None) == has_splitting
+    assert problem.distance_bound(state) is None
+    assert np.all(np.isinf(deq.cell.distance_bound(state, deq.inject(x))))
+    assert deq.cell.lipschitz_bound() == float("inf")
+    assert _kinds(certify(deq, x)) == ["none"] * 3
+    default = layers.DEQ(cls(4)).solver
+    assert isinstance(default, solvers.PeacemanRachford) == has_splitting
+
+
+def test_a_changed_monotone_cell_can_state_its_own_bound():
+    class HalfOperator(layers.MonotoneDenseCell):
+        def inject(self, inputs, training=False):
+            injection = super().inject(inputs, training)
+            return {**injection, "operator": injection["operator"] / 2}
+
+        def strong_monotonicity(self):
+            return (1 + self.m) / 2  # I - W / 2 = I / 2 + (I - W) / 2
+
+    deq = layers.DEQ(HalfOperator(4), dtype="float32")
+    assert _kinds(certify(deq, np.float32(INPUTS))) == ["certified"] * 3
 
 
 def test_an_operator_that_is_not_monotone():

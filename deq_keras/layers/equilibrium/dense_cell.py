@@ -157,11 +157,10 @@ class DenseCell(EquilibriumCell):
         Returns `None` with `layer_normalization`, an integer kernel or an activation of
         unknown slope. See `EquilibriumCell.lipschitz_constant`.
         """
-        # A subclass with another `call` has other constants.
-        if self.norm is not None or type(self).call is not DenseCell.call:
+        if self.norm is not None:
             return None
         return lipschitz.of_dense(
-            self.recurrent, self.activation, injection.get("kernel")
+            self.recurrent, self.activation, kernel=injection.get("kernel")
         )
 
     def get_config(self):

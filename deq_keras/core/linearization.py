@@ -107,7 +107,7 @@ def _softsign_grad_grad(op: tf.Operation, cotangent: tf.Tensor) -> list[tf.Tenso
     return [slope, -2 * vector * tf.sign(x) * slope / denominator]
 
 
-# TensorFlow has no second derivative of this activation of Keras, which penalties on
+# TensorFlow lacks the second derivative of this activation of Keras, which penalties on
 # df/dz need. It refuses a second registration, if a later version has its own.
 with contextlib.suppress(KeyError):
     tf.RegisterGradient("SoftsignGrad")(_softsign_grad_grad)

@@ -13,7 +13,6 @@ from deq_keras.core.linearization import Linearization
 from deq_keras.core.structure import Nest
 from deq_keras.solvers import Solution, SolveRequest
 
-
 # Packages whose functional and sequential models compute what their graph says.
 _CALL_THEIR_LAYERS = ("keras", "keras_hub", "deq_keras")
 

@@ -1,7 +1,5 @@
 """Base class of fixed-point solvers, which owns their loop."""
 
-import contextlib
-import json
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
@@ -71,7 +69,6 @@ class FixedPointSolver(Configured):
 
     damping: float = 1.0
     noise: float = 0.0
-    _record: tuple[Config, Config] | None = None
 
     def __init__(
         self,
@@ -87,35 +84,6 @@ class FixedPointSolver(Configured):
         self.stop_mode = check_choice("stop_mode", stop_mode, STOP_MODES)
         self.compact = check_boolean("compact", compact)
         self.check_every = check_count("check_every", check_every)
-
-    @property
-    def tuning(self) -> Config | None:
-        """The record of the tuning that chose this solver, or `None`.
-
-        A dict of plain data: the promise, the date and the hash of the data, as
-        `deq_keras.tuning.Tuning.as_dict` returns them. `deq_keras.solvers.serialize`
-        keeps the record; `get_config` and `from_config` do not, because a solver with
-        other arguments was not tuned. A new value of an attribute hides the record,
-        except for `compact` and `check_every`, which do not change results.
-
-        Raises:
-            ValueError: If it is set to a value that is not a dict of plain data.
-        """
-        if self._record is None:
-            return None
-        record, settings = self._record
-        return record if settings == self._settings() else None
-
-    @tuning.setter
-    def tuning(self, record: Config | None) -> None:
-        is_none = record is None
-        self._record = None if is_none else (_plain_copy(record), self._settings())
-
-    def _settings(self) -> Config:
-        """Returns the config without arguments that do not change results."""
-        config = self.get_config()
-        ignored = ("compact", "check_every")
-        return {name: value for name, value in config.items() if name not in ignored}
 
     def solve(
         self, problem: FixedPointProblem | Callable[[Nest], Nest], request: SolveRequest
@@ -458,18 +426,6 @@ class FixedPointSolver(Configured):
                 f"Expected: {old}. Received: {new}."
             )
         return step
-
-
-def _plain_copy(record: Any) -> Config:
-    copy: Any = None
-    with contextlib.suppress(TypeError, ValueError):
-        copy = json.loads(json.dumps(record))
-    if not isinstance(copy, dict):
-        raise ValueError(
-            "`tuning` must be a dict of plain data, as `Tuning.as_dict` returns it, or "
-            f"None. Received: tuning={record!r} (of type {type(record).__name__})."
-        )
-    return copy
 
 
 def _interval(checkpoints: int | None, max_iter: int | tf.Tensor) -> int | None:

@@ -86,10 +86,8 @@ def test_regularizers_pass(make):
 
 
 def _fails(match, check, *arguments, **options):
-    with pytest.raises(AssertionError, match=match) as error:
+    with pytest.raises(AssertionError, match=match):
         check(*arguments, **options)
-    assert "Expected: " in str(error.value)
-    assert "Received: " in str(error.value)
 
 
 class BrokenCell(TanhCell):
@@ -182,14 +180,17 @@ def test_a_cell_with_a_constant_passes():
 @pytest.mark.parametrize(
     "make, match",
     [
-        (ImpureCell, "`ImpureCell` must return the same state in two calls"),
-        (CoupledCell, "`CoupledCell` must compute a sample independently of the val"),
-        (UnusedWeightCell, "must have a gradient for its weight `.*dense/kernel`"),
-        (functools.partial(ForgetfulCell, shift=0.5), "compute the same after"),
-        (functools.partial(BoundedCell, 32, 0.9), "`BoundedCell` must change by at"),
-        (MomentsCell, "must have exact second derivatives"),
-        (UnregisteredCell, "must be registered with Keras"),
-        (SinglePrecisionCell, "must compute in the `dtype`.*dtype=self.dtype_policy"),
+        (ImpureCell, "`ImpureCell` is not pure"),
+        (CoupledCell, "`CoupledCell` lets a sample depend on another"),
+        (UnusedWeightCell, "has no gradient for its weight `.*dense/kernel`"),
+        (functools.partial(ForgetfulCell, shift=0.5), "after `load_model`"),
+        (
+            functools.partial(BoundedCell, 32, 0.9),
+            "`BoundedCell` exceeds its `lipschitz_constant`",
+        ),
+        (MomentsCell, "other second derivatives than"),
+        (UnregisteredCell, "is not registered with Keras"),
+        (SinglePrecisionCell, "compute in the `dtype`.*dtype=self.dtype_policy"),
     ],
 )
 def test_a_broken_cell_is_named(make, match):
@@ -197,7 +198,7 @@ def test_a_broken_cell_is_named(make, match):
 
 
 def test_a_cell_that_mixes_padding_in_is_named():
-    match = "`PaddingCell` must compute positions independently of padding"
+    match = "`PaddingCell` depends on padding"
     _fails(match, testing.check_cell, PaddingCell, SEQUENCES, MASK)
 
 
@@ -262,10 +263,10 @@ class StatefulSolver(SpendthriftSolver):
 @pytest.mark.parametrize(
     "make, match",
     [
-        (SpendthriftSolver, "must evaluate f exactly `max_iter` times"),
-        (BatchSolver, "must solve a sample alone as in a batch, bit for bit"),
-        (HastySolver, "must find the equilibrium of the problem 'scalar'"),
-        (StatefulSolver, "must keep nothing between solves"),
+        (SpendthriftSolver, "evaluates f 50 times with max_iter=1"),
+        (BatchSolver, "solves a sample alone otherwise than in a batch"),
+        (HastySolver, "does not find the equilibrium of 'scalar'"),
+        (StatefulSolver, "keeps something between solves"),
     ],
 )
 def test_a_broken_solver_is_named(make, match):
@@ -291,9 +292,13 @@ class AscentGradient(TwiceTheGradient):
 @pytest.mark.parametrize(
     "make, exact, match",
     [
-        (TwiceTheGradient, True, r"equal the dense gradient.*Received: 1.*, and 2 tim"),
-        (AscentGradient, False, "must be a descent direction"),
-        (gradients.PhantomGradient, True, "must equal the dense gradient"),
+        (
+            TwiceTheGradient,
+            True,
+            r"differs from the dense gradient.*is 2 times.*error=1",
+        ),
+        (AscentGradient, False, "is not a descent direction"),
+        (gradients.PhantomGradient, True, "differs from the dense gradient"),
     ],
 )
 def test_a_broken_gradient_is_named(make, exact, match):
@@ -327,12 +332,15 @@ class NegativeRegularizer(QuotientRegularizer):
 @pytest.mark.parametrize(
     "make, match",
     [
-        (QuotientRegularizer, "must have a finite loss and gradient if a sample fails"),
-        (HalfPrecisionRegularizer, "must return a scalar in float32 or better"),
-        (NegativeRegularizer, "must return a finite loss of at least 0"),
+        (
+            QuotientRegularizer,
+            "of `QuotientReg.*` beside a failed sample is not finite",
+        ),
+        (HalfPrecisionRegularizer, "is not a scalar in float32"),
+        (NegativeRegularizer, "is negative or not finite"),
         (
             functools.partial(regularizers.ResidualRegularizer, weight=0.0),
-            "must penalize an f that expands",
+            "does not penalize an f that expands",
         ),
     ],
 )
@@ -347,7 +355,7 @@ def test_a_regularizer_without_its_seed_is_named():
             penalty = super().penalty(linearization, seed)
             return penalty * tf.random.uniform((), dtype=penalty.dtype)
 
-    match = "must return the same loss and gradient for the same seed"
+    match = "changes although its seed does not"
     _fails(match, testing.check_regularizer, DrawingRegularizer)
 
 
@@ -360,5 +368,5 @@ def test_a_config_that_misses_an_argument_is_named():
         def get_config(self):
             return {}
 
-    match = r"must return every argument.*Received: a config without \['scale'\]"
+    match = r"the config of `Forgetful` misses \['scale'\]"
     _fails(match, testing.check_regularizer, Forgetful)

@@ -1,5 +1,6 @@
 """One taped evaluation of f, and any number of products with its Jacobian."""
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import NamedTuple
@@ -41,7 +42,15 @@ class Linearization(NamedTuple):
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(leaves)
             products = tree.flatten(self.vjp(dual))
-        images = tape.gradient(products, leaves, tree.flatten(vector), "zero")
+        try:
+            images = tape.gradient(products, leaves, tree.flatten(vector), "zero")
+        except LookupError as error:
+            raise ValueError(
+                "A product with df/dz differentiates f twice, and TensorFlow has no "
+                "second derivative of one of its operations. Write the operation, such "
+                "as an activation or a pooling, with elementary ones. "
+                f"Received: {error}"
+            ) from error
         return tree.pack_sequence_as(self.value, images)
 
 
@@ -88,3 +97,17 @@ def matrix_vjp(
     """
     vector = structure.to_state(tf.ensure_shape(matrix, structure.matrix_shape))
     return structure.to_matrix(linearization.vjp(vector))
+
+
+def _softsign_grad_grad(op: tf.Operation, cotangent: tf.Tensor) -> list[tf.Tensor]:
+    """Differentiates v / (1 + |x|)^2, the gradient of x / (1 + |x|) for v."""
+    vector, x = op.inputs
+    denominator = 1 + tf.abs(x)
+    slope = cotangent / tf.square(denominator)
+    return [slope, -2 * vector * tf.sign(x) * slope / denominator]
+
+
+# TensorFlow lacks the second derivative of this activation of Keras, which penalties on
+# df/dz need. It refuses a second registration, if a later version has its own.
+with contextlib.suppress(KeyError):
+    tf.RegisterGradient("SoftsignGrad")(_softsign_grad_grad)

@@ -34,14 +34,13 @@ class FixedPointProblem:
         fn: Function `(state, injection) -> state`. Optional attributes: `variables`,
             the list of Keras variables that it reads; `splitting`, a function from an
             injection to the `Splitting` of f; `constant_term`, a function from an
-            injection to f(0, u) if f is affine in z; `lipschitz_constant` and
-            `jacobian_lipschitz_constant`, functions from an injection to the values of
-            the properties of these names; `distance_bound`, a function from a state
-            and an injection to a bound like the method's; and `reads_keras_mask`,
-            whether the state carries the mask, as tensors in Keras do. If f is
-            non-finite where a training step differentiates it, these variables and the
-            injection get no gradient, but other tensors that `fn` captures get a
-            non-finite one.
+            injection to f(0, u) if f is affine in z; `lipschitz_constant`, a function
+            from an injection to the value of the property; `distance_bound`, a function
+            from a state and an injection to a bound like the method's; and
+            `reads_keras_mask`, whether the state carries the mask, as tensors in Keras
+            do. If f is non-finite where a training step differentiates it, these
+            variables and the injection get no gradient, but other tensors that `fn`
+            captures get a non-finite one.
         injection: Nest of tensors u. Defaults to `()`, an empty injection.
         mask: Boolean tensor `(batch, ...)`, false at positions of the state that are
             padding; they stay zero. Defaults to `None`.
@@ -104,15 +103,6 @@ class FixedPointProblem:
         whole state.
         """
         return self._declared("lipschitz_constant")
-
-    @property
-    def jacobian_lipschitz_constant(self) -> tf.Tensor | float | None:
-        """A Lipschitz constant of df/dz in z, a number or `(batch,)`, or `None`.
-
-        The spectral norm of the difference of df/dz at y and z is at most this number
-        times |y - z|, for all states.
-        """
-        return self._declared("jacobian_lipschitz_constant")
 
     def distance_bound(self, state: Nest) -> tf.Tensor | None:
         """Returns a bound on the distance of a state to the equilibrium z*.

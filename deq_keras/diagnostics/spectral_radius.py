@@ -9,11 +9,11 @@ import tensorflow as tf
 
 from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_count, check_non_negative
+from deq_keras.core.graphs import is_compiled_by_xla
 from deq_keras.core.linearization import Linearization, matrix_vjp
 from deq_keras.core.random import normal
 from deq_keras.core.structure import Nest, StateStructure
 from deq_keras.diagnostics.arnoldi import Arnoldi, begin
-from deq_keras.diagnostics.schur import Schur, Spectrum, eigenvalues
 from deq_keras.diagnostics.subject import (
     layer_inputs,
     linearized_solution,
@@ -112,8 +112,8 @@ def spectral_radius(
         A `SpectralRadius`.
 
     Raises:
-        ValueError: If a model does not have exactly one `DEQ` layer, or `inputs` and
-            the subject do not fit.
+        ValueError: If a model does not have exactly one `DEQ` layer, `inputs` and the
+            subject do not fit, or XLA compiles the call.
 
     Example:
 
@@ -221,10 +221,10 @@ def _looked_at(search: _Search, tol: float, rounding: float) -> _Search:
     is_finite = nonfinite.finite_rows(space.coefficients)
     is_used = (is_finite & is_searched)[:, None, None]
     projection = _jittered(tf.where(is_used, space.projection, 0.0))
-    spectrum, num_kept = eigenvalues(projection), min(_KEPT, projection.shape[1])
+    values, num_kept = _eigenvalues(projection), min(_KEPT, projection.shape[1])
     value, residual, error = (
         tf.where(is_finite, tf.cast(number, dtype), float("nan"))
-        for number in _dominant(spectrum, projection, space.link, rounding)
+        for number in _dominant(values, projection, space.link, rounding)
     )
     is_closed = _is_closed(space)
     is_steady = is_closed | (tf.abs(value - search.value) <= tol * value)
@@ -235,9 +235,7 @@ def _looked_at(search: _Search, tol: float, rounding: float) -> _Search:
         num_iterations=search.num_iterations,
         space=tf.cond(
             tf.equal(space.size, projection.shape[1]),
-            lambda: space.restarted(
-                _filter(spectrum.eigenvalues, projection), num_kept
-            ),
+            lambda: space.restarted(_filter(values, projection), num_kept),
             lambda: space,
         ),
         is_searched=is_searched & ~(converged | is_closed),
@@ -257,18 +255,36 @@ def _jittered(projection: tf.Tensor) -> tf.Tensor:
     return tf.cast(projection, tf.float64) * (1 + _JITTER * eps * noise)
 
 
+def _eigenvalues(matrix: tf.Tensor) -> tf.Tensor:
+    """Returns the eigenvalues of small matrices, complex `(B, slots)`, unordered."""
+    if is_compiled_by_xla():
+        raise ValueError(
+            "`spectral_radius` computes eigenvalues, which XLA does not support. Call "
+            "it outside of functions with `jit_compile=True`, such as in a callback."
+        )
+    # A GPU would factorize the small matrices of a batch one by one.
+    with tf.device("CPU:0"):
+        return tf.linalg.eigvals(tf.cast(matrix, tf.complex128))
+
+
 def _dominant(
-    spectrum: Schur | Spectrum,
-    projection: tf.Tensor,
-    link: tf.Tensor,
-    rounding: float,
+    values: tf.Tensor, projection: tf.Tensor, link: tf.Tensor, rounding: float
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns the largest |Ritz value|, its residual and its expected error."""
-    moduli = tf.abs(spectrum.eigenvalues)
-    vector, sensitivity = spectrum.eigenvectors(
-        tf.argmax(moduli, axis=1, output_type="int32")
-    )
-    residual = tf.abs(tf.reduce_sum(tf.cast(link, vector.dtype) * vector, axis=1))
+    moduli = tf.abs(values)
+    value = tf.gather(values, tf.argmax(moduli, axis=1), axis=1, batch_dims=1)
+    # The unit eigenvectors x and y are the singular vectors of A - lambda I whose
+    # singular value is zero up to rounding. They exist for defective matrices, too.
+    identity = tf.eye(tf.shape(projection)[1], dtype=values.dtype)
+    with tf.device("CPU:0"):
+        _, left, right = tf.linalg.svd(
+            tf.cast(projection, values.dtype) - value[:, None, None] * identity
+        )
+    left, right = left[..., -1], right[..., -1]
+    # An error E of the matrix changes the eigenvalue by up to |E| / |y^H x|.
+    overlap = tf.abs(tf.reduce_sum(tf.math.conj(left) * right, axis=1))
+    sensitivity = 1 / tf.maximum(overlap, np.finfo("float64").eps)
+    residual = tf.abs(tf.reduce_sum(tf.cast(link, right.dtype) * right, axis=1))
     floor = rounding * tf.norm(projection, axis=(1, 2))
     error = (residual + floor) * sensitivity**_CAUTION
     return tf.reduce_max(moduli, axis=1), residual, error

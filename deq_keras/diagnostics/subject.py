@@ -13,6 +13,9 @@ from deq_keras.core.linearization import Linearization
 from deq_keras.core.structure import Nest
 from deq_keras.solvers import Solution, SolveRequest
 
+# Packages whose functional and sequential models compute what their graph says.
+_CALL_THEIR_LAYERS = ("keras", "keras_hub", "deq_keras")
+
 
 class ModelParts(NamedTuple):
     """A model split at its `DEQ` layer, with shared weights.
@@ -171,6 +174,9 @@ def _levels(model: Any, layer: Any) -> list[tuple[Any, Any]]:
     outermost model to the innermost."""
     levels = []
     while model is not layer:
+        package = type(model).call.__module__.partition(".")[0]
+        if "call" in vars(model) or package not in _CALL_THEIR_LAYERS:
+            raise ValueError(f"{type(model).__name__} has a `call` of its own")
         inner = next(one for one in model.layers if layer in one._flatten_layers())
         graph = model._functional if isinstance(model, keras.Sequential) else model
         calls = {node for nodes in graph._nodes_by_depth.values() for node in nodes}

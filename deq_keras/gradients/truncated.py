@@ -181,10 +181,13 @@ class TruncatedGradient(EquilibriumGradient):
         state, failed_now, count = _graded_steps(gated, start, num_steps, plan, seed)
         has_failed |= failed_now
         value = where_rows(has_failed, start, state)
+        gate.close_if(has_failed, problem.is_usable)
 
         # 3. One more evaluation serves the residual and the penalty of the regularizer.
+        # It has a gate of its own, because it may be the first non-finite one.
+        gate = nonfinite.GradientGate()
         point = tree.map_structure(tf.stop_gradient, value)
-        linearization = gated.linearize(point)
+        linearization = problem.gated(gate).linearize(point)
         solution = solver.assess(point, linearization.value, has_failed)
         has_failed = nonfinite.has_failed(solution)
         gate.close_if(has_failed, problem.is_usable)

@@ -32,6 +32,7 @@ def export_litert(
     warm_start=False,
     tolerance=1e-4,
     certify=False,
+    metadata=None,
 ):
     """Exports a model as a LiteRT file, and checks it in a fresh process.
 
@@ -55,6 +56,7 @@ def export_litert(
             returns `equilibrium`. Defaults to `False`.
         tolerance: See `export_saved_model`.
         certify: See `export_saved_model`. Defaults to `False`.
+        metadata: See `export_saved_model`. Defaults to `None`.
 
     Returns:
         The largest difference between outputs of the model and of the file.
@@ -87,6 +89,7 @@ def export_litert(
             max_iter_limit,
             batch_size=batch_size,
             certify=certify,
+            metadata=metadata,
         )
         samples = checked_samples(served.signature, samples)
         function = served.single_function(warm_start)

@@ -72,9 +72,8 @@ class LoadedModel:
         outputs: List of the names of the outputs. A SavedModel returns equilibria only
             for a request with initial states.
         solvers: Dict from the names of the equilibrium layers to a dict of their
-            `max_iter` and `tol`. If `deq_keras.tuning.tune` chose them, the dict has
-            its record `tuning`, with the promise, the date and the hash of the data;
-            see `deq_keras.tuning.Tuning.as_dict`. Empty in files of earlier versions.
+            `max_iter` and `tol`.
+        metadata: Dict that was given to the export.
 
     Call arguments:
         request: The only input of the model, an array; or a dict of arrays by name,
@@ -127,6 +126,7 @@ class LoadedModel:
         self.options = {n: specs[n] for n in order if n in specs.keys() - self.inputs}
         self.outputs = runtime.metadata.get("outputs", runtime.outputs)
         self.solvers = runtime.metadata.get("solvers", {})
+        self.metadata = runtime.metadata.get("metadata", {})
 
     def __repr__(self):
         options = [

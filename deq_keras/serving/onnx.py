@@ -33,6 +33,7 @@ def export_onnx(
     warm_start=False,
     tolerance=1e-4,
     certify=False,
+    metadata=None,
 ):
     """Exports a model as an ONNX file, and checks it in a fresh process.
 
@@ -50,6 +51,7 @@ def export_onnx(
         warm_start: See `export_litert`.
         tolerance: See `export_saved_model`.
         certify: See `export_saved_model`. Defaults to `False`.
+        metadata: See `export_saved_model`. Defaults to `None`.
 
     Returns:
         The largest difference between outputs of the model and of the file.
@@ -77,7 +79,13 @@ def export_onnx(
         import_extra(name)
     tolerance = check_positive("tolerance", tolerance)
     with new_path(path) as temporary:
-        served = ServedModel(model, input_signature, max_iter_limit, certify=certify)
+        served = ServedModel(
+            model,
+            input_signature,
+            max_iter_limit,
+            certify=certify,
+            metadata=metadata,
+        )
         samples = checked_samples(served.signature, samples)
         function = served.single_function(warm_start)
         converted = _converted(function)

@@ -21,6 +21,7 @@ def export_saved_model(
     postprocessor=None,
     tolerance=1e-4,
     certify=False,
+    metadata=None,
 ):
     """Exports a model as a SavedModel, and checks it in a fresh process.
 
@@ -75,6 +76,9 @@ def export_saved_model(
             see `deq_keras.solvers.FixedPointProblem.distance_bound`. It costs one
             evaluation of the cell. Infinite for samples without a bound. Defaults to
             `False`.
+        metadata: Dict of plain data to store in the file, such as the version of the
+            model or `{"tuning": tuning.as_dict()}`; `LoadedModel.metadata` returns it.
+            Defaults to `None`, an empty dict.
 
     Returns:
         The largest difference between outputs of the model and of the file.
@@ -82,7 +86,8 @@ def export_saved_model(
     Raises:
         FileExistsError: If `path` exists.
         ValueError: If the inputs are unknown, names are reserved or not unique, samples
-            do not fit the inputs, or `certify` is true and no cell has a bound.
+            do not fit the inputs, `certify` is true and no cell has a bound, or
+            `metadata` is not plain.
         ExportError: If a call changes variables, or the file computes other results.
 
     Example:
@@ -107,6 +112,7 @@ def export_saved_model(
             preprocessor,
             postprocessor,
             certify=certify,
+            metadata=metadata,
         )
         samples = checked_samples(served.signature, samples)
         endpoints = {"serve": served.serve()}

@@ -1,7 +1,9 @@
 """A model as functions of named tensors, traced or frozen for an exported file."""
 
+import contextlib
 import functools
 import inspect
+import json
 import re
 
 import tensorflow as tf
@@ -49,6 +51,7 @@ class ServedModel:
             Boolean tensor `(batch,)`, the mask of failed samples.
         batch_size: Positive integer, or `None` for any.
         certify: Boolean. Whether statistics include the radius of each solve.
+        metadata: Optional dict of plain data, which the file stores.
 
     Attributes:
         signature: Nest of `tf.TensorSpec`s of a request.
@@ -64,8 +67,10 @@ class ServedModel:
         postprocessor=None,
         batch_size=None,
         certify=False,
+        metadata=None,
     ):
         self.model = model
+        self._notes = _checked_plain(metadata)
         self.certify = check_boolean("certify", certify)
         self.preprocessor = preprocessor
         self.postprocessor = postprocessor
@@ -74,7 +79,7 @@ class ServedModel:
         )
         self.inputs = named(self.signature)
         self._limit = check_optional_count("max_iter_limit", max_iter_limit)
-        self._settings = {}
+        self._tols = {}
 
     @functools.cached_property
     def solve_outputs(self):
@@ -90,9 +95,8 @@ class ServedModel:
             function: The function of the file with the most inputs and outputs.
 
         Returns:
-            Dict for JSON: `inputs` and `outputs`, lists of names in order, and
-            `solvers`, a dict from each solve to its own `max_iter` and `tol`, and to
-            `tuning`, the record of its solver, if the file solves as tuned.
+            Dict for JSON: `inputs` and `outputs`, lists of names in order; `solvers`, a
+            dict from each solve to its own `max_iter` and `tol`; and `metadata`.
         """
         return {
             "inputs": list(self.inputs),
@@ -101,15 +105,13 @@ class ServedModel:
                 name: self._solver_metadata(name)
                 for name in self.solve_outputs.solutions
             },
+            "metadata": self._notes,
         }
 
     def _solver_metadata(self, name):
-        own, tol = self._settings[name]
         budget = self.solve_outputs.solutions[name].trace.shape[0]
         max_iter = min(budget, self._limit or self.solve_outputs.max_iter)
-        metadata = {"max_iter": max_iter, "tol": tol}
-        is_tuned = own.tuning is not None and (max_iter, tol) == (own.max_iter, own.tol)
-        return {**metadata, "tuning": own.tuning} if is_tuned else metadata
+        return {"max_iter": max_iter, "tol": self._tols[name]}
 
     def serve(self):
         """Returns a `tf.function` of the inputs. It runs the solvers as configured, and
@@ -184,9 +186,9 @@ class ServedModel:
 
     def _solved(self, request, max_iter=0):
         # With 0, each solver keeps its own budget as a static number; see `max_iter`.
-        with _SettingsScope(max_iter) as scope:
+        with _ToleranceScope(max_iter) as scope:
             self.model(self._model_inputs(request), training=False)
-        self._settings = scope.settings_by_name
+        self._tols = scope.tols
         return scope.solutions
 
     def _function(self, specs, report):
@@ -225,18 +227,17 @@ def output_names(function):
     return list(function.get_concrete_function().structured_outputs)
 
 
-class _SettingsScope(SolveScope):
-    """A scope that records the solver and the tolerance of each solve, by name."""
+class _ToleranceScope(SolveScope):
+    """A scope that records the tolerance of each solve, by name."""
 
     def __init__(self, max_iter):
         super().__init__(max_iter)
-        self.settings_by_name = {}
+        self.tols = {}
 
     def solve(self, name, layer, problem, request):
         # In a graph, the solver's tolerance is a tensor; a call argument is a number.
         is_own = request.tol is None or tf.is_tensor(request.tol)
-        tol = layer.solver.tol if is_own else request.tol
-        self.settings_by_name[name] = layer.solver, tol
+        self.tols[name] = layer.solver.tol if is_own else request.tol
         return super().solve(name, layer, problem, request)
 
 
@@ -268,6 +269,21 @@ class _CertifyingScope(SolveScope):
                 f"solves {list(self.solutions)}."
             )
         return self._radii
+
+
+def _checked_plain(metadata):
+    """Returns a dict of plain data, `{}` for `None`. Raises `ValueError` for others."""
+    metadata = {} if metadata is None else metadata
+    stored = None
+    with contextlib.suppress(TypeError, ValueError):
+        stored = json.loads(json.dumps(metadata, allow_nan=False))
+    if not isinstance(metadata, dict) or stored != metadata:
+        raise ValueError(
+            "`metadata` must be a dict of plain data, which JSON stores unchanged, "
+            "such as {'tuning': tuning.as_dict()}. Received: "
+            f"metadata={metadata!r} (of type {type(metadata).__name__})."
+        )
+    return metadata
 
 
 def frozen(function, target):

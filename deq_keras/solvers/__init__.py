@@ -75,28 +75,20 @@ def get(identifier: str | Config | FixedPointSolver) -> FixedPointSolver:
         identifier: `"fixed_point_iteration"`, `"aitken"`, `"anderson"`, `"broyden"`,
             `"forward_backward"`, `"peaceman_rachford"`, `"gmres"`, `"bicgstab"`; a
             dict like `{"class_name": "Anderson", "max_iter": 12}` or from `serialize`;
-            or a `FixedPointSolver`, which is returned unchanged. A dict from
-            `serialize` keeps the record of a tuning, `FixedPointSolver.tuning`.
+            or a `FixedPointSolver`, which is returned unchanged.
 
     Raises:
         ValueError: For an unknown name or argument.
     """
     aliases = {"bicgstab": BiCGStab}
-    found = serialization.get(
+    return serialization.get(
         identifier, FixedPointSolver, ALL_OBJECTS, "solver", aliases
     )
-    if isinstance(identifier, dict) and "config" in identifier:
-        found.tuning = identifier.get("tuning")
-    return found
 
 
 def serialize(solver: FixedPointSolver) -> Config:
-    """Returns the config dict of a solver, for `deserialize`.
-
-    It contains `FixedPointSolver.tuning`, the record of a tuning, if there is one.
-    """
-    config = keras.saving.serialize_keras_object(solver)
-    return config if solver.tuning is None else {**config, "tuning": solver.tuning}
+    """Returns the config dict of a solver, for `deserialize`."""
+    return keras.saving.serialize_keras_object(solver)
 
 
 def deserialize(config: str | Config) -> FixedPointSolver:

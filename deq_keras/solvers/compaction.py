@@ -96,10 +96,11 @@ def _take(state: LoopState, rows: tf.Tensor, take_memory: TakeMemory) -> LoopSta
 def _rows_of(results: Solution, rows: tf.Tensor) -> Solution:
     """Returns the results of some samples."""
     return Solution(
-        *(
-            tf.gather(getattr(results, name), rows)
-            for name in ("value", "point", "residual", "status", "num_evaluations")
-        ),
+        value=tf.gather(results.value, rows),
+        point=tf.gather(results.point, rows),
+        residual=tf.gather(results.residual, rows),
+        status=tf.gather(results.status, rows),
+        num_evaluations=tf.gather(results.num_evaluations, rows),
         batch_evaluations=results.batch_evaluations,
         trace=tree.map_structure(
             lambda trace: tf.gather(trace, rows, axis=1), results.trace
@@ -113,16 +114,17 @@ def _with_rows(results: Solution, indices: tf.Tensor, rows: Solution) -> Solutio
     def update(leaf: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
         return tf.tensor_scatter_nd_update(leaf, indices[:, None], new)
 
+    def update_columns(leaf: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
+        return tf.transpose(update(tf.transpose(leaf), tf.transpose(new)))
+
     return Solution(
-        *map(update, results[:5], rows[:5]),
+        value=update(results.value, rows.value),
+        point=update(results.point, rows.point),
+        residual=update(results.residual, rows.residual),
+        status=update(results.status, rows.status),
+        num_evaluations=update(results.num_evaluations, rows.num_evaluations),
         batch_evaluations=rows.batch_evaluations,
-        trace=tree.map_structure(
-            lambda trace, new: tf.transpose(
-                update(tf.transpose(trace), tf.transpose(new))
-            ),
-            results.trace,
-            rows.trace,
-        ),
+        trace=tree.map_structure(update_columns, results.trace, rows.trace),
     )
 
 

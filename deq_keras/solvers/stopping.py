@@ -18,8 +18,8 @@ from deq_keras.core.structure import (
 from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solution import CONVERGED, DIVERGED, MAX_ITER, UNCHANGED
 
-# A relative residual divides by at least this fraction of the norm of the initial state,
-# so that iterates that shrink to a fixed point of exactly zero converge.
+# A relative residual divides by at least this fraction of the norm of the initial
+# state, so that iterates that shrink to a fixed point of exactly zero converge.
 _TINY = 1e-12
 
 # Norms below this number may have lost entries, whose squares underflow in float32.
@@ -177,7 +177,7 @@ class StoppingRule(NamedTuple):
         Returns:
             The residual as defined by `stop_mode`, the status, and the new memory.
         """
-        # The result only controls the loop. Square roots have infinite derivatives at 0.
+        # The result only controls the loop. A square root has no derivative at 0.
         _, value, residual, squared = map(tf.stop_gradient, evaluation)
         norm, size = self._norms(residual, value, squared)
         error, is_drifting = norm, tf.zeros_like(norm, tf.bool)

@@ -1,7 +1,7 @@
 """Checks that every plug-in must pass: cells, solvers, gradients and regularizers.
 
-Each check raises an error that names the first property that fails, what was expected
-and received, and how to fix it. They need no test framework.
+Each check raises an error that names the first property that fails. They need no test
+framework.
 """
 
 from deq_keras.testing.cell import check_cell

@@ -6,7 +6,6 @@ from deq_keras.tuning.result import (
     Promise,
     Setting,
     Tuning,
-    apply_record,
     describe,
 )
 from deq_keras.tuning.tune import tune
@@ -16,7 +15,6 @@ __all__ = [
     "Promise",
     "Setting",
     "Tuning",
-    "apply_record",
     "describe",
     "tune",
     "upper_bound",

@@ -23,17 +23,15 @@ from deq_keras.tuning.result import Outcome, Promise
 
 Answer = Callable[[Nest], Nest]
 
-REFERENCES = (Anderson(200, 1e-6), Broyden(200, 1e-6))
-
 
 class Recording(NamedTuple):
-    """The solves of one solver, for the samples that have a reference.
+    """The solves of one solver.
 
     Attributes:
         residual: Float array `(max_iter, samples)`. Residual of each evaluation. NaN
             after a sample was not finite.
         agrees: Bool array `(max_iter, samples)`. Whether the answer after each
-            evaluation equals the reference.
+            evaluation equals the reference. False for samples without a reference.
     """
 
     residual: np.ndarray
@@ -120,9 +118,18 @@ class Recorder:
 
         Returns:
             The `Recording` of each solver, and the number of samples without a
-            reference, which are not recorded.
+            reference.
         """
-        references = [self._reference(solver) for solver in REFERENCES]
+        own = self._layer.solver
+        tight = {"max_iter": max(200, own.max_iter), "tol": 1e-6}
+        references = [
+            self._reference(solver)
+            for solver in (
+                Anderson(**tight),
+                Broyden(**tight),
+                own.from_config({**own.get_config(), **tight}),
+            )
+        ]
         traced = [self._recorded(solver) for solver in solvers]
         parts: list[list[Any]] = [[] for _ in solvers]
         num_missing = 0
@@ -132,12 +139,8 @@ class Recorder:
             num_missing += int((~is_known).sum())
             on_solve()
             for solve, recorded in zip(traced, parts, strict=True):
-                recorded.append(
-                    [
-                        array[:, :count][:, is_known]
-                        for array in solve(inputs, mask, reference)
-                    ]
-                )
+                residual, agrees = solve(inputs, mask, reference)
+                recorded.append((residual[:, :count], agrees[:, :count] & is_known))
                 on_solve()
         recordings = [
             Recording(*(np.concatenate(one, axis=1) for one in zip(*part, strict=True)))

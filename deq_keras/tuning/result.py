@@ -5,14 +5,9 @@ import math
 import warnings
 from typing import Any, NamedTuple
 
-import keras
-
 from deq_keras.core.serialization import Config
 from deq_keras.diagnostics.subject import single_layer
-from deq_keras.solvers import FixedPointSolver, deserialize
-
-# Keys of a record, besides the solver, the promise and the verdict.
-_REQUIRED = ("is_confirmed", "data_hash", "date")
+from deq_keras.solvers import FixedPointSolver, deserialize, serialize
 
 
 class Promise(NamedTuple):
@@ -43,8 +38,9 @@ class Outcome(NamedTuple):
     """The answers and the cost of a solver on one half of the data.
 
     Attributes:
-        num_changed: Integer. Number of samples with another answer than the reference.
-        num_samples: Integer. Number of samples with a reference.
+        num_changed: Integer. Number of samples with another answer than the reference,
+            or without a reference.
+        num_samples: Integer. Number of samples.
         bound: Float. Upper Clopper-Pearson bound of the fraction of changed answers.
         evaluations: Float. Mean number of evaluations per sample.
     """
@@ -77,8 +73,8 @@ class Tuning(NamedTuple):
         confirmation: `Outcome` of the chosen solver on the second half.
         previous_solver: The solver of the layer.
         previous: `Outcome` of the layer's solver on the second half.
-        num_without_reference: Integer. Number of samples that do not count, because
-            neither Anderson's nor Broyden's method solves them to `1e-6`.
+        num_without_reference: Integer. Number of samples that no tight solve brings to
+            a residual of `1e-6`. Their answers count as changed.
         settings: Tuple of `Setting`. The settings of each candidate that are cheaper
             than its other settings with as few changed answers.
         data_hash: String. SHA-256 of the data.
@@ -115,20 +111,51 @@ class Tuning(NamedTuple):
     def apply(self, model: Any) -> None:
         """Sets the solver of the `DEQ` layer of a model. Then compile the model again.
 
-        The solver's attribute `tuning` is the record, `as_dict()`. Saved files and
-        exports contain both. Reduces a `max_iter_jitter` that the budget does not
-        allow. Warns if the second half does not confirm the promise.
+        Reduces a `max_iter_jitter` that the budget does not allow. Warns if the second
+        half does not confirm the promise.
 
         Args:
             model: `DEQ` layer, or a model with one.
         """
-        _apply(model, self.as_dict(), stacklevel=3)
+        layer = single_layer(model)
+        if not self.is_confirmed:
+            warnings.warn(f"{self.verdict} Promise: {self.promise}.", stacklevel=2)
+        layer.solver = self.solver
+        layer.max_iter_jitter = min(layer.max_iter_jitter, self.solver.max_iter - 1)
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the result without `settings`, as plain data for JSON."""
+        """Returns the result without `settings`, as plain data for JSON.
+
+        An export can store it: `export_saved_model(model, path, metadata={"tuning":
+        tuning.as_dict()})`. `from_dict` reads it.
+        """
         fields = {name: _plain(value) for name, value in self._asdict().items()}
         del fields["settings"]
         return {**fields, "is_confirmed": self.is_confirmed, "verdict": self.verdict}
+
+    @classmethod
+    def from_dict(cls, record: Config) -> "Tuning":
+        """Returns the `Tuning` of a dict from `as_dict`, without `settings`.
+
+        Args:
+            record: Dict, such as the `tune.json` of `deq-keras tune`.
+
+        Raises:
+            ValueError: If `record` is not such a dict.
+        """
+        try:
+            fields = {name: record[name] for name in cls._fields if name != "settings"}
+            for name in ("solver", "previous_solver"):
+                fields[name] = deserialize(fields[name])
+            for name in ("selection", "confirmation", "previous"):
+                fields[name] = Outcome(**fields[name])
+            promise = Promise(**fields.pop("promise"))
+        except (KeyError, TypeError) as error:
+            raise ValueError(
+                "`record` must be a dict that `Tuning.as_dict` returned. "
+                f"Received: record={record!r} ({error!r})."
+            ) from error
+        return cls(**fields, promise=promise, settings=())
 
     def __repr__(self) -> str:
         rows = (
@@ -147,52 +174,12 @@ class Tuning(NamedTuple):
                     f"{100 * outcome.bound:9.3f}  {outcome.evaluations:16.2f}"
                     for name, outcome in rows
                 ),
-                f"samples without a reference: {self.num_without_reference}; SHA-256 "
+                f"samples without a reference, which count as changed: "
+                f"{self.num_without_reference}; SHA-256 "
                 f"of the data: {self.data_hash[:12]}; {self.date}",
                 self.verdict,
             ]
         )
-
-
-def apply_record(model: Any, record: Config) -> None:
-    """Sets the solver of the `DEQ` layer of a model to the solver of a record.
-
-    Like `Tuning.apply`, but for a record that was written to a file, such as the
-    `tune.json` of `deq-keras tune`.
-
-    Args:
-        model: `DEQ` layer, or a model with one.
-        record: Dict. A result of `Tuning.as_dict`.
-
-    Raises:
-        ValueError: If `record` is not such a dict.
-
-    Example:
-
-    >>> with open("tune.json") as file:  # doctest: +SKIP
-    ...     deq_keras.tuning.apply_record(model, json.load(file))
-    >>> model.get_layer("deq").solver.tuning["verdict"]  # doctest: +SKIP
-    'The second half confirms the promise.'
-    """
-    _apply(model, record, stacklevel=3)
-
-
-def _apply(model: Any, record: Config, stacklevel: int) -> None:
-    layer = single_layer(model)
-    try:
-        solver = deserialize(record["solver"])
-        promise, verdict = Promise(**record["promise"]), record["verdict"]
-        is_confirmed, *_ = (record[name] for name in _REQUIRED)
-    except (KeyError, TypeError) as error:
-        raise ValueError(
-            "`record` must be a dict that `Tuning.as_dict` returned. "
-            f"Received: record={record!r} ({error!r})."
-        ) from error
-    if not is_confirmed:
-        warnings.warn(f"{verdict} Promise: {promise}.", stacklevel=stacklevel)
-    solver.tuning = record
-    layer.solver = solver
-    layer.max_iter_jitter = min(layer.max_iter_jitter, solver.max_iter - 1)
 
 
 def describe(solver: FixedPointSolver) -> str:
@@ -220,6 +207,5 @@ def describe(solver: FixedPointSolver) -> str:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, FixedPointSolver):
-        # `serialize` would include the record of an earlier tuning.
-        return keras.saving.serialize_keras_object(value)
+        return serialize(value)
     return value._asdict() if isinstance(value, Promise | Outcome) else value

@@ -9,7 +9,6 @@ from deq_keras import diagnostics, layers
 from deq_keras.testing.problems import ZOO, dense_jacobians, non_normal_matrix
 from tests.diagnostics.jacobians import linear, measured
 from tests.golden.arrays import load
-from tests.regimes import XLA_IS_SLOW
 
 
 def _linear(jacobians, dtype="float64"):
@@ -18,7 +17,7 @@ def _linear(jacobians, dtype="float64"):
     return linear(matrices)
 
 
-@XLA_IS_SLOW
+@pytest.mark.parametrize("regime", ["eager", "graph"], indirect=True)
 @pytest.mark.parametrize("name", ["pm_sym", "pm_nonsym", "pm_complex"])
 def test_spectral_radius_of_the_golden_jacobians(name, regime):
     """`pm_complex` is where the reference's Rayleigh quotient gives 0.688 for 0.9."""
@@ -33,6 +32,15 @@ def test_spectral_radius_of_the_golden_jacobians(name, regime):
     np.testing.assert_array_equal(result.converged, True)
     np.testing.assert_allclose(result.value, arrays[f"{name}/rho_exact"], rtol=1e-5)
     assert result.num_iterations < 300
+
+
+def test_xla_is_refused():
+    linearization = _linear(np.eye(2)[None])
+    compiled = tf.function(
+        lambda: diagnostics.spectral_radius(linearization), jit_compile=True
+    )
+    with pytest.raises(ValueError, match="XLA does not support"):
+        compiled()
 
 
 def test_non_normal_jacobians():

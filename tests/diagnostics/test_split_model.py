@@ -44,13 +44,44 @@ def _around():
     return keras.Model(inputs, keras.layers.Add()([inputs, _layer()(inputs)]))
 
 
+class TwiceSequential(keras.Sequential):
+    def call(self, inputs, training=None, mask=None):
+        return 2 * super().call(inputs, training=training, mask=mask)
+
+
+class TwiceModel(keras.Model):
+    def call(self, inputs, training=None, mask=None):
+        return 2 * super().call(inputs, training=training, mask=mask)
+
+
+def _around_of(cls):
+    inputs = keras.Input((3,))
+    return cls(inputs, _layer()(inputs))
+
+
+def _patched():
+    model = _first()
+    call = model.call
+    model.call = lambda inputs, **kwargs: 2 * call(inputs, **kwargs)
+    return model
+
+
+def _inner_of_another_call():
+    inner = TwiceSequential([keras.Input((3,)), _layer()])
+    return keras.Sequential([keras.Input((3,)), inner])
+
+
 @pytest.mark.parametrize(
     "model, words",
     [
         (_around(), "nothing leads around"),
         (keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]), "0 DEQ layers"),
+        (TwiceSequential([keras.Input((3,)), _layer()]), "a `call` of its own"),
+        (_around_of(TwiceModel), "a `call` of its own"),
+        (_patched(), "a `call` of its own"),
+        (_inner_of_another_call(), "a `call` of its own"),
     ],
-    ids=["around", "none"],
+    ids=["around", "none", "sequential", "functional", "patched", "inner"],
 )
 def test_what_cannot_be_split(model, words):
     with pytest.raises(ValueError, match=words):

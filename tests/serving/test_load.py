@@ -29,7 +29,6 @@ RUNTIMES = {
 
 def _model():
     solver = solvers.FixedPointIteration(20)
-    solver.tuning = RECORD
     deq = layers.DEQ(TanhCell(5), solver, name="deq")
     inputs = keras.Input((4,), name="features")
     return keras.Sequential([inputs, deq, keras.layers.Dense(2)])
@@ -51,9 +50,9 @@ def _export(model, folder, **arguments):
     with pytest.MonkeyPatch.context() as patch:
         for module in (serving.saved_model, serving.litert, serving.onnx):
             patch.setattr(module, "check_export", lambda *arguments: 0.0)
-        serving.export_saved_model(model, paths["saved_model"])
-        serving.export_litert(model, paths["litert"], **arguments)
-        serving.export_onnx(model, paths["onnx"], **arguments)
+        serving.export_saved_model(model, paths["saved_model"], metadata=RECORD)
+        serving.export_litert(model, paths["litert"], metadata=RECORD, **arguments)
+        serving.export_onnx(model, paths["onnx"], metadata=RECORD, **arguments)
     return paths
 
 
@@ -213,25 +212,32 @@ def test_the_budgets_of_a_file_are_those_of_its_solvers():
     )
 
 
-def test_a_file_has_the_record_of_its_solver(ask):
-    assert ask.solvers == {"deq": {"max_iter": 20, "tol": 1e-3, "tuning": RECORD}}
+def test_a_file_has_its_metadata(ask):
+    assert ask.solvers == {"deq": {"max_iter": 20, "tol": 1e-3}}
+    assert ask.metadata == RECORD
 
 
 @pytest.mark.parametrize(
     ("call", "limit", "expected"),
     [
-        ({}, 20, {"max_iter": 20, "tol": 1e-3, "tuning": RECORD}),
+        ({}, 20, {"max_iter": 20, "tol": 1e-3}),
         ({}, 19, {"max_iter": 19, "tol": 1e-3}),
         ({"max_iter": 7}, None, {"max_iter": 7, "tol": 1e-3}),
         ({"tol": 0.5}, None, {"max_iter": 20, "tol": 0.5}),
     ],
 )
-def test_a_file_that_solves_otherwise_has_no_record(call, limit, expected):
+def test_the_budget_and_the_tolerance_of_a_file(call, limit, expected):
     deq = _model().get_layer("deq")
     inputs = keras.Input((4,))
     model = keras.Model(inputs, deq(inputs, **call))
     served = serving.served_model.ServedModel(model, max_iter_limit=limit)
     assert served.metadata(served.serve())["solvers"] == {"deq": expected}
+
+
+@pytest.mark.parametrize("metadata", ["text", [1], {"a": object()}, {1: 2}])
+def test_metadata_that_is_not_plain_raises(metadata):
+    with pytest.raises(ValueError, match="`metadata` must be.*Received: metadata="):
+        serving.served_model.ServedModel(_model(), metadata=metadata)
 
 
 def test_the_order_of_outputs(ask):

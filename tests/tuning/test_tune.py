@@ -8,8 +8,8 @@ import keras
 import numpy as np
 import pytest
 
-from deq_keras import layers, models, solvers
-from deq_keras.tuning import Promise, apply_record, describe, tune, upper_bound
+from deq_keras import layers, solvers
+from deq_keras.tuning import Promise, Tuning, describe, tune, upper_bound
 
 RATE, FLIP = 0.8, 0.03
 # An answer is right as soon as RATE**n <= FLIP.
@@ -78,97 +78,21 @@ def test_the_evaluations_of_a_known_rate():
     assert copy.get_layer("deq").max_iter_jitter == EVALUATIONS - 1
 
 
-def test_the_record_stays_in_the_model(tmp_path):
+def test_a_result_becomes_plain_data_and_back():
     model, data = _model(), np.ones((120, 1))
     tuning = _tuned(model, data)
-    assert model.get_layer("deq").solver.tuning is None
-    tuning.apply(model)
-    record = tuning.as_dict()
-    model.save(tmp_path / "model.keras")
-    for copy in (
-        model,
-        keras.models.load_model(tmp_path / "model.keras"),
-        keras.models.clone_model(model),
-        keras.Model.from_config(json.loads(json.dumps(model.get_config()))),
-    ):
-        assert copy.get_layer("deq").solver.tuning == record
-    # A second tuning does not repeat the record of the first.
-    again = _tuned(model, data)
-    assert "tuning" not in again.as_dict()["previous_solver"]
-    assert json.loads(json.dumps(again.as_dict())) == again.as_dict()
-
-
-def test_another_solver_is_not_the_tuned_one():
-    model, data = _model(), np.ones((120, 1))
-    _tuned(model, data).apply(model)
-    layer = model.get_layer("deq")
-    solver, record = layer.solver, layer.solver.tuning
-    for name, value in (("max_iter", 50), ("tol", 0.5), ("damping", 0.5)):
-        before = getattr(solver, name)
-        setattr(solver, name, value)
-        assert solver.tuning is None
-        assert "tuning" not in layer.get_config()["solver"]
-        setattr(solver, name, before)
-        assert solver.tuning == record
-    # Compaction does not change results.
-    solver.compact = True
-    assert layer.from_config(layer.get_config()).solver.tuning == record
-    assert solver.from_config(solver.get_config()).tuning is None
-    layer.solver = solvers.FixedPointIteration(solver.max_iter, solver.tol)
-    assert layer.solver.tuning is None
-
-
-def test_the_record_needs_no_new_trace():
-    model, data = _model(), np.ones((4, 1))
-    before = model.predict(data, verbose=0)
-    model.get_layer("deq").solver.tuning = {"verdict": "kept"}
-    np.testing.assert_array_equal(model.predict(data, verbose=0), before)
-
-
-def _transformer(solver):
-    return models.DEQTransformerBackbone(
-        50, 16, num_heads=2, intermediate_dim=32, solver=solver
-    )
-
-
-def _monotone(solver):
-    return models.MonotoneClassifier(layers.MonotoneDenseCell(4), (3,), 2, solver)
-
-
-@pytest.mark.parametrize("make", [_transformer, _monotone])
-def test_models_with_a_config_of_their_own_keep_the_record(make):
-    solver = solvers.PeacemanRachford() if make is _monotone else solvers.Anderson()
-    solver.tuning = {"data_hash": "ab"}
-    model = make(solver)
-    copy = model.from_config(model.get_config())
-    (layer,) = (one for one in copy._flatten_layers() if isinstance(one, layers.DEQ))
-    assert layer.solver.tuning == {"data_hash": "ab"}
-
-
-def test_a_record_of_a_file():
-    model, copy, data = _model(), _model(), np.ones((120, 1))
-    record = json.loads(json.dumps(_tuned(model, data).as_dict()))
-    layer = copy.get_layer("deq")
-    layer.max_iter_jitter = 50
-    apply_record(copy, record)
-    assert layer.solver.tuning == record
-    assert layer.solver.max_iter == EVALUATIONS
-    assert layer.max_iter_jitter == EVALUATIONS - 1
-    with pytest.warns(UserWarning, match="VIOLATED: .* Promise: at most 5 %") as found:
-        apply_record(copy, {**record, "is_confirmed": False, "verdict": "VIOLATED: 9"})
-    assert found[0].filename == __file__
-    for name in ("solver", "promise", "date"):
+    record = json.loads(json.dumps(tuning.as_dict()))
+    assert record == tuning.as_dict()
+    read = Tuning.from_dict(record)
+    assert read.as_dict() == record
+    read.apply(model)
+    assert model.get_layer("deq").solver.max_iter == EVALUATIONS
+    for name in ("solver", "promise", "date", "confirmation"):
         incomplete = {key: value for key, value in record.items() if key != name}
         with pytest.raises(ValueError, match=f"`record` must be.*{name}"):
-            apply_record(copy, incomplete)
+            Tuning.from_dict(incomplete)
     with pytest.raises(ValueError, match="`record` must be"):
-        apply_record(copy, "tune.json")
-
-
-@pytest.mark.parametrize("record", ["text", [1], {"a": object()}])
-def test_a_record_that_is_not_plain(record):
-    with pytest.raises(ValueError, match="`tuning` must be a dict of plain data"):
-        solvers.Anderson().tuning = record
+        Tuning.from_dict("tune.json")
 
 
 def test_a_setting_equals_a_solve_with_it():
@@ -225,8 +149,9 @@ def test_a_poisoned_second_half_is_reported():
     assert tuning.verdict == "VIOLATED: 100 % change on the second half."
     assert tuning.verdict in repr(tuning)
     assert tuning.as_dict()["is_confirmed"] is False
-    with pytest.warns(UserWarning, match="VIOLATED"):
+    with pytest.warns(UserWarning, match="VIOLATED: .* Promise: at most 5 %") as found:
         tuning.apply(model)
+    assert found[0].filename == __file__
 
 
 def test_few_changes_do_not_confirm():
@@ -239,12 +164,54 @@ def test_few_changes_do_not_confirm():
     )
 
 
-def test_samples_without_a_reference_are_counted():
-    data = np.ones((130, 1))
+@keras.saving.register_keras_serializable("deq_keras_tests.tuning")
+class HalfChaotic(layers.EquilibriumCell):
+    """Contracts if u <= 0. Otherwise no solver converges."""
+
+    def call(self, state, injection):
+        chaotic = keras.ops.sin(
+            40.0 * keras.ops.roll(state, 1, axis=1) + 17 * injection
+        )
+        contracting = 0.3 * keras.ops.tanh(state) + injection
+        return keras.ops.where(injection[:, :1] > 0, chaotic, contracting)
+
+
+def _chaotic_data(num_first, num_second):
+    """Two halves of 100 samples, some without a reference."""
+    data = np.random.default_rng(0).normal(size=(200, 6)).astype("float32")
+    data[:, 0] = -np.abs(data[:, 0]) - 0.1
+    data[:num_first, 0] *= -1
+    data[100 : 100 + num_second, 0] *= -1
+    return data
+
+
+def _tune_chaotic(data):
+    layer = layers.DEQ(HalfChaotic(), solvers.Anderson(30, 1e-3), name="deq")
+    layer(data)
+    return tune(
+        *(layer, data, 0.05),
+        answer=lambda state: keras.ops.argmax(state, -1),
+        batch_size=100,
+        candidates=[solvers.FixedPointIteration(20)],
+    )
+
+
+def test_samples_without_a_reference_break_the_promise():
+    with pytest.raises(ValueError, match="including 50 samples that no tight solve"):
+        _tune_chaotic(_chaotic_data(50, 50))
+    tuning = _tune_chaotic(_chaotic_data(0, 50))
+    assert tuning.num_without_reference == 50
+    assert tuning.confirmation[:2] == (50, 100)
+    assert not tuning.is_confirmed
+
+
+def test_few_samples_without_a_reference_count_as_changed():
+    data = np.ones((400, 1))
     data[:3] = np.nan
     tuning = _tuned(_model(), data)
     assert tuning.num_without_reference == 3
-    assert tuning.selection.num_samples == 62
+    assert tuning.selection[:2] == (3, 200)
+    assert tuning.confirmation[:2] == (0, 200)
 
 
 def test_the_argmax_of_a_nested_model():
@@ -262,7 +229,7 @@ def test_the_argmax_of_a_nested_model():
     [
         ({"data": np.ones((117, 1))}, "at least 118 samples, 59 in each half"),
         ({"data": {"a": np.ones((9, 1)), "b": np.ones((8, 1))}}, "same number"),
-        ({"data": np.full((120, 1), np.nan)}, "0 of 60 samples in the first half"),
+        ({"data": np.full((120, 1), np.nan)}, "including 60 samples that no tight"),
         ({"candidates": [solvers.FixedPointIteration(3)]}, "closest is .*60 of 60"),
         ({"candidates": []}, "non-empty list of solvers"),
         ({"promise": 5}, r"in \(0, 1\)"),

@@ -168,7 +168,7 @@ def option_costs(
 
     `aitken` is a solve, over one of plain iteration. `predicted` and `normalized` are
     training steps with the implicit gradient: with a predicted initial state, and a
-    spectrally normalized kernel. `certified` is an inference with a certificate.
+    spectrally normalized kernel.
 
     Args:
         effort: `measuring.Effort`.
@@ -199,10 +199,6 @@ def option_costs(
             ),
             "predicted": (_step(predicted, inputs), _step(plain, inputs)),
             "normalized": (_step(normalized, inputs), _step(dense, inputs)),
-            "certified": (
-                functools.partial(tf.function(_certified(plain)), inputs),
-                functools.partial(tf.function(plain), inputs),
-            ),
         }
         results[name] = {
             option: compare(*calls, effort) for option, calls in pairs.items()
@@ -227,14 +223,6 @@ def _step(deq, inputs):
         return loss, tape.gradient(loss, deq.trainable_variables)
 
     return step
-
-
-def _certified(deq):
-    def call(inputs):
-        state = deq(inputs)
-        return state, deq_keras.diagnostics.certify(deq.problem(inputs), state=state)
-
-    return call
 
 
 BENCHMARKS = {

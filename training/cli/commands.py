@@ -189,19 +189,25 @@ def export(arguments):
             "--certify needs --format saved_model, litert or onnx: a preset answers no "
             "requests. Received: --format preset."
         )
+    from deq_keras.tuning import describe
+
     from ..conversion.export import export
     from ..data import corruption
     from ..evaluation import tuning
     from ..runs import variants
 
     ((_, job, model),) = variants.trained(directory, [name])
+    metadata = {}
     if arguments.tuned:
-        print(tuning.apply(job, model, directory.folder(name)))
+        tuned = tuning.apply(job, model, directory.folder(name))
+        solver = describe(tuned.solver)
+        print(f"{solver}, tuned on {tuned.date}. {tuned.verdict}")
+        metadata["tuning"] = tuned.as_dict()
     if is_preset:
         return _export_preset(directory, name, model, arguments.out)
     with corruption.reported():
         difference = export(
-            job, model, arguments.out, arguments.format, arguments.certify
+            job, model, arguments.out, arguments.format, arguments.certify, metadata
         )
     print(
         f"Exported {name} to {arguments.out}. Reloaded, its outputs agree to "

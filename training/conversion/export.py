@@ -16,7 +16,7 @@ from ..files.input_file import check_new
 CARD = "README.md"
 
 
-def export(job, model, path, file_format, certify=False):
+def export(job, model, path, file_format, certify=False, metadata=None):
     """Exports a model, and checks that the exported file has the same outputs.
 
     It serves budgets up to the largest one of the model's solver and its evaluation.
@@ -28,6 +28,7 @@ def export(job, model, path, file_format, certify=False):
         file_format: String. `"saved_model"`, `"litert"` or `"onnx"`.
         certify: Boolean. Whether answers state a bound of the distance to the
             equilibrium. Defaults to `False`.
+        metadata: Dict of plain data, which the file stores. Defaults to `None`.
 
     Returns:
         The largest difference between outputs of the model and of the file.
@@ -43,7 +44,12 @@ def export(job, model, path, file_format, certify=False):
     limit = job.largest_budget(model)
     try:
         return write(
-            served, path, samples=samples, max_iter_limit=limit, certify=certify
+            served,
+            path,
+            samples=samples,
+            max_iter_limit=limit,
+            certify=certify,
+            metadata=metadata,
         )
     except (ImportError, ValueError, deq_keras.serving.ExportError) as error:
         raise InputError(f"{path} was not written. {error}") from error

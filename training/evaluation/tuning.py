@@ -6,7 +6,7 @@ import warnings
 import keras
 import numpy as np
 
-from deq_keras.tuning import Promise, apply_record, describe, tune
+from deq_keras.tuning import Promise, Tuning, describe, tune
 
 from ..errors import InputError
 from ..files import records
@@ -84,7 +84,7 @@ def write(tuning, folder, suffix="png"):
 
 
 def apply(job, model, folder):
-    """Sets the solver that `write` recorded; returns a line that describes it.
+    """Sets the solver that `write` recorded; returns its `Tuning`.
 
     Args:
         job: The `Job` of the run.
@@ -99,15 +99,15 @@ def apply(job, model, folder):
     if not path.exists():
         raise InputError(f"There is no {path}. {remedy}")
     record = records.read_json(path, remedy)
-    layer = job.equilibrium(model)
     try:
-        with warnings.catch_warnings():
-            # The line contains the verdict of which it warns.
-            warnings.simplefilter("ignore", UserWarning)
-            apply_record(layer, record)
+        tuning = Tuning.from_dict(record)
     except ValueError as error:
         raise InputError(f"{path} is corrupt. {remedy} {error}") from error
-    return f"{describe(layer.solver)}, tuned on {record['date']}. {record['verdict']}"
+    with warnings.catch_warnings():
+        # The caller prints the verdict of which it warns.
+        warnings.simplefilter("ignore", UserWarning)
+        tuning.apply(job.equilibrium(model))
+    return tuning
 
 
 def _candidate(solver):

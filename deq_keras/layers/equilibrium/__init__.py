@@ -2,7 +2,7 @@
 
 from deq_keras.layers.equilibrium.carry_scope import CarryScope
 from deq_keras.layers.equilibrium.cell import EquilibriumCell
-from deq_keras.layers.equilibrium.cell_problem import CellFunction
+from deq_keras.layers.equilibrium.cell_problem import CellFunction, declares
 from deq_keras.layers.equilibrium.dense_cell import DenseCell
 from deq_keras.layers.equilibrium.deq import DEQ
 from deq_keras.layers.equilibrium.layer_cell import cell_from
@@ -16,4 +16,5 @@ __all__ = [
     "EquilibriumCell",
     "SolveScope",
     "cell_from",
+    "declares",
 ]

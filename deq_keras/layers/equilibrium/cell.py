@@ -94,25 +94,6 @@ class EquilibriumCell(CompositeLayer):
         """
         del injection
 
-    def jacobian_lipschitz_constant(self, injection: Nest) -> Any:
-        """Returns a Lipschitz constant K of df/dz in the state, or `None`.
-
-        `deq_keras.diagnostics.certify` needs it to certify equilibria of a smooth f
-        that does not contract. The constant must be rigorous:
-
-            ||df/dz(y, u) - df/dz(z, u)|| <= K |y - z|    for all states y and z
-
-        in the spectral norm, and the norm of `lipschitz_constant`. ReLU and other
-        activations with a kink lack such a constant.
-
-        Args:
-            injection: Result of `inject`.
-
-        Returns:
-            Float, scalar tensor, tensor `(batch,)` or `None`. Defaults to `None`.
-        """
-        del injection
-
     def get_build_config(self) -> None:
         # `DEQ` creates the weights when it is built. The shape of the state does not
         # determine the weights that `inject` needs.

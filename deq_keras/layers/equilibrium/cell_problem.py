@@ -41,6 +41,42 @@ def is_rnn_cell(cell: keras.layers.Layer) -> bool:
     return hasattr(cell, "state_size") and not isinstance(cell, keras.layers.RNN)
 
 
+# The statements of a cell about its function, and for each statement the methods that
+# imply it and the methods that those describe.
+_PREMISES = {
+    "lipschitz_constant": {"lipschitz_constant": ["call"]},
+    "operator_splitting": {"operator_splitting": ["call"], "resolvent": ["linear"]},
+    "distance_bound": {
+        "distance_bound": ["call", "operator_splitting"],
+        "strong_monotonicity": ["inject", "linear", "constrained"],
+    },
+}
+
+
+def declares(cell: keras.layers.Layer, name: str) -> bool:
+    """Returns whether a cell makes a statement about the function that it computes.
+
+    A subclass that overrides `call` inherits methods that describe another function.
+    Therefore no class below the one that defines the statement may override what it
+    describes.
+
+    Args:
+        cell: The cell of a `DEQ` layer.
+        name: String. Method that makes the statement, a key of `_PREMISES`.
+    """
+    scopes = [vars(cell), *map(vars, type(cell).__mro__)]
+
+    def depth(method: str) -> int:
+        found = (i for i, scope in enumerate(scopes) if method in scope)
+        return next(found, len(scopes))
+
+    return depth(name) < len(scopes) and all(
+        depth(method) <= min(map(depth, described))
+        for method, described in _PREMISES[name].items()
+        if depth(method) < len(scopes)
+    )
+
+
 class CellFunction:
     """The function `(state, injection) -> state` of a cell.
 
@@ -93,17 +129,14 @@ class CellFunction:
         """Returns the result of the cell's method of this name, or `None`."""
         return self._declared("lipschitz_constant", injection)
 
-    def jacobian_lipschitz_constant(self, injection: Nest) -> Any:
-        """Returns the result of the cell's method of this name, or `None`."""
-        return self._declared("jacobian_lipschitz_constant", injection)
-
     def distance_bound(self, state: Nest, injection: Nest) -> tf.Tensor | None:
         """Returns the result of the cell's method of this name, or `None`."""
         return self._declared("distance_bound", state, injection)
 
     def _declared(self, name: str, *arguments: Nest) -> Any:
-        method = getattr(self.cell, name, None)
-        return None if method is None else method(*arguments)
+        if not declares(self.cell, name):
+            return None
+        return getattr(self.cell, name)(*arguments)
 
 
 class InjectionRows:

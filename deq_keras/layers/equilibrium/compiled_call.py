@@ -170,8 +170,7 @@ def _training_signature(layer: Any) -> tuple:
 
 def _options(component: Configured) -> dict[str, Any]:
     """Returns the attributes of a component that change what it computes."""
-    # The record of a tuning describes a solver.
-    return {k: value for k, value in vars(component).items() if k != "_record"}
+    return dict(vars(component))
 
 
 def _signature(value: Any) -> Any:

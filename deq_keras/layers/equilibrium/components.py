@@ -10,6 +10,7 @@ from deq_keras import gradients, initial_states, regularizers, solvers
 from deq_keras.core.checks import check_integer, check_not_renamed
 from deq_keras.core.serialization import Config
 from deq_keras.core.structure import Nest
+from deq_keras.layers.equilibrium.cell_problem import declares
 from deq_keras.layers.equilibrium.first_state import check_owned
 
 
@@ -152,7 +153,7 @@ def choose_components(layer: Any, solver: Any, gradient: Any, regularizer: Any) 
         gradient: See `DEQ`.
         regularizer: See `DEQ`.
     """
-    is_monotone = hasattr(layer.cell, "operator_splitting")
+    is_monotone = declares(layer.cell, "operator_splitting")
     default = "implicit" if is_monotone else "truncated"
     layer.gradient = default if gradient == "auto" else gradient
     defaults = _MONOTONE if is_monotone else _OF_EQUILIBRIUM

@@ -157,21 +157,11 @@ class DenseCell(EquilibriumCell):
         Returns `None` with `layer_normalization`, an integer kernel or an activation of
         unknown slope. See `EquilibriumCell.lipschitz_constant`.
         """
-        return self._constant(lipschitz.of_dense, injection)
-
-    def jacobian_lipschitz_constant(self, injection):
-        """Returns |W| max_i |W_i| times the largest curvature of the activation.
-
-        W_i are the columns of W. `None` as for `lipschitz_constant`, and for
-        activations with a kink. See `EquilibriumCell.jacobian_lipschitz_constant`.
-        """
-        return self._constant(lipschitz.of_dense_jacobian, injection)
-
-    def _constant(self, constant, injection):
-        # A subclass with another `call` has other constants.
-        if self.norm is not None or type(self).call is not DenseCell.call:
+        if self.norm is not None:
             return None
-        return constant(self.recurrent, self.activation, injection.get("kernel"))
+        return lipschitz.of_dense(
+            self.recurrent, self.activation, kernel=injection.get("kernel")
+        )
 
     def get_config(self):
         return {**super().get_config(), **arguments_of(self, DenseCell)}

@@ -275,29 +275,12 @@ class LayerCell(EquilibriumCell):
         `Sequential` of these, with `injection="add"` and activations of a known slope.
         See `EquilibriumCell.lipschitz_constant`.
         """
-        is_chain = isinstance(self.layer, keras.Sequential)
-        layers = self.layer.layers if is_chain else [self.layer]
-        constants: list[Any] = [
-            self._constant(lipschitz.of_dense, layer, injection) for layer in layers
-        ]
-        if not constants or any(constant is None for constant in constants):
+        if self.injection != "add":
             return None
-        return math.prod(constants)
-
-    def jacobian_lipschitz_constant(self, injection: Nest) -> tf.Tensor | None:
-        """Returns the constant of one dense layer with a smooth activation, or `None`.
-
-        See `EquilibriumCell.jacobian_lipschitz_constant`.
-        """
-        return self._constant(lipschitz.of_dense_jacobian, self.layer, injection)
-
-    def _constant(
-        self, constant: Callable[..., Any], layer: Any, injection: Nest
-    ) -> tf.Tensor | None:
-        # A subclass with another `call` has other constants.
-        is_own = type(self).call is LayerCell.call and self.injection == "add"
-        if not is_own or type(layer) not in lipschitz.DENSE_LAYERS:
-            return None
+        # A subclass of `Sequential` can have another `call`.
+        is_chain = type(self.layer) is keras.Sequential and "call" not in vars(
+            self.layer
+        )
         kernels = dict(
             zip(
                 map(id, self._normalized_layers()),
@@ -305,7 +288,13 @@ class LayerCell(EquilibriumCell):
                 strict=True,
             )
         )
-        return constant(layer, layer.activation, kernels.get(id(layer)))
+        constants = [
+            lipschitz.of_dense(layer, kernel=kernels.get(id(layer)))
+            for layer in (self.layer.layers if is_chain else [self.layer])
+        ]
+        if not constants or any(constant is None for constant in constants):
+            return None
+        return math.prod(constants)
 
     def _normalized_layers(self) -> list[Any]:
         sublayers = self._flatten_layers(include_self=False)

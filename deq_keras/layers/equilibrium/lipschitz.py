@@ -1,6 +1,7 @@
 """Lipschitz constants of dense layers."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -13,63 +14,49 @@ from deq_keras.layers.normalization import (
 )
 
 # The layers whose map is `activation(inputs @ kernel + bias)`.
-DENSE_LAYERS = (keras.layers.Dense, SpectrallyNormalizedDense, WeightNormalizedDense)
+_DENSE_LAYERS = (keras.layers.Dense, SpectrallyNormalizedDense, WeightNormalizedDense)
 
-# The largest |s'| and |s''| of activations s; infinite for s'' with a kink in s.
-_SLOPE_AND_CURVATURE = {
-    keras.activations.linear: (1.0, 0.0),
-    keras.activations.relu: (1.0, math.inf),
-    keras.activations.leaky_relu: (1.0, math.inf),
-    keras.activations.elu: (1.0, 1.0),
-    keras.activations.hard_tanh: (1.0, math.inf),
-    keras.activations.tanh: (1.0, 4 / (3 * math.sqrt(3))),
-    keras.activations.softsign: (1.0, 2.0),
-    keras.activations.softplus: (1.0, 1 / 4),
-    keras.activations.sigmoid: (1 / 4, 1 / (6 * math.sqrt(3))),
-}
+# The largest |s'| of activations s.
+_SLOPES = (
+    (keras.activations.linear, 1.0),
+    (keras.activations.relu, 1.0),
+    (keras.activations.leaky_relu, 1.0),
+    (keras.activations.elu, 1.0),
+    (keras.activations.hard_tanh, 1.0),
+    (keras.activations.tanh, 1.0),
+    (keras.activations.softsign, 1.0),
+    (keras.activations.softplus, 1.0),
+    (keras.activations.sigmoid, 1 / 4),
+)
 
 # Each Gram step halves the logarithm of the excess of the bound, which is at most
 # rank^(1 / 2^13) after twelve of them: 0.09 % for 1,024 units.
 _GRAM_STEPS = 12
 
 
-def of_dense(layer: Any, activation: Any, kernel: Any = None) -> Any:
-    """Returns a Lipschitz constant of a dense layer in its inputs.
+def of_dense(layer: Any, *activations: Callable[..., Any], kernel: Any = None) -> Any:
+    """Returns a Lipschitz constant of a layer in its inputs, if it is a dense layer.
 
     Args:
-        layer: One of `DENSE_LAYERS`.
-        activation: Function after it.
+        layer: Layer.
+        *activations: Further functions that are applied to its outputs.
         kernel: Tensor that replaces the kernel of the layer. Defaults to `None`.
 
     Returns:
-        Scalar tensor, or `None` if the slope of the activation or the kernel is not
-        known.
+        Scalar tensor. `None` if a slope is unknown, the kernel is quantized, or the
+        layer is not exactly one of this module's: a subclass can apply another kernel.
     """
-    slope, _ = _SLOPE_AND_CURVATURE.get(activation, (None, None))
-    if slope is None or layer.quantization_mode is not None:
+    if type(layer) not in _DENSE_LAYERS or "call" in vars(layer):
         return None
-    return slope * spectral_norm_bound(layer.kernel if kernel is None else kernel)
-
-
-def of_dense_jacobian(layer: Any, activation: Any, kernel: Any = None) -> Any:
-    """Returns a Lipschitz constant of the Jacobian of a dense layer.
-
-    Each unit i has a slope s'(w_i z + b_i), which changes by at most |s''| |w_i| |dz|.
-
-    Args:
-        layer: See `of_dense`.
-        activation: See `of_dense`.
-        kernel: See `of_dense`.
-
-    Returns:
-        Scalar tensor, or `None` if the activation is not known to be smooth.
-    """
-    _, curvature = _SLOPE_AND_CURVATURE.get(activation, (None, math.inf))
-    if curvature == math.inf or layer.quantization_mode is not None:
+    functions = (layer.activation, *activations)
+    # Compares by identity, because an activation can be an object without a hash.
+    slopes = [
+        slope for function in functions for known, slope in _SLOPES if function is known
+    ]
+    if len(slopes) < len(functions) or layer.quantization_mode is not None:
         return None
-    kernel = at_least_float32(layer.kernel if kernel is None else kernel)
-    columns = ops.sqrt(ops.max(ops.sum(ops.square(kernel), axis=0)))
-    return curvature * columns * spectral_norm_bound(kernel)
+    kernel = layer.kernel if kernel is None else kernel
+    return math.prod(slopes) * spectral_norm_bound(kernel)
 
 
 def spectral_norm_bound(matrix: Any) -> Any:

@@ -7,7 +7,7 @@ from deq_keras import proximal
 from deq_keras.core.checks import check_positive
 from deq_keras.core.serialization import arguments_of
 from deq_keras.core.structure import wide_dtype
-from deq_keras.layers.equilibrium import CellFunction, EquilibriumCell
+from deq_keras.layers.equilibrium import CellFunction, EquilibriumCell, declares
 from deq_keras.solvers import FixedPointProblem, SolveRequest, Splitting
 
 
@@ -28,8 +28,11 @@ class MonotoneCell(EquilibriumCell):
     input and output states of the cell have the compute dtype.
 
     Subclasses implement `inject`, which returns a dict of `"bias"`, the state U x + b,
-    and `"operator"`, a nest of tensors that define W; `linear`; `resolvent`; and
-    `input_norm`.
+    and `"operator"`, a nest of tensors that define W; `linear`; `resolvent`;
+    `strong_monotonicity`; and `input_norm`. A subclass that overrides what another
+    method describes must override that method, too. Otherwise, the cell has no
+    splitting (`call` or `linear` without `resolvent`) or no bounds (`inject`, `linear`
+    or `constrained` without `strong_monotonicity`).
 
     Args:
         m: Positive float. Strong monotonicity of I - W. With large values, solvers
@@ -78,7 +81,10 @@ class MonotoneCell(EquilibriumCell):
 
     def strong_monotonicity(self):
         """Returns the largest m for which z^T (I - W) z >= m |z|^2 is known to hold."""
-        return self.m
+        raise NotImplementedError
+
+    def _known_monotonicity(self):
+        return self.strong_monotonicity() if declares(self, "distance_bound") else 0.0
 
     def constrained(self, leaf):
         """Returns a leaf of the state with zeros where the state has to be zero."""
@@ -129,13 +135,13 @@ class MonotoneCell(EquilibriumCell):
 
         Returns:
             Float tensor `(batch,)`. Bound on |z - z*|, up to rounding. Infinite if
-            `strong_monotonicity` is not positive.
+            `strong_monotonicity` is not positive, or describes another cell.
         """
         parts = self.operator_splitting(injection)
         state = self._in_solver_dtype(state)
         value = parts.proximal(parts.affine(state), 1.0)
         step = tree.map_structure(ops.subtract, value, state)
-        m = self.strong_monotonicity()
+        m = self._known_monotonicity()
         bound = _norm(step) + _norm(parts.linear(step)) / m
         return ops.where(m > 0, bound, float("inf"))
 
@@ -143,14 +149,15 @@ class MonotoneCell(EquilibriumCell):
         """Returns |U| / m, a Lipschitz constant of the equilibrium in the inputs.
 
         Returns:
-            Float.
+            Float. Infinite as for `distance_bound`.
 
         Reference:
 
         - Pabbaraju, Winston and Kolter (2021), "Estimating Lipschitz constants of
           monotone deep equilibrium models".
         """
-        return self.input_norm() / float(self.strong_monotonicity())
+        m = float(self._known_monotonicity())
+        return self.input_norm() / m if m > 0 else float("inf")
 
     def tuned(self, solver, inputs):
         """Returns a splitting solver with the best step size for some inputs.

@@ -109,6 +109,10 @@ class MonotoneDenseCell(MonotoneCell):
         inverse = ops.inv(identity + alpha * (identity - operator))
         return lambda state: state @ inverse
 
+    def strong_monotonicity(self):
+        """Returns m."""
+        return self.m
+
     def input_norm(self):
         return float(np.linalg.norm(self._projection_kernel(), 2))
 

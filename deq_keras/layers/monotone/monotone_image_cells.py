@@ -264,6 +264,10 @@ class MonotoneMultiscaleCell(MonotoneImageCell):
 
         return resolvent
 
+    def strong_monotonicity(self):
+        """Returns m."""
+        return self.m
+
     def get_config(self):
         return {**super().get_config(), "filters": self.filters}
 

@@ -111,8 +111,6 @@ def test_options():
     )
     (costs,) = results.values()
     assert all(cost["median"] > 0 for cost in costs.values())
-    # A certificate contains a singular value decomposition or linear solves.
-    assert costs["certified"]["median"] > 1
 
 
 def test_gradients():

@@ -137,9 +137,6 @@ def test_bad_names_have_status_2(tmp_path, refused):
     assert f"a link to {tmp_path}/nothing.npz" in refused(link)
     os.mkfifo(tmp_path / "pipe.npz")
     assert "is no regular file" in refused(tmp_path / "pipe.npz")
-    with (tmp_path / "huge.npz").open("wb") as stream:
-        stream.truncate(10**12)
-    assert "931 GiB" in refused(tmp_path / "huge.npz")
 
 
 def test_file_without_permission(checkpoint, refused, monkeypatch):
@@ -180,31 +177,34 @@ def _flipped(content):
 
 
 GOOD = _savez(a=np.arange(300.0))
-DAMAGED = {
-    "empty": (b"", "is not a .npz file, or is truncated"),
-    "cut in the middle": (GOOD[: len(GOOD) // 2], "is not a .npz file, or is trunc"),
-    "cut at the end": (GOOD[:-5], "is not a .npz file, or is truncated"),
-    "garbage": (np.random.default_rng(0).bytes(999), "is not a .npz file"),
-    "text": (b"weights", "is not a .npz file"),
-    "one array": (GOOD[30:-100], "is not a .npz file"),
-    "pickle": (pickle.dumps({"a": np.ones(3)}), "is not a .npz file"),
-    "flipped byte": (_flipped(GOOD), "the checksum of its entry `a.npy` is wrong"),
-    "no directory": (GOOD.replace(b"PK\1\2", b"PK\1\3"), "is truncated or damaged"),
-    "no entries": (_zipped({}), "It holds: nothing"),
-    "no arrays": (_zipped({"notes.txt": b"hello"}), "`notes.txt` is not an array"),
-    "a tree": (_zipped({"../../a.npy": b"hello"}), "`../../a` is not an array"),
-    "objects": (_savez(a=np.array([{}])), "`a` is damaged, or not an array of numbers"),
-    "no header": (_zipped({"a.npy": _npy("{'descr':")}), "`a` is damaged, or no"),
-    "nesting": (_zipped({"a.npy": _npy("(" * 3000)}), "`a` is damaged, or no"),
-    "long header": (
-        _zipped({"a.npy": _npy(_header("(3,)") + " " * 30000, bytes(12))}),
-        "`a` is damaged, or not an array",
-    ),
-    "another dtype": (_zipped({"a.npy": _npy(_header("(3,)", "'<q9'"))}), "`a` is dam"),
-    "negative": (_zipped({"a.npy": _npy(_header("(-3,)"))}), "`a` is damaged, or no"),
-    "far too large": (_zipped({"a.npy": _npy(_header((10**15,)))}), "`a` is damaged"),
-    "overflow": (_zipped({"a.npy": _npy(_header((10**40,)))}), "`a` is damaged"),
-    "short": (_zipped({"a.npy": _npy(_header("(3,)"), bytes(2))}), "`a` is damaged"),
+UNREADABLE = {
+    "empty": b"",
+    "cut in the middle": GOOD[: len(GOOD) // 2],
+    "cut at the end": GOOD[:-5],
+    "garbage": np.random.default_rng(0).bytes(999),
+    "pickle": pickle.dumps({"a": np.ones(3)}),
+    "flipped byte": _flipped(GOOD),
+    "no directory": GOOD.replace(b"PK\1\2", b"PK\1\3"),
+    "no entries": _zipped({}),
+    "objects": _savez(a=np.array([{}])),
+    "no header": _zipped({"a.npy": _npy("{'descr':")}),
+    "nesting": _zipped({"a.npy": _npy("(" * 3000)}),
+    "far too large": _zipped({"a.npy": _npy(_header((10**15,)))}),
+    "overflow": _zipped({"a.npy": _npy(_header((10**40,)))}),
+    "short": _zipped({"a.npy": _npy(_header("(3,)"), bytes(2))}),
+}
+
+
+@pytest.mark.parametrize("content", UNREADABLE.values(), ids=UNREADABLE)
+def test_unreadable_file_is_named(tmp_path, refused, content):
+    path = tmp_path / "damaged.npz"
+    path.write_bytes(content)
+    message = refused(path)
+    assert str(path) in message and "is damaged, or is not a state dict" in message
+
+
+OTHER_CONTENT = {
+    "text": (_zipped({"notes.txt": b"hello"}), "`notes.txt`"),
     "strings": (_savez(a=np.array(["x"])), "`a` is of the dtype <U1"),
     "structures": (_savez(a=np.zeros(3, [("x", "f4")])), "`a` is of the dtype"),
     "complex": (_savez(a=np.ones(3) * 1j), "`a` is of the dtype complex128"),
@@ -215,20 +215,14 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize(("content", "words"), DAMAGED.values(), ids=DAMAGED)
-def test_damaged_file_is_named(tmp_path, refused, content, words):
-    path = tmp_path / "damaged.npz"
+@pytest.mark.parametrize(
+    ("content", "words"), OTHER_CONTENT.values(), ids=OTHER_CONTENT
+)
+def test_arrays_that_are_no_weights(tmp_path, refused, content, words):
+    path = tmp_path / "other.npz"
     path.write_bytes(content)
     message = refused(path)
     assert str(path) in message and words in message
-
-
-def test_archive_that_unpacks_to_too_much(tmp_path, refused, monkeypatch):
-    monkeypatch.setattr(checkpoint_file, "_MAXIMUM_BYTES", 2000)
-    path = tmp_path / "bomb.npz"
-    np.savez_compressed(path, a=np.zeros(10**4))
-    assert path.stat().st_size < 2000
-    assert "bomb.npz holds" in refused(path)
 
 
 def test_weights_that_are_not_finite(state_dict, tmp_path, refused):
@@ -330,19 +324,14 @@ def test_file_of_torch_from_before_2020(torch, tmp_path):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda torch: torch.eye(3).to_sparse(), "`a` is not a dense tensor"),
-        (lambda torch: torch.empty(3, device="meta"), "device meta"),
-        (
-            lambda torch: torch.quantize_per_tensor(torch.ones(3), 1, 0, torch.qint8),
-            "torch.qint8",
-        ),
+        (lambda torch: torch.eye(3).to_sparse(), "dense tensors of numbers"),
+        (lambda torch: torch.empty(3, device="meta"), "dense tensors of numbers"),
         (lambda torch: torch.ones(0, 3), "`a` is empty"),
         (lambda torch: torch.ones(3) * 1j, "complex64"),
-        (lambda torch: "text", "'a' is an object of type str"),
-        (lambda torch: {"b": torch.ones(3)}, "'a' is an object of type dict"),
+        (lambda torch: "text", "dense tensors of numbers"),
+        (lambda torch: {"b": torch.ones(3)}, "dense tensors of numbers"),
     ],
 )
-@pytest.mark.filterwarnings("ignore")
 def test_tensors_that_are_no_weights(torch, tmp_path, refused, make, words):
     path = tmp_path / "model.pth"
     torch.save({"a": make(torch)}, path)
@@ -353,7 +342,7 @@ def test_tensors_that_are_no_weights(torch, tmp_path, refused, make, words):
 def test_file_of_torch_without_a_state_dict(torch, tmp_path, refused, content):
     path = tmp_path / "model.pth"
     torch.save(content, path)
-    assert "holds no state dict" in refused(path)
+    assert "is not a state dict" in refused(path)
 
 
 class Hostile:

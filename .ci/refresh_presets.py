@@ -1,7 +1,7 @@
 """Trains the presets of this package with the configs in their model cards.
 
-    python -m training.conversion.refresh_presets [NAME ...]
-    python -m training.conversion.refresh_presets [NAME ...] --spread 0 1 2
+    python .ci/refresh_presets.py [NAME ...]
+    python .ci/refresh_presets.py [NAME ...] --spread 0 1 2
 
 Runs are in runs/presets; an interrupted run continues. A preset whose score would get
 worse remains, unless --accept-worse is passed. With --spread, presets also remain:
@@ -19,15 +19,14 @@ from typing import Any, NamedTuple
 import yaml
 
 from deq_keras.models.kerashub import FOLDER
-
-from .. import machine
-from ..config import reading as configs
-from ..errors import InputError
-from ..evaluation.report import report
-from ..files.atomic_file import replacing, write_text
-from ..runs import variants
-from ..runs.work_directory import WorkDirectory, is_run
-from .export import CARD, export_preset
+from training import machine
+from training.config import reading as configs
+from training.conversion.export import CARD, export_preset
+from training.errors import InputError
+from training.evaluation.report import report
+from training.files.atomic_file import replacing, write_text
+from training.runs import variants
+from training.runs.work_directory import WorkDirectory, is_run
 
 _PATTERNS = {
     "config": r"^```yaml\n(.*?)^```",

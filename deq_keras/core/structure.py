@@ -104,7 +104,7 @@ class StateStructure:
         Returns:
             Float tensor `(batch,)`.
         """
-        norms = [tf.zeros_like(matrix[:, :1])]
+        norms = [tf.zeros([self.batch_size, 1], matrix.dtype)]
         for column, leaf, shape in zip(
             self._columns(matrix), self.leaves, self._shapes, strict=True
         ):

@@ -251,7 +251,7 @@ class TruncatedGradient(EquilibriumGradient):
             max_steps=max_steps,
             free_fraction=fraction,
             damping=solver.damping if self.damping is None else self.damping,
-            tol=tol or None,
+            tol=None if graphs.is_vectorized() else tol or None,
             interval=interval,
         )
 

@@ -250,7 +250,7 @@ class StoppingRule(NamedTuple):
             one, two = norms(residual / scale[:, None], value / scale[:, None])
             return one * scale, two * scale
 
-        if graphs.is_compiled_by_xla():
+        if graphs.is_compiled_by_xla() or graphs.is_vectorized():
             # XLA casts within the sum, at no cost. A branch would copy the matrices.
             dtype = residual.dtype
             wide = (tf.cast(residual, tf.float64), tf.cast(value, tf.float64))
@@ -261,7 +261,15 @@ class StoppingRule(NamedTuple):
         else:
             one, two = tf.sqrt(squared[:, 0]), row_norms(value)
         is_exact = tf.math.is_finite(one + two) & (one > _SMALLEST_NORM)
-        return tf.cond(tf.reduce_all(is_exact), lambda: (one, two), scaled)
+        return tf.cond(
+            tf.reduce_all(is_exact),
+            lambda: (one, two),
+            # A sample must not depend on the others, not even to rounding.
+            lambda: tuple(
+                tf.where(is_exact, norm, exact)
+                for norm, exact in zip((one, two), scaled(), strict=True)
+            ),
+        )
 
 
 def first_status(like: tf.Tensor, is_usable: tf.Tensor | None = None) -> tf.Tensor:

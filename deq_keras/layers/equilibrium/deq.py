@@ -358,6 +358,7 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
         request = SolveRequest(
             state,
             max_iter=self._draw_budget(solver),
+            limit=solver.max_iter,
             seed=self._next_seed() if is_random else None,
             records_trace=False,
             allows_compaction=False,

@@ -5,7 +5,6 @@ from keras_hub.layers import StartEndPacker
 
 from deq_keras.core.checks import check_choice, check_count, check_counts
 
-
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 

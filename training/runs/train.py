@@ -13,6 +13,7 @@ from .. import registry
 from ..config import reading as configs
 from ..data import corruption
 from ..errors import InputError, config_errors
+from ..evaluation import tuning
 from ..files import records, saved_model
 from ..files.saved_model import writing
 from . import checkpoint, event_files
@@ -140,9 +141,9 @@ def train(job, folder):
     With several workers, only the chief saves and returns the model. The other workers
     save checkpoints in their own folders, to resume together with the chief.
 
-    A finished run is only loaded. An interrupted run continues after its last complete
-    epoch, in the phase of this epoch, and yields the same result as an uninterrupted
-    run.
+    A finished run is only loaded, unless its config has more epochs than its history.
+    An interrupted run continues after its last complete epoch, in the phase of this
+    epoch, and yields the same result as an uninterrupted run.
 
     Args:
         job: A `Job`.
@@ -156,13 +157,23 @@ def train(job, folder):
         InputError: If the files of an earlier process cannot be used.
     """
     finished, is_chief = folder / MODEL, job.distribution.is_chief
+    if is_chief and finished.exists():
+        history = checkpoint.read_history(folder)
+        if 0 < len(history) < sum(phase.epochs for phase in job.config.phases):
+            _remove_results(folder)
     # All workers follow the chief, which knows whether the run is finished.
     if not job.distribution.least(finished.exists() or not is_chief):
         history = _trained(job, folder)
     elif is_chief:
-        history = checkpoint.read_history(folder)
         _rewrite_table(folder, history)
     return (job.compiled.load(finished, REMEDY), history) if is_chief else (None, None)
+
+
+def _remove_results(folder):
+    """Removes the model of a finished run that continues, and its measurements."""
+    # The model is last: without it, an interrupted run counts as unfinished.
+    for name in (records.EVALUATION, records.DIAGNOSIS, tuning.RECORD, MODEL):
+        (folder / name).unlink(missing_ok=True)
 
 
 def _trained(job, folder):

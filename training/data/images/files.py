@@ -134,7 +134,7 @@ def _folders_of_splits(directory, folders):
     splits = {_SPLITS[name.lower()]: directory / name for name in found}
     if len(splits) < len(folders) or "train" not in splits:
         raise InputError(
-            f"{directory} must have the folder train, at most one folder of each split, "
+            f"{directory} must have the folder train, at most one folder of a split, "
             f"and no other folders. {_LAYOUT} Rename or remove folders. Received: "
             f"{', '.join(folders)}."
         )

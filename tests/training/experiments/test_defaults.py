@@ -177,7 +177,8 @@ SCORES = {
 
 
 def test_the_gap_is_to_the_best_reference_with_the_same_task_and_seed(tmp_path):
-    names = {"default": {}, "twin": {}, "longer": {}}
+    twin = {"model.gradient": "unrolled"}
+    names = {"default": {}, "twin": twin, "longer": {"phases.0.epochs": 3}}
     directory = written(
         tmp_path,
         {**SCORES, "a.longer/seed_0": float("nan"), "a.longer/seed_1": 94.0},

@@ -57,7 +57,8 @@ def check(job, traced=None):
     Args:
         job: A `Job`.
         traced: Set of the steps that earlier calls have traced and that are skipped,
-            which this call extends. Defaults to `None`: all phases are traced.
+            which this call extends. Defaults to `None`: all phases are traced. Models
+            without an equilibrium are not traced.
     """
     traced = set() if traced is None else traced
     job.distribution.check(job)
@@ -66,18 +67,18 @@ def check(job, traced=None):
         model, _, spans = job.build()
         trainer = job.trainer(model)
         job.fit_arguments(spans[0].epochs)
-        steps = {}
+        new = {}
         for span in spans:
             _set_strategies(job, model, span)
             _schedules(job, model, span)
             _check_compiles(job, model)
             # The spans of a phase differ only in the weight of its regularizer.
             step = _step_of_config(job.config, span.phase)
-            if step not in traced:
-                steps.setdefault(span.path, (step, span))
-        if steps:
-            _trace(job, model, trainer, [span for _, span in steps.values()])
-        traced.update(step for step, _ in steps.values())
+            if step not in traced and span.path not in new:
+                new[span.path] = span
+                traced.add(step)
+        if job.equilibrium(model) is not None:
+            _trace(job, model, trainer, new.values())
 
 
 def _step_of_config(config, phase):
@@ -92,11 +93,13 @@ def _step_of_config(config, phase):
 
 def _trace(job, model, trainer, spans):
     """Traces a training step of each span."""
+    if not spans:
+        return
     # The strategies of tf.distribute repeat the step of one device.
     own, job.distribution = job.distribution, OneDevice()
     try:
         job.distribution.begin(model, None)
-        batch = _batch_spec(job.fit_arguments(spans[0].epochs))
+        batch = _batch_spec(job.fit_arguments(range(1)))
     finally:
         job.distribution = own
     # The steps of all phases share the variables of one optimizer. The optimizer of the

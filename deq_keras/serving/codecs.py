@@ -5,6 +5,8 @@ from keras_hub.layers import StartEndPacker
 
 from deq_keras.core.checks import check_choice, check_count, check_counts
 
+_PNG = b"\x89PNG\r\n\x1a\n"
+
 
 class EncodedImages:
     """Decodes and resizes images in the graph: a `preprocessor` of exports.
@@ -22,8 +24,9 @@ class EncodedImages:
             Defaults to `None`.
 
     Call arguments:
-        encoded: String tensor `(batch,)`: contents of JPEG, PNG, GIF (the first frame)
-            and BMP files.
+        encoded: String tensor `(batch,)`: contents of PNG files, JPEG files and BMP
+            files of 24 bits. Other files cannot be decoded, among them GIF and WebP
+            files and BMP files with a palette.
 
     Returns:
         Float32 tensor `(batch, height, width, channels)`.
@@ -58,10 +61,29 @@ class EncodedImages:
         return image.concatenate(otherwise).take(1).get_single_element()
 
     def _decoded(self, encoded):
-        image = tf.io.decode_image(encoded, self.channels, expand_animations=False)
+        # `tf.io.decode_image` ignores palettes of BMP files and parts of GIF files.
+        image = tf.case(
+            [
+                (
+                    tf.strings.substr(encoded, 0, len(_PNG)) == _PNG,
+                    lambda: tf.io.decode_png(encoded, self.channels),
+                ),
+                (
+                    tf.io.is_jpeg(encoded),
+                    lambda: tf.io.decode_jpeg(encoded, self.channels),
+                ),
+            ],
+            default=lambda: self._decoded_bitmap(encoded),
+        )
         image.set_shape((None, None, self.channels))
         resized = tf.image.resize(image, self.size)
         return tf.ensure_shape(resized, self._shape)
+
+    def _decoded_bitmap(self, encoded):
+        # Bytes 28 to 33 are the bits of a pixel and the compression, 0 for none.
+        has_colors = tf.strings.substr(encoded, 28, 6) == b"\x18" + 5 * b"\0"
+        with tf.control_dependencies([tf.debugging.Assert(has_colors, ["No image."])]):
+            return tf.io.decode_bmp(encoded, self.channels)
 
 
 class ClassNames:

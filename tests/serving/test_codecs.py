@@ -1,9 +1,12 @@
 """Encoded images in, names of classes out, within the graph."""
 
+import io
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 from deq_keras import layers, models, serving, tokenizers
 from tests.layers.cells import TanhCell
@@ -23,6 +26,29 @@ def test_images_of_all_sizes_and_one_that_is_damaged(exact_regime):
     images = exact_regime(serving.EncodedImages((6, 4)))(tf.constant(FILES)).numpy()
     np.testing.assert_array_equal(images[0], PIXELS[0])
     assert np.isnan(images[1]).all() and np.isfinite(images[2]).all()
+
+
+def _saved(image, form, **keywords):
+    stream = io.BytesIO()
+    image.save(stream, form, **keywords)
+    return stream.getvalue()
+
+
+def test_formats_that_are_not_decoded_become_nan(exact_regime):
+    image = Image.fromarray(PIXELS[0])
+    files = [
+        _saved(image, "BMP"),
+        _saved(image.quantize(9), "BMP"),
+        _saved(image.convert("L"), "BMP"),
+        _saved(image.convert("1"), "BMP"),
+        _saved(image, "GIF"),
+        _saved(image, "WEBP"),
+        _saved(image, "WEBP", save_all=True, append_images=[image.rotate(180)]),
+        b"",
+    ]
+    images = exact_regime(serving.EncodedImages((6, 4)))(tf.constant(files)).numpy()
+    np.testing.assert_array_equal(images[0], PIXELS[0])
+    assert np.isnan(images[1:]).all()
 
 
 def test_what_is_refused():

@@ -4,6 +4,7 @@ import contextlib
 
 # Imported module -> package to install.
 EXTRA = {
+    "PIL": "pillow",
     "filelock": "filelock",
     "importlib_resources": "importlib_resources",
     "matplotlib": "matplotlib",

@@ -60,6 +60,20 @@ def test_a_line_is_never_longer_than_100_columns(capsys):
     assert 80 < len(line) <= 100
 
 
+def test_a_long_epoch_prints_its_steps(capsys, monkeypatch):
+    callback = EpochLine(ACCURACY, "deq", num_epochs=3)
+    callback.set_params({"verbose": 0, "epochs": 3, "steps": 7})
+    callback.on_epoch_begin(1)
+    callback.on_train_batch_end(3, {"loss": 0.25})
+    assert capsys.readouterr().out == ""
+    monkeypatch.setattr("training.runs.callbacks._SECONDS_OF_LINE", 0)
+    callback.on_train_batch_end(4, {"loss": 0.25})
+    assert capsys.readouterr().out == "epoch 2/3  step 5/7  loss 0.25  0 s\n"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    callback.on_train_batch_end(5, {"loss": 0.25})
+    assert capsys.readouterr().out == ""
+
+
 def test_the_bar_of_a_terminal_shows_loss_and_score(capsys):
     bar = ShortBar(ACCURACY)
     bar.set_params({"verbose": 1, "epochs": 2, "steps": 3})

@@ -1,7 +1,7 @@
 """Base class of fixed-point solvers, which owns their loop."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 from keras import tree
@@ -187,17 +187,6 @@ class FixedPointSolver(Configured):
             batch_evaluations=tf.constant(1),
             trace=error[None][:0],
         )
-
-    @classmethod
-    def from_config(cls, config: Config) -> Self:
-        config = dict(config)
-        jitter = config.pop("max_iter_jitter", 0)
-        if jitter:
-            raise ValueError(
-                "`max_iter_jitter` is an argument of `DEQ`, or of a phase of training, "
-                f"and not of a solver. Received: max_iter_jitter={jitter!r}."
-            )
-        return super().from_config(config)
 
     def take(self, state: LoopState, rows: tf.Tensor) -> LoopState:
         """Returns the loop state of some samples.

@@ -41,13 +41,14 @@ def is_rnn_cell(cell: keras.layers.Layer) -> bool:
     return hasattr(cell, "state_size") and not isinstance(cell, keras.layers.RNN)
 
 
+_CALL = ["call", "__call__"]
 # The statements of a cell about its function, and for each statement the methods that
 # imply it and the methods that those describe.
 _PREMISES = {
-    "lipschitz_constant": {"lipschitz_constant": ["call"]},
-    "operator_splitting": {"operator_splitting": ["call"], "resolvent": ["linear"]},
+    "lipschitz_constant": {"lipschitz_constant": _CALL},
+    "operator_splitting": {"operator_splitting": _CALL, "resolvent": ["linear"]},
     "distance_bound": {
-        "distance_bound": ["call", "operator_splitting"],
+        "distance_bound": [*_CALL, "operator_splitting"],
         "strong_monotonicity": ["inject", "linear", "constrained"],
     },
 }

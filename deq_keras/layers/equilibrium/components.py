@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import keras
 
 from deq_keras import gradients, initial_states, regularizers, solvers
-from deq_keras.core.checks import check_integer, check_not_renamed
+from deq_keras.core.checks import check_integer
 from deq_keras.core.serialization import Config
 from deq_keras.core.structure import Nest
 from deq_keras.layers.equilibrium.cell_problem import declares
@@ -114,8 +114,7 @@ def requested_state(
 
 
 def check_arguments(arguments: dict[str, Any]) -> None:
-    """Raises `ValueError` for renamed arguments, and for arguments of the solver."""
-    check_not_renamed(arguments, jacobian_regularizer="regularizer")
+    """Raises `ValueError` for arguments of the solver."""
     for name in ("max_iter", "tol", "damping", "stop_mode"):
         if name in arguments:
             value = f"{name}={arguments[name]!r}"

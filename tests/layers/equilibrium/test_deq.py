@@ -339,11 +339,6 @@ def test_bad_parts_are_refused_in_the_constructor():
         layers.DEQ(TanhCell(2), max_iter=3)
 
 
-def test_the_former_name_of_the_regularizer_is_refused_with_the_new_one():
-    with pytest.raises(ValueError, match="`jacobian_regularizer` is called `regular"):
-        layers.DEQ(TanhCell(2), jacobian_regularizer=None)
-
-
 def test_phases_keep_the_optimizer():
     """Pretraining by back-propagation, then the equilibrium, one optimizer."""
     deq = layers.DEQ(

@@ -41,9 +41,9 @@ def export_saved_model(
 
     Inputs have the names of the model: `keras.Input((4,), name="features")` is
     `features`, and an input in a dict has its key. Keys of nested dicts are joined with
-    `_`. Inputs without a name are `inputs`, or `inputs_0`, `inputs_1`, ... if there are
-    several. Outputs in a dict have their keys; others are `outputs`, or `outputs_0`,
-    `outputs_1`, ...
+    `_`; characters other than ASCII letters and digits become `_`. Inputs without a
+    name are `inputs`, or `inputs_0`, `inputs_1`, ... if there are several. Outputs in a
+    dict have their keys; others are `outputs`, or `outputs_0`, `outputs_1`, ...
 
     A model without an equilibrium layer has only `serve`. With several equilibrium
     layers, the names of statistics and states start with the layer's name,

@@ -155,7 +155,6 @@ class Selection:
             batch_evaluations=solution.batch_evaluations
         )
         fields = {**chosen._asdict(), "trace": tf.transpose(chosen.trace)}
-        del fields["states"]
         return SelectedSolution(
             **fields,
             restart=restart,

@@ -61,13 +61,13 @@ def export_saved_model(
             requests and solvers with a larger `max_iter` are limited to it. Defaults to
             `None`, the largest `max_iter` of the model's solvers.
         preprocessor: Optional function of tensors in a graph, from the inputs of a
-            request to the model's inputs, with an attribute `input_signature`; such as
-            `deq_keras.serving.EncodedImages` or `Prompts`. If it has tables or
-            variables, it must be a `tf.Module` or a Keras layer for them to be saved.
-        postprocessor: Optional function that returns the outputs of a response, such as
-            `deq_keras.serving.ClassNames`. Its arguments are the model's outputs, the
-            model's inputs, and a Boolean tensor `(batch,)`, the mask of failed samples
-            (`None` without an equilibrium layer).
+            request to the model's inputs, with an attribute `input_signature`. If it
+            has tables or variables, it must be a `tf.Module` or a Keras layer for them
+            to be saved.
+        postprocessor: Optional function that returns the outputs of a response. Its
+            arguments are the model's outputs, the model's inputs, and a Boolean tensor
+            `(batch,)`, the mask of failed samples (`None` without an equilibrium
+            layer).
         tolerance: Positive float. The largest allowed difference of an output, relative
             to the largest output if that exceeds 1. Defaults to `1e-4`.
         certify: Boolean. Whether the statistics include `radius`, an upper bound of the

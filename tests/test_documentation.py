@@ -73,7 +73,7 @@ LONG = {
     "deq_keras.models.mdeq.mdeq_image_classifier",
     "deq_keras.models.mdeq.mdeq_image_segmenter",
     "deq_keras.serving.litert",
-    "deq_keras.serving.wrappers",
+    "deq_keras.serving.warm_start_model",
     "deq_keras.testing.components",
 }
 

@@ -13,6 +13,7 @@ from keras import tree
 from deq_keras.core import custom_gradient, graphs
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.structure import Nest, StateStructure, named_leaves
+from deq_keras.layers.equilibrium.cell_build import trace_and_build
 from deq_keras.layers.equilibrium.cell_problem import (
     CellFunction,
     cell_state,
@@ -173,19 +174,17 @@ def check_application(
     _check_sublayers(cell)
     source = f"`{type(cell).__name__}.call`"
     structure = StateStructure(state)
-
-    def once() -> None:
-        # `inject` may have added losses.
-        num_losses = len(cell.losses)
+    # `inject` may have added losses.
+    num_losses = len(cell.losses)
+    graph = tf.__internal__.FuncGraph("check")
+    with graph.as_default():
         value = apply_once(apply, cell, structure.template, injection)
         structure.check(value, f"What {source} returns")
-        if len(cell.losses) > num_losses:
-            raise ValueError(
-                f"{source} added a loss. {_ADVICE} Add losses on the output of the "
-                "DEQ layer instead, or in `inject`."
-            )
-
-    graph = tf.function(once, autograph=False).get_concrete_function().graph
+    if len(cell.losses) > num_losses:
+        raise ValueError(
+            f"{source} added a loss. {_ADVICE} Add losses on the output of the "
+            "DEQ layer instead, or in `inject`."
+        )
     if any(getattr(variable, "_value", 0) is None for variable in cell.variables):
         return False  # Each read of a symbolic weight would draw random numbers.
     nodes = list(graphs.nodes(graph))
@@ -243,30 +242,16 @@ def build_cell(layer: Any, inputs_shape: Nest) -> Nest:
     Returns:
         The initial state, a nest of symbolic tensors.
     """
-    inputs = layer._input_specs(inputs_shape)
     cell = layer.cell
 
-    def create(inputs: Nest) -> None:
+    def trace(inputs: Nest) -> Nest:
         injection = layer.inject(inputs)
         _check_injection(cell, injection)
-        state = cell_state(cell, injection)
-        apply_once(CellFunction(cell), cell, state, injection)
-
-    def check(inputs: Nest) -> Nest:
-        with keras.StatelessScope():  # Keeps the losses of the trace out of the cell.
-            injection = layer.inject(inputs)
         state = cell_state(cell, injection)
         check_cell(layer, state, injection, training=False)
         return state
 
-    # Weights outlive the graph of a `tf.function` that calls the layer first.
-    with tf.init_scope():
-        # In this scope, Keras creates weights after the trace: the initial values of
-        # some weights depend on other weights.
-        with keras.StatelessScope():
-            tf.function(create, autograph=False).get_concrete_function(inputs)
-        graph = tf.function(check, autograph=False).get_concrete_function(inputs)
-    return graph.structured_outputs
+    return trace_and_build(cell, trace, layer._input_specs(inputs_shape))
 
 
 def _check_injection(cell: keras.layers.Layer, injection: Nest) -> None:

@@ -17,6 +17,7 @@ from deq_keras.core.serialization import Config
 from deq_keras.core.structure import Nest
 from deq_keras.layers.equilibrium import cell_check, cell_problem, components, states
 from deq_keras.layers.equilibrium.carry_scope import CarryScope
+from deq_keras.layers.equilibrium.cell_build import stateful_scope
 from deq_keras.layers.equilibrium.compiled_call import CompiledCalls
 from deq_keras.layers.equilibrium.components import Component
 from deq_keras.layers.equilibrium.controls import Controls
@@ -159,8 +160,9 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
 
     def build(self, inputs_shape: Nest, initial_state_shape: Nest = None) -> None:
         del initial_state_shape
-        state = cell_check.build_cell(self, inputs_shape)
-        self._build_initial_state(inputs_shape, state)
+        with stateful_scope():
+            state = cell_check.build_cell(self, inputs_shape)
+            self._build_initial_state(inputs_shape, state)
 
     def compute_output_shape(self, inputs_shape: Nest) -> Nest:
         """Returns the shapes of the state, for layers such as `TimeDistributed`."""

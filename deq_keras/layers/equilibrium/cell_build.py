@@ -1,14 +1,13 @@
 """Creates the weights of layers, such as cells, whose shapes only a trace shows.
 
-1. A cell gets its weights in `inject` and in `call`, whose sublayers receive shapes that
-   only a trace shows. `trace_and_build` traces both in a graph that never runs.
-2. The graph must not contain the weights, because they would be lost with it.
-   TensorFlow creates a variable outside of a temporary graph, but what `build` assigns to
-   it would remain an operation of the graph. Therefore each `build` runs eagerly when the
-   trace reaches it, as `keras.layers.RNN` builds its cell.
-3. Keras traces some composite layers in a `StatelessScope`, where it postpones the
-   creation of variables. If one initializer raises, all later scopes of the process
-   raise. Therefore each `build` leaves the scope.
+1. A cell creates weights in `inject` and in `call`, and its sublayers receive shapes
+   that only a trace shows. `trace_and_build` traces both in a graph that never runs.
+2. A weight must outlive this graph, and what `build` assigns to it must not become an
+   operation of the graph. Therefore each `build` runs eagerly when the trace reaches
+   it, as `keras.layers.RNN` builds its cell.
+3. Keras infers shapes in a `StatelessScope`, which drops assignments and postpones the
+   creation of variables to its end. If an initializer raises there, every later scope
+   of the process raises. Therefore each `build` leaves the scope.
 """
 
 import contextlib
@@ -118,9 +117,12 @@ def _check_assignments(graph: Any, variables: list[keras.Variable]) -> None:
     }
     for handle, captured in graph.captures:
         path = handles.get(id(handle))
-        if path and any(user.type.startswith("Assign") for user in captured.consumers()):
+        if path and any(
+            user.type.startswith("Assign") for user in captured.consumers()
+        ):
             raise ValueError(
-                "A value that is assigned to a weight outside of `build` would be lost, "
-                "because a cell is traced when it is built. Create the weight and "
-                f"assign its value in the `build` of the cell. Received: weight={path}."
+                "Values must be assigned to new weights in `build`, because `inject` "
+                "and `call` are only traced when a cell is built. Create the weight "
+                "and assign its value in the `build` of the cell. Received: "
+                f"weight={path}."
             )

@@ -1,12 +1,14 @@
-"""Checks whether `DEQ` can use a cell, by tracing one application."""
+"""Checks whether `DEQ` can use a cell, once, by one trace and a few evaluations."""
 
 import inspect
+import math
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras import tree
 
@@ -31,6 +33,12 @@ _ADVICE = (
 _MIXED_DTYPES = r"has type \w+ that does not match type"
 # Matches messages of TensorFlow and Keras about operands whose shapes do not fit.
 _MISFIT = r"dimension|incompatible|broadcast|shapes? (must|of|do|are|\()"
+# Operations that read the shape of a tensor, and not its numbers.
+_READ_SHAPES = ("OnesLike", "Rank", "Shape", "ShapeN", "Size", "ZerosLike")
+# Largest change by rounding, relative to the result, for the bytes of a number.
+_ROUNDING = {2: 0.03, 4: 1e-4, 8: 1e-10}
+# Size of the largest inputs that are invented for a batch size that is a guess.
+_MOST_NUMBERS = 2**20
 
 
 def check_signature(cell: keras.layers.Layer) -> None:
@@ -150,45 +158,40 @@ def _shapes(nest: Nest) -> Any:
     return tree.map_structure(lambda leaf: str(tuple(leaf.shape)), nest)
 
 
-def check_application(
-    apply: Callable[[Nest, Nest], Nest],
-    cell: keras.layers.Layer,
-    state: Nest,
-    injection: Nest,
-    differentiates_jacobian: bool = False,
-) -> bool:
-    """Traces `apply(state, injection)` once and checks the contract of a cell.
+def check_cell(layer: Any, state: Nest, injection: Nest, training: bool) -> Nest | None:
+    """Traces one application of a layer's cell, once per mode, and checks its contract.
 
     Args:
-        apply: Function `(state, injection) -> state` that calls `cell`.
-        cell: Layer, for its losses and its name.
+        layer: The `DEQ` layer.
         state: Nest of tensors.
         injection: Nest of tensors.
-        differentiates_jacobian: Boolean. Whether a regularizer differentiates products
-            with the Jacobian of the cell.
+        training: Boolean.
 
     Returns:
-        Boolean. Whether all checks ran. Checks of randomness and updates need a cell
-        with weights.
+        The value, a nest of symbolic tensors. `None` if it was checked before.
     """
-    _check_sublayers(cell)
+    cell = layer.cell
+    regularizer = layer.regularizer if training else None
+    twice = regularizer is not None and regularizer.differentiates_jacobian
+    if (training, twice) in layer._checked_modes:
+        return None
     source = f"`{type(cell).__name__}.call`"
     structure = StateStructure(state)
-    # `inject` may have added losses.
-    num_losses = len(cell.losses)
+    num_losses = len(cell.losses)  # `inject` may have added losses.
     graph = tf.__internal__.FuncGraph("check")
     with graph.as_default():
-        value = apply_once(apply, cell, structure.template, injection)
+        value = apply_once(CellFunction(cell), cell, structure.template, injection)
+        _check_sublayers(cell)
         structure.check(value, f"What {source} returns")
     if len(cell.losses) > num_losses:
         raise ValueError(
             f"{source} added a loss. {_ADVICE} Add losses on the output of the "
             "DEQ layer instead, or in `inject`."
         )
-    if any(getattr(variable, "_value", 0) is None for variable in cell.variables):
-        return False  # Each read of a symbolic weight would draw random numbers.
+    if not _is_created(cell):
+        return value  # Each read of a symbolic weight would draw random numbers.
     nodes = list(graphs.nodes(graph))
-    if differentiates_jacobian and any(map(_is_of_moments, nodes)):
+    if twice and any(map(_is_of_moments, nodes)):
         _warn_of_moments(source)
     types = {node.op for node in nodes}
     draws = sorted(name for name in types if _is_random(name))
@@ -206,7 +209,19 @@ def check_application(
             "SpectrallyNormalizedDense takes the kernel that `inject` computes by "
             "`normalized_kernel(training)`."
         )
-    return True
+    layer._checked_modes.add((training, twice))
+    return value
+
+
+def _is_created(cell: keras.layers.Layer) -> bool:
+    """Returns whether the weights of a cell have values.
+
+    While Keras infers the shapes of a model, weights that the cell shares with another
+    layer may have none.
+    """
+    return all(
+        getattr(variable, "_value", 0) is not None for variable in cell.variables
+    )
 
 
 def _is_of_moments(node: Any) -> bool:
@@ -243,15 +258,171 @@ def build_cell(layer: Any, inputs_shape: Nest) -> Nest:
         The initial state, a nest of symbolic tensors.
     """
     cell = layer.cell
+    specs = layer._input_specs(inputs_shape)
 
-    def trace(inputs: Nest) -> Nest:
+    def trace(inputs: Nest) -> tuple[Nest, Nest]:
         injection = layer.inject(inputs)
         _check_injection(cell, injection)
-        state = cell_state(cell, injection)
-        check_cell(layer, state, injection, training=False)
-        return state
+        start = cell_state(cell, injection)
+        # The initial state may be the injection itself.
+        state = tree.map_structure(tf.identity, start)
+        value = check_cell(layer, state, injection, training=False)
+        if not (_reads(value, inputs, state) or _reads(start, inputs)):
+            warnings.warn(
+                f"`{type(cell).__name__}.call` does not use the inputs, so that the "
+                "output is the same for all samples. Compute the injection from the "
+                "inputs in `inject`, and use it in `call`, for example tanh(W z + u). "
+                f"Received: injection={_shapes(injection)}."
+            )
+        return state, value
 
-    return trace_and_build(cell, trace, layer._input_specs(inputs_shape))
+    state, value = trace_and_build(cell, trace, specs)
+    check_samples(layer, _examples(specs, value))
+    return state
+
+
+def _reads(outputs: Nest, inputs: Nest, state: Nest = ()) -> bool:
+    """Returns whether symbolic tensors depend on the values of the inputs.
+
+    Args:
+        outputs: Nest of tensors.
+        inputs: Nest of tensors.
+        state: Nest of tensors. A dependence through them does not count.
+    """
+    sources = {id(leaf) for leaf in tree.flatten(inputs)}
+    seen = {id(leaf) for leaf in tree.flatten(state)}
+    tensors = tree.flatten(outputs)
+    while tensors:
+        tensor = tensors.pop()
+        if id(tensor) in sources:
+            return True
+        if id(tensor) in seen or not tf.is_symbolic_tensor(tensor):
+            continue
+        seen.add(id(tensor))
+        if tensor.op.type not in _READ_SHAPES:
+            tensors += tensor.op.inputs
+            # A placeholder can stand for a tensor of the graph around its own.
+            captures = tensor.graph.captures
+            tensors += [outer for outer, inner in captures if inner is tensor]
+    return False
+
+
+def _examples(specs: Nest, value: Nest) -> Iterator[Nest]:
+    """Yields small random inputs of the specs, of various batch sizes.
+
+    Args:
+        specs: Nest of `tf.TensorSpec` of the inputs.
+        value: Nest of symbolic tensors: f of the initial state.
+    """
+    leaves = tree.flatten(specs)
+    # A cell that knows its batch size returns as many samples, or an input has an axis
+    # of this length. Layers that divide positions need more than two of them.
+    rows = {leaf.shape[0] for leaf in [*leaves, *tree.flatten(value)]} - {None}
+    if 1 in rows:
+        return  # There is no other sample.
+    axes = {axis for leaf in leaves for axis in leaf.shape[1:]} - {None}
+    sizes = [(2, 2), (2, 32), *((n, n) for n in [*sorted(rows), *sorted(axes)])]
+    random = np.random.default_rng(0)
+
+    def draw(spec: tf.TensorSpec) -> tf.Tensor:
+        shape = [num_rows, *(axis or length for axis in spec.shape[1:])]
+        if not spec.dtype.is_floating:
+            return tf.zeros(shape, spec.dtype)
+        return tf.cast(random.normal(size=shape), spec.dtype)
+
+    for num_rows, length in sizes:
+        numbers = [
+            num_rows * math.prod(a or length for a in s.shape[1:]) for s in leaves
+        ]
+        if num_rows in rows or sum(numbers) <= _MOST_NUMBERS:
+            yield tree.map_structure(draw, specs)
+
+
+def check_samples(
+    layer: Any, examples: Iterable[Nest], mask: tf.Tensor | None = None
+) -> None:
+    """Raises `ValueError` if a sample of f depends on the state of another sample.
+
+    Solvers judge each sample alone: coupled samples would seem to converge early.
+
+    Args:
+        layer: The `DEQ` layer.
+        examples: Inputs of the layer. The first that f accepts decide.
+        mask: See the call arguments of `DEQ`.
+    """
+    for inputs in examples:
+        try:
+            coupled = _are_coupled(layer, inputs, mask)
+        except Exception:  # The cell may not be defined for such numbers or sizes.
+            continue
+        if coupled is None:
+            continue
+        layer._checked_samples = True
+        if coupled:
+            raise ValueError(
+                f"`{type(layer.cell).__name__}.call` must compute each sample (an "
+                "index of the first axis) independently of the others, because a "
+                "solver stops samples one by one. If the first axis holds the nodes of "
+                "one graph or the parts of one system, which is one sample, add a "
+                "batch axis of 1: call the layer with inputs[None], and put the nodes "
+                "on axis 1. Do not normalize, attend or accumulate over the batch. "
+                f"Received: cell={type(layer.cell).__name__}, whose result for samples "
+                f"changed with other samples, for inputs={_shapes(inputs)}."
+            )
+        return
+
+
+def _are_coupled(layer: Any, inputs: Nest, mask: tf.Tensor | None) -> bool | None:
+    """Returns whether some samples of f change if others do, or `None` if unknown."""
+    num_rows = tree.flatten(inputs)[0].shape[0]
+    if num_rows < 2 or not _is_created(layer.cell):
+        return None
+    random = np.random.default_rng(0)
+    # Drops the losses and updates of `inject`.
+    with keras.StatelessScope(initialize_variables=False):
+        injection = layer.inject(inputs, mask)
+        call = {"inputs": inputs} if mask is None else {"inputs": inputs, "mask": mask}
+        has_rows = layer._injection_rows(call, False)
+        if has_rows is None:
+            has_rows = tree.map_structure(lambda leaf: False, injection)
+        problem = FixedPointProblem(CellFunction(layer.cell), injection, mask)
+
+        def add_noise(leaf: Any, has_rows: Any, rows: np.ndarray) -> Any:
+            leaf = tf.convert_to_tensor(leaf)
+            if has_rows is not True or not leaf.dtype.is_floating:
+                return leaf
+            rows = rows.reshape([-1] + [1] * (len(leaf.shape) - 1))
+            noise = np.where(rows, random.normal(size=leaf.shape), 0.0)
+            return leaf + tf.cast(noise, leaf.dtype)
+
+        def changed(rows: np.ndarray) -> list[np.ndarray]:
+            """Returns f, with noise in the state and the injection of some samples."""
+            value = problem.bound(
+                tree.map_structure(
+                    lambda leaf, has: add_noise(leaf, has, rows), injection, has_rows
+                )
+            )(tree.map_structure(lambda leaf: add_noise(leaf, True, rows), state))
+            return [tf.cast(leaf, tf.float64).numpy() for leaf in tree.flatten(value)]
+
+        nobody, everybody = np.zeros(num_rows, bool), np.ones(num_rows, bool)
+        state = cell_state(layer.cell, injection)
+        state = tree.map_structure(lambda leaf: add_noise(leaf, True, everybody), state)
+        dtypes = [leaf.dtype for leaf in tree.flatten(state)]
+        before = changed(nobody)
+        half = random.permutation(num_rows) < num_rows // 2
+        is_known = False
+        for rows in (half, ~half):
+            for one, two, dtype in zip(before, changed(rows), dtypes, strict=True):
+                one, two = one[~rows], two[~rows]
+                finite = np.isfinite(one) & np.isfinite(two)
+                one, two = one[finite], two[finite]
+                is_known |= one.size > 0
+                # Rounding may depend on other samples.
+                largest = np.abs(one).max(initial=0.0)
+                tolerance = _ROUNDING[dtype.size] * largest
+                if np.abs(one - two).max(initial=0.0) > tolerance:
+                    return True
+    return False if is_known else None
 
 
 def _check_injection(cell: keras.layers.Layer, injection: Nest) -> None:
@@ -263,24 +434,6 @@ def _check_injection(cell: keras.layers.Layer, injection: Nest) -> None:
                 "out what is not used, and keep options as attributes of the cell. "
                 f"Received: {name}={leaf!r}."
             )
-
-
-def check_cell(layer: Any, state: Nest, injection: Nest, training: bool) -> None:
-    """Checks the cell of a layer, once per mode.
-
-    Args:
-        layer: The `DEQ` layer.
-        state: Nest of tensors.
-        injection: Nest of tensors.
-        training: Boolean.
-    """
-    regularizer = layer.regularizer if training else None
-    twice = regularizer is not None and regularizer.differentiates_jacobian
-    if (training, twice) in layer._checked_modes:
-        return
-    function = CellFunction(layer.cell)
-    if check_application(function, layer.cell, state, injection, twice):
-        layer._checked_modes.add((training, twice))
 
 
 def check_noise(solver: FixedPointSolver, problem: FixedPointProblem) -> None:

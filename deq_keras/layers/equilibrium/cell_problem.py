@@ -125,9 +125,10 @@ class InjectionRows:
     def __call__(self, inputs: Nest, training: bool) -> Nest | None:
         """Returns a nest of Booleans like the injection of inputs `(batch, ...)`.
 
-        Returns `None` if `inject` fails for other batch sizes. `"unknown"` marks tensors whose first axis lacks a static size, for example
-        after a reshape to `(-1, ...)` along an axis of unknown size, or has another
-        multiple of the batch size, for example after a reshape to `(-1, features)`.
+        Returns `None` if `inject` fails for other batch sizes. `"unknown"` marks
+        tensors whose first axis lacks a static size, for example after a reshape to
+        `(-1, ...)` along an axis of unknown size, or has another multiple of the batch
+        size, for example after a reshape to `(-1, features)`.
         """
         specs = [
             tree.map_structure(

@@ -152,6 +152,7 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
         self.initial_state = initial_state
         self.supports_masking = True
         self._checked_modes: set[tuple[bool, bool]] = set()
+        self._checked_samples = False
         self._compiled_calls = CompiledCalls(self)
         self._injection_rows = cell_problem.InjectionRows(
             lambda call, training: self.inject(**call, training=training)
@@ -195,6 +196,9 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
         num_states: int | None = None,
     ) -> Nest:
         settings = Settings.of_call(max_iter, tol)
+        if not self._checked_samples and tf.executing_eagerly():
+            cell_check.check_samples(self, [inputs], cell_problem.single_mask(mask))
+            self._checked_samples = tree.flatten(inputs)[0].shape[0] > 1
         problem = self.problem(inputs, mask, bool(training))
         if getattr(self._last, "is_spec", False):
             # The output has the spec of the initial state, so no solve is needed.

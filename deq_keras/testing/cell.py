@@ -21,6 +21,7 @@ from deq_keras.testing.requirements import (
     Subject,
     check_registration,
     compiled,
+    deviation,
 )
 
 _PURE = "Compute the state from `state` and `injection` only; draw in `inject`."
@@ -44,9 +45,10 @@ def check_cell(
     """Checks that a cell satisfies the contract of `EquilibriumCell`.
 
     `call` must be pure and return a state like the one it receives. A sample must not
-    depend on other samples, or on padding. Weights must have gradients. Pairs of states
-    must not exceed a declared `lipschitz_constant`. The cell must return the same
-    result eagerly, in a graph and compiled by XLA. Its config and a file must restore
+    depend on other samples, or on padding. It must depend on its inputs, and weights
+    must have gradients. Pairs of states must not exceed a declared
+    `lipschitz_constant`. The cell must return the same result eagerly, in a graph and
+    compiled by XLA. Its config and a file must restore
     it. `check_cell` also raises the errors of `DEQ`.
 
     Args:
@@ -88,6 +90,7 @@ def check_cell(
     if mask is not None:
         _check_mask(subject, layer, inputs, state, np.asarray(mask))
     _check_lipschitz_constant(subject, layer, inputs, state)
+    _check_use_of_inputs(subject, layer, inputs, state)
     _check_weights(subject, layer, inputs, state)
     if differentiates_jacobian:
         _check_second_derivatives(subject, make, layer, inputs)
@@ -249,6 +252,22 @@ def _expanded(
 def _unit(rows: Any) -> tf.Tensor:
     norm = tf.norm(rows, axis=1, keepdims=True)
     return tf.math.divide_no_nan(rows, norm)
+
+
+def _check_use_of_inputs(
+    subject: Subject, layer: layers.DEQ, inputs: Nest, state: Nest
+) -> None:
+    others = _noisy(inputs)  # It changes no integers.
+    starts = (_state(layer, one) for one in (inputs, others))
+    subject.require(
+        deviation(inputs, others) == 0
+        or deviation(*starts) > 0
+        or deviation(*(_apply(layer, one, state) for one in (inputs, others))) > 0,
+        "use the inputs",
+        "another state for other inputs",
+        "the same state",
+        "Compute the injection from the inputs in `inject`, and use it in `call`.",
+    )
 
 
 def _check_weights(

@@ -29,6 +29,12 @@ _ADVICE = (
     "A cell is evaluated until it stops changing, so its `call` must be a pure "
     "function of (state, injection)."
 )
+_STATE_SHAPES = (
+    "A cell must return a state of the shapes that it receives. They are the shapes of "
+    "`initial_state(injection)`, by default the shapes that `inject` returns, by "
+    "default the inputs. If the state has another width than the inputs, project the "
+    "inputs in `inject`, for example with a Dense layer."
+)
 # Matches messages of TensorFlow about operands of different dtypes.
 _MIXED_DTYPES = r"has type \w+ that does not match type"
 # Matches messages of TensorFlow and Keras about operands whose shapes do not fit.
@@ -79,17 +85,6 @@ def _check_sublayers(cell: keras.layers.Layer) -> None:
             )
 
 
-def check_dtype(cell: keras.layers.Layer, compute_dtype: str) -> None:
-    """Raises `ValueError` if a cell computes in another dtype than its layer."""
-    if cell.compute_dtype != compute_dtype:
-        raise ValueError(
-            "A DEQ layer and its cell must have the same compute dtype. Pass `dtype` "
-            "to the cell only; the layer then uses the same. Received: a layer that "
-            f"computes in {compute_dtype}, "
-            f"cell={type(cell).__name__} that computes in {cell.compute_dtype}."
-        )
-
-
 def _takes_injection(cell: keras.layers.Layer) -> bool:
     names = []
     for name, parameter in inspect.signature(cell.call).parameters.items():
@@ -138,11 +133,7 @@ def apply_once(
             raise
         raise ValueError(
             f"`{type(cell).__name__}.call` failed at its first evaluation, because "
-            "shapes do not fit. It must return a state of the shapes that it is given. "
-            "They are the shapes of `initial_state(injection)`, by default those of "
-            "what `inject` returns, by default the inputs. If the state has another "
-            "width than the inputs, project the inputs in `inject`, for example with a "
-            "Dense layer. "
+            f"shapes do not fit. {_STATE_SHAPES} "
             f"Received: state={_shapes(state)}, injection={_shapes(injection)}. "
             f"Error: {cause}"
         ) from error
@@ -182,7 +173,10 @@ def check_cell(layer: Any, state: Nest, injection: Nest, training: bool) -> Nest
     with graph.as_default():
         value = apply_once(CellFunction(cell), cell, structure.template, injection)
         _check_sublayers(cell)
-        structure.check(value, f"What {source} returns")
+        try:
+            structure.check(value, f"What {source} returns")
+        except ValueError as error:
+            raise ValueError(f"{error} {_STATE_SHAPES}") from error
     if len(cell.losses) > num_losses:
         raise ValueError(
             f"{source} added a loss. {_ADVICE} Add losses on the output of the "
@@ -259,6 +253,7 @@ def build_cell(layer: Any, inputs_shape: Nest) -> Nest:
     """
     cell = layer.cell
     specs = layer._input_specs(inputs_shape)
+    layer._checked_modes.clear()  # An earlier build may have failed after its trace.
 
     def trace(inputs: Nest) -> tuple[Nest, Nest]:
         injection = layer.inject(inputs)
@@ -357,7 +352,6 @@ def check_samples(
             continue
         if coupled is None:
             continue
-        layer._checked_samples = True
         if coupled:
             raise ValueError(
                 f"`{type(layer.cell).__name__}.call` must compute each sample (an "
@@ -369,6 +363,7 @@ def check_samples(
                 f"Received: cell={type(layer.cell).__name__}, whose result for samples "
                 f"changed with other samples, for inputs={_shapes(inputs)}."
             )
+        layer._checked_samples = True
         return
 
 

@@ -69,7 +69,8 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
             `deq_keras.initial_states.InitialState`. Random states are drawn in training
             only. Defaults to `"cell"`, the cell's own `initial_state`.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name`. `dtype` defaults to
-            the dtype of the cell, and must have the same compute dtype.
+            the dtype of the cell. As in `keras.layers.RNN`, the cell computes in its
+            own dtype; the inputs and the output of the layer have the layer's.
 
     You can set `solver`, `gradient`, `regularizer`, `max_iter_jitter` and
     `initial_state` later (a learned or predicted initial state only if the layer was
@@ -142,7 +143,6 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
         if kwargs.get("dtype") is None:
             kwargs["dtype"] = components.unquantized_policy(cell)
         super().__init__(**kwargs)
-        cell_check.check_dtype(cell, self.compute_dtype)
         self.cell = cell
         self.seed = check_seed("seed", seed)
         self.seed_generator = keras.random.SeedGenerator(self.seed)
@@ -203,7 +203,7 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
         if getattr(self._last, "is_spec", False):
             # The output has the spec of the initial state, so no solve is needed.
             state = self._first_state(problem, initial_state)
-            return states.repeated(state, num_states)
+            return states.cast(self, states.repeated(state, num_states))
         cell_check.check_forward_mode(self.gradient, problem, training)
         if training:
             return self._train(problem, initial_state, settings, num_states)
@@ -226,7 +226,7 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
             solution = found.solution
             self._record(solution, training)
         value = nonfinite.output(states.output(self, found, num_states), solution)
-        return states.with_masks(value, problem.mask, num_states)
+        return states.with_masks(states.cast(self, value), problem.mask, num_states)
 
     def inject(
         self, inputs: Nest, mask: tf.Tensor | None = None, training: bool = False
@@ -282,7 +282,7 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
         if not self.built:
             self(inputs)
         mask = cell_problem.single_mask(keras_masks(inputs) if mask is None else mask)
-        inputs = cell_problem.cast_floating(self.compute_dtype, inputs)
+        inputs = cell_problem.cast_floating(self.cell.compute_dtype, inputs)
         inputs, is_usable = nonfinite.set_aside(inputs)
         call = {"inputs": inputs} if mask is None else {"inputs": inputs, "mask": mask}
         return cell_problem.LayerProblem(
@@ -398,7 +398,7 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
         value = states.output(self, equilibrium, num_states)
         start = states.repeated(state, num_states)
         value = nonfinite.training_output(value, start, is_usable, solution)
-        return states.with_masks(value, problem.mask, num_states)
+        return states.with_masks(states.cast(self, value), problem.mask, num_states)
 
     def _next_seed(self) -> tf.Tensor:
         return next_seed(self.seed_generator)

@@ -59,7 +59,7 @@ class StartsSolves(KnowsInputs):
         # The leaves of a state can have other dtypes than the layer.
         dtypes = [leaf.dtype for leaf in tree.flatten(state)]
         initial_state = cell_problem.cast_floating(
-            self.compute_dtype, initial_state, dtypes
+            self.cell.compute_dtype, initial_state, dtypes
         )
         initial_state = StateStructure(state).like(initial_state, "`initial_state`")
         return masked(nonfinite.usable_state(initial_state, state), problem.mask)

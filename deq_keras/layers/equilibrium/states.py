@@ -8,6 +8,7 @@ from deq_keras.core.checks import check_optional_count
 from deq_keras.core.problem import with_keras_mask
 from deq_keras.core.structure import Nest
 from deq_keras.gradients import Equilibrium
+from deq_keras.layers.equilibrium.cell_problem import cast_floating
 from deq_keras.solvers import Solution
 
 
@@ -37,6 +38,13 @@ def output(layer: Any, found: Equilibrium | Solution, num_states: int | None) ->
             f"{num_states=}, gradient={layer.gradient!r}."
         )
     return [s.value if isinstance(s, Solution) else s for s in found.states]
+
+
+def cast(layer: Any, value: Nest) -> Nest:
+    """Returns a value in the dtype of the layer, if its cell computes in another."""
+    if layer.cell.compute_dtype == layer.compute_dtype:
+        return value
+    return cast_floating(layer.compute_dtype, value)
 
 
 def with_masks(states: Nest, mask: tf.Tensor | None, num_states: int | None) -> Nest:

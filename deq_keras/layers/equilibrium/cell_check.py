@@ -312,7 +312,8 @@ def _examples(specs: Nest, value: Nest) -> Iterator[Nest]:
     leaves = tree.flatten(specs)
     # A cell that knows its batch size returns as many samples, or an input has an axis
     # of this length. Layers that divide positions need more than two of them.
-    rows = {leaf.shape[0] for leaf in [*leaves, *tree.flatten(value)]} - {None}
+    nests = [*leaves, *tree.flatten(value)]
+    rows = {axis for leaf in nests for axis in leaf.shape[:1]} - {None}
     if 1 in rows:
         return  # There is no other sample.
     axes = {axis for leaf in leaves for axis in leaf.shape[1:]} - {None}
@@ -404,20 +405,24 @@ def _are_coupled(layer: Any, inputs: Nest, mask: tf.Tensor | None) -> bool | Non
         state = tree.map_structure(lambda leaf: add_noise(leaf, True, everybody), state)
         dtypes = [leaf.dtype for leaf in tree.flatten(state)]
         before = changed(nobody)
-        half = random.permutation(num_rows) < num_rows // 2
-        is_known = False
-        for rows in (half, ~half):
-            for one, two, dtype in zip(before, changed(rows), dtypes, strict=True):
-                one, two = one[~rows], two[~rows]
+
+        def differs(other: list[np.ndarray], kept: np.ndarray) -> bool:
+            for one, two, dtype in zip(before, other, dtypes, strict=True):
+                one, two = one[kept], two[kept]
                 finite = np.isfinite(one) & np.isfinite(two)
                 one, two = one[finite], two[finite]
-                is_known |= one.size > 0
                 # Rounding may depend on other samples.
-                largest = np.abs(one).max(initial=0.0)
-                tolerance = _ROUNDING[dtype.size] * largest
+                tolerance = _ROUNDING[dtype.size] * np.abs(one).max(initial=0.0)
                 if np.abs(one - two).max(initial=0.0) > tolerance:
                     return True
-    return False if is_known else None
+            return False
+
+        # Python code in a cell, such as a draw of NumPy, may change any call.
+        is_stable = not differs(changed(nobody), everybody)
+        if not is_stable or not any(np.isfinite(leaf).any() for leaf in before):
+            return None
+        half = random.permutation(num_rows) < num_rows // 2
+        return any(differs(changed(rows), ~rows) for rows in (half, ~half))
 
 
 def _check_injection(cell: keras.layers.Layer, injection: Nest) -> None:

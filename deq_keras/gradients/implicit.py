@@ -127,7 +127,7 @@ def solve_implicitly(
                 FixedPointProblem(_AdjointFunction(linearization, gated), constant),
                 SolveRequest(constant, records_trace=False),
             )
-            if is_recorded:
+            if is_recorded and record_adjoint is not None:
                 record_adjoint(adjoint_report(linearization, constant, adjoint))
             return [
                 nonfinite.with_overflow(adjoint, tf.cast(leaf, output.dtype))

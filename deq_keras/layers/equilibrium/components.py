@@ -159,7 +159,7 @@ def choose_components(layer: Any, solver: Any, gradient: Any, regularizer: Any) 
     if layer.gradient.differentiates_iterates:
         defaults = _OF_ITERATES
     # Monotone cells are solved in float32 or better, regardless of their dtype.
-    dtype = "float32" if is_monotone else layer.compute_dtype
+    dtype = "float32" if is_monotone else layer.cell.compute_dtype
     layer.solver = _in_reach(defaults.solver if solver == "auto" else solver, dtype)
     layer.regularizer = defaults.regularizer if regularizer == "auto" else regularizer
 

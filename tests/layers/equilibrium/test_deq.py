@@ -286,7 +286,7 @@ def test_a_warm_start_of_other_rows_is_refused_when_it_runs(tmp_path):
     for call in calls:
         assert call(INPUTS, state).shape == (7, 5)
         for rows, others in ((7, 1), (1, 7), (7, 0), (7, 6)):
-            with pytest.raises(tf.errors.InvalidArgumentError, match="reshape"):
+            with pytest.raises(tf.errors.InvalidArgumentError, match="same number"):
                 call(INPUTS[:rows], state[:others])
 
 
@@ -421,10 +421,17 @@ class TestPrecision:
         ("of_cell", "of_layer"),
         [("float32", "float64"), ("float64", "float32"), ("float32", "mixed_bfloat16")],
     )
-    def test_another_dtype_is_refused(self, of_cell, of_layer):
-        cell = TanhCell(5, dtype=of_cell)
-        with pytest.raises(ValueError, match="must have the same compute dtype"):
-            layers.DEQ(cell, dtype=of_layer)
+    def test_the_cell_computes_in_its_own_dtype(self, of_cell, of_layer):
+        deq = layers.DEQ(TanhCell(5, dtype=of_cell), dtype=of_layer)
+        inputs = np.asarray(INPUTS).astype(of_cell)
+        solved = deq.solve(inputs).value
+        assert solved.dtype == of_cell
+        for training in (False, True):
+            value = deq(inputs, training=training, initial_state=solved)
+            assert value.dtype == deq.compute_dtype
+            np.testing.assert_allclose(np.asarray(value, "float32"), solved, atol=0.05)
+        symbolic = deq(keras.Input((4,)))
+        assert symbolic.dtype == deq.compute_dtype
 
     @pytest.mark.parametrize("solver", ["auto", "anderson", "broyden"])
     def test_a_solver_of_a_name_converges_in_half_precision(self, solver):

@@ -45,6 +45,8 @@ class EquilibriumGradient(Configured):
             computed iterates, whether or not they converged.
         uses_solver: Boolean. Whether `solve` runs the solver. Otherwise the strategy
             takes its own steps, which the layer logs as steps.
+        stops_early: Boolean. Whether the steps have a tolerance, if the strategy does
+            not use the solver.
         is_random: Boolean. Whether `solve` draws random numbers and needs a seed.
         has_tangent: Boolean. Whether `infer` supports `tf.autodiff.ForwardAccumulator`,
             in graph mode only for tangents of the injection and of variables.
@@ -56,6 +58,7 @@ class EquilibriumGradient(Configured):
     uses_solver = True
     is_random = False
     has_tangent = False
+    stops_early = True
 
     def solve(
         self,
@@ -83,6 +86,18 @@ class EquilibriumGradient(Configured):
             An `Equilibrium`.
         """
         raise NotImplementedError
+
+    def fewest_steps(self, state: Nest, solver: FixedPointSolver) -> int:
+        """Returns the smallest number of steps of a training step.
+
+        A strategy that does not use the solver overrides it.
+
+        Args:
+            state: Nest of `(batch, ...)` tensors, the state.
+            solver: A `FixedPointSolver`, whose budget limits the steps.
+        """
+        del state, solver
+        return 1
 
     def infer(
         self,

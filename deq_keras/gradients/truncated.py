@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras import tree
 
@@ -148,6 +149,7 @@ class TruncatedGradient(EquilibriumGradient):
             None if damping is None else check_positive_fraction("damping", damping)
         )
         self.tol = None if tol is None else check_non_negative("tol", tol)
+        self.stops_early = num_steps is None if tol is None else tol > 0
         self.checkpoints = check_optional_count("checkpoints", checkpoints)
         if remat and checkpoints is not None:
             raise ValueError(
@@ -212,7 +214,10 @@ class TruncatedGradient(EquilibriumGradient):
             healthy, healthy_point = problem.without(failed, point)
             # One evaluation serves the residual and the penalty of the regularizer.
             linearization = healthy.linearize(healthy_point)
-            solution = solver.assess(point, linearization.value, is_usable=~failed)
+            # The steps stop at their own tolerance, so it defines convergence.
+            judge = copy.copy(solver)
+            judge.tol = max(self.tol or 0.0, solver.tol or 0.0) or solver.tol
+            solution = judge.assess(point, linearization.value, is_usable=~failed)
             return nonfinite.has_failed(solution), (linearization, solution, count)
 
         states, (linearization, solution, count) = nonfinite.differentiable(
@@ -258,6 +263,15 @@ class TruncatedGradient(EquilibriumGradient):
 
     def get_config(self) -> Config:
         return arguments_of(self, TruncatedGradient)
+
+    def fewest_steps(self, state: Nest, solver: FixedPointSolver) -> int:
+        free_steps, steps = self._suited(state, solver)._counts(self.max_steps)
+        return sum(
+            count.smallest
+            if isinstance(count.distribution, str)
+            else count.smallest + int(np.flatnonzero(count.distribution)[0])
+            for count in (free_steps, steps)
+        )
 
     def _suited(self, state: Nest, solver: FixedPointSolver) -> "TruncatedGradient":
         """Returns this gradient with numbers that suit a state instead of `None`."""

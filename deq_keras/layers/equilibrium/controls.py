@@ -187,6 +187,7 @@ class Controls:
         budget = max_iter if control is None else tf.minimum(control.value, max_iter)
         if self.max_iter_jitter == 0:
             return budget
-        jitter = check_integer("max_iter_jitter", self.max_iter_jitter, 0, max_iter - 1)
+        # A call, or a later solver, may have a smaller budget than the jitter.
+        jitter = min(self.max_iter_jitter, max_iter - 1)
         drawn = integer(self._next_seed(), 0, jitter + 1)
         return tf.maximum(budget - drawn, 1)

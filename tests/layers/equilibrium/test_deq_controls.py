@@ -190,7 +190,7 @@ def test_a_training_budget_applies_without_a_new_trace(gradient):
     model = keras.Sequential([keras.Input((4,)), deq, keras.layers.Dense(1)])
     _compile(model)
     deq.training_budget = 9
-    log = "deq_evaluations" if gradient == "implicit" else "deq_steps"
+    log = "deq_evaluations"
     first = _fit(model, 1)[log][0]
     num_traces = len(traces)
     deq.training_budget = 2

@@ -148,14 +148,14 @@ class RecordsSolves:
         name, solver = type(self.gradient).__name__, self.solver
         fewest = self.gradient.fewest_steps(solution.point, solver)
         if not takes_plain_steps(solver):
-            cause = "ignores the solver, which predict uses"
+            cause = "and ignores the solver, which predict uses"
         elif fewest > solver.max_iter:
-            cause = f"takes at least {fewest} steps, more than the solver's budget"
+            cause = f"at least {fewest} of them, more than the solver's budget"
         else:
             return
         warnings.warn(
             f"The layer {self.name!r} computes different functions in fit and predict: "
-            f"{name} takes plain steps of f, and {cause}. Use gradient='neumann' or "
+            f"{name} takes plain steps of f, {cause}. Use gradient='neumann' or "
             "'unrolled', which train what the solver computes, or "
             "FixedPointIteration with a larger `max_iter` as the solver. Received: "
             f"solver={solver!r}, gradient={self.gradient!r}.",
@@ -197,8 +197,8 @@ class LostEquilibrium(WatchedMean):
 
     # An exponentially growing state with the factor g has the residual 1 - 1 / g.
     _LARGEST_RESIDUAL = 0.3
-    # Fewer evaluations need not reach an equilibrium.
-    _LEAST_BUDGET = 12
+    # Samples with fewer evaluations need not be at an equilibrium.
+    _FEWEST_EVALUATIONS = 12
 
     def __init__(self, layer: Any) -> None:
         super().__init__(name=f"{layer.name}_lost")
@@ -208,12 +208,14 @@ class LostEquilibrium(WatchedMean):
         """Adds the samples of a training step of the layer."""
         solver, gradient = layer.solver, layer.gradient
         has_tol = solver.tol if gradient.uses_solver else gradient.stops_early
-        is_lost = ~tf.math.is_finite(solution.residual)
+        residual = solution.residual
+        is_lost = tf.where(residual > self._LARGEST_RESIDUAL, 1.0, 0.0)
+        is_judged = solution.num_evaluations >= self._FEWEST_EVALUATIONS
         # A residual of `stop_mode="rel_max"` may be large while information travels.
-        if has_tol and solver.stop_mode == "rel":
-            if solver.max_iter >= self._LEAST_BUDGET:
-                is_lost |= solution.residual > self._LARGEST_RESIDUAL
-        self.update_state(is_lost)
+        is_judged &= bool(has_tol and solver.stop_mode == "rel")
+        # The mean excludes NaN.
+        is_lost = tf.where(is_judged, is_lost, float("nan"))
+        self.update_state(tf.where(tf.math.is_finite(residual), is_lost, 1.0))
 
     def result(self) -> dict[str, Any]:
         super().result()
@@ -229,8 +231,9 @@ class LostEquilibrium(WatchedMean):
             found = "its weights are not finite after an epoch of training"
         elif mean > 0.5:
             found = (
-                f"{mean:.0%} of the samples in an epoch of training ended with a "
-                f"relative residual above {self._LARGEST_RESIDUAL} or not finite"
+                f"{mean:.0%} of the samples that took {self._FEWEST_EVALUATIONS} or "
+                "more evaluations in an epoch of training ended with a relative "
+                f"residual above {self._LARGEST_RESIDUAL} or not finite"
             )
         else:
             return None

@@ -128,13 +128,6 @@ def test_all_budgets_are_equally_likely():
     np.testing.assert_allclose(counts[3:], 50, atol=31)
 
 
-def test_a_smaller_budget_set_later_is_refused():
-    deq = _layer(seed=0)
-    deq.solver = solvers.FixedPointIteration(max_iter=4)
-    with pytest.raises(ValueError, match="from 0 to 3. Received: max_iter_jitter=19"):
-        deq(INPUTS, training=True)
-
-
 @pytest.mark.parametrize(
     "make",
     [

@@ -1,6 +1,6 @@
 """Metrics of equilibrium layers, language models and reasoners."""
 
-from deq_keras.metrics.means import GradientError, RunningMean, StepMean, WatchedMean
+from deq_keras.metrics.means import GradientError, RunningMean, StepMean
 from deq_keras.metrics.scores import ExactMatch, Perplexity
 
 __all__ = [
@@ -9,5 +9,4 @@ __all__ = [
     "Perplexity",
     "RunningMean",
     "StepMean",
-    "WatchedMean",
 ]

@@ -16,7 +16,8 @@ from deq_keras import gradients, solvers
 from deq_keras.core import nonfinite, replicas
 from deq_keras.core.graphs import innermost_function, is_being_traced
 from deq_keras.layers.equilibrium.components import takes_plain_steps
-from deq_keras.metrics import GradientError, RunningMean, WatchedMean
+from deq_keras.metrics import GradientError, RunningMean
+from deq_keras.metrics.means import WatchedMean
 from deq_keras.regularizers import EquilibriumConstraint
 
 

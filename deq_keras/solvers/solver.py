@@ -291,18 +291,21 @@ class FixedPointSolver(Configured):
             tol = tf.cast(tol, dtype) if is_tensor else tf.constant(tol, dtype)
         return StoppingRule(structure, self.stop_mode, tol, request.halting, takes_last)
 
-    def assess(self, point: Nest, value: Nest, failed: tf.Tensor) -> Solution:
+    def assess(
+        self, point: Nest, value: Nest, failed: tf.Tensor, tol: float | None
+    ) -> Solution:
         """Returns the `Solution` of a solve that stopped at `point`.
 
         Does not evaluate f. The status is `CONVERGED` if the residual is at most the
-        solver's tolerance, and `DIVERGED` if it is not finite.
+        tolerance, and `DIVERGED` if it is not finite.
 
         Args:
             point: Nest of `(batch, ...)` tensors.
             value: f(point), a nest like `point`.
             failed: Boolean tensor `(batch,)`. Samples that count as diverged.
+            tol: Float >= 0, or `None`: no sample counts as converged.
         """
-        rule = self.stopping_rule(SolveRequest(point))
+        rule = self.stopping_rule(SolveRequest(point, tol=0.0 if tol is None else tol))
         structure = rule.structure
         evaluation = Evaluation.of(structure, structure.to_matrix(point), value)
         status = first_status(evaluation.squared_norm[:, 0], ~failed)

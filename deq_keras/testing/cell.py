@@ -39,9 +39,10 @@ def check_cell(
 
     `call` must be pure and return a state like the one it receives. A sample must not
     depend on other samples, or on padding. It must depend on its inputs, and weights
-    must have gradients. Pairs of states must not exceed a declared `lipschitz_constant`. The cell must return the same
-    result eagerly, in a graph and compiled by XLA. Its config and a file must restore
-    it. `check_cell` also raises the errors of `DEQ`.
+    must have gradients. Pairs of states must not exceed a declared
+    `lipschitz_constant`. The cell must return the same result eagerly, in a graph and
+    compiled by XLA. Its config and a file must restore it. `check_cell` also raises the
+    errors of `DEQ`.
 
     Args:
         make: Function of `dtype` that returns a new cell.

@@ -1,6 +1,7 @@
 """Samples of a batch do not know of one another."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from deq_keras import solvers

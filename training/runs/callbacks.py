@@ -190,7 +190,6 @@ class EpochLine(keras.callbacks.Callback):
         columns |= {
             f"val_{self.score.name}": ("val", self._score_text),
             f"{self.layer}_evaluations": ("NFE", "{:.1f}".format),
-            f"{self.layer}_steps": ("steps", "{:.1f}".format),
             f"{self.layer}_residual": ("residual", "{:.1e}".format),
         }
         values = [

@@ -37,12 +37,15 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
     evaluations. With the unrolled and the truncated gradient, it grows with the number
     of differentiated steps.
 
-    Keras logs the metrics of the layer as its name with a suffix: `_evaluations` of the
-    solver (mean per sample), `_residual` and `_converged` (fraction of samples). In
-    training, `TruncatedGradient` logs `_steps` instead of `_evaluations`;
+    Keras logs the metrics of the layer as its name with a suffix: `_evaluations` of f
+    (mean per sample), `_residual` and `_converged` (fraction of samples within the
+    tolerance; in training with `TruncatedGradient`, within the tolerance of its steps).
     `NeumannGradient` adds `_adjoint_evaluations`, `_adjoint_residual` and
     `_loss_error`; `ImplicitGradient` adds these and `_gradient_error`; a regularizer
-    adds `_penalty`.
+    adds `_penalty`. These are 0 in evaluations, which have no backward pass and no
+    penalty. If several layers of a model have the name `deq`, the second one logs as
+    `deq_2`. Callbacks such as `ModelCheckpoint` need `mode="min"` to monitor a
+    residual, `mode="max"` for `_converged`.
 
     Args:
         cell: Function f: an `EquilibriumCell`, any layer whose call takes `(state,
@@ -54,7 +57,11 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
             differentiates iterates (`"truncated"`, `"unrolled"`), else `"anderson"`.
         gradient: Differentiates z*. A name, a config dict or an `EquilibriumGradient`.
             Defaults to `"auto"`: `"implicit"` for a monotone cell, else `"truncated"`,
-            which also trains tasks that propagate information over long distances.
+            which also trains tasks that propagate information over long distances. It
+            takes plain steps; if `solver` computes another function, `"auto"` selects
+            a gradient that uses the solver: `"unrolled"` for a `FixedPointIteration`
+            with a `max_iter` below 24, and `"neumann"` for other solvers and for a
+            `patience`.
         regularizer: Constrains f in training. A name, a config dict, an
             `EquilibriumRegularizer`, or `None`. Defaults to `"auto"`: `"residual"` if
             the gradient differentiates iterates, `None` for a monotone cell, else
@@ -63,8 +70,9 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
             regularizer probes, initial states, step counts, budgets and noise.
         max_iter_jitter: Integer in [0, max_iter of the solver). The budget of each
             training step is drawn uniformly from `max_iter - max_iter_jitter` to
-            `max_iter`, so that a model does not rely on one budget. Inference and the
-            adjoint solve use the whole budget. Defaults to `0`.
+            `max_iter`, so that a model does not rely on one budget. If a call sets a
+            smaller `max_iter`, from at least 1. Inference and the adjoint solve use
+            the whole budget. Defaults to `0`.
         initial_state: Where a solve starts. A name, a config dict or a
             `deq_keras.initial_states.InitialState`. Random states are drawn in training
             only. Defaults to `"cell"`, the cell's own `initial_state`.
@@ -387,7 +395,7 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
         return self._cast(value)
 
     def _cast(self, value: Nest) -> Nest:
-        """Returns a value in the dtype of the layer, if its cell computes in another."""
+        """Casts a value to the dtype of the layer, if its cell has another."""
         if self.cell.compute_dtype == self.compute_dtype:
             return value
         return cell_problem.cast_floating(self.compute_dtype, value)

@@ -173,6 +173,11 @@ def test_language_task(suite, name, monkeypatch):
         )
 
 
+# KerasHub passes an argument that Keras has deprecated.
+CHECK_TYPES = pytest.mark.filterwarnings("ignore:The `check_types` argument")
+
+
+@CHECK_TYPES
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "cls, preprocessor_cls, kwargs, labels, shape",
@@ -207,6 +212,7 @@ class Unchanged(keras_hub.models.Preprocessor):
         return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
 
 
+@CHECK_TYPES
 def test_reasoner_task(suite):
     with pytest.warns(match="shuffle"):
         suite.run_task_test(
@@ -229,9 +235,13 @@ def test_reasoner_task(suite):
     ],
 )
 def test_text_preprocessor(suite, cls):
-    # KerasHub reads the arguments from the test, too.
-    suite.init_kwargs = {"tokenizer": _alphabet(), "sequence_length": 8}
-    suite.run_preprocessor_test(cls, suite.init_kwargs, TEXTS)
+    kwargs = {"tokenizer": _alphabet(), "sequence_length": 8}
+    suite.run_preprocessing_layer_test(cls, kwargs, TEXTS)
+    # As `run_preprocessor_test`, which also needs Grain.
+    preprocessor = cls(**kwargs)
+    preprocessor(TEXTS)
+    preprocessor.sequence_length = 17
+    assert preprocessor(TEXTS)[0]["token_ids"].shape == (2, 17)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import contextlib
 import importlib
 import os
 import re
-import warnings
 import zipfile
 
 import keras
@@ -43,10 +42,7 @@ def load(path, remedy):
             if b"deq_keras.models" in archive.read("config.json"):
                 importlib.import_module("deq_keras.models")
         try:
-            with warnings.catch_warnings():
-                # A task of KerasHub has an optimizer, which does not fit the saved one.
-                warnings.filterwarnings("ignore", "Skipping variable loading for opt")
-                return keras.models.load_model(path, compile=False)
+            return keras.models.load_model(path, compile=False)
         except (TypeError, ValueError) as error:
             _refuse_foreign_code(path, error)
             raise

@@ -176,6 +176,15 @@ class RestorableTask(ArraySpecs):
             self.optimizer.build(self.trainable_variables)
 
     @classmethod
+    def from_config(cls, config):
+        task = super().from_config(config)
+        optimizer = getattr(task, "optimizer", None)
+        while optimizer is not None:
+            _load_only_if_built(optimizer)
+            optimizer = getattr(optimizer, "inner_optimizer", None)
+        return task
+
+    @classmethod
     def from_preset(cls, preset, load_weights=True, **kwargs):
         """See `keras_hub.models.Task.from_preset`."""
         if "backbone" not in cls.presets.get(preset, {}):
@@ -186,6 +195,16 @@ class RestorableTask(ArraySpecs):
         backbone = cls.backbone_cls.from_preset(preset, load_weights, **of_backbone)
         arguments = cls.presets[preset]["task"]
         return cls(**{"backbone": backbone, **arguments, **kwargs})
+
+
+def _load_only_if_built(optimizer):
+    """Makes an optimizer without variables ignore what a file stores for another one.
+
+    If a task is loaded with `compile=False`, or was saved without compilation, Keras
+    would warn that the file does not fit the optimizer of the default compilation.
+    """
+    load = optimizer.load_own_variables
+    optimizer.load_own_variables = lambda store: optimizer.built and load(store)
 
 
 class PackagedPreprocessor:

@@ -5,7 +5,7 @@ import pathlib
 import keras
 import numpy as np
 from keras import tree
-from keras_hub.models import Backbone, Task
+from keras_hub.models import Task
 
 from deq_keras import gradients, initial_states, regularizers, solvers
 from deq_keras.core.checks import check_count
@@ -61,11 +61,12 @@ class ArraySpecs:
         return super().compute_output_spec(inputs, *args, **kwargs)
 
 
-class PackagedBackbone(ArraySpecs, Backbone):
-    """Base class of the backbones of this package.
+class PackagedBackbone(ArraySpecs):
+    """Mixin of the backbones of this package.
 
-    The functions `trained` and `architecture` return entries of `presets`. An
-    architecture without weights needs `load_weights=False`.
+    List it before `keras_hub.models.Backbone`. The functions `trained` and
+    `architecture` return entries of `presets`. An architecture without weights needs
+    `load_weights=False`.
     """
 
     presets = {}

@@ -1,12 +1,13 @@
 """The backbone that language models share."""
 
 from keras import ops
+from keras_hub.models import Backbone
 
 from deq_keras.models.kerashub import PackagedBackbone
 from deq_keras.models.language.segments import SegmentReading
 
 
-class LanguageBackbone(SegmentReading, PackagedBackbone):
+class LanguageBackbone(SegmentReading, PackagedBackbone, Backbone):
     """An embedding and a layer with the depth of the model, with dropout after each.
 
     A subclass creates the layers and the functional model from `token_ids`. It sets the

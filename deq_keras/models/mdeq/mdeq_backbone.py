@@ -1,6 +1,7 @@
 """The multiscale deep equilibrium model up to its feature maps."""
 
 import keras
+from keras_hub.models import Backbone
 
 from deq_keras.core.checks import check_rate, check_sizes
 from deq_keras.layers import DEQ, MultiscaleCell, MultiscaleStem
@@ -21,7 +22,7 @@ _CELL_ARGUMENTS = (
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class MDEQBackbone(PackagedBackbone):
+class MDEQBackbone(PackagedBackbone, Backbone):
     """Multiscale deep equilibrium model, up to its feature maps.
 
     A `MultiscaleStem` maps the images to the injection of the finest scale of a

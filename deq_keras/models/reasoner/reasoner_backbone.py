@@ -4,6 +4,7 @@ import copy
 
 import keras
 from keras import ops
+from keras_hub.models import Backbone
 
 from deq_keras import gradients, solvers
 from deq_keras.core.checks import check_sizes
@@ -22,7 +23,7 @@ _GRADIENT = gradients.TruncatedGradient(
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class ReasonerBackbone(PackagedBackbone):
+class ReasonerBackbone(PackagedBackbone, Backbone):
     """Computes an equilibrium state for every position of a problem.
 
     A `DEQ` of a cell that receives the problem in every evaluation: a `RecallCell` for

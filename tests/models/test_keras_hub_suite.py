@@ -162,7 +162,7 @@ def test_language_task(suite, name, monkeypatch):
     preprocessor = models.DEQTransformerCausalLMPreprocessor(
         _alphabet(), sequence_length=8
     )
-    # A language model also accepts tokens alone, so its graph has no padding mask.
+    # The padding mask is optional, so the functional model takes the tokens alone.
     monkeypatch.setattr(keras.tree, "assert_same_structure", lambda *_, **__: None)
     with pytest.warns(match="shuffle"):
         suite.run_task_test(
@@ -237,7 +237,7 @@ def test_reasoner_task(suite):
 def test_text_preprocessor(suite, cls):
     kwargs = {"tokenizer": _alphabet(), "sequence_length": 8}
     suite.run_preprocessing_layer_test(cls, kwargs, TEXTS)
-    # As `run_preprocessor_test`, which also needs Grain.
+    # `run_preprocessor_test` checks this too, but it needs Grain.
     preprocessor = cls(**kwargs)
     preprocessor(TEXTS)
     preprocessor.sequence_length = 17

@@ -2,7 +2,12 @@
 
 import keras
 
-from deq_keras.core.checks import check_count, check_optional_count, check_rate
+from deq_keras.core.checks import (
+    check_count,
+    check_integer,
+    check_optional_count,
+    check_rate,
+)
 from deq_keras.layers import (
     DEQ,
     AdaptiveEmbedding,
@@ -115,7 +120,9 @@ class DEQTransformerBackbone(LanguageBackbone):
         # === Layers ===
         hidden_dim = check_count("hidden_dim", hidden_dim)
         embedding_dim = check_optional_count("embedding_dim", embedding_dim)
+        memory_length = check_integer("memory_length", memory_length, 0)
         dropout = check_rate("dropout", dropout)
+        attention_dropout = check_rate("attention_dropout", attention_dropout)
         token_embedding = AdaptiveEmbedding(
             vocabulary_size,
             hidden_dim if embedding_dim is None else embedding_dim,
@@ -191,7 +198,7 @@ class DEQTransformerBackbone(LanguageBackbone):
         self.normalize_first = cell.normalize_first
         self.local_size = cell.local_size
         self.dropout = dropout
-        self.attention_dropout = cell.attention_dropout_rate
+        self.attention_dropout = attention_dropout
         self.weight_normalization = cell.weight_normalization
 
     def get_config(self):

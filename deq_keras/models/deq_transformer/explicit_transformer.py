@@ -5,6 +5,7 @@ import keras
 from deq_keras.core.checks import (
     check_boolean,
     check_count,
+    check_integer,
     check_optional_count,
     check_rate,
 )
@@ -82,9 +83,11 @@ class ExplicitTransformerBackbone(LanguageBackbone):
         # === Layers ===
         hidden_dim = check_count("hidden_dim", hidden_dim)
         embedding_dim = check_optional_count("embedding_dim", embedding_dim)
+        memory_length = check_integer("memory_length", memory_length, 0)
         num_layers = check_count("num_layers", num_layers)
         weight_tied = check_boolean("weight_tied", weight_tied)
         dropout = check_rate("dropout", dropout)
+        attention_dropout = check_rate("attention_dropout", attention_dropout)
         token_embedding = AdaptiveEmbedding(
             vocabulary_size,
             hidden_dim if embedding_dim is None else embedding_dim,
@@ -153,7 +156,7 @@ class ExplicitTransformerBackbone(LanguageBackbone):
         self.normalize_first = cells[0].normalize_first
         self.local_size = cells[0].local_size
         self.dropout = dropout
-        self.attention_dropout = cells[0].attention_dropout_rate
+        self.attention_dropout = attention_dropout
         self.weight_normalization = cells[0].weight_normalization
         self.num_layers = num_layers
         self.weight_tied = weight_tied

@@ -2,7 +2,12 @@
 
 import keras
 
-from deq_keras.core.checks import check_count, check_optional_count, check_rate
+from deq_keras.core.checks import (
+    check_count,
+    check_integer,
+    check_optional_count,
+    check_rate,
+)
 from deq_keras.layers import (
     DEQ,
     AdaptiveEmbedding,
@@ -125,6 +130,7 @@ class DEQTrellisNetBackbone(LanguageBackbone):
         # === Layers ===
         hidden_dim = check_count("hidden_dim", hidden_dim)
         embedding_dim = check_optional_count("embedding_dim", embedding_dim)
+        memory_length = check_integer("memory_length", memory_length, 0)
         intermediate_dim = check_count("intermediate_dim", intermediate_dim)
         token_embedding = AdaptiveEmbedding(
             vocabulary_size,

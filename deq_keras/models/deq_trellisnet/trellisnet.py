@@ -5,6 +5,7 @@ from keras import ops
 
 from deq_keras.core.checks import (
     check_count,
+    check_integer,
     check_non_negative,
     check_optional_count,
     check_rate,
@@ -88,6 +89,7 @@ class TrellisNetBackbone(LanguageBackbone):
         # === Layers ===
         hidden_dim = check_count("hidden_dim", hidden_dim)
         embedding_dim = check_optional_count("embedding_dim", embedding_dim)
+        memory_length = check_integer("memory_length", memory_length, 0)
         intermediate_dim = check_count("intermediate_dim", intermediate_dim)
         token_embedding = AdaptiveEmbedding(
             vocabulary_size,

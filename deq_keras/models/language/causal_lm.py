@@ -102,7 +102,7 @@ class LanguageCausalLM(SegmentReading, IncrementalGeneration, RestorableTask, Ca
 
     def get_compile_config(self):
         config = super().get_compile_config()
-        if not self.compiled:  # It has no sampler either.
+        if not self.compiled:  # `compile` sets the sampler.
             return config
         sampler = keras.saving.serialize_keras_object(self.sampler)
         return {**config, "sampler": sampler}

@@ -45,8 +45,9 @@ class FixedPointProblem:
         mask: Boolean tensor `(batch, ...)`, false at positions of the state that are
             padding; they stay zero. Defaults to `None`.
         has_rows: Nest of Booleans like `injection`, true for tensors that have one row
-            per sample; `"unknown"` is allowed. Defaults to `None`: all are unknown, and
-            samples cannot leave the batch.
+            per sample; `"unknown"` is allowed. Or a function that returns it when it is
+            needed. Defaults to `None`: all are unknown, and samples cannot leave the
+            batch.
         is_usable: Boolean tensor `(batch,)`. A solver excludes other samples after one
             evaluation, with the status `DIVERGED`. Defaults to `None`, all are usable.
 
@@ -63,13 +64,13 @@ class FixedPointProblem:
         fn: Callable[[Nest, Nest], Nest],
         injection: Nest = (),
         mask: tf.Tensor | None = None,
-        has_rows: Nest | None = None,
+        has_rows: Nest | Callable[[], Nest] | None = None,
         is_usable: tf.Tensor | None = None,
     ) -> None:
         self.fn = fn
         self.injection = injection
         self.mask = mask
-        self.has_rows = has_rows
+        self._has_rows = has_rows
         self.is_usable = is_usable
         self._weights: list[tf.Tensor] | None = None
 
@@ -159,6 +160,13 @@ class FixedPointProblem:
         with keras.StatelessScope(initialize_variables=False) as inner:
             scope = inner.original_scope  # `stateless_call` enters one.
         return [_tensor(variable, scope) for variable in self._variables]
+
+    @property
+    def has_rows(self) -> Nest | None:
+        """The argument of this name."""
+        if callable(self._has_rows):
+            self._has_rows = self._has_rows()
+        return self._has_rows
 
     @property
     def knows_rows(self) -> bool:

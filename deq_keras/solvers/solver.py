@@ -129,7 +129,13 @@ class FixedPointSolver(Configured):
 
             # 2. Judge every sample that is not done, and keep its best iterate.
             is_active = tf.equal(old.status, MAX_ITER)
-            error, status, progress = rule.judge(evaluation, old.status, state.progress)
+            error, status, budget_if_running, progress = rule.judge(
+                evaluation,
+                old.status,
+                state.progress,
+                budget,
+                state.budget_if_running,
+            )
             improves = is_active & rule.is_better(error, old.residual)
             newest, best = (evaluation.point, evaluation.value), (old.point, old.value)
             if by_xla or is_vectorized:
@@ -147,10 +153,8 @@ class FixedPointSolver(Configured):
                 rows = tf.range(tf.shape(trace, tf.int64)[0])[:, None]
                 is_row = tf.equal(rows, tf.cast(old.batch_evaluations, tf.int64))
                 trace = tf.where(is_row & is_active[None], error[None], trace)
-            budget_if_running = state.budget_if_running
-            if can_stop:
-                is_running = tf.reduce_any(tf.equal(status, MAX_ITER))
-                budget_if_running = budget * tf.cast(is_running, tf.int32)
+            if not can_stop:
+                budget_if_running = state.budget_if_running
 
             # 3. Choose the next point. XLA computes it also after the last evaluation,
             # where it is not used, because it would copy the memory into a branch.
@@ -309,7 +313,8 @@ class FixedPointSolver(Configured):
         structure = rule.structure
         evaluation = Evaluation.of(structure, structure.to_matrix(point), value)
         status = first_status(evaluation.squared_norm[:, 0], ~failed)
-        error, status, _ = rule.judge(evaluation, status, rule.start())
+        one = tf.constant(1)
+        error, status, _, _ = rule.judge(evaluation, status, rule.start(), one, one)
         has_failed = tf.equal(status, DIVERGED)
         infinite = tf.constant(float("inf"), error.dtype)
         return Solution(
@@ -355,6 +360,8 @@ class FixedPointSolver(Configured):
             trace=trace,
         )
         budget_if_running = tf.convert_to_tensor(budget)
+        if is_usable is not None and rule.can_stop:
+            budget_if_running *= tf.cast(tf.reduce_any(is_usable), tf.int32)
         memory = self.init(point, largest)
         return LoopState(results, budget_if_running, point, memory, rule.start())
 

@@ -108,9 +108,9 @@ def test_states_of_any_magnitude_are_judged_alike(exponent, stop_mode, regime):
         )
     )
     solution = solve(inputs)
-    np.testing.assert_array_equal(solution.num_evaluations, 11)
+    np.testing.assert_array_equal(solution.num_evaluations, 10)
     np.testing.assert_array_equal(solution.status, solvers.CONVERGED)
-    np.testing.assert_allclose(solution.residual, 2.0**-11, rtol=1e-2)
+    np.testing.assert_allclose(solution.residual, 2.0**-10, rtol=1e-2)
     np.testing.assert_allclose(solution.value / scale, 2 * inputs / scale, rtol=1e-2)
 
 
@@ -120,7 +120,7 @@ def test_states_of_any_magnitude_are_judged_alike(exponent, stop_mode, regime):
     "growth",
     [
         lambda z: z + 1.0,
-        lambda z: z + 1e-3,
+        lambda z: z + 0.1,
         lambda z: z + 1.0 / z,
         lambda z: 1.0005 * z + 1.0,
         lambda z: tf.abs(z) + tf.constant([[1.0, 0.0]]),

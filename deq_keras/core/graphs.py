@@ -104,7 +104,7 @@ def constant_permutations() -> Iterator[None]:
     operation. The gradient of a loop would store the permutation in every iteration.
     XLA cannot compile it, because it needs a constant.
     """
-    if tf.executing_eagerly() or not is_compiled_by_xla():
+    if not is_compiled_by_xla():
         yield
         return
     graph = tf.compat.v1.get_default_graph()

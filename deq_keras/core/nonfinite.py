@@ -64,8 +64,10 @@ def zero_nonfinite_samples(inputs: Nest) -> tuple[Nest, tf.Tensor | None]:
         The inputs, and a mask of usable samples: a Boolean tensor `(batch,)`, or `None`
         if no input is floating-point.
     """
-    if floating(inputs):
-        check_rows(tree.flatten(inputs), "inputs")
+    leaves = tree.flatten(inputs)
+    if len(leaves) > 1 or not leaves[0].shape.rank:
+        if floating(inputs):
+            check_rows(leaves, "inputs")
     is_usable = finite_rows(inputs)
     if is_usable is None:
         return inputs, None
@@ -255,5 +257,8 @@ class GradientGate:
 
 def floating(tensors: Nest | Iterable[tf.Tensor]) -> list[tf.Tensor]:
     """Returns the floating-point leaves of a nest."""
-    leaves = map(tf.convert_to_tensor, tree.flatten(tensors))
-    return [leaf for leaf in leaves if leaf.dtype.is_floating]
+    leaves = []
+    for leaf in map(tf.convert_to_tensor, tree.flatten(tensors)):
+        if leaf.dtype.is_floating:
+            leaves.append(leaf)
+    return leaves

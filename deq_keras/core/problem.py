@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable
 from typing import Any
@@ -73,6 +74,7 @@ class FixedPointProblem:
         self._has_rows = has_rows
         self.is_usable = is_usable
         self._weights: list[tf.Tensor] | None = None
+        self.prediction: Nest | None = None  # A predicted state of a `DEQ` layer.
 
     @classmethod
     def of(cls, fn: Callable[[Nest], Nest]) -> FixedPointProblem:
@@ -82,7 +84,8 @@ class FixedPointProblem:
     def __call__(self, state: Nest) -> Nest:
         if self.mask is not None and getattr(self.fn, "reads_keras_mask", False):
             state = with_keras_mask(state, self.mask)
-        return masked(self._called(self.fn, state, self.injection), self.mask)
+        value = self._called(self.fn, state, self.injection)
+        return value if self.mask is None else masked(value, self.mask)
 
     @property
     def splitting(self) -> Splitting | None:
@@ -252,11 +255,15 @@ class FixedPointProblem:
 
     def _called(self, fn: Callable[..., Any], *arguments: Nest) -> Any:
         """Returns the result of a function that reads the problem's weights."""
-        with constant_permutations():
-            if self._weights is None:
-                return fn(*arguments)
+        if self._weights is not None:
             pairs = list(zip(self._variables, self._weights, strict=True))
-            with keras.StatelessScope(pairs):
+            scope = keras.StatelessScope(pairs)
+        else:
+            scope = contextlib.nullcontext()
+        with scope:
+            if tf.executing_eagerly():
+                return fn(*arguments)
+            with constant_permutations():
                 return fn(*arguments)
 
 

@@ -35,23 +35,23 @@ class StateStructure:
                 "A state must hold at least one tensor. "
                 f"Received an empty structure: state={state!r}."
             )
-        for path, leaf in named_leaves(self.template):
-            _check_leaf(path, leaf)
-        check_rows(self.leaves, "leaves of a state")
-        is_double = any(leaf.dtype == tf.float64 for leaf in self.leaves)
-        self.dtype = tf.float64 if is_double else tf.float32
-        self._shapes = [tf.shape(leaf) for leaf in self.leaves]
-        self._sizes = [
-            _num_entries(leaf.shape[1:], shape, slice(1, None))
-            for leaf, shape in zip(self.leaves, self._shapes, strict=True)
-        ]
+        self.dtype = tf.float32
         # Loops capture these shapes, so that no iteration computes them.
-        self._column_shapes = [
-            shape if leaf.shape.rank == 2 else tf.stack([shape[0], size])
-            for leaf, shape, size in zip(
-                self.leaves, self._shapes, self._sizes, strict=True
-            )
-        ]
+        self._shapes, self._sizes, self._column_shapes = [], [], []
+        for leaf in self.leaves:
+            if not leaf.shape.rank or not leaf.dtype.is_floating:
+                _refuse_leaves(self.template)
+            if leaf.dtype == tf.float64:
+                self.dtype = tf.float64
+            shape = tf.shape(leaf)
+            size = _num_entries(leaf.shape[1:], shape, slice(1, None))
+            column_shape = shape if leaf.shape.rank == 2 else tf.stack([shape[0], size])
+            self._shapes.append(shape)
+            self._sizes.append(size)
+            self._column_shapes.append(column_shape)
+        if len(self.leaves) > 1:
+            check_rows(self.leaves, "leaves of a state")
+        self._set_matrix_shape()
 
     def resized(self, batch_size: tf.Tensor) -> "StateStructure":
         """Returns the structure of a state like this one for another batch size.
@@ -69,7 +69,14 @@ class StateStructure:
             [tf.concat([[batch_size], shape[1:]], axis=0) for shape in shapes]
             for shapes in (self._shapes, self._column_shapes)
         )
+        other._set_matrix_shape()
         return other
+
+    def _set_matrix_shape(self) -> None:
+        sizes = [size for size in self._sizes if isinstance(size, int)]
+        total = sum(sizes) if len(sizes) == len(self._sizes) else None
+        # The static shape `(batch, features)`, `None` where it is dynamic.
+        self.matrix_shape = tf.TensorShape([self.leaves[0].shape[0], total])
 
     @property
     def batch_size(self) -> tf.Tensor:
@@ -78,12 +85,9 @@ class StateStructure:
 
     def to_matrix(self, state: Nest) -> tf.Tensor:
         """Returns `state` as a `(batch, features)` matrix of `self.dtype`."""
-        columns = [
-            tf.reshape(tf.cast(leaf, self.dtype), shape)
-            for leaf, shape in zip(
-                tree.flatten(state), self._column_shapes, strict=True
-            )
-        ]  # (B, D_i) each
+        columns = []
+        for leaf, shape in zip(tree.flatten(state), self._column_shapes, strict=True):
+            columns.append(tf.reshape(tf.cast(leaf, self.dtype), shape))  # (B, D_i)
         matrix = columns[0] if len(columns) == 1 else tf.concat(columns, axis=1)
         return tf.ensure_shape(matrix, self.matrix_shape)
 
@@ -119,13 +123,6 @@ class StateStructure:
             norms.append(tf.norm(by_position, axis=2))  # (B, positions)
         return tf.reduce_max(tf.concat(norms, axis=1), axis=1)
 
-    @property
-    def matrix_shape(self) -> tf.TensorShape:
-        """The static `(batch, features)` shape, `None` where it is dynamic."""
-        sizes = [size for size in self._sizes if isinstance(size, int)]
-        total = sum(sizes) if len(sizes) == len(self._sizes) else None
-        return tf.TensorShape([self.leaves[0].shape[0], total])
-
     def _columns(self, matrix: tf.Tensor) -> list[tf.Tensor]:
         if len(self.leaves) == 1:
             return [matrix]
@@ -151,9 +148,10 @@ class StateStructure:
             state: State that a cell or a function returned.
             source: String. Description of the state in the message.
         """
+        leaves = tree.flatten(state)
         try:
             tree.assert_same_structure(self.template, state)
-            if any(leaf is None for leaf in tree.flatten(state)):
+            if type(None) in map(type, leaves):
                 raise TypeError("`None` is not a tensor.")
         except (TypeError, ValueError) as error:
             raise ValueError(
@@ -161,10 +159,10 @@ class StateStructure:
                 f"Expected: {_describe(self.template)}. "
                 f"Received: {_describe(state)}."
             ) from error
-        expected = named_leaves(self.template)
-        for (path, old), (_, new) in zip(expected, named_leaves(state), strict=True):
+        for i, (old, new) in enumerate(zip(self.leaves, leaves, strict=True)):
             new = tf.convert_to_tensor(new)
             if not new.shape.is_compatible_with(old.shape) or new.dtype != old.dtype:
+                path, _ = named_leaves(self.template)[i]
                 raise ValueError(
                     f"{source} must have the shapes and dtypes of the state, but "
                     f"the leaf {path} differs. Expected: shape={old.shape}, "
@@ -278,18 +276,20 @@ def check_rows(tensors: list[tf.Tensor], source: str) -> None:
         )
 
 
-def _check_leaf(path: str, leaf: tf.Tensor) -> None:
-    if leaf.shape.rank is None or leaf.shape.rank < 1:
-        raise ValueError(
-            "Every leaf of a state must have a batch axis, that is a shape "
-            f"(batch, ...). Received: {path} of shape {leaf.shape}."
-        )
-    if not leaf.dtype.is_floating:
-        raise ValueError(
-            "Every leaf of a state must be floating-point: an equilibrium is found "
-            f"by real arithmetic. Received: {path} of dtype {leaf.dtype.name}. "
-            "Keep integers in the injection."
-        )
+def _refuse_leaves(state: Nest) -> None:
+    """Raises `ValueError`, because a leaf cannot be part of a state."""
+    for path, leaf in named_leaves(state):
+        if not leaf.shape.rank:
+            raise ValueError(
+                "Every leaf of a state must have a batch axis, that is a shape "
+                f"(batch, ...). Received: {path} of shape {leaf.shape}."
+            )
+        if not leaf.dtype.is_floating:
+            raise ValueError(
+                "Every leaf of a state must be floating-point: an equilibrium is found "
+                f"by real arithmetic. Received: {path} of dtype {leaf.dtype.name}. "
+                "Keep integers in the injection."
+            )
 
 
 def named_leaves(nest: Nest, name: str = "state") -> list[tuple[str, Any]]:

@@ -94,10 +94,11 @@ class FixedPointSolver(Configured):
                 f does not return a state of the same structure.
         """
         problem, request = FixedPointProblem.of(problem), check_request(request)
-        seed = as_seed(request.seed)
+        seed = None if request.seed is None else as_seed(request.seed)
         rule = self.stopping_rule(request)
         budget = self.max_iter if request.max_iter is None else request.max_iter
         by_xla, is_vectorized = graphs.is_compiled_by_xla(), graphs.is_vectorized()
+        is_step_checked = False
         largest = budget  # Determines shapes.
         if tf.is_tensor(budget) and request.limit is not None:
             largest = request.limit
@@ -138,7 +139,7 @@ class FixedPointSolver(Configured):
             )
             improves = is_active & rule.is_better(error, old.residual)
             newest, best = (evaluation.point, evaluation.value), (old.point, old.value)
-            if by_xla or is_vectorized:
+            if rule.is_branchless:
                 # XLA would copy the tensors into and out of a branch.
                 point, value = where_rows(improves, newest, best)
             else:
@@ -159,15 +160,20 @@ class FixedPointSolver(Configured):
             # 3. Choose the next point. XLA computes it also after the last evaluation,
             # where it is not used, because it would copy the memory into a branch.
             def step() -> tuple[tf.Tensor, Any]:
-                step = self.step(evaluation, state.memory, count)
-                self._check_step(step, evaluation.point, state.memory)
-                next_point, memory = step
+                nonlocal is_step_checked
+                result = self.step(evaluation, state.memory, count)
+                if not is_step_checked:
+                    self._check_step(result, evaluation.point, state.memory)
+                    is_step_checked = True
+                if self.noise == 0.0 or seed is None:
+                    return result
+                next_point, memory = result
                 return self.perturbed(next_point, count, seed), memory
 
             unchanged = (state.next_point, state.memory)
             next_point, memory = (
                 step()
-                if by_xla or is_vectorized
+                if rule.is_branchless
                 else tf.cond(count < budget_if_running, step, lambda: unchanged)
             )
             results = Solution(
@@ -193,23 +199,23 @@ class FixedPointSolver(Configured):
 
         def continues(state: LoopState, _: Any) -> tf.Tensor:
             if can_stop:
-                return state.is_running
+                return state.results.batch_evaluations < state.budget_if_running
             if by_xla and interval is None and not tf.is_tensor(budget):
                 # The maximum ends the loop. XLA does not count loops with two
                 # conditions.
                 return tf.constant(True)
             return state.results.batch_evaluations < budget
 
-        state, batch = checkpointing.loop(
-            continues,
-            body,
-            ActiveBatch.of(problem, state, self.take_memory)
-            if is_compact
-            else (state, ()),
-            None if tf.is_tensor(largest) else largest,
-            interval,
-            () if interval is None else problem.sources,
-        )
+        variables: Any = (state, ())
+        if is_compact:
+            variables = ActiveBatch.of(problem, state, self.take_memory)
+        most = None if tf.is_tensor(largest) else largest
+        if interval is None:
+            state, batch = graphs.while_loop(continues, body, variables, most)
+        else:
+            state, batch = checkpointing.loop(
+                continues, body, variables, most, interval, problem.sources
+            )
         results = batch.results if batch else state.results
         structure = rule.structure
         return results._replace(
@@ -293,7 +299,10 @@ class FixedPointSolver(Configured):
             is_tensor = tf.is_tensor(tol)
             dtype = structure.dtype
             tol = tf.cast(tol, dtype) if is_tensor else tf.constant(tol, dtype)
-        return StoppingRule(structure, self.stop_mode, tol, request.halting, takes_last)
+        is_branchless = graphs.is_compiled_by_xla() or graphs.is_vectorized()
+        return StoppingRule(
+            structure, self.stop_mode, tol, request.halting, takes_last, is_branchless
+        )
 
     def assess(
         self, point: Nest, value: Nest, failed: tf.Tensor, tol: float | None

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.core import graphs, nonfinite
+from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_count
 from deq_keras.core.readout import check_answer, equal_answers, read_answers
 from deq_keras.core.structure import (
     Nest,
     StateStructure,
-    row_norms,
+    squared_norm,
 )
 from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solution import CONVERGED, DIVERGED, MAX_ITER, UNCHANGED
@@ -138,6 +138,8 @@ class StoppingRule(NamedTuple):
         halting: An `UnchangedAnswer` or `None`.
         takes_last_iterate: Boolean, or Boolean scalar tensor. Whether the result is the
             last finite iterate instead of the best one.
+        is_branchless: Boolean. Whether branches that depend on samples are impossible
+            or slow, as under XLA.
     """
 
     structure: StateStructure
@@ -145,6 +147,7 @@ class StoppingRule(NamedTuple):
     tol: tf.Tensor | None
     halting: UnchangedAnswer | None
     takes_last_iterate: bool | tf.Tensor
+    is_branchless: bool
 
     @property
     def can_stop(self) -> bool:
@@ -198,7 +201,7 @@ class StoppingRule(NamedTuple):
             new = tf.where(stands, tf.constant(UNCHANGED, tf.int64), status)
             if self.tol is not None:
                 has_converged = error <= self.tol
-                if self._is_relative:
+                if self.stop_mode.startswith("rel"):
                     # The state still grows by its residual, and does not slow down.
                     grows = size - progress.size > 0.1 * norm
                     limit = (1.0 - 2.0 * error) * progress.residual
@@ -212,7 +215,7 @@ class StoppingRule(NamedTuple):
             running = budget * tf.cast(is_running, tf.int32)
             return norm, size, error, new, running
 
-        if graphs.is_compiled_by_xla() or graphs.is_vectorized():
+        if self.is_branchless:
             # XLA casts within the sum, at no cost. A branch would copy the matrices.
             wide = (tf.cast(residual, tf.float64), tf.cast(value, tf.float64))
             norms = [tf.cast(norm, residual.dtype) for norm in self._norms(*wide)]
@@ -247,17 +250,13 @@ class StoppingRule(NamedTuple):
             )
         return error, status, running, Progress(answers, progress.start, norm, size)
 
-    @property
-    def _is_relative(self) -> bool:
-        return self.stop_mode.startswith("rel")
-
     def _error(self, norm: tf.Tensor, size: tf.Tensor, progress: Progress) -> tf.Tensor:
         """Returns the residual that `stop_mode` defines, from |f(z) - z| and |f(z)|."""
-        if not self._is_relative:
+        if self.stop_mode.startswith("abs"):
             return norm
         error = tf.math.divide_no_nan(norm, tf.maximum(size, _TINY * progress.start))
         # An overflowed norm would make any residual seem small.
-        return nonfinite.propagate_nonfinite(size, error)
+        return tf.where(tf.math.is_finite(size), error, size)
 
     def is_better(self, error: tf.Tensor, best_error: tf.Tensor) -> tf.Tensor:
         """Returns a mask of samples whose newest iterate becomes the result.
@@ -286,8 +285,10 @@ class StoppingRule(NamedTuple):
             squared: Float tensor `(batch, 1)`. Squared Euclidean norms of the first, if
                 they are known.
         """
-        one = row_norms(residual) if squared is None else tf.sqrt(squared[:, 0])
-        two = row_norms(value)
+        if squared is None:
+            squared = squared_norm(residual)
+        one = tf.sqrt(squared[:, 0])
+        two = tf.sqrt(tf.reduce_sum(tf.square(value), axis=1))
         if not self.stop_mode.endswith("max"):
             return one, two
         # A maximum over positions may ignore NaN.

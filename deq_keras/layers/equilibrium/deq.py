@@ -43,6 +43,9 @@ from deq_keras.layers.equilibrium.metrics import SolveMetrics
 from deq_keras.layers.equilibrium.solve_scope import SolveScope
 from deq_keras.solvers import SolveRequest
 
+# Inputs that may lack dense values.
+_INDIRECT = (tf.SparseTensor, tf.RaggedTensor, keras.KerasTensor)
+
 # Key of `save_own_variables`.
 _FACTOR_KEY = "penalty_factor"
 
@@ -342,8 +345,9 @@ class DEQ(keras.layers.Layer):
     # === Build ===
 
     def __call__(self, inputs: Nest, *args: Any, **kwargs: Any) -> Any:
-        for name, leaf in named_leaves(inputs, "inputs"):
-            _check_input(name, leaf)
+        for leaf in tree.flatten(inputs):
+            if leaf is None or isinstance(leaf, _INDIRECT):
+                _check_inputs(inputs)
         if not self.built:
             self._input_dtypes = tuple(map(_other_dtype, tree.flatten(inputs)))
         return super().__call__(inputs, *args, **kwargs)
@@ -431,7 +435,8 @@ class DEQ(keras.layers.Layer):
         max_iter: int | tf.Tensor | None = None,
         tol: float | tf.Tensor | None = None,
     ) -> Nest:
-        max_iter, tol = _checked_budget(max_iter, tol)
+        if max_iter is not None or tol is not None:
+            max_iter, tol = _checked_budget(max_iter, tol)
         if not self._checked_samples and tf.executing_eagerly():
             cell_contract.check_samples(self, [inputs], cell_problem.single_mask(mask))
             self._checked_samples = tree.flatten(inputs)[0].shape[0] > 1
@@ -440,7 +445,8 @@ class DEQ(keras.layers.Layer):
         value, solution = solve(problem, initial_state, max_iter, tol)
         self._last_status = solution.status
         if training is None:
-            self._warn_if_trained()
+            if not tf.executing_eagerly():
+                self._warn_if_trained()
         else:
             self._metrics_of_solves.record(solution, training)
         return self._cast(value)
@@ -611,22 +617,23 @@ class DEQ(keras.layers.Layer):
             raise ValueError("Pass `inputs` or `injection`. Received: None for both.")
         if not self.built:
             self(inputs)
-        mask = cell_problem.single_mask(keras_masks(inputs) if mask is None else mask)
+        if mask is None:
+            mask = keras_masks(inputs)
+        mask = cell_problem.single_mask(mask)
         inputs = cell_problem.cast_floating(self.cell.compute_dtype, inputs)
         inputs, is_usable = nonfinite.zero_nonfinite_samples(inputs)
         call = {"inputs": inputs} if mask is None else {"inputs": inputs, "mask": mask}
-        prediction = None
-        if self._predictor is not None:
-            constant = tree.map_structure(tf.stop_gradient, inputs)
-            prediction = self._predictor(constant)
-        return cell_problem.LayerProblem(
+        problem = FixedPointProblem(
             function,
             self.inject(inputs, mask, training),
             mask,
-            prediction=prediction,
             has_rows=lambda: self._injection_rows(call, training),
             is_usable=is_usable,
         )
+        if self._predictor is not None:
+            constant = tree.map_structure(tf.stop_gradient, inputs)
+            problem.prediction = self._predictor(constant)
+        return problem
 
     def request(
         self, problem: FixedPointProblem, request: SolveRequest | None = None
@@ -714,8 +721,7 @@ class DEQ(keras.layers.Layer):
         if source.layer is not None:
             # No gradient of the model's loss reaches the predictor.
             self._check_owned(source)
-            prediction = getattr(problem, "prediction", None)
-            learned = tree.map_structure(tf.stop_gradient, prediction)
+            learned = tree.map_structure(tf.stop_gradient, problem.prediction)
         first = source(state, seed, learned)
         if first is not state:
             StateStructure(state).check(first, f"The value of {source!r}")
@@ -727,7 +733,7 @@ class DEQ(keras.layers.Layer):
             )
             warm = StateStructure(state).like(warm, "`initial_state`")
             first = nonfinite.usable_state(warm, first)
-        return masked(first, problem.mask)
+        return first if problem.mask is None else masked(first, problem.mask)
 
     def _check_owned(self, source: initial_states.InitialState) -> None:
         if source.layer is not None and source.layer is not self._predictor:
@@ -769,9 +775,9 @@ class DEQ(keras.layers.Layer):
     ) -> None:
         """Adds the mean squared distance of the prediction to the equilibrium."""
         structure = StateStructure(value)
-        prediction: Any = getattr(problem, "prediction")
         target = structure.to_matrix(tree.map_structure(tf.stop_gradient, value))
-        distance = target - structure.to_matrix(masked(prediction, problem.mask))
+        prediction = masked(problem.prediction, problem.mask)
+        distance = target - structure.to_matrix(prediction)
         failed = nonfinite.has_failed(solution)
         loss = tf.reduce_mean(tf.square(where_rows(failed, 0.0, distance)))
         # In a replica without samples, the mean over samples is 0 / 0.
@@ -903,21 +909,23 @@ def _number(value: Any) -> Any:
     return value if known is None or known.ndim else known.item()
 
 
-def _check_input(name: str, leaf: Any) -> None:
-    if leaf is None:
-        raise ValueError(
-            "The inputs of a DEQ layer must be tensors. Leave out inputs that are not "
-            f"used. Received: {name}=None."
-        )
-    is_symbolic = isinstance(leaf, keras.KerasTensor)
-    if (is_symbolic and (leaf.sparse or leaf.ragged)) or isinstance(
-        leaf, tf.SparseTensor | tf.RaggedTensor
-    ):
-        raise ValueError(
-            "The inputs of a DEQ layer must be dense tensors. Convert sparse ones with "
-            "`tf.sparse.to_dense`, and ragged ones with `to_tensor`. Received: "
-            f"{name}={leaf!r}."
-        )
+def _check_inputs(inputs: Nest) -> None:
+    """Raises `ValueError` if an input is not a dense tensor."""
+    for name, leaf in named_leaves(inputs, "inputs"):
+        if leaf is None:
+            raise ValueError(
+                "The inputs of a DEQ layer must be tensors. Leave out inputs that are "
+                f"not used. Received: {name}=None."
+            )
+        is_dense = not isinstance(leaf, tf.SparseTensor | tf.RaggedTensor)
+        if isinstance(leaf, keras.KerasTensor):
+            is_dense = not leaf.sparse and not leaf.ragged
+        if not is_dense:
+            raise ValueError(
+                "The inputs of a DEQ layer must be dense tensors. Convert sparse ones "
+                "with `tf.sparse.to_dense`, and ragged ones with `to_tensor`. "
+                f"Received: {name}={leaf!r}."
+            )
 
 
 def _other_dtype(leaf: Any) -> str | None:

@@ -7,9 +7,8 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras.core.checks import check_count
-from deq_keras.core.problem import masked
 from deq_keras.core.random import as_seed, fold_in
-from deq_keras.core.structure import Nest
+from deq_keras.core.structure import Nest, masked
 from deq_keras.initial_states import InitialState, Normal
 from deq_keras.multistart.rows import repeat_rows
 from deq_keras.multistart.selection import SelectedSolution, Selection

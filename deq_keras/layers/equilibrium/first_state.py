@@ -8,8 +8,8 @@ from keras import tree
 
 from deq_keras import initial_states
 from deq_keras.core import nonfinite
-from deq_keras.core.problem import FixedPointProblem, masked
-from deq_keras.core.structure import Nest, StateStructure, where_rows
+from deq_keras.core.problem import FixedPointProblem
+from deq_keras.core.structure import Nest, StateStructure, masked, where_rows
 from deq_keras.layers.equilibrium import cell_check, cell_problem
 from deq_keras.layers.equilibrium.known_inputs import KnowsInputs
 from deq_keras.solvers import Solution

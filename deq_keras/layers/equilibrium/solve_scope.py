@@ -16,8 +16,7 @@ from deq_keras.core.checks import (
     check_non_negative,
     check_optional_count,
 )
-from deq_keras.core.problem import masked
-from deq_keras.core.structure import Nest
+from deq_keras.core.structure import Nest, masked
 from deq_keras.layers.equilibrium.ambient import AmbientScopes
 from deq_keras.multistart import multistart_states
 

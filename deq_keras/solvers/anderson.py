@@ -1,6 +1,6 @@
 """Anderson acceleration."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -16,8 +16,9 @@ from deq_keras.solvers.columns import Columns, zero_columns
 from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solver import FixedPointSolver
 
-# A column with an exactly zero residual should receive all the weight: its pivot is 1,
-# and its right-hand side is this number, whose square is finite in float32.
+# The newest column should receive all the weight if its residual is exactly zero, or its
+# square underflows: its pivot is 1, and its right-hand side is this number, whose
+# square is finite in float32.
 _EXACT = 1e15
 
 # Lower bound of the pivots for an absolute ridge of zero.
@@ -41,8 +42,8 @@ class _History(NamedTuple):
     values: Columns  # f(z_i)
     residuals: Columns  # g_i = f(z_i) - z_i
     gram: tuple[tuple[tf.Tensor, ...], ...]  # [i][j - i]: g_i . g_j, j >= i, (B, 1)
-    smallest: tf.Tensor | tuple[()] = ()  # |g|^2
-    num_stalled: tf.Tensor | tuple[()] = ()  # evaluations since the smallest |g|^2
+    smallest: Any = ()  # |g|^2
+    num_stalled: Any = ()  # evaluations since the smallest |g|^2
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -167,13 +168,21 @@ class Anderson(FixedPointSolver):
             is_exact = tf.equal(squared_norm, 0.0)
             ridge, floor = self._ridge(squared_norm)
             rows.append([tf.where(is_exact, one, squared_norm + ridge), *products])
-            floors.append(tf.where(is_exact, one, floor))
-            # A zero right-hand side gives an unfilled column zero weight.
-            is_filled = tf.cast(num_evaluations > i, dtype)
-            right.append(is_filled * tf.where(is_exact, exact, one))
+            floors.append(floor)
+            if i == 0:
+                right.append(tf.where(is_exact, exact, one))
+            else:
+                # A zero right-hand side gives an unfilled column zero weight.
+                is_filled = tf.cast(num_evaluations > i, dtype)
+                right.append(is_filled * tf.ones_like(squared_norm))
         weights = _solve_positive_definite(rows, right, floors)
         total = tf.add_n(weights)
-        return [weight / total for weight in weights]
+        # If squares overflow, a plain step follows.
+        is_usable = tf.math.is_finite(total / total)
+        return [
+            tf.where(is_usable, weight / total, float(age == 0))
+            for age, weight in enumerate(weights)
+        ]
 
     def _ridge(self, squared_norm: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the ridge of a column and a positive lower bound of its pivot."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 from keras import tree
 
@@ -112,25 +113,30 @@ class Progress(NamedTuple):
     Attributes:
         answers: `Answers`, or an empty tuple without an `UnchangedAnswer`.
         start: Float tensor `(batch,)`. Norm of the initial state.
-        residual: Float tensor `(batch,)`. The last |f(z) - z|, or infinity.
-        size: Float tensor `(batch,)`. The last |f(z)|, or infinity.
+        count: Int64 tensor `(batch,)`. Number of evaluations.
+        early: Float tensor `(batch, 2)`. The smallest error and |f(z)| after the
+            evaluation with the number 2^(k-1), if 2^k is the last power of two.
+        late: Float tensor `(batch, 2)`. The same after the evaluation 2^k.
     """
 
     answers: Any
     start: tf.Tensor
-    residual: tf.Tensor
-    size: tf.Tensor
+    count: tf.Tensor
+    early: tf.Tensor
+    late: tf.Tensor
 
 
 class StoppingRule(NamedTuple):
     """The stopping rule of one solve.
 
     A small relative residual r = |f(z) - z| / |f(z)| does not prove convergence: the
-    iterates of f(z) = z + u grow without limit, and r falls like 1 / n. From the
-    contraction factor a = |g_n| / |g_(n-1)| of the residuals g, the remaining distance
-    is about |g_n| / (1 - a), relative to the state r / (1 - a). A sample whose state
-    still grows by its residual is therefore converged only if this distance is below
-    1/2, that is if 1 - a > 2 r.
+    iterates of f(z) = z + u grow without limit, and r falls like 1 / n. A sample whose
+    state has grown since the first half of its solve, by a factor q, is therefore
+    converged only if r has since fallen by more than q^2, that is if the residual has
+    fallen faster than the state has grown. It has not if the iterates grow like n^p
+    with p >= 1/2. For an iteration with the contraction factor a, this postpones the
+    end only if the remaining distance r a / (1 - a) is above about 0.3. Two consecutive
+    residuals would not do: rounding errors and oscillations change them.
 
     Attributes:
         structure: `StateStructure` of the state.
@@ -160,9 +166,10 @@ class StoppingRule(NamedTuple):
             answers = self.halting.start(template, self.structure.batch_size)
         point = self.structure.to_matrix(template)
         _, start = self._norms(point, point, squared_norm(point))
-        infinite = tf.fill(tf.shape(start), tf.constant(float("inf"), start.dtype))
-        infinite = tf.ensure_shape(infinite, start.shape)
-        return Progress(answers, start, infinite, infinite)
+        count = tf.zeros_like(start, tf.int64)
+        infinite = tf.fill([tf.size(start), 2], tf.constant(np.inf, start.dtype))
+        infinite = tf.ensure_shape(infinite, [start.shape[0], 2])
+        return Progress(answers, start, count, infinite, infinite)
 
     def judge(
         self, evaluation: Evaluation, status: tf.Tensor, progress: Progress
@@ -181,14 +188,25 @@ class StoppingRule(NamedTuple):
         _, value, residual, squared = map(tf.stop_gradient, evaluation)
         norm, size = self._norms(residual, value, squared)
         error, is_drifting = norm, tf.zeros_like(norm, tf.bool)
+        progress = progress._replace(count=progress.count + 1)
         if self.stop_mode.startswith("rel"):
             error = tf.math.divide_no_nan(
                 norm, tf.maximum(size, _TINY * progress.start)
             )
             # An overflowed norm would make any residual seem small.
             error = nonfinite.propagate_nonfinite(size, error)
-            is_growing = size - progress.size > 0.1 * norm
-            is_drifting = is_growing & (norm >= (1.0 - 2.0 * error) * progress.residual)
+            # Only powers of two divide 2^30.
+            is_power = tf.equal(2**30 % progress.count, 0)[:, None]
+            early = tf.where(is_power, progress.late, progress.early)
+            best = tf.minimum(error, progress.late[:, 0])
+            late = tf.where(is_power, tf.stack([best, size], axis=1), progress.late)
+            progress = progress._replace(early=early, late=late)
+            early_error, early_size = tf.unstack(early, axis=1)
+            growth = tf.math.divide_no_nan(size, early_size)
+            # Below the rounding errors, z + u = z.
+            least = tf.maximum(error, float(np.finfo(size.dtype.as_numpy_dtype).eps))
+            has_fallen = early_error > 1.1 * tf.square(growth) * least
+            is_drifting = (growth > 1.01) & ~has_fallen
 
         is_active = tf.equal(status, MAX_ITER)
         new, answers = status, progress.answers
@@ -201,7 +219,7 @@ class StoppingRule(NamedTuple):
             new = tf.where(has_converged, tf.constant(CONVERGED, tf.int64), new)
         new = tf.where(tf.math.is_finite(error), new, tf.constant(DIVERGED, tf.int64))
         status = tf.where(is_active, new, status)
-        return error, status, Progress(answers, progress.start, norm, size)
+        return error, status, progress._replace(answers=answers)
 
     def is_better(self, error: tf.Tensor, best_error: tf.Tensor) -> tf.Tensor:
         """Returns a mask of samples whose newest iterate becomes the result.

@@ -2,7 +2,11 @@
 
 import importlib
 
-from deq_keras import (
+from deq_keras.core.backend import check_backend
+
+check_backend()  # Keras would fail in words of the other backend.
+
+from deq_keras import (  # noqa: E402
     callbacks,
     diagnostics,
     gradients,
@@ -16,7 +20,9 @@ from deq_keras import (
     solvers,
     tuning,
 )
-from deq_keras.layers import DEQ
+from deq_keras.layers import DEQ  # noqa: E402
+
+del check_backend
 
 __all__ = [
     "DEQ",

@@ -23,7 +23,7 @@ from matplotlib import pyplot  # noqa: E402
 
 
 def run(notebook):
-    """Returns the outputs of the code cells of a notebook: a list for each of them.
+    """Returns the outputs of the code cells, a list for each, and a dict of the names.
 
     Args:
         notebook: what `json.load` returns for an `.ipynb` file.
@@ -31,7 +31,7 @@ def run(notebook):
     pyplot.close("all")  # Figures of the caller are not outputs of a cell.
     names = {"__name__": "notebook"}
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    return [_run_cell("".join(cell["source"]), names) for cell in cells]
+    return [_run_cell("".join(cell["source"]), names) for cell in cells], names
 
 
 def _run_cell(source, names):
@@ -64,7 +64,7 @@ def main(path):
     notebook = json.loads(path.read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        outputs = run(notebook)
+        outputs, _ = run(notebook)
         os.chdir(path.parent)
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     for number, (cell, shown) in enumerate(zip(cells, outputs, strict=True), start=1):

@@ -244,7 +244,8 @@ def test_models_have_one_base_of_our_own_at_most():
 def test_source_has_no_assert():
     for path in _sources("deq_keras") + _sources("training"):
         tree = ast.parse(path.read_text())
-        assert not any(isinstance(node, ast.Assert) for node in ast.walk(tree)), path
+        has_assert = any(isinstance(node, ast.Assert) for node in ast.walk(tree))
+        assert not has_assert or "testing" in path.parts, path
 
 
 def test_rooms_have_telling_names():

@@ -234,20 +234,6 @@ def test_a_misspelled_argument_is_corrected():
         solvers.get({"class_name": "anderson", "tol": 1e-3, "maxiter": 4})
 
 
-@pytest.mark.parametrize("cls", [FixedPointIteration, Anderson, Broyden])
-def test_jitter_is_no_argument_of_a_solver(cls):
-    flat = {"class_name": cls.__name__, "max_iter_jitter": 2}
-    nested = solvers.serialize(cls())
-    nested["config"]["max_iter_jitter"] = 2
-    for config in (flat, nested):
-        for get in (solvers.get, ImplicitGradient):
-            with pytest.raises(ValueError, match="argument of `DEQ`.*_jitter=2"):
-                get(config)
-    # Solvers that were saved without jitter can be read.
-    nested["config"]["max_iter_jitter"] = 0
-    assert solvers.get(nested).get_config() == cls().get_config()
-
-
 INFINITY, NAN = float("inf"), float("nan")
 # Bad values of each argument.
 BAD_VALUES = [

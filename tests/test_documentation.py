@@ -73,7 +73,7 @@ LONG = {
     "deq_keras.models.mdeq.mdeq_image_classifier",
     "deq_keras.models.mdeq.mdeq_image_segmenter",
     "deq_keras.serving.litert",
-    "deq_keras.serving.wrappers",
+    "deq_keras.serving.warm_start_model",
     "deq_keras.testing.components",
 }
 
@@ -118,8 +118,15 @@ def test_notebook_runs(tmp_path, monkeypatch):
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     run = runpy.run_path(str(DOCS / "run_notebook.py"))["run"]
     monkeypatch.chdir(tmp_path)
-    outputs = run(notebook)
+    outputs, names = run(notebook)
     assert _kinds(outputs) == _kinds(cell["outputs"] for cell in cells)
+    for name, model in names["models"].items():
+        # Training, prediction and a solve with the trained budget agree.
+        of_training = names["logs"][name]["accuracy"][-1]
+        data = (names["x_test"], names["y_test"])
+        of_test = model.evaluate(*data, verbose=0, return_dict=True)["accuracy"]
+        curve = dict(zip(names["budgets"], names["curves"][name], strict=True))
+        assert min(of_training, of_test, curve[12], curve[30]) > 0.97
 
 
 def _kinds(outputs):

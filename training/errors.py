@@ -94,6 +94,8 @@ def config_errors(path):
 
 def _reason(error):
     """Returns the message of an error on one line."""
+    # Keras encloses the message of an error in a layer's call in bold type.
+    text = str(error).partition("\x1b[1m")[2].partition("\x1b[0m")[0] or str(error)
     # An eager operation prefixes its message with its name, {{...}}.
-    text = " ".join(str(error).rpartition("}}")[2].split()) or type(error).__name__
+    text = " ".join(text.rpartition("}}")[2].split()) or type(error).__name__
     return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]} ..."

@@ -233,8 +233,8 @@ class _Throughput:
     """
 
     def __init__(self, layer):
-        name = f"{layer.name}_converged"  # Counts every sample.
-        self._metric = next(m for m in layer.metrics if m.name == name)
+        # Counts every sample.
+        self._metric = next(m for m in layer.metrics if m.name.endswith("_converged"))
         self.begin()
 
     def begin(self):

@@ -91,7 +91,25 @@ class _RematerializedCall:
 
     def forward(self, *arguments: tf.Tensor) -> tuple[tuple[tf.Tensor, ...], Callable]:
         leaves = arguments[: len(arguments) - len(self.sources)]
+        graph = tf.compat.v1.get_default_graph()
+        known = {id(tensor) for tensor, _ in getattr(graph, "captures", ())}
         self.value = self.function(_with_floating(self.state, leaves))
+        # In the gradient of a loop, TensorFlow cannot capture eager tensors.
+        constants = [
+            tensor
+            for tensor, _ in getattr(graph, "captures", ())
+            if hasattr(tensor, "numpy")
+            and tensor.dtype != tf.resource
+            and id(tensor) not in known
+        ]
+        if constants:
+            raise ValueError(
+                "A gradient that recomputes evaluations (`remat`, `checkpoints`) does "
+                "not support tensors that a cell created before its call. Keep them "
+                "as NumPy arrays or as weights that do not train, or return them from "
+                "`inject`. Received: tensors of shapes "
+                f"{[tuple(tensor.shape) for tensor in constants]}."
+            )
         backward = functools.partial(self._backward, leaves)
         return tuple(nonfinite.floating(self.value)), backward
 

@@ -8,7 +8,7 @@ be written as JSON. It raises `ValueError` if the value is of another kind.
 import difflib
 import math
 import numbers
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -135,21 +135,6 @@ def check_choice(name: str, value: Any, choices: Collection[str]) -> str:
         expected = "one of " + ", ".join(map(repr, choices))
         raise ValueError(_message(name, value, expected) + did_you_mean(value, choices))
     return value
-
-
-def check_not_renamed(arguments: Mapping[str, Any], **names: str) -> None:
-    """Raises `ValueError` if an argument was renamed.
-
-    Args:
-        arguments: Dict of keyword arguments.
-        **names: The new name of each old name.
-    """
-    for old, new in names.items():
-        if old in arguments:
-            raise ValueError(
-                f"The argument `{old}` is called `{new}` now. "
-                f"Received: {old}={arguments[old]!r}."
-            )
 
 
 def did_you_mean(name: Any, names: Collection[str]) -> str:

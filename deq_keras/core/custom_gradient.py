@@ -54,6 +54,21 @@ def custom_gradient(forward: Forward) -> Callable[..., Any]:
     return call
 
 
+def stop_gradient(tensor: tf.Tensor) -> tf.Tensor:
+    """Returns a tensor without gradient in this process, but with one in a SavedModel.
+
+    A SavedModel does not contain Python functions, so operations with a custom gradient
+    become identities in it. Use this function for a tensor whose gradient is replaced
+    by a custom gradient: with `tf.stop_gradient`, a loaded file would have a gradient
+    of zero.
+    """
+    if tf.executing_eagerly():
+        return tf.stop_gradient(tensor)  # The tape would record what follows.
+    stop = custom_gradient(lambda leaf: (tf.identity(leaf), lambda _: [None]))
+    stopped: tf.Tensor = stop(tensor)
+    return stopped
+
+
 def without_variables(function: Callable[..., Any], *arguments: Any) -> Any:
     """Returns the result of a function, which must not read trainable variables.
 

@@ -122,6 +122,16 @@ def innermost_function() -> tf.Graph | None:
     return graph if hasattr(graph, "function_captures") else None
 
 
+def is_in_control_flow() -> bool:
+    """Returns whether a branch or a loop is being traced, or a function in one."""
+    graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+    while graph is not None:
+        if getattr(graph, "is_control_flow_graph", False):
+            return True
+        graph = getattr(graph, "outer_graph", None)
+    return False
+
+
 def is_being_traced(graph: tf.Graph) -> bool:
     """Returns whether a graph is the graph being built, or contains it."""
     if tf.executing_eagerly():
@@ -220,3 +230,14 @@ def is_compiled_by_xla() -> bool:
     """
     graph = tf.compat.v1.get_default_graph()
     return bool(control_flow_util.GraphOrParentsInXlaContext(graph))
+
+
+def is_vectorized() -> bool:
+    """Returns whether `tf.vectorized_map` vectorizes the function being traced.
+
+    It cannot differentiate loops and branches that depend on samples. TensorFlow offers
+    no public function for this, but names the scope of the traced function.
+    """
+    if tf.executing_eagerly():
+        return False
+    return "loop_body" in tf.get_current_name_scope().split("/")

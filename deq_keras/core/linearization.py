@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 from keras import tree
+from tensorflow.python.ops import gradients_util
 
 from deq_keras.core.structure import Nest, StateStructure, masked
 
@@ -78,9 +79,16 @@ def linearize(fn: Callable[[Nest], Nest], point: Nest) -> Linearization:
         gradient = functools.partial(tape.gradient, unconnected_gradients=zero)
     else:
         # A gradient function of the graph refers to the products, and thus to the tape.
-        # The garbage collector cannot see the tape's references to the graph.
+        # The garbage collector cannot see the tape's references to the graph. Unlike
+        # `tf.gradients`, the function that it calls can differentiate an outer graph:
+        # in the backward pass of a branch or a loop, f is in the graph of its forward
+        # pass.
         value = fn(point)
-        gradient = functools.partial(tf.gradients, unconnected_gradients=zero)
+        gradient = functools.partial(
+            gradients_util._GradientsHelper,
+            unconnected_gradients=zero,
+            src_graph=tf.compat.v1.get_default_graph(),
+        )
 
     def vjp(vector: Nest) -> Nest:
         products = gradient(tree.flatten(value), leaves, tree.flatten(vector))

@@ -13,6 +13,9 @@ from deq_keras.core.checks import (
 from deq_keras.core.serialization import Configured
 from deq_keras.core.structure import Nest
 
+# The largest budget, which loops count in int32.
+INT32 = 2**31 - 1
+
 
 class SolveRequest(NamedTuple):
     """The initial state of a solve, its budget, and its stopping criteria.
@@ -26,8 +29,7 @@ class SolveRequest(NamedTuple):
             `None`: the `max_iter` of the solver.
         tol: Float >= 0, or a float scalar tensor. `None`: the `tol` of the solver.
         limit: Positive integer. Upper limit of a `max_iter` that is a tensor, where
-            shapes must be static. `None`: under XLA, the `max_iter` of the solver;
-            elsewhere, no limit.
+            shapes must be static. `None`: no limit.
         seed: Integer, or int32 tensor of shape `(2,)`. Seeds the noise of the solver
             and everything else that is random. `None`: nothing is random.
         halting: Optional `deq_keras.solvers.UnchangedAnswer`. Stops each sample whose
@@ -106,10 +108,12 @@ def check_request(request: Any, needs_state: bool = True) -> SolveRequest:
 def as_max_iter(max_iter: Any) -> int | tf.Tensor | None:
     """Returns a budget: a positive integer, an int32 scalar tensor, or `None`."""
     if max_iter is None or not tf.is_tensor(max_iter):
-        return max_iter if max_iter is None else check_integer("max_iter", max_iter, 1)
+        if max_iter is not None:
+            max_iter = check_integer("max_iter", max_iter, 1, INT32)
+        return max_iter
     _check_scalar("max_iter", max_iter, "an integer", lambda dtype: dtype.is_integer)
     # Casting a larger integer would wrap around to an empty budget.
-    max_iter = tf.minimum(max_iter, min(tf.as_dtype(max_iter.dtype).max, 2**31 - 1))
+    max_iter = tf.minimum(max_iter, min(tf.as_dtype(max_iter.dtype).max, INT32))
     return tf.cast(tf.maximum(max_iter, 1), tf.int32)
 
 

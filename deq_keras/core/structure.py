@@ -10,6 +10,11 @@ from keras import tree
 # A tensor, or dicts, lists and tuples of tensors.
 Nest: TypeAlias = Any
 
+_OTHER_ROWS = (
+    "Inputs, masks and initial states must have the same number of rows, one for each "
+    "sample."
+)
+
 
 class StateStructure:
     """The shapes, dtypes and nesting of an equilibrium state.
@@ -104,7 +109,7 @@ class StateStructure:
         Returns:
             Float tensor `(batch,)`.
         """
-        norms = [tf.zeros_like(matrix[:, :1])]
+        norms = [tf.zeros([self.batch_size, 1], matrix.dtype)]
         for column, leaf, shape in zip(
             self._columns(matrix), self.leaves, self._shapes, strict=True
         ):
@@ -179,18 +184,20 @@ def with_rows_of(first: tf.Tensor, leaf: tf.Tensor) -> tf.Tensor:
         return leaf
     expected, received = first.shape[0], leaf.shape[0]
     if None in (expected, received):
-        # LiteRT and ONNX support reshapes, but no assertions. Grappler removes a
+        check = tf.debugging.assert_equal(
+            tf.shape(leaf)[:1], tf.shape(first)[:1], message=_OTHER_ROWS
+        )
+        # XLA, LiteRT and ONNX ignore assertions, but not reshapes. Grappler removes a
         # reshape with a single open axis, unless `abs` hides the origin of its sizes.
-        shape = tf.abs(tf.concat([tf.shape(first)[:1], tf.shape(leaf)[1:]], axis=0))
+        with tf.control_dependencies([check]):
+            rows = tf.shape(first)[:1]
+        shape = tf.abs(tf.concat([rows, tf.shape(leaf)[1:]], axis=0))
         name = "one_row_for_each_sample"  # It appears in the error.
         result = tf.reshape(leaf, shape, name=name)
         result.set_shape(leaf.shape)
         return result
     if expected != received:
-        raise ValueError(
-            "Inputs, masks and initial states must have the same number of rows, one "
-            f"for each sample. Received: {expected} and {received} rows."
-        )
+        raise ValueError(f"{_OTHER_ROWS} Received: {expected} and {received} rows.")
     return leaf
 
 

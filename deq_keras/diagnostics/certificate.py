@@ -111,7 +111,7 @@ def certify(
     found = "estimated" if _is_coarse(problem, structure) else "certified"
     kind = tf.where(tf.math.is_finite(radius), found, "none")
     return Certificate(
-        radius=tf.where(is_refuted, float("inf"), radius),
+        radius=tf.where(is_refuted, tf.constant(float("inf"), radius.dtype), radius),
         kind=tf.where(is_refuted, "contradicted", kind),
     )
 

@@ -108,9 +108,10 @@ class StepTimer:
         """Returns a scalar that depends on the state, and the mean evaluations."""
         with self._without_effects():
             state = self._layer(inputs, training=True)
-            metrics = {metric.name: metric for metric in self._layer.metrics}
-            name = "evaluations" if self._layer.gradient.uses_solver else "steps"
-            return _sum(state), metrics[f"{self._layer.name}_{name}"].result()
+            names = {metric.name: metric for metric in self._layer.metrics}
+            # The first one: the layer's own, before its adjoint.
+            name = next(name for name in names if name.endswith("_evaluations"))
+            return _sum(state), names[name].result()
 
     def _whole_step(self, inputs: Nest) -> tf.Tensor:
         leaves = [leaf for leaf in tree.flatten(inputs) if leaf.dtype.is_floating]

@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras.core import nonfinite
-from deq_keras.core.custom_gradient import custom_gradient
+from deq_keras.core.custom_gradient import custom_gradient, stop_gradient
 from deq_keras.core.linearization import Linearization
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.structure import Nest
@@ -17,13 +17,17 @@ from deq_keras.solvers import FixedPointSolver, Solution, SolveRequest
 def solve_without_gradient(
     problem: FixedPointProblem, request: SolveRequest, solver: FixedPointSolver
 ) -> Solution:
-    """Solves the problem; the solution carries no gradient."""
-    start, injection = tree.map_structure(
-        tf.stop_gradient, (request.initial_state, problem.injection)
-    )
+    """Solves the problem; the solution carries no gradient.
+
+    A SavedModel lacks the Python functions of custom gradients. Its gradient passes
+    through the value and the solver's loop instead.
+    """
+    start = tree.map_structure(tf.stop_gradient, request.initial_state)
+    injection = tree.map_structure(stop_gradient, problem.injection)
     constant = problem.bound(injection)
     solution = solver.solve(constant, request._replace(initial_state=start))
-    return tree.map_structure(tf.stop_gradient, solution)
+    value = tree.map_structure(stop_gradient, solution.value)
+    return tree.map_structure(tf.stop_gradient, solution)._replace(value=value)
 
 
 def linearize_equilibrium(

@@ -41,6 +41,8 @@ class EquilibriumGradient(Configured):
             computed iterates, whether or not they converged.
         uses_solver: Boolean. Whether `solve` runs the solver. Otherwise the strategy
             takes its own steps, which the layer logs as steps.
+        stops_early: Boolean. Whether the steps have a tolerance, if the strategy does
+            not use the solver.
         is_random: Boolean. Whether `solve` draws random numbers and needs a seed.
     """
 
@@ -49,6 +51,7 @@ class EquilibriumGradient(Configured):
     differentiates_iterates = False
     uses_solver = True
     is_random = False
+    stops_early = True
 
     def solve(
         self,
@@ -76,6 +79,18 @@ class EquilibriumGradient(Configured):
             An `Equilibrium`.
         """
         raise NotImplementedError
+
+    def fewest_steps(self, state: Nest, solver: FixedPointSolver) -> int:
+        """Returns the smallest number of steps of a training step.
+
+        A strategy that does not use the solver overrides it.
+
+        Args:
+            state: Nest of `(batch, ...)` tensors, the state.
+            solver: A `FixedPointSolver`, whose budget limits the steps.
+        """
+        del state, solver
+        return 1
 
     def infer(
         self,

@@ -9,6 +9,7 @@ from keras import tree
 from deq_keras import solvers
 from deq_keras.core import nonfinite
 from deq_keras.core.custom_gradient import custom_gradient
+from deq_keras.core.graphs import is_in_control_flow
 from deq_keras.core.linearization import Linearization, linearize
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.serialization import Config
@@ -113,6 +114,8 @@ def solve_implicitly(
     """
     solution = solve_without_gradient(problem, request, solver)
     linearization, gated = linearize_equilibrium(problem, solution)
+    # TensorFlow cannot update a metric in the gradient of a branch or a loop.
+    is_recorded = record_adjoint is not None and not is_in_control_flow()
 
     def attach(*value: tf.Tensor) -> tuple[list[tf.Tensor], Callable]:
         def backward(*cotangent: tf.Tensor) -> list[tf.Tensor]:
@@ -124,7 +127,7 @@ def solve_implicitly(
                 FixedPointProblem(_AdjointFunction(linearization, gated), constant),
                 SolveRequest(constant, records_trace=False),
             )
-            if record_adjoint is not None:
+            if is_recorded and record_adjoint is not None:
                 record_adjoint(adjoint_report(linearization, constant, adjoint))
             return [
                 nonfinite.with_overflow(adjoint, tf.cast(leaf, output.dtype))

@@ -40,14 +40,14 @@ class PairSteps(NamedTuple):
         rule: The `StoppingRule`.
         beta: Float in (0, 1).
         interval: Positive integer K. Steps between two stored pairs.
-        max_steps: Positive integer.
+        max_steps: Positive integer, or int32 scalar tensor.
     """
 
     problem: FixedPointProblem
     rule: StoppingRule
     beta: float
     interval: int
-    max_steps: int
+    max_steps: int | tf.Tensor
 
     @property
     def structure(self) -> StateStructure:
@@ -60,14 +60,15 @@ class PairSteps(NamedTuple):
             max_steps: Integer or int32 scalar tensor, at most the attribute.
         """
         max_steps = tf.minimum(tf.maximum(max_steps, 1), self.max_steps)
+        is_vectorized = graphs.is_vectorized()
         pairs = graphs.while_loop(
             lambda pairs: (
                 (pairs.num_steps < max_steps)
-                & tf.reduce_any(tf.equal(pairs.status, MAX_ITER))
+                & (is_vectorized | tf.reduce_any(tf.equal(pairs.status, MAX_ITER)))
             ),
             lambda pairs: (self._next(pairs),),
             (self._first(),),
-            self.max_steps,
+            None if tf.is_tensor(self.max_steps) else self.max_steps,
         )[0]
         solution = Solution(
             value=self.structure.to_state(pairs.value),
@@ -224,7 +225,7 @@ class InverseSteps(NamedTuple):
                     ],
                 ),
             ),
-            self.steps.max_steps,
+            None if tf.is_tensor(self.steps.max_steps) else self.steps.max_steps,
         )[0]
         of_start = tree.flatten(structure.to_state(end.of_y + end.of_z))
         return [
@@ -236,6 +237,8 @@ class InverseSteps(NamedTuple):
 
     def _num_steps(self) -> tf.Tensor:
         """Returns the largest number of steps of a sample."""
+        if graphs.is_vectorized():
+            return tf.convert_to_tensor(self.steps.max_steps)
         return tf.cast(tf.reduce_max(self.pairs.sample_steps), tf.int32)
 
     def _previous(self, state: _Backward) -> _Backward:

@@ -105,10 +105,8 @@ class ReversibleGradient(EquilibriumGradient):
     ) -> Equilibrium:
         max_iter = solver.max_iter if request.max_iter is None else request.max_iter
         _check_solver(solver, max_iter)
-        # The stored pairs need an array of a static size.
-        largest = max_iter
-        if tf.is_tensor(max_iter):
-            largest = request.limit or solver.max_iter
+        max_steps = (max_iter - 1) // 2
+        largest = max_steps if request.limit is None else (request.limit - 1) // 2
         gate = nonfinite.GradientGate()
         gated, initial_state = problem.gated(gate), gate(request.initial_state)
         injection, weights, start = tree.map_structure(
@@ -119,9 +117,9 @@ class ReversibleGradient(EquilibriumGradient):
             solver.stopping_rule(request._replace(initial_state=start)),
             self.beta,
             self.checkpoint_every or _interval(self.beta),
-            max_steps=(largest - 1) // 2,
+            tf.maximum(largest, 1) if tf.is_tensor(largest) else largest,
         )
-        pairs, solution = without_variables(steps.run, (max_iter - 1) // 2)
+        pairs, solution = without_variables(steps.run, max_steps)
         gate.close_if(nonfinite.has_failed(solution), problem.is_usable)
         inverse = InverseSteps(steps._replace(problem=gated), pairs, solution.point)
         reason = "its backward pass inverts steps, and is not differentiated"

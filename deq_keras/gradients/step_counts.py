@@ -35,6 +35,14 @@ class StepCounts(NamedTuple):
         return isinstance(self.distribution, str) or len(self.distribution) > 1
 
     @property
+    def fewest(self) -> int:
+        """The smallest number that may be drawn."""
+        if isinstance(self.distribution, str):
+            return self.smallest
+        is_possible = [weight > 0 for weight in self.distribution]
+        return self.smallest + is_possible.index(True)
+
+    @property
     def needed(self) -> int:
         """The smallest limit that is valid: the largest number or, for a named
         distribution, the smallest."""

@@ -151,6 +151,7 @@ class TruncatedGradient(EquilibriumGradient):
             None if damping is None else check_positive_fraction("damping", damping)
         )
         self.tol = None if tol is None else check_non_negative("tol", tol)
+        self.stops_early = num_steps is None if tol is None else tol > 0
         self.checkpoints = check_optional_count("checkpoints", checkpoints)
         if remat and checkpoints is not None:
             raise ValueError(
@@ -188,7 +189,9 @@ class TruncatedGradient(EquilibriumGradient):
         gate = nonfinite.GradientGate()
         point = tree.map_structure(tf.stop_gradient, value)
         linearization = problem.gated(gate).linearize(point)
-        solution = solver.assess(point, linearization.value, has_failed)
+        # The steps stop at their own tolerance, so it defines convergence.
+        tol = max(plan.tol or 0.0, solver.tol or 0.0) or None
+        solution = solver.assess(point, linearization.value, has_failed, tol)
         has_failed = nonfinite.has_failed(solution)
         gate.close_if(has_failed, problem.is_usable)
         num_evaluations += count
@@ -227,6 +230,10 @@ class TruncatedGradient(EquilibriumGradient):
     def get_config(self) -> Config:
         return arguments_of(self, TruncatedGradient)
 
+    def fewest_steps(self, state: Nest, solver: FixedPointSolver) -> int:
+        plan = self._plan(state, solver)
+        return plan.free_steps.fewest + plan.num_steps.fewest
+
     def _plan(self, state: Nest, solver: FixedPointSolver) -> "_Plan":
         """Returns all numbers of a solve, with defaults that suit its state."""
         has_positions = any(leaf.shape.rank > 2 for leaf in tree.flatten(state))
@@ -251,7 +258,7 @@ class TruncatedGradient(EquilibriumGradient):
             max_steps=max_steps,
             free_fraction=fraction,
             damping=solver.damping if self.damping is None else self.damping,
-            tol=tol or None,
+            tol=None if graphs.is_vectorized() else tol or None,
             interval=interval,
         )
 

@@ -111,8 +111,54 @@ class StepMean(RunningMean):
         return self.is_updated
 
 
+class WatchedMean(RunningMean):
+    """A mean that can warn once, at the end of an epoch or an evaluation.
+
+    Subclasses implement `message`.
+
+    Args:
+        name: String. Name of the metric.
+        dtype: Dtype of the result. Defaults to `"float32"`.
+    """
+
+    def __init__(self, name, dtype="float32"):
+        super().__init__(name=name, dtype=dtype)
+        self._has_warned = False
+        self._is_compiled = False
+
+    def update_state(self, values, sample_weight=None):
+        self._is_compiled = not tf.executing_eagerly()
+        super().update_state(values, sample_weight)
+
+    def result(self):
+        # After an epoch of compiled steps, Keras reads the results eagerly. Eager
+        # steps read them after every batch, so only the next reset ends the epoch.
+        if self._is_compiled:
+            self._judge()
+        return super().result()
+
+    def reset_state(self):
+        self._judge()
+        super().reset_state()
+
+    def message(self, mean):
+        """Returns the text of the warning, or `None`. `mean` is a float."""
+        raise NotImplementedError
+
+    def _judge(self):
+        # A compiled step cannot raise Python warnings.
+        if self._has_warned or not tf.executing_eagerly():
+            return
+        if float(tf.convert_to_tensor(self.count)) == 0.0:
+            return
+        message = self.message(float(super().result()))
+        if message is not None:
+            self._has_warned = True
+            warnings.warn(message, stacklevel=3)
+
+
 @keras.saving.register_keras_serializable(package="deq_keras")
-class GradientError(StepMean):
+class GradientError(WatchedMean):
     """The mean relative error of implicit gradients. Warns once if it is large.
 
     The implicit function theorem holds only at an equilibrium and for a solved adjoint
@@ -120,8 +166,7 @@ class GradientError(StepMean):
     A small residual does not bound the error of a slow solve: each step changes little,
     but many steps are missing. The metric therefore judges estimated errors. They lack
     the change of df/dz between the result and the equilibrium: the true error is often
-    larger, and `deq_keras.diagnostics.gradient_quality` measures it. Keras resets
-    metrics between epochs and before an evaluation, which is when the metric can warn.
+    larger, and `deq_keras.diagnostics.gradient_quality` measures it.
 
     Args:
         threshold: Positive float. Mean relative error above which to warn. Defaults to
@@ -131,11 +176,10 @@ class GradientError(StepMean):
     """
 
     def __init__(self, threshold=0.25, name="gradient_error", dtype="float32"):
-        super().__init__(name=name, dtype=dtype)
+        super().__init__(name, dtype)
         self.threshold = check_positive("threshold", threshold)
-        self._has_warned = False
-        self.forward = StepMean("forward", dtype)
-        self.adjoint = StepMean("adjoint", dtype)
+        self.forward = RunningMean("forward", dtype)
+        self.adjoint = RunningMean("adjoint", dtype)
 
     def update_state(self, forward_error, adjoint_error):
         """Adds the errors of a batch.
@@ -150,11 +194,6 @@ class GradientError(StepMean):
         self.adjoint.update_state(adjoint_error)
 
     def reset_state(self):
-        # This is the first time after an epoch that Keras runs code of a layer. At the
-        # end of an epoch, it runs only callbacks, which a layer cannot add. A compiled
-        # step cannot raise Python warnings, and `result` also runs after every batch.
-        if tf.executing_eagerly() and not self._has_warned and self._has_result():
-            self._judge()
         super().reset_state()
         self.forward.reset_state()
         self.adjoint.reset_state()
@@ -162,20 +201,17 @@ class GradientError(StepMean):
     def get_config(self):
         return {**super().get_config(), "threshold": self.threshold}
 
-    def _judge(self):
-        error, forward, adjoint = (
-            float(ops.convert_to_numpy(metric.result()))
-            for metric in (self, self.forward, self.adjoint)
+    def message(self, mean):
+        if not mean > self.threshold:
+            return None
+        forward, adjoint = (
+            float(metric.result()) for metric in (self.forward, self.adjoint)
         )
-        if error <= self.threshold:
-            return
-        self._has_warned = True
-        warnings.warn(
-            f"Implicit gradients were taken with an estimated error of {error:.0%} "
+        return (
+            f"Implicit gradients were taken with an estimated error of {mean:.0%} "
             f"({self.name}): {forward:.0%} from forward solves and {adjoint:.0%} from "
             "adjoint solves that stopped early, however small their residuals are. "
             "Give `solver` or ImplicitGradient(solver=...) a larger `max_iter` or a "
             "smaller `tol`, use an Anderson or Broyden solver, or train with "
-            "gradient='truncated' or regularizer='contraction'.",
-            stacklevel=2,
+            "gradient='truncated' or regularizer='contraction'."
         )

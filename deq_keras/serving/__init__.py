@@ -1,23 +1,15 @@
 """Export a model with its adaptive solver, and run the exported file."""
 
 from deq_keras.serving.check import ExportError
-from deq_keras.serving.codecs import ClassNames, EncodedImages, NextTokens, Prompts
-from deq_keras.serving.equilibrium_cache import EquilibriumCache
 from deq_keras.serving.litert import export_litert
 from deq_keras.serving.load import LoadedModel, load
 from deq_keras.serving.onnx import export_onnx
 from deq_keras.serving.saved_model import export_saved_model
-from deq_keras.serving.wrappers import RestartsModel, WarmStartModel
+from deq_keras.serving.warm_start_model import WarmStartModel
 
 __all__ = [
-    "ClassNames",
-    "EncodedImages",
-    "EquilibriumCache",
     "ExportError",
     "LoadedModel",
-    "NextTokens",
-    "Prompts",
-    "RestartsModel",
     "WarmStartModel",
     "export_litert",
     "export_onnx",

@@ -12,8 +12,10 @@ import re
 import subprocess
 import sys
 import tempfile
+from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 from keras import tree
 
 from deq_keras.serving import runtimes
@@ -131,12 +133,26 @@ def _drawn(name, spec, generator):
     return array.astype(spec.dtype.as_numpy_dtype)
 
 
+class _Request(NamedTuple):
+    """A request of the check, and which rows of its response must be the model's."""
+
+    function: Any  # The `tf.function` of the model that answers it.
+    arrays: dict[str, np.ndarray]
+    has_invalid_row: bool  # Whether the last sample is invalid.
+
+
 def check_export(path, runtime, functions, samples, tolerance, batch_size=None):
     """Raises `ExportError` if an exported file and its model compute other results.
 
     Compares them at budgets of 1, 6 and the solver's own, at another tolerance, for
-    batches of one and three samples. If the inputs allow it, the last of three samples
-    is invalid; see `_compared_rows`.
+    batches of one and three samples. If the inputs allow it, a second batch of three
+    ends with an invalid sample, and its first initial state is NaN, which selects the
+    model's own.
+
+    The file promises that an invalid sample does not affect the other samples. It
+    promises nothing about the invalid sample: whether a kernel returns NaN for NaN or
+    a number (ReLU, softplus, the gates of an LSTM) differs between runtimes. The check
+    therefore compares only samples for which the model returns finite results.
 
     Args:
         path: The exported file or folder.
@@ -149,17 +165,31 @@ def check_export(path, runtime, functions, samples, tolerance, batch_size=None):
 
     Returns:
         The largest difference.
+
+    Raises:
+        ExportError: If the file does not run, or its results differ.
+        ValueError: If the model maps no sample to finite results.
     """
     requests = [
-        (function, request)
+        request
         for function in functions
         for request in _requests(function, samples, batch_size)
     ]
-    responses = _responses(path, runtime, [request for _, request in requests])
-    return max(
-        _checked_difference(function(*request.values()), response, request, tolerance)
-        for (function, request), response in zip(requests, responses, strict=True)
-    )
+    answers = [answer for request in requests if (answer := _answer(request))]
+    responses = _responses(path, runtime, [request.arrays for request, _ in answers])
+    largest, is_checked = 0.0, False
+    for (request, expected), response in zip(answers, responses, strict=True):
+        rows = _finite_rows(request, expected)
+        difference = _checked_difference(request, expected, response, rows, tolerance)
+        largest = max(largest, difference)
+        is_checked |= rows.any() and not request.has_invalid_row
+    if not is_checked:
+        raise ValueError(
+            "The exported file cannot be checked, because the model returns NaN for "
+            "all samples. Give `samples`, inputs for which its outputs are finite. "
+            f"Received: samples of {', '.join(samples)}."
+        )
+    return largest
 
 
 def _requests(function, samples, batch_size):
@@ -172,19 +202,35 @@ def _requests(function, samples, batch_size):
         }
         for size in ([batch_size] if batch_size else (1, 3))
     ]
+    requests = [(batch, False) for batch in batches]
     invalid = {name: array.copy() for name, array in batches[-1].items()}
-    for array in invalid.values():
-        if array.dtype.kind in _INVALID:
-            array[-1] = _INVALID[array.dtype.kind]
+    inputs = [name for name in invalid if not is_initial_state(name)]
+    kinds = [invalid[name].dtype.kind for name in inputs]
+    for name, kind in zip(inputs, kinds, strict=True):
+        if kind in _INVALID:
+            invalid[name][-1] = _INVALID[kind]
             break
-    batches.append(invalid)
-    if "max_iter" not in names:
-        return batches
+    for name in invalid.keys() - set(inputs):
+        invalid[name][0] = np.nan
+    requests.append((invalid, any(kind in _INVALID for kind in kinds)))
+    budgets = _BUDGETS if "max_iter" in names else [{}]
     return [
-        {name: {**batch, **budget}[name] for name in names}
-        for batch in batches
-        for budget in _BUDGETS
+        _Request(function, {name: {**batch, **budget}[name] for name in names}, mark)
+        for batch, mark in requests
+        for budget in budgets
     ]
+
+
+def _answer(request):
+    """Returns a request and the model's response, or `None` if the model fails on an
+    invalid sample, such as an `Embedding` on NaN. The file may then fail as well."""
+    try:
+        response = request.function(*request.arrays.values())
+    except tf.errors.InvalidArgumentError:
+        if request.has_invalid_row:
+            return None
+        raise
+    return request, {name: np.asarray(tensor) for name, tensor in response.items()}
 
 
 def _responses(path, runtime, requests):
@@ -210,53 +256,78 @@ def _responses(path, runtime, requests):
         return responses
 
 
-def _checked_difference(expected, response, request, tolerance):
-    """Returns the largest difference of a number in a response to the model's."""
+def _finite_rows(request, expected):
+    """Returns a mask of samples for which the model returns finite results."""
+    size = len(next(iter(request.arrays.values())))
+    is_finite = np.ones(size, bool)
+    is_finite[-1] = not request.has_invalid_row
+    for name, array in expected.items():
+        if not array.ndim or len(array) != size:
+            continue  # The output lacks a batch axis.
+        if re.fullmatch(r"(.*_)?status", name):
+            is_finite &= array != DIVERGED
+        elif array.dtype.kind == "f":
+            is_finite &= ~np.isnan(array.reshape(size, -1)).any(axis=1)
+    return is_finite
+
+
+def _checked_difference(request, expected, response, rows, tolerance):
+    """Returns the largest difference of a number in some rows of a response.
+
+    Args:
+        request: The `_Request`.
+        expected: Dict of arrays, the response of the model.
+        response: Dict of arrays, the response of the file.
+        rows: Boolean array `(batch,)`, the samples to compare. An output without a
+            batch axis depends on all of them.
+        tolerance: Positive float.
+    """
     if set(expected) != set(response):
         raise ExportError(
             "The exported file returns other tensors than the model. Expected: "
             f"{sorted(expected)}. Received: {sorted(response)}."
         )
     largest = 0.0
-    expected = {name: np.asarray(tensor) for name, tensor in expected.items()}
-    compared = _compared_rows(expected, request)
     for name, array in expected.items():
-        array, received = array[compared], response[name][compared]
+        received = response[name]
+        if array.shape == received.shape:
+            if array.ndim and len(array) == len(rows):
+                array, received = array[rows], received[rows]
+            elif not rows.all():
+                continue
         difference = _difference(array, received)
         if not difference <= tolerance:
-            budget = {key: request[key].item() for key in _BUDGETS[0] if key in request}
+            arrays = request.arrays
+            budget = {key: arrays[key].item() for key in _BUDGETS[0] if key in arrays}
             raise ExportError(
-                "The exported file computes other results than the model. Far from an "
-                "equilibrium, results at a budget depend on rounding: train the model "
-                "further, or export it with a larger `tolerance`. Expected: "
-                f"`{name}` of a batch of {len(next(iter(request.values())))}, "
-                f"{budget}: {_shown(array)}. Received: {_shown(received)}."
+                "The exported file computes other results than the model. "
+                f"{_reason(request, array, received)} Expected: `{name}` of a batch of "
+                f"{len(rows)}, {budget}: {_shown(array)}. Received: {_shown(received)}."
             )
         largest = max(largest, difference)
     return largest
 
 
-def _compared_rows(expected, request):
-    """Returns the rows of a response to compare with the model's: a slice, or all.
-
-    If a model maps an invalid sample to finite outputs, its kernels lost the NaN:
-    TensorFlow fuses a convolution and a ReLU to a kernel that maps NaN to 0. Other
-    runtimes keep the NaN. Only the other samples are compared then.
-    """
-    is_invalid = any(
-        array.dtype.kind == "f" and array.ndim and np.isnan(array[-1]).all()
-        for name, array in request.items()
-        if not is_initial_state(name)
-    )
-    # Without an equilibrium layer, a response has no status.
-    saw_invalid = [
-        array[-1] == DIVERGED
-        for name, array in expected.items()
-        if re.fullmatch(r"(.*_)?status", name)
-    ] or [np.isnan(x[-1]).any() for x in expected.values() if x.dtype.kind == "f"]
-    if is_invalid and not all(saw_invalid):
-        return slice(-1)
-    return ...
+def _reason(request, expected, received):
+    """Returns what may explain a difference, and the remedy."""
+    if expected.shape != received.shape:
+        return "Its shape differs."
+    if request.has_invalid_row:
+        return (
+            "In this request, an invalid sample (NaN, or bytes that are no text) "
+            "changes the results of other samples. Look for a layer that mixes samples."
+        )
+    if expected.dtype.kind == "f" and np.isnan(received).any():
+        return (
+            "It is NaN where the model is finite: an operation loses a NaN or an "
+            "infinity in TensorFlow. Give `samples` for which all layers are finite."
+        )
+    if "max_iter" in request.arrays:
+        return (
+            "Far from an equilibrium, results at a budget depend on rounding: train "
+            "the model further, or export it with a larger `tolerance`."
+        )
+    return "If the difference is rounding, export it with a larger `tolerance`."
 
 
 def _difference(expected, received):

@@ -155,6 +155,12 @@ def _convert(folder):
     try:
         return converter.convert()
     except Exception as error:
+        if "TensorListReserve" in str(error):
+            raise ExportError(
+                "LiteRT cannot loop over time steps of a batch of unknown size. Give "
+                "`batch_size`, or build the RNN layers with `unroll=True`. Received: a "
+                "model with a loop that is not a solver's."
+            ) from error
         lacking = dict.fromkeys(_LACKING.findall(str(error)))
         if not lacking:
             raise ExportError(f"LiteRT cannot convert this model: {error}") from error

@@ -120,16 +120,25 @@ def _converted(function):
     names = input_keys + output_keys
     with tf.Graph().as_default() as graph:
         tf.graph_util.import_graph_def(_prepared(concrete), name="")
-        converted = tfonnx.process_tf_graph(
-            graph,
-            opset=_OPSET,
-            custom_op_handlers=_HANDLERS,
-            input_names=inputs,
-            output_names=outputs,
-            tensors_to_rename=dict(zip(inputs + outputs, names, strict=True)),
-        )
+        try:
+            converted = tfonnx.process_tf_graph(
+                graph,
+                opset=_OPSET,
+                custom_op_handlers=_HANDLERS,
+                input_names=inputs,
+                output_names=outputs,
+                tensors_to_rename=dict(zip(inputs + outputs, names, strict=True)),
+            )
+        except Exception as error:
+            raise ExportError(f"tf2onnx cannot convert this model: {error}") from error
     # Skip tf2onnx' optimizer: it takes most of the time, and runtimes have better ones.
     model = converted.make_model("deq_keras")
+    for node in _nodes(model.graph):
+        if node.op_type == "Loop":
+            # ONNX Runtime needs the rank of the counter and the condition of a loop in
+            # a loop. tf2onnx sometimes omits it.
+            for scalar in node.attribute[0].g.input[:2]:
+                scalar.type.tensor_type.shape.SetInParent()
     _check_operators(model.graph)
     return model
 
@@ -155,12 +164,32 @@ def _describe(model, metadata):
 def _prepared(concrete):
     """Returns the graph of a function with the shapes and names that tf2onnx needs."""
     graph = concrete.graph.as_graph_def()
-    for index, function in enumerate(graph.library.function):
+    functions = graph.library.function
+    nested = {
+        attribute.func.name
+        for function in functions
+        for node in function.node_def
+        for attribute in node.attr.values()
+    }
+    for index, function in enumerate(functions):
+        if function.signature.name in nested:
+            _keep_loop(function)
         # Without these incomplete shapes, tf2onnx infers shapes from the caller.
         for argument in function.arg_attr.values():
             argument.attr.pop("_output_shapes", None)
         _rename(function, f"f{index}_")
     return graph
+
+
+def _keep_loop(function):
+    """Prevents tf2onnx from recognizing the steps of an LSTM or a GRU in a cell. It
+    would need their weights as constants, but in a solver's loop they are arguments."""
+    for node in list(function.node_def):
+        if node.op == "TensorListSetItem":
+            identity = function.node_def.add(name=f"{node.name}_item", op="Identity")
+            identity.attr["T"].CopyFrom(node.attr["element_dtype"])
+            identity.input.append(node.input[2])
+            node.input[2] = f"{identity.name}:output:0"
 
 
 def _rename(function, prefix):
@@ -209,8 +238,27 @@ def _erfc(context, node, name, arguments):
     )
 
 
+def _tensor_list(context, node, name, arguments):
+    """Converts a list of time steps, which an RNN loops over, to its tensor. tf2onnx
+    keeps the shape as a second input of `Identity`, and its optimizer repairs that."""
+    del name, arguments
+    if any(
+        consumer.is_while()
+        for consumer in context.find_output_consumers(node.output[0])
+    ):
+        node.type = "Identity"
+        context.remove_input(node, node.input[1], 1)
+        context.copy_dtype(node.input[0], node.output[0])
+        context.copy_shape(node.input[0], node.output[0])
+
+
 # By TensorFlow operation: the handler and its arguments.
-_HANDLERS = {"Select": (_where, []), "SelectV2": (_where, []), "Erfc": (_erfc, [])}
+_HANDLERS = {
+    "Select": (_where, []),
+    "SelectV2": (_where, []),
+    "Erfc": (_erfc, []),
+    "TensorListFromTensor": (_tensor_list, []),
+}
 
 
 def _check_operators(graph):

@@ -42,9 +42,9 @@ def export_saved_model(
 
     Inputs have the names of the model: `keras.Input((4,), name="features")` is
     `features`, and an input in a dict has its key. Keys of nested dicts are joined with
-    `_`. Inputs without a name are `inputs`, or `inputs_0`, `inputs_1`, ... if there are
-    several. Outputs in a dict have their keys; others are `outputs`, or `outputs_0`,
-    `outputs_1`, ...
+    `_`; characters other than ASCII letters and digits become `_`. Inputs without a
+    name are `inputs`, or `inputs_0`, `inputs_1`, ... if there are several. Outputs in a
+    dict have their keys; others are `outputs`, or `outputs_0`, `outputs_1`, ...
 
     A model without an equilibrium layer has only `serve`. With several equilibrium
     layers, the names of statistics and states start with the layer's name,
@@ -62,13 +62,13 @@ def export_saved_model(
             requests and solvers with a larger `max_iter` are limited to it. Defaults to
             `None`, the largest `max_iter` of the model's solvers.
         preprocessor: Optional function of tensors in a graph, from the inputs of a
-            request to the model's inputs, with an attribute `input_signature`; such as
-            `deq_keras.serving.EncodedImages` or `Prompts`. If it has tables or
-            variables, it must be a `tf.Module` or a Keras layer for them to be saved.
-        postprocessor: Optional function that returns the outputs of a response, such as
-            `deq_keras.serving.ClassNames`. Its arguments are the model's outputs, the
-            model's inputs, and a Boolean tensor `(batch,)`, the mask of failed samples
-            (`None` without an equilibrium layer).
+            request to the model's inputs, with an attribute `input_signature`. If it
+            has tables or variables, it must be a `tf.Module` or a Keras layer for them
+            to be saved.
+        postprocessor: Optional function that returns the outputs of a response. Its
+            arguments are the model's outputs, the model's inputs, and a Boolean tensor
+            `(batch,)`, the mask of failed samples (`None` without an equilibrium
+            layer).
         tolerance: Positive float. The largest allowed difference of an output, relative
             to the largest output if that exceeds 1. Defaults to `1e-4`.
         certify: Boolean. Whether the statistics include `radius`, an upper bound of the

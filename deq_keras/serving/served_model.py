@@ -156,7 +156,7 @@ class ServedModel:
         inputs = self._model_inputs(request)
         states = self.solve_outputs.states(request)
         limit = self._limit or self.solve_outputs.max_iter
-        scope_class = _CertifyingScope if self.certify else SolveScope
+        scope_class = _CertifyingScope if self.certify else _RequestScope
         with scope_class(
             request.get("max_iter"), request.get("tol"), states, limit
         ) as scope:
@@ -241,7 +241,26 @@ class _ToleranceScope(SolveScope):
         return super().solve(name, layer, problem, request)
 
 
-class _CertifyingScope(SolveScope):
+class _RequestScope(SolveScope):
+    """A scope whose budget and tolerance also replace numbers in the model's calls.
+
+    `DEQ(cell)(inputs, max_iter=5)` overrides scopes. In a file, 5 is the budget of a
+    request without `max_iter`.
+    """
+
+    def solve(self, name, layer, problem, request):
+        if self.max_iter is not None and not tf.is_tensor(request.budget):
+            fixed = tf.constant(request.budget, self.max_iter.dtype)
+            budget = tf.where(self.max_iter < 1, fixed, self.max_iter)
+            budget = tf.minimum(budget, request.max_iter)
+            request = request._replace(budget=tf.cast(budget, tf.int32))
+        if self.tol is not None and not tf.is_tensor(request.tol):
+            tol = tf.where(self.tol >= 0, self.tol, request.tol)
+            request = request._replace(tol=tol)
+        return super().solve(name, layer, problem, request)
+
+
+class _CertifyingScope(_RequestScope):
     """A scope that records bounds on the distances to the equilibria, by name."""
 
     def __init__(self, *args):

@@ -66,7 +66,8 @@ def named(signature):
 
     An input in a dict has the name of its key; nested keys are joined with `_`. Others
     have their own name. Without a name, a single one is `inputs`, and several are
-    `inputs_0`, `inputs_1`, ... Characters that Python names cannot have become `_`.
+    `inputs_0`, `inputs_1`, ... TensorFlow allows only ASCII letters, digits and `_` in
+    names of arguments; other characters become `_`.
     """
     leaves = tree.flatten_with_path(signature)
     names = [_input_name(path, spec) for path, spec in leaves]
@@ -81,9 +82,14 @@ def _input_name(path, spec):
     name = _path_name("inputs", path)
     if spec.name and not any(isinstance(key, str) for key in path):
         name = name if _AUTOMATIC.fullmatch(spec.name) else spec.name
-    name = re.sub(r"\W", "_", name)
-    is_valid = name.isidentifier() and not keyword.iskeyword(name)
+    name = _ascii(name)
+    # TensorFlow also renames arguments whose first character is `_`.
+    is_valid = name.isidentifier() and not keyword.iskeyword(name) and name[0] != "_"
     return name if is_valid else f"inputs_{name}"
+
+
+def _ascii(name):
+    return re.sub(r"\W", "_", name, flags=re.ASCII)
 
 
 def _path_name(kind, path):
@@ -130,6 +136,11 @@ class SolveOutputs:
     def __init__(self, solutions, radii=None):
         self.solutions = solutions
         self.radii = radii or {}
+        if len(set(map(_ascii, solutions))) < len(solutions):
+            raise ValueError(
+                "The names of equilibrium layers must differ in ASCII letters or "
+                f"digits. Rename some. Received: layers named {list(solutions)}."
+            )
 
     def __len__(self):
         return len(self.solutions)
@@ -216,7 +227,7 @@ class SolveOutputs:
         return [name] if count == 1 else [f"{name}_{i}" for i in range(count)]
 
     def _prefix(self, layer):
-        return "" if len(self.solutions) == 1 else f"{layer}_"
+        return "" if len(self.solutions) == 1 else f"{_ascii(layer)}_"
 
 
 def is_initial_state(name):

@@ -16,9 +16,9 @@ from deq_keras.solvers.columns import Columns, zero_columns
 from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solver import FixedPointSolver
 
-# The newest column should receive all the weight if its residual is exactly zero, or its
-# square underflows: its pivot is 1, and its right-hand side is this number, whose
-# square is finite in float32.
+# The newest column should receive all the weight if its residual is zero, or its square
+# underflows: its pivot is 1, and its right-hand side is this number, whose square is
+# finite in float32.
 _EXACT = 1e15
 
 # Lower bound of the pivots for an absolute ridge of zero.

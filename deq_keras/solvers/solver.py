@@ -15,15 +15,13 @@ from deq_keras.core.checks import (
 )
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.random import as_seed, fold_in, normal
-from deq_keras.core.request import SolveRequest, check_request
+from deq_keras.core.request import INT32, SolveRequest, check_request
 from deq_keras.core.serialization import Config, Configured, arguments_of
 from deq_keras.core.structure import Nest, StateStructure, where_rows
 from deq_keras.solvers.compaction import ActiveBatch
 from deq_keras.solvers.loop import Evaluation, LoopState
 from deq_keras.solvers.solution import DIVERGED, MAX_ITER, Solution
 from deq_keras.solvers.stopping import STOP_MODES, StoppingRule, first_status
-
-INT32 = 2**31 - 1
 
 
 class FixedPointSolver(Configured):
@@ -99,21 +97,21 @@ class FixedPointSolver(Configured):
         seed = as_seed(request.seed)
         rule = self.stopping_rule(request)
         budget = self.max_iter if request.max_iter is None else request.max_iter
-        by_xla = graphs.is_compiled_by_xla()
-        # The largest budget determines shapes, which XLA needs to know.
-        largest = budget
-        if tf.is_tensor(budget):
-            largest = request.limit or (self.max_iter if by_xla else budget)
+        by_xla, is_vectorized = graphs.is_compiled_by_xla(), graphs.is_vectorized()
+        largest = budget  # Determines shapes.
+        if tf.is_tensor(budget) and request.limit is not None:
+            largest = request.limit
             budget = tf.minimum(budget, largest)
         # Noise depends on the row of a sample, so a solve with noise keeps all rows.
         is_compact = (
             self.compact
+            and not is_vectorized
             and request.allows_compaction
             and seed is None
             and problem.has_rows is not None
             and request.checkpoints is None
         )
-        can_stop = is_compact or rule.can_stop
+        can_stop = (is_compact or rule.can_stop) and not is_vectorized
         state = self._first_state(rule, largest, budget, request, problem.is_usable)
         interval = None
         if request.checkpoints is not None:
@@ -134,7 +132,7 @@ class FixedPointSolver(Configured):
             error, status, progress = rule.judge(evaluation, old.status, state.progress)
             improves = is_active & rule.is_better(error, old.residual)
             newest, best = (evaluation.point, evaluation.value), (old.point, old.value)
-            if by_xla:
+            if by_xla or is_vectorized:
                 # XLA would copy the tensors into and out of a branch.
                 point, value = where_rows(improves, newest, best)
             else:
@@ -165,7 +163,7 @@ class FixedPointSolver(Configured):
             unchanged = (state.next_point, state.memory)
             next_point, memory = (
                 step()
-                if by_xla
+                if by_xla or is_vectorized
                 else tf.cond(count < budget_if_running, step, lambda: unchanged)
             )
             results = Solution(
@@ -293,18 +291,21 @@ class FixedPointSolver(Configured):
             tol = tf.cast(tol, dtype) if is_tensor else tf.constant(tol, dtype)
         return StoppingRule(structure, self.stop_mode, tol, request.halting, takes_last)
 
-    def assess(self, point: Nest, value: Nest, failed: tf.Tensor) -> Solution:
+    def assess(
+        self, point: Nest, value: Nest, failed: tf.Tensor, tol: float | None
+    ) -> Solution:
         """Returns the `Solution` of a solve that stopped at `point`.
 
         Does not evaluate f. The status is `CONVERGED` if the residual is at most the
-        solver's tolerance, and `DIVERGED` if it is not finite.
+        tolerance, and `DIVERGED` if it is not finite.
 
         Args:
             point: Nest of `(batch, ...)` tensors.
             value: f(point), a nest like `point`.
             failed: Boolean tensor `(batch,)`. Samples that count as diverged.
+            tol: Float >= 0, or `None`: no sample counts as converged.
         """
-        rule = self.stopping_rule(SolveRequest(point))
+        rule = self.stopping_rule(SolveRequest(point, tol=0.0 if tol is None else tol))
         structure = rule.structure
         evaluation = Evaluation.of(structure, structure.to_matrix(point), value)
         status = first_status(evaluation.squared_norm[:, 0], ~failed)

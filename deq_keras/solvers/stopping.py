@@ -20,7 +20,8 @@ from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solution import CONVERGED, DIVERGED, MAX_ITER, UNCHANGED
 
 # A relative residual divides by at least this fraction of the norm of the initial
-# state, so that iterates that shrink to a fixed point of exactly zero converge.
+# state, so that iterates that shrink to a fixed point of exactly zero converge, and of
+# |f(z) - z|, so that it is finite if f(z) is zero.
 _TINY = 1e-12
 
 # Norms below this number may have lost entries, whose squares underflow in float32.
@@ -190,9 +191,9 @@ class StoppingRule(NamedTuple):
         error, is_drifting = norm, tf.zeros_like(norm, tf.bool)
         progress = progress._replace(count=progress.count + 1)
         if self.stop_mode.startswith("rel"):
-            error = tf.math.divide_no_nan(
-                norm, tf.maximum(size, _TINY * progress.start)
-            )
+            # The divisor is zero only if |f(z)| and |f(z) - z| are.
+            least = _TINY * (progress.start + norm)
+            error = tf.math.divide_no_nan(norm, tf.maximum(size, least))
             # An overflowed norm would make any residual seem small.
             error = nonfinite.propagate_nonfinite(size, error)
             # Only powers of two divide 2^30.
@@ -268,7 +269,7 @@ class StoppingRule(NamedTuple):
             one, two = norms(residual / scale[:, None], value / scale[:, None])
             return one * scale, two * scale
 
-        if graphs.is_compiled_by_xla():
+        if graphs.is_compiled_by_xla() or graphs.is_vectorized():
             # XLA casts within the sum, at no cost. A branch would copy the matrices.
             dtype = residual.dtype
             wide = (tf.cast(residual, tf.float64), tf.cast(value, tf.float64))
@@ -279,7 +280,15 @@ class StoppingRule(NamedTuple):
         else:
             one, two = tf.sqrt(squared[:, 0]), row_norms(value)
         is_exact = tf.math.is_finite(one + two) & (one > _SMALLEST_NORM)
-        return tf.cond(tf.reduce_all(is_exact), lambda: (one, two), scaled)
+        return tf.cond(
+            tf.reduce_all(is_exact),
+            lambda: (one, two),
+            # A sample must not depend on the others, not even to rounding.
+            lambda: tuple(
+                tf.where(is_exact, norm, exact)
+                for norm, exact in zip((one, two), scaled(), strict=True)
+            ),
+        )
 
 
 def first_status(like: tf.Tensor, is_usable: tf.Tensor | None = None) -> tf.Tensor:

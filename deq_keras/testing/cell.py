@@ -38,10 +38,11 @@ def check_cell(
     """Checks that a cell satisfies the contract of `EquilibriumCell`.
 
     `call` must be pure and return a state like the one it receives. A sample must not
-    depend on other samples, or on padding. Weights must have gradients. Pairs of states
-    must not exceed a declared `lipschitz_constant`. The cell must return the same
-    result eagerly, in a graph and compiled by XLA. Its config and a file must restore
-    it. `check_cell` also raises the errors of `DEQ`.
+    depend on other samples, or on padding. It must depend on its inputs, and weights
+    must have gradients. Pairs of states must not exceed a declared
+    `lipschitz_constant`. The cell must return the same result eagerly, in a graph and
+    compiled by XLA. Its config and a file must restore it. `check_cell` also raises the
+    errors of `DEQ`.
 
     Args:
         make: Function of `dtype` that returns a new cell.
@@ -119,6 +120,23 @@ def check_cell(
     with tf.GradientTape() as tape:
         value = cell(state, layer.inject(inputs))
     cotangent = tree.flatten(_noisy(tree.map_structure(tf.zeros_like, value)))
+    others = _noisy(inputs)  # It changes no integers.
+    is_changed = any(
+        not np.array_equal(one, two)
+        for one, two in zip(
+            tree.flatten((_state(layer, inputs), value, inputs)),
+            tree.flatten(
+                (_state(layer, others), cell(state, layer.inject(others)), inputs)
+            ),
+            strict=True,
+        )
+    )
+    is_integer = all(
+        np.array_equal(one, two)
+        for one, two in zip(tree.flatten(inputs), tree.flatten(others), strict=True)
+    )
+    assert is_changed or is_integer, f"{name} does not use the inputs"
+
     weights = cell.trainable_weights
     slopes = tape.gradient(
         tree.flatten(value), [weight.value for weight in weights], cotangent

@@ -13,7 +13,6 @@ from deq_keras.core.checks import (
     check_finite,
     check_integer,
     check_non_negative,
-    check_not_renamed,
     check_optional_count,
     check_positive,
     check_positive_fraction,
@@ -105,9 +104,3 @@ def test_a_choice_is_one_of_the_names():
         assert f"Received: mode={value!r}." in message
         assert "one of 'relative', 'absolute'" in message
         assert ("Did you mean 'relative'?" in message) == (value is not None)
-
-
-def test_an_old_name_is_refused_with_the_new_one():
-    check_not_renamed({"other": 1}, old="new")
-    with pytest.raises(ValueError, match="`old` is called `new` now. Received: old=1"):
-        check_not_renamed({"old": 1}, old="new")

@@ -65,8 +65,8 @@ def test_a_result_is_assessed_without_an_evaluation():
     solver = solvers.FixedPointIteration(tol=0.1)
     point = tf.constant([[1.0], [1.0], [1.0], [1.0]])
     value = tf.constant([[1.05], [2.0], [np.nan], [1.0]])
-    usable = tf.constant([True, True, True, False])
-    solution = solver.assess(point, value, usable)
+    failed = tf.constant([False, False, False, True])
+    solution = solver.assess(point, value, failed, solver.tol)
     expected = [solvers.CONVERGED, solvers.MAX_ITER, *[solvers.DIVERGED] * 2]
     np.testing.assert_array_equal(solution.status, expected)
     np.testing.assert_allclose(

@@ -21,6 +21,15 @@ GRAPH_IS_SLOW = pytest.mark.parametrize(
 )
 
 
+@pytest.fixture(autouse=True)
+def exact_products():
+    """Without TensorFloat-32, in which no float32 on a GPU is certified."""
+    was_enabled = tf.config.experimental.tensor_float_32_execution_enabled()
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+    yield
+    tf.config.experimental.enable_tensor_float_32_execution(was_enabled)
+
+
 class SineCell(layers.EquilibriumCell):
     """f(z, x) = 0.5 sin(z) + x W, with a layer of its own precision."""
 
@@ -134,13 +143,9 @@ def test_tensor_float_32_is_not_certified(monkeypatch):
     wide, wide_state, _ = _linear(0.5 * np.eye(4), 0.5, "float64")
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: [kind])
     for is_enabled, kind in ((True, "estimated"), (False, "certified")):
-        was_enabled = tf.config.experimental.tensor_float_32_execution_enabled()
         tf.config.experimental.enable_tensor_float_32_execution(is_enabled)
-        try:
-            assert _kinds(certify(problem, state=state)) == [kind] * 3
-            assert _kinds(certify(wide, state=wide_state)) == ["certified"] * 3
-        finally:
-            tf.config.experimental.enable_tensor_float_32_execution(was_enabled)
+        assert _kinds(certify(problem, state=state)) == [kind] * 3
+        assert _kinds(certify(wide, state=wide_state)) == ["certified"] * 3
 
 
 def _dense_layer(norm, activation="tanh", dtype="float64", **arguments):
@@ -267,7 +272,13 @@ def _patched_call(layer):
     return layer
 
 
+class TwiceCalled(layers.DenseCell):
+    def __call__(self, *args, **kwargs):
+        return 2 * super().__call__(*args, **kwargs)
+
+
 CHANGED = {
+    "called": lambda: TwiceCalled(4),
     "subclass": lambda: TwiceCell(4),
     "mixin": lambda: type("Mixed", (Twice, layers.DenseCell), {})(4),
     "patched": lambda: _patched_call(layers.DenseCell(4)),

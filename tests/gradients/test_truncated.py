@@ -297,7 +297,7 @@ LONG = solvers.FixedPointIteration(max_iter=30, tol=None)
         ((8, 0, 8, 0.0), {}, 1.0),  # The gradient never takes more steps.
         ((3, 4, 9, 1.0), {}, 1.0),  # All samples take all steps.
         ((3, 4, 9, 0.5), {}, 0.5),  # Half of the samples take free steps.
-        ((3, 4, 9, 0.5), {"budget": tf.constant(3)}, 1.0),  # A smaller drawn budget.
+        ((3, 4, 9, 0.5), {"max_iter": tf.constant(3)}, 1.0),  # A smaller drawn budget.
     ],
 )
 def test_a_penalty_is_for_samples_that_had_their_budget(

@@ -77,10 +77,15 @@ def test_the_mean_error_is_judged_once(errors, is_told):
             for error in errors:
                 update(tf.constant(error), tf.constant(0.0))
             metric.reset_state()
-            assert metric.result() == {}
+            assert np.isnan(metric.result())  # Without a record.
     messages = [str(w.message) for w in record if OURS in str(w.message)]
     assert len(messages) == is_told
     assert all("30% (error): 30% from forward" in message for message in messages)
+
+
+def test_the_end_of_the_only_epoch_warns():
+    messages, _ = _warnings(solvers.FixedPointIteration(50, 1e-3), epochs=1)
+    assert len(messages) == 1
 
 
 def test_a_threshold():

@@ -9,6 +9,8 @@ import tensorflow as tf
 from keras import ops
 
 from deq_keras import layers, models, serving, solvers
+from deq_keras.serving.served_model import ServedModel
+from deq_keras.serving.signature import named
 from tests.layers.cells import TanhCell, TwoScaleCell
 
 RANDOM = np.random.RandomState(0)
@@ -357,6 +359,173 @@ def test_a_convolution_that_loses_nan(tmp_path):
     assert serving.load(path)(images)["status"].tolist() == [0, solvers.DIVERGED]
     explicit = keras.Sequential([keras.Input((4, 4, 1)), stem, pooled])
     assert serving.export_litert(explicit, tmp_path / "explicit.tflite") < 1e-4
+
+
+def _sequential(*stem, shape=(4,)):
+    deq = layers.DEQ(TanhCell(5), "fixed_point_iteration", name="last")
+    return keras.Sequential([keras.Input(shape), *stem, deq, keras.layers.Dense(2)])
+
+
+@pytest.mark.parametrize(
+    ("target", "stem", "shape"),
+    [
+        ("litert", lambda: keras.layers.Dense(5, activation="softplus"), (4,)),
+        ("onnx", lambda: keras.layers.LSTM(5), (4, 3)),
+        pytest.param("litert", lambda: _Function(ops.sign), (4,), marks=SLOW),
+        pytest.param("onnx", lambda: _Function(_finite_log), (4,), marks=SLOW),
+        pytest.param("litert", lambda: _Function(_finite_log), (4,), marks=SLOW),
+    ],
+    ids=["softplus", "lstm", "sign", "log_in_onnx", "log_in_litert"],
+)
+def test_runtime_maps_nan_to_a_number(target, stem, shape, tmp_path):
+    _, difference = _exported(target, tmp_path, _sequential(stem(), shape=shape))
+    assert difference < 1e-4
+
+
+class _Function(keras.layers.Layer):
+    def __init__(self, function):
+        super().__init__()
+        self.call = function
+
+
+def _finite_log(inputs):
+    """Some random inputs have no logarithm: they are non-finite only in a layer."""
+    return ops.softplus(ops.log(inputs + 1.0))
+
+
+def test_invalid_sample_must_not_change_others(tmp_path, monkeypatch):
+    model = _sequential()
+    inputs = keras.Input((4,))
+    mixed = inputs + 0.0 * ops.mean(inputs, axis=0, keepdims=True)
+    mixing = ServedModel(keras.Model(inputs, model(mixed)))
+    convert = serving.litert._converted
+    monkeypatch.setattr(
+        serving.litert, "_converted", lambda _: convert(mixing.single_function(False))
+    )
+    with pytest.raises(serving.ExportError, match="changes the results of other"):
+        _exported("litert", tmp_path, model)
+    assert not list(tmp_path.iterdir())
+
+
+def test_model_that_fails_on_an_invalid_sample(tmp_path):
+    """`Embedding` casts NaN to an index that does not exist."""
+    stem = [keras.layers.Embedding(9, 3), keras.layers.Flatten()]
+    ids = RANDOM.randint(0, 9, size=(3, 4)).astype("float32")
+    _, difference = _exported("onnx", tmp_path, _sequential(*stem), samples=ids)
+    assert difference < 1e-4
+
+
+def test_model_without_finite_outputs(tmp_path):
+    model = _sequential(_Function(lambda inputs: ops.log(-1.0 - ops.abs(inputs))))
+    with pytest.raises(ValueError, match="Give `samples`"):
+        _exported("onnx", tmp_path, model)
+    assert not list(tmp_path.iterdir())
+
+
+RNN = {name: getattr(keras.layers, name) for name in ("LSTM", "GRU", "SimpleRNN")}
+
+
+def _before(rnn):
+    return [rnn(5)]
+
+
+def _after(rnn):
+    return [layers.DEQ(TanhCell(3)), keras.layers.RepeatVector(4), rnn(5)]
+
+
+def _bidirectional(rnn):
+    return [keras.layers.Masking(), keras.layers.Bidirectional(rnn(3))]
+
+
+def _in_a_cell(rnn):
+    cell = layers.cell_from(rnn(3, return_sequences=True))
+    return [layers.DEQ(cell), keras.layers.Flatten()]
+
+
+FAST_RNNS = {(_before, "GRU"), (_in_a_cell, "LSTM")}
+
+
+@pytest.mark.parametrize(
+    ("place", "rnn"),
+    [
+        pytest.param(
+            place,
+            rnn,
+            marks=() if (place, rnn) in FAST_RNNS else SLOW,
+            id=f"{rnn}{place.__name__}",
+        )
+        for place in (_before, _after, _bidirectional, _in_a_cell)
+        for rnn in RNN
+    ],
+)
+def test_rnns_in_onnx(place, rnn, tmp_path):
+    shape = (3,) if place is _after else (4, 3)
+    model = _sequential(*place(RNN[rnn]), shape=shape)
+    _, difference = _exported("onnx", tmp_path, model)
+    assert difference < 1e-4
+
+
+@SLOW
+def test_a_convolutional_rnn_in_onnx(tmp_path):
+    stem = [keras.layers.ConvLSTM1D(2, 3), keras.layers.Flatten()]
+    _, difference = _exported("onnx", tmp_path, _sequential(*stem, shape=(3, 5, 1)))
+    assert difference < 1e-4
+
+
+@SLOW
+def test_rnn_in_litert_needs_a_fixed_batch(tmp_path):
+    model = _sequential(keras.layers.GRU(5), shape=(4, 3))
+    with pytest.raises(serving.ExportError, match="`batch_size`.*Received"):
+        _exported("litert", tmp_path, model)
+    _, difference = _exported("litert", tmp_path, model, batch_size=2)
+    assert difference < 1e-4
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["litert", *(pytest.param(t, marks=SLOW) for t in ("saved_model", "onnx"))],
+)
+def test_request_overrides_a_budget_of_the_call(target, tmp_path):
+    inputs = keras.Input((4,))
+    solver = solvers.FixedPointIteration(12, tol=None)
+    model = keras.Model(inputs, layers.DEQ(TanhCell(5), solver)(inputs, max_iter=5))
+    path, _ = _exported(target, tmp_path, model)
+    loaded = serving.load(path)
+    for options, expected in (({}, 5), ({"max_iter": 3}, 3), ({"max_iter": 9}, 5)):
+        assert loaded(VECTORS, **options)["evaluations"].tolist() == [expected] * 3
+    assert loaded(VECTORS, tol=0.9)["evaluations"].max() < 5
+
+
+@SLOW
+def test_request_overrides_a_tolerance_of_the_call(tmp_path):
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, layers.DEQ(TanhCell(5))(inputs, tol=0.5))
+    path, _ = _exported("saved_model", tmp_path, model, max_iter_limit=30)
+    loaded = serving.load(path)
+    assert loaded(VECTORS)["residual"].max() > 1e-3
+    assert loaded(VECTORS, tol=1e-3, max_iter=30)["residual"].max() <= 1e-3
+
+
+def test_input_names_become_ascii(tmp_path):
+    inputs = keras.Input((4,), name="größe")
+    model = keras.Model(inputs, layers.DEQ(TanhCell(5))(inputs))
+    path, _ = _exported("litert", tmp_path, model)
+    assert list(serving.load(path).inputs) == ["gr__e"]
+    specs = [tf.TensorSpec((None, 4), name=name) for name in ("入力", "_x")]
+    assert list(named(specs)) == ["inputs___", "inputs__x"]
+    with pytest.raises(ValueError, match="must have unique names.*Received"):
+        named([tf.TensorSpec((None, 4), name=name) for name in ("入力", "出力")])
+
+
+@SLOW
+def test_layer_names_become_ascii(tmp_path):
+    inputs = keras.Input((4,))
+    first, second = (layers.DEQ(TanhCell(4), name=n) for n in ("deq-1", "deq-2"))
+    model = keras.Model(inputs, second(first(inputs)))
+    path, _ = _exported("litert", tmp_path, model, warm_start=True)
+    assert {"deq_1_initial_state", "deq_2_initial_state"} < {
+        *serving.load(path).options
+    }
 
 
 def test_what_is_refused(tmp_path):

@@ -170,14 +170,6 @@ def test_a_compiled_model_broadcasts_no_rows(jit_compile):
             tf.function(warm)({k: tf.constant(v) for k, v in sent.items()})
 
 
-def test_restarts_broadcast_no_rows():
-    inputs = {name: keras.Input((4,), name=name) for name in ("x", "y")}
-    outputs = layers.DEQ(TanhCell(5))(inputs["x"] + inputs["y"])
-    searching = serving.RestartsModel(keras.Model(inputs, outputs), 1)
-    with pytest.raises(ValueError, match="same number of rows.*6 and 1 rows"):
-        searching({"x": INPUTS, "y": INPUTS[:1]})
-
-
 def test_served_outputs_and_what_is_known_of_a_sample(files):
     spoilt = np.where(np.arange(6)[:, None] == 4, np.nan, INPUTS)
     served = tf.saved_model.load(files["saved_model"])

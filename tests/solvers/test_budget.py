@@ -177,10 +177,8 @@ def test_a_bad_budget_in_solve_is_refused(solver_class):
 @pytest.mark.parametrize(
     "name, value",
     [
-        ("budget", 0),
-        ("budget", 9),
-        ("budget", 2.5),
-        ("budget", tf.constant(2.5)),
+        ("limit", 0),
+        ("limit", 2.5),
         ("max_iter", tf.constant([3, 4])),
         ("takes_last", "no"),
         ("records_trace", 1),

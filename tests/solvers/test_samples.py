@@ -1,6 +1,7 @@
 """Samples of a batch do not know of one another."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from deq_keras import solvers
@@ -93,11 +94,57 @@ def test_the_dynamic_batch_and_an_empty_one(solver_class):
     assert solve.experimental_get_tracing_count() == 1
 
 
-def test_a_norm_that_overflows_is_no_convergence(solver_class):
-    """|f(z)|^2 overflows in float32 while f(z) and |g(z)| are finite; the relative
-    residual must not come out as zero."""
-    solver = solver_class(max_iter=4, tol=1e-3)
-    solution = solver.solve(
-        lambda z: z + 1e15, solvers.SolveRequest(tf.fill((1, 2), 3e19))
+@pytest.mark.parametrize("regime", ["eager", "graph", "xla"], indirect=True)
+@pytest.mark.parametrize("stop_mode", ["rel", "rel_max"])
+@pytest.mark.parametrize("exponent", [-30, -20, 0, 18, 30])
+def test_states_of_any_magnitude_are_judged_alike(exponent, stop_mode, regime):
+    """Squares of these states under- or overflow in float32."""
+    scale = 10.0**exponent
+    solver = solvers.FixedPointIteration(40, 1e-3, stop_mode)
+    inputs = tf.constant([[1.0, -2.0], [0.5, 1.0]]) * scale
+    solve = regime(
+        lambda u: solver.solve(
+            lambda z: 0.5 * z + u, solvers.SolveRequest(tf.zeros_like(u))
+        )
     )
-    assert solution.status[0] == solvers.DIVERGED
+    solution = solve(inputs)
+    np.testing.assert_array_equal(solution.num_evaluations, 11)
+    np.testing.assert_array_equal(solution.status, solvers.CONVERGED)
+    np.testing.assert_allclose(solution.residual, 2.0**-11, rtol=1e-2)
+    np.testing.assert_allclose(solution.value / scale, 2 * inputs / scale, rtol=1e-2)
+
+
+@pytest.mark.parametrize("regime", ["eager", "graph", "xla"], indirect=True)
+@pytest.mark.parametrize("stop_mode", ["rel", "rel_max"])
+@pytest.mark.parametrize(
+    "growth",
+    [
+        lambda z: z + 1.0,
+        lambda z: z + 1e-3,
+        lambda z: z + 1.0 / z,
+        lambda z: 1.0005 * z + 1.0,
+        lambda z: tf.abs(z) + tf.constant([[1.0, 0.0]]),
+    ],
+)
+def test_states_that_grow_without_limit_do_not_converge(growth, stop_mode, regime):
+    solver = solvers.FixedPointIteration(1200, 2e-3, stop_mode)
+    solve = regime(lambda z: solver.solve(growth, solvers.SolveRequest(z)))
+    assert solve(tf.constant([[1.0, 2.0]])).status[0] == solvers.MAX_ITER
+
+
+def test_a_slow_contraction_converges_after_it_slowed_down():
+    solver = solvers.FixedPointIteration(1000, 1e-3)
+    solution = solver.solve(
+        lambda z: 0.99 * z + 1.0, solvers.SolveRequest(tf.zeros((1, 1)))
+    )
+    assert solution.status[0] == solvers.CONVERGED
+    assert 200 < solution.num_evaluations[0] < 300
+
+
+def test_an_equilibrium_at_zero_is_reached():
+    solver = solvers.FixedPointIteration(80, 1e-3)
+    for scale in (1e-20, 1.0, 1e20):
+        request = solvers.SolveRequest(tf.fill((1, 2), scale))
+        solution = solver.solve(lambda z: 0.5 * z, request)
+        assert solution.status[0] == solvers.CONVERGED
+        assert 40 < solution.num_evaluations[0] < 60

@@ -162,7 +162,9 @@ def test_a_config_that_is_not_there_is_named_with_a_near_one(name, capsys):
     )
 
 
-@pytest.mark.parametrize("name", ["digits/main", "digits/main.yaml"])
+@pytest.mark.parametrize(
+    "name", ["digits/main", "digits/main.yaml", "./configs/digits/main.yaml"]
+)
 def test_a_shipped_config_is_found_by_name(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["train", name, "--set", "histroy=3"]) == 2

@@ -249,7 +249,7 @@ class TrainingStep:
     def statistics(self):
         """Returns the layer's own statistics of the last steps, as floats."""
         results = {metric.name: metric.result() for metric in self._deq.metrics}
-        # The result of a metric that the steps do not update is an empty dict.
+        # The result of a metric that is not a log is an empty dict.
         return {
             name: float(result)
             for name, result in results.items()

@@ -202,9 +202,7 @@ def _train(families, steps):
             logs = family.model.train_on_batch(*family.batches[step], return_dict=True)
             losses[step, index] = logs["loss"]  # Waits for the step.
             seconds[step, index] = time.perf_counter() - start
-            is_solved = family.layer.gradient.uses_solver
-            count = "evaluations" if is_solved else "steps"
-            evaluations[index] = float(logs[f"{family.layer.name}_{count}"])
+            evaluations[index] = float(logs[f"{family.layer.name}_evaluations"])
     return losses, seconds, evaluations
 
 

@@ -129,12 +129,12 @@ def _warm_evaluations(model, images, speed, num_frames):
     """
     warm_model = deq_keras.serving.WarmStartModel(model)
     (name,) = warm_model.input_specs
-    shapes = {name: spec.shape[1:] for name, spec in warm_model.state_specs.items()}
-    cache = deq_keras.serving.EquilibriumCache(warm_model.predict_on_batch, shapes)
-    outputs = []
+    outputs, states = [], {}
     for frame in moving(images, speed, num_frames):
         cold = warm_model.predict_on_batch({name: frame})
-        outputs.append((cold, cache({name: frame}, keys=range(len(frame)))))
+        warm = warm_model.predict_on_batch({name: frame, **states})
+        states = _converged_states(warm_model.state_specs, warm)
+        outputs.append((cold, warm))
     # Skip the first frame, which follows no other.
     cold, warm = (
         {name: np.stack([output[name] for output in side]) for name in side[0]}
@@ -149,6 +149,18 @@ def _warm_evaluations(model, images, speed, num_frames):
         "agreement": float(same.mean()),
         "converged": float((warm["status"] == deq_keras.solvers.CONVERGED).mean()),
     }
+
+
+def _converged_states(names, response):
+    """Returns the equilibria of a response as initial states; NaN, which selects the
+    cell's own start, for samples that did not converge."""
+    has_converged = response["status"] == deq_keras.solvers.CONVERGED
+    states = {}
+    for name in names:
+        state = response[name.replace("initial_state", "equilibrium")]
+        mask = has_converged.reshape(-1, *[1] * (state.ndim - 1))
+        states[name] = np.where(mask, state, np.float32(np.nan))
+    return states
 
 
 def moving(images, speed, num_frames):

@@ -428,8 +428,7 @@ class Training:
         float(logs["loss"])
         if self.deq is None:
             return self._contest.depth
-        count = "evaluations" if self.deq.gradient.uses_solver else "steps"
-        return float(logs[f"{self.deq.name}_{count}"])
+        return float(logs[f"{self.deq.name}_evaluations"])
 
     def _accuracy(self, held_out):
         logits = self.model.predict(

@@ -2,6 +2,8 @@
 
 import copy
 import dataclasses
+import json
+import re
 
 from .. import registry
 from ..errors import InputError
@@ -65,8 +67,15 @@ def resolve(mapping, assignments=()):
         # Assigns to the mapping with all defaults, to change parts of a default.
         config = from_mapping(cls, assign(to_mapping(config), assignments))
         _check_seed(config, assignments)
+    known = {}
     for name in variant_names(config):
-        variant(config, name)
+        values = json.dumps({**to_mapping(variant(config, name)), "variants": None})
+        other = known.setdefault(values, name)
+        if other != name:
+            raise InputError(
+                f"The variants `{other}` and `{name}` must differ. Remove one, or set "
+                "`seeds` to train with several seeds. Received: equal values."
+            )
     return config
 
 
@@ -192,12 +201,17 @@ def _changes(config):
 
 def _assignments(config, place, changes):
     """Returns the pairs of paths and values of a variant or a task."""
-    if changes is None:
-        return []
-    if not isinstance(changes, dict):
+    kind, _, name = place.partition(".")
+    if not isinstance(changes, dict) or (kind == "tasks" and not changes):
+        alone = ", or {} for the config itself" if kind == "variants" else ""
         raise InputError(
-            f"`{place}` must be a mapping of dotted paths to values. "
-            f"{received(place.rpartition('.')[2], changes)}"
+            f"`{place}` must be a mapping of dotted paths to values{alone}. "
+            f"{received(name, changes)}"
+        )
+    if re.fullmatch(r"seed_\d+", name):
+        raise InputError(
+            f"`{kind}` must not be named like a seed. Choose another name, or set "
+            f"`seeds` to train with several seeds. Received: {name}."
         )
     shared = ["variants", "tasks", "distribution", "imports", "seeds"]
     if config.seeds is not None:
@@ -215,24 +229,39 @@ def _assignments(config, place, changes):
 def assign(mapping, assignments):
     """Returns a copy of `mapping` with values set at dotted paths.
 
-    A value can also set an argument of an object that is only a name: `anderson`
-    becomes `{class_name: anderson, ...}`.
+    A mapping changes only its own keys of a section such as `optimizer`. It replaces a
+    component, a section that is null, all `variants` or `tasks`, and the `model` if its
+    `name` changes. A value can also set an argument of an object that is only a name:
+    `anderson` becomes `{class_name: anderson, ...}`.
 
     Raises:
         InputError: If the path does not exist, or the result is not a plain tree.
     """
     mapping = copy.deepcopy(mapping)
-    for path, value in assignments:
+    pending = list(assignments)
+    while pending:
+        path, value = pending.pop(0)
         *parents, last = path.split(".")
         node = mapping
         for depth, key in enumerate(parents):
             place = ".".join(parents[: depth + 1])
             node = _descend(node, key, place)
-        if isinstance(node, list):
-            node[_index(node, last, path)] = copy.deepcopy(value)
+        key = _index(node, last, path) if isinstance(node, list) else last
+        old = node[key] if isinstance(node, list) else node.get(key)
+        if _is_section(path, old, value):
+            pending[:0] = [(f"{path}.{name}", part) for name, part in value.items()]
         else:
-            node[last] = copy.deepcopy(value)
+            node[key] = copy.deepcopy(value)
     return plain(mapping)
+
+
+def _is_section(path, old, new):
+    """Returns whether a mapping changes keys of another and does not replace it."""
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        return False
+    if path == "model" and new.get("name", old.get("name")) != old.get("name"):
+        return False
+    return path not in ("variants", "tasks") and "class_name" not in {**old, **new}
 
 
 def _descend(node, key, place):

@@ -23,17 +23,17 @@ def find(text):
 
     Args:
         text: str. The path of a file, or the name of a shipped config, with or without
-            `.yaml`. A file takes precedence.
+            `configs/` and `.yaml`. A file takes precedence.
 
     Raises:
         InputError: If neither exists.
     """
     if os.path.exists(text):
         return Path(text)
-    name = text.removesuffix(".yaml")
+    name = os.path.normpath(text).removeprefix("configs/").removesuffix(".yaml")
     if name in names():
         return FOLDER / f"{name}.yaml"
     raise InputError(
         f"There is neither a file {shortened(text)} nor a shipped config of that name."
-        f"{closest(name.removeprefix('configs/'), names())}"
+        f"{closest(name, names())}"
     )

@@ -21,7 +21,6 @@ _PANELS = (
     ("loss (dashed: validation)", ("loss", "val_loss"), False),
     ("residual (dashed: validation)", ("{}_residual", "val_{}_residual"), True),
     ("NFE (dashed: validation)", ("{}_evaluations", "val_{}_evaluations"), False),
-    ("steps in training", ("{}_steps",), False),
     ("penalty (dashed: norm of J)", ("{}_penalty", "{}_jacobian_norm"), False),
     ("spectral radius", ("{}_spectral_radius",), False),
 )
@@ -186,7 +185,7 @@ def plot_history(path, histories):
         axes.grid(alpha=0.3)
         if is_log:
             axes.set_yscale("log", nonpositive="mask")
-        if label.startswith(("NFE", "steps")):
+        if label.startswith("NFE"):
             axes.yaxis.set_major_locator(_integers())
         for index, (variant, runs) in enumerate(by_variant(histories).items()):
             _draw_variant(axes, variant, runs, names, f"C{index % 10}")

@@ -42,6 +42,15 @@ def read_history(path, remedy):
     return rows
 
 
+def num_epochs(folder):
+    """Returns the number of epochs in the history of a run, 0 without a history.
+
+    Counts the lines of a history that is corrupt, which may be one epoch too many.
+    """
+    path = folder / HISTORY
+    return path.read_bytes().count(b"\n") - 1 if path.exists() else 0
+
+
 def write_json(path, value):
     """Writes plain data as JSON."""
     write_text(path, json.dumps(value, indent=2) + "\n")

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import sys
 import time
 
 import keras
@@ -9,6 +10,9 @@ import tensorflow as tf
 
 from ..files import records, saved_model
 from . import checkpoint
+
+# Time between two lines of `EpochLine` within an epoch.
+_SECONDS_OF_LINE = 60
 
 
 class EpochBackup(keras.callbacks.Callback):
@@ -145,7 +149,8 @@ class EpochLine(keras.callbacks.Callback):
     """Prints a line of at most 100 columns at the end of every epoch.
 
     The line shows the loss, the score and its validation, the evaluations (NFE) and the
-    residual of the solves, and the seconds. Files have all other values.
+    residual of the solves, and the seconds. Files have all other values. Where no
+    progress bar is shown, a line a minute has the step and the loss within an epoch.
 
     Args:
         score: `Score` of the experiment, which may be the loss.
@@ -158,10 +163,25 @@ class EpochLine(keras.callbacks.Callback):
         self.score = score
         self.layer = layer
         self.num_epochs = num_epochs
-        self._start = None
+        self._start = self._printed = self._number = None
 
     def on_epoch_begin(self, epoch, logs=None):
-        self._start = time.perf_counter()
+        self._start = self._printed = time.perf_counter()
+        self._number = f"epoch {epoch + 1}/{self.num_epochs}"
+
+    def on_train_batch_end(self, batch, logs=None):
+        now = time.perf_counter()
+        if now - self._printed < _SECONDS_OF_LINE or sys.stdout.isatty():
+            return
+        self._printed = now
+        step = f"step {batch + 1}/{self.params['steps']}"
+        line = [
+            self._number,
+            step,
+            f"loss {logs['loss']:.4g}",
+            f"{now - self._start:.0f} s",
+        ]
+        print("  ".join(line), flush=True)
 
     def on_epoch_end(self, epoch, logs=None):
         seconds = time.perf_counter() - self._start
@@ -170,7 +190,6 @@ class EpochLine(keras.callbacks.Callback):
         columns |= {
             f"val_{self.score.name}": ("val", self._score_text),
             f"{self.layer}_evaluations": ("NFE", "{:.1f}".format),
-            f"{self.layer}_steps": ("steps", "{:.1f}".format),
             f"{self.layer}_residual": ("residual", "{:.1e}".format),
         }
         values = [
@@ -178,9 +197,8 @@ class EpochLine(keras.callbacks.Callback):
             for name, (label, text) in columns.items()
             if name in logs
         ]
-        number = f"epoch {epoch + 1}/{self.num_epochs}"
         duration = f"{seconds:.{1 if seconds < 100 else 0}f} s"
-        print("  ".join([number, *values, duration]), flush=True)
+        print("  ".join([self._number, *values, duration]), flush=True)
 
     def _score_text(self, value):
         unit = " %" if self.score.unit == "%" else ""

@@ -1,13 +1,19 @@
 """Trains a model through its phases, from the start or from a checkpoint."""
 
 import contextlib
+import dataclasses
+import json
 import sys
 
 import keras
+import tensorflow as tf
+from keras import tree
 
 from .. import registry
+from ..config import reading as configs
 from ..data import corruption
 from ..errors import InputError, config_errors
+from ..evaluation import tuning
 from ..files import records, saved_model
 from ..files.saved_model import writing
 from . import checkpoint, event_files
@@ -19,6 +25,7 @@ from .callbacks import (
     EpochRecorder,
     ShortBar,
 )
+from .distribution import OneDevice
 from .optimizers import schedule_callbacks
 from .phases import regularizer_schedule, set_strategies
 
@@ -27,20 +34,97 @@ REMEDY = (
     "Remove it and continue the run with --resume, which makes it again: from the "
     "checkpoint, and without one by training."
 )
+# Keys of a config that do not change the graph of a training step.
+_NOT_IN_STEPS = (
+    "distribution",
+    "evaluation",
+    "optimizer",
+    "seed",
+    "seeds",
+    "tasks",
+    "tensorboard",
+    "variants",
+)
 
 
-def check(job):
-    """Raises `InputError` if a component of the model or of a phase cannot be built."""
+def check(job, traced=None):
+    """Raises `InputError` if a component of the model or of a phase cannot be built, or
+    if the training step of a phase cannot be traced.
+
+    A solver, a gradient and a regularizer may be valid alone but not together; only
+    their training step shows it. Tracing builds the step and runs nothing.
+
+    Args:
+        job: A `Job`.
+        traced: Set of the steps that earlier calls have traced and that are skipped,
+            which this call extends. Defaults to `None`: all phases are traced. Models
+            without an equilibrium are not traced.
+    """
+    traced = set() if traced is None else traced
     job.distribution.check(job)
     with config_errors("config"):
         _forget_earlier_models(job)
         model, _, spans = job.build()
-        job.trainer(model)
+        trainer = job.trainer(model)
+        job.fit_arguments(spans[0].epochs)
+        new = {}
         for span in spans:
             _set_strategies(job, model, span)
             _schedules(job, model, span)
             _check_compiles(job, model)
-        job.fit_arguments(spans[0].epochs)
+            # The spans of a phase differ only in the weight of its regularizer.
+            step = _step_of_config(job.config, span.phase)
+            if step not in traced and span.path not in new:
+                new[span.path] = span
+                traced.add(step)
+        if job.equilibrium(model) is not None:
+            _trace(job, model, trainer, new.values())
+
+
+def _step_of_config(config, phase):
+    """Returns the values of a config that determine the training step of a phase."""
+    values = {**configs.to_mapping(config), "phases": dataclasses.asdict(phase)}
+    for name in ("epochs", "name", "regularizer_ramp"):
+        del values["phases"][name]
+    return json.dumps(
+        {name: value for name, value in values.items() if name not in _NOT_IN_STEPS}
+    )
+
+
+def _trace(job, model, trainer, spans):
+    """Traces a training step of each span."""
+    if not spans:
+        return
+    # The strategies of tf.distribute repeat the step of one device.
+    own, job.distribution = job.distribution, OneDevice()
+    try:
+        job.distribution.begin(model, None)
+        batch = _batch_spec(job.fit_arguments(range(1)))
+    finally:
+        job.distribution = own
+    # The steps of all phases share the variables of one optimizer. The optimizer of the
+    # config would double the time.
+    job.compile(trainer, keras.optimizers.SGD())
+    trainer.optimizer.build(trainer.trainable_variables)
+    for span in spans:
+        _set_strategies(job, model, span)
+        with config_errors(span.path):
+            step = tf.function(trainer.train_step, autograph=False)
+            step.get_concrete_function(batch)
+
+
+def _batch_spec(arguments):
+    """Returns the `tf.TensorSpec`s of a batch of the arguments of `fit`."""
+    if hasattr(arguments["x"], "element_spec"):
+        return arguments["x"].element_spec
+    arrays = [
+        arguments[name] for name in ("x", "y", "sample_weight") if name in arguments
+    ]
+    return tuple(
+        tree.map_structure(
+            lambda array: tf.TensorSpec((None, *array.shape[1:]), array.dtype), arrays
+        )
+    )
 
 
 def _check_compiles(job, model):
@@ -60,9 +144,9 @@ def train(job, folder):
     With several workers, only the chief saves and returns the model. The other workers
     save checkpoints in their own folders, to resume together with the chief.
 
-    A finished run is only loaded. An interrupted run continues after its last complete
-    epoch, in the phase of this epoch, and yields the same result as an uninterrupted
-    run.
+    A finished run is only loaded, unless its config has more epochs than its history.
+    An interrupted run continues after its last complete epoch, in the phase of this
+    epoch, and yields the same result as an uninterrupted run.
 
     Args:
         job: A `Job`.
@@ -76,13 +160,23 @@ def train(job, folder):
         InputError: If the files of an earlier process cannot be used.
     """
     finished, is_chief = folder / MODEL, job.distribution.is_chief
+    if is_chief and finished.exists():
+        history = checkpoint.read_history(folder)
+        if 0 < len(history) < sum(phase.epochs for phase in job.config.phases):
+            _remove_results(folder)
     # All workers follow the chief, which knows whether the run is finished.
     if not job.distribution.least(finished.exists() or not is_chief):
         history = _trained(job, folder)
     elif is_chief:
-        history = checkpoint.read_history(folder)
         _rewrite_table(folder, history)
     return (job.compiled.load(finished, REMEDY), history) if is_chief else (None, None)
+
+
+def _remove_results(folder):
+    """Removes the model of a finished run that continues, and its measurements."""
+    # The model is last: without it, an interrupted run counts as unfinished.
+    for name in (records.EVALUATION, records.DIAGNOSIS, tuning.RECORD, MODEL):
+        (folder / name).unlink(missing_ok=True)
 
 
 def _trained(job, folder):

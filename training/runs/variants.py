@@ -29,8 +29,13 @@ def run(jobs, directory, figures="png"):
         InputError: If the config of a variant is invalid.
     """
     # Reports an error of the last variant before the first is trained.
-    for job in {variant_of(name): job for name, job in jobs.items()}.values():
-        check(job)
+    variants, traced = {variant_of(name): job for name, job in jobs.items()}, set()
+    for name, job in variants.items():
+        try:
+            check(job, traced)
+        except InputError as error:
+            place = f"variant `{name}`: " if len(variants) > 1 else ""
+            raise InputError(f"{place}{error}") from error
     with directory.in_use():
         for names in by_variant({name: name for name in jobs}).values():
             with compiled_once([jobs[name] for name in names]):

@@ -1,6 +1,7 @@
 """The folder of a run, with its config and all files that the run writes."""
 
 import contextlib
+import dataclasses
 import os
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import filelock
 
 from ..config import reading as configs
 from ..errors import InputError
+from ..files import records
 from ..files.atomic_file import is_partial, remove_partial, write_text
 
 _CONFIG = "config.yaml"
@@ -70,7 +72,8 @@ class WorkDirectory:
     def resume(cls, path, config):
         """Opens the folder of an earlier run with the same config, to continue it.
 
-        The config may have more `seeds`, which join the seeds of the run.
+        The config may have more `seeds`, which join the seeds of the run, and other
+        `phases` after the epochs that the runs have trained.
 
         Raises:
             InputError: If the folder does not contain a run, or its config differs. The
@@ -82,14 +85,31 @@ class WorkDirectory:
             old["seeds"] = new["seeds"]
             directory.config, directory._writes_config = config, True
         changes = _differences(old, new)
+        if not _differences({**old, "phases": None}, {**new, "phases": None}):
+            if changes and directory._keeps_trained_epochs(config):
+                directory.config, directory._writes_config = config, True
+                return directory
         if changes:
             lines = "\n".join(f"  {change}" for change in changes)
             raise InputError(
-                f"The run in {path} was started with another config, and a resumed run "
-                f"must have the same one:\n{lines}\n"
+                f"The run in {path} was started with another config. A resumed run may "
+                "have more `seeds`, and other `phases` after the epochs that it has "
+                f"trained:\n{lines}\n"
                 "Choose another --work-dir for the changed config."
             )
         return directory
+
+    def _keeps_trained_epochs(self, config):
+        """Returns whether a config has the epochs that the runs have trained."""
+        for name in configs.run_names(self.config):
+            num_trained = records.num_epochs(self.folder(name))
+            before, after = (
+                _epochs(configs.run_config(one, name).phases, num_trained)
+                for one in (self.config, config)
+            )
+            if before != after:
+                return False
+        return True
 
     @contextlib.contextmanager
     def in_use(self):
@@ -122,6 +142,16 @@ class WorkDirectory:
         folder = self.folder(name)
         folder.mkdir(parents=True, exist_ok=True)
         return folder
+
+
+def _epochs(phases, count):
+    """Returns the phase of each of the first epochs of a run."""
+    epochs = []
+    for phase in phases:
+        # A ramp depends on the length of its phase.
+        one = phase if phase.regularizer_ramp else dataclasses.replace(phase, epochs=1)
+        epochs += [one] * min(phase.epochs, count - len(epochs))
+    return epochs
 
 
 def is_run(path):

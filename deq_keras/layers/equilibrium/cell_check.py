@@ -1,18 +1,21 @@
-"""Checks whether `DEQ` can use a cell, by tracing one application."""
+"""Checks whether `DEQ` can use a cell, once, by one trace and a few evaluations."""
 
 import inspect
+import math
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras import tree
 
 from deq_keras.core import graphs
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.structure import Nest, StateStructure, named_leaves
+from deq_keras.layers.equilibrium.cell_build import trace_and_build
 from deq_keras.layers.equilibrium.cell_problem import (
     CellFunction,
     cell_state,
@@ -25,10 +28,22 @@ _ADVICE = (
     "A cell is evaluated until it stops changing, so its `call` must be a pure "
     "function of (state, injection)."
 )
+_STATE_SHAPES = (
+    "A cell must return a state of the shapes that it receives. They are the shapes of "
+    "`initial_state(injection)`, by default the shapes that `inject` returns, by "
+    "default the inputs. If the state has another width than the inputs, project the "
+    "inputs in `inject`, for example with a Dense layer."
+)
 # Matches messages of TensorFlow about operands of different dtypes.
 _MIXED_DTYPES = r"has type \w+ that does not match type"
 # Matches messages of TensorFlow and Keras about operands whose shapes do not fit.
 _MISFIT = r"dimension|incompatible|broadcast|shapes? (must|of|do|are|\()"
+# Operations that read the shape of a tensor, and not its numbers.
+_READ_SHAPES = ("OnesLike", "Rank", "Shape", "ShapeN", "Size", "ZerosLike")
+# Largest change by rounding, relative to the result, for the bytes of a number.
+_ROUNDING = {2: 0.03, 4: 1e-4, 8: 1e-10}
+# Size of the largest inputs that are invented for a batch size that is a guess.
+_MOST_NUMBERS = 2**20
 
 
 def check_signature(cell: keras.layers.Layer) -> None:
@@ -67,17 +82,6 @@ def _check_sublayers(cell: keras.layers.Layer) -> None:
                 f"sequence. Received: cell={type(cell).__name__} with the sublayer "
                 f"{layer.name!r} (of type {type(layer).__name__})."
             )
-
-
-def check_dtype(cell: keras.layers.Layer, compute_dtype: str) -> None:
-    """Raises `ValueError` if a cell computes in another dtype than its layer."""
-    if cell.compute_dtype != compute_dtype:
-        raise ValueError(
-            "A DEQ layer and its cell must have the same compute dtype. Pass `dtype` "
-            "to the cell only; the layer then uses the same. Received: a layer that "
-            f"computes in {compute_dtype}, "
-            f"cell={type(cell).__name__} that computes in {cell.compute_dtype}."
-        )
 
 
 def _takes_injection(cell: keras.layers.Layer) -> bool:
@@ -128,11 +132,7 @@ def apply_once(
             raise
         raise ValueError(
             f"`{type(cell).__name__}.call` failed at its first evaluation, because "
-            "shapes do not fit. It must return a state of the shapes that it is given. "
-            "They are the shapes of `initial_state(injection)`, by default those of "
-            "what `inject` returns, by default the inputs. If the state has another "
-            "width than the inputs, project the inputs in `inject`, for example with a "
-            "Dense layer. "
+            f"shapes do not fit. {_STATE_SHAPES} "
             f"Received: state={_shapes(state)}, injection={_shapes(injection)}. "
             f"Error: {cause}"
         ) from error
@@ -148,47 +148,43 @@ def _shapes(nest: Nest) -> Any:
     return tree.map_structure(lambda leaf: str(tuple(leaf.shape)), nest)
 
 
-def check_application(
-    apply: Callable[[Nest, Nest], Nest],
-    cell: keras.layers.Layer,
-    state: Nest,
-    injection: Nest,
-    differentiates_jacobian: bool = False,
-) -> bool:
-    """Traces `apply(state, injection)` once and checks the contract of a cell.
+def check_cell(layer: Any, state: Nest, injection: Nest, training: bool) -> Nest | None:
+    """Traces one application of a layer's cell, once per mode, and checks its contract.
 
     Args:
-        apply: Function `(state, injection) -> state` that calls `cell`.
-        cell: Layer, for its losses and its name.
+        layer: The `DEQ` layer.
         state: Nest of tensors.
         injection: Nest of tensors.
-        differentiates_jacobian: Boolean. Whether a regularizer differentiates products
-            with the Jacobian of the cell.
+        training: Boolean.
 
     Returns:
-        Boolean. Whether all checks ran. Checks of randomness and updates need a cell
-        with weights.
+        The value, a nest of symbolic tensors. `None` if it was checked before.
     """
-    _check_sublayers(cell)
+    cell = layer.cell
+    regularizer = layer.regularizer if training else None
+    twice = regularizer is not None and regularizer.differentiates_jacobian
+    if (training, twice) in layer._checked_modes:
+        return None
     source = f"`{type(cell).__name__}.call`"
     structure = StateStructure(state)
-
-    def once() -> None:
-        # `inject` may have added losses.
-        num_losses = len(cell.losses)
-        value = apply_once(apply, cell, structure.template, injection)
-        structure.check(value, f"What {source} returns")
-        if len(cell.losses) > num_losses:
-            raise ValueError(
-                f"{source} added a loss. {_ADVICE} Add losses on the output of the "
-                "DEQ layer instead, or in `inject`."
-            )
-
-    graph = tf.function(once, autograph=False).get_concrete_function().graph
-    if any(getattr(variable, "_value", 0) is None for variable in cell.variables):
-        return False  # Each read of a symbolic weight would draw random numbers.
+    num_losses = len(cell.losses)  # `inject` may have added losses.
+    graph = tf.__internal__.FuncGraph("check")
+    with graph.as_default():
+        value = apply_once(CellFunction(cell), cell, structure.template, injection)
+        _check_sublayers(cell)
+        try:
+            structure.check(value, f"What {source} returns")
+        except ValueError as error:
+            raise ValueError(f"{error} {_STATE_SHAPES}") from error
+    if len(cell.losses) > num_losses:
+        raise ValueError(
+            f"{source} added a loss. {_ADVICE} Add losses on the output of the "
+            "DEQ layer instead, or in `inject`."
+        )
+    if not _is_created(cell):
+        return value  # Each read of a symbolic weight would draw random numbers.
     nodes = list(graphs.nodes(graph))
-    if differentiates_jacobian and any(map(_is_of_moments, nodes)):
+    if twice and any(map(_is_of_moments, nodes)):
         _warn_of_moments(source)
     types = {node.op for node in nodes}
     draws = sorted(name for name in types if _is_random(name))
@@ -206,7 +202,19 @@ def check_application(
             "SpectrallyNormalizedDense takes the kernel that `inject` computes by "
             "`normalized_kernel(training)`."
         )
-    return True
+    layer._checked_modes.add((training, twice))
+    return value
+
+
+def _is_created(cell: keras.layers.Layer) -> bool:
+    """Returns whether the weights of a cell have values.
+
+    While Keras infers the shapes of a model, weights that the cell shares with another
+    layer may have none.
+    """
+    return all(
+        getattr(variable, "_value", 0) is not None for variable in cell.variables
+    )
 
 
 def _is_of_moments(node: Any) -> bool:
@@ -242,30 +250,178 @@ def build_cell(layer: Any, inputs_shape: Nest) -> Nest:
     Returns:
         The initial state, a nest of symbolic tensors.
     """
-    inputs = layer._input_specs(inputs_shape)
     cell = layer.cell
+    specs = layer._input_specs(inputs_shape)
+    layer._checked_modes.clear()  # An earlier build may have failed after its trace.
 
-    def create(inputs: Nest) -> None:
+    def trace(inputs: Nest) -> tuple[Nest, Nest]:
         injection = layer.inject(inputs)
         _check_injection(cell, injection)
-        state = cell_state(cell, injection)
-        apply_once(CellFunction(cell), cell, state, injection)
+        start = cell_state(cell, injection)
+        # The initial state may be the injection itself.
+        state = tree.map_structure(tf.identity, start)
+        value = check_cell(layer, state, injection, training=False)
+        if not (_reads(value, inputs, state) or _reads(start, inputs)):
+            warnings.warn(
+                f"`{type(cell).__name__}.call` does not use the inputs, so that the "
+                "output is the same for all samples. Compute the injection from the "
+                "inputs in `inject`, and use it in `call`, for example tanh(W z + u). "
+                f"Received: injection={_shapes(injection)}."
+            )
+        return state, value
 
-    def check(inputs: Nest) -> Nest:
-        with keras.StatelessScope():  # Keeps the losses of the trace out of the cell.
-            injection = layer.inject(inputs)
-        state = cell_state(cell, injection)
-        check_cell(layer, state, injection, training=False)
-        return state
+    state, value = trace_and_build(cell, trace, specs)
+    check_samples(layer, _examples(specs, value))
+    return state
 
-    # Weights outlive the graph of a `tf.function` that calls the layer first.
-    with tf.init_scope():
-        # In this scope, Keras creates weights after the trace: the initial values of
-        # some weights depend on other weights.
-        with keras.StatelessScope():
-            tf.function(create, autograph=False).get_concrete_function(inputs)
-        graph = tf.function(check, autograph=False).get_concrete_function(inputs)
-    return graph.structured_outputs
+
+def _reads(outputs: Nest, inputs: Nest, state: Nest = ()) -> bool:
+    """Returns whether symbolic tensors depend on the values of the inputs.
+
+    Args:
+        outputs: Nest of tensors.
+        inputs: Nest of tensors.
+        state: Nest of tensors. A dependence through them does not count.
+    """
+    sources = {id(leaf) for leaf in tree.flatten(inputs)}
+    seen = {id(leaf) for leaf in tree.flatten(state)}
+    tensors = tree.flatten(outputs)
+    while tensors:
+        tensor = tensors.pop()
+        if id(tensor) in sources:
+            return True
+        if id(tensor) in seen or not tf.is_symbolic_tensor(tensor):
+            continue
+        seen.add(id(tensor))
+        if tensor.op.type not in _READ_SHAPES:
+            tensors += tensor.op.inputs
+            # A placeholder can stand for a tensor of the graph around its own.
+            captures = tensor.graph.captures
+            tensors += [outer for outer, inner in captures if inner is tensor]
+    return False
+
+
+def _examples(specs: Nest, value: Nest) -> Iterator[Nest]:
+    """Yields small random inputs of the specs, of various batch sizes.
+
+    Args:
+        specs: Nest of `tf.TensorSpec` of the inputs.
+        value: Nest of symbolic tensors: f of the initial state.
+    """
+    leaves = tree.flatten(specs)
+    # A cell that knows its batch size returns as many samples, or an input has an axis
+    # of this length. Layers that divide positions need more than two of them.
+    nests = [*leaves, *tree.flatten(value)]
+    rows = {axis for leaf in nests for axis in leaf.shape[:1]} - {None}
+    if 1 in rows:
+        return  # There is no other sample.
+    axes = {axis for leaf in leaves for axis in leaf.shape[1:]} - {None}
+    sizes = [(2, 2), (2, 32), *((n, n) for n in [*sorted(rows), *sorted(axes)])]
+    random = np.random.default_rng(0)
+
+    def draw(spec: tf.TensorSpec) -> tf.Tensor:
+        shape = [num_rows, *(axis or length for axis in spec.shape[1:])]
+        if not spec.dtype.is_floating:
+            return tf.zeros(shape, spec.dtype)
+        return tf.cast(random.normal(size=shape), spec.dtype)
+
+    for num_rows, length in sizes:
+        numbers = [
+            num_rows * math.prod(a or length for a in s.shape[1:]) for s in leaves
+        ]
+        if num_rows in rows or sum(numbers) <= _MOST_NUMBERS:
+            yield tree.map_structure(draw, specs)
+
+
+def check_samples(
+    layer: Any, examples: Iterable[Nest], mask: tf.Tensor | None = None
+) -> None:
+    """Raises `ValueError` if a sample of f depends on the state of another sample.
+
+    Solvers judge each sample alone: coupled samples would seem to converge early.
+
+    Args:
+        layer: The `DEQ` layer.
+        examples: Inputs of the layer. The first that f accepts decide.
+        mask: See the call arguments of `DEQ`.
+    """
+    for inputs in examples:
+        try:
+            coupled = _are_coupled(layer, inputs, mask)
+        except Exception:  # The cell may not be defined for such numbers or sizes.
+            continue
+        if coupled is None:
+            continue
+        if coupled:
+            raise ValueError(
+                f"`{type(layer.cell).__name__}.call` must compute each sample (an "
+                "index of the first axis) independently of the others, because a "
+                "solver stops samples one by one. If the first axis holds the nodes of "
+                "one graph or the parts of one system, which is one sample, add a "
+                "batch axis of 1: call the layer with inputs[None], and put the nodes "
+                "on axis 1. Do not normalize, attend or accumulate over the batch. "
+                f"Received: cell={type(layer.cell).__name__}, whose result for samples "
+                f"changed with other samples, for inputs={_shapes(inputs)}."
+            )
+        layer._checked_samples = True
+        return
+
+
+def _are_coupled(layer: Any, inputs: Nest, mask: tf.Tensor | None) -> bool | None:
+    """Returns whether some samples of f change if others do, or `None` if unknown."""
+    num_rows = tree.flatten(inputs)[0].shape[0]
+    if num_rows < 2 or not _is_created(layer.cell):
+        return None
+    random = np.random.default_rng(0)
+    # Drops the losses and updates of `inject`.
+    with keras.StatelessScope(initialize_variables=False):
+        injection = layer.inject(inputs, mask)
+        call = {"inputs": inputs} if mask is None else {"inputs": inputs, "mask": mask}
+        has_rows = layer._injection_rows(call, False)
+        if has_rows is None:
+            has_rows = tree.map_structure(lambda leaf: False, injection)
+        problem = FixedPointProblem(CellFunction(layer.cell), injection, mask)
+
+        def add_noise(leaf: Any, has_rows: Any, rows: np.ndarray) -> Any:
+            leaf = tf.convert_to_tensor(leaf)
+            if has_rows is not True or not leaf.dtype.is_floating:
+                return leaf
+            rows = rows.reshape([-1] + [1] * (len(leaf.shape) - 1))
+            noise = np.where(rows, random.normal(size=leaf.shape), 0.0)
+            return leaf + tf.cast(noise, leaf.dtype)
+
+        def changed(rows: np.ndarray) -> list[np.ndarray]:
+            """Returns f, with noise in the state and the injection of some samples."""
+            value = problem.bound(
+                tree.map_structure(
+                    lambda leaf, has: add_noise(leaf, has, rows), injection, has_rows
+                )
+            )(tree.map_structure(lambda leaf: add_noise(leaf, True, rows), state))
+            return [tf.cast(leaf, tf.float64).numpy() for leaf in tree.flatten(value)]
+
+        nobody, everybody = np.zeros(num_rows, bool), np.ones(num_rows, bool)
+        state = cell_state(layer.cell, injection)
+        state = tree.map_structure(lambda leaf: add_noise(leaf, True, everybody), state)
+        dtypes = [leaf.dtype for leaf in tree.flatten(state)]
+        before = changed(nobody)
+
+        def differs(other: list[np.ndarray], kept: np.ndarray) -> bool:
+            for one, two, dtype in zip(before, other, dtypes, strict=True):
+                one, two = one[kept], two[kept]
+                finite = np.isfinite(one) & np.isfinite(two)
+                one, two = one[finite], two[finite]
+                # Rounding may depend on other samples.
+                tolerance = _ROUNDING[dtype.size] * np.abs(one).max(initial=0.0)
+                if np.abs(one - two).max(initial=0.0) > tolerance:
+                    return True
+            return False
+
+        # Python code in a cell, such as a draw of NumPy, may change any call.
+        is_stable = not differs(changed(nobody), everybody)
+        if not is_stable or not any(np.isfinite(leaf).any() for leaf in before):
+            return None
+        half = random.permutation(num_rows) < num_rows // 2
+        return any(differs(changed(rows), ~rows) for rows in (half, ~half))
 
 
 def _check_injection(cell: keras.layers.Layer, injection: Nest) -> None:
@@ -277,24 +433,6 @@ def _check_injection(cell: keras.layers.Layer, injection: Nest) -> None:
                 "out what is not used, and keep options as attributes of the cell. "
                 f"Received: {name}={leaf!r}."
             )
-
-
-def check_cell(layer: Any, state: Nest, injection: Nest, training: bool) -> None:
-    """Checks the cell of a layer, once per mode.
-
-    Args:
-        layer: The `DEQ` layer.
-        state: Nest of tensors.
-        injection: Nest of tensors.
-        training: Boolean.
-    """
-    regularizer = layer.regularizer if training else None
-    twice = regularizer is not None and regularizer.differentiates_jacobian
-    if (training, twice) in layer._checked_modes:
-        return
-    function = CellFunction(layer.cell)
-    if check_application(function, layer.cell, state, injection, twice):
-        layer._checked_modes.add((training, twice))
 
 
 def check_noise(solver: FixedPointSolver, problem: FixedPointProblem) -> None:

@@ -41,13 +41,14 @@ def is_rnn_cell(cell: keras.layers.Layer) -> bool:
     return hasattr(cell, "state_size") and not isinstance(cell, keras.layers.RNN)
 
 
+_CALL = ["call", "__call__"]
 # The statements of a cell about its function, and for each statement the methods that
 # imply it and the methods that those describe.
 _PREMISES = {
-    "lipschitz_constant": {"lipschitz_constant": ["call"]},
-    "operator_splitting": {"operator_splitting": ["call"], "resolvent": ["linear"]},
+    "lipschitz_constant": {"lipschitz_constant": _CALL},
+    "operator_splitting": {"operator_splitting": _CALL, "resolvent": ["linear"]},
     "distance_bound": {
-        "distance_bound": ["call", "operator_splitting"],
+        "distance_bound": [*_CALL, "operator_splitting"],
         "strong_monotonicity": ["inject", "linear", "constrained"],
     },
 }
@@ -144,7 +145,8 @@ class InjectionRows:
 
     A kernel can have as many rows as the batch has samples, and the length of a
     sequence can be as unknown as the batch size. Therefore the injection is traced for
-    two batch sizes: tensors with rows follow the batch size.
+    two batch sizes: tensors with rows follow the batch size. Without a trace, as for an
+    `inject` that knows its batch size, nothing is known.
 
     Args:
         inject: Function of inputs and `training` that returns an injection.
@@ -154,12 +156,13 @@ class InjectionRows:
         self.inject = inject
         self._known: dict[str, Nest] = {}
 
-    def __call__(self, inputs: Nest, training: bool) -> Nest:
+    def __call__(self, inputs: Nest, training: bool) -> Nest | None:
         """Returns a nest of Booleans like the injection of inputs `(batch, ...)`.
 
-        `"unknown"` marks tensors whose first axis lacks a static size, for example
-        after a reshape to `(-1, ...)` along an axis of unknown size, or has another
-        multiple of the batch size, for example after a reshape to `(-1, features)`.
+        Returns `None` if `inject` fails for other batch sizes. `"unknown"` marks
+        tensors whose first axis lacks a static size, for example after a reshape to
+        `(-1, ...)` along an axis of unknown size, or has another multiple of the batch
+        size, for example after a reshape to `(-1, features)`.
         """
         specs = [
             tree.map_structure(
@@ -169,33 +172,33 @@ class InjectionRows:
         ]
         kind = str((specs[0], training))
         if kind not in self._known:
-            two, three = (_first_axes(self.inject, spec, training) for spec in specs)
-            self._known[kind] = tree.map_structure(_has_rows, two, three)
+            try:
+                two, three = (_trace(self.inject, spec, training) for spec in specs)
+                self._known[kind] = tree.map_structure(_has_rows, two, three)
+            except Exception:  # The batch of the caller is not at fault.
+                self._known[kind] = None
         return self._known[kind]
 
 
-def _first_axes(
-    inject: Callable[[Nest, bool], Nest], specs: Nest, training: bool
-) -> Nest:
+def _trace(inject: Callable[[Nest, bool], Nest], specs: Nest, training: bool) -> Nest:
     # Keep the trace out of the caller's graph, and its losses out of the cell.
     with tf.init_scope(), keras.StatelessScope():
         traced = tf.function(
             lambda inputs: inject(inputs, training), autograph=False
         ).get_concrete_function(specs)
-    return tree.map_structure(_first_axis, traced.structured_outputs)
+    return traced.structured_outputs
 
 
-def _has_rows(two: int | None, three: int | None) -> bool | str:
-    """Returns whether the first axis follows the batch size, given its size for two."""
-    if two is None or (two != three and (two, three) != (2, 3)):
+def _has_rows(two: tf.Tensor, three: tf.Tensor) -> bool | str:
+    """Returns whether a tensor has rows, given it for batches of two and of three."""
+    if two.shape.rank is None or three.shape.rank is None:
         return "unknown"
-    return two != three
-
-
-def _first_axis(leaf: tf.Tensor) -> int | None:
-    if leaf.shape.rank is None:
-        return None
-    return leaf.shape[0] if leaf.shape.rank else 0
+    if str(two.shape[1:]) != str(three.shape[1:]):
+        return "unknown"  # Samples moved to another axis, as by a fixed batch size.
+    sizes = two.shape[:1].as_list(), three.shape[:1].as_list()
+    if None in sizes[0] or (sizes[0] != sizes[1] and sizes != ([2], [3])):
+        return "unknown"
+    return sizes[0] != sizes[1]
 
 
 def single_mask(mask: Nest | None) -> tf.Tensor | None:

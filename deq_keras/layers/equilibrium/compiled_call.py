@@ -84,7 +84,11 @@ class CompiledCalls:
                 tf.float64,
                 lambda: self._known("tol"),
             )
-        return {"max_iter": self._values[max_iter](), "tol": self._values[tol]()}
+        return {
+            "max_iter": self._values[max_iter](),
+            "limit": limit,
+            "tol": self._values[tol](),
+        }
 
     def check_training(self) -> None:
         """Checks, at each call of the traced function, that the layer is unchanged."""

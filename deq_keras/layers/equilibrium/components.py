@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import keras
 
 from deq_keras import gradients, initial_states, regularizers, solvers
-from deq_keras.core.checks import check_integer, check_not_renamed
+from deq_keras.core.checks import check_integer
 from deq_keras.core.serialization import Config
 from deq_keras.core.structure import Nest
 from deq_keras.layers.equilibrium.cell_problem import declares
@@ -114,8 +114,7 @@ def requested_state(
 
 
 def check_arguments(arguments: dict[str, Any]) -> None:
-    """Raises `ValueError` for renamed arguments, and for arguments of the solver."""
-    check_not_renamed(arguments, jacobian_regularizer="regularizer")
+    """Raises `ValueError` for arguments of the solver."""
     for name in ("max_iter", "tol", "damping", "stop_mode"):
         if name in arguments:
             value = f"{name}={arguments[name]!r}"
@@ -140,6 +139,10 @@ _MONOTONE = _Defaults("peaceman_rachford", None)
 _OF_ITERATES = _Defaults("fixed_point_iteration", "residual")
 _OF_EQUILIBRIUM = _Defaults("anderson", "contraction")
 
+# The truncated gradient differentiates up to 12 steps after free steps. A solver with
+# less than twice this budget would take fewer steps than most training steps.
+_TRUNCATED_BUDGET = 24
+
 # Machine epsilon of the dtypes whose rounding hides common tolerances.
 _EPSILON = {"bfloat16": 2.0**-7, "float16": 2.0**-10}
 
@@ -154,15 +157,33 @@ def choose_components(layer: Any, solver: Any, gradient: Any, regularizer: Any) 
         regularizer: See `DEQ`.
     """
     is_monotone = declares(layer.cell, "operator_splitting")
-    default = "implicit" if is_monotone else "truncated"
-    layer.gradient = default if gradient == "auto" else gradient
+    if gradient == "auto":
+        gradient = "implicit" if is_monotone else _gradient_of_solver(solver)
+    layer.gradient = gradient
     defaults = _MONOTONE if is_monotone else _OF_EQUILIBRIUM
     if layer.gradient.differentiates_iterates:
         defaults = _OF_ITERATES
     # Monotone cells are solved in float32 or better, regardless of their dtype.
-    dtype = "float32" if is_monotone else layer.compute_dtype
+    dtype = "float32" if is_monotone else layer.cell.compute_dtype
     layer.solver = _in_reach(defaults.solver if solver == "auto" else solver, dtype)
     layer.regularizer = defaults.regularizer if regularizer == "auto" else regularizer
+
+
+def _gradient_of_solver(solver: str | Config | solvers.FixedPointSolver) -> str:
+    """Returns the default gradient, which must train what the solver computes."""
+    if solver == "auto":
+        return "truncated"
+    found = solvers.get(solver)
+    if not takes_plain_steps(found):
+        return "neumann"
+    return "truncated" if found.max_iter >= _TRUNCATED_BUDGET else "unrolled"
+
+
+def takes_plain_steps(solver: solvers.FixedPointSolver) -> bool:
+    """Returns whether a solver takes the steps of `TruncatedGradient`."""
+    iteration = solvers.FixedPointIteration
+    is_iteration = type(solver).step is iteration.step
+    return is_iteration and getattr(solver, "patience", None) is None
 
 
 def unquantized_policy(cell: keras.layers.Layer) -> keras.DTypePolicy:

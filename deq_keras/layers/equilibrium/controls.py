@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras import ops, tree
 
 from deq_keras.core import replicas
-from deq_keras.core.checks import check_fraction, check_integer, check_non_negative
+from deq_keras.core.checks import check_fraction, check_non_negative
 from deq_keras.core.linearization import Linearization
 from deq_keras.core.random import integer
 from deq_keras.solvers import FixedPointSolver
@@ -115,7 +115,7 @@ class Controls:
         """Returns the budget of a training step, or `None` for the solver's own."""
         if self.max_iter_jitter == 0:
             return None
-        # A later solver may have a smaller budget than the first one.
+        # A call, or a later solver, may have a smaller budget than the jitter.
         max_iter = solver.max_iter
-        jitter = check_integer("max_iter_jitter", self.max_iter_jitter, 0, max_iter - 1)
+        jitter = min(self.max_iter_jitter, max_iter - 1)
         return max_iter - integer(self._next_seed(), 0, jitter + 1)

@@ -17,6 +17,7 @@ from deq_keras.core.serialization import Config
 from deq_keras.core.structure import Nest
 from deq_keras.layers.equilibrium import cell_check, cell_problem, components
 from deq_keras.layers.equilibrium.carry_scope import CarryScope
+from deq_keras.layers.equilibrium.cell_build import stateful_scope
 from deq_keras.layers.equilibrium.compiled_call import CompiledCalls
 from deq_keras.layers.equilibrium.components import Component
 from deq_keras.layers.equilibrium.controls import Controls
@@ -36,12 +37,15 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
     evaluations. With the unrolled and the truncated gradient, it grows with the number
     of differentiated steps.
 
-    Keras logs the metrics of the layer as its name with a suffix: `_evaluations` of the
-    solver (mean per sample), `_residual` and `_converged` (fraction of samples). In
-    training, `TruncatedGradient` logs `_steps` instead of `_evaluations`;
+    Keras logs the metrics of the layer as its name with a suffix: `_evaluations` of f
+    (mean per sample), `_residual` and `_converged` (fraction of samples within the
+    tolerance; in training with `TruncatedGradient`, within the tolerance of its steps).
     `NeumannGradient` adds `_adjoint_evaluations`, `_adjoint_residual` and
     `_loss_error`; `ImplicitGradient` adds these and `_gradient_error`; a regularizer
-    adds `_penalty`.
+    adds `_penalty`. These are 0 in evaluations, which have no backward pass and no
+    penalty. If several layers of a model have the name `deq`, the second one logs as
+    `deq_2`. Callbacks such as `ModelCheckpoint` need `mode="min"` to monitor a
+    residual, `mode="max"` for `_converged`.
 
     Args:
         cell: Function f: an `EquilibriumCell`, any layer whose call takes `(state,
@@ -53,7 +57,11 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
             differentiates iterates (`"truncated"`, `"unrolled"`), else `"anderson"`.
         gradient: Differentiates z*. A name, a config dict or an `EquilibriumGradient`.
             Defaults to `"auto"`: `"implicit"` for a monotone cell, else `"truncated"`,
-            which also trains tasks that propagate information over long distances.
+            which also trains tasks that propagate information over long distances. It
+            takes plain steps; if `solver` computes another function, `"auto"` selects
+            a gradient that uses the solver: `"unrolled"` for a `FixedPointIteration`
+            with a `max_iter` below 24, and `"neumann"` for other solvers and for a
+            `patience`.
         regularizer: Constrains f in training. A name, a config dict, an
             `EquilibriumRegularizer`, or `None`. Defaults to `"auto"`: `"residual"` if
             the gradient differentiates iterates, `None` for a monotone cell, else
@@ -62,13 +70,15 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
             regularizer probes, initial states, step counts, budgets and noise.
         max_iter_jitter: Integer in [0, max_iter of the solver). The budget of each
             training step is drawn uniformly from `max_iter - max_iter_jitter` to
-            `max_iter`, so that a model does not rely on one budget. Inference and the
-            adjoint solve use the whole budget. Defaults to `0`.
+            `max_iter`, so that a model does not rely on one budget. If a call sets a
+            smaller `max_iter`, from at least 1. Inference and the adjoint solve use
+            the whole budget. Defaults to `0`.
         initial_state: Where a solve starts. A name, a config dict or a
             `deq_keras.initial_states.InitialState`. Random states are drawn in training
             only. Defaults to `"cell"`, the cell's own `initial_state`.
         **kwargs: Arguments of `keras.layers.Layer`, such as `name`. `dtype` defaults to
-            the dtype of the cell, and must have the same compute dtype.
+            the dtype of the cell. As in `keras.layers.RNN`, the cell computes in its
+            own dtype; the inputs and the output of the layer have the layer's.
 
     You can set `solver`, `gradient`, `regularizer`, `max_iter_jitter` and
     `initial_state` later (a learned or predicted initial state only if the layer was
@@ -133,7 +143,6 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
         if kwargs.get("dtype") is None:
             kwargs["dtype"] = components.unquantized_policy(cell)
         super().__init__(**kwargs)
-        cell_check.check_dtype(cell, self.compute_dtype)
         self.cell = cell
         self.seed = check_seed("seed", seed)
         self.seed_generator = keras.random.SeedGenerator(self.seed)
@@ -143,6 +152,7 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
         self.initial_state = initial_state
         self.supports_masking = True
         self._checked_modes: set[tuple[bool, bool]] = set()
+        self._checked_samples = False
         self._compiled_calls = CompiledCalls(self)
         self._injection_rows = cell_problem.InjectionRows(
             lambda call, training: self.inject(**call, training=training)
@@ -151,8 +161,9 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
 
     def build(self, inputs_shape: Nest, initial_state_shape: Nest = None) -> None:
         del initial_state_shape
-        state = cell_check.build_cell(self, inputs_shape)
-        self._build_initial_state(inputs_shape, state)
+        with stateful_scope():
+            state = cell_check.build_cell(self, inputs_shape)
+            self._build_initial_state(inputs_shape, state)
 
     def compute_output_shape(self, inputs_shape: Nest) -> Nest:
         """Returns the shapes of the state, for layers such as `TimeDistributed`."""
@@ -184,10 +195,13 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
         tol: float | tf.Tensor | None = None,
     ) -> Nest:
         settings = Settings.of_call(max_iter, tol)
+        if not self._checked_samples and tf.executing_eagerly():
+            cell_check.check_samples(self, [inputs], cell_problem.single_mask(mask))
+            self._checked_samples = tree.flatten(inputs)[0].shape[0] > 1
         problem = self.problem(inputs, mask, bool(training))
         if getattr(self._last, "is_spec", False):
             # The output has the spec of the initial state, so no solve is needed.
-            return self._first_state(problem, initial_state)
+            return self._cast(self._first_state(problem, initial_state))
         if training:
             return self._train(problem, initial_state, settings)
         scope = SolveScope.entered()
@@ -207,7 +221,7 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
             found = self.gradient.infer(problem, request, self.solver)
             solution = found.solution
             self._record(solution, training)
-        return nonfinite.nan_without_result(found.value, solution)
+        return self._cast(nonfinite.nan_without_result(found.value, solution))
 
     def inject(
         self, inputs: Nest, mask: tf.Tensor | None = None, training: bool = False
@@ -263,7 +277,7 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
         if not self.built:
             self(inputs)
         mask = cell_problem.single_mask(keras_masks(inputs) if mask is None else mask)
-        inputs = cell_problem.cast_floating(self.compute_dtype, inputs)
+        inputs = cell_problem.cast_floating(self.cell.compute_dtype, inputs)
         inputs, is_usable = nonfinite.zero_nonfinite_samples(inputs)
         call = {"inputs": inputs} if mask is None else {"inputs": inputs, "mask": mask}
         return cell_problem.LayerProblem(
@@ -358,6 +372,7 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
         request = SolveRequest(
             state,
             max_iter=self._draw_budget(solver),
+            limit=solver.max_iter,
             seed=self._next_seed() if is_random else None,
             records_trace=False,
             allows_compaction=False,
@@ -376,7 +391,14 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
             self._add_regularization_loss(equilibrium.linearization)
         if self.initial_state.layer is not None:
             self._add_prediction_loss(problem, equilibrium.value, solution)
-        return nonfinite.training_output(equilibrium.value, state, is_usable, solution)
+        value = nonfinite.training_output(equilibrium.value, state, is_usable, solution)
+        return self._cast(value)
+
+    def _cast(self, value: Nest) -> Nest:
+        """Casts a value to the dtype of the layer, if its cell has another."""
+        if self.cell.compute_dtype == self.compute_dtype:
+            return value
+        return cell_problem.cast_floating(self.compute_dtype, value)
 
     def _next_seed(self) -> tf.Tensor:
         return next_seed(self.seed_generator)

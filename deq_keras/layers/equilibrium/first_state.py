@@ -11,6 +11,7 @@ from deq_keras.core import nonfinite
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.structure import Nest, StateStructure, masked, where_rows
 from deq_keras.layers.equilibrium import cell_check, cell_problem
+from deq_keras.layers.equilibrium.cell_build import trace_and_build
 from deq_keras.layers.equilibrium.known_inputs import KnowsInputs
 from deq_keras.solvers import Solution
 
@@ -27,13 +28,9 @@ class StartsSolves(KnowsInputs):
         if self.initial_state.initializer is not None:
             self._learned_state = _add_weights(self, state)
         predictor: Any = self._predictor
-        if predictor is None:
-            return
-        inputs = self._input_specs(inputs_shape)
-        with tf.init_scope(), keras.StatelessScope():
-            tf.function(
-                lambda inputs: predictor(inputs), autograph=False
-            ).get_concrete_function(inputs)
+        if predictor is not None:
+            inputs = self._input_specs(inputs_shape)
+            trace_and_build(predictor, lambda inputs: predictor(inputs), inputs)
 
     def _prediction(self, inputs: Nest) -> Nest | None:
         if self._predictor is None:
@@ -62,7 +59,7 @@ class StartsSolves(KnowsInputs):
         # The leaves of a state can have other dtypes than the layer.
         dtypes = [leaf.dtype for leaf in tree.flatten(state)]
         initial_state = cell_problem.cast_floating(
-            self.compute_dtype, initial_state, dtypes
+            self.cell.compute_dtype, initial_state, dtypes
         )
         initial_state = StateStructure(state).like(initial_state, "`initial_state`")
         return masked(nonfinite.usable_state(initial_state, state), problem.mask)

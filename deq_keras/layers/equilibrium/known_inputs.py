@@ -18,7 +18,7 @@ class KnowsInputs:
     an input as indices cannot be traced with floating-point numbers.
     """
 
-    compute_dtype: str
+    cell: Any
     built: bool
     # An entry is `None` for a floating-point input. Without a call, none are known.
     _input_dtypes: tuple[str | None, ...] = ()
@@ -62,7 +62,7 @@ class KnowsInputs:
         dtypes = iter(self._input_dtypes)
         return tree.map_shape_structure(
             lambda shape: tf.TensorSpec(
-                shape, next(dtypes, None) or self.compute_dtype
+                shape, next(dtypes, None) or self.cell.compute_dtype
             ),
             inputs_shape,
         )

@@ -114,6 +114,17 @@ class RecurrentCell(EquilibriumCell):
         if kwargs.get("dtype") is None:
             kwargs["dtype"] = unquantized_policy(layer)
         super().__init__(**kwargs)
+        for one in layer._flatten_layers():
+            rates = getattr(one, "dropout", 0), getattr(one, "recurrent_dropout", 0)
+            if any(rates):
+                raise ValueError(
+                    "An RNN cell in an equilibrium cell must not have dropout, which "
+                    "would draw a mask at every evaluation. Drop inputs before the DEQ "
+                    "layer, or write an EquilibriumCell that samples the mask of a "
+                    "deq_keras.layers.VariationalDropout in `inject`. Received: "
+                    f"layer={_described(one)}, dropout={rates[0]}, "
+                    f"recurrent_dropout={rates[1]}."
+                )
         self.layer = layer
 
     def build(self, state_shape: Nest, injection_shape: Shape) -> None:
@@ -124,7 +135,8 @@ class RecurrentCell(EquilibriumCell):
         """Returns the inputs, which must be vectors for gated cells."""
         del training
         gated = (keras.layers.GRUCell, keras.layers.LSTMCell)
-        if isinstance(self.layer, gated) and len(inputs.shape) != 2:
+        is_gated = any(isinstance(one, gated) for one in self.layer._flatten_layers())
+        if is_gated and len(inputs.shape) != 2:
             name = type(self.layer).__name__
             raise ValueError(
                 f"{name} of Keras needs inputs of the shape (batch, features). Call "

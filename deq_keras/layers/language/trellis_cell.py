@@ -151,7 +151,7 @@ class TrellisCell(SegmentCell):
             # Uses another seed: the same one would draw the same numbers.
             seed=None if self.seed is None else self.seed + 1,
             name="weight_dropout",
-            dtype="float32",  # The weights' dtype, independent of the compute dtype.
+            dtype=self.dtype_policy,
         )
 
     def _convolution(self, name, initializer):
@@ -238,6 +238,9 @@ class TrellisCell(SegmentCell):
             return None
         shape = (self.kernel_size, num_channels, 4 * self.units)
         past = self.weight_dropout.sample_mask((shape[0] - 1, *shape[1:]), True)
+        # Scales in the dtype of the weights: half precision would round the scale.
+        past = ops.cast(past > 0, self.variable_dtype)
+        past = past * (1 / (1 - self.weight_dropout_rate))
         return ops.concatenate([past, ops.ones((1, *shape[1:]), past.dtype)], axis=0)
 
     def inject(self, inputs, training=False):

@@ -2,14 +2,26 @@
 
 import keras
 
-from deq_keras.layers import TransformerCell
+from deq_keras.core.checks import (
+    check_count,
+    check_integer,
+    check_optional_count,
+    check_rate,
+)
+from deq_keras.layers import (
+    DEQ,
+    AdaptiveEmbedding,
+    SegmentMemory,
+    TransformerCell,
+    VariationalDropout,
+)
 from deq_keras.models.deq_transformer.deq_transformer_presets import PRESETS
-from deq_keras.models.kerashub import PackagedPresets, equilibrium_config
-from deq_keras.models.language import LanguageBackbone, TransformerArguments
+from deq_keras.models.kerashub import equilibrium_config
+from deq_keras.models.language import LanguageBackbone
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class DEQTransformerBackbone(PackagedPresets, LanguageBackbone):
+class DEQTransformerBackbone(LanguageBackbone):
     """Transformer whose depth is an equilibrium, up to its hidden states.
 
     The model embeds token ids and injects them into one Transformer layer, which it
@@ -87,37 +99,126 @@ class DEQTransformerBackbone(PackagedPresets, LanguageBackbone):
         num_heads,
         intermediate_dim,
         *,
+        embedding_dim=None,
+        cutoffs=(),
+        div_val=1,
+        normalize_first=False,
+        memory_length=0,
+        local_size=None,
+        dropout=0.0,
+        attention_dropout=0.0,
+        weight_normalization=True,
         solver="anderson",
         gradient="neumann",
         regularizer="contraction",
+        dtype=None,
         max_iter_jitter=0,
         initial_state="cell",
-        **arguments,
+        name=None,
+        trainable=True,
     ):
         # === Layers ===
-        arguments = TransformerArguments(
-            vocabulary_size=vocabulary_size,
-            hidden_dim=hidden_dim,
-            num_heads=num_heads,
-            intermediate_dim=intermediate_dim,
-            **arguments,
+        hidden_dim = check_count("hidden_dim", hidden_dim)
+        embedding_dim = check_optional_count("embedding_dim", embedding_dim)
+        memory_length = check_integer("memory_length", memory_length, 0)
+        dropout = check_rate("dropout", dropout)
+        attention_dropout = check_rate("attention_dropout", attention_dropout)
+        token_embedding = AdaptiveEmbedding(
+            vocabulary_size,
+            hidden_dim if embedding_dim is None else embedding_dim,
+            output_dim=hidden_dim,
+            cutoffs=cutoffs,
+            div_val=div_val,
+            dtype=dtype,
+            name="token_embedding",
         )
-        token_embedding = arguments.embedding()
-        memory = arguments.equilibrium(
-            arguments.cell(TransformerCell, "cell"),
+        cell = TransformerCell(
+            hidden_dim,
+            num_heads,
+            intermediate_dim,
+            normalize_first=normalize_first,
+            local_size=local_size,
+            dropout_rate=dropout,
+            attention_dropout_rate=attention_dropout,
+            weight_normalization=weight_normalization,
+            dtype=dtype,
+            name="cell",
+        )
+        deq = DEQ(
+            cell,
             solver,
             gradient,
             regularizer,
             max_iter_jitter=max_iter_jitter,
             initial_state=initial_state,
+            dtype=dtype,
+            name="deq",
+        )
+        segment_layer = SegmentMemory(
+            deq, memory_length, dtype=dtype, name="segment_memory"
+        )
+        embedding_dropout = VariationalDropout(
+            dropout,
+            noise_shape=(None, 1, None),
+            dtype=dtype,
+            name="embedding_dropout",
+        )
+        output_dropout = VariationalDropout(
+            dropout,
+            noise_shape=(None, 1, None),
+            dtype=dtype,
+            name="output_dropout",
         )
 
         # === Functional Model ===
-        super().__init__(arguments, token_embedding, memory)
+        token_ids = keras.Input((None,), dtype="int32", name="token_ids")
+        x = token_embedding(token_ids)
+        x = embedding_dropout(x)
+        x = segment_layer(x)
+        super().__init__(
+            inputs=token_ids,
+            outputs=output_dropout(x),
+            dtype=dtype,
+            name=name,
+            trainable=trainable,
+        )
 
-    # === Config ===
+        # === Config ===
+        self.segment_layer = segment_layer
+        self.token_embedding = token_embedding
+        self.embedding_dropout = embedding_dropout
+        self.output_dropout = output_dropout
+        self.vocabulary_size = token_embedding.vocabulary_size
+        self.hidden_dim = hidden_dim
+        self.num_heads = cell.num_heads
+        self.intermediate_dim = cell.intermediate_dim
+        self.embedding_dim = embedding_dim
+        self.cutoffs = token_embedding.cutoffs
+        self.div_val = token_embedding.div_val
+        self.normalize_first = cell.normalize_first
+        self.local_size = cell.local_size
+        self.dropout = dropout
+        self.attention_dropout = attention_dropout
+        self.weight_normalization = cell.weight_normalization
+
     def get_config(self):
-        return {**super().get_config(), **equilibrium_config(self.deq)}
+        return {
+            **super().get_config(),
+            "vocabulary_size": self.vocabulary_size,
+            "hidden_dim": self.hidden_dim,
+            "num_heads": self.num_heads,
+            "intermediate_dim": self.intermediate_dim,
+            "embedding_dim": self.embedding_dim,
+            "cutoffs": list(self.cutoffs),
+            "div_val": self.div_val,
+            "normalize_first": self.normalize_first,
+            "memory_length": self.memory_length,
+            "local_size": self.local_size,
+            "dropout": self.dropout,
+            "attention_dropout": self.attention_dropout,
+            "weight_normalization": self.weight_normalization,
+            **equilibrium_config(self.deq),
+        }
 
     @property
     def deq(self):

@@ -20,9 +20,7 @@ _MEDIUM = {
 }
 
 PRESETS = {
-    "characters": trained(
-        "characters", "A layer of width 128, for English text by characters."
-    ),
+    "characters": trained("A layer of width 128, for English text by characters."),
     "deq_transformer_medium_wikitext103": architecture(
         "97.7 million parameters, for WikiText-103: post-LN.", _MEDIUM
     ),

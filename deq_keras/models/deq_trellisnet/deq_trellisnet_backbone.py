@@ -2,13 +2,26 @@
 
 import keras
 
+from deq_keras.core.checks import (
+    check_count,
+    check_integer,
+    check_optional_count,
+    check_rate,
+)
+from deq_keras.layers import (
+    DEQ,
+    AdaptiveEmbedding,
+    SegmentMemory,
+    TrellisCell,
+    VariationalDropout,
+)
 from deq_keras.models.deq_trellisnet.deq_trellisnet_presets import PRESETS
-from deq_keras.models.kerashub import PackagedPresets, equilibrium_config
-from deq_keras.models.language import LanguageBackbone, TrellisArguments
+from deq_keras.models.kerashub import equilibrium_config
+from deq_keras.models.language import LanguageBackbone
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class DEQTrellisNetBackbone(PackagedPresets, LanguageBackbone):
+class DEQTrellisNetBackbone(LanguageBackbone):
     """TrellisNet whose depth is an equilibrium, up to its hidden states.
 
     The model embeds token ids and injects them into a causal convolution with the gates
@@ -85,47 +98,137 @@ class DEQTrellisNetBackbone(PackagedPresets, LanguageBackbone):
     presets = PRESETS
     converter = "deq_keras.converters.locuslab.load_deq_trellisnet"
 
+    lora_layer_names = ("convolution", "injection_convolution")
+
     def __init__(
         self,
         vocabulary_size,
         hidden_dim,
         intermediate_dim,
         *,
+        embedding_dim=None,
+        cutoffs=(),
+        kernel_size=2,
         dilation_rate=1,
         cell_shift=1,
+        memory_length=0,
+        token_dropout=0.0,
+        embedding_dropout=0.0,
+        hidden_dropout=0.0,
+        output_dropout=0.0,
+        weight_dropout=0.0,
+        weight_normalization=True,
         solver="anderson",
         gradient="neumann",
         regularizer="contraction",
         max_iter_jitter=0,
         initial_state="cell",
-        **arguments,
+        dtype=None,
+        name=None,
+        trainable=True,
     ):
         # === Layers ===
-        arguments = TrellisArguments(
-            vocabulary_size=vocabulary_size,
-            hidden_dim=hidden_dim,
-            intermediate_dim=intermediate_dim,
-            **arguments,
+        hidden_dim = check_count("hidden_dim", hidden_dim)
+        embedding_dim = check_optional_count("embedding_dim", embedding_dim)
+        memory_length = check_integer("memory_length", memory_length, 0)
+        intermediate_dim = check_count("intermediate_dim", intermediate_dim)
+        token_embedding = AdaptiveEmbedding(
+            vocabulary_size,
+            hidden_dim if embedding_dim is None else embedding_dim,
+            cutoffs=cutoffs,
+            embeddings_initializer=keras.initializers.RandomUniform(-0.1, 0.1),
+            scale=1.0,
+            dropout_rate=check_rate("token_dropout", token_dropout),
+            dtype=dtype,
+            name="token_embedding",
         )
-        token_embedding = arguments.embedding()
-        memory = arguments.equilibrium(
-            arguments.cell(dilation_rate=dilation_rate, cell_shift=cell_shift),
+        cell = TrellisCell(
+            hidden_dim + intermediate_dim,
+            output_dim=hidden_dim,
+            kernel_size=kernel_size,
+            dilation_rate=dilation_rate,
+            cell_shift=cell_shift,
+            dropout_rate=check_rate("hidden_dropout", hidden_dropout),
+            weight_dropout_rate=check_rate("weight_dropout", weight_dropout),
+            weight_normalization=weight_normalization,
+            dtype=dtype,
+            name="cell",
+        )
+        deq = DEQ(
+            cell,
             solver,
             gradient,
             regularizer,
             max_iter_jitter=max_iter_jitter,
             initial_state=initial_state,
+            dtype=dtype,
+            name="deq",
+        )
+        segment_layer = SegmentMemory(
+            deq, memory_length, dtype=dtype, name="segment_memory"
+        )
+        embedding_dropout = VariationalDropout(
+            check_rate("embedding_dropout", embedding_dropout),
+            noise_shape=(None, 1, None),
+            dtype=dtype,
+            name="embedding_dropout",
+        )
+        output_dropout = VariationalDropout(
+            check_rate("output_dropout", output_dropout),
+            noise_shape=(None, 1, None),
+            dtype=dtype,
+            name="output_dropout",
         )
 
         # === Functional Model ===
-        super().__init__(arguments, token_embedding, memory)
+        token_ids = keras.Input((None,), dtype="int32", name="token_ids")
+        x = token_embedding(token_ids)
+        x = embedding_dropout(x)
+        x = segment_layer(x)
+        super().__init__(
+            inputs=token_ids,
+            outputs=output_dropout(x),
+            dtype=dtype,
+            name=name,
+            trainable=trainable,
+        )
 
-    # === Config ===
+        # === Config ===
+        self.segment_layer = segment_layer
+        self.token_embedding = token_embedding
+        self.embedding_dropout = embedding_dropout
+        self.output_dropout = output_dropout
+        self.vocabulary_size = token_embedding.vocabulary_size
+        self.hidden_dim = hidden_dim
+        self.intermediate_dim = intermediate_dim
+        self.embedding_dim = embedding_dim
+        self.cutoffs = token_embedding.cutoffs
+        self.kernel_size = cell.kernel_size
+        self.token_dropout = token_embedding.dropout_rate
+        self.hidden_dropout = cell.dropout_rate
+        self.weight_dropout = cell.weight_dropout_rate
+        self.weight_normalization = cell.weight_normalization
+        self.dilation_rate = cell.dilation_rate
+        self.cell_shift = cell.cell_shift
+
     def get_config(self):
         return {
             **super().get_config(),
-            "dilation_rate": self.deq.cell.dilation_rate,
-            "cell_shift": self.deq.cell.cell_shift,
+            "vocabulary_size": self.vocabulary_size,
+            "hidden_dim": self.hidden_dim,
+            "intermediate_dim": self.intermediate_dim,
+            "embedding_dim": self.embedding_dim,
+            "cutoffs": list(self.cutoffs),
+            "kernel_size": self.kernel_size,
+            "memory_length": self.memory_length,
+            "token_dropout": self.token_dropout,
+            "embedding_dropout": self.embedding_dropout.rate,
+            "hidden_dropout": self.hidden_dropout,
+            "output_dropout": self.output_dropout.rate,
+            "weight_dropout": self.weight_dropout,
+            "weight_normalization": self.weight_normalization,
+            "dilation_rate": self.dilation_rate,
+            "cell_shift": self.cell_shift,
             **equilibrium_config(self.deq),
         }
 

@@ -3,13 +3,20 @@
 import keras
 from keras import ops
 
-from deq_keras.core.checks import check_non_negative
-from deq_keras.layers import TrellisStack
-from deq_keras.models.language import (
-    LanguageBackbone,
-    LanguageCausalLM,
-    TrellisArguments,
+from deq_keras.core.checks import (
+    check_count,
+    check_integer,
+    check_non_negative,
+    check_optional_count,
+    check_rate,
 )
+from deq_keras.layers import (
+    AdaptiveEmbedding,
+    TrellisCell,
+    TrellisStack,
+    VariationalDropout,
+)
+from deq_keras.models.language import LanguageBackbone, LanguageCausalLM
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -53,6 +60,8 @@ class TrellisNetBackbone(LanguageBackbone):
         [Bai, Kolter and Koltun, 2019](https://arxiv.org/abs/1810.06682).
     """
 
+    lora_layer_names = ("convolution", "injection_convolution")
+
     def __init__(
         self,
         vocabulary_size,
@@ -62,43 +71,122 @@ class TrellisNetBackbone(LanguageBackbone):
         dilations=(1,),
         auxiliary_frequency=None,
         recompute=False,
-        **arguments,
+        *,
+        embedding_dim=None,
+        cutoffs=(),
+        kernel_size=2,
+        memory_length=0,
+        token_dropout=0.0,
+        embedding_dropout=0.0,
+        hidden_dropout=0.0,
+        output_dropout=0.0,
+        weight_dropout=0.0,
+        weight_normalization=True,
+        dtype=None,
+        name=None,
+        trainable=True,
     ):
         # === Layers ===
-        arguments = TrellisArguments(
-            vocabulary_size=vocabulary_size,
-            hidden_dim=hidden_dim,
-            intermediate_dim=intermediate_dim,
-            **arguments,
+        hidden_dim = check_count("hidden_dim", hidden_dim)
+        embedding_dim = check_optional_count("embedding_dim", embedding_dim)
+        memory_length = check_integer("memory_length", memory_length, 0)
+        intermediate_dim = check_count("intermediate_dim", intermediate_dim)
+        token_embedding = AdaptiveEmbedding(
+            vocabulary_size,
+            hidden_dim if embedding_dim is None else embedding_dim,
+            cutoffs=cutoffs,
+            embeddings_initializer=keras.initializers.RandomUniform(-0.1, 0.1),
+            scale=1.0,
+            dropout_rate=check_rate("token_dropout", token_dropout),
+            dtype=dtype,
+            name="token_embedding",
         )
-        token_embedding = arguments.embedding()
-        stack = TrellisStack(
-            arguments.cell(),
+        cell = TrellisCell(
+            hidden_dim + intermediate_dim,
+            output_dim=hidden_dim,
+            kernel_size=kernel_size,
+            dropout_rate=check_rate("hidden_dropout", hidden_dropout),
+            weight_dropout_rate=check_rate("weight_dropout", weight_dropout),
+            weight_normalization=weight_normalization,
+            dtype=dtype,
+            name="cell",
+        )
+        segment_layer = TrellisStack(
+            cell,
             num_layers,
             dilations=dilations,
-            length=arguments.memory_length,
+            length=memory_length,
             auxiliary_frequency=auxiliary_frequency,
             recompute=recompute,
-            dtype=arguments.dtype,
+            dtype=dtype,
             name="levels",
+        )
+        embedding_dropout = VariationalDropout(
+            check_rate("embedding_dropout", embedding_dropout),
+            noise_shape=(None, 1, None),
+            dtype=dtype,
+            name="embedding_dropout",
+        )
+        output_dropout = VariationalDropout(
+            check_rate("output_dropout", output_dropout),
+            noise_shape=(None, 1, None),
+            dtype=dtype,
+            name="output_dropout",
         )
 
         # === Functional Model ===
-        super().__init__(arguments, token_embedding, stack)
+        token_ids = keras.Input((None,), dtype="int32", name="token_ids")
+        x = token_embedding(token_ids)
+        x = embedding_dropout(x)
+        x = segment_layer(x)
+        if auxiliary_frequency is not None:
+            x = x[0]  # The last level; the others have auxiliary losses.
+        super().__init__(
+            inputs=token_ids,
+            outputs=output_dropout(x),
+            dtype=dtype,
+            name=name,
+            trainable=trainable,
+        )
 
-    # === Config ===
+        # === Config ===
+        self.segment_layer = segment_layer
+        self.token_embedding = token_embedding
+        self.embedding_dropout = embedding_dropout
+        self.output_dropout = output_dropout
+        self.vocabulary_size = token_embedding.vocabulary_size
+        self.hidden_dim = hidden_dim
+        self.intermediate_dim = intermediate_dim
+        self.embedding_dim = embedding_dim
+        self.cutoffs = token_embedding.cutoffs
+        self.kernel_size = cell.kernel_size
+        self.token_dropout = token_embedding.dropout_rate
+        self.hidden_dropout = cell.dropout_rate
+        self.weight_dropout = cell.weight_dropout_rate
+        self.weight_normalization = cell.weight_normalization
+        self.num_layers = segment_layer.num_layers
+
     def get_config(self):
         return {
             **super().get_config(),
+            "vocabulary_size": self.vocabulary_size,
+            "hidden_dim": self.hidden_dim,
+            "intermediate_dim": self.intermediate_dim,
+            "embedding_dim": self.embedding_dim,
+            "cutoffs": list(self.cutoffs),
+            "kernel_size": self.kernel_size,
+            "memory_length": self.memory_length,
+            "token_dropout": self.token_dropout,
+            "embedding_dropout": self.embedding_dropout.rate,
+            "hidden_dropout": self.hidden_dropout,
+            "output_dropout": self.output_dropout.rate,
+            "weight_dropout": self.weight_dropout,
+            "weight_normalization": self.weight_normalization,
             "num_layers": self.num_layers,
             "dilations": list(self.segment_layer.dilations),
             "auxiliary_frequency": self.segment_layer.auxiliary_frequency,
             "recompute": self.segment_layer.recompute,
         }
-
-    @property
-    def num_layers(self):
-        return self.segment_layer.num_layers
 
     def hidden_states(self, token_ids):
         """Returns the hidden states of the last level, and of levels with a loss.
@@ -168,6 +256,10 @@ class TrellisNetCausalLM(LanguageCausalLM):
         raise NotImplementedError(
             "A TrellisNetCausalLM does not generate. Use a DEQTrellisNetCausalLM."
         )
+
+    # The parts of `generate` that KerasHub and `IncrementalGeneration` make public.
+    generate_step = build_cache = call_with_cache = generate
+    read_after = generation_constants = generate
 
     def get_config(self):
         return {**super().get_config(), "auxiliary_weight": self.auxiliary_weight}

@@ -2,20 +2,24 @@
 
 from deq_keras.models.kerashub.extensions import (
     FOLDER,
-    PackagedPresets,
+    PackagedBackbone,
+    PackagedPreprocessor,
     RestorableTask,
     architecture,
     equilibrium_config,
     head_dtype_config,
+    preset_path,
     trained,
 )
 
 __all__ = [
     "FOLDER",
-    "PackagedPresets",
+    "PackagedBackbone",
+    "PackagedPreprocessor",
     "RestorableTask",
     "architecture",
     "equilibrium_config",
     "head_dtype_config",
+    "preset_path",
     "trained",
 ]

@@ -3,15 +3,20 @@
 import pathlib
 
 import keras
+import numpy as np
+from keras import tree
+from keras_hub.models import Task
 
 from deq_keras import gradients, initial_states, regularizers, solvers
+from deq_keras.core.checks import check_count
+from deq_keras.layers.normalization.normalized_kernel import NormalizedKernel
 
 # Presets with weights: a folder of KerasHub for each.
 FOLDER = pathlib.Path(__file__).parents[2] / "presets"
 
 
 def architecture(description, backbone, task=None):
-    """Returns an entry of the `presets` of `PackagedPresets`.
+    """Returns an entry of the `presets` of `PackagedBackbone`.
 
     Args:
         description: String. A sentence for KerasHub's listing.
@@ -24,18 +29,40 @@ def architecture(description, backbone, task=None):
     return {"metadata": metadata, "backbone": backbone, "task": task or {}}
 
 
-def trained(name, description):
+def trained(description):
     """Returns an entry of `presets` whose weights are in the package.
 
+    The folder of the preset in `deq_keras/presets` has its name, and a model card.
+
     Args:
-        name: String. Its folder in `deq_keras/presets`, with a model card.
         description: String. A sentence for KerasHub's listing.
     """
-    return {"metadata": {"description": description}, "folder": FOLDER / name}
+    return {"metadata": {"description": description}}
 
 
-class PackagedPresets:
-    """Mixin of backbones whose presets are in this package.
+def preset_path(preset):
+    """Returns the folder of a trained preset; KerasHub resolves all other names."""
+    folder = FOLDER / str(preset)
+    return str(folder) if (folder / "config.json").is_file() else preset
+
+
+class ArraySpecs:
+    """Mixin of models whose `compute_output_spec` also accepts NumPy arrays."""
+
+    def compute_output_spec(self, inputs, *args, **kwargs):
+        # Keras' layers read the shapes of tensors only.
+        def spec(x):
+            if not isinstance(x, np.ndarray):
+                return x
+            dtype = keras.backend.standardize_dtype(x.dtype)
+            return keras.KerasTensor(x.shape, dtype)
+
+        inputs = tree.map_structure(spec, inputs)
+        return super().compute_output_spec(inputs, *args, **kwargs)
+
+
+class PackagedBackbone(ArraySpecs):
+    """Mixin of the backbones of this package.
 
     List it before `keras_hub.models.Backbone`. The functions `trained` and
     `architecture` return entries of `presets`. An architecture without weights needs
@@ -45,13 +72,21 @@ class PackagedPresets:
     presets = {}
     # Name of the function that loads the authors' checkpoints, for the error message.
     converter = None
+    # Names of the layers that `enable_lora` adapts by default: layers that compute
+    # queries, keys and values. The injection of a `TransformerCell` is added to these.
+    lora_layer_names = ("query", "value", "query_key_value", "injection_projection")
+
+    # Names every argument: Keras ignores unknown ones.
+    def __init__(self, inputs, outputs, dtype=None, name=None, trainable=True):
+        super().__init__(
+            inputs=inputs, outputs=outputs, dtype=dtype, name=name, trainable=trainable
+        )
 
     @classmethod
     def from_preset(cls, preset, load_weights=True, **kwargs):
         """See `keras_hub.models.Backbone.from_preset`."""
         if "backbone" not in cls.presets.get(preset, {}):
-            path = _path(cls, preset)
-            return super().from_preset(path, load_weights, **kwargs)
+            return super().from_preset(preset_path(preset), load_weights, **kwargs)
         if load_weights:
             remedy = "load_weights=False"
             if cls.converter is not None:
@@ -65,13 +100,69 @@ class PackagedPresets:
             arguments = arguments(kwargs.pop("dtype", None))
         return cls(**{**arguments, **kwargs})
 
+    def default_lora_layer_names(self):
+        """Returns the names in `lora_layer_names` of layers that support LoRA."""
+        return [name for name in self.lora_layer_names if name in self._lora_names()]
 
-class RestorableTask:
-    """Mixin of tasks that load as they were saved, and accept this package's presets.
+    def enable_lora(self, rank, target_layer_names=None):
+        """See `keras_hub.models.Backbone.enable_lora`.
 
-    List it before KerasHub's classes. A loaded task is compiled as it was when it was
-    saved. With Keras' `compile=False`, it is not compiled. See `PackagedPresets`.
+        Layers with a normalized kernel do not support LoRA. The default names leave
+        them out.
+
+        Raises:
+            ValueError: If no layer of these names supports LoRA, or one does not. The
+                backbone is then unchanged.
+        """
+        rank = check_count("rank", rank)
+        names = target_layer_names
+        if names is None:
+            names = self.default_lora_layer_names()
+        layers = self._flatten_layers(include_self=False)
+        layers = [layer for layer in layers if layer.name in names]
+        supported = self._lora_names()
+        is_normalized = any(isinstance(layer, NormalizedKernel) for layer in layers)
+        if is_normalized or not supported.intersection(names):
+            raise ValueError(
+                f"`target_layer_names` must be names of layers of '{self.name}' that "
+                f"support LoRA: {sorted(supported)}. Layers with a normalized kernel "
+                "do not; a language model has none of them if it is created with "
+                "`weight_normalization=False`. Received: target_layer_names="
+                f"{target_layer_names}, where the default is "
+                f"{self.default_lora_layer_names()}."
+            )
+        super().enable_lora(rank, names)
+        for layer in layers:
+            # KerasHub trains the biases too, but its files of LoRA weights lack them.
+            if getattr(layer, "lora_enabled", False) and layer.bias is not None:
+                layer.bias.trainable = False
+
+    def _lora_names(self):
+        """Returns the set of names of the layers that support LoRA."""
+        return {
+            layer.name
+            for layer in self._flatten_layers(include_self=False)
+            if hasattr(layer, "enable_lora") and not isinstance(layer, NormalizedKernel)
+        }
+
+
+class RestorableTask(ArraySpecs):
+    """Mixin of the tasks of this package, which load as they were saved.
+
+    List it before KerasHub's class. A loaded task is compiled as it was when it was
+    saved. With Keras' `compile=False`, it has KerasHub's default compilation.
     """
+
+    def __init__(self, inputs, outputs, compile=True, name=None, trainable=True):
+        # KerasHub's class of a task would add its own head.
+        Task.__init__(
+            self,
+            inputs=inputs,
+            outputs=outputs,
+            compile=compile,
+            name=name,
+            trainable=trainable,
+        )
 
     def get_compile_config(self):
         config = super().get_compile_config()
@@ -87,26 +178,46 @@ class RestorableTask:
 
     @classmethod
     def from_config(cls, config):
-        return super().from_config({"compile": False, **config})
+        task = super().from_config(config)
+        optimizer = getattr(task, "optimizer", None)
+        while optimizer is not None:
+            _load_only_if_built(optimizer)
+            optimizer = getattr(optimizer, "inner_optimizer", None)
+        return task
 
     @classmethod
     def from_preset(cls, preset, load_weights=True, **kwargs):
         """See `keras_hub.models.Task.from_preset`."""
-        if "backbone" in cls.presets.get(preset, {}):
-            policy = {"dtype": kwargs.pop("dtype")} if "dtype" in kwargs else {}
-            backbone = cls.backbone_cls.from_preset(preset, load_weights, **policy)
-            arguments = cls.presets[preset]["task"]
-            return cls(**{"backbone": backbone, **arguments, **kwargs})
-        task = super().from_preset(_path(cls, preset), load_weights, **kwargs)
-        if not task.compiled:
-            task.compile()
-        return task
+        if "backbone" not in cls.presets.get(preset, {}):
+            return super().from_preset(preset_path(preset), load_weights, **kwargs)
+        # KerasHub passes these arguments to the backbone.
+        names = [name for name in ("dtype", "image_shape") if name in kwargs]
+        of_backbone = {name: kwargs.pop(name) for name in names}
+        backbone = cls.backbone_cls.from_preset(preset, load_weights, **of_backbone)
+        arguments = cls.presets[preset]["task"]
+        return cls(**{"backbone": backbone, **arguments, **kwargs})
 
 
-def _path(cls, preset):
-    """Returns the folder of a trained preset; KerasHub resolves other names."""
-    entry = cls.presets.get(preset)
-    return preset if entry is None else str(entry["folder"])
+def _load_only_if_built(optimizer):
+    """Makes an optimizer ignore the state in a file until it is built.
+
+    If a task is loaded with `compile=False`, or was saved without compilation, Keras
+    would warn that the file does not fit the optimizer of the default compilation.
+    """
+    load = optimizer.load_own_variables
+    optimizer.load_own_variables = lambda store: optimizer.built and load(store)
+
+
+class PackagedPreprocessor:
+    """Mixin of preprocessors and converters that load presets of this package by name.
+
+    List it before KerasHub's classes.
+    """
+
+    @classmethod
+    def from_preset(cls, preset, *args, **kwargs):
+        """See `from_preset` of KerasHub's class."""
+        return super().from_preset(preset_path(preset), *args, **kwargs)
 
 
 def head_dtype_config(head, head_dtype):

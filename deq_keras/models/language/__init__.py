@@ -1,10 +1,5 @@
 """Base classes of language models: backbone, task, generation, preprocessing."""
 
-from deq_keras.models.language.arguments import (
-    StackArguments,
-    TransformerArguments,
-    TrellisArguments,
-)
 from deq_keras.models.language.backbone import LanguageBackbone
 from deq_keras.models.language.causal_lm import LanguageCausalLM
 from deq_keras.models.language.next_token_loss import NextTokenLossModel
@@ -16,8 +11,5 @@ __all__ = [
     "LanguageCausalLM",
     "NextTokenLossModel",
     "SegmentReading",
-    "StackArguments",
     "TextPreprocessor",
-    "TransformerArguments",
-    "TrellisArguments",
 ]

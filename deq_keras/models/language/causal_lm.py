@@ -102,8 +102,10 @@ class LanguageCausalLM(SegmentReading, IncrementalGeneration, RestorableTask, Ca
 
     def get_compile_config(self):
         config = super().get_compile_config()
+        if not self.compiled:  # `compile` sets the sampler.
+            return config
         sampler = keras.saving.serialize_keras_object(self.sampler)
-        return config and {**config, "sampler": sampler}
+        return {**config, "sampler": sampler}
 
     def get_config(self):
         # Only an `AdaptiveSoftmax` holds projections.

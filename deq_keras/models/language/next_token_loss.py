@@ -88,7 +88,6 @@ class NextTokenLossModel(SegmentReading, keras.Model):
     def from_config(cls, config):
         config = dict(config)
         causal_lm = keras.saving.deserialize_keras_object(config.pop("causal_lm"))
-        causal_lm.compile()  # With KerasHub's defaults: a sampler, for `generate`.
         return cls(causal_lm, **config)
 
 

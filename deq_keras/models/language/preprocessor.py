@@ -10,9 +10,10 @@ from keras_hub.models import CausalLMPreprocessor
 from keras_hub.tokenizers import Tokenizer
 
 from deq_keras.core.checks import check_boolean, check_count
+from deq_keras.models.kerashub import PackagedPreprocessor
 
 
-class TextPreprocessor(CausalLMPreprocessor):
+class TextPreprocessor(PackagedPreprocessor, CausalLMPreprocessor):
     """Converts text to the token ids of a language model, and back.
 
     A subclass sets `backbone_cls`. `DEQTransformerCausalLMPreprocessor` describes the

@@ -5,7 +5,7 @@ from keras_hub.models import Backbone
 
 from deq_keras.core.checks import check_rate, check_sizes
 from deq_keras.layers import DEQ, MultiscaleCell, MultiscaleStem
-from deq_keras.models.kerashub import PackagedPresets, equilibrium_config
+from deq_keras.models.kerashub import PackagedBackbone, equilibrium_config
 from deq_keras.models.mdeq.mdeq_presets import CLASSIFIERS, SEGMENTERS
 
 # Arguments of the backbone that its `MultiscaleCell` holds under the same name.
@@ -22,7 +22,7 @@ _CELL_ARGUMENTS = (
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class MDEQBackbone(PackagedPresets, Backbone):
+class MDEQBackbone(PackagedBackbone, Backbone):
     """Multiscale deep equilibrium model, up to its feature maps.
 
     A `MultiscaleStem` maps the images to the injection of the finest scale of a

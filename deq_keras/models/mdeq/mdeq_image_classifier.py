@@ -78,12 +78,8 @@ class MDEQImageClassifier(RestorableTask, ImageClassifier):
         )
 
         # === Functional Model ===
-        # The functional model of the parent class would pool and classify one map.
-        Task.__init__(
-            self,
-            inputs=backbone.input,
-            outputs=head(backbone(backbone.input)),
-            **kwargs,
+        super().__init__(
+            inputs=backbone.input, outputs=head(backbone(backbone.input)), **kwargs
         )
 
         # === Config ===

@@ -5,11 +5,12 @@ from keras_hub.layers import ImageConverter
 from keras_hub.models import ImageClassifierPreprocessor, ImageSegmenterPreprocessor
 
 from deq_keras.core.checks import check_choice
+from deq_keras.models.kerashub import PackagedPreprocessor
 from deq_keras.models.mdeq.mdeq_backbone import MDEQBackbone
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class MDEQImageConverter(ImageConverter):
+class MDEQImageConverter(PackagedPreprocessor, ImageConverter):
     """Resizes and normalizes images for `MDEQBackbone`.
 
     See `keras_hub.layers.ImageConverter` for the arguments.
@@ -50,7 +51,9 @@ class MDEQImageConverter(ImageConverter):
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class MDEQImageClassifierPreprocessor(ImageClassifierPreprocessor):
+class MDEQImageClassifierPreprocessor(
+    PackagedPreprocessor, ImageClassifierPreprocessor
+):
     """Resizes and normalizes images for `MDEQImageClassifier`.
 
     See `keras_hub.models.ImageClassifierPreprocessor` for the arguments.
@@ -68,7 +71,7 @@ class MDEQImageClassifierPreprocessor(ImageClassifierPreprocessor):
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class MDEQImageSegmenterPreprocessor(ImageSegmenterPreprocessor):
+class MDEQImageSegmenterPreprocessor(PackagedPreprocessor, ImageSegmenterPreprocessor):
     """Resizes and normalizes images for `MDEQImageSegmenter`.
 
     See `keras_hub.models.ImageSegmenterPreprocessor` for the arguments.

@@ -17,9 +17,7 @@ _XL = {"filters": (88, 176, 352, 704), "expansion": 6}
 _CITYSCAPES = {"num_classes": 19}
 
 CLASSIFIERS = {
-    "digits": trained(
-        "digits", "Two scales of 16 channels, for digits of 8 x 8 pixels."
-    ),
+    "digits": trained("Two scales of 16 channels, for digits of 8 x 8 pixels."),
     "mdeq_tiny_cifar10": architecture(
         "Two scales of 24 channels, 159 thousand parameters, for CIFAR-10.",
         {

@@ -9,7 +9,7 @@ from deq_keras.core.checks import check_count, check_counts
 from deq_keras.core.serialization import Config
 from deq_keras.core.structure import wide_dtype
 from deq_keras.layers import DEQ
-from deq_keras.models.kerashub import head_dtype_config, trained
+from deq_keras.models.kerashub import FOLDER, head_dtype_config, trained
 
 # The only file of a preset.
 _FILE = "model.keras"
@@ -58,7 +58,7 @@ class MonotoneClassifier(keras.Model):
 
     presets = {
         "monotone_digits": trained(
-            "monotone_digits", "A dense cell of 87 units, for digits of 8 x 8 pixels."
+            "A dense cell of 87 units, for digits of 8 x 8 pixels."
         )
     }
 
@@ -147,8 +147,8 @@ class MonotoneClassifier(keras.Model):
         Raises:
             ValueError: If neither exists.
         """
-        entry = cls.presets.get(str(preset))
-        path = pathlib.Path(preset if entry is None else entry["folder"]) / _FILE
+        folder = FOLDER if str(preset) in cls.presets else pathlib.Path()
+        path = folder / preset / _FILE
         if not path.is_file():
             raise ValueError(
                 f"`preset` must be one of {sorted(cls.presets)}, or a folder that "

@@ -9,7 +9,7 @@ from keras_hub.models import Backbone
 from deq_keras import gradients, solvers
 from deq_keras.core.checks import check_sizes
 from deq_keras.layers import DEQ
-from deq_keras.models.kerashub import PackagedPresets, equilibrium_config
+from deq_keras.models.kerashub import PackagedBackbone, equilibrium_config
 from deq_keras.models.reasoner.reasoner_presets import PRESETS
 
 # The plain steps of training: neither history nor damping. Every position converges.
@@ -23,7 +23,7 @@ _GRADIENT = gradients.TruncatedGradient(
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class ReasonerBackbone(PackagedPresets, Backbone):
+class ReasonerBackbone(PackagedBackbone, Backbone):
     """Computes an equilibrium state for every position of a problem.
 
     A `DEQ` of a cell that receives the problem in every evaluation: a `RecallCell` for
@@ -49,7 +49,9 @@ class ReasonerBackbone(PackagedPresets, Backbone):
         regularizer: See `DEQ`. Defaults to `None`.
         max_iter_jitter: See `DEQ`. Defaults to `0`.
         initial_state: See `DEQ`. Defaults to `"mixed"`.
-        **kwargs: `name` and `trainable`. The dtype policy is the cell's.
+        dtype: Dtype or policy of the equilibrium layer, which must be the cell's.
+            Defaults to `None`, the cell's.
+        **kwargs: `name` and `trainable`.
 
     Call arguments:
         inputs: Tensor of problems, or a dict of it as `"inputs"`, with or without a
@@ -94,9 +96,11 @@ class ReasonerBackbone(PackagedPresets, Backbone):
         regularizer=None,
         max_iter_jitter=0,
         initial_state="mixed",
+        dtype=None,
         **kwargs,
     ):
         # === Layers ===
+        policy = cell.dtype_policy if dtype is None else keras.dtype_policies.get(dtype)
         input_size = check_sizes("input_size", input_size)
         problem_dtype = keras.backend.standardize_dtype(problem_dtype)
         deq = DEQ(
@@ -106,16 +110,14 @@ class ReasonerBackbone(PackagedPresets, Backbone):
             regularizer,
             max_iter_jitter=max_iter_jitter,
             initial_state=initial_state,
-            dtype=cell.dtype_policy,
+            dtype=policy,
             name="deq",
         )
 
         # === Functional Model ===
         problems = keras.Input(input_size, dtype=problem_dtype, name="inputs")
         encoded = problems if encoder is None else encoder(problems)
-        super().__init__(
-            inputs=problems, outputs=deq(encoded), dtype=cell.dtype_policy, **kwargs
-        )
+        super().__init__(inputs=problems, outputs=deq(encoded), dtype=policy, **kwargs)
 
         # === Config ===
         self.encoder = encoder

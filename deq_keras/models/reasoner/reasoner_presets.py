@@ -64,14 +64,12 @@ def _sudoku(cell_class, units, side, box_shape):
 
 PRESETS = {
     "mazes": trained(
-        "mazes",
         "Paths through mazes, 31 thousand parameters, trained on mazes of 9 x 9.",
     ),
     "prefix_sums": trained(
-        "prefix_sums",
         "Parities of all prefixes of a string, trained on strings of 32 bits.",
     ),
-    "sudoku_6x6": trained("sudoku_6x6", "Sudoku of 6 x 6 cells."),
+    "sudoku_6x6": trained("Sudoku of 6 x 6 cells."),
     "reasoner_recall_prefix_sums": architecture(
         "Convolutions of 48 channels over strings, 35 thousand parameters, for the "
         "parities of all prefixes.",

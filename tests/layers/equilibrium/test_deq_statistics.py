@@ -1,6 +1,7 @@
 """The metrics and losses of the DEQ layer in Keras' logs."""
 
 import itertools
+import warnings
 
 import keras
 import numpy as np
@@ -66,7 +67,7 @@ def test_history_equals_a_solve_by_hand(arguments):
     assert np.all(np.array(history["deq_adjoint_residual"]) <= 1e-3)
     for name in ("deq_adjoint_evaluations", "deq_adjoint_residual"):
         assert len(history[name]) == 2
-        assert "val_" + name not in history
+        assert history["val_" + name] == [0.0, 0.0]
     assert not np.any(np.isnan(np.concatenate(list(history.values()))))
     # Keras takes an epoch's logs from the metrics of all replicas only if they have
     # the names that the last step had, also where an evaluation was traced last.
@@ -76,14 +77,14 @@ def test_history_equals_a_solve_by_hand(arguments):
 
 
 @pytest.mark.parametrize("arguments", [slow({"run_eagerly": True}), {}])
-def test_steps_of_the_gradient_are_no_evaluations_of_the_solver(arguments):
+def test_training_logs_the_evaluations_of_its_own_steps(arguments):
     gradient = gradients.TruncatedGradient(num_steps=3, free_fraction=0.0)
-    model = _model(gradient=gradient)
+    solver = solvers.FixedPointIteration(max_iter=12)
+    model = _model(gradient=gradient, solver=solver)
     history = _fit(model, **arguments)
-    assert history["deq_steps"] == [3.0, 3.0]
+    assert history["deq_evaluations"] == [3.0, 3.0]
     evaluations = np.mean(model.layers[0].solve(INPUTS[:4]).num_evaluations)
     np.testing.assert_allclose(history["val_deq_evaluations"], evaluations)
-    assert not {"deq_evaluations", "val_deq_steps"} & set(history)
     logs = model.evaluate(INPUTS, TARGETS, verbose=0, return_dict=True)
     assert {name for name in logs if "deq" in name} == {
         "deq_evaluations",
@@ -195,6 +196,180 @@ def test_a_model_that_cannot_train_warns():
         return tape.gradient(outputs, inputs)
 
     saliency(_model())
+
+
+@pytest.mark.parametrize("validation_freq", [1, 2])
+def test_csv_logs_have_the_same_columns_for_training_and_validation(
+    tmp_path, validation_freq
+):
+    inputs = [keras.Input((4,)), keras.Input((4,))]
+    states = [
+        layers.DEQ(TanhCell(3), name=gradient, gradient=gradient)(x)
+        for gradient, x in zip(("implicit", "truncated"), inputs, strict=True)
+    ]
+    outputs = keras.layers.Dense(1)(keras.layers.Concatenate()(states))
+    model = keras.Model(inputs, outputs)
+    model.compile("sgd", "mse")
+    path = tmp_path / "log.csv"
+    checkpoint = keras.callbacks.ModelCheckpoint(
+        tmp_path / "best.weights.h5",
+        monitor="val_truncated_residual",
+        mode="min",
+        save_best_only=True,
+        save_weights_only=True,
+    )
+    # In an epoch without validation, it would warn.
+    callbacks = [checkpoint] if validation_freq == 1 else []
+    model.fit(
+        (INPUTS, INPUTS),
+        TARGETS,
+        validation_data=((INPUTS, INPUTS), TARGETS),
+        validation_freq=validation_freq,
+        epochs=2,
+        verbose=0,
+        callbacks=[keras.callbacks.CSVLogger(path), *callbacks],
+    )
+    header, *_, last = path.read_text().splitlines()
+    names = header.split(",")
+    of_training = {name for name in names if not name.startswith(("val_", "epoch"))}
+    assert of_training == {
+        name.removeprefix("val_") for name in names if name.startswith("val_")
+    }
+    assert {"implicit_adjoint_residual", "truncated_penalty"} <= of_training
+    assert np.all(np.isfinite(np.array(last.split(","), "float64")))
+    assert (tmp_path / "best.weights.h5").exists() == (validation_freq == 1)
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_layers_of_one_name_have_logs_of_their_own(run_eagerly):
+    def submodel(max_iter, name):
+        solver = solvers.FixedPointIteration(max_iter, tol=None)
+        deq = layers.DEQ(TanhCell(3), solver, "phantom", name="deq")
+        return keras.Sequential([keras.Input((4,)), deq], name=name)
+
+    inputs = keras.Input((4,))
+    first, second = submodel(3, "first"), submodel(5, "second")
+    both = keras.layers.Concatenate()([first(inputs), second(inputs)])
+    model = keras.Model(inputs, keras.layers.Dense(1)(both))
+    history = _fit(model, run_eagerly=run_eagerly)
+    for prefix in ("", "val_"):
+        assert history[prefix + "deq_evaluations"] == [3.0, 3.0]
+        assert history[prefix + "deq_2_evaluations"] == [5.0, 5.0]
+    second.compile("sgd", "mse")
+    logs = second.evaluate(INPUTS, np.zeros((8, 3)), verbose=0, return_dict=True)
+    assert logs["deq_evaluations"] == 5.0 and "deq_2_evaluations" not in logs
+
+
+@pytest.mark.parametrize("stop_mode", ["rel", "rel_max"])
+def test_healthy_training_converges_in_the_logs(stop_mode):
+    solver = solvers.FixedPointIteration(stop_mode=stop_mode)
+    deq = layers.DEQ(layers.DenseCell(16, seed=0), solver, seed=0, name="deq")
+    model = keras.Sequential([keras.Input((4,)), deq, keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+    inputs = np.resize(INPUTS, (64, 4))
+    history = model.fit(inputs, inputs[:, :1], epochs=2, verbose=0).history
+    assert min(history["deq_converged"]) > 0.8
+
+
+def test_training_compares_with_the_tolerance_of_its_steps():
+    """f(z) = z / 2 + u has the residual 1 / (2^(n + 1) - 1) after n steps from 0."""
+    cell = FunctionCell(lambda z, u: 0.5 * z + u)
+    converged = {}
+    for tol in (0.01, 0.0):
+        # Six steps leave 0.0079.
+        gradient = gradients.TruncatedGradient(
+            num_steps=6, num_free_steps=0, tol=tol, free_noise=0.0
+        )
+        deq = layers.DEQ(cell, gradient=gradient, regularizer=None, name="deq")
+        model = keras.Sequential([keras.Input((4,)), deq, keras.layers.Dense(1)])
+        history = _fit(model)
+        converged[tol] = history["deq_converged"]
+        assert history["val_deq_converged"] == [1.0, 1.0]
+    assert converged == {0.01: [1.0, 1.0], 0.0: [0.0, 0.0]}
+
+
+def _fit_with_warnings(*cells_and_components, learning_rate=1e-3, epochs=1, **fit):
+    deq = layers.DEQ(*cells_and_components, name="deq", seed=0)
+    model = keras.Sequential([keras.Input((4,)), deq, keras.layers.Dense(1)])
+    model.compile(keras.optimizers.Adam(learning_rate), "mse", **fit)
+    inputs = np.resize(INPUTS, (256, 4))
+    with warnings.catch_warnings(record=True) as record:
+        warnings.simplefilter("always")
+        model.fit(inputs, inputs[:, :1], epochs=epochs, verbose=0)
+    return model, [str(warning.message) for warning in record]
+
+
+def _expanding_cell():
+    # The state doubles in each step.
+    kernel = keras.initializers.Identity(2.0)
+    return layers.cell_from(keras.layers.Dense(8, "relu", kernel_initializer=kernel))
+
+
+@pytest.mark.parametrize(
+    "fit", [{}, {"run_eagerly": True}, slow({"jit_compile": True})]
+)
+def test_a_cell_that_expands_warns_once_and_names_remedies(fit):
+    # Eager steps show the end of an epoch only when the next one begins.
+    epochs = 2 if "run_eagerly" in fit else 1
+    model, messages = _fit_with_warnings(_expanding_cell(), epochs=epochs, **fit)
+    (message,) = [text for text in messages if "'deq' has no equilibrium" in text]
+    for remedy in ("initializer", "cell_from", "learning rate", "neumann"):
+        assert remedy in message
+    assert "clipnorm" not in message
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.evaluate(INPUTS, TARGETS, verbose=0)
+
+
+def test_updates_that_make_a_cell_expand_warn():
+    cell = layers.DenseCell(32, activation="linear", seed=0)
+    _, messages = _fit_with_warnings(cell, learning_rate=0.5, epochs=3)
+    assert any("'deq' has no equilibrium" in text for text in messages)
+
+
+@pytest.mark.parametrize("components", [("anderson",), (), ("auto", "unrolled")])
+def test_healthy_training_does_not_warn(components):
+    _, messages = _fit_with_warnings(layers.DenseCell(8, seed=0), *components, epochs=2)
+    assert not messages
+
+
+def test_networks_without_a_tolerance_need_no_equilibrium():
+    solver = solvers.FixedPointIteration(12, tol=None)
+    deq = layers.DEQ(FunctionCell(lambda z, u: u - z), solver, "unrolled", None)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4), deq])
+    model.compile("sgd", "mse")
+    model.fit(INPUTS, INPUTS, verbose=0)
+
+
+@pytest.mark.parametrize(
+    ("solver", "gradient"),
+    [
+        (solvers.Anderson(12), "truncated"),
+        ("broyden", gradients.TruncatedGradient(num_steps=2)),
+        (solvers.FixedPointIteration(30, patience=2), "truncated"),
+        (solvers.FixedPointIteration(6), "truncated"),
+        (solvers.FixedPointIteration(6), gradients.TruncatedGradient([0] * 6 + [1])),
+    ],
+)
+def test_training_that_ignores_the_solver_warns_once(solver, gradient):
+    cell = layers.DenseCell(4, seed=0)
+    model, messages = _fit_with_warnings(cell, solver, gradient)
+    (message,) = messages
+    assert "'deq' computes different functions" in message and "Received" in message
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict(INPUTS, verbose=0)
+        model.fit(INPUTS, TARGETS, verbose=0)
+
+
+def test_a_solver_set_after_training_warns_in_the_next_fit():
+    model, messages = _fit_with_warnings(layers.DenseCell(4, seed=0))
+    assert not messages
+    model.layers[0].solver = "anderson"  # For inference, as `tune` sets it.
+    model.compile("adam", "mse")
+    model.predict(INPUTS, verbose=0)
+    with pytest.warns(UserWarning, match="different functions.*solver=Anderson"):
+        model.fit(INPUTS, TARGETS, verbose=0)
 
 
 # Elsewhere, tests ignore this warning.

@@ -61,6 +61,11 @@ def test_resolved_mapping_resolves_to_the_same(tmp_path):
         ({"variants": {"../up": {}}}, ["`variants`", "'../up'"]),
         ({"variants": {"a": {"model.solvr": "x"}}}, ["variant `a`", "`model.solver`?"]),
         ({"variants": {"a": [1]}}, ["`variants.a` must be a mapping"]),
+        ({"variants": {"a": None}}, ["`variants.a`", "{} for the config itself"]),
+        ({"variants": {"seed_0": {}}}, ["`variants`", "`seeds`", "Received: seed_0"]),
+        ({"variants": {"a": {}, "b": {"seed": 0}}}, ["`a` and `b` must differ"]),
+        ({"tasks": {"a": {}}}, ["`tasks.a` must be a mapping", "Received: a={}"]),
+        ({"tasks": {"a": None}}, ["`tasks.a` must be a mapping", "Received: a=None"]),
         ({"experiment": "clasification"}, ["Did you mean `classification`?"]),
     ],
 )
@@ -200,6 +205,33 @@ def test_overrides_are_yaml_and_go_into_lists_and_parts(tmp_path):
     assert config.model.regularizer["weight"] == 2
     assert configs.variant(config, "second").model.gradient == "phantom"
     assert configs.variant(config, "model").model.gradient == "implicit"
+
+
+def test_a_mapping_changes_only_its_keys_of_a_section(tmp_path, small):
+    small["optimizer"] = {"learning_rate": 0.01, "clip_norm": 1.0}
+    nested = {"optimizer": {"clip_norm": 2.0}, "model": {"head": {"pool_size": 2}}}
+    small["variants"] = {"nested": nested}
+    config = configs.variant(configs.resolve(small), "nested")
+    assert config.optimizer.learning_rate == 0.01 and config.optimizer.clip_norm == 2
+    assert (config.model.head.pool_size, config.model.head.dropout_rate) == (2, 0.2)
+    assert config.model.stem.filters == 4
+    config = configs.load(
+        write(tmp_path, MINIMAL + "optimizer: {clip_norm: 1.0}\n"),
+        ["optimizer={learning_rate: 0.5}", "phases.0={name: warm}"],
+    )
+    assert config.optimizer.learning_rate == 0.5 and config.optimizer.clip_norm == 1
+    assert config.phases[0].name == "warm" and config.phases[0].epochs > 0
+
+
+def test_a_mapping_replaces_components_and_other_models(small):
+    small["variants"] = {
+        "solver": {"model": {"solver": {"class_name": "broyden", "max_iter": 3}}},
+        "mdeq": {"model": {"name": "mdeq", "filters": [4, 8], "groups": 2}},
+    }
+    config = configs.resolve(small)
+    solver = configs.variant(config, "solver").model.solver
+    assert solver == {"class_name": "broyden", "max_iter": 3}
+    assert configs.variant(config, "mdeq").model.name == "mdeq"
 
 
 def test_a_seed_beside_seeds_is_refused(tmp_path):

@@ -165,7 +165,7 @@ def written(tmp_path, scores, radius=0.9, **changes):
     return directory
 
 
-TWO = {"a": {}, "b": {"data.task": "parity"}}
+TWO = {"a": {"model.units": 4}, "b": {"data.task": "parity"}}
 SCORES = {
     "a.default/seed_0": 91.0,
     "a.default/seed_1": 95.0,
@@ -177,7 +177,8 @@ SCORES = {
 
 
 def test_the_gap_is_to_the_best_reference_with_the_same_task_and_seed(tmp_path):
-    names = {"default": {}, "twin": {}, "longer": {}}
+    twin = {"model.gradient": "unrolled"}
+    names = {"default": {}, "twin": twin, "longer": {"phases.0.epochs": 3}}
     directory = written(
         tmp_path,
         {**SCORES, "a.longer/seed_0": float("nan"), "a.longer/seed_1": 94.0},
@@ -220,7 +221,7 @@ def test_a_run_without_a_radius_has_not_failed(tmp_path):
 
 def test_a_reference_must_be_a_variant():
     with pytest.raises(InputError, match="`references.1`.*default, twin"):
-        config(tasks={"a": {}}, references=["twin", "default2"])
+        config(tasks={"a": {"model.units": 4}}, references=["twin", "default2"])
 
 
 @pytest.mark.parametrize(
@@ -249,7 +250,7 @@ def test_names():
         config(data__task="sortin")
     with pytest.raises(InputError, match=r"variant `a.b`: .*`implicit`"):
         config(
-            tasks={"a": {}},
+            tasks={"a": {"model.units": 4}},
             variants={"b": {"model.gradient": "implicitt"}},
             references=[],
         )
@@ -261,7 +262,9 @@ def test_names():
 def finished(tmp_path_factory):
     chain = {"data.task": "chain", "model.units": 4, "phases.0.epochs": 2}
     chain["data.train_examples"] = 64
-    changed = config(tasks={"regression": {}, "chain": chain}, seeds=[3])
+    changed = config(
+        tasks={"regression": {"data.task": "regression"}, "chain": chain}, seeds=[3]
+    )
     return small_runs.finished(tmp_path_factory.mktemp("defaults"), changed)
 
 

@@ -40,6 +40,11 @@ REFUSED = [
     (CLASSIFICATION, "data={{name: imagenette, directory: {folder}/nowhere}}"),
     (CLASSIFICATION, "data.train_examples=100000"),
     (CLASSIFICATION, "variants={{a: {{}}, b: {{model.solver.histroy: 3}}}}"),
+    (CLASSIFICATION, "phases=[{{epochs: 1}}, {{epochs: 1, gradient: reversible}}]"),
+    (CLASSIFICATION, "variants={{a: {{}}, b: {{model.solver: forward_backward}}}}"),
+    (CLASSIFICATION, "model.gradient={{class_name: truncated, num_steps: 30}}"),
+    (CLASSIFICATION, "model.gradient={{class_name: truncated, num_free_steps: 30}}"),
+    (TEXT, "phases=[{{epochs: 1}}, {{epochs: 1, solver: peaceman_rachford}}]"),
     (TEXT, "data.path={folder}/nothing.txt"),
     (TEXT, "model.num_heads=3"),
     (TEXT, "variants={{a: {{}}, b: {{model.solver.histroy: 3}}}}"),
@@ -47,9 +52,12 @@ REFUSED = [
     (TASKS, "model.gradient={{class_name: neumann, num_terms: 0}}"),
     (TASKS, "variants.twin={{model.solver: {{class_name: anderson, histroy: 3}}}}"),
     (TASKS, "tasks.regression={{optimizer.warmup_epochs: 1}}"),
+    (TASKS, "variants.twin={{model.gradient: reversible, model.solver: anderson}}"),
     (SYNTHETIC, "model.solver={{class_name: anderson, histroy: 3}}"),
+    (SYNTHETIC, "phases=[{{epochs: 1, gradient: reversible, solver: broyden}}]"),
     (SYNTHETIC, "optimizer.warmup_epochs=1"),
     (SEGMENTATION, "model.groups=3"),
+    (SEGMENTATION, "model.gradient={{class_name: implicit, solver: forward_backward}}"),
     (SEGMENTATION, "data.directory={folder}/nothing"),
 ]
 
@@ -62,7 +70,8 @@ def test_a_refused_config_leaves_nothing(tmp_path, mapping, override, capsys):
         mapping = {**mapping, "data": {**mapping["data"], "path": path}}
     override = override.format(folder=tmp_path)
     assert _train(tmp_path, mapping, override) == 2
-    assert capsys.readouterr().err.startswith("deq-keras: error:")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("deq-keras: error:")
     assert not (tmp_path / "a").exists()
 
 

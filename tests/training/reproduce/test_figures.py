@@ -29,7 +29,7 @@ def directory(tmp_path, small):
     directory = WorkDirectory.start(tmp_path / "runs", configs.resolve(small))
     for index, name in enumerate(RUNS):
         rows = [
-            _row(1, deq_residual=0.5, deq_steps=4.0),
+            _row(1, deq_residual=0.5),
             _row(
                 2,
                 deq_residual=0.1 * 2**index,

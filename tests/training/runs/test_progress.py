@@ -40,8 +40,6 @@ def test_a_line_has_what_a_person_follows(capsys):
         "epoch 12/40  accuracy 95.1 %  loss 0.1235  val 94.1 %  NFE 11.9  "
         "residual 1.2e-03  0.0 s"
     )
-    steps = _line(capsys, LOSS, {"loss": 1.0, "deq_steps": 7.25})
-    assert steps.startswith("epoch 12/40  loss 1.000  steps 7.2  ")
     losses = _line(capsys, LOSS, {"loss": 3.21, "val_loss": NAN})
     assert losses.startswith("epoch 12/40  loss 3.210  val nan  ")
 
@@ -58,6 +56,20 @@ def test_a_line_is_never_longer_than_100_columns(capsys):
     mean_iou = Score("mean_iou", "mean IoU [%]", 100, ".1f")
     line = _line(capsys, mean_iou, logs, epoch=998, num_epochs=1000)
     assert 80 < len(line) <= 100
+
+
+def test_a_long_epoch_prints_its_steps(capsys, monkeypatch):
+    callback = EpochLine(ACCURACY, "deq", num_epochs=3)
+    callback.set_params({"verbose": 0, "epochs": 3, "steps": 7})
+    callback.on_epoch_begin(1)
+    callback.on_train_batch_end(3, {"loss": 0.25})
+    assert capsys.readouterr().out == ""
+    monkeypatch.setattr("training.runs.callbacks._SECONDS_OF_LINE", 0)
+    callback.on_train_batch_end(4, {"loss": 0.25})
+    assert capsys.readouterr().out == "epoch 2/3  step 5/7  loss 0.25  0 s\n"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    callback.on_train_batch_end(5, {"loss": 0.25})
+    assert capsys.readouterr().out == ""
 
 
 def test_the_bar_of_a_terminal_shows_loss_and_score(capsys):
@@ -83,7 +95,7 @@ def test_a_run_keeps_no_nan_of_what_was_not_recorded(tmp_path, small, capsys):
     )
     (row,) = history
     assert row["deq_penalty"] >= 0 and row["deq_adjoint_evaluations"] > 0
-    assert "val_deq_penalty" not in row and "val_deq_residual" in row
+    assert row["val_deq_penalty"] == 0 and "val_deq_residual" in row
     assert "nan" not in (tmp_path / "history.csv").read_text()
     values = {
         (value.tag, float(tf.make_ndarray(value.tensor)))

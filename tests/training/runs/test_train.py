@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tests.training.runs.small_runs import (
     Killed,
+    RegressionJob,
     assert_same_checkpoints,
     assert_same_histories,
 )
@@ -86,6 +87,24 @@ def test_finished_run_is_only_loaded(tmp_path, small):
     assert same_history == history
     images = tf.zeros((2, 8, 8, 1))
     np.testing.assert_allclose(again(images), model(images), atol=1e-6)
+
+
+def test_a_finished_run_with_more_epochs_continues(tmp_path, small):
+    def train(epochs, folder):
+        folder.mkdir(exist_ok=True)
+        return training.train(RegressionJob.of(small, [{"epochs": epochs}]), folder)
+
+    _, whole = train(2, tmp_path / "whole")
+    train(1, tmp_path / "parts")
+    results = [tmp_path / "parts" / name for name in ("evaluation.json", "tune.json")]
+    for file in results:
+        file.write_text("{}")
+    model, history = train(1, tmp_path / "parts")
+    assert len(history) == 1 and all(file.exists() for file in results)
+    model, history = train(2, tmp_path / "parts")
+    assert not any(file.exists() for file in results)
+    assert_same_histories(history, whole)
+    assert_same_checkpoints(tmp_path / "parts", tmp_path / "whole")
 
 
 @pytest.mark.slow

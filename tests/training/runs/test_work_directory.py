@@ -1,3 +1,4 @@
+import dataclasses
 import os
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import pytest
 
 from training.config import reading as configs
 from training.errors import InputError
+from training.files import records
 from training.files.atomic_file import replacing, write_text
 from training.runs.work_directory import WorkDirectory
 
@@ -86,6 +88,49 @@ def test_resume_accepts_more_seeds(tmp_path, small):
     for seeds in ([2, 4], [2, 6, 8], None):
         with pytest.raises(InputError, match="seeds.*: was"):
             WorkDirectory.resume(tmp_path, configs.resolve({**small, "seeds": seeds}))
+
+
+def test_resume_accepts_phases_after_the_trained_epochs(tmp_path, small):
+    small["phases"] = [{"name": "warm", "epochs": 1}, {"epochs": 2}]
+    directory = begun(tmp_path, small)
+    rows = [{"epoch": epoch, "loss": 1.0} for epoch in (1, 2)]
+    records.write_csv(directory.run("model") / records.HISTORY, rows)
+    accepted = [
+        [{"name": "warm", "epochs": 1}, {"epochs": 9}],
+        [{"name": "warm", "epochs": 1}, {"epochs": 1}],
+        [
+            {"name": "warm", "epochs": 1},
+            {"epochs": 1},
+            {"epochs": 1, "solver": "aitken"},
+        ],
+    ]
+    refused = [
+        [{"name": "warm", "epochs": 2}, {"epochs": 2}],
+        [{"name": "warm", "epochs": 1}],
+        [{"name": "warm", "epochs": 1}, {"epochs": 2, "solver": "aitken"}],
+        [{"name": "warm", "epochs": 1}, {"epochs": 2, "max_iter_jitter": 1}],
+    ]
+    for phases in refused:
+        with pytest.raises(InputError, match="phases.*: was"):
+            WorkDirectory.resume(tmp_path, configs.resolve({**small, "phases": phases}))
+    for phases in accepted:
+        config = configs.resolve({**small, "phases": phases})
+        with WorkDirectory.resume(tmp_path, config).in_use():
+            assert WorkDirectory.open(tmp_path).config == config
+        with pytest.raises(InputError, match="seed: was 0, is now 5"):
+            WorkDirectory.resume(tmp_path, dataclasses.replace(config, seed=5))
+
+
+def test_the_epochs_of_a_ramp_stay(tmp_path, small):
+    ramp = {"regularizer": "jacobian", "regularizer_ramp": {"factor": [0, 1]}}
+    small["phases"] = [{"epochs": 2, **ramp}]
+    directory = begun(tmp_path, small)
+    longer = configs.resolve({**small, "phases": [{"epochs": 3, **ramp}]})
+    assert WorkDirectory.resume(tmp_path, longer).config == longer
+    rows = [{"epoch": 1, "loss": 1.0}]
+    records.write_csv(directory.run("model") / records.HISTORY, rows)
+    with pytest.raises(InputError, match="phases.0.epochs: was 2"):
+        WorkDirectory.resume(tmp_path, longer)
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00\xff", b"experiment: [", b"3"])

@@ -3,7 +3,8 @@
 The folder holds one subfolder for each class, as for
 `keras.utils.image_dataset_from_directory`: classes are sorted by name, and files may
 lie deeper inside. It is split at random, or has the subfolders `train` and
-`validation` (also `val` or `valid`) or `test`, each with one subfolder for each class.
+`validation` or `test`, each with one subfolder for each class; `_SPLITS` lists further
+names of these three. Hidden files and folders are ignored.
 """
 
 import functools
@@ -23,11 +24,23 @@ from .imagenet import IMAGE_SIZE, MEAN, STANDARD_DEVIATION, label_check
 from .transforms import FileTransform
 
 FORMATS = (".bmp", ".gif", ".jpeg", ".jpg", ".png")
+# Images that would be missing without a word.
+_OTHER_FORMATS = (".avif", ".heic", ".jfif", ".jp2", ".tif", ".tiff", ".webp")
 _LAYOUT = (
     "Expected one subfolder for each class, or the subfolders train and validation "
     "with one subfolder for each class."
 )
-_VALIDATION_NAMES = ("validation", "val", "valid")
+# Names of the folder of a split, in any case.
+_SPLITS = {
+    "train": "train",
+    "training": "train",
+    "validation": "validation",
+    "val": "validation",
+    "valid": "validation",
+    "dev": "validation",
+    "test": "test",
+    "testing": "test",
+}
 # Records from which the next one is drawn.
 _SHUFFLE_BUFFER = 8192
 
@@ -91,29 +104,41 @@ def from_folder(config):
     """
     directory = Path(config.directory)
     folders = _subfolders(directory)
-    names = {"train", "test", *_VALIDATION_NAMES}
-    if "train" not in folders or len(folders) < 2 or not names.issuperset(folders):
+    found = _folders_of_splits(directory, folders)
+    if not found:
         classes = _checked_classes(directory, folders)
         paths, labels = _shuffled(*_files(directory, classes), config.split_seed)
         training, test = _cut(_split(config, paths, labels), config.validation_split)
         return training, None, test, len(classes)
-    training, *others = (
-        directory / name
-        for name in ("train", *_VALIDATION_NAMES, "test")
-        if name in folders
-    )
-    classes = _checked_classes(training, _subfolders(training))
-    if len(others) > 2:
+    classes = _checked_classes(found["train"], _subfolders(found["train"]))
+    splits = {
+        name: _split(config, *_shuffled(*_files(folder, classes), config.split_seed))
+        for name, folder in found.items()
+    }
+    test = splits.get("test", splits.get("validation"))
+    validation = splits["validation"] if len(splits) == 3 else None
+    return splits["train"], validation, test, len(classes)
+
+
+def _folders_of_splits(directory, folders):
+    """Returns a dict from the names of splits to their folders; empty if the folders
+    are classes. A single class may have the name of a split."""
+    found = [name for name in os.listdir(directory) if name.lower() in _SPLITS]
+    if not set(found).issubset(folders):
         raise InputError(
-            f"{directory} must have one validation folder. Received: "
+            f"{directory} must have a folder for each split. Rename or remove the file "
+            f"or broken link. Received: {', '.join(sorted(set(found) - set(folders)))}."
+        )
+    if len(found) < 2:
+        return {}
+    splits = {_SPLITS[name.lower()]: directory / name for name in found}
+    if len(splits) < len(folders) or "train" not in splits:
+        raise InputError(
+            f"{directory} must have the folder train, at most one folder of a split, "
+            f"and no other folders. {_LAYOUT} Rename or remove folders. Received: "
             f"{', '.join(folders)}."
         )
-    splits = [
-        _split(config, *_shuffled(*_files(folder, classes), config.split_seed))
-        for folder in (training, *others)
-    ]
-    validation = splits[1] if len(others) == 2 else None
-    return splits[0], validation, splits[-1], len(classes)
+    return splits
 
 
 def from_tfds(config):
@@ -219,6 +244,13 @@ def _checked_classes(directory, classes):
             f"{directory} must have at least two classes. {_LAYOUT} Received: "
             f"{', '.join(classes) or 'no subfolders'}."
         )
+    for name in classes:
+        nested = sorted(set(classes).intersection(_subfolders(directory / name)))
+        if nested:
+            raise InputError(
+                f"{directory / name} must not have the folder of another class. "
+                f"{_LAYOUT} Received: {', '.join(nested)}."
+            )
     return classes
 
 
@@ -238,8 +270,15 @@ def _files(directory, classes):
             os.path.join(root, file)
             for root, _, files in sorted(os.walk(directory / name, onerror=_raise))
             for file in sorted(files)
-            if file.lower().endswith(FORMATS)
+            if file.lower().endswith((*FORMATS, *_OTHER_FORMATS))
+            and f"{os.sep}." not in os.path.join(root, file)[len(str(directory)) :]
         ]
+        unread = [path for path in found if path.lower().endswith(_OTHER_FORMATS)]
+        if unread:
+            raise InputError(
+                f"{unread[0]} must be a BMP, GIF, JPEG or PNG image. Convert or remove "
+                f"such files. Received: {len(unread)} images of other formats."
+            )
         if not found:
             raise InputError(
                 f"{directory / name} must have images ({', '.join(FORMATS)}). "

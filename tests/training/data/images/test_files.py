@@ -1,5 +1,7 @@
 """A user's own folder of images, and any image classification dataset of TFDS."""
 
+import io
+
 import keras
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ import yaml
 from PIL import Image
 
 from training.cli import main
-from training.data import corruption
+from training.data import corruption, image_files
 from training.data import images as datasets
 from training.data.images.files import FORMATS
 from training.errors import InputError
@@ -65,7 +67,7 @@ def test_the_random_split_is_that_of_keras(tmp_path, subset):
     assert data.num_classes == 3 and data.validation is data.test
 
 
-@pytest.mark.parametrize("name", ["validation", "val", "valid"])
+@pytest.mark.parametrize("name", ["validation", "val", "valid", "dev", "Val"])
 def test_subfolders_of_splits(tmp_path, name):
     for split, count in {"train": 4, name: 2, "test": 1}.items():
         write_classes(tmp_path / split, count)
@@ -108,6 +110,11 @@ FILES = {
     "alpha.png": "RGBA",
     "gray_alpha.png": "LA",
     "palette.PNG": "P",
+    "bits.png": "1",
+    "palette.bmp": "P",
+    "bits.bmp": "1",
+    "alpha.bmp": "RGBA",
+    "cmyk.jpg": "CMYK",
 }
 
 
@@ -133,6 +140,51 @@ def test_formats(tmp_path, color_mode):
         # colors.
         tolerance = 20 if name.endswith(("jpg", "jpeg")) else 1
         np.testing.assert_allclose(found[name], image, atol=tolerance, err_msg=name)
+
+
+def encoded(image, form, **keywords):
+    stream = io.BytesIO()
+    image.save(stream, form, **keywords)
+    return stream.getvalue()
+
+
+def test_a_transparent_gif_whose_first_frame_is_smaller(tmp_path):
+    header = b"GIF89a" + bytes([3, 0, 2, 0, 0x80, 1, 0]) + b"\xc8\x00\x00\x00\x64\x00"
+    control = b"\x21\xf9\x04\x01\x00\x00\x01\x00"  # Color 1 is transparent.
+    # One pixel of color 0 at (1, 0), compressed: clear, 0, end, of three bits each.
+    frame = b"\x2c" + bytes([1, 0, 0, 0, 1, 0, 1, 0, 0]) + b"\x02\x02\x44\x01\x00"
+    content = header + control + frame + b"\x3b"
+    (tmp_path / "x.gif").write_bytes(content)
+    pixels = image_files.decode(tf.constant(content), 3).numpy()
+    np.testing.assert_array_equal(pixels, opened(tmp_path / "x.gif"))
+    assert pixels.shape == (2, 3, 3) and pixels[0, 1].tolist() == [200, 0, 0]
+
+
+def test_sixteen_bits_are_scaled():
+    values = np.array([[0, 257, 65535]], "uint16")
+    content = encoded(Image.fromarray(values), "PNG")
+    pixels = image_files.decode(tf.constant(content), 1).numpy()
+    assert pixels[..., 0].tolist() == [[0, 1, 255]]
+
+
+@pytest.mark.parametrize("is_animated", [False, True])
+def test_webp_in_a_file_with_another_suffix_raises(tmp_path, is_animated):
+    split = load(write_classes(tmp_path)).training
+    image = Image.new("RGB", (4, 4))
+    more = {"save_all": True, "append_images": [Image.new("RGB", (4, 4), "red")]}
+    content = encoded(image, "WEBP", **(more if is_animated else {}))
+    (tmp_path / split.paths[0]).write_bytes(content)
+    with pytest.raises(InputError, match="must be a BMP, GIF"), corruption.reported():
+        list(datasets.evaluation_batches(split, 4))
+
+
+def test_hidden_files_are_ignored(tmp_path):
+    write_classes(tmp_path)
+    (tmp_path / "bee" / "._0.png").write_bytes(b"no image")
+    write(tmp_path / "bee" / ".cache" / "0.png")
+    (tmp_path / "train.csv").write_text("no folder")
+    data = load(tmp_path)
+    assert len(data.training) + len(data.test) == 12
 
 
 def test_the_largest_central_square_is_resized(tmp_path):
@@ -184,9 +236,27 @@ def _unknown_class(folder):
     write_classes(folder / "validation", classes=("ant", "dog"))
 
 
-def _two_validations(folder):
-    for name in ("train", "val", "validation", "test"):
-        write_classes(folder / name, 1)
+def _folders(*names):
+    def write_all(folder):
+        for name in names:
+            write_classes(folder / name, 1)
+
+    return write_all
+
+
+def _file_of_split(folder):
+    _folders("train", "val")(folder)
+    (folder / "test").write_text("a list of files")
+
+
+def _test_beside_classes(folder):
+    write_classes(folder)
+    write_classes(folder / "test", 1)
+
+
+def _other_format(folder):
+    write_classes(folder)
+    (folder / "bee" / "x.WebP").write_bytes(b"")
 
 
 @pytest.mark.parametrize(
@@ -197,7 +267,15 @@ def _two_validations(folder):
         (_loose_images, "at least two classes.*one subfolder.*Received: no subfolders"),
         (lambda folder: write(folder / "a" / "x.png"), "two classes.*Received: a"),
         (_unknown_class, "classes of the training images.*Received: dog"),
-        (_two_validations, "one validation folder"),
+        (_folders("train", "val", "validation"), "Received: train, val, validation"),
+        (_folders("train", "val", "valid", "test"), "one folder of a split"),
+        (_folders("train", "Train", "val"), "one folder of a split"),
+        (_folders("train", "test", "testing"), "one folder of a split"),
+        (_folders("train", "test", "unlabeled"), "no other folders"),
+        (_folders("val", "test"), "the folder train"),
+        (_file_of_split, "a folder for each split.*Received: test"),
+        (_test_beside_classes, "test must not have the folder of another class"),
+        (_other_format, "x.WebP must be a BMP, GIF.*Convert.*Received: 1 image"),
         (lambda folder: write_classes(folder, 1), "validation_split=0.2 of 3 images"),
     ],
 )

@@ -1,0 +1,88 @@
+"""Equilibrium layers in branches, loops, vectorized maps and recomputed steps."""
+
+import logging
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras import gradients, layers, solvers
+from tests.layers.cells import FunctionCell
+
+INPUTS = np.random.RandomState(0).normal(size=(3, 4)).astype("float32")
+GRADIENTS = [
+    "implicit",
+    gradients.ImplicitGradient("gmres"),
+    "neumann",
+    "phantom",
+    "unrolled",
+    "reversible",
+    gradients.TruncatedGradient(8, 0),
+    gradients.TruncatedGradient(8, 0, remat=True),
+]
+
+
+def _layer(gradient):
+    solver = solvers.FixedPointIteration(21, 1e-6)
+    deq = layers.DEQ(layers.DenseCell(4, seed=1), solver, gradient, None)
+    deq(INPUTS)
+    return deq
+
+
+def _gradients(deq, apply, inputs):
+    weights = [weight.value for weight in deq.trainable_variables]
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(tf.square(apply(inputs)))
+    return tape.gradient(loss, weights)
+
+
+@pytest.mark.parametrize("gradient", GRADIENTS, ids=lambda g: str(g)[:40])
+def test_branch_and_loop_have_the_gradient_of_plain_calls(gradient):
+    deq = _layer(gradient)
+
+    def call(x):
+        return deq(x, training=True)
+
+    def branch(x):
+        return keras.ops.cond(tf.reduce_sum(x) > -1e9, lambda: call(x), lambda: x)
+
+    def loop(x):
+        return tf.while_loop(lambda i, _: i < 2, lambda i, z: (i + 1, call(z)), (0, x))[
+            1
+        ]
+
+    for apply, expected in ((branch, call), (loop, lambda x: call(call(x)))):
+        received, expected = (
+            tf.function(_gradients, autograph=False)(deq, one, tf.constant(INPUTS))
+            for one in (apply, expected)
+        )
+        for one, two in zip(received, expected, strict=True):
+            np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("gradient", GRADIENTS, ids=lambda g: str(g)[:40])
+def test_vectorized_map_gives_gradients_of_each_sample(gradient):
+    deq = _layer(gradient)
+
+    def of_sample(row):
+        return _gradients(deq, lambda x: deq(x, training=True), row[None])
+
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)
+    received = tf.vectorized_map(of_sample, tf.constant(INPUTS))
+    for i, row in enumerate(tf.constant(INPUTS)):
+        for one, two in zip(received, of_sample(row), strict=True):
+            np.testing.assert_allclose(one[i], two, rtol=1e-4, atol=1e-5)
+
+
+def test_recomputed_steps_refuse_tensors_of_the_constructor():
+    constant = tf.constant(np.full((4, 4), 0.1, "float32"))
+    cell = FunctionCell(lambda z, u: z @ constant + u)
+    for gradient in (
+        gradients.TruncatedGradient(4, 0, remat=True),
+        gradients.UnrolledGradient(checkpoints=2),
+    ):
+        deq = layers.DEQ(cell, solvers.FixedPointIteration(8), gradient, None)
+        deq(INPUTS)
+        with pytest.raises(ValueError, match=r"`remat`.*`inject`.*Received.*\(4, 4\)"):
+            tf.function(lambda x, deq=deq: deq(x, training=True))(INPUTS)

@@ -1,0 +1,248 @@
+"""Methods inherited from KerasHub do what they do there, or raise."""
+
+import keras
+import keras_hub
+import numpy as np
+import pytest
+
+from deq_keras import layers, models, solvers
+from deq_keras.models.kerashub import FOLDER
+from tests.regimes import slow
+
+_SOLVER = solvers.FixedPointIteration(max_iter=2)
+_TRANSFORMER = {
+    "vocabulary_size": 20,
+    "hidden_dim": 8,
+    "num_heads": 2,
+    "intermediate_dim": 8,
+}
+TOKENS = np.random.default_rng(0).integers(0, 20, (4, 5)).astype("int32")
+
+
+def _deq_transformer(**kwargs):
+    return models.DEQTransformerBackbone(**_TRANSFORMER, solver=_SOLVER, **kwargs)
+
+
+def _transformer_xl(**kwargs):
+    return models.TransformerXLBackbone(**_TRANSFORMER, num_layers=2, **kwargs)
+
+
+def _explicit(**kwargs):
+    return models.ExplicitTransformerBackbone(**_TRANSFORMER, num_layers=2, **kwargs)
+
+
+def _deq_trellisnet(weight_normalization=False):
+    return models.DEQTrellisNetBackbone(
+        20, 8, 8, solver=_SOLVER, weight_normalization=weight_normalization
+    )
+
+
+def _trellisnet(weight_normalization=False):
+    return models.TrellisNetBackbone(
+        20, 8, 8, num_layers=2, weight_normalization=weight_normalization
+    )
+
+
+def _boards(cell):
+    encoder = layers.BoardEmbedding(20, 8, (4, 5))
+    return models.ReasonerBackbone(
+        cell, (4, 5), encoder, problem_dtype="int32", solver=_SOLVER
+    )
+
+
+def _plain_transformer():
+    return _deq_transformer(weight_normalization=False)
+
+
+def _attention():
+    return _boards(layers.AttentionCell(8, 2))
+
+
+def _trained(backbone, inputs):
+    mean = keras.layers.GlobalAveragePooling1D()(backbone.output)
+    model = keras.Model(backbone.input, keras.layers.Dense(3)(mean))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(1e-2), loss)
+    model.fit(inputs, np.array([0, 1, 2, 0]), epochs=2, verbose=0)
+
+
+@pytest.mark.parametrize(
+    "make, names",
+    [
+        (_deq_transformer, ["injection_projection"]),
+        (_transformer_xl, ["query_key_value"]),
+        slow(_plain_transformer, ["query_key_value", "injection_projection"]),
+        slow(_explicit, ["injection_projection"]),
+        slow(_deq_trellisnet, ["convolution", "injection_convolution"]),
+        slow(_trellisnet, ["convolution", "injection_convolution"]),
+    ],
+)
+def test_enable_lora_trains_only_low_rank_updates(make, names, tmp_path):
+    backbone = make()
+    assert backbone.default_lora_layer_names() == names
+    backbone.enable_lora(2)
+    adapted = [layer for layer in backbone._flatten_layers() if layer.name in names]
+    assert len(backbone.trainable_variables) == 2 * len(adapted) > 0
+    before = {weight.path: weight.numpy() for weight in backbone.weights}
+    frozen = [weight for weight in backbone.weights if not weight.trainable]
+    _trained(backbone, TOKENS)
+    for weight in backbone.trainable_variables:
+        assert np.any(weight.numpy() != before[weight.path]), weight.path
+    for weight in frozen:
+        np.testing.assert_array_equal(weight, before[weight.path])
+    # A file of LoRA weights restores the outputs on the same frozen weights.
+    expected = backbone(TOKENS)
+    backbone.save_lora_weights(tmp_path / "tuned.lora.h5")
+    fresh = make()
+    plain = [weight for weight in backbone.weights if "lora" not in weight.name]
+    for weight, old in zip(fresh.weights, plain, strict=True):
+        weight.assign(before[old.path])
+    fresh.load_lora_weights(tmp_path / "tuned.lora.h5")
+    np.testing.assert_allclose(fresh(TOKENS), expected, atol=1e-6)
+    # Keras merges the updates into the kernels of a file.
+    backbone.save(tmp_path / "model.keras")
+    merged = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(merged(TOKENS), expected, atol=1e-5)
+
+
+def test_enable_lora_finds_attention_in_a_reasoner():
+    backbone = _attention()
+    backbone.enable_lora(2)
+    assert {weight.path.split("/")[-2] for weight in backbone.trainable_variables} == {
+        "query",
+        "value",
+    }
+
+
+@pytest.mark.parametrize(
+    "make, names",
+    [
+        (lambda: _deq_trellisnet(weight_normalization=True), None),
+        (lambda: _transformer_xl(weight_normalization=True), None),
+        (_deq_transformer, ["query_key_value", "injection_projection"]),
+        (_transformer_xl, ["query"]),
+        (lambda: _boards(layers.MixerCell(8)), None),
+    ],
+    ids=["trellisnet", "normalized", "some_normalized", "unknown", "no_attention"],
+)
+def test_enable_lora_without_a_layer_to_adapt_raises(make, names):
+    backbone = make()
+    num_trainable = len(backbone.trainable_variables)
+    with pytest.raises(ValueError, match="target_layer_names.*Received"):
+        backbone.enable_lora(2, names)
+    assert len(backbone.trainable_variables) == num_trainable
+
+
+def test_enable_lora_checks_the_rank():
+    with pytest.raises(ValueError, match="`rank`.*Received"):
+        _transformer_xl().enable_lora(0)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "mixed_bfloat16"])
+def test_presets_accept_a_dtype(dtype):
+    compute_dtype = keras.dtype_policies.get(dtype).compute_dtype
+    backbone = models.DEQTransformerBackbone.from_preset("characters", dtype=dtype)
+    assert backbone.deq.cell.compute_dtype == compute_dtype
+    task = models.ReasonerTagger.from_preset("mazes", dtype=dtype)
+    assert task.backbone.deq.cell.compute_dtype == compute_dtype
+
+
+def test_presets_accept_an_image_shape():
+    shape = (16, 16, 3)
+    name = "mdeq_tiny_cifar10"
+    model = models.MDEQImageClassifier.from_preset(
+        name, load_weights=False, image_shape=shape
+    )
+    assert model.backbone.image_shape == shape
+
+
+def test_from_preset_leaves_a_task_uncompiled():
+    task = models.DEQTransformerCausalLM.from_preset("characters", compile=False)
+    assert not task.compiled
+
+
+def test_a_task_from_a_config_trains_and_generates():
+    model = models.TransformerXLCausalLM(_transformer_xl())
+    copy = models.TransformerXLCausalLM.from_config(model.get_config())
+    prompt = {"token_ids": TOKENS, "padding_mask": np.arange(5) < [[2]] * 4}
+    assert copy.generate(prompt, stop_token_ids=None)["token_ids"].shape == (4, 5)
+    copy.fit(TOKENS, TOKENS, verbose=0, shuffle=False)
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_files_load_without_their_compilation(is_compiled, tmp_path):
+    model = models.TransformerXLCausalLM(_transformer_xl(), compile=is_compiled)
+    if is_compiled:
+        model.fit(TOKENS, TOKENS, verbose=0, shuffle=False)
+    model.save(tmp_path / "model.keras")
+    copy = keras.saving.load_model(tmp_path / "model.keras", compile=False)
+    np.testing.assert_array_equal(copy(TOKENS), model(TOKENS))
+    assert copy.compiled  # By default, as KerasHub's tasks.
+    assert not copy.optimizer.built
+
+
+@pytest.mark.parametrize(
+    "cls, preset",
+    [
+        (models.DEQTransformerCausalLMPreprocessor, "characters"),
+        (models.MDEQImageClassifierPreprocessor, "digits"),
+        (models.MDEQImageConverter, "digits"),
+    ],
+)
+def test_preprocessors_load_presets_by_name(cls, preset):
+    by_name, by_path = (cls.from_preset(name) for name in (preset, FOLDER / preset))
+    assert isinstance(by_name, cls)
+    assert by_name.get_config() == by_path.get_config()
+
+
+def test_a_preset_of_another_class_raises():
+    with pytest.raises(ValueError, match="DEQTransformerBackbone"):
+        models.MDEQBackbone.from_preset("characters")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **kwargs: models.MDEQBackbone((8,), **kwargs),
+        lambda **kwargs: models.ReasonerBackbone(
+            layers.RecallCell(4), (4, 4, 3), **kwargs
+        ),
+        _transformer_xl,
+        lambda **kwargs: models.ReasonerTagger(_attention(), 3, **kwargs),
+        lambda **kwargs: models.MDEQImageClassifier.from_preset(
+            "mdeq_tiny_cifar10", load_weights=False, **kwargs
+        ),
+    ],
+)
+def test_unknown_arguments_raise(make):
+    with pytest.raises(TypeError, match="token_dropout"):
+        make(token_dropout=0.1)
+
+
+def test_compute_output_spec_accepts_arrays():
+    images = np.zeros((2, 8, 8, 3), "float32")
+    backbone = models.MDEQBackbone(
+        (4, 4), expansion=1, groups=2, num_downsamplings=0, solver=_SOLVER
+    )
+    specs = backbone.compute_output_spec(images)
+    assert [spec.shape for spec in specs] == [(2, 8, 8, 4), (2, 4, 4, 4)]
+    model = models.MDEQImageClassifier(backbone, 3, (2, 4), 8)
+    assert model.compute_output_spec(images).shape == (2, 3)
+
+
+def test_a_trellisnet_does_not_generate():
+    model = models.TrellisNetCausalLM(_trellisnet())
+    inputs = {"token_ids": TOKENS, "padding_mask": np.ones_like(TOKENS)}
+    for call in (
+        lambda: model.generate(inputs, stop_token_ids=None),
+        lambda: model.generate_step(inputs),
+        lambda: model.build_cache(TOKENS, 2),
+        lambda: model.call_with_cache(TOKENS[:, :1], None, 1),
+    ):
+        with pytest.raises(NotImplementedError, match="DEQTrellisNetCausalLM"):
+            call()
+
+
+def test_tasks_are_found_by_the_classes_of_kerashub():
+    model = keras_hub.models.CausalLM.from_preset(str(FOLDER / "characters"))
+    assert isinstance(model, models.DEQTransformerCausalLM)

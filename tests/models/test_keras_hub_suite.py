@@ -1,0 +1,278 @@
+"""The test suite in the wheel of KerasHub, on the models of this package."""
+
+import sys
+import types
+
+import keras
+import keras_hub
+import numpy as np
+import pytest
+
+from deq_keras import layers, models, tokenizers
+from tests.regimes import slow
+
+
+def _test_case():
+    """Returns the suite as a class. Its module imports Grain, which is optional."""
+    if "grain" in sys.modules:
+        from keras_hub.src.tests.test_case import TestCase
+
+        return TestCase
+    sys.modules["grain"] = types.ModuleType("grain")
+    try:
+        from keras_hub.src.tests.test_case import TestCase
+    finally:
+        del sys.modules["grain"]
+    TestCase.run_grain_preprocessing_test = lambda *args: None
+    return TestCase
+
+
+_SOLVER = {"class_name": "FixedPointIteration", "max_iter": 2}
+_RANDOM = np.random.default_rng(0)
+TOKENS = _RANDOM.integers(0, 20, (2, 5)).astype("int32")
+TEXTS = ["abc de", "fg"]
+IMAGES = _RANDOM.normal(size=(2, 8, 8, 3)).astype("float32")
+PIXELS = _RANDOM.integers(0, 255, (2, 8, 8, 3)).astype("uint8")
+STRINGS = _RANDOM.normal(size=(2, 5, 3)).astype("float32")
+
+_TRANSFORMER = {
+    "vocabulary_size": 20,
+    "hidden_dim": 8,
+    "num_heads": 2,
+    "intermediate_dim": 8,
+}
+_TRELLIS = {"vocabulary_size": 20, "hidden_dim": 8, "intermediate_dim": 8}
+_DROPOUT = {"weight_dropout": 0.1, "token_dropout": 0.1, "hidden_dropout": 0.1}
+_CLASSES = {
+    "deq_transformer": (
+        models.DEQTransformerBackbone,
+        {**_TRANSFORMER, "solver": _SOLVER, "weight_normalization": False},
+    ),
+    "explicit_transformer": (
+        models.ExplicitTransformerBackbone,
+        {**_TRANSFORMER, "num_layers": 2},
+    ),
+    "transformer_xl": (
+        models.TransformerXLBackbone,
+        {**_TRANSFORMER, "num_layers": 2, "cutoffs": (5,), "div_val": 2},
+    ),
+    "deq_trellisnet": (
+        models.DEQTrellisNetBackbone,
+        {**_TRELLIS, **_DROPOUT, "solver": _SOLVER},
+    ),
+    "trellisnet": (models.TrellisNetBackbone, {**_TRELLIS, "num_layers": 2}),
+    "reasoner": (models.ReasonerBackbone, {"input_size": (None, 3)}),
+    "mdeq": (
+        models.MDEQBackbone,
+        {
+            "filters": (4, 4),
+            "expansion": 1,
+            "groups": 2,
+            "num_downsamplings": 0,
+            "solver": _SOLVER,
+            "image_shape": (8, 8, 3),
+        },
+    ),
+}
+LANGUAGE = [
+    slow("deq_transformer"),
+    "explicit_transformer",
+    slow("transformer_xl"),
+    slow("deq_trellisnet"),
+    "trellisnet",
+]
+BACKBONES = pytest.mark.parametrize("name", [*LANGUAGE, "reasoner", slow("mdeq")])
+
+
+def _arguments(name):
+    cls, kwargs = _CLASSES[name]
+    if name == "reasoner":
+        cell = layers.RecallCell(4, rank=1, name="cell")
+        kwargs = {**kwargs, "cell": cell, "solver": _SOLVER, "gradient": "phantom"}
+    return cls, dict(kwargs)
+
+
+def _backbone(name):
+    cls, kwargs = _arguments(name)
+    return cls(**kwargs)
+
+
+def _inputs(name):
+    return {"reasoner": STRINGS, "mdeq": IMAGES}.get(name, TOKENS)
+
+
+@pytest.fixture(scope="module")
+def suite():
+    return _test_case()()
+
+
+@BACKBONES
+def test_backbone_serializes(suite, name):
+    suite.run_serialization_test(_backbone(name))
+
+
+@BACKBONES
+def test_backbone_follows_precision_policies(suite, name):
+    suite.run_precision_test(*_arguments(name), _inputs(name))
+
+
+@BACKBONES
+def test_backbone_accepts_quantized_policies(suite, name):
+    cls, kwargs = _arguments(name)
+    suite.run_quantization_test(cls(**kwargs), cls, kwargs, _inputs(name))
+
+
+@pytest.mark.parametrize("name", [*LANGUAGE, "reasoner"])
+def test_backbone_calls_and_predicts(suite, name):
+    cls, kwargs = _arguments(name)
+    inputs = _inputs(name)
+    suite.run_backbone_test(
+        cls,
+        kwargs,
+        inputs,
+        expected_output_shape=(2, 5, 4 if name == "reasoner" else 8),
+        run_mixed_precision_check=False,
+        run_quantization_check=False,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(_CLASSES))
+def test_backbone_saves(suite, name):
+    # KerasHub passes an argument of `save` that Keras has deprecated.
+    with pytest.warns(match="save_format"):
+        suite.run_model_saving_test(*_arguments(name), _inputs(name))
+
+
+def _alphabet():
+    return tokenizers.CharacterTokenizer([" ", *"abcdefghijklmnopqrs"])
+
+
+TASKS = {
+    "deq_transformer": models.DEQTransformerCausalLM,
+    "explicit_transformer": models.ExplicitTransformerCausalLM,
+    "transformer_xl": models.TransformerXLCausalLM,
+    "deq_trellisnet": models.DEQTrellisNetCausalLM,
+    "trellisnet": models.TrellisNetCausalLM,
+}
+
+
+@pytest.mark.parametrize("name", LANGUAGE)
+def test_language_task(suite, name, monkeypatch):
+    preprocessor = models.DEQTransformerCausalLMPreprocessor(
+        _alphabet(), sequence_length=8
+    )
+    # The padding mask is optional, so the functional model takes the tokens alone.
+    monkeypatch.setattr(keras.tree, "assert_same_structure", lambda *_, **__: None)
+    with pytest.warns(match="shuffle"):
+        suite.run_task_test(
+            TASKS[name],
+            {"backbone": _backbone(name), "preprocessor": preprocessor},
+            (TEXTS,),
+            expected_output_shape=(2, 8, 20),
+        )
+
+
+# KerasHub passes an argument that Keras has deprecated.
+CHECK_TYPES = pytest.mark.filterwarnings("ignore:The `check_types` argument")
+
+
+@CHECK_TYPES
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "cls, preprocessor_cls, kwargs, labels, shape",
+    [
+        (
+            models.MDEQImageClassifier,
+            models.MDEQImageClassifierPreprocessor,
+            {"num_classes": 3, "head_filters": (2, 4), "final_filters": 8},
+            np.array([0, 2]),
+            (2, 3),
+        ),
+        (
+            models.MDEQImageSegmenter,
+            models.MDEQImageSegmenterPreprocessor,
+            {"num_classes": 3},
+            np.zeros((2, 8, 8), "int32"),
+            (2, 8, 8, 3),
+        ),
+    ],
+)
+def test_image_task(suite, cls, preprocessor_cls, kwargs, labels, shape):
+    converter = models.MDEQImageConverter.for_dataset("cifar10", image_size=(8, 8))
+    kwargs = {**kwargs, "preprocessor": preprocessor_cls(converter)}
+    kwargs = {**kwargs, "backbone": _backbone("mdeq")}
+    with pytest.warns(match="shuffle"):
+        suite.run_task_test(cls, kwargs, (PIXELS, labels), expected_output_shape=shape)
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Unchanged(keras_hub.models.Preprocessor):
+    def call(self, x, y=None, sample_weight=None):
+        return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
+
+
+@CHECK_TYPES
+def test_reasoner_task(suite):
+    with pytest.warns(match="shuffle"):
+        suite.run_task_test(
+            models.ReasonerTagger,
+            {
+                "backbone": _backbone("reasoner"),
+                "num_classes": 3,
+                "preprocessor": Unchanged(),
+            },
+            (STRINGS, np.zeros((2, 5), "int32")),
+            expected_output_shape=(2, 5, 3),
+        )
+
+
+@pytest.mark.parametrize(
+    "cls",
+    [
+        models.DEQTransformerCausalLMPreprocessor,
+        slow(models.DEQTrellisNetCausalLMPreprocessor),
+    ],
+)
+def test_text_preprocessor(suite, cls):
+    kwargs = {"tokenizer": _alphabet(), "sequence_length": 8}
+    suite.run_preprocessing_layer_test(cls, kwargs, TEXTS)
+    # `run_preprocessor_test` checks this too, but it needs Grain.
+    preprocessor = cls(**kwargs)
+    preprocessor(TEXTS)
+    preprocessor.sequence_length = 17
+    assert preprocessor(TEXTS)[0]["token_ids"].shape == (2, 17)
+
+
+@pytest.mark.parametrize(
+    "cls, kwargs, inputs",
+    [
+        (
+            tokenizers.CharacterTokenizer,
+            {"vocabulary": [" ", *"abcdefghijklmnopqrs"]},
+            TEXTS,
+        ),
+        (models.MDEQImageConverter, {"image_size": (8, 8), "scale": 1 / 255}, PIXELS),
+    ],
+)
+def test_preprocessing_layer(suite, cls, kwargs, inputs):
+    suite.run_preprocessing_layer_test(cls, kwargs, inputs)
+
+
+@pytest.mark.parametrize(
+    "cls, labels",
+    [
+        (models.MDEQImageClassifierPreprocessor, np.array([0, 2])),
+        (models.MDEQImageSegmenterPreprocessor, np.zeros((2, 8, 8, 1), "int32")),
+    ],
+)
+def test_image_preprocessor(suite, cls, labels):
+    converter = models.MDEQImageConverter.for_dataset("cifar10", image_size=(8, 8))
+    kwargs = {"image_converter": converter}
+    suite.run_preprocessing_layer_test(cls, kwargs, (PIXELS, labels))
+
+
+def test_trained_preset(suite):
+    suite.run_preset_test(
+        models.DEQTransformerBackbone, "characters", TOKENS, {}, None, (2, 5, 128)
+    )

@@ -1,0 +1,67 @@
+"""Files that Keras' `model.export` writes."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from deq_keras import layers, solvers
+
+INPUTS = np.random.RandomState(0).normal(size=(3, 4)).astype("float32")
+SLOW = pytest.mark.slow
+
+
+def _gradient(function, inputs):
+    inputs = tf.constant(inputs)
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        total = tf.reduce_sum(function(inputs))
+    return tape.gradient(total, inputs)
+
+
+def _model(gradient, solver):
+    keras.utils.set_random_seed(0)
+    deq = layers.DEQ(layers.DenseCell(5), solver, gradient)
+    return keras.Sequential([keras.Input((4,)), deq, keras.layers.Dense(1)])
+
+
+@pytest.mark.parametrize(
+    ("gradient", "solver"),
+    [
+        ("implicit", solvers.FixedPointIteration(60, tol=1e-6)),
+        pytest.param("implicit", solvers.Anderson(30, tol=1e-6), marks=SLOW),
+        pytest.param("implicit", solvers.Broyden(30, tol=1e-6), marks=SLOW),
+        *(
+            pytest.param(name, solvers.FixedPointIteration(60, tol=1e-6), marks=SLOW)
+            for name in ("neumann", "phantom", "truncated", "reversible", "unrolled")
+        ),
+        pytest.param(
+            "implicit", solvers.FixedPointIteration(60, 1e-6, compact=True), marks=SLOW
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_file_has_the_gradient_of_the_equilibrium(gradient, solver, tmp_path):
+    """Whatever the model trains with: a file differentiates the steps of the solver."""
+    model = _model(gradient, solver)
+    model.export(tmp_path / "model", verbose=False)
+    file = keras.layers.TFSMLayer(tmp_path / "model", call_endpoint="serve")
+    np.testing.assert_allclose(file(INPUTS), model(INPUTS), atol=1e-6)
+    exact = _gradient(_model("implicit", solver), INPUTS)
+    assert np.abs(exact).max() > 0.1
+    np.testing.assert_allclose(_gradient(file, INPUTS), exact, atol=1e-3)
+    invalid = np.where([[0], [1], [0]], np.nan, INPUTS)
+    expected = np.where([[0], [1], [0]], 0.0, exact)
+    np.testing.assert_allclose(_gradient(file, invalid), expected, atol=1e-3)
+
+
+@SLOW
+def test_file_trains_within_a_model(tmp_path):
+    _model("implicit", "anderson").export(tmp_path / "model", verbose=False)
+    file = keras.layers.TFSMLayer(tmp_path / "model", call_endpoint="serve")
+    first = keras.layers.Dense(4)
+    model = keras.Sequential([keras.Input((4,)), first, file])
+    before = first.kernel.numpy()
+    model.compile("sgd", "mse")
+    model.fit(INPUTS, np.ones((3, 1)), verbose=0)
+    assert np.abs(first.kernel - before).min() > 0

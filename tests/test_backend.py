@@ -1,0 +1,69 @@
+"""Another backend of Keras is refused before Keras looks for it."""
+
+import json
+import os
+import subprocess
+import sys
+
+import keras
+import pytest
+
+from deq_keras.core.backend import check_backend
+from tests.harness import ROOT
+
+
+def _run(arguments, home, **environment):
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("KERAS_")}
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env={
+            **inherited,
+            "PYTHONPATH": str(ROOT),
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "KERAS_HOME": str(home),
+            **environment,
+        },
+        cwd=home,
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch", "numpy"])
+def test_variable_of_another_backend_raises(backend, tmp_path):
+    result = _run(["-c", "import deq_keras"], tmp_path, KERAS_BACKEND=backend)
+    last = result.stderr.strip().splitlines()[-1]
+    assert result.returncode == 1
+    assert last.startswith("ImportError: deq_keras requires")
+    assert "KERAS_BACKEND=tensorflow" in last
+    assert repr(backend) in last
+    assert "No module named" not in result.stderr
+
+
+def test_config_file_of_another_backend_raises(tmp_path):
+    (tmp_path / "keras.json").write_text(json.dumps({"backend": "jax"}))
+    result = _run(["-c", "import deq_keras.solvers"], tmp_path)
+    assert "KERAS_BACKEND=tensorflow" in result.stderr.strip().splitlines()[-1]
+    assert "keras.json" in result.stderr
+
+
+def test_imported_keras_of_another_backend_raises(monkeypatch):
+    monkeypatch.setattr(keras.config, "backend", lambda: "numpy")
+    with pytest.raises(ImportError, match="KERAS_BACKEND=tensorflow.*'numpy'"):
+        check_backend()
+
+
+def test_variable_overrides_the_config_file(tmp_path):
+    (tmp_path / "keras.json").write_text(json.dumps({"backend": "jax"}))
+    code = "import deq_keras; print(deq_keras.DEQ.__name__)"
+    result = _run(["-c", code], tmp_path, KERAS_BACKEND="tensorflow")
+    assert result.stdout.strip() == "DEQ", result.stderr
+
+
+def test_command_line_prints_the_sentence(tmp_path):
+    code = "import sys; from training.cli import main; sys.exit(main())"
+    arguments = ["-c", code, "demo", "digits"]
+    result = _run(arguments, tmp_path, KERAS_BACKEND="jax")
+    assert result.returncode == 2
+    assert "KERAS_BACKEND=tensorflow" in result.stderr
+    assert "Traceback" not in result.stderr

@@ -8,10 +8,9 @@ from keras import tree
 
 from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_count, did_you_mean
-from deq_keras.core.problem import masked
 from deq_keras.core.random import as_seed, fold_in
 from deq_keras.core.readout import check_answer, read_answers
-from deq_keras.core.structure import Nest, StateStructure
+from deq_keras.core.structure import Nest, StateStructure, masked
 from deq_keras.initial_states import InitialState, Normal
 from deq_keras.solvers import MAX_ITER, Solution, SolveRequest
 

@@ -174,7 +174,7 @@ def usable_linearization(
         linearization: The `Linearization`.
         failed: Boolean tensor `(batch,)`.
     """
-    point, value, vjp = linearization
+    point, value, vjp, _ = linearization
     return linearization._replace(
         value=where_rows(failed, point, value),
         vjp=lambda vector: where_rows(failed, 0.0, vjp(vector)),

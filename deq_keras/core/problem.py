@@ -18,6 +18,7 @@ from deq_keras.core.splitting import Splitting
 from deq_keras.core.structure import (
     Nest,
     StateStructure,
+    masked,
     row_norms,
 )
 
@@ -235,7 +236,7 @@ class FixedPointProblem:
 
     def linearize(self, state: Nest) -> Linearization:
         """Returns the `Linearization` of f at `state`: f and its vector products."""
-        return linearize(self, state)
+        return linearize(self, state)._replace(mask=self.mask)
 
     @property
     def sources(self) -> list[tf.Tensor]:
@@ -287,34 +288,6 @@ def _tensor(variable: keras.Variable, scope: Any) -> tf.Tensor:
 def in_dtype(number: Any, dtype: tf.DType) -> tf.Tensor:
     """Returns a number or tensor in a dtype. `tf.cast` rounds numbers to float32."""
     return tf.cast(tf.convert_to_tensor(number, dtype_hint=dtype), dtype)
-
-
-def masked(state: Nest, mask: tf.Tensor | None) -> Nest:
-    """Returns the state with zeros at positions that are padding.
-
-    Args:
-        state: Nest of `(batch, ...)` tensors.
-        mask: Boolean tensor `(batch, ...)`, false at padding, or `None`. It applies to
-            leaves that have more axes than the mask.
-    """
-    if mask is None:
-        return state
-
-    def select(leaf: tf.Tensor) -> tf.Tensor:
-        rank = mask.shape.rank
-        missing = leaf.shape.rank - rank
-        if missing < 1:
-            return leaf
-        if not mask.shape.is_compatible_with(leaf.shape[:rank]):
-            raise ValueError(
-                "A mask must have one entry for each position of the state. Expected: "
-                f"shape={leaf.shape[:rank]}. Received: shape={mask.shape}."
-            )
-        # The shape is taken from the state, so that a mask of another shape fails.
-        shape = tf.concat([tf.shape(leaf)[:rank], [1] * missing], axis=0)
-        return tf.where(tf.reshape(mask, shape), leaf, tf.zeros((), leaf.dtype))
-
-    return tree.map_structure(select, state)
 
 
 def keras_masks(inputs: Nest) -> Nest:

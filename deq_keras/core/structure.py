@@ -224,6 +224,34 @@ def where_rows(mask: tf.Tensor, chosen: Nest, otherwise: Nest) -> Nest:
     return tree.map_structure(lambda other: select(chosen, other), otherwise)
 
 
+def masked(state: Nest, mask: tf.Tensor | None) -> Nest:
+    """Returns the state with zeros at positions that are padding.
+
+    Args:
+        state: Nest of `(batch, ...)` tensors.
+        mask: Boolean tensor `(batch, ...)`, false at padding, or `None`. It applies to
+            leaves that have more axes than the mask.
+    """
+    if mask is None:
+        return state
+
+    def select(leaf: tf.Tensor) -> tf.Tensor:
+        rank = mask.shape.rank
+        missing = leaf.shape.rank - rank
+        if missing < 1:
+            return leaf
+        if not mask.shape.is_compatible_with(leaf.shape[:rank]):
+            raise ValueError(
+                "A mask must have one entry for each position of the state. Expected: "
+                f"shape={leaf.shape[:rank]}. Received: shape={mask.shape}."
+            )
+        # The shape is taken from the state, so that a mask of another shape fails.
+        shape = tf.concat([tf.shape(leaf)[:rank], [1] * missing], axis=0)
+        return tf.where(tf.reshape(mask, shape), leaf, tf.zeros((), leaf.dtype))
+
+    return tree.map_structure(select, state)
+
+
 def wide_dtype(dtype: Any) -> str:
     """Returns the dtype of sums and logits: float64 for float64, else float32."""
     return "float64" if dtype == "float64" else "float32"

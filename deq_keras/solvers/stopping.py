@@ -129,7 +129,7 @@ class StoppingRule(NamedTuple):
     contraction factor a = |g_n| / |g_(n-1)| of the residuals g, the remaining distance
     is about |g_n| / (1 - a), relative to the state r / (1 - a). A sample whose state
     still grows by its residual is therefore converged only if this distance is below
-    1/2, that is if 1 - a > 2 r.
+    1/3, that is if 1 - a > 3 r.
 
     Attributes:
         structure: `StateStructure` of the state.
@@ -204,7 +204,7 @@ class StoppingRule(NamedTuple):
                 if self.stop_mode.startswith("rel"):
                     # The state still grows by its residual, and does not slow down.
                     grows = size - progress.size > 0.1 * norm
-                    limit = (1.0 - 2.0 * error) * progress.residual
+                    limit = (1.0 - 3.0 * error) * progress.residual
                     has_converged &= ~(grows & (norm >= limit))
                 new = tf.where(has_converged, tf.constant(CONVERGED, tf.int64), new)
             is_finite = tf.math.is_finite(error)

@@ -114,33 +114,6 @@ def test_states_of_any_magnitude_are_judged_alike(exponent, stop_mode, regime):
     np.testing.assert_allclose(solution.value / scale, 2 * inputs / scale, rtol=1e-2)
 
 
-@pytest.mark.parametrize("regime", ["eager", "graph", "xla"], indirect=True)
-@pytest.mark.parametrize("stop_mode", ["rel", "rel_max"])
-@pytest.mark.parametrize(
-    "growth",
-    [
-        lambda z: z + 1.0,
-        lambda z: z + 0.1,
-        lambda z: z + 1.0 / z,
-        lambda z: 1.0005 * z + 1.0,
-        lambda z: tf.abs(z) + tf.constant([[1.0, 0.0]]),
-    ],
-)
-def test_states_that_grow_without_limit_do_not_converge(growth, stop_mode, regime):
-    solver = solvers.FixedPointIteration(1200, 2e-3, stop_mode)
-    solve = regime(lambda z: solver.solve(growth, solvers.SolveRequest(z)))
-    assert solve(tf.constant([[1.0, 2.0]])).status[0] == solvers.MAX_ITER
-
-
-def test_a_slow_contraction_converges_after_it_slowed_down():
-    solver = solvers.FixedPointIteration(1000, 1e-3)
-    solution = solver.solve(
-        lambda z: 0.99 * z + 1.0, solvers.SolveRequest(tf.zeros((1, 1)))
-    )
-    assert solution.status[0] == solvers.CONVERGED
-    assert 200 < solution.num_evaluations[0] < 300
-
-
 def test_an_equilibrium_at_zero_is_reached():
     solver = solvers.FixedPointIteration(80, 1e-3)
     for scale in (1e-20, 1.0, 1e20):

@@ -24,7 +24,7 @@ from deq_keras.core.graphs import (
     is_being_traced,
     is_compiled_by_xla,
 )
-from deq_keras.core.problem import FixedPointProblem, keras_masks, masked
+from deq_keras.core.problem import FixedPointProblem, keras_masks
 from deq_keras.core.random import (
     as_seed,
     fold_in,
@@ -35,7 +35,13 @@ from deq_keras.core.random import (
 )
 from deq_keras.core.request import as_max_iter, as_tol, check_request
 from deq_keras.core.serialization import Config
-from deq_keras.core.structure import Nest, StateStructure, named_leaves, where_rows
+from deq_keras.core.structure import (
+    Nest,
+    StateStructure,
+    masked,
+    named_leaves,
+    where_rows,
+)
 from deq_keras.layers.equilibrium import cell_contract, cell_problem
 from deq_keras.layers.equilibrium.cell_build import stateful_scope, trace_and_build
 from deq_keras.layers.equilibrium.defaults import choose_components, unquantized_policy

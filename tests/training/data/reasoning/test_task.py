@@ -151,14 +151,6 @@ def test_chains_have_the_class_of_their_first_node():
     assert set(graphs.distance) == {3}
 
 
-def test_edges_of_chains():
-    edges = reasoning.chain_adjacency(2, 3)
-    assert [tuple(edge) for edge in np.argwhere(edges)] == [
-        *((0, 1), (1, 0), (1, 2), (2, 1)),
-        *((3, 4), (4, 3), (4, 5), (5, 4)),
-    ]
-
-
 def test_solved_if_all_positions_that_count_are_right():
     targets = np.array([[1, 0, 1]] * 3)
     weights = np.array([[1.0, 1.0, 0.0]] * 3)

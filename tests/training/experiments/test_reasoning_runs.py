@@ -54,8 +54,6 @@ def shipped(name, *overrides):
     }
     if whole.model.embedding_units:
         values["model.embedding_units"] = 8
-    if name.startswith("sudoku"):
-        values["data.task.num_puzzles"] = 200
     if whole.evaluation.picture is not None:
         values["evaluation.picture"] = {"level": test[0], "evaluations": 3}
     sets = [f"{path}={json.dumps(value)}" for path, value in values.items()]

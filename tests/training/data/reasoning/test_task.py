@@ -15,8 +15,8 @@ TASKS = {
     "chains": (reasoning.Chains(), (1, 5)),
     "mazes": (reasoning.Mazes(), (3, 7)),
     "prefix_sums": (reasoning.PrefixSums(), (1, 9)),
-    "sudoku_4x4": (reasoning.Sudoku(4, num_puzzles=30), (0, 3)),
-    "sudoku_6x6": (reasoning.Sudoku(6, num_puzzles=12), (0, 2)),
+    "sudoku_4x4": (reasoning.Sudoku(4), (0, 3)),
+    "sudoku_6x6": (reasoning.Sudoku(6), (0, 2)),
     "words": (reasoning.Words(), (1, 6)),
 }
 

@@ -309,6 +309,7 @@ def test_files_of_a_run(finished):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The layer .* has no equilibrium")
 def test_a_diverged_run_is_counted_and_does_not_stop_the_others(tmp_path):
     wild = {"model.solver": "fixed_point_iteration", "optimizer.learning_rate": 1e30}
     changed = config(

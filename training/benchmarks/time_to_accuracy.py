@@ -28,10 +28,14 @@ from ..errors import InputError
 from ..experiments.classification.build import head, stem
 from ..experiments.classification.schema import HeadConfig, StemConfig
 from ..experiments.defaults.build import step_peak
-from ..experiments.defaults.cells import ConvolutionalCell
 from ..experiments.defaults.schema import DataConfig
 from ..experiments.defaults.tasks import TASKS
-from ..experiments.defaults.tasks.task import Examples, accuracy, cross_entropy
+from ..experiments.defaults.tasks.task import (
+    Examples,
+    accuracy,
+    convolution_cell,
+    cross_entropy,
+)
 from ..experiments.language_model import schema, text
 from .costs import NOT_MEASURABLE
 from .runner import Benchmark, positive
@@ -203,10 +207,6 @@ def _residual_block(groups, expansion=2):
     return functools.partial(ResidualBlockCell, groups=groups, expansion=expansion)
 
 
-def _convolutions(groups):
-    return functools.partial(ConvolutionalCell, groups=groups)
-
-
 # The targets come from a trial of one training each, with a seed of 100, which no
 # measurement uses.
 _DIGITS, _PARITY = TASKS["digits_positions"], TASKS["parity"]
@@ -269,8 +269,8 @@ CONTESTS = {
             _of_cell,
             encode=_PARITY.encode,
             decode=_PARITY.decode,
-            cell=(32, _convolutions(4)),
-            narrow_cell=(11, _convolutions(1)),
+            cell=(32, convolution_cell(1, groups=4)),
+            narrow_cell=(11, convolution_cell(1, groups=1)),
         ),
         # A layer carries information by two positions of 16.
         depth=8,

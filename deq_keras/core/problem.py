@@ -292,7 +292,10 @@ def in_dtype(number: Any, dtype: tf.DType) -> tf.Tensor:
 
 def keras_masks(inputs: Nest) -> Nest:
     """Returns a nest of the masks that Keras attached to the inputs, or of `None`."""
-    return tree.map_structure(lambda leaf: getattr(leaf, "_keras_mask", None), inputs)
+    masks = []
+    for leaf in tree.flatten(inputs):
+        masks.append(getattr(leaf, "_keras_mask", None))
+    return tree.pack_sequence_as(inputs, masks)
 
 
 def with_keras_mask(state: Nest, mask: tf.Tensor) -> Nest:

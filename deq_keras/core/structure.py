@@ -73,8 +73,10 @@ class StateStructure:
         return other
 
     def _set_matrix_shape(self) -> None:
-        sizes = [size for size in self._sizes if isinstance(size, int)]
-        total = sum(sizes) if len(sizes) == len(self._sizes) else None
+        total: int | None = 0
+        for size in self._sizes:
+            is_static = total is not None and isinstance(size, int)
+            total = total + size if is_static else None  # type: ignore[operator]
         # The static shape `(batch, features)`, `None` where it is dynamic.
         self.matrix_shape = tf.TensorShape([self.leaves[0].shape[0], total])
 
@@ -212,16 +214,16 @@ def where_rows(mask: tf.Tensor, chosen: Nest, otherwise: Nest) -> Nest:
         A nest with the structure of `otherwise`.
     """
     masks = {1: mask}  # By rank.
-
-    def select(leaf: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
-        rank = other.shape.rank
+    others, leaves = tree.flatten(otherwise), []
+    if tree.is_nested(chosen):
+        tree.assert_same_structure(chosen, otherwise)
+    sources = tree.flatten(chosen)
+    for i, other in enumerate(others):
+        leaf, rank = sources[i if len(sources) > 1 else 0], other.shape.rank
         if rank not in masks:
             masks[rank] = tf.reshape(mask, [-1] + [1] * (rank - 1))
-        return tf.where(masks[rank], tf.cast(leaf, other.dtype), other)
-
-    if tree.is_nested(chosen):
-        return tree.map_structure(select, chosen, otherwise)
-    return tree.map_structure(lambda other: select(chosen, other), otherwise)
+        leaves.append(tf.where(masks[rank], tf.cast(leaf, other.dtype), other))
+    return tree.pack_sequence_as(otherwise, leaves)
 
 
 def masked(state: Nest, mask: tf.Tensor | None) -> Nest:

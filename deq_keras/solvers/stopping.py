@@ -111,7 +111,7 @@ class Progress(NamedTuple):
     Attributes:
         answers: `Answers`, or an empty tuple without an `UnchangedAnswer`.
         start: Float tensor `(batch,)`. Norm of the initial state.
-        residual: Float tensor `(batch,)`. The last |f(z) - z|, or infinity.
+        residual: Float tensor `(batch,)`. The smallest |f(z) - z|, or infinity.
         size: Float tensor `(batch,)`. The last |f(z)|, or infinity.
     """
 
@@ -126,9 +126,9 @@ class StoppingRule(NamedTuple):
 
     A small relative residual r = |f(z) - z| / |f(z)| does not prove convergence: the
     iterates of f(z) = z + u grow without limit, and r falls like 1 / n. From the
-    contraction factor a = |g_n| / |g_(n-1)| of the residuals g, the remaining distance
-    is about |g_n| / (1 - a), relative to the state r / (1 - a). A sample whose state
-    still grows by its residual is therefore converged only if this distance is below
+    contraction factor a of the residual (here, over its smallest value so far), the
+    remaining distance is about |g| / (1 - a), relative to the state r / (1 - a). A
+    sample whose state still grows is therefore converged only if this distance is below
     1/3, that is if 1 - a > 3 r.
 
     Attributes:
@@ -202,10 +202,15 @@ class StoppingRule(NamedTuple):
             if self.tol is not None:
                 has_converged = error <= self.tol
                 if self.stop_mode.startswith("rel"):
-                    # The state still grows by its residual, and does not slow down.
-                    grows = size - progress.size > 0.1 * norm
+                    # The state still grows, and its residual hardly falls.
                     limit = (1.0 - 3.0 * error) * progress.residual
-                    has_converged &= ~(grows & (norm >= limit))
+                    is_drifting = (size > progress.size) & (norm >= limit)
+                    # It jumped to where rounding hides its residual.
+                    epsilon = 2.0**-23 if size.dtype == tf.float32 else 2.0**-52
+                    is_drifting |= (size > 2.0 * progress.size) & (
+                        epsilon * size >= progress.residual
+                    )
+                    has_converged &= ~is_drifting
                 new = tf.where(has_converged, tf.constant(CONVERGED, tf.int64), new)
             is_finite = tf.math.is_finite(error)
             new = tf.where(is_finite, new, tf.constant(DIVERGED, tf.int64))
@@ -248,13 +253,16 @@ class StoppingRule(NamedTuple):
                 settle_exactly,
                 lambda: (norm, size, error, status, budget_if_running),
             )
-        return error, status, running, Progress(answers, progress.start, norm, size)
+        smallest = tf.where(norm < progress.residual, norm, progress.residual)
+        progress = Progress(answers, progress.start, smallest, size)
+        return error, status, running, progress
 
     def _error(self, norm: tf.Tensor, size: tf.Tensor, progress: Progress) -> tf.Tensor:
         """Returns the residual that `stop_mode` defines, from |f(z) - z| and |f(z)|."""
         if self.stop_mode.startswith("abs"):
             return norm
-        error = tf.math.divide_no_nan(norm, tf.maximum(size, _TINY * progress.start))
+        least = _TINY * tf.maximum(progress.start, norm)
+        error = tf.math.divide_no_nan(norm, tf.maximum(size, least))
         # An overflowed norm would make any residual seem small.
         return tf.where(tf.math.is_finite(size), error, size)
 

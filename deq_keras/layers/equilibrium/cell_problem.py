@@ -94,7 +94,7 @@ class CellFunction:
         return self.cell.variables
 
     def __call__(self, state: Nest, injection: Nest) -> Nest:
-        cell = self.cell
+        cell = self._cell() or self.cell  # The property raises.
         if self._is_functional:
             return cell([state, injection])
         return cell(state, injection)

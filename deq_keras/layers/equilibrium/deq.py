@@ -555,9 +555,13 @@ class DEQ(keras.layers.Layer):
     def _solver_of_training(
         self, max_iter: int | tf.Tensor | None, tol: float | tf.Tensor | None
     ) -> solvers.FixedPointSolver:
-        given = {"max_iter": max_iter, "tol": tol}
-        given = {name: value for name, value in given.items() if value is not None}
-        for name, value in given.items():
+        if max_iter is None and tol is None:
+            return self.solver
+        config = self.solver.get_config()
+        for name, value in (("max_iter", max_iter), ("tol", tol)):
+            if value is None:
+                continue
+            config[name] = value
             if tf.is_tensor(value):
                 raise ValueError(
                     f"In training, `{name}` must be a number, because gradients need "
@@ -565,9 +569,7 @@ class DEQ(keras.layers.Layer):
                     "`max_iter_jitter` of DEQ to vary the budget. Received: "
                     f"{name}={value!r}."
                 )
-        if not given:
-            return self.solver
-        return self.solver.from_config({**self.solver.get_config(), **given})
+        return self.solver.from_config(config)
 
     def inject(
         self, inputs: Nest, mask: tf.Tensor | None = None, training: bool = False

@@ -32,7 +32,7 @@ def test_the_call_wins_over_the_scope_and_the_scope_over_the_solver():
     counts = [scope.solutions[name].num_evaluations for name in scope.solutions]
     np.testing.assert_array_equal(counts[0], 5)
     np.testing.assert_array_equal(counts[1], 2)
-    assert np.all(counts[2] < 5)
+    assert np.mean(counts[2]) < 5
     value = deq(INPUTS, max_iter=3, tol=0.0)
     np.testing.assert_array_equal(value, _value(deq, 3))
     assert np.any(value != deq(INPUTS))
@@ -144,7 +144,7 @@ BAD = {
 def test_bad_values_are_refused(name):
     deq = _deq()
     for value in BAD[name]:
-        with pytest.raises(ValueError, match=f"`{name}` must be.*Received: {name}="):
+        with pytest.raises(ValueError, match=f"`{name}` must be.*Received: {name}"):
             deq(INPUTS, **{name: value})
     function = tf.function(lambda value: deq(tf.constant(INPUTS), **{name: value}))
     wrong = tf.constant(0.5) if name == "max_iter" else tf.constant(1)

@@ -115,13 +115,13 @@ def test_agreement_and_spread_of_states():
     assert (failed.agreement.numpy(), failed.spread.numpy()) == ([0.0], [0.0])
 
 
-def test_answers_of_nests_and_of_another_source():
-    solution = _solution([[C]] * 3, [[0.1], [0.2], [0.3]])
-    logits = tf.constant([[0.0, 1.0], [1.0, 0.0], [2.0, 1.0]])
+def test_answers_of_nests():
+    logits = [[[0.0, 1.0]], [[1.0, 0.0]], [[2.0, 1.0]]]
+    solution = _solution([[C]] * 3, [[0.1], [0.2], [0.3]], logits)
     selection = multistart.Selection(
         "vote", lambda y: {"a": tf.argmax(y, axis=-1), "b": y[:, :1] >= 0.0}
     )
-    found = selection(solution, 3, source=logits)
+    found = selection(solution, 3)
     assert found.restart.numpy() == [1]
     np.testing.assert_allclose(found.agreement, [2 / 3], rtol=1e-6)
 

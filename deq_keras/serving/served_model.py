@@ -243,7 +243,7 @@ def output_names(function):
 class _ToleranceScope(SolveScope):
     """A scope that records the tolerance of each solve, by name."""
 
-    is_differentiable = False
+    is_pure = True
 
     def __init__(self, model, max_iter=None):
         super().__init__(model, max_iter)
@@ -269,7 +269,7 @@ class _RequestScope(SolveScope):
         certifies: Boolean. Whether to bound the distances to the equilibria.
     """
 
-    is_differentiable = False
+    is_pure = True
 
     def __init__(self, model, max_iter, tol, initial_states, limit, certifies):
         super().__init__(model, initial_states=initial_states)

@@ -28,7 +28,7 @@ def test_factor_follows_the_residual_within_its_bounds(target, factors):
     callback = callbacks.PenaltyTarget(deq, target, max_factor=10.0)
     np.testing.assert_allclose(_fit(model, callback), factors)
     penalties = model.history.history["deq_penalty"]
-    np.testing.assert_allclose(penalties[1] / penalties[0], factors[1], rtol=0.1)
+    np.testing.assert_allclose(penalties[1] / penalties[0], factors[1], rtol=0.5)
 
 
 def test_saved_weights_keep_the_factor(tmp_path):

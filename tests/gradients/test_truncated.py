@@ -563,7 +563,7 @@ def test_a_step_evaluates_f_at_its_result_once():
     request = SolveRequest(tf.zeros((2, 3)), seed=SEED)
     equilibrium = _truncated(3, 2, free_fraction=1.0).solve(problem, request, ITERATION)
     assert int(count) == 2 + 3 + 1
-    _, value, _ = equilibrium.linearization
+    value = equilibrium.linearization.value
     np.testing.assert_array_equal(equilibrium.solution.value, value)
 
 

@@ -453,7 +453,7 @@ class DEQ(keras.layers.Layer):
         if training is None:
             if not tf.executing_eagerly():
                 self._warn_if_trained()
-        else:
+        elif self._scope is None or not self._scope.is_pure:
             self._metrics_of_solves.record(solution, training)
         return self._cast(value)
 
@@ -491,7 +491,7 @@ class DEQ(keras.layers.Layer):
         )
         if scope is not None:
             request = scope.prepare(name, self, request)
-        is_differentiated = scope is None or scope.is_differentiable
+        is_differentiated = scope is None or not scope.is_pure
         if tf.executing_eagerly():
             is_differentiated = record.could_possibly_record()
         if is_differentiated:
@@ -729,7 +729,10 @@ class DEQ(keras.layers.Layer):
         if source.layer is not None:
             # No gradient of the model's loss reaches the predictor.
             self._check_owned(source)
-            learned = tree.map_structure(tf.stop_gradient, problem.prediction)
+            learned = problem.prediction
+            if learned is not None:
+                StateStructure(state).check(learned, f"The output of {source.layer!r}")
+                learned = tree.map_structure(tf.stop_gradient, learned)
         first = source(state, seed, learned)
         if first is not state:
             StateStructure(state).check(first, f"The value of {source!r}")

@@ -57,8 +57,8 @@ class SolveScope:
     array([2, 2, 2, 2], dtype=int32)
     """
 
-    # Whether calls in the scope may be differentiated.
-    is_differentiable = True
+    # Whether calls in the scope have no gradient and do not update metrics.
+    is_pure = False
 
     def __init__(
         self,

@@ -62,9 +62,9 @@ def _layer(seed):
 def _draws(deq):
     draws = []
     for _ in range(4):
-        deq._evaluations.reset_state()
+        deq.metrics[0].reset_state()
         deq(INPUTS, training=True)
-        draws.append(float(deq._evaluations.result()))
+        draws.append(float(deq.metrics[0].result()))
     return draws
 
 
@@ -118,9 +118,9 @@ def test_all_budgets_are_equally_likely():
 
     @tf.function
     def budget():
-        deq._evaluations.reset_state()
+        deq.metrics[0].reset_state()
         deq(INPUTS, training=True)
-        return deq._evaluations.result()
+        return deq.metrics[0].result()
 
     counts = np.bincount([int(budget()) for _ in range(200)], minlength=7)
     assert counts[:3].sum() == 0

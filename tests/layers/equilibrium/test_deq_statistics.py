@@ -115,7 +115,7 @@ def test_the_jacobian_loss_is_in_the_loss_and_in_the_logs():
     assert np.all(jacobian > 0)
     # The penalty counts in training, and only there.
     without = _fit(other, run_eagerly=True)
-    expected = {"deq_evaluations", "deq_residual", "deq_converged"}
+    expected = {"deq_evaluations", "deq_residual", "deq_converged", "deq_failed"}
     expected |= {"val_" + name for name in expected}
     assert {name for name in without if "deq" in name} == expected
     np.testing.assert_allclose(

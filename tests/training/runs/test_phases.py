@@ -51,10 +51,6 @@ def test_the_weight_does_not_rise_where_the_phase_begins(small):
     [
         ({**RISING}, r"`phases.0.regularizer_weight_increment` needs a regularizer"),
         (
-            {**RISING, "regularizer": "residual_constraint"},
-            "needs a regularizer whose weight rises.*Received: .*residual_constraint",
-        ),
-        (
             {**RISING, "regularizer": {"class_name": "jacobian", "wight": 1}},
             "`phases.0.regularizer`.*wight",
         ),

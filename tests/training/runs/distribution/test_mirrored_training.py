@@ -52,7 +52,7 @@ def run(name, mapping, devices, die_in=None, **changes):
 
 still = {
     "model.cell.dropout_rate": 0.0, "model.head.dropout_rate": 0.0,
-    "model.regularizer": "residual_constraint", "model.gradient": "implicit",
+    "model.regularizer": "contraction", "model.gradient": "implicit",
     "data.train_examples": 64, "data.test_examples": 39,
     "optimizer.clip_norm": 0.3, "optimizer.learning_rate": 0.03,
     "phases": [{"epochs": 1, "gradient": "unrolled"}, {"epochs": 1}],

@@ -81,19 +81,19 @@ def test_a_saved_model(parts, tmp_path, capsys):
 
 
 def test_tolerance_and_damping_of_the_command(parts, tmp_path, capsys):
-    """Damped by a half the slope -1 is a contraction to one point at once."""
-    _save(tmp_path / "turning.keras", slope=-1.0)
+    """Damped by 0.3, the slope -3 is a contraction by 0.2."""
+    _save(tmp_path / "turning.keras", slope=-3.0)
     missed = _arguments(parts, tmp_path / "one.json", tmp_path / "turning.keras")
     assert main(missed) == 0
     output = capsys.readouterr().out
     assert "Verdict: no equilibrium: " in output
     assert "missed: converged 0.0000 (at least 0.99; easy" in output
-    damped = {"damping": 0.5, "tol": 1e-4}
+    damped = {"damping": 0.3, "tol": 1e-4}
     out = tmp_path / "two.json"
     assert main(_arguments(parts, out, tmp_path / "turning.keras", **damped)) == 0
     assert "Verdict: an equilibrium, unique: " in capsys.readouterr().out
     found = json.loads(out.read_text())
-    assert (found["tol"], found["damping"]) == (1e-4, 0.5)
+    assert (found["tol"], found["damping"]) == (1e-4, 0.3)
 
 
 @pytest.mark.slow

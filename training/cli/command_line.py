@@ -9,7 +9,6 @@ import shlex
 import sys
 from pathlib import Path
 
-from ..benchmarks import MODULES as BENCHMARKS
 from ..config.bounds import SEED
 from ..config.errors import closest
 from ..errors import InputError, LostWorker, describe
@@ -149,11 +148,6 @@ def parser():
     )
     _add_import_checkpoint(commands)
     _add_demo(commands)
-    benchmark = _add(commands, "benchmark", "measure the library's speed")
-    benchmark.add_argument("name", choices=BENCHMARKS)
-    benchmark.add_argument(
-        "arguments", nargs=argparse.REMAINDER, help="arguments of the benchmark"
-    )
     reproduce = _add(
         commands, "reproduce", "make a table and a figure of the papers, or list them"
     )

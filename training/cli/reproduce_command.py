@@ -5,7 +5,6 @@ import shlex
 from pathlib import Path
 
 from .. import machine
-from ..benchmarks.measuring import plain
 from ..errors import InputError
 from ..evaluation.summary import aligned
 from ..files import records
@@ -44,7 +43,7 @@ def _run(arguments):
     if "config" in chosen:  # A mistake in it must not leave a folder.
         keys = {"config", "variants", "overrides"} & set(chosen)
         trained.resolved(**{key: chosen[key] for key in keys})
-    facts = _enter(folder, {"name": name, "arguments": plain(chosen)})
+    facts = _enter(folder, {"name": name, "arguments": chosen})
     minutes = experiment.quick_minutes if is_quick else experiment.minutes
     print(f"{name}: about {minutes} minutes, in {folder}", flush=True)
     module, _, function = experiment.run.partition(":")

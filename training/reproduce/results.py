@@ -12,9 +12,6 @@ from ..files import records
 from ..files.atomic_file import replacing, write_text
 
 DEVIATION = " std"
-# One color per kind of model, as on all pages of the documentation.
-EXPLICIT, PLAIN, REGULARIZED = "#2ca02c", "#1f77b4", "#9467bd"
-_PUBLISHED = "#7f7f7f"
 # A column of a paper, in inches.
 _WIDTH = 3.3
 _STYLE = {
@@ -111,51 +108,6 @@ def _text(value):
     if isinstance(value, float):
         return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
     return str(value)
-
-
-def kind_color(label):
-    """Returns the color of a network by its name in a table."""
-    if "JR" in label:
-        return REGULARIZED
-    return PLAIN if "DEQ" in label or "as f" in label else EXPLICIT
-
-
-def bars(groups, value, published, x_label):
-    """Returns a figure with a bar for each row, and a mark for its published number.
-
-    Args:
-        groups: Dict of headings to rows, with the name of the network as `network`.
-        value: String. Key of the number in a row.
-        published: String. Key of the published number, which may be `None`.
-        x_label: String. Label of the numbers, with a unit.
-    """
-    count = sum(len(rows) + 1 for rows in groups.values())
-    figure = Drawing((_WIDTH, 0.5 + 0.135 * count), layout="constrained")
-    axes = figure.subplots()
-    names, headings = [], []
-    for heading, rows in groups.items():
-        # A source in brackets would reduce the width of the bars.
-        headings.append(len(names))
-        names.append(heading.partition(" (")[0])
-        for row in rows:
-            place = len(names)
-            axes.barh(place, row[value], color=kind_color(row["network"]), height=0.7)
-            if row[published] is not None:
-                style = {"color": _PUBLISHED, "markerfacecolor": "white"}
-                axes.plot(row[published], place, "D", label="published", **style)
-            names.append(row["network"])
-    axes.set_yticks(range(len(names)), names, fontsize=5.5)
-    for place in headings:
-        axes.get_yticklabels()[place].set_fontweight("bold")
-    axes.tick_params(axis="y", length=0)
-    axes.grid(axis="y", visible=False)
-    axes.set_xlim(left=0)
-    axes.set_ylim(len(names) - 0.3, -0.7)
-    axes.set_xlabel(x_label)
-    handles, labels = axes.get_legend_handles_labels()
-    if handles:
-        axes.legend(handles[:1], labels[:1], loc="lower right", fontsize="small")
-    return figure
 
 
 def curves(panels):

@@ -262,7 +262,7 @@ def memory(effort, groups=MEMORY):
             published = network.pop("published", None)
             found = in_fresh_process(one_step, effort=effort, **network)
             first = first or {**found, "published": published}
-            if found["mib"] != helper.NOT_MEASURABLE:
+            if first["mib"] not in (helper.NOT_MEASURABLE, 0.0):
                 found["relative"] = found["mib"] / first["mib"]
             if published is not None:
                 found["published_gb"] = published

@@ -149,7 +149,7 @@ def parser():
     _add_import_checkpoint(commands)
     _add_demo(commands)
     reproduce = _add(
-        commands, "reproduce", "make a table and a figure of the papers, or list them"
+        commands, "reproduce", "train an experiment of the papers, or list them"
     )
     add_reproduce_arguments(reproduce)
     _add(commands, "doctor", "print the machine, the versions and a self-test")

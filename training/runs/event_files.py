@@ -15,6 +15,7 @@ _NO_PARAMETERS = (
     "experiment",
     "evaluation",
     "imports",
+    "published",
     "tasks",
     "tensorboard",
     "variants",

@@ -10,8 +10,8 @@ import functools
 
 import deq_keras
 
-from . import helper, solvers
-from .helper import compare
+from . import measuring, solvers
+from .measuring import compare
 
 _WORKLOADS = ("transformer_layer", "conv_block")
 _REMAT = {"plain": False, "remat": True}
@@ -66,8 +66,8 @@ def solve_peaks(effort, names=_WORKLOADS, num_evaluations=(6, 60), sizes=None):
 def _growth(make, name, counts, sizes):
     workload = solvers.build(name, sizes)
     cases = {count: {"count": count} for count in counts}
-    mib = helper.peaks(lambda count: make(workload, count), cases)
-    if mib == helper.NOT_MEASURABLE:
+    mib = measuring.peaks(lambda count: make(workload, count), cases)
+    if mib == measuring.NOT_MEASURABLE:
         return mib
     first, last = counts
     return {
@@ -127,7 +127,7 @@ MEASUREMENTS = {
 
 
 def main(argv=None):
-    return helper.run("gradients", __doc__, MEASUREMENTS, argv)
+    return measuring.run("gradients", __doc__, MEASUREMENTS, argv)
 
 
 if __name__ == "__main__":

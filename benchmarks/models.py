@@ -16,8 +16,8 @@ from training.data.images import ImageData, in_memory
 from training.experiments.classification.mdeq import build_explicit
 from training.experiments.classification.schema import ExplicitNetworkConfig, MDEQConfig
 
-from . import helper
-from .helper import compare, in_fresh_process, measure
+from . import measuring
+from .measuring import compare, in_fresh_process, measure
 
 BATCH, LENGTH, IMAGES, SIDE = 15, 150, 32, 32
 # The tables exclude embedding and softmax. With this vocabulary, both are small.
@@ -187,8 +187,8 @@ _LANGUAGE = {
 def build(family, **arguments):
     """Returns a network with random weights.
 
-    `arguments` are those of a language model's backbone in published widths; of an
-    MDEQ, with its `preset`; or the name `network` of an explicit image model.
+    A language model has the `arguments` of its backbone, in published widths; an MDEQ
+    has its `preset` as well, and an explicit image model only its name `network`.
     """
     keras.utils.set_random_seed(0)
     if family == "mdeq":
@@ -262,7 +262,7 @@ def memory(effort, groups=MEMORY):
             published = network.pop("published", None)
             found = in_fresh_process(one_step, effort=effort, **network)
             first = first or {**found, "published": published}
-            if first["mib"] not in (helper.NOT_MEASURABLE, 0.0):
+            if first["mib"] not in (measuring.NOT_MEASURABLE, 0.0):
                 found["relative"] = found["mib"] / first["mib"]
             if published is not None:
                 found["published_gb"] = published
@@ -275,10 +275,12 @@ def one_step(effort, length=LENGTH, training=True, **network):
     """Returns the peak growth in MiB, the time, and the millions of weights."""
     model = build(**network)
     call = step(model, length, training)
-    is_measurable = helper.is_memory_measurable()
+    mib = measuring.NOT_MEASURABLE
+    if measuring.is_memory_measurable():
+        mib = measuring.peak_growth(call)
     count = sum(np.prod(weight.shape) for weight in model.trainable_variables)
     return {
-        "mib": helper.peak_growth(call) if is_measurable else helper.NOT_MEASURABLE,
+        "mib": mib,
         "milliseconds": measure(call, effort).median,
         "millions_of_weights": float(count / 1e6),
     }
@@ -311,7 +313,7 @@ def ratios(network, explicit, effort):
     def ratio(model, training):
         pair = (step(one, training=training) for one in (model, reference))
         found = compare(*pair, effort)
-        return {name: getattr(found, name) for name in helper.spread([0.0])}
+        return {name: getattr(found, name) for name in measuring.spread([0.0])}
 
     found = ratio(model, True)
     if network.get("regularizer") is not None:
@@ -327,7 +329,7 @@ MEASUREMENTS = {"memory": memory, "runtime": runtime}
 
 
 def main(argv=None):
-    return helper.run("models", __doc__, MEASUREMENTS, argv)
+    return measuring.run("models", __doc__, MEASUREMENTS, argv)
 
 
 if __name__ == "__main__":

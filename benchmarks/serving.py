@@ -20,8 +20,8 @@ from training.conversion.export import export
 from training.runs import variants
 from training.runs.work_directory import WorkDirectory
 
-from . import helper
-from .helper import compare
+from . import measuring
+from .measuring import compare
 
 _SPEEDS = (0.0, 0.05, 0.1, 0.25, 0.5, 1.0)
 # How far images move to each side, in pixels.
@@ -67,7 +67,7 @@ def warm_starts(effort, run, variant, speeds=_SPEEDS, frames=32):
     """Returns evaluations with and without the previous equilibrium, by speed.
 
     Args:
-        effort: `helper.Effort`. Ignored.
+        effort: `measuring.Effort`. Ignored.
         run: Path of the work directory of a classification run.
         variant: String. One of its runs, such as `plain` or `plain/seed_0`.
         speeds: Pixels per frame.
@@ -142,7 +142,7 @@ MEASUREMENTS = {"signatures": signatures, "warm_starts": warm_starts}
 
 
 def main(argv=None):
-    return helper.run("serving", __doc__, MEASUREMENTS, argv, _add_arguments)
+    return measuring.run("serving", __doc__, MEASUREMENTS, argv, _add_arguments)
 
 
 if __name__ == "__main__":

@@ -24,8 +24,8 @@ import deq_keras
 from deq_keras import layers
 from deq_keras.solvers import FixedPointProblem, SolveRequest
 
-from . import helper
-from .helper import compare, measure
+from . import measuring
+from .measuring import compare, measure
 
 SOLVERS = ("fixed_point_iteration", "anderson", "broyden")
 UNROLLED = "unrolled"
@@ -405,7 +405,7 @@ def memory(effort, names=WORKLOADS, sizes=None, memory_budgets=_MEMORY_BUDGETS):
             training_step, build(name, sizes), jit_compile=_has_gpu()
         )
         results[name] = {
-            solver: helper.peaks(
+            solver: measuring.peaks(
                 functools.partial(make, solver),
                 {budget: {"num_evaluations": budget} for budget in memory_budgets},
             )
@@ -426,13 +426,13 @@ def torchdeq(
         return "torch and torchdeq are not installed: pip install -e '.[benchmark]'"
     from . import torchdeq_peer
 
-    results = {"versions": helper.in_fresh_process(torchdeq_peer.versions)}
+    results = {"versions": measuring.in_fresh_process(torchdeq_peer.versions)}
     with tempfile.TemporaryDirectory() as folder:
         for name in names:
             workload = build(name, sizes)
             work = {"name": name, "path": str(Path(folder) / f"{name}.npz")}
             np.savez(work["path"], **workload.arrays)
-            with helper.Worker() as peer:
+            with measuring.Worker() as peer:
                 results[name] = in_turns(
                     workload, torchdeq_peer, peer, work, budgets, step_budget, effort
                 )
@@ -442,7 +442,7 @@ def torchdeq(
 def in_turns(workload, functions, peer, work, budgets, step_budget, effort):
     """Returns our times over a peer's, by kind of call, solver and budget.
 
-    `peer` is the `helper.Worker` that calls `evaluate`, `solve` and `step` of the
+    `peer` is the `measuring.Worker` that calls `evaluate`, `solve` and `step` of the
     module `functions`, with the arguments `work`. See `times`.
     """
 
@@ -571,7 +571,7 @@ def _add_arguments(parser):
 
 
 def main(argv=None):
-    return helper.run(
+    return measuring.run(
         "solvers", __doc__, MEASUREMENTS, argv, _add_arguments, optional=("xla",)
     )
 

@@ -26,7 +26,7 @@ from training.experiments.defaults.tasks import TASKS
 from training.experiments.defaults.tasks.task import Examples, accuracy, cross_entropy
 from training.experiments.language_model import schema, text
 
-from . import helper
+from . import measuring
 
 DEQ, TIED, UNTIED = MODELS = ("DEQ", "weight-tied", "untied")
 NOT_REACHED = "not reached"
@@ -180,7 +180,7 @@ def contest_of(name, effort, seeds=3):
     """
     contest = CONTESTS[name]
     training, held_out = contest.load()
-    if effort == helper.QUICK:
+    if effort == measuring.QUICK:
         contest, seeds = contest._replace(every=2, max_updates=4), 1
         held_out = Examples(*(array[:64] for array in held_out))
     found, facts = {kind: [] for kind in MODELS}, {}
@@ -200,7 +200,7 @@ def contest_of(name, effort, seeds=3):
                 )
                 facts[kind] = {
                     "parameters": model.count_params(),
-                    "peak_mib": helper.NOT_MEASURABLE if peak is None else peak,
+                    "peak_mib": measuring.NOT_MEASURABLE if peak is None else peak,
                 }
     results = {kind: {**summary(found[kind]), **facts[kind]} for kind in MODELS}
     return {"target": contest.target, **results}
@@ -274,7 +274,8 @@ def _add_arguments(parser):
 
 
 def main(argv=None):
-    return helper.run("time_to_accuracy", __doc__, MEASUREMENTS, argv, _add_arguments)
+    arguments = MEASUREMENTS, argv, _add_arguments
+    return measuring.run("time_to_accuracy", __doc__, *arguments)
 
 
 if __name__ == "__main__":

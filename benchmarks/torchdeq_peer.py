@@ -29,7 +29,7 @@ if _DEVICE.type == "cuda":
 def build(name, arrays, dtype=torch.float32):
     """Returns f, its parameters, the initial state and the target of a workload.
 
-    `arrays` are those of `solvers.Workload`. Images have their channels first.
+    `solvers.Workload` describes `arrays`. Images have their channels first.
     """
 
     def tensor(array, axes):

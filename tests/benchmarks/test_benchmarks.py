@@ -12,10 +12,10 @@ import pytest
 import tensorflow as tf
 
 import deq_keras
-from benchmarks import gradients, helper, models, serving, solvers, time_to_accuracy
+from benchmarks import gradients, measuring, models, serving, solvers, time_to_accuracy
 
 ROOT = pathlib.Path(__file__).parents[2]
-EFFORT = helper.Effort(seconds=0.0, min_rounds=2, attempts=1)
+EFFORT = measuring.Effort(seconds=0.0, min_rounds=2, attempts=1)
 TINY = {"names": ["tiny_mlp"], "sizes": {"batch": 8, "hidden": 4}}
 
 
@@ -25,21 +25,21 @@ def tiny(dtype="float32"):
 
 def test_ratio_is_numerator_over_denominator():
     # Far enough apart for any load of the machine.
-    ratio = helper.compare(lambda: time.sleep(0.1), lambda: None, EFFORT)
+    ratio = measuring.compare(lambda: time.sleep(0.1), lambda: None, EFFORT)
     assert ratio.median > 1 and ratio.difference > 0
     assert ratio.numerator.rounds == 2
 
 
 def test_worker_calls_functions_until_it_fails():
-    with helper.Worker() as call:
+    with measuring.Worker() as call:
         for value in (1.0, 2.0):
-            assert call(helper.spread, values=[value])["median"] == value
-        with pytest.raises(RuntimeError, match=r"helper\.spread.*exit status 1"):
-            call(helper.spread, number=3)
+            assert call(measuring.spread, values=[value])["median"] == value
+        with pytest.raises(RuntimeError, match=r"measuring\.spread.*exit status 1"):
+            call(measuring.spread, number=3)
 
 
 def test_peak_is_what_a_call_allocates():
-    if not helper.is_memory_measurable():
+    if not measuring.is_memory_measurable():
         pytest.skip("The allocator does not collect statistics.")
     cases = {"64 MiB": {"rows": 16}, "nothing": {"rows": 0}}
 
@@ -47,19 +47,19 @@ def test_peak_is_what_a_call_allocates():
         return lambda: tf.reduce_sum(tf.ones((rows, 2**20)))
 
     # Small tensors of others come and go meanwhile.
-    assert helper.peaks(make, cases) == pytest.approx(
+    assert measuring.peaks(make, cases) == pytest.approx(
         {"64 MiB": 64.0, "nothing": 0.0}, abs=6.0
     )
 
 
 def test_peaks_without_statistics_are_not_measurable(monkeypatch):
-    monkeypatch.setattr(helper, "peak_growth", lambda call: None)
-    assert helper.peaks(lambda: None, {"nothing": {}}) == helper.NOT_MEASURABLE
+    monkeypatch.setattr(measuring, "peak_growth", lambda call: None)
+    assert measuring.peaks(lambda: None, {"nothing": {}}) == measuring.NOT_MEASURABLE
 
 
 def test_command_prints_chosen_measurements_and_writes_json(tmp_path, capsys):
     def ratio(effort, size):
-        found = helper.compare(lambda: None, lambda: None, effort)
+        found = measuring.compare(lambda: None, lambda: None, effort)
         return {"f": found, "size": size}
 
     def add_arguments(parser):
@@ -68,7 +68,7 @@ def test_command_prints_chosen_measurements_and_writes_json(tmp_path, capsys):
     measurements = {"ratio": ratio, "never": lambda effort: 1 / 0}
     out = tmp_path / "results.json"
     command = ["--only", "ratio", "--quick", "--size", "5", "--out", str(out)]
-    helper.run("name", "Measures.", measurements, command, add_arguments)
+    measuring.run("name", "Measures.", measurements, command, add_arguments)
     results = json.loads(out.read_text())
     assert results["ratio"]["size"] == 5
     assert results["ratio"]["f"]["numerator"]["rounds"] >= 2
@@ -151,7 +151,7 @@ def test_memory_of_solvers():
     sizes = {"batch": 8, "length": 64, "width": 256, "inner": 256}
     peaks = solvers.memory(EFFORT, ["transformer_layer"], sizes, (6, 30))
     peaks = peaks["transformer_layer"]
-    if peaks["unrolled"] != helper.NOT_MEASURABLE:
+    if peaks["unrolled"] != measuring.NOT_MEASURABLE:
         assert peaks["unrolled"][30] > 3 * peaks["unrolled"][6]
         assert peaks["anderson"][30] < 1.2 * peaks["anderson"][6]
 
@@ -184,7 +184,7 @@ def test_memory_of_gradients():
     """A tenfold budget needs little more memory, while the control grows."""
     sizes = {"batch": 8, "length": 256, "width": 64, "inner": 256}
     growth = gradients.solve_peaks(EFFORT, ["transformer_layer"], sizes=sizes)
-    if helper.NOT_MEASURABLE not in growth.values():
+    if measuring.NOT_MEASURABLE not in growth.values():
         ratios = {name: found["ratio"] for name, found in growth.items()}
         assert ratios["transformer_layer, unrolled"] > 4.0
         assert ratios["transformer_layer, reversible, beta 0.5"] <= 1.3
@@ -193,7 +193,7 @@ def test_memory_of_gradients():
         assert most["transformer_layer, checkpoints"] < 0.25 * unrolled
     sizes = {"batch": 8, "length": 64, "width": 256, "inner": 256}
     growth = gradients.training_peaks(EFFORT, ["transformer_layer"], (2, 6), sizes)
-    if helper.NOT_MEASURABLE not in growth.values():
+    if measuring.NOT_MEASURABLE not in growth.values():
         plain = growth["transformer_layer, plain"]["states_per_step"]
         remat = growth["transformer_layer, remat"]["states_per_step"]
         assert remat < 2.0 < plain

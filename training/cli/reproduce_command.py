@@ -17,7 +17,7 @@ class Experiment(NamedTuple):
 
     Attributes:
         config: String. A shipped config.
-        shows: String. What it compares.
+        shows: String. Subject of the comparison.
         source: String. The tables and figures of the papers.
         minutes: Positive integer. Expected time on two cores.
         quick_minutes: Positive integer. The same for `--quick`.

@@ -68,7 +68,7 @@ def resolve(mapping, assignments=()):
         # Assigns to the mapping with all defaults, to change parts of a default.
         mapping = assign(to_mapping(config), assignments)
         if {"variants", "tasks"} & set(dict(assignments)):
-            # Other variants, such as a selection, have no numbers in the paper.
+            # Drops published numbers of variants that the assignments remove.
             names = variant_names(from_mapping(cls, mapping))
             mapping["published"] = {
                 heading: {name: row[name] for name in row if name in names}

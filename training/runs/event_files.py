@@ -28,8 +28,8 @@ _NUM_SAMPLES = 16
 def callbacks(job, model, span, folder):
     """Returns the callbacks that write event files.
 
-    They must follow the recorder. A killed run then has no epoch in its event files
-    that the checkpoint lacks and a resumed run repeats.
+    They must follow the recorder: every epoch in the event files is then in a
+    checkpoint, and a resumed run does not repeat it.
 
     Args:
         job: The `Job`.

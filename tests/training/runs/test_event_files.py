@@ -80,7 +80,7 @@ def test_interrupted_run_writes_nothing_twice(tmp_path, small, monkeypatch):
     for killed in (0, 1, 2):
 
         def die(recorder, epoch, logs=None, killed=killed):
-            if epoch == killed:  # The epoch has no checkpoint.
+            if epoch == killed:  # Before the checkpoint of the epoch.
                 raise small_runs.Killed
             record(recorder, epoch, logs)
 

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from ..config import reading as configs
-from ..config import shipped
 from ..errors import InputError
 from ..evaluation.summary import aligned
 
@@ -155,6 +153,10 @@ def resolved(name, is_quick, overrides=()):
     Raises:
         InputError: If an override is invalid, or replaces a variant that is compared.
     """
+    # Imported here: without YAML, the parser of all commands still works.
+    from ..config import reading as configs
+    from ..config import shipped
+
     one = EXPERIMENTS[name]
     if not is_quick:
         return configs.load(shipped.find(one.config), [*one.overrides, *overrides])

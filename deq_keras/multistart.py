@@ -8,19 +8,15 @@ from keras import tree
 
 from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_count, did_you_mean
-from deq_keras.core.problem import masked
 from deq_keras.core.random import as_seed, fold_in
 from deq_keras.core.readout import check_answer, read_answers
-from deq_keras.core.structure import Nest, StateStructure
+from deq_keras.core.structure import Nest, StateStructure, masked
 from deq_keras.initial_states import InitialState, Normal
 from deq_keras.solvers import MAX_ITER, Solution, SolveRequest
 
 __all__ = [
     "SelectedSolution",
     "Selection",
-    "chosen_rows",
-    "multistart_states",
-    "repeat_rows",
     "solve",
 ]
 
@@ -125,17 +121,13 @@ class Selection:
         self.select = select
         self.answer = None if answer is None else check_answer(answer)
 
-    def __call__(
-        self, solution: Solution, num_restarts: int, source: Nest | None = None
-    ) -> SelectedSolution:
+    def __call__(self, solution: Solution, num_restarts: int) -> SelectedSolution:
         """Returns the `SelectedSolution` of the chosen restarts.
 
         Args:
             solution: `Solution` of `num_restarts * batch` samples: the batch of the
                 first restart, then the batch of the second, and so on.
             num_restarts: Positive integer.
-            source: Nest of `(num_restarts * batch, ...)` tensors from which `answer`
-                computes answers. `None`: the equilibria.
         """
 
         def split(leaf: tf.Tensor) -> tf.Tensor:
@@ -145,14 +137,13 @@ class Selection:
 
         answers = None
         if self.answer is not None:
-            source = solution.value if source is None else source
             columns = [
                 # Not -1, which is ambiguous for an empty batch.
                 tf.reshape(
                     tf.cast(leaf, tf.int64),
                     [tf.shape(leaf)[0], tf.reduce_prod(tf.shape(leaf)[1:])],
                 )
-                for leaf in tree.flatten(read_answers(self.answer, source))
+                for leaf in tree.flatten(read_answers(self.answer, solution.value))
             ]
             answers = split(tf.concat(columns, axis=1))  # (restarts, batch, positions)
         # Every tensor of `rows` has a row for each sample.

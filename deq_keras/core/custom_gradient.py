@@ -42,7 +42,7 @@ def custom_gradient(forward: Forward) -> Callable[..., Any]:
     """
 
     def call(*inputs: tf.Tensor) -> Any:
-        tensors = [tf.convert_to_tensor(leaf) for leaf in inputs]
+        tensors = [*map(tf.convert_to_tensor, inputs)]
         if forwardprop_util.pack_tangents(tensors).tangents:
             raise NotImplementedError(
                 "`tf.autodiff.ForwardAccumulator` cannot differentiate a custom "
@@ -84,7 +84,7 @@ def without_variables(function: Callable[..., Any], *arguments: Any) -> Any:
 def _call(forward: Forward, inputs: list[tf.Tensor]) -> Any:
     outputs, backward = without_variables(forward, *inputs)
     is_sequence = isinstance(outputs, list | tuple)
-    results = [tf.convert_to_tensor(leaf) for leaf in outputs] if is_sequence else []
+    results = [*map(tf.convert_to_tensor, outputs)] if is_sequence else []
     results = results or [tf.convert_to_tensor(outputs)]
     size = len(results)
 

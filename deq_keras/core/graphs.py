@@ -1,112 +1,13 @@
-"""Information about the function being traced, and values read when it is called."""
+"""Information about the function being traced."""
 
 import contextlib
 import functools
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.function.capture.capture_container import FunctionCaptures
 from tensorflow.python.ops import control_flow_util
-from tensorflow.python.saved_model import save_context
-
-
-class CallTimeValue:
-    """A scalar that a `tf.function` reads when it is called, not when it is traced.
-
-    In a graph, the tensor is an input of the innermost function that is being traced.
-    TensorFlow reads its value on each call, in the thread of the caller, even if
-    another function makes the call. A saved function uses the default.
-
-    Args:
-        read: Function that returns the value, called in eager mode.
-        default: Function that returns the value of a saved function.
-        dtype: Dtype of the tensor.
-        known: Optional function that returns the value if it is known while the caller
-            is traced, else `None`.
-
-    Example:
-
-    >>> budget = 3
-    >>> value = CallTimeValue(lambda: budget, lambda: 30, tf.int32)
-    >>> function = tf.function(lambda x: x * value(), autograph=False)
-    >>> int(function(tf.constant(2)))
-    6
-    >>> budget = 4
-    >>> int(function(tf.constant(2)))
-    8
-    """
-
-    def __init__(
-        self,
-        read: Callable[[], float | tf.Tensor],
-        default: Callable[[], float],
-        dtype: tf.DType,
-        known: Callable[[], float | tf.Tensor | None] = lambda: None,
-    ) -> None:
-        self._read = read
-        self._default = default
-        self._known = known
-        self._spec = tf.TensorSpec([], dtype)
-
-    def __call__(self) -> tf.Tensor:
-        graph: Any = innermost_function()
-        value = self._read() if graph is None else self._known()
-        if value is not None:
-            return _as_tensor(value, self._spec.dtype)
-        captures = graph.function_captures
-        if self not in captures.by_val_internal:
-            self._capture(graph)
-        return captures.by_val_internal[self]
-
-    def _capture(self, graph: tf.Graph) -> None:
-        with tf.init_scope():
-            saved = tf.cast(self._default(), self._spec.dtype)
-        with graph.as_default():
-            placeholder = tf.compat.v1.placeholder(self._spec.dtype, self._spec.shape)
-        graph.inputs.append(placeholder)
-        _CallTimeCaptures.of(graph).add_or_replace(
-            key=self,
-            external=saved,
-            internal=placeholder,
-            tracetype=self._spec,
-        )
-
-    def value_at_call(self, saved: tf.Tensor) -> tf.Tensor:
-        """Returns the value for a call made now, or the value to be saved."""
-        return saved if save_context.in_save_context() else self()
-
-
-def _as_tensor(value: float | tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    # `tf.is_tensor` and `tf.cast` of a Python number cost several times as much.
-    is_number = isinstance(value, int | float)
-    return tf.constant(value, dtype) if is_number else tf.cast(value, dtype)
-
-
-class _CallTimeCaptures(FunctionCaptures):
-    """The captures of a function, some of which are read when the function is called.
-
-    `FuncGraph.capture_call_time_value` makes captures of a separate kind. A SavedModel
-    cannot store them, and the LiteRT converter turns them into inputs. Both treat the
-    captures of this class as constants.
-    """
-
-    @classmethod
-    def of(cls, graph: tf.Graph) -> FunctionCaptures:
-        """Converts the captures of a graph to this class and returns them."""
-        graph.function_captures.__class__ = cls
-        return graph.function_captures
-
-    @property
-    def by_val_external(self) -> dict[Hashable, Any]:
-        """The values that a function passes to its graph; callables are called."""
-        return {
-            key: functools.partial(key.value_at_call, tensor)
-            if isinstance(key, CallTimeValue)
-            else tensor
-            for key, tensor in super().by_val_external.items()
-        }
 
 
 def innermost_function() -> tf.Graph | None:
@@ -203,7 +104,7 @@ def constant_permutations() -> Iterator[None]:
     operation. The gradient of a loop would store the permutation in every iteration.
     XLA cannot compile it, because it needs a constant.
     """
-    if tf.executing_eagerly() or not is_compiled_by_xla():
+    if not is_compiled_by_xla():
         yield
         return
     graph = tf.compat.v1.get_default_graph()

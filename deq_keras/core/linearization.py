@@ -9,7 +9,7 @@ import tensorflow as tf
 from keras import tree
 from tensorflow.python.ops import gradients_util
 
-from deq_keras.core.structure import Nest, StateStructure
+from deq_keras.core.structure import Nest, StateStructure, masked
 
 
 class Linearization(NamedTuple):
@@ -21,12 +21,16 @@ class Linearization(NamedTuple):
             parameters and of everything else that the function uses.
         vjp: Function from a nest v like `value` to the nest v^T df/dz like `point`. It
             costs one backward pass and no forward pass, may be called in a
-            `tf.while_loop`, and is differentiable itself.
+            `tf.while_loop`, and is differentiable itself. At padding, its entries are
+            arbitrary.
+        mask: Boolean tensor, false at positions that are padding, or `None`. See
+            `FixedPointProblem`.
     """
 
     point: Nest
     value: Nest
     vjp: Callable[[Nest], Nest]
+    mask: tf.Tensor | None = None
 
     def jvp(self, vector: Nest) -> Nest:
         """Returns the Jacobian-vector product df/dz u of a nest u like `point`.
@@ -98,13 +102,16 @@ def matrix_vjp(
 ) -> tf.Tensor:
     """Returns v^T df/dz for the rows v of a `(batch, features)` matrix, as a matrix.
 
+    The product is zero at padding, where the state is a constant.
+
     Args:
         linearization: A `Linearization`.
         structure: The `StateStructure` of its point.
         matrix: Tensor `(batch, features)`.
     """
     vector = structure.to_state(tf.ensure_shape(matrix, structure.matrix_shape))
-    return structure.to_matrix(linearization.vjp(vector))
+    product = masked(linearization.vjp(vector), linearization.mask)
+    return structure.to_matrix(product)
 
 
 def _softsign_grad_grad(op: tf.Operation, cotangent: tf.Tensor) -> list[tf.Tensor]:

@@ -64,8 +64,10 @@ def zero_nonfinite_samples(inputs: Nest) -> tuple[Nest, tf.Tensor | None]:
         The inputs, and a mask of usable samples: a Boolean tensor `(batch,)`, or `None`
         if no input is floating-point.
     """
-    if floating(inputs):
-        check_rows(tree.flatten(inputs), "inputs")
+    leaves = tree.flatten(inputs)
+    if len(leaves) > 1 or not leaves[0].shape.rank:
+        if floating(inputs):
+            check_rows(leaves, "inputs")
     is_usable = finite_rows(inputs)
     if is_usable is None:
         return inputs, None
@@ -142,7 +144,10 @@ def training_output(
         value = where_rows(~is_usable, start, value)
     have_all_failed = tf.reduce_all(has_no_evaluation(solution))
     factor = tf.where(have_all_failed, float("nan"), 1.0)
-    return tree.map_structure(lambda leaf: leaf * tf.cast(factor, leaf.dtype), value)
+    leaves = []
+    for leaf in tree.flatten(value):
+        leaves.append(leaf * tf.cast(factor, leaf.dtype))
+    return tree.pack_sequence_as(value, leaves)
 
 
 def with_overflow(solution: Any, adjoint: tf.Tensor) -> tf.Tensor:
@@ -172,7 +177,7 @@ def usable_linearization(
         linearization: The `Linearization`.
         failed: Boolean tensor `(batch,)`.
     """
-    point, value, vjp = linearization
+    point, value, vjp, _ = linearization
     return linearization._replace(
         value=where_rows(failed, point, value),
         vjp=lambda vector: where_rows(failed, 0.0, vjp(vector)),
@@ -235,25 +240,29 @@ class GradientGate:
         """Returns a nest of tensors whose gradients pass through the gate."""
 
         def backward(*gradients: tf.Tensor) -> list[tf.Tensor]:
+            gated = []
             # `tf.gather` downstream yields `IndexedSlices`; densify them.
-            dense = [tf.convert_to_tensor(gradient) for gradient in gradients]
-            return [
-                tf.where(self._is_closed, tf.zeros((), gradient.dtype), gradient)
-                for gradient in dense
-            ]
+            for gradient in map(tf.convert_to_tensor, gradients):
+                zero = tf.zeros((), gradient.dtype)
+                gated.append(tf.where(self._is_closed, zero, gradient))
+            return gated
 
-        nest = tree.map_structure(tf.convert_to_tensor, nest)
-        attach = custom_gradient(
-            lambda *leaves: ([*map(tf.identity, leaves)], backward)
-        )
-        leaves = floating(nest)
-        passed = iter(attach(*leaves) if leaves else ())
-        return tree.map_structure(
-            lambda leaf: next(passed) if leaf.dtype.is_floating else leaf, nest
-        )
+        def forward(*leaves: tf.Tensor) -> tuple[list[tf.Tensor], Any]:
+            return [*map(tf.identity, leaves)], backward
+
+        leaves = [*map(tf.convert_to_tensor, tree.flatten(nest))]
+        watched = floating(leaves)
+        passed = iter(custom_gradient(forward)(*watched) if watched else ())
+        for i, leaf in enumerate(leaves):
+            if leaf.dtype.is_floating:
+                leaves[i] = next(passed)
+        return tree.pack_sequence_as(nest, leaves)
 
 
 def floating(tensors: Nest | Iterable[tf.Tensor]) -> list[tf.Tensor]:
     """Returns the floating-point leaves of a nest."""
-    leaves = map(tf.convert_to_tensor, tree.flatten(tensors))
-    return [leaf for leaf in leaves if leaf.dtype.is_floating]
+    leaves = []
+    for leaf in map(tf.convert_to_tensor, tree.flatten(tensors)):
+        if leaf.dtype.is_floating:
+            leaves.append(leaf)
+    return leaves

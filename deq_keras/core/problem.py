@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,7 @@ from deq_keras.core.splitting import Splitting
 from deq_keras.core.structure import (
     Nest,
     StateStructure,
+    masked,
     row_norms,
 )
 
@@ -45,8 +47,9 @@ class FixedPointProblem:
         mask: Boolean tensor `(batch, ...)`, false at positions of the state that are
             padding; they stay zero. Defaults to `None`.
         has_rows: Nest of Booleans like `injection`, true for tensors that have one row
-            per sample; `"unknown"` is allowed. Defaults to `None`: all are unknown, and
-            samples cannot leave the batch.
+            per sample; `"unknown"` is allowed. Or a function that returns it when it is
+            needed. Defaults to `None`: all are unknown, and samples cannot leave the
+            batch.
         is_usable: Boolean tensor `(batch,)`. A solver excludes other samples after one
             evaluation, with the status `DIVERGED`. Defaults to `None`, all are usable.
 
@@ -63,15 +66,16 @@ class FixedPointProblem:
         fn: Callable[[Nest, Nest], Nest],
         injection: Nest = (),
         mask: tf.Tensor | None = None,
-        has_rows: Nest | None = None,
+        has_rows: Nest | Callable[[], Nest] | None = None,
         is_usable: tf.Tensor | None = None,
     ) -> None:
         self.fn = fn
         self.injection = injection
         self.mask = mask
-        self.has_rows = has_rows
+        self._has_rows = has_rows
         self.is_usable = is_usable
         self._weights: list[tf.Tensor] | None = None
+        self.prediction: Nest | None = None  # A predicted state of a `DEQ` layer.
 
     @classmethod
     def of(cls, fn: Callable[[Nest], Nest]) -> FixedPointProblem:
@@ -81,7 +85,8 @@ class FixedPointProblem:
     def __call__(self, state: Nest) -> Nest:
         if self.mask is not None and getattr(self.fn, "reads_keras_mask", False):
             state = with_keras_mask(state, self.mask)
-        return masked(self._called(self.fn, state, self.injection), self.mask)
+        value = self._called(self.fn, state, self.injection)
+        return value if self.mask is None else masked(value, self.mask)
 
     @property
     def splitting(self) -> Splitting | None:
@@ -161,6 +166,13 @@ class FixedPointProblem:
         return [_tensor(variable, scope) for variable in self._variables]
 
     @property
+    def has_rows(self) -> Nest | None:
+        """The argument of this name."""
+        if callable(self._has_rows):
+            self._has_rows = self._has_rows()
+        return self._has_rows
+
+    @property
     def knows_rows(self) -> bool:
         """Whether `has_rows` is known for every tensor."""
         has_rows = self.has_rows
@@ -224,7 +236,7 @@ class FixedPointProblem:
 
     def linearize(self, state: Nest) -> Linearization:
         """Returns the `Linearization` of f at `state`: f and its vector products."""
-        return linearize(self, state)
+        return linearize(self, state)._replace(mask=self.mask)
 
     @property
     def sources(self) -> list[tf.Tensor]:
@@ -244,11 +256,15 @@ class FixedPointProblem:
 
     def _called(self, fn: Callable[..., Any], *arguments: Nest) -> Any:
         """Returns the result of a function that reads the problem's weights."""
-        with constant_permutations():
-            if self._weights is None:
-                return fn(*arguments)
+        if self._weights is not None:
             pairs = list(zip(self._variables, self._weights, strict=True))
-            with keras.StatelessScope(pairs):
+            scope = keras.StatelessScope(pairs)
+        else:
+            scope = contextlib.nullcontext()
+        with scope:
+            if tf.executing_eagerly():
+                return fn(*arguments)
+            with constant_permutations():
                 return fn(*arguments)
 
 
@@ -274,37 +290,12 @@ def in_dtype(number: Any, dtype: tf.DType) -> tf.Tensor:
     return tf.cast(tf.convert_to_tensor(number, dtype_hint=dtype), dtype)
 
 
-def masked(state: Nest, mask: tf.Tensor | None) -> Nest:
-    """Returns the state with zeros at positions that are padding.
-
-    Args:
-        state: Nest of `(batch, ...)` tensors.
-        mask: Boolean tensor `(batch, ...)`, false at padding, or `None`. It applies to
-            leaves that have more axes than the mask.
-    """
-    if mask is None:
-        return state
-
-    def select(leaf: tf.Tensor) -> tf.Tensor:
-        rank = mask.shape.rank
-        missing = leaf.shape.rank - rank
-        if missing < 1:
-            return leaf
-        if not mask.shape.is_compatible_with(leaf.shape[:rank]):
-            raise ValueError(
-                "A mask must have one entry for each position of the state. Expected: "
-                f"shape={leaf.shape[:rank]}. Received: shape={mask.shape}."
-            )
-        # The shape is taken from the state, so that a mask of another shape fails.
-        shape = tf.concat([tf.shape(leaf)[:rank], [1] * missing], axis=0)
-        return tf.where(tf.reshape(mask, shape), leaf, tf.zeros((), leaf.dtype))
-
-    return tree.map_structure(select, state)
-
-
 def keras_masks(inputs: Nest) -> Nest:
     """Returns a nest of the masks that Keras attached to the inputs, or of `None`."""
-    return tree.map_structure(lambda leaf: getattr(leaf, "_keras_mask", None), inputs)
+    masks = []
+    for leaf in tree.flatten(inputs):
+        masks.append(getattr(leaf, "_keras_mask", None))
+    return tree.pack_sequence_as(inputs, masks)
 
 
 def with_keras_mask(state: Nest, mask: tf.Tensor) -> Nest:

@@ -118,18 +118,36 @@ class SavesRandomState:
 
     def save_own_variables(self, store: MutableMapping[str, Any]) -> None:
         super().save_own_variables(store)  # type: ignore[misc]
-        generator = getattr(self, "seed_generator", None)
-        if generator is not None:
-            store[_KEY] = keras.ops.convert_to_numpy(generator.state)
+        save_state(getattr(self, "seed_generator", None), store)
 
     def load_own_variables(self, store: Mapping[str, Any]) -> None:
-        # A file saved without this mixin lacks the key.
-        variables = {k: store[k] for k in store.keys() if k != _KEY}
-        super().load_own_variables(variables)  # type: ignore[misc]
         generator = getattr(self, "seed_generator", None)
-        if generator is None or _KEY not in store.keys():
-            return
+        super().load_own_variables(load_state(generator, self.seed, store))  # type: ignore[misc]
+
+
+def save_state(
+    generator: keras.random.SeedGenerator | None, store: MutableMapping[str, Any]
+) -> None:
+    """Stores the state of a seed generator beside the variables of a layer."""
+    if generator is not None:
+        store[_KEY] = keras.ops.convert_to_numpy(generator.state)
+
+
+def load_state(
+    generator: keras.random.SeedGenerator | None,
+    seed: int | None,
+    store: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Restores the state of a seed generator; returns the other variables.
+
+    Args:
+        generator: The `SeedGenerator`.
+        seed: Integer or `None`. A generator with another seed keeps its own state.
+        store: Mapping that contains what `save_state` stored, or lacks it.
+    """
+    if generator is not None and _KEY in store.keys():
         saved = np.asarray(store[_KEY])
         own = keras.ops.convert_to_numpy(generator.state)
-        if self.seed is None or saved[0] == own[0]:
+        if seed is None or saved[0] == own[0]:
             generator.state.assign(saved)
+    return {name: store[name] for name in store.keys() if name != _KEY}

@@ -1,14 +1,15 @@
 """The settings of one solve."""
 
+import math
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from deq_keras.core.checks import (
     check_boolean,
+    check_count,
     check_integer,
     check_non_negative,
-    check_optional_count,
 )
 from deq_keras.core.serialization import Configured
 from deq_keras.core.structure import Nest
@@ -91,12 +92,15 @@ def check_request(request: Any, needs_state: bool = True) -> SolveRequest:
     request = request._replace(
         max_iter=as_max_iter(request.max_iter), tol=as_tol(request.tol)
     )
-    if request.takes_last is not None and not tf.is_tensor(request.takes_last):
-        check_boolean("takes_last", request.takes_last)
-    check_boolean("records_trace", request.records_trace)
-    check_boolean("allows_compaction", request.allows_compaction)
-    check_optional_count("limit", request.limit)
-    check_optional_count("checkpoints", request.checkpoints)
+    takes_last = request.takes_last
+    if not (takes_last is None or type(takes_last) is bool or tf.is_tensor(takes_last)):
+        check_boolean("takes_last", takes_last)
+    for name in ("records_trace", "allows_compaction"):
+        if type(getattr(request, name)) is not bool:
+            check_boolean(name, getattr(request, name))
+    for name in ("limit", "checkpoints"):
+        if getattr(request, name) is not None:
+            check_count(name, getattr(request, name))
     if request.halting is not None and not hasattr(request.halting, "update"):
         raise ValueError(
             "`halting` must be a `deq_keras.solvers.UnchangedAnswer` or None. "
@@ -107,10 +111,10 @@ def check_request(request: Any, needs_state: bool = True) -> SolveRequest:
 
 def as_max_iter(max_iter: Any) -> int | tf.Tensor | None:
     """Returns a budget: a positive integer, an int32 scalar tensor, or `None`."""
-    if max_iter is None or not tf.is_tensor(max_iter):
-        if max_iter is not None:
-            max_iter = check_integer("max_iter", max_iter, 1, INT32)
+    if max_iter is None or (type(max_iter) is int and 1 <= max_iter <= INT32):
         return max_iter
+    if not tf.is_tensor(max_iter):
+        return check_integer("max_iter", max_iter, 1, INT32)
     _check_scalar("max_iter", max_iter, "an integer", lambda dtype: dtype.is_integer)
     # Casting a larger integer would wrap around to an empty budget.
     max_iter = tf.minimum(max_iter, min(tf.as_dtype(max_iter.dtype).max, INT32))
@@ -119,8 +123,10 @@ def as_max_iter(max_iter: Any) -> int | tf.Tensor | None:
 
 def as_tol(tol: Any) -> float | tf.Tensor | None:
     """Returns a tolerance: a float >= 0, a float scalar tensor, or `None`."""
-    if tol is None or not tf.is_tensor(tol):
-        return tol if tol is None else check_non_negative("tol", tol)
+    if tol is None or (type(tol) is float and 0.0 <= tol < math.inf):
+        return tol
+    if not tf.is_tensor(tol):
+        return check_non_negative("tol", tol)
     _check_scalar("tol", tol, "a float", lambda dtype: dtype.is_floating)
     return tol
 

@@ -35,23 +35,23 @@ class StateStructure:
                 "A state must hold at least one tensor. "
                 f"Received an empty structure: state={state!r}."
             )
-        for path, leaf in named_leaves(self.template):
-            _check_leaf(path, leaf)
-        check_rows(self.leaves, "leaves of a state")
-        is_double = any(leaf.dtype == tf.float64 for leaf in self.leaves)
-        self.dtype = tf.float64 if is_double else tf.float32
-        self._shapes = [tf.shape(leaf) for leaf in self.leaves]
-        self._sizes = [
-            _num_entries(leaf.shape[1:], shape, slice(1, None))
-            for leaf, shape in zip(self.leaves, self._shapes, strict=True)
-        ]
+        self.dtype = tf.float32
         # Loops capture these shapes, so that no iteration computes them.
-        self._column_shapes = [
-            shape if leaf.shape.rank == 2 else tf.stack([shape[0], size])
-            for leaf, shape, size in zip(
-                self.leaves, self._shapes, self._sizes, strict=True
-            )
-        ]
+        self._shapes, self._sizes, self._column_shapes = [], [], []
+        for leaf in self.leaves:
+            if not leaf.shape.rank or not leaf.dtype.is_floating:
+                _refuse_leaves(self.template)
+            if leaf.dtype == tf.float64:
+                self.dtype = tf.float64
+            shape = tf.shape(leaf)
+            size = _num_entries(leaf.shape[1:], shape, slice(1, None))
+            column_shape = shape if leaf.shape.rank == 2 else tf.stack([shape[0], size])
+            self._shapes.append(shape)
+            self._sizes.append(size)
+            self._column_shapes.append(column_shape)
+        if len(self.leaves) > 1:
+            check_rows(self.leaves, "leaves of a state")
+        self._set_matrix_shape()
 
     def resized(self, batch_size: tf.Tensor) -> "StateStructure":
         """Returns the structure of a state like this one for another batch size.
@@ -69,7 +69,16 @@ class StateStructure:
             [tf.concat([[batch_size], shape[1:]], axis=0) for shape in shapes]
             for shapes in (self._shapes, self._column_shapes)
         )
+        other._set_matrix_shape()
         return other
+
+    def _set_matrix_shape(self) -> None:
+        total: int | None = 0
+        for size in self._sizes:
+            is_static = total is not None and isinstance(size, int)
+            total = total + size if is_static else None  # type: ignore[operator]
+        # The static shape `(batch, features)`, `None` where it is dynamic.
+        self.matrix_shape = tf.TensorShape([self.leaves[0].shape[0], total])
 
     @property
     def batch_size(self) -> tf.Tensor:
@@ -78,12 +87,9 @@ class StateStructure:
 
     def to_matrix(self, state: Nest) -> tf.Tensor:
         """Returns `state` as a `(batch, features)` matrix of `self.dtype`."""
-        columns = [
-            tf.reshape(tf.cast(leaf, self.dtype), shape)
-            for leaf, shape in zip(
-                tree.flatten(state), self._column_shapes, strict=True
-            )
-        ]  # (B, D_i) each
+        columns = []
+        for leaf, shape in zip(tree.flatten(state), self._column_shapes, strict=True):
+            columns.append(tf.reshape(tf.cast(leaf, self.dtype), shape))  # (B, D_i)
         matrix = columns[0] if len(columns) == 1 else tf.concat(columns, axis=1)
         return tf.ensure_shape(matrix, self.matrix_shape)
 
@@ -119,13 +125,6 @@ class StateStructure:
             norms.append(tf.norm(by_position, axis=2))  # (B, positions)
         return tf.reduce_max(tf.concat(norms, axis=1), axis=1)
 
-    @property
-    def matrix_shape(self) -> tf.TensorShape:
-        """The static `(batch, features)` shape, `None` where it is dynamic."""
-        sizes = [size for size in self._sizes if isinstance(size, int)]
-        total = sum(sizes) if len(sizes) == len(self._sizes) else None
-        return tf.TensorShape([self.leaves[0].shape[0], total])
-
     def _columns(self, matrix: tf.Tensor) -> list[tf.Tensor]:
         if len(self.leaves) == 1:
             return [matrix]
@@ -151,9 +150,10 @@ class StateStructure:
             state: State that a cell or a function returned.
             source: String. Description of the state in the message.
         """
+        leaves = tree.flatten(state)
         try:
             tree.assert_same_structure(self.template, state)
-            if any(leaf is None for leaf in tree.flatten(state)):
+            if type(None) in map(type, leaves):
                 raise TypeError("`None` is not a tensor.")
         except (TypeError, ValueError) as error:
             raise ValueError(
@@ -161,10 +161,10 @@ class StateStructure:
                 f"Expected: {_describe(self.template)}. "
                 f"Received: {_describe(state)}."
             ) from error
-        expected = named_leaves(self.template)
-        for (path, old), (_, new) in zip(expected, named_leaves(state), strict=True):
+        for i, (old, new) in enumerate(zip(self.leaves, leaves, strict=True)):
             new = tf.convert_to_tensor(new)
             if not new.shape.is_compatible_with(old.shape) or new.dtype != old.dtype:
+                path, _ = named_leaves(self.template)[i]
                 raise ValueError(
                     f"{source} must have the shapes and dtypes of the state, but "
                     f"the leaf {path} differs. Expected: shape={old.shape}, "
@@ -214,16 +214,44 @@ def where_rows(mask: tf.Tensor, chosen: Nest, otherwise: Nest) -> Nest:
         A nest with the structure of `otherwise`.
     """
     masks = {1: mask}  # By rank.
-
-    def select(leaf: tf.Tensor, other: tf.Tensor) -> tf.Tensor:
-        rank = other.shape.rank
+    others, leaves = tree.flatten(otherwise), []
+    if tree.is_nested(chosen):
+        tree.assert_same_structure(chosen, otherwise)
+    sources = tree.flatten(chosen)
+    for i, other in enumerate(others):
+        leaf, rank = sources[i if len(sources) > 1 else 0], other.shape.rank
         if rank not in masks:
             masks[rank] = tf.reshape(mask, [-1] + [1] * (rank - 1))
-        return tf.where(masks[rank], tf.cast(leaf, other.dtype), other)
+        leaves.append(tf.where(masks[rank], tf.cast(leaf, other.dtype), other))
+    return tree.pack_sequence_as(otherwise, leaves)
 
-    if tree.is_nested(chosen):
-        return tree.map_structure(select, chosen, otherwise)
-    return tree.map_structure(lambda other: select(chosen, other), otherwise)
+
+def masked(state: Nest, mask: tf.Tensor | None) -> Nest:
+    """Returns the state with zeros at positions that are padding.
+
+    Args:
+        state: Nest of `(batch, ...)` tensors.
+        mask: Boolean tensor `(batch, ...)`, false at padding, or `None`. It applies to
+            leaves that have more axes than the mask.
+    """
+    if mask is None:
+        return state
+
+    def select(leaf: tf.Tensor) -> tf.Tensor:
+        rank = mask.shape.rank
+        missing = leaf.shape.rank - rank
+        if missing < 1:
+            return leaf
+        if not mask.shape.is_compatible_with(leaf.shape[:rank]):
+            raise ValueError(
+                "A mask must have one entry for each position of the state. Expected: "
+                f"shape={leaf.shape[:rank]}. Received: shape={mask.shape}."
+            )
+        # The shape is taken from the state, so that a mask of another shape fails.
+        shape = tf.concat([tf.shape(leaf)[:rank], [1] * missing], axis=0)
+        return tf.where(tf.reshape(mask, shape), leaf, tf.zeros((), leaf.dtype))
+
+    return tree.map_structure(select, state)
 
 
 def wide_dtype(dtype: Any) -> str:
@@ -278,18 +306,20 @@ def check_rows(tensors: list[tf.Tensor], source: str) -> None:
         )
 
 
-def _check_leaf(path: str, leaf: tf.Tensor) -> None:
-    if leaf.shape.rank is None or leaf.shape.rank < 1:
-        raise ValueError(
-            "Every leaf of a state must have a batch axis, that is a shape "
-            f"(batch, ...). Received: {path} of shape {leaf.shape}."
-        )
-    if not leaf.dtype.is_floating:
-        raise ValueError(
-            "Every leaf of a state must be floating-point: an equilibrium is found "
-            f"by real arithmetic. Received: {path} of dtype {leaf.dtype.name}. "
-            "Keep integers in the injection."
-        )
+def _refuse_leaves(state: Nest) -> None:
+    """Raises `ValueError`, because a leaf cannot be part of a state."""
+    for path, leaf in named_leaves(state):
+        if not leaf.shape.rank:
+            raise ValueError(
+                "Every leaf of a state must have a batch axis, that is a shape "
+                f"(batch, ...). Received: {path} of shape {leaf.shape}."
+            )
+        if not leaf.dtype.is_floating:
+            raise ValueError(
+                "Every leaf of a state must be floating-point: an equilibrium is found "
+                f"by real arithmetic. Received: {path} of dtype {leaf.dtype.name}. "
+                "Keep integers in the injection."
+            )
 
 
 def named_leaves(nest: Nest, name: str = "state") -> list[tuple[str, Any]]:

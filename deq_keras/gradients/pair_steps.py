@@ -97,7 +97,10 @@ class PairSteps(NamedTuple):
         point = self.structure.to_matrix(self.structure.template)
         evaluation = self._evaluate(point)
         status = first_status(evaluation.squared_norm[:, 0], self.problem.is_usable)
-        error, status, progress = self.rule.judge(evaluation, status, self.rule.start())
+        one = tf.constant(1)
+        error, status, _, progress = self.rule.judge(
+            evaluation, status, self.rule.start(), one, one
+        )
         has_failed = tf.equal(status, DIVERGED)
         return Pairs(
             num_steps=tf.constant(0),
@@ -132,8 +135,9 @@ class PairSteps(NamedTuple):
         z = self.mixed(pairs.z, self._evaluate(y).value)
         evaluation = self._evaluate(z)
         is_active = tf.equal(pairs.status, MAX_ITER)
-        error, status, progress = self.rule.judge(
-            evaluation, pairs.status, pairs.progress
+        one = tf.constant(1)
+        error, status, _, progress = self.rule.judge(
+            evaluation, pairs.status, pairs.progress, one, one
         )
         # Samples that converged, or whose step is not finite, keep their pair.
         is_taken = is_active & ~tf.equal(status, DIVERGED)

@@ -139,6 +139,10 @@ class TruncatedGradient(EquilibriumGradient):
     ) -> None:
         self.num_steps = num_steps
         self.num_free_steps = num_free_steps
+        self._free_counts = step_counts.checked("num_free_steps", num_free_steps, 0)
+        self._step_counts = None
+        if num_steps is not None:
+            self._step_counts = step_counts.checked("num_steps", num_steps, 1)
         self.max_steps = check_optional_count("max_steps", max_steps)
         self.free_fraction = (
             None
@@ -236,7 +240,7 @@ class TruncatedGradient(EquilibriumGradient):
 
     def _plan(self, state: Nest, solver: FixedPointSolver) -> "_Plan":
         """Returns all numbers of a solve, with defaults that suit its state."""
-        has_positions = any(leaf.shape.rank > 2 for leaf in tree.flatten(state))
+        has_positions = max(len(leaf.shape) for leaf in tree.flatten(state)) > 2
         max_steps = self.max_steps or _NUM_BUDGETS * solver.max_iter
         free_steps, num_steps = self._counts(max_steps)
         fraction, tol, interval = self.free_fraction, self.tol, None
@@ -265,12 +269,10 @@ class TruncatedGradient(EquilibriumGradient):
     def _counts(self, max_steps: int | None) -> tuple[StepCounts, StepCounts]:
         """Returns the numbers of free and of differentiated steps; checks that a known
         limit allows them."""
-        free_steps = step_counts.checked("num_free_steps", self.num_free_steps, 0)
-        num_steps = self.num_steps
-        if num_steps is None:
+        free_steps, steps = self._free_counts, self._step_counts
+        if steps is None:
             room = _MOST_STEPS if max_steps is None else max_steps - free_steps.needed
-            num_steps = max(1, min(_MOST_STEPS, room))
-        steps = step_counts.checked("num_steps", num_steps, 1)
+            steps = StepCounts(max(1, min(_MOST_STEPS, room)), (1.0,))
         if max_steps is not None and free_steps.needed + steps.needed > max_steps:
             raise ValueError(
                 "`max_steps` must be at least the number of free steps plus the number "
@@ -341,6 +343,7 @@ class _Plan:
     def step(
         self,
         problem: FixedPointProblem,
+        structure: StateStructure,
         state: Nest,
         i: tf.Tensor,
         seed: tf.Tensor | None,
@@ -349,6 +352,7 @@ class _Plan:
 
         Args:
             problem: The `FixedPointProblem`.
+            structure: `StateStructure` of the state.
             state: Nest of `(batch, ...)` tensors.
             i: Int32 scalar tensor. The number of the step, from 0.
             seed: Int32 tensor of shape `(2,)`. Seeds the noise. `None`: no noise.
@@ -360,13 +364,14 @@ class _Plan:
         ):
             if self.damping < 1.0:
                 new = interpolate(old, new, self.damping)
-            leaves.append(self.solver.perturbed(new, i, _fold(seed, j)))
+            if seed is not None:
+                new = self.solver.perturbed(new, i, fold_in(seed, j))
+            leaves.append(new)
         next_state = tree.pack_sequence_as(state, leaves)
         if self.tol is None:
             return next_state, tf.constant(math.inf)
         # The root mean square of the relative residuals of finite samples.
         old, new = tree.map_structure(tf.stop_gradient, (state, value))
-        structure = StateStructure(new)
         matrix = structure.to_matrix(new)
         scale = squared_norm(matrix)
         squares = squared_norm(matrix - structure.to_matrix(old))
@@ -398,18 +403,29 @@ def _graded_steps(
     def body(
         i: tf.Tensor, state: Nest, failed: tf.Tensor, _: tf.Tensor
     ) -> tuple[tf.Tensor, Nest, tf.Tensor, tf.Tensor]:
-        state, residual = plan.step(problem, state, i, noise_seed)
+        state, residual = plan.step(problem, structure, state, i, noise_seed)
         return i + 1, state, failed | nonfinite.failed_rows(state), residual
 
+    def continues(
+        i: tf.Tensor, state: Nest, failed: tf.Tensor, residual: tf.Tensor
+    ) -> tf.Tensor:
+        return plan.continues(i, num_steps, residual)
+
+    structure = StateStructure(state)
     failed = tf.zeros_like(nonfinite.failed_rows(state))
-    count, state, failed, _ = checkpointing.loop(
-        lambda i, _, __, residual: plan.continues(i, num_steps, residual),
-        body,
-        (tf.constant(0), state, failed, tf.constant(math.inf)),
-        plan.max_steps,
-        plan.interval,
-        problem.sources,
-    )
+    variables = (tf.constant(0), state, failed, tf.constant(math.inf))
+    if plan.interval is None:
+        variables = graphs.while_loop(continues, body, variables, plan.max_steps)
+    else:
+        variables = checkpointing.loop(
+            continues,
+            body,
+            variables,
+            plan.max_steps,
+            plan.interval,
+            problem.sources,
+        )
+    count, state, failed, _ = variables
     return state, failed, num_steps if plan.tol is None else count
 
 
@@ -463,10 +479,12 @@ def _free_steps(
         return unchanged._replace(state=initial_state)
 
     def stepped(problem: FixedPointProblem, state: Nest) -> _FreeResult:
+        structure = StateStructure(state)
+
         def body(
             i: tf.Tensor, state: Nest, _: tf.Tensor
         ) -> tuple[tf.Tensor, Nest, tf.Tensor]:
-            return i + 1, *plan.step(problem, state, i, noise_seed)
+            return i + 1, *plan.step(problem, structure, state, i, noise_seed)
 
         count, last, _ = graphs.while_loop(
             lambda i, _, residual: plan.continues(i, num_steps, residual),

@@ -2,7 +2,6 @@
 
 from deq_keras.layers.equilibrium import (
     DEQ,
-    CarryScope,
     DenseCell,
     EquilibriumCell,
     SolveScope,
@@ -64,7 +63,6 @@ __all__ = [
     "BoardCell",
     "BoardEmbedding",
     "BottleneckBlock",
-    "CarryScope",
     "ConvolutionUnit",
     "DEQ",
     "DenseCell",

@@ -10,7 +10,7 @@ from deq_keras.core.checks import check_count, check_non_negative
 from deq_keras.core.linearization import Linearization, matrix_vjp
 from deq_keras.core.random import fold_in, normal_like
 from deq_keras.core.serialization import Config, arguments_of
-from deq_keras.core.structure import Nest, StateStructure, squared_norm
+from deq_keras.core.structure import Nest, StateStructure, masked, squared_norm
 from deq_keras.regularizers.regularizer import EquilibriumRegularizer, loss_dtype
 
 
@@ -18,9 +18,14 @@ from deq_keras.regularizers.regularizer import EquilibriumRegularizer, loss_dtyp
 class ResidualRegularizer(EquilibriumRegularizer):
     """Penalizes the change of one more step after the solve.
 
-    Let z be the state after the solve, held constant:
+    Let z be the state after the solve:
 
         weight * mean_b max(0, r^2 - margin^2),    r = |f(z) - z| / |f(z)|
+
+    z and the divisor |f(z)| are held constant, so a larger f(z) does not lower the
+    penalty. Its gradient is thus d|f(z) - z|^2 / |f(z)|^2, and differs from finite
+    differences of the penalty: these also change z, because the solve depends on the
+    weights, and the divisor.
 
     It does not constrain df/dz, so information can travel undamped. It costs one
     evaluation and its backward pass. `DEQ` selects it by default for gradients of
@@ -188,10 +193,10 @@ class JacobianRegularizer(EquilibriumRegularizer):
         weight * mean_v |v^T J(z*)|^2 / (B D),        v ~ N(0, I)
 
     This is an unbiased (Hutchinson) estimate of `weight` times the batch mean of
-    |J|_F^2 / D, where D is the number of entries of one sample's state. z* is held
-    constant: the penalty has a gradient only through J. The penalty keeps the Jacobian
-    small, so that the solver needs fewer evaluations and the implicit gradient stays
-    well conditioned.
+    |J|_F^2 / D, where D is the number of entries of one sample's state. Positions that
+    are padding count neither in J nor in B D. z* is held constant: the penalty has a
+    gradient only through J. The penalty keeps the Jacobian small, so that the solver
+    needs fewer evaluations and the implicit gradient stays well conditioned.
 
     Args:
         weight: Float >= 0. Defaults to `1.0`. The papers use 0.4 to 3.
@@ -239,10 +244,16 @@ class JacobianRegularizer(EquilibriumRegularizer):
         total = ops.zeros((), dtype)
         for i in range(self.num_probes):
             probe = self.probe(linearization.value, fold_in(seed, i + 1))
-            products = tree.flatten(linearization.vjp(probe))
+            products = masked(linearization.vjp(probe), linearization.mask)
+            products = tree.flatten(products)
             total += sum(ops.sum(ops.square(ops.cast(p, dtype))) for p in products)
-        size = sum(ops.size(leaf) for leaf in tree.flatten(linearization.value))
-        return total / (self.num_probes * ops.cast(size, dtype))
+        size, mask = ops.zeros((), dtype), linearization.mask
+        for leaf in tree.flatten(linearization.value):
+            entries = ops.cast(ops.size(leaf), dtype)
+            if mask is not None and leaf.shape.rank > mask.shape.rank:
+                entries *= ops.mean(ops.cast(mask, dtype))
+            size += entries
+        return total / (self.num_probes * ops.maximum(size, 1))
 
     def probe(self, value: Nest, seed: tf.Tensor) -> Nest:
         """Draws v ~ N(0, I), a nest like `value`."""

@@ -16,7 +16,7 @@ from tensorflow.python.framework.convert_to_constants import (
 from deq_keras.core.checks import check_boolean, check_optional_count
 from deq_keras.core.graphs import nodes
 from deq_keras.core.structure import with_rows_of
-from deq_keras.layers import SolveScope
+from deq_keras.layers import DEQ, SolveScope
 from deq_keras.serving.check import ExportError
 from deq_keras.serving.signature import (
     SolveOutputs,
@@ -155,13 +155,24 @@ class ServedModel:
             }
         inputs = self._model_inputs(request)
         states = self.solve_outputs.states(request)
-        limit = self._limit or self.solve_outputs.max_iter
-        scope_class = _CertifyingScope if self.certify else _RequestScope
-        with scope_class(
-            request.get("max_iter"), request.get("tol"), states, limit
-        ) as scope:
+        scope = _RequestScope(
+            self.model,
+            request.get("max_iter"),
+            request.get("tol"),
+            states,
+            limit=self._limit or self.solve_outputs.max_iter,
+            certifies=self.certify,
+        )
+        with scope:
             outputs = self.model(inputs, training=False)
-        radii = scope.checked_radii(self.model) if self.certify else {}
+        if self.certify and not scope.radii:
+            raise ValueError(
+                "`certify=True` needs a cell that bounds the distance to its "
+                "equilibrium: a monotone cell, or a cell whose `lipschitz_constant` is "
+                "known. Export without it. Received: the model "
+                f"{self.model.name!r}, which solves {list(scope.solutions)}."
+            )
+        radii = scope.radii
         solve_outputs = SolveOutputs(scope.solutions, radii)
         if self.postprocessor is not None:
             outputs = self.postprocessor(outputs, inputs, solve_outputs.failed())
@@ -184,9 +195,11 @@ class ServedModel:
         states = SolveOutputs(self._solved(request, max_iter=2))
         return {n: x.numpy() for n, x in states.equilibria("initial_state").items()}
 
-    def _solved(self, request, max_iter=0):
-        # With 0, each solver keeps its own budget as a static number; see `max_iter`.
-        with _ToleranceScope(max_iter) as scope:
+    def _solved(self, request, max_iter=None):
+        if not any(isinstance(layer, DEQ) for layer in self.model._flatten_layers()):
+            return {}
+        # Without a budget, each solver keeps its own as a static number.
+        with _ToleranceScope(self.model, max_iter) as scope:
             self.model(self._model_inputs(request), training=False)
         self._tols = scope.tols
         return scope.solutions
@@ -230,64 +243,62 @@ def output_names(function):
 class _ToleranceScope(SolveScope):
     """A scope that records the tolerance of each solve, by name."""
 
-    def __init__(self, max_iter):
-        super().__init__(max_iter)
+    is_differentiable = False
+
+    def __init__(self, model, max_iter=None):
+        super().__init__(model, max_iter)
         self.tols = {}
 
-    def solve(self, name, layer, problem, request):
-        # In a graph, the solver's tolerance is a tensor; a call argument is a number.
-        is_own = request.tol is None or tf.is_tensor(request.tol)
-        self.tols[name] = layer.solver.tol if is_own else request.tol
-        return super().solve(name, layer, problem, request)
+    def prepare(self, name, layer, request):
+        self.tols[name] = request.tol
+        return request
 
 
 class _RequestScope(SolveScope):
-    """A scope whose budget and tolerance also replace numbers in the model's calls.
+    """The scope of a request to a file, whose numbers also replace those of calls.
 
     `DEQ(cell)(inputs, max_iter=5)` overrides scopes. In a file, 5 is the budget of a
     request without `max_iter`.
+
+    Args:
+        model: The `keras.Model`.
+        max_iter: Integer scalar tensor, below 1 for the budget of each call; or `None`.
+        tol: Float scalar tensor, negative for the tolerance of each call; or `None`.
+        initial_states: See `SolveScope`.
+        limit: Positive integer. The largest budget.
+        certifies: Boolean. Whether to bound the distances to the equilibria.
     """
 
-    def solve(self, name, layer, problem, request):
-        if self.max_iter is not None and not tf.is_tensor(request.budget):
-            fixed = tf.constant(request.budget, self.max_iter.dtype)
-            budget = tf.where(self.max_iter < 1, fixed, self.max_iter)
-            budget = tf.minimum(budget, request.max_iter)
-            request = request._replace(budget=tf.cast(budget, tf.int32))
-        if self.tol is not None and not tf.is_tensor(request.tol):
-            tol = tf.where(self.tol >= 0, self.tol, request.tol)
-            request = request._replace(tol=tol)
-        return super().solve(name, layer, problem, request)
+    is_differentiable = False
 
+    def __init__(self, model, max_iter, tol, initial_states, limit, certifies):
+        super().__init__(model, initial_states=initial_states)
+        self._budget, self._tolerance = max_iter, tol
+        self._limit, self._certifies = limit, certifies
+        self.radii = {}
 
-class _CertifyingScope(_RequestScope):
-    """A scope that records bounds on the distances to the equilibria, by name."""
+    def __enter__(self):
+        layers = self.model._flatten_layers()
+        if any(isinstance(layer, DEQ) for layer in layers):
+            return super().__enter__()
+        return self
 
-    def __init__(self, *args):
-        super().__init__(*args)
-        self._radii = {}
+    def prepare(self, name, layer, request):
+        max_iter, tol = tf.convert_to_tensor(request.max_iter), request.tol
+        if self._budget is not None:
+            budget = tf.cast(self._budget, max_iter.dtype)
+            max_iter = tf.where(budget < 1, max_iter, budget)
+        if self._tolerance is not None:
+            # Without a tolerance of its own, a solver stops at an exact equilibrium.
+            own = tf.constant(0.0 if tol is None else tol, self._tolerance.dtype)
+            tol = tf.where(self._tolerance >= 0, self._tolerance, own)
+        return request._replace(max_iter=max_iter, tol=tol, limit=self._limit)
 
-    def solve(self, name, layer, problem, request):
-        solution = super().solve(name, layer, problem, request)
-        radius = problem.distance_bound(solution.value)
+    def record(self, name, problem, solution):
+        super().record(name, problem, solution)
+        radius = problem.distance_bound(solution.value) if self._certifies else None
         if radius is not None:
-            self._radii[name] = radius
-        return solution
-
-    def checked_radii(self, model):
-        """Returns the radii, `(batch,)` each.
-
-        Raises:
-            ValueError: If no solve has a radius.
-        """
-        if not self._radii:
-            raise ValueError(
-                "`certify=True` needs a cell that bounds the distance to its "
-                "equilibrium: a monotone cell, or a cell whose `lipschitz_constant` is "
-                f"known. Export without it. Received: the model {model.name!r}, which "
-                f"solves {list(self.solutions)}."
-            )
-        return self._radii
+            self.radii[name] = radius
 
 
 def _checked_plain(metadata):

@@ -146,7 +146,7 @@ class StepSlots(NamedTuple):
         del num_evaluations
         return StepSlots(
             steps=self.steps.push(step),
-            squared_norms=(squared_norm(step), *self.squared_norms[:-1]),
+            squared_norms=(_finite_square(step), *self.squared_norms[:-1]),
         )
 
     def take(self, rows: tf.Tensor, num_steps: tf.Tensor) -> StepSlots:
@@ -208,7 +208,7 @@ class StepArray(NamedTuple):
         index = num_evaluations - 1
         return StepArray(
             self.steps.write(index, step),
-            self.squared_norms.write(index, squared_norm(step)),
+            self.squared_norms.write(index, _finite_square(step)),
         )
 
     def take(self, rows: tf.Tensor, num_steps: tf.Tensor) -> StepArray:
@@ -222,6 +222,12 @@ class StepArray(NamedTuple):
         return _coefficient(
             direction, self.steps.read(i), self.squared_norms.read(i), True
         )
+
+
+def _finite_square(step: tf.Tensor) -> tf.Tensor:
+    """Returns |s|^2, or zero if it overflows, so that the step is not used."""
+    square = squared_norm(step)
+    return tf.where(tf.math.is_finite(square), square, 0.0)
 
 
 def _coefficient(

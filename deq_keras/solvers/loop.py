@@ -50,8 +50,7 @@ class LoopState(NamedTuple):
         results: A `Solution` with matrices `(B, D)` in place of states, int64 counts,
             and an empty tuple instead of a trace that is not recorded.
         budget_if_running: Int32 scalar tensor. The budget, or 0 if all samples are
-            done. A product of integers is on the host, where both the loop and the
-            branch of the step read it. Each would copy a Boolean from the device.
+            done.
         next_point: Tensor `(B, D)`. The point of the next evaluation.
         memory: Memory of the solver.
         progress: Memory of the stopping rule.

@@ -94,10 +94,11 @@ class FixedPointSolver(Configured):
                 f does not return a state of the same structure.
         """
         problem, request = FixedPointProblem.of(problem), check_request(request)
-        seed = as_seed(request.seed)
+        seed = None if request.seed is None else as_seed(request.seed)
         rule = self.stopping_rule(request)
         budget = self.max_iter if request.max_iter is None else request.max_iter
         by_xla, is_vectorized = graphs.is_compiled_by_xla(), graphs.is_vectorized()
+        is_step_checked = False
         largest = budget  # Determines shapes.
         if tf.is_tensor(budget) and request.limit is not None:
             largest = request.limit
@@ -129,10 +130,16 @@ class FixedPointSolver(Configured):
 
             # 2. Judge every sample that is not done, and keep its best iterate.
             is_active = tf.equal(old.status, MAX_ITER)
-            error, status, progress = rule.judge(evaluation, old.status, state.progress)
+            error, status, budget_if_running, progress = rule.judge(
+                evaluation,
+                old.status,
+                state.progress,
+                budget,
+                state.budget_if_running,
+            )
             improves = is_active & rule.is_better(error, old.residual)
             newest, best = (evaluation.point, evaluation.value), (old.point, old.value)
-            if by_xla or is_vectorized:
+            if rule.is_branchless:
                 # XLA would copy the tensors into and out of a branch.
                 point, value = where_rows(improves, newest, best)
             else:
@@ -147,23 +154,26 @@ class FixedPointSolver(Configured):
                 rows = tf.range(tf.shape(trace, tf.int64)[0])[:, None]
                 is_row = tf.equal(rows, tf.cast(old.batch_evaluations, tf.int64))
                 trace = tf.where(is_row & is_active[None], error[None], trace)
-            budget_if_running = state.budget_if_running
-            if can_stop:
-                is_running = tf.reduce_any(tf.equal(status, MAX_ITER))
-                budget_if_running = budget * tf.cast(is_running, tf.int32)
+            if not can_stop:
+                budget_if_running = state.budget_if_running
 
             # 3. Choose the next point. XLA computes it also after the last evaluation,
             # where it is not used, because it would copy the memory into a branch.
             def step() -> tuple[tf.Tensor, Any]:
-                step = self.step(evaluation, state.memory, count)
-                self._check_step(step, evaluation.point, state.memory)
-                next_point, memory = step
+                nonlocal is_step_checked
+                result = self.step(evaluation, state.memory, count)
+                if not is_step_checked:
+                    self._check_step(result, evaluation.point, state.memory)
+                    is_step_checked = True
+                if self.noise == 0.0 or seed is None:
+                    return result
+                next_point, memory = result
                 return self.perturbed(next_point, count, seed), memory
 
             unchanged = (state.next_point, state.memory)
             next_point, memory = (
                 step()
-                if by_xla or is_vectorized
+                if rule.is_branchless
                 else tf.cond(count < budget_if_running, step, lambda: unchanged)
             )
             results = Solution(
@@ -189,23 +199,23 @@ class FixedPointSolver(Configured):
 
         def continues(state: LoopState, _: Any) -> tf.Tensor:
             if can_stop:
-                return state.is_running
+                return state.results.batch_evaluations < state.budget_if_running
             if by_xla and interval is None and not tf.is_tensor(budget):
                 # The maximum ends the loop. XLA does not count loops with two
                 # conditions.
                 return tf.constant(True)
             return state.results.batch_evaluations < budget
 
-        state, batch = checkpointing.loop(
-            continues,
-            body,
-            ActiveBatch.of(problem, state, self.take_memory)
-            if is_compact
-            else (state, ()),
-            None if tf.is_tensor(largest) else largest,
-            interval,
-            () if interval is None else problem.sources,
-        )
+        variables: Any = (state, ())
+        if is_compact:
+            variables = ActiveBatch.of(problem, state, self.take_memory)
+        most = None if tf.is_tensor(largest) else largest
+        if interval is None:
+            state, batch = graphs.while_loop(continues, body, variables, most)
+        else:
+            state, batch = checkpointing.loop(
+                continues, body, variables, most, interval, problem.sources
+            )
         results = batch.results if batch else state.results
         structure = rule.structure
         return results._replace(
@@ -289,7 +299,10 @@ class FixedPointSolver(Configured):
             is_tensor = tf.is_tensor(tol)
             dtype = structure.dtype
             tol = tf.cast(tol, dtype) if is_tensor else tf.constant(tol, dtype)
-        return StoppingRule(structure, self.stop_mode, tol, request.halting, takes_last)
+        is_branchless = graphs.is_compiled_by_xla() or graphs.is_vectorized()
+        return StoppingRule(
+            structure, self.stop_mode, tol, request.halting, takes_last, is_branchless
+        )
 
     def assess(
         self, point: Nest, value: Nest, failed: tf.Tensor, tol: float | None
@@ -309,7 +322,8 @@ class FixedPointSolver(Configured):
         structure = rule.structure
         evaluation = Evaluation.of(structure, structure.to_matrix(point), value)
         status = first_status(evaluation.squared_norm[:, 0], ~failed)
-        error, status, _ = rule.judge(evaluation, status, rule.start())
+        one = tf.constant(1)
+        error, status, _, _ = rule.judge(evaluation, status, rule.start(), one, one)
         has_failed = tf.equal(status, DIVERGED)
         infinite = tf.constant(float("inf"), error.dtype)
         return Solution(
@@ -355,6 +369,8 @@ class FixedPointSolver(Configured):
             trace=trace,
         )
         budget_if_running = tf.convert_to_tensor(budget)
+        if is_usable is not None and rule.can_stop:
+            budget_if_running *= tf.cast(tf.reduce_any(is_usable), tf.int32)
         memory = self.init(point, largest)
         return LoopState(results, budget_if_running, point, memory, rule.start())
 

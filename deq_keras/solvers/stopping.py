@@ -6,13 +6,12 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.core import graphs, nonfinite
+from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_count
 from deq_keras.core.readout import check_answer, equal_answers, read_answers
 from deq_keras.core.structure import (
     Nest,
     StateStructure,
-    row_norms,
     squared_norm,
 )
 from deq_keras.solvers.loop import Evaluation
@@ -112,7 +111,7 @@ class Progress(NamedTuple):
     Attributes:
         answers: `Answers`, or an empty tuple without an `UnchangedAnswer`.
         start: Float tensor `(batch,)`. Norm of the initial state.
-        residual: Float tensor `(batch,)`. The last |f(z) - z|, or infinity.
+        residual: Float tensor `(batch,)`. The smallest |f(z) - z|, or infinity.
         size: Float tensor `(batch,)`. The last |f(z)|, or infinity.
     """
 
@@ -127,10 +126,10 @@ class StoppingRule(NamedTuple):
 
     A small relative residual r = |f(z) - z| / |f(z)| does not prove convergence: the
     iterates of f(z) = z + u grow without limit, and r falls like 1 / n. From the
-    contraction factor a = |g_n| / |g_(n-1)| of the residuals g, the remaining distance
-    is about |g_n| / (1 - a), relative to the state r / (1 - a). A sample whose state
-    still grows by its residual is therefore converged only if this distance is below
-    1/2, that is if 1 - a > 2 r.
+    contraction factor a of the residual (here, over its smallest value so far), the
+    remaining distance is about |g| / (1 - a), relative to the state r / (1 - a). A
+    sample whose state still grows is therefore converged only if this distance is below
+    1/3, that is if 1 - a > 3 r.
 
     Attributes:
         structure: `StateStructure` of the state.
@@ -139,6 +138,8 @@ class StoppingRule(NamedTuple):
         halting: An `UnchangedAnswer` or `None`.
         takes_last_iterate: Boolean, or Boolean scalar tensor. Whether the result is the
             last finite iterate instead of the best one.
+        is_branchless: Boolean. Whether branches that depend on samples are impossible
+            or slow, as under XLA.
     """
 
     structure: StateStructure
@@ -146,6 +147,7 @@ class StoppingRule(NamedTuple):
     tol: tf.Tensor | None
     halting: UnchangedAnswer | None
     takes_last_iterate: bool | tf.Tensor
+    is_branchless: bool
 
     @property
     def can_stop(self) -> bool:
@@ -159,49 +161,110 @@ class StoppingRule(NamedTuple):
         if self.halting is not None:
             answers = self.halting.start(template, self.structure.batch_size)
         point = self.structure.to_matrix(template)
-        _, start = self._norms(point, point, squared_norm(point))
+        start, _ = self._scaled_norms(point, point)
         infinite = tf.fill(tf.shape(start), tf.constant(float("inf"), start.dtype))
         infinite = tf.ensure_shape(infinite, start.shape)
         return Progress(answers, start, infinite, infinite)
 
     def judge(
-        self, evaluation: Evaluation, status: tf.Tensor, progress: Progress
-    ) -> tuple[tf.Tensor, tf.Tensor, Progress]:
+        self,
+        evaluation: Evaluation,
+        status: tf.Tensor,
+        progress: Progress,
+        budget: int | tf.Tensor,
+        budget_if_running: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, Progress]:
         """Returns residual and status of each sample after an evaluation.
 
         Args:
             evaluation: The `Evaluation`.
             status: Int64 tensor `(batch,)`, of `first_status` or the last `judge`.
             progress: Memory from `start` or the last `judge`.
+            budget: Integer, or int32 scalar tensor.
+            budget_if_running: Int32 scalar tensor. The budget, or the last result.
 
         Returns:
-            The residual as defined by `stop_mode`, the status, and the new memory.
+            The residual as defined by `stop_mode`; the status; the budget, or 0 if all
+            samples are done; and the new memory.
         """
         # The result only controls the loop. A square root has no derivative at 0.
         _, value, residual, squared = map(tf.stop_gradient, evaluation)
-        norm, size = self._norms(residual, value, squared)
-        error, is_drifting = norm, tf.zeros_like(norm, tf.bool)
-        if self.stop_mode.startswith("rel"):
-            error = tf.math.divide_no_nan(
-                norm, tf.maximum(size, _TINY * progress.start)
-            )
-            # An overflowed norm would make any residual seem small.
-            error = nonfinite.propagate_nonfinite(size, error)
-            is_growing = size - progress.size > 0.1 * norm
-            is_drifting = is_growing & (norm >= (1.0 - 2.0 * error) * progress.residual)
-
-        is_active = tf.equal(status, MAX_ITER)
-        new, answers = status, progress.answers
+        is_active, answers = tf.equal(status, MAX_ITER), progress.answers
+        stands: tf.Tensor | bool = False
         if self.halting is not None:
             state = self.structure.to_state(value)
             answers, stands = self.halting.update(answers, state)
-            new = tf.where(stands, tf.constant(UNCHANGED, tf.int64), new)
-        if self.tol is not None:
-            has_converged = (error <= self.tol) & ~is_drifting
-            new = tf.where(has_converged, tf.constant(CONVERGED, tf.int64), new)
-        new = tf.where(tf.math.is_finite(error), new, tf.constant(DIVERGED, tf.int64))
-        status = tf.where(is_active, new, status)
-        return error, status, Progress(answers, progress.start, norm, size)
+
+        def settle(norm: tf.Tensor, size: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            """Decides from exact norms, which are also returned."""
+            error = self._error(norm, size, progress)
+            new = tf.where(stands, tf.constant(UNCHANGED, tf.int64), status)
+            if self.tol is not None:
+                has_converged = error <= self.tol
+                if self.stop_mode.startswith("rel"):
+                    # The state still grows, and its residual hardly falls.
+                    limit = (1.0 - 3.0 * error) * progress.residual
+                    is_drifting = (size > progress.size) & (norm >= limit)
+                    # It jumped to where rounding hides its residual.
+                    epsilon = 2.0**-23 if size.dtype == tf.float32 else 2.0**-52
+                    is_drifting |= (size > 2.0 * progress.size) & (
+                        epsilon * size >= progress.residual
+                    )
+                    has_converged &= ~is_drifting
+                new = tf.where(has_converged, tf.constant(CONVERGED, tf.int64), new)
+            is_finite = tf.math.is_finite(error)
+            new = tf.where(is_finite, new, tf.constant(DIVERGED, tf.int64))
+            new = tf.where(is_active, new, status)
+            # A product of integers is on the host, where the loop reads it.
+            is_running = tf.reduce_any(tf.equal(new, MAX_ITER))
+            running = budget * tf.cast(is_running, tf.int32)
+            return norm, size, error, new, running
+
+        if self.is_branchless:
+            # XLA casts within the sum, at no cost. A branch would copy the matrices.
+            wide = (tf.cast(residual, tf.float64), tf.cast(value, tf.float64))
+            norms = [tf.cast(norm, residual.dtype) for norm in self._norms(*wide)]
+            norm, size, error, status, running = settle(*norms)
+        else:
+            # A predicate makes the host wait for a GPU. This one also serves to find
+            # out whether all samples are done: only a decision can change that.
+            norm, size = self._norms(residual, value, squared)
+            error = self._error(norm, size, progress)
+            is_exact = tf.math.is_finite(norm + size) & (norm > _SMALLEST_NORM)
+            is_due = ~is_exact | stands
+            if self.tol is not None:
+                is_due |= error <= self.tol
+
+            def settle_exactly() -> tuple[tf.Tensor, ...]:
+                needs_scale = tf.reduce_any(~is_exact & is_active)
+                scaled = tf.cond(
+                    needs_scale,
+                    lambda: self._scaled_norms(residual, value),
+                    lambda: (norm, size),
+                )
+                # A sample must not depend on the others, not even to rounding.
+                return settle(
+                    tf.where(is_exact, norm, scaled[0]),
+                    tf.where(is_exact, size, scaled[1]),
+                )
+
+            norm, size, error, status, running = tf.cond(
+                tf.reduce_any(is_due & is_active),
+                settle_exactly,
+                lambda: (norm, size, error, status, budget_if_running),
+            )
+        smallest = tf.where(norm < progress.residual, norm, progress.residual)
+        progress = Progress(answers, progress.start, smallest, size)
+        return error, status, running, progress
+
+    def _error(self, norm: tf.Tensor, size: tf.Tensor, progress: Progress) -> tf.Tensor:
+        """Returns the residual that `stop_mode` defines, from |f(z) - z| and |f(z)|."""
+        if self.stop_mode.startswith("abs"):
+            return norm
+        least = _TINY * tf.maximum(progress.start, norm)
+        error = tf.math.divide_no_nan(norm, tf.maximum(size, least))
+        # An overflowed norm would make any residual seem small.
+        return tf.where(tf.math.is_finite(size), error, size)
 
     def is_better(self, error: tf.Tensor, best_error: tf.Tensor) -> tf.Tensor:
         """Returns a mask of samples whose newest iterate becomes the result.
@@ -220,56 +283,34 @@ class StoppingRule(NamedTuple):
         return error < best_error
 
     def _norms(
-        self, residual: tf.Tensor, value: tf.Tensor, squared: tf.Tensor
+        self, residual: tf.Tensor, value: tf.Tensor, squared: tf.Tensor | None = None
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the norms of two `(batch, features)` matrices, each `(batch,)`.
-
-        Squares of states far from 1 leave the range of float32. Other norms are exact,
-        so only such states pay for a second computation.
 
         Args:
             residual: The first matrix.
             value: The second matrix.
-            squared: Float tensor `(batch, 1)`. Squared Euclidean norms of the first.
+            squared: Float tensor `(batch, 1)`. Squared Euclidean norms of the first, if
+                they are known.
         """
+        if squared is None:
+            squared = squared_norm(residual)
+        one = tf.sqrt(squared[:, 0])
+        two = tf.sqrt(tf.reduce_sum(tf.square(value), axis=1))
+        if not self.stop_mode.endswith("max"):
+            return one, two
+        # A maximum over positions may ignore NaN.
+        propagate, largest = nonfinite.propagate_nonfinite, self.structure.largest_norm
+        return propagate(one, largest(residual)), propagate(two, largest(value))
 
-        def norms(one: tf.Tensor, two: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            if self.stop_mode.endswith("max"):
-                positions = map(self.structure.largest_norm, (one, two))
-                # A maximum over positions may ignore NaN.
-                return tuple(
-                    nonfinite.propagate_nonfinite(row_norms(matrix), norm)
-                    for matrix, norm in zip((one, two), positions, strict=True)
-                )
-            return row_norms(one), row_norms(two)
-
-        def scaled() -> tuple[tf.Tensor, tf.Tensor]:
-            size = tf.maximum(tf.abs(residual), tf.abs(value))
-            scale = tf.reduce_max(size, axis=1)  # (B,)
-            scale = tf.where((scale > 0) & tf.math.is_finite(scale), scale, 1.0)
-            one, two = norms(residual / scale[:, None], value / scale[:, None])
-            return one * scale, two * scale
-
-        if graphs.is_compiled_by_xla() or graphs.is_vectorized():
-            # XLA casts within the sum, at no cost. A branch would copy the matrices.
-            dtype = residual.dtype
-            wide = (tf.cast(residual, tf.float64), tf.cast(value, tf.float64))
-            one, two = norms(*wide)
-            return tf.cast(one, dtype), tf.cast(two, dtype)
-        if self.stop_mode.endswith("max"):
-            one, two = norms(residual, value)
-        else:
-            one, two = tf.sqrt(squared[:, 0]), row_norms(value)
-        is_exact = tf.math.is_finite(one + two) & (one > _SMALLEST_NORM)
-        return tf.cond(
-            tf.reduce_all(is_exact),
-            lambda: (one, two),
-            # A sample must not depend on the others, not even to rounding.
-            lambda: tuple(
-                tf.where(is_exact, norm, exact)
-                for norm, exact in zip((one, two), scaled(), strict=True)
-            ),
-        )
+    def _scaled_norms(
+        self, residual: tf.Tensor, value: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the norms of matrices whose squares leave the range of float32."""
+        scale = tf.reduce_max(tf.maximum(tf.abs(residual), tf.abs(value)), axis=1)
+        scale = tf.where((scale > 0) & tf.math.is_finite(scale), scale, 1.0)  # (B,)
+        one, two = self._norms(residual / scale[:, None], value / scale[:, None])
+        return one * scale, two * scale
 
 
 def first_status(like: tf.Tensor, is_usable: tf.Tensor | None = None) -> tf.Tensor:

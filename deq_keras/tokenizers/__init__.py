@@ -1,7 +1,6 @@
 """Tokenizers of language models: text to ids, and back."""
 
 from deq_keras.tokenizers.character_tokenizer import CharacterTokenizer
-from deq_keras.tokenizers.subword_tokenizer import SubwordTokenizer
-from deq_keras.tokenizers.word_tokenizer import WordTokenizer
+from deq_keras.tokenizers.vocabulary_tokenizer import VocabularyTokenizer
 
-__all__ = ["CharacterTokenizer", "SubwordTokenizer", "WordTokenizer"]
+__all__ = ["CharacterTokenizer", "VocabularyTokenizer"]

@@ -10,9 +10,7 @@ TEXT = "to be or not to be\n"
 # Graphs of plain iterations are traced faster than graphs of Anderson's.
 FAST = solvers.FixedPointIteration(max_iter=3, tol=None)
 TOKENIZERS = {
-    "word": lambda: tokenizers.WordTokenizer(["<eos>", "to", "be", "or", "not"]),
     "character": lambda: tokenizers.CharacterTokenizer(sorted(set(TEXT))),
-    "subword": lambda: tokenizers.SubwordTokenizer.learn([TEXT] * 20, 40),
     "byte": lambda: keras_hub.tokenizers.ByteTokenizer(lowercase=False),
     "word_piece": lambda: keras_hub.tokenizers.WordPieceTokenizer(
         ["[UNK]", "to", "be", "or", "not"]
@@ -49,11 +47,9 @@ def _preprocessor(level, **kwargs):
 @pytest.fixture(
     scope="module",
     params=[
-        "word",
-        *(
-            pytest.param(level, marks=pytest.mark.slow)
-            for level in ("byte", "character", "subword", "word_piece")
-        ),
+        "word_piece",
+        pytest.param("byte", marks=pytest.mark.slow),
+        pytest.param("character", marks=pytest.mark.slow),
     ],
 )
 def model(request):
@@ -124,7 +120,7 @@ def test_files_and_presets_hold_the_tokenizer(model, tmp_path):
 
 @pytest.mark.slow
 def test_learns_from_text():
-    model = _model(_preprocessor("word", sequence_length=8), solver="anderson")
+    model = _model(_preprocessor("word_piece", sequence_length=8), solver="anderson")
     # The default penalty keeps two of the five words alike for hundreds of steps.
     model.backbone.deq.regularizer = None
     model.compile(keras.optimizers.Adam(2e-2), sampler="greedy")
@@ -134,7 +130,7 @@ def test_learns_from_text():
 
 
 def test_examples_to_train_on():
-    preprocessor = _preprocessor("word", sequence_length=4)
+    preprocessor = _preprocessor("word_piece", sequence_length=4)
     x, y, sample_weight = preprocessor(["to be", "to be or not to be"])
     np.testing.assert_array_equal(x["token_ids"], [[1, 2, 0, 0], [1, 2, 3, 4]])
     np.testing.assert_array_equal(x["padding_mask"], [[1, 1, 0, 0], [1, 1, 1, 1]])
@@ -173,12 +169,12 @@ def test_generates_up_to_a_stop_token_or_the_end_token(character_model, monkeypa
     assert generate("to b", stop_token_ids=None) == free
 
 
-@pytest.mark.parametrize("level", ["word", "byte"])
+@pytest.mark.parametrize("level", ["word_piece", "byte"])
 def test_a_prompt_that_leaves_no_position(character_model, level):
     preprocessor = _preprocessor(level, sequence_length=6)
     # The prompts are refused before the backbone reads them.
     model = models.DEQTransformerCausalLM(character_model.backbone, preprocessor)
-    length = {"word": 6, "byte": 18}[level]
+    length = {"word_piece": 6, "byte": 18}[level]
     words = f"{length} tokens at index 1, where {{}} positions are .* `max_length`"
     with pytest.raises(ValueError, match=words.format(6)):
         model.generate(["to", "to be or not to be"])

@@ -44,3 +44,34 @@ def test_moves_f_and_not_its_scale():
 def test_states_that_are_zero(value, expected):
     penalty = _penalty(lambda z: z + value, tf.zeros((2, 3), tf.float64))
     np.testing.assert_allclose(penalty, expected)
+
+
+def test_gradient_equals_finite_differences_with_a_constant_divisor():
+    random = np.random.RandomState(0)
+    point = tf.constant(random.normal(size=(3, 4)))
+    bias = tf.constant(random.normal(size=4))
+
+    def squares(bias, divisor=None):
+        value = tf.tanh(point) + bias
+        size = tf.reduce_sum(value**2, axis=1)
+        residual = tf.reduce_sum((value - point) ** 2, axis=1)
+        return tf.reduce_mean(residual / (size if divisor is None else divisor))
+
+    with tf.GradientTape() as tape:
+        tape.watch(bias)
+        penalty = _penalty(lambda z: tf.tanh(z) + bias, point, weight=1.0, margin=0.0)
+    np.testing.assert_allclose(penalty, squares(bias), rtol=1e-12)
+
+    def differences(divisor):
+        step = 1e-6
+        return [
+            (squares(bias + shift, divisor) - squares(bias - shift, divisor))
+            / (2 * step)
+            for shift in step * np.eye(4)
+        ]
+
+    gradient = tape.gradient(penalty, bias)
+    divisor = tf.reduce_sum((tf.tanh(point) + bias) ** 2, axis=1)
+    np.testing.assert_allclose(gradient, differences(divisor), rtol=1e-6)
+    # The divisor alone is the reason why the gradient of r^2 differs.
+    assert not np.allclose(gradient, differences(None), rtol=0.05)

@@ -104,7 +104,7 @@ def test_a_setting_equals_a_solve_with_it():
     reference = data >= 1 - FLIP
     for solver, found in tuning.settings:
         model.get_layer("deq").solver = solver
-        with layers.SolveScope() as scope:
+        with layers.SolveScope(model) as scope:
             changed = (model(data[:100]).numpy() >= 0) != reference[:100]
         evaluations = scope.solutions["deq"].num_evaluations
         assert changed.sum() == found.num_changed

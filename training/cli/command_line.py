@@ -12,7 +12,6 @@ from pathlib import Path
 from ..config.bounds import SEED
 from ..config.errors import closest
 from ..errors import InputError, LostWorker, describe
-from ..evaluation.verdict import Thresholds
 from . import notices
 from .demo_command import DEMOS, PROMPT, SIZE
 from .extras import MissingPackage, asked_for
@@ -203,21 +202,14 @@ def _add_audit(commands):
     parser = _add(
         commands,
         "audit",
-        "whether a model has an equilibrium: a verdict, and a page of pictures",
+        "whether a model has an equilibrium: a verdict, and its numbers",
     )
     parser.add_argument(
         "model",
-        nargs="?",
         help="the work directory of a finished run, or a .keras file of a model with "
         "one DEQ layer",
     )
     parser.add_argument("--variant", metavar="NAME", help="of the run")
-    for name, part in (
-        ("cell", "a model of [state, injection], which returns the next state"),
-        ("encoder", "from inputs to the injection (default: the inputs are it)"),
-        ("head", "from a state to scores of classes (default: the state is it)"),
-    ):
-        parser.add_argument(f"--{name}", metavar="FILE.keras", help=part)
     parser.add_argument(
         "--import",
         action="append",
@@ -248,11 +240,9 @@ def _add_audit(commands):
     )
     parser.add_argument("--tol", type=float, help="of the residual")
     parser.add_argument("--damping", type=float, help="of the iteration")
-    for name, default in Thresholds()._asdict().items():
-        parser.add_argument(
-            f"--{name}", type=float, help=f"threshold of the verdict ({default:g})"
-        )
-    parser.add_argument("--out", required=True, help="a folder that is new")
+    parser.add_argument(
+        "--out", required=True, metavar="FILE.json", help="a file that is new"
+    )
 
 
 def _add_tune(commands):

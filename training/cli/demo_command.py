@@ -168,7 +168,7 @@ def _digits(arguments):
     model = MDEQImageClassifier.from_preset("digits")
     rows = []
     for budget in _BUDGETS:
-        with SolveScope(max_iter=budget, tol=0.0):
+        with SolveScope(model, max_iter=budget, tol=0.0):
             measured = model.evaluate(
                 test.images, test.labels, verbose=0, return_dict=True
             )

@@ -3,15 +3,13 @@
 import keras_hub
 import tensorflow as tf
 
-from deq_keras import tokenizers
+from deq_keras.tokenizers import VocabularyTokenizer
 
 from ..config.errors import received, shortened
+from ..data.text import WordTokenizer
 from ..errors import InputError
 
 _MOST_SHOWN = 20
-
-# Tokenizers of bytes can encode every text.
-_OF_TRAINING_TEXT = (tokenizers.CharacterTokenizer, tokenizers.WordTokenizer)
 
 
 def generate(causal_lm, prompt, max_length, temperature, top_k, seed):
@@ -57,7 +55,7 @@ def _check_vocabulary(tokenizer, prompt):
 
     Tokenizers replace these parts by their unknown token, if they have one.
     """
-    kind = "words" if isinstance(tokenizer, tokenizers.WordTokenizer) else "characters"
+    kind = "words" if isinstance(tokenizer, WordTokenizer) else "characters"
     unknown = _unknown_parts(tokenizer, prompt)
     if unknown:
         shown = ", ".join(map(shortened, unknown[:_MOST_SHOWN]))
@@ -72,12 +70,12 @@ def _check_vocabulary(tokenizer, prompt):
 
 def _unknown_parts(tokenizer, prompt):
     """Returns the characters or words of a prompt that are not in a vocabulary."""
-    if isinstance(tokenizer, tokenizers.SubwordTokenizer):
+    if isinstance(tokenizer, keras_hub.tokenizers.WordPieceTokenizer):
         unknown_id = tokenizer.token_to_id(tokenizer.oov_token)
         characters = dict.fromkeys(prompt)
         return [part for part in characters if unknown_id in tokenizer(part)]
-    if not isinstance(tokenizer, _OF_TRAINING_TEXT):
-        return []
+    if not isinstance(tokenizer, VocabularyTokenizer):
+        return []  # Bytes can encode every text.
     text = prompt.lower() if tokenizer.lowercase else prompt
     parts = [part.decode() for part in tokenizer.split(tf.constant(text)).numpy()]
     known = set(tokenizer.get_vocabulary())

@@ -3,27 +3,18 @@
 import math
 from typing import NamedTuple
 
-from ..errors import InputError
+# These limits, which we chose, hold for every group of an equilibrium.
 
-
-class Thresholds(NamedTuple):
-    """Thresholds that an equilibrium must meet in every group, floats in [0, 1].
-
-    Attributes:
-        alignment: Float. Minimum mean alignment of the result from every other initial
-            state with the result from the model's own. Defaults to `0.99`.
-        agreement: Float. Minimum fraction of pairs of initial states with the same
-            prediction. Defaults to `0.99`.
-        converged: Float. Minimum fraction of problems that meet the tolerance, from
-            every initial state. Defaults to `0.99`.
-        lost: Float. Maximum fraction of exact predictions that may be lost from the
-            best budget to ten times this budget. Defaults to `0.01`.
-    """
-
-    alignment: float = 0.99
-    agreement: float = 0.99
-    converged: float = 0.99
-    lost: float = 0.01
+# Minimum mean alignment of the result from every other initial state with the result
+# from the model's own.
+ALIGNMENT = 0.99
+# Minimum fraction of pairs of initial states with the same prediction.
+AGREEMENT = 0.99
+# Minimum fraction of problems that meet the tolerance, from every initial state.
+CONVERGED = 0.99
+# Maximum fraction of exact predictions that may be lost from the best budget to ten
+# times this budget.
+LOST = 0.01
 
 
 class Verdict(NamedTuple):
@@ -45,7 +36,7 @@ class Criterion(NamedTuple):
     """One condition of an equilibrium, with its worst value.
 
     Attributes:
-        name: String. Name of a field of `Thresholds`.
+        name: String. `"alignment"`, `"agreement"`, `"converged"` or `"lost"`.
         value: Float or `None`. Worst value, `None` if unknown.
         threshold: Float. Bound of the value.
         passed: Boolean. Whether the value meets the threshold.
@@ -58,34 +49,14 @@ class Criterion(NamedTuple):
     passed: bool
     where: str
 
-    @property
-    def bound(self):
-        """Returns the condition on the value, such as `"at least 0.99"`."""
-        side = "at most" if self.name == "lost" else "at least"
-        return f"{side} {self.threshold:g}"
-
     def __str__(self):
         value = "not known" if self.value is None else f"{self.value:.4f}"
-        return f"{self.name} {value} ({self.bound}; {self.where})"
+        side = "at most" if self.name == "lost" else "at least"
+        return f"{self.name} {value} ({side} {self.threshold:g}; {self.where})"
 
 
-def check_thresholds(thresholds):
-    """Raises `InputError` unless all `Thresholds` are in [0, 1]."""
-    for name, value in thresholds._asdict().items():
-        if not isinstance(value, int | float) or not 0 <= value <= 1:
-            raise InputError(
-                f"The threshold `{name}` must be a number from 0 to 1. Received: "
-                f"{name}={value!r}."
-            )
-
-
-def criteria(groups, thresholds):
-    """Returns the list of `Criterion`.
-
-    Args:
-        groups: List of `FoundOfGroup`.
-        thresholds: `Thresholds` of the criteria.
-    """
+def criteria(groups):
+    """Returns the list of `Criterion` of a list of `FoundOfGroup`."""
     alignment, agreement, converged = [], [], []
     for group in groups:
         agreement.append((group.agreement, group.label))
@@ -95,22 +66,21 @@ def criteria(groups, thresholds):
             alignment.append((found.alignment, where))
             converged.append((found.converged, where))
     return [
-        _at_least("alignment", alignment, thresholds.alignment),
-        _at_least("agreement", agreement, thresholds.agreement),
-        _at_least("converged", converged, thresholds.converged),
-        _lost(groups, thresholds.lost),
+        _at_least("alignment", alignment, ALIGNMENT),
+        _at_least("agreement", agreement, AGREEMENT),
+        _at_least("converged", converged, CONVERGED),
+        _lost(groups),
     ]
 
 
-def verdict(groups, judged, thresholds):
+def verdict(groups, judged):
     """Returns the `Verdict`.
 
     Args:
         groups: List of `FoundOfGroup`.
         judged: List. Result of `criteria` for the groups.
-        thresholds: `Thresholds` of the criteria.
     """
-    kind, text = _kind(groups, judged, thresholds)
+    kind, text = _kind(groups, judged)
     missed = [str(one) for one in judged if one.name == "lost" and not one.passed]
     if missed:
         text += f"; going on loses answers: {missed[0]}"
@@ -123,18 +93,18 @@ def verdict(groups, judged, thresholds):
     return Verdict(kind, text)
 
 
-def _kind(groups, judged, thresholds):
+def _kind(groups, judged):
     """Returns kind and text of the `Verdict` on the states, without lost accuracy."""
     own = [(group, "the model's own start", group) for group in groups]
     others = [(group, one.start, one) for group in groups for one in group.starts]
     for solves in (own, others):
-        short = [solve for solve in solves if solve[2].converged < thresholds.converged]
+        short = [solve for solve in solves if solve[2].converged < CONVERGED]
         if not short:
             continue
         # Reports the solves that are furthest from convergence at any budget.
         group, start, found = min(short, key=lambda solve: _in_the_end(solve[2]))
         text = _unconverged(group, start, found)
-        if _in_the_end(found) >= thresholds.converged:
+        if _in_the_end(found) >= CONVERGED:
             return "slow", f"slow convergence: {text}; use larger budgets"
         if solves is own:
             return "none", f"no equilibrium: {text}"
@@ -170,20 +140,18 @@ def _at_least(name, found, threshold):
     )
 
 
-def _lost(groups, threshold):
-    lost = [_lost_in(group, threshold) for group in groups]
+def _lost(groups):
+    lost = [_lost_in(group) for group in groups]
     value, where = max(lost, key=lambda one: math.inf if one[0] is None else one[0])
-    return Criterion(
-        "lost", value, threshold, value is not None and value <= threshold, where
-    )
+    return Criterion("lost", value, LOST, value is not None and value <= LOST, where)
 
 
-def _lost_in(group, threshold):
+def _lost_in(group):
     """Returns the loss of a group, or `None` without ten times its best budget."""
     exact = dict(zip(group.budgets, group.exact, strict=True))
     followed = [share for budget, share in exact.items() if 10 * budget in exact]
     best = max(exact, key=exact.get)
-    if max(followed) < exact[best] - threshold:
+    if max(followed) < exact[best] - LOST:
         reason = "ten times this budget was not measured"
         return None, f"{group.label}, best at NFE {best}: {reason}"
     return group.overthinking, group.label

@@ -41,6 +41,8 @@ def load(path, remedy):
             # Imports the models only if necessary, since it takes seconds.
             if b"deq_keras.models" in archive.read("config.json"):
                 importlib.import_module("deq_keras.models")
+                # Registers `WordTokenizer`, which a language model may contain.
+                importlib.import_module("...data.text.word_tokenizer", __name__)
         try:
             return keras.models.load_model(path, compile=False)
         except (TypeError, ValueError) as error:

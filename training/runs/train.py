@@ -249,7 +249,7 @@ def _set_strategies(job, model, span):
         with config_errors(f"{span.path}.max_iter_jitter"):
             layer.max_iter_jitter = span.phase.max_iter_jitter
         # A ramp of the previous phase does not continue.
-        layer.penalty_factor = layer.penalty_probability = None
+        layer.penalty_factor, layer.penalty_probability = 1.0, None
 
 
 def _schedules(job, model, span):

@@ -1,6 +1,5 @@
 """The equilibrium layer, its cells, its solve and their checks."""
 
-from deq_keras.layers.equilibrium.carry_scope import CarryScope
 from deq_keras.layers.equilibrium.cell import EquilibriumCell
 from deq_keras.layers.equilibrium.cell_problem import CellFunction, declares
 from deq_keras.layers.equilibrium.dense_cell import DenseCell
@@ -9,7 +8,6 @@ from deq_keras.layers.equilibrium.layer_cell import cell_from
 from deq_keras.layers.equilibrium.solve_scope import SolveScope
 
 __all__ = [
-    "CarryScope",
     "CellFunction",
     "DEQ",
     "DenseCell",

@@ -9,23 +9,8 @@ import keras
 import tensorflow as tf
 from keras import tree
 
-from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.structure import Nest
 from deq_keras.solvers import Splitting
-
-
-class LayerProblem(FixedPointProblem):
-    """The problem of a layer, with the state that was predicted from its inputs.
-
-    Args:
-        *args: Arguments of `FixedPointProblem`.
-        prediction: Nest like the state, or `None`.
-        **kwargs: Arguments of `FixedPointProblem`.
-    """
-
-    def __init__(self, *args: Any, prediction: Nest | None, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.prediction = prediction
 
 
 def is_functional(cell: keras.layers.Layer) -> bool:
@@ -90,6 +75,7 @@ class CellFunction:
 
     def __init__(self, cell: keras.layers.Layer) -> None:
         self._cell = weakref.ref(cell)
+        self._is_functional = is_functional(cell)
 
     @property
     def cell(self) -> keras.layers.Layer:
@@ -108,9 +94,10 @@ class CellFunction:
         return self.cell.variables
 
     def __call__(self, state: Nest, injection: Nest) -> Nest:
-        if is_functional(self.cell):
-            return self.cell([state, injection])
-        return self.cell(state, injection)
+        cell = self._cell() or self.cell  # The property raises.
+        if self._is_functional:
+            return cell([state, injection])
+        return cell(state, injection)
 
     @property
     def reads_keras_mask(self) -> bool:
@@ -207,6 +194,8 @@ def single_mask(mask: Nest | None) -> tf.Tensor | None:
     Raises:
         ValueError: If several inputs have a mask.
     """
+    if mask is None:
+        return None
     masks = [leaf for leaf in tree.flatten(mask) if leaf is not None]
     if len(masks) > 1:
         raise ValueError(
@@ -225,6 +214,8 @@ def masks_of_leaves(mask: Nest | None, ranks: tuple[int, ...]) -> list[Any]:
         mask: Nest of the masks of the inputs. Keras' masks can be symbolic.
         ranks: Ranks of the leaves.
     """
+    if mask is None:
+        return []
     masks = [leaf for leaf in tree.flatten(mask) if leaf is not None]
     if len(masks) != 1:
         return []
@@ -235,7 +226,7 @@ def cell_state(cell: keras.layers.Layer, injection: Nest) -> Nest:
     """Returns the initial state of a cell: by default, zeros like the injection."""
     if hasattr(cell, "initial_state"):
         state = cell.initial_state(injection)
-        if any(leaf is None for leaf in tree.flatten(state)):
+        if type(None) in map(type, tree.flatten(state)):
             raise ValueError(
                 f"`{type(cell).__name__}.initial_state` must return a nest of tensors. "
                 f"Received: initial_state={state!r}."
@@ -268,10 +259,8 @@ def cast_floating(dtype: str, tensors: Nest, dtypes: Sequence[tf.DType] = ()) ->
         tensors: Nest of tensors.
         dtypes: Dtypes of the first leaves, which replace `dtype`.
     """
-    first = iter(dtypes)
-
-    def cast(tensor: Any) -> tf.Tensor:
-        tensor, to = tf.convert_to_tensor(tensor), next(first, dtype)
-        return tf.cast(tensor, to) if tensor.dtype.is_floating else tensor
-
-    return tree.map_structure(cast, tensors)
+    first, leaves = iter(dtypes), []
+    for leaf in tree.flatten(tensors):
+        leaf, to = tf.convert_to_tensor(leaf), next(first, dtype)
+        leaves.append(tf.cast(leaf, to) if leaf.dtype.is_floating else leaf)
+    return tree.pack_sequence_as(tensors, leaves)

@@ -1,34 +1,63 @@
 """The deep equilibrium layer."""
 
 import inspect
+import warnings
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
 import keras
 import tensorflow as tf
-from keras import tree
+from keras import ops, tree
+from keras.src.backend import compute_output_spec
+from tensorflow.python.eager import record
 
 from deq_keras import gradients, initial_states, regularizers, solvers
-from deq_keras.core import nonfinite
-from deq_keras.core.checks import check_seed
+from deq_keras.core import nonfinite, replicas
+from deq_keras.core.checks import (
+    check_fraction,
+    check_integer,
+    check_non_negative,
+    check_seed,
+)
+from deq_keras.core.graphs import (
+    innermost_function,
+    is_being_traced,
+    is_compiled_by_xla,
+)
 from deq_keras.core.problem import FixedPointProblem, keras_masks
-from deq_keras.core.random import SavesRandomState, as_seed, fold_in, next_seed
-from deq_keras.core.request import check_request
+from deq_keras.core.random import (
+    as_seed,
+    fold_in,
+    integer,
+    load_state,
+    next_seed,
+    save_state,
+)
+from deq_keras.core.request import as_max_iter, as_tol, check_request
 from deq_keras.core.serialization import Config
-from deq_keras.core.structure import Nest
-from deq_keras.layers.equilibrium import cell_check, cell_problem, components
-from deq_keras.layers.equilibrium.carry_scope import CarryScope
-from deq_keras.layers.equilibrium.cell_build import stateful_scope
-from deq_keras.layers.equilibrium.compiled_call import CompiledCalls
-from deq_keras.layers.equilibrium.components import Component
-from deq_keras.layers.equilibrium.controls import Controls
-from deq_keras.layers.equilibrium.first_state import StartsSolves
-from deq_keras.layers.equilibrium.solve_scope import Settings, SolveScope
-from deq_keras.layers.equilibrium.statistics import RecordsSolves
+from deq_keras.core.structure import (
+    Nest,
+    StateStructure,
+    masked,
+    named_leaves,
+    where_rows,
+)
+from deq_keras.layers.equilibrium import cell_contract, cell_problem
+from deq_keras.layers.equilibrium.cell_build import stateful_scope, trace_and_build
+from deq_keras.layers.equilibrium.defaults import choose_components, unquantized_policy
+from deq_keras.layers.equilibrium.metrics import SolveMetrics
+from deq_keras.layers.equilibrium.solve_scope import SolveScope
 from deq_keras.solvers import SolveRequest
+
+# Inputs that may lack dense values.
+_INDIRECT = (tf.SparseTensor, tf.RaggedTensor, keras.KerasTensor)
+
+# Key of `save_own_variables`.
+_FACTOR_KEY = "penalty_factor"
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.Layer):
+class DEQ(keras.layers.Layer):
     """Returns the equilibrium z* = f(z*, u) of a cell f.
 
     Like `keras.layers.RNN(cell)`, `DEQ(cell)` applies one cell repeatedly. It applies
@@ -39,7 +68,8 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
 
     Keras logs the metrics of the layer as its name with a suffix: `_evaluations` of f
     (mean per sample), `_residual` and `_converged` (fraction of samples within the
-    tolerance; in training with `TruncatedGradient`, within the tolerance of its steps).
+    tolerance; in training with `TruncatedGradient`, within the tolerance of its steps),
+    and `_failed` (fraction of samples for which f became non-finite).
     `NeumannGradient` adds `_adjoint_evaluations`, `_adjoint_residual` and
     `_loss_error`; `ImplicitGradient` adds these and `_gradient_error`; a regularizer
     adds `_penalty`. These are 0 in evaluations, which have no backward pass and no
@@ -88,19 +118,21 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
         inputs: Nest of tensors `(batch, ...)`, passed to the cell's `inject`. A sample
             with a non-finite input does not affect other samples and has no gradient.
             Its output is NaN at inference. In training its output is its initial state,
-            or NaN if all samples fail, so that the loss shows the failure.
+            or NaN if all samples fail, so that the loss shows the failure. If f becomes
+            non-finite where a training step differentiates it, the step has no gradient
+            through the layer.
         initial_state: Optional state to start from (a warm start), instead of the
-            layer's initial state. Non-finite samples start at the cell's initial state.
+            layer's initial state, where non-finite samples start.
         mask: Optional Boolean tensor `(batch, ...)`, false at positions of the state
             (its axes after the batch axis) that are padding. Padding stays zero, does
             not count in norms and mixing, and does not change a result. Defaults to
             the mask of a previous layer, such as an `Embedding`.
         training: Boolean.
         max_iter: Optional budget of this call, a positive integer or, outside of
-            training, an integer scalar tensor (below 1: the solver's budget). It
-            overrides a `SolveScope`, and the scope overrides the solver.
+            training, an integer scalar tensor. It overrides a `SolveScope`, and the
+            scope overrides the solver.
         tol: Optional tolerance of this call, a float >= 0 or, outside of training, a
-            scalar tensor (below 0: the solver's tolerance).
+            float scalar tensor.
 
     Output shape:
         Nest of `(batch, ...)` tensors, like the state of the cell.
@@ -121,12 +153,6 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
     - Bai et al. (2019), "Deep Equilibrium Models".
     """
 
-    solver = Component(components.get_solver)
-    gradient = Component(components.get_gradient)
-    regularizer = Component(components.get_regularizer)
-    max_iter_jitter = Component(components.get_jitter)
-    initial_state = Component(components.get_initial_state)
-
     def __init__(
         self,
         cell: keras.layers.Layer,
@@ -138,32 +164,228 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
         initial_state: str | Config | initial_states.InitialState = "cell",
         **kwargs: Any,
     ) -> None:
-        components.check_arguments(kwargs)
-        cell_check.check_signature(cell)
+        for name in ("max_iter", "tol", "damping", "stop_mode"):
+            if name in kwargs:
+                value = f"{name}={kwargs[name]!r}"
+                raise ValueError(
+                    f"`{name}` is an argument of the solver, not of DEQ. Use DEQ(cell, "
+                    f"solver=deq_keras.solvers.FixedPointIteration({value})), or "
+                    f"another solver. Received: {value}."
+                )
+        cell_contract.check_signature(cell)
         if kwargs.get("dtype") is None:
-            kwargs["dtype"] = components.unquantized_policy(cell)
+            kwargs["dtype"] = unquantized_policy(cell)
         super().__init__(**kwargs)
         self.cell = cell
         self.seed = check_seed("seed", seed)
         self.seed_generator = keras.random.SeedGenerator(self.seed)
-        self._create_controls()
-        components.choose_components(self, solver, gradient, regularizer)
+        self.supports_masking = True
+        # Variables that are no weights: a built layer can add them, and Keras does not
+        # save them. Keras would track them as attributes of the layer. TensorFlow must
+        # track those that a SavedModel reads.
+        self._controls = tf.__internal__.tracking.AutoTrackable()
+        self._controls.max_iter = self._control("max_iter", 1, "int64")
+        self._controls.tol = self._control("tol", 0.0, "float32")
+        self._controls.read_by_files = [
+            self._controls.max_iter.value,
+            self._controls.tol.value,
+        ]
+        self._controls.penalty_factor = self._control("penalty_factor", 1.0, "float32")
+        self._controls.penalty_probability = None
+        self._scope: SolveScope | None = None
+        self._xla_limit: int | None = None
+        self._learned_state: list[keras.Variable] | None = None
+        self._predictor: keras.layers.Layer | None = None
+        self.solver, self.gradient, self.regularizer = choose_components(
+            cell, solver, gradient, regularizer
+        )
         self.max_iter_jitter = max_iter_jitter
         self.initial_state = initial_state
-        self.supports_masking = True
+
+        self._metrics_of_solves = SolveMetrics(self)
+        self._last_status: tf.Tensor | None = None
+
+        # What is known of the cell and of the inputs.
+        inject = getattr(cell, "inject", None)
+        self._inject_options = inspect.signature(inject).parameters if inject else {}
         self._checked_modes: set[tuple[bool, bool]] = set()
         self._checked_samples = False
-        self._compiled_calls = CompiledCalls(self)
         self._injection_rows = cell_problem.InjectionRows(
             lambda call, training: self.inject(**call, training=training)
         )
-        self._create_metrics()
+        # Dtypes of inputs that are not floating-point, else `None`. Keras passes only
+        # shapes to `build`, where a cell that uses an input as indices is traced.
+        self._input_dtypes: tuple[str | None, ...] = ()
+        self._ranks: tuple[int, ...] = ()  # Of the leaves of the state.
+
+    # === Components ===
+
+    @property
+    def solver(self) -> solvers.FixedPointSolver:
+        return self._solver
+
+    @solver.setter
+    def solver(self, solver: str | Config | solvers.FixedPointSolver) -> None:
+        found = solvers.get(solver)
+        if isinstance(found, solvers.LinearSolver):
+            raise ValueError(
+                f"{type(found).__name__} solves only the adjoint equation. Use it as "
+                "gradient=ImplicitGradient(solver=...), and Anderson or Broyden as the "
+                f"solver of the layer. Received: solver={found!r}."
+            )
+        self._solver = found
+        # Keras then does not use XLA, which does not support changing shapes.
+        self.supports_jit = not found.compact
+        self._set_budget(found.max_iter, found.tol)
+
+    @property
+    def gradient(self) -> gradients.EquilibriumGradient:
+        return self._gradient
+
+    @gradient.setter
+    def gradient(self, gradient: str | Config | gradients.EquilibriumGradient) -> None:
+        self._gradient = gradients.get(gradient)
+
+    @property
+    def regularizer(self) -> regularizers.EquilibriumRegularizer | None:
+        return self._regularizer
+
+    @regularizer.setter
+    def regularizer(
+        self, regularizer: str | Config | regularizers.EquilibriumRegularizer | None
+    ) -> None:
+        self._regularizer = regularizers.get(regularizer)
+
+    @property
+    def max_iter_jitter(self) -> int:
+        return self._max_iter_jitter
+
+    @max_iter_jitter.setter
+    def max_iter_jitter(self, jitter: int) -> None:
+        largest = self.solver.max_iter - 1
+        self._max_iter_jitter = check_integer("max_iter_jitter", jitter, 0, largest)
+
+    @property
+    def initial_state(self) -> initial_states.InitialState:
+        return self._initial_state
+
+    @initial_state.setter
+    def initial_state(
+        self, initial_state: str | Config | initial_states.InitialState
+    ) -> None:
+        found = initial_states.get(initial_state)
+        if self.built and found.initializer and self._learned_state is None:
+            raise ValueError(
+                "A learned initial state needs weights, which a layer adds when it is "
+                "built. Pass `initial_state` to the constructor of the layer. "
+                f"Received: initial_state={found!r}."
+            )
+        if not self.built and found.layer is not None:
+            self._predictor = found.layer
+        if isinstance(initial_state, dict) and _are_alike(found.layer, self._predictor):
+            # A phase of a run names the layer that it continues to train.
+            found.layer = self._predictor
+        self._check_owned(found)
+        self._initial_state = found
+
+    @property
+    def penalty_factor(self) -> float:
+        """Factor of the penalty of training steps, a float. Defaults to `1.0`.
+
+        A new factor applies to the next training step without compiling. It is saved
+        with the weights, so that a resumed training continues with it.
+        `RegularizerSchedule` and `PenaltyTarget` set it.
+        """
+        return float(ops.convert_to_numpy(self._controls.penalty_factor))
+
+    @penalty_factor.setter
+    def penalty_factor(self, factor: float) -> None:
+        self._controls.penalty_factor.assign(
+            check_non_negative("penalty_factor", factor)
+        )
+
+    @property
+    def penalty_probability(self) -> float | None:
+        """Fraction of training steps that add the penalty. Float, or `None` for the
+        regularizer's `probability`.
+
+        A new float applies to the next training step; compile the model if it was
+        `None` before. It is not saved. `RegularizerSchedule` sets it.
+        """
+        variable = self._controls.penalty_probability
+        return None if variable is None else float(ops.convert_to_numpy(variable))
+
+    @penalty_probability.setter
+    def penalty_probability(self, probability: float | None) -> None:
+        name = "penalty_probability"
+        if probability is None:
+            self._controls.penalty_probability = None
+        elif self._controls.penalty_probability is None:
+            check_fraction(name, probability)
+            variable = self._control(name, probability, "float32")
+            self._controls.penalty_probability = variable
+        else:
+            check_fraction(name, probability)
+            self._controls.penalty_probability.assign(probability)
+
+    @property
+    def control_variables(self) -> list[keras.Variable]:
+        """The variables that belong to the state of training, but not to the weights:
+        the penalty factor."""
+        return [self._controls.penalty_factor]
+
+    def _control(self, name: str, value: float, dtype: str) -> keras.Variable:
+        with replicas.scope(self.seed_generator.state):
+            return keras.Variable(
+                keras.initializers.Constant(value),
+                shape=(),
+                # TensorFlow keeps int32 variables in the memory of the host, where a
+                # function that XLA compiled for a GPU cannot read them.
+                dtype=dtype,
+                trainable=False,
+                autocast=False,
+                aggregation="only_first_replica",
+                name=name,
+            )
+
+    # === Build ===
+
+    def __call__(self, inputs: Nest, *args: Any, **kwargs: Any) -> Any:
+        for leaf in tree.flatten(inputs):
+            if leaf is None or isinstance(leaf, _INDIRECT):
+                _check_inputs(inputs)
+        if not self.built:
+            self._input_dtypes = tuple(map(_other_dtype, tree.flatten(inputs)))
+        return super().__call__(inputs, *args, **kwargs)
 
     def build(self, inputs_shape: Nest, initial_state_shape: Nest = None) -> None:
         del initial_state_shape
         with stateful_scope():
-            state = cell_check.build_cell(self, inputs_shape)
-            self._build_initial_state(inputs_shape, state)
+            state = cell_contract.build_cell(self, inputs_shape)
+            leaves = tree.flatten(state)
+            self._ranks = tuple(leaf.shape.rank for leaf in leaves)
+            initializer = self.initial_state.initializer
+            if initializer is not None:
+                self._learned_state = [
+                    self.add_weight(
+                        _learned_shape(leaf), initializer, name=f"initial_state_{i}"
+                    )
+                    for i, leaf in enumerate(leaves)
+                ]
+            predictor: Any = self._predictor
+            if predictor is not None:
+                specs = self._input_specs(inputs_shape)
+                trace_and_build(predictor, lambda inputs: predictor(inputs), specs)
+
+    def get_build_config(self) -> Config | None:
+        config = super().get_build_config()
+        if config is None or not any(self._input_dtypes):
+            return config
+        return {**config, "input_dtypes": list(self._input_dtypes)}
+
+    def build_from_config(self, config: Config | None) -> None:
+        self._input_dtypes = tuple((config or {}).get("input_dtypes", ()))
+        super().build_from_config(config)
 
     def compute_output_shape(self, inputs_shape: Nest) -> Nest:
         """Returns the shapes of the state, for layers such as `TimeDistributed`."""
@@ -177,13 +399,38 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
         return tree.map_structure(lambda leaf: leaf.shape, outputs)
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Nest:
-        # Traces the call, because the dtypes of a state can differ from the layer's.
-        # If a layer has `compute_output_shape`, Keras assumes the layer's dtype.
-        self._last.is_spec = True
-        try:
-            return keras.Operation.compute_output_spec(self, *args, **kwargs)
-        finally:
-            self._last.is_spec = False
+        # The dtypes of a state can differ from the layer's, which Keras would assume.
+        # The output has the spec of the initial state, so no solve is needed.
+        return compute_output_spec(self._spec, *args, **kwargs)
+
+    def _spec(
+        self,
+        inputs: Nest,
+        initial_state: Nest | None = None,
+        mask: Nest | None = None,
+        training: bool | None = None,
+        **budget: Any,
+    ) -> Nest:
+        _checked_budget(**budget)
+        problem = self.problem(inputs, mask, bool(training))
+        return self._cast(self._first_state(problem, initial_state))
+
+    def compute_mask(self, inputs: Nest, previous_mask: Nest) -> list[Any]:
+        """Returns the mask of each leaf of the output, `None` without positions."""
+        del inputs
+        return cell_problem.masks_of_leaves(previous_mask, self._ranks)
+
+    def _input_specs(self, inputs_shape: Nest) -> Nest:
+        """Returns a nest of `tf.TensorSpec` for a nest of shapes."""
+        dtypes = iter(self._input_dtypes)
+        return tree.map_shape_structure(
+            lambda shape: tf.TensorSpec(
+                shape, next(dtypes, None) or self.compute_dtype
+            ),
+            inputs_shape,
+        )
+
+    # === Call ===
 
     def call(
         self,
@@ -194,34 +441,135 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
         max_iter: int | tf.Tensor | None = None,
         tol: float | tf.Tensor | None = None,
     ) -> Nest:
-        settings = Settings.of_call(max_iter, tol)
+        if max_iter is not None or tol is not None:
+            max_iter, tol = _checked_budget(max_iter, tol)
         if not self._checked_samples and tf.executing_eagerly():
-            cell_check.check_samples(self, [inputs], cell_problem.single_mask(mask))
+            cell_contract.check_samples(self, [inputs], cell_problem.single_mask(mask))
             self._checked_samples = tree.flatten(inputs)[0].shape[0] > 1
         problem = self.problem(inputs, mask, bool(training))
-        if getattr(self._last, "is_spec", False):
-            # The output has the spec of the initial state, so no solve is needed.
-            return self._cast(self._first_state(problem, initial_state))
-        if training:
-            return self._train(problem, initial_state, settings)
-        scope = SolveScope.entered()
+        solve = self._train if training else self._infer
+        value, solution = solve(problem, initial_state, max_iter, tol)
+        self._last_status = solution.status
+        if training is None:
+            if not tf.executing_eagerly():
+                self._warn_if_trained()
+        else:
+            self._metrics_of_solves.record(solution, training)
+        return self._cast(value)
+
+    def _infer(
+        self,
+        problem: FixedPointProblem,
+        initial_state: Nest | None,
+        max_iter: int | tf.Tensor | None,
+        tol: float | tf.Tensor | None,
+    ) -> tuple[Nest, solvers.Solution]:
+        """Returns the output outside of training, and the `Solution`."""
+        scope = self._scope if self._scope and self._scope.is_valid else None
         name = "" if scope is None else scope.reserve_name(self.name)
         if scope is not None and initial_state is None:
             initial_state = scope.initial_states.get(name)
+        limit = None
+        if tf.executing_eagerly() or scope is not None:
+            max_iter = self._max_iter if max_iter is None else max_iter
+            tol = self._tol if tol is None else tol
+        else:
+            # A compiled function reads the variables at each call.
+            if max_iter is None:
+                max_iter = tf.cast(self._controls.max_iter.value, tf.int32)
+            tol = self._controls.tol.value if tol is None else tol
+            if is_compiled_by_xla():
+                # XLA needs static shapes.
+                limit = self._xla_limit = max(self.solver.max_iter, self._max_iter)
         request = SolveRequest(
             self._first_state(problem, initial_state),
+            max_iter,
+            tol,
+            limit=limit,
             takes_last=self.solver.tol is None,
             records_trace=scope is not None,
-            **self._compiled_calls.request_options(settings),
         )
         if scope is not None:
-            found = solution = scope.solve(name, self, problem, request)
-            self._last.status = solution.status
+            request = scope.prepare(name, self, request)
+        is_differentiated = scope is None or scope.is_differentiable
+        if tf.executing_eagerly():
+            is_differentiated = record.could_possibly_record()
+        if is_differentiated:
+            equilibrium = self.gradient.infer(problem, request, self.solver)
+            value, solution = equilibrium.value, equilibrium.solution
         else:
-            found = self.gradient.infer(problem, request, self.solver)
-            solution = found.solution
-            self._record(solution, training)
-        return self._cast(nonfinite.nan_without_result(found.value, solution))
+            solution = self.solver.solve(problem, request)
+            value = solution.value
+        if scope is not None:
+            scope.record(name, problem, solution)
+        return nonfinite.nan_without_result(value, solution), solution
+
+    def _train(
+        self,
+        problem: FixedPointProblem,
+        initial_state: Nest | None,
+        max_iter: int | tf.Tensor | None,
+        tol: float | tf.Tensor | None,
+    ) -> tuple[Nest, solvers.Solution]:
+        """Returns the output of a training step, and the `Solution`; adds losses."""
+        scope = self._scope if self._scope and self._scope.is_valid else None
+        name = "" if scope is None else scope.reserve_name(self.name)
+        if scope is not None and initial_state is None:
+            initial_state = scope.initial_states.get(name)
+        solver = self._solver_of_training(max_iter, tol)
+        if problem.mask is not None and solver.noise > 0:
+            cell_contract.refuse_noise(solver)
+        seed = self._next_seed() if self.initial_state.is_random else None
+        state = self._first_state(problem, initial_state, seed, training=True)
+        budget = None
+        if self.max_iter_jitter > 0:
+            # A call, or a later solver, may have a smaller budget than the jitter.
+            jitter = min(self.max_iter_jitter, solver.max_iter - 1)
+            budget = solver.max_iter - integer(self._next_seed(), 0, jitter + 1)
+        is_random = self.gradient.is_random or solver.noise > 0
+        request = SolveRequest(
+            state,
+            max_iter=budget,
+            limit=solver.max_iter,
+            seed=self._next_seed() if is_random else None,
+            records_trace=False,
+            allows_compaction=False,
+        )
+        equilibrium = self.gradient.solve(
+            problem, request, solver, self._metrics_of_solves.record_adjoint
+        )
+        value, is_usable = equilibrium.value, problem.is_usable
+        solution = nonfinite.mark_unusable_as_diverged(
+            equilibrium.solution, state, is_usable
+        )
+        if self.regularizer is not None:
+            self._add_penalty(equilibrium)
+        if self.initial_state.layer is not None:
+            self._add_prediction_loss(problem, value, solution)
+        if scope is not None:
+            constant = tree.map_structure(tf.stop_gradient, value)
+            scope.record(name, problem, solution._replace(value=constant))
+        value = nonfinite.training_output(value, state, is_usable, solution)
+        return value, solution
+
+    def _solver_of_training(
+        self, max_iter: int | tf.Tensor | None, tol: float | tf.Tensor | None
+    ) -> solvers.FixedPointSolver:
+        if max_iter is None and tol is None:
+            return self.solver
+        config = self.solver.get_config()
+        for name, value in (("max_iter", max_iter), ("tol", tol)):
+            if value is None:
+                continue
+            config[name] = value
+            if tf.is_tensor(value):
+                raise ValueError(
+                    f"In training, `{name}` must be a number, because gradients need "
+                    "the largest number of steps when the function is traced. Use "
+                    "`max_iter_jitter` of DEQ to vary the budget. Received: "
+                    f"{name}={value!r}."
+                )
+        return self.solver.from_config(config)
 
     def inject(
         self, inputs: Nest, mask: tf.Tensor | None = None, training: bool = False
@@ -235,11 +583,12 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
         """
         if not hasattr(self.cell, "inject"):
             return inputs
-        accepted = inspect.signature(self.cell.inject).parameters
-        options = {"training": training, "mask": mask}
-        return self.cell.inject(
-            inputs, **{name: options[name] for name in options if name in accepted}
-        )
+        options: dict[str, Any] = {}
+        if "training" in self._inject_options:
+            options["training"] = training
+        if "mask" in self._inject_options:
+            options["mask"] = mask
+        return self.cell.inject(inputs, **options)
 
     @tf.autograph.experimental.do_not_convert
     def problem(
@@ -276,18 +625,23 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
             raise ValueError("Pass `inputs` or `injection`. Received: None for both.")
         if not self.built:
             self(inputs)
-        mask = cell_problem.single_mask(keras_masks(inputs) if mask is None else mask)
+        if mask is None:
+            mask = keras_masks(inputs)
+        mask = cell_problem.single_mask(mask)
         inputs = cell_problem.cast_floating(self.cell.compute_dtype, inputs)
         inputs, is_usable = nonfinite.zero_nonfinite_samples(inputs)
         call = {"inputs": inputs} if mask is None else {"inputs": inputs, "mask": mask}
-        return cell_problem.LayerProblem(
+        problem = FixedPointProblem(
             function,
             self.inject(inputs, mask, training),
             mask,
-            prediction=self._prediction(inputs),
-            has_rows=self._injection_rows(call, training),
+            has_rows=lambda: self._injection_rows(call, training),
             is_usable=is_usable,
         )
+        if self._predictor is not None:
+            constant = tree.map_structure(tf.stop_gradient, inputs)
+            problem.prediction = self._predictor(constant)
+        return problem
 
     def request(
         self, problem: FixedPointProblem, request: SolveRequest | None = None
@@ -306,9 +660,17 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
         seed = as_seed(request.seed)
         state_seed = noise_seed = None
         if seed is not None:
-            cell_check.check_noise(self.solver, problem)
+            if problem.mask is not None and self.solver.noise > 0:
+                cell_contract.refuse_noise(self.solver)
             state_seed, noise_seed = fold_in(seed, 0), fold_in(seed, 1)
-        source, state = components.requested_state(request, self.initial_state)
+        source, state = self.initial_state, request.initial_state
+        if isinstance(state, str | initial_states.InitialState):
+            source, state = initial_states.get(state), None
+            if source.is_random and seed is None:
+                raise ValueError(
+                    "A random initial state needs a seed. Pass it to the request: "
+                    f"SolveRequest({source!r}, seed=0). Received: seed=None."
+                )
         state = self._first_state(problem, state, state_seed, source=source)
         return request._replace(initial_state=state, seed=noise_seed)
 
@@ -336,6 +698,193 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
         problem = self.problem(inputs, mask, training)
         return self.solver.solve(problem, self.request(problem, request))
 
+    def _first_state(
+        self,
+        problem: FixedPointProblem,
+        initial_state: Nest | None,
+        seed: tf.Tensor | None = None,
+        training: bool = False,
+        source: initial_states.InitialState | None = None,
+    ) -> Nest:
+        """Checks the cell; returns the state from which a solve starts.
+
+        Args:
+            problem: The `FixedPointProblem`.
+            initial_state: Nest of tensors, or `None`.
+            seed: Int32 tensor of shape `(2,)` of random initial states, or `None`.
+            training: Boolean.
+            source: `InitialState` of samples without a finite `initial_state`. Defaults
+                to the layer's.
+        """
+        state = cell_problem.cell_state(self.cell, problem.injection)
+        twice = (
+            training
+            and self.regularizer is not None
+            and self.regularizer.differentiates_jacobian
+        )
+        if (training, twice) not in self._checked_modes:
+            cell_contract.check_cell(self, state, problem.injection, training)
+        source = source or self.initial_state
+        learned = self._learned_state
+        if source.layer is not None:
+            # No gradient of the model's loss reaches the predictor.
+            self._check_owned(source)
+            learned = tree.map_structure(tf.stop_gradient, problem.prediction)
+        first = source(state, seed, learned)
+        if first is not state:
+            StateStructure(state).check(first, f"The value of {source!r}")
+        if initial_state is not None:
+            # The leaves of a state can have other dtypes than the layer.
+            dtypes = [leaf.dtype for leaf in tree.flatten(state)]
+            warm = cell_problem.cast_floating(
+                self.cell.compute_dtype, initial_state, dtypes
+            )
+            warm = StateStructure(state).like(warm, "`initial_state`")
+            first = nonfinite.usable_state(warm, first)
+        return first if problem.mask is None else masked(first, problem.mask)
+
+    def _check_owned(self, source: initial_states.InitialState) -> None:
+        if source.layer is not None and source.layer is not self._predictor:
+            raise ValueError(
+                "A predicted initial state has a layer with weights, which a DEQ layer "
+                "adds when it is built. Pass `initial_state` to the constructor of the "
+                f"DEQ layer. Received: initial_state={source!r}."
+            )
+
+    def _next_seed(self) -> tf.Tensor:
+        return next_seed(self.seed_generator)
+
+    def _cast(self, value: Nest) -> Nest:
+        """Casts a value to the dtype of the layer, if its cell has another."""
+        if self.cell.compute_dtype == self.compute_dtype:
+            return value
+        return cell_problem.cast_floating(self.compute_dtype, value)
+
+    # === Losses and metrics ===
+
+    def _add_penalty(self, equilibrium: gradients.Equilibrium) -> None:
+        """Adds the loss of the regularizer."""
+        linearization = equilibrium.linearization
+        regularizer: Any = self.regularizer
+        seed, probability = self._next_seed(), self._controls.penalty_probability
+        if probability is not None:
+            regularizer = regularizer.with_probability(probability.value)
+        loss = regularizer(linearization, seed)
+        loss *= tf.cast(self._controls.penalty_factor.value, loss.dtype)
+        # In a replica without samples, the mean over samples is 0 / 0.
+        num_samples = tf.shape(tree.flatten(linearization.value)[0])[0]
+        loss = tf.where(num_samples > 0, loss, tf.zeros_like(loss))
+        # Keras adds losses in its own precision, regardless of the layer's.
+        self.add_loss(tf.cast(loss, keras.config.floatx()))
+        self._metrics_of_solves.penalty.update_state(loss)
+
+    def _add_prediction_loss(
+        self, problem: FixedPointProblem, value: Nest, solution: solvers.Solution
+    ) -> None:
+        """Adds the mean squared distance of the prediction to the equilibrium."""
+        structure = StateStructure(value)
+        target = structure.to_matrix(tree.map_structure(tf.stop_gradient, value))
+        prediction = masked(problem.prediction, problem.mask)
+        distance = target - structure.to_matrix(prediction)
+        failed = nonfinite.has_failed(solution)
+        loss = tf.reduce_mean(tf.square(where_rows(failed, 0.0, distance)))
+        # In a replica without samples, the mean over samples is 0 / 0.
+        loss = tf.where(structure.batch_size > 0, loss, tf.zeros_like(loss))
+        loss = tf.cast(loss, keras.config.floatx())
+        self.add_loss(self.initial_state.weight * loss)
+
+    @property
+    def metrics(self) -> list[keras.metrics.Metric]:
+        return self._metrics_of_solves.logged() + self.cell.metrics
+
+    @property
+    def last_status(self) -> tf.Tensor:
+        """Status of each sample in the last call of the layer.
+
+        Int32 tensor `(batch,)` of `deq_keras.solvers.CONVERGED`, `MAX_ITER`, `DIVERGED`
+        and `UNCHANGED`. In a compiled function, read it there, after the call of the
+        model: for example in `keras.Model.compute_loss`, to give failed samples a
+        weight of zero.
+
+        Raises:
+            ValueError: If there was no call, or if the last call was made in a function
+                that is not being traced now.
+        """
+        status = self._last_status
+        graph = getattr(status, "graph", None)
+        if status is None or (graph is not None and not is_being_traced(graph)):
+            raise ValueError(
+                "`last_status` needs a call of the layer before it and, if the call is "
+                f"compiled, in the same function. Received: {status}."
+            )
+        return status
+
+    def _warn_if_trained(self) -> None:
+        """Warns of a training step of a model that cannot pass on `training`."""
+        if innermost_function() is None or not record.could_possibly_record():
+            return
+        # Keras passes `training=True` to models whose call has the argument.
+        model = self._get_call_context().entry_layer
+        if isinstance(model, keras.Model) and not model._call_has_training_arg:
+            warnings.warn(
+                f"The layer {self.name!r} is differentiated, but runs as at inference, "
+                "without its regularizer and its metrics, because the call of "
+                f"{type(model).__name__} has no argument `training`. Write "
+                "`def call(self, inputs, training=False)`; Keras then sets it in fit.",
+                stacklevel=2,
+            )
+
+    # === Budgets ===
+
+    def _set_budget(
+        self, max_iter: int | tf.Tensor, tol: float | tf.Tensor | None
+    ) -> None:
+        """Sets the budget of calls outside of training.
+
+        Compiled functions read it from variables. Numbers and tensors of a function
+        that is being traced only apply to the calls in this function.
+        """
+        self._max_iter, self._tol = max_iter, tol
+        if not tf.is_symbolic_tensor(max_iter) and innermost_function() is None:
+            self._controls.max_iter.assign(max_iter)
+        if not tf.is_symbolic_tensor(tol) and innermost_function() is None:
+            self._controls.tol.assign(0.0 if tol is None else tol)
+
+    def _enter_scope(self, scope: SolveScope) -> Callable[[], None]:
+        """Applies the budget of a scope; returns a function that restores the old."""
+        before = (self._scope, self._max_iter, self._tol)
+        self._scope = scope
+        self._set_budget(
+            self._max_iter if scope.max_iter is None else _number(scope.max_iter),
+            self._tol if scope.tol is None else _number(scope.tol),
+        )
+
+        def restore() -> None:
+            self._scope, max_iter, tol = before
+            self._set_budget(max_iter, tol)
+
+        return restore
+
+    def _outgrew_xla(self) -> bool:
+        """Returns whether the budget is larger than a function of XLA can spend."""
+        if self._xla_limit is None or tf.is_tensor(self._max_iter):
+            return False
+        return self._max_iter > self._xla_limit
+
+    # === Save ===
+
+    def save_own_variables(self, store: MutableMapping[str, Any]) -> None:
+        super().save_own_variables(store)
+        save_state(self.seed_generator, store)
+        if self.regularizer is not None and self.penalty_factor != 1.0:
+            store[_FACTOR_KEY] = ops.convert_to_numpy(self._controls.penalty_factor)
+
+    def load_own_variables(self, store: Mapping[str, Any]) -> None:
+        variables = load_state(self.seed_generator, self.seed, store)
+        factor = variables.pop(_FACTOR_KEY, 1.0)
+        self._controls.penalty_factor.assign(factor)
+        super().load_own_variables(variables)
+
     def get_config(self) -> Config:
         return {
             **super().get_config(),
@@ -354,51 +903,60 @@ class DEQ(StartsSolves, Controls, RecordsSolves, SavesRandomState, keras.layers.
         cell = keras.saving.deserialize_keras_object(config.pop("cell"))
         return cls(cell, **config)
 
-    def _train(
-        self,
-        problem: FixedPointProblem,
-        initial_state: Nest | None,
-        settings: Settings,
-    ) -> Nest:
-        solver = settings.applied_to(self.solver)
-        cell_check.check_noise(solver, problem)
-        seed = self._next_seed() if self.initial_state.is_random else None
-        state = self._first_state(problem, initial_state, seed, training=True)
-        carry = CarryScope.entered()
-        if carry is not None:
-            state = carry.first_state(state)
-        self._compiled_calls.check_training()
-        is_random = self.gradient.is_random or solver.noise > 0
-        request = SolveRequest(
-            state,
-            max_iter=self._draw_budget(solver),
-            limit=solver.max_iter,
-            seed=self._next_seed() if is_random else None,
-            records_trace=False,
-            allows_compaction=False,
-        )
-        equilibrium = self.gradient.solve(
-            problem, request, solver, self._weak_record_adjoint
-        )
-        is_usable = problem.is_usable
-        solution = nonfinite.mark_unusable_as_diverged(
-            equilibrium.solution, state, is_usable
-        )
-        if carry is not None:
-            carry.keep(equilibrium.value, solution)
-        self._record(solution, training=True)
-        if self.regularizer is not None:
-            self._add_regularization_loss(equilibrium.linearization)
-        if self.initial_state.layer is not None:
-            self._add_prediction_loss(problem, equilibrium.value, solution)
-        value = nonfinite.training_output(equilibrium.value, state, is_usable, solution)
-        return self._cast(value)
 
-    def _cast(self, value: Nest) -> Nest:
-        """Casts a value to the dtype of the layer, if its cell has another."""
-        if self.cell.compute_dtype == self.compute_dtype:
-            return value
-        return cell_problem.cast_floating(self.compute_dtype, value)
+def _checked_budget(max_iter: Any = None, tol: Any = None) -> tuple[Any, Any]:
+    """Returns the call arguments; numbers if their values are known."""
+    return as_max_iter(_number(max_iter)), as_tol(_number(tol))
 
-    def _next_seed(self) -> tf.Tensor:
-        return next_seed(self.seed_generator)
+
+def _number(value: Any) -> Any:
+    """Returns the number in a tensor if it is known; other values are unchanged."""
+    if value is None or not tf.is_tensor(value):
+        return value
+    known = tf.get_static_value(value)
+    return value if known is None or known.ndim else known.item()
+
+
+def _check_inputs(inputs: Nest) -> None:
+    """Raises `ValueError` if an input is not a dense tensor."""
+    for name, leaf in named_leaves(inputs, "inputs"):
+        if leaf is None:
+            raise ValueError(
+                "The inputs of a DEQ layer must be tensors. Leave out inputs that are "
+                f"not used. Received: {name}=None."
+            )
+        is_dense = not isinstance(leaf, tf.SparseTensor | tf.RaggedTensor)
+        if isinstance(leaf, keras.KerasTensor):
+            is_dense = not leaf.sparse and not leaf.ragged
+        if not is_dense:
+            raise ValueError(
+                "The inputs of a DEQ layer must be dense tensors. Convert sparse ones "
+                "with `tf.sparse.to_dense`, and ragged ones with `to_tensor`. "
+                f"Received: {name}={leaf!r}."
+            )
+
+
+def _other_dtype(leaf: Any) -> str | None:
+    """Returns the name of a dtype that is not floating-point, else `None`."""
+    dtype = getattr(leaf, "dtype", None)
+    if dtype is None or tf.as_dtype(dtype).is_floating:
+        return None
+    return tf.as_dtype(dtype).name
+
+
+def _learned_shape(leaf: tf.Tensor) -> tuple[int]:
+    """Returns the shape of the learned initial state of a leaf: one vector."""
+    if leaf.shape.rank < 2 or leaf.shape[-1] is None:
+        raise ValueError(
+            "A learned initial state is a vector (features,) for each leaf of the "
+            "state, which must have the shape (batch, ..., features) with a static "
+            f"number of features. Received: shape={leaf.shape}."
+        )
+    return (leaf.shape[-1],)
+
+
+def _are_alike(one: Any, other: Any) -> bool:
+    """Returns whether two layers are equal except for their names."""
+    if type(one) is not type(other) or one is None:
+        return False
+    return bool({**one.get_config(), "name": ""} == {**other.get_config(), "name": ""})

@@ -16,7 +16,7 @@ from deq_keras.core.structure import Nest
 from deq_keras.layers.equilibrium import lipschitz
 from deq_keras.layers.equilibrium.cell import EquilibriumCell
 from deq_keras.layers.equilibrium.cell_problem import is_rnn_cell
-from deq_keras.layers.equilibrium.components import unquantized_policy
+from deq_keras.layers.equilibrium.defaults import unquantized_policy
 from deq_keras.layers.variational_dropout import VariationalDropout
 
 Shape = tuple[Any, ...]
@@ -471,7 +471,7 @@ def _flaw(layer: keras.layers.Layer) -> str | None:
     if getattr(layer, "stateful", False):
         return (
             "A cell must not contain a stateful layer, whose variables change at every "
-            "evaluation. Use stateful=False, and CarryScope to continue from an "
+            "evaluation. Use stateful=False, and `initial_state` to continue from an "
             "earlier equilibrium."
         )
     if getattr(layer, "return_state", False):

@@ -16,6 +16,13 @@ from deq_keras.layers.normalization.normalized_kernel import (
 # kernel that changes slowly, but not for a random initial vector.
 _FIRST_ITERATIONS = 20
 
+# Further iterations at inference where no bound is known.
+_LAST_ITERATIONS = 10
+
+# Each Gram step halves the logarithm of the excess of the bound. After eight of them,
+# it is at most rank^(1 / 2^9): 1.4 % for 1,024 units with equal singular values.
+_GRAM_STEPS = 8
+
 
 class SpectralNormalization(NormalizedKernel):
     """Mixin that bounds the largest singular value of a Keras layer's linear map.
@@ -26,8 +33,9 @@ class SpectralNormalization(NormalizedKernel):
 
     A is the linear map with the kernel `w`: for a dense layer `w` itself, for a
     convolution the map of a whole feature map, with its padding and strides. One power
-    iteration updates `v` in each training step. A kernel with a norm below `max_norm`
-    is used unchanged.
+    iteration updates `v` in each training step. At inference, `_inference_norm` takes
+    the place of sigma, because the weights can be any. A kernel with a norm below
+    `max_norm` is used unchanged.
 
     `normalized_kernel(training=True)` is the only place that updates `v`. In an
     equilibrium cell, call it once per solve, in `inject`, and pass the result to the
@@ -92,8 +100,11 @@ class SpectralNormalization(NormalizedKernel):
         if training:
             vector = self._iterate(vector, kernel)
             self.singular_vector.assign(ops.cast(vector, self.singular_vector.dtype))
+            norm = self._norm(kernel, vector)
+        else:
+            norm = self._inference_norm(kernel, vector)
         # The quotient is exactly one if the norm is below `max_norm`.
-        scale = self.max_norm / ops.maximum(self._norm(kernel, vector), self.max_norm)
+        scale = self.max_norm / ops.maximum(norm, self.max_norm)
         return ops.cast(kernel * scale, self.compute_dtype)
 
     def _wide_vector(self):
@@ -104,6 +115,12 @@ class SpectralNormalization(NormalizedKernel):
         """Returns ||A v||, which has a gradient only for the kernel."""
         image = self._linear(ops.stop_gradient(vector), kernel)
         return ops.sum(image * ops.stop_gradient(_unit(image)))
+
+    def _inference_norm(self, kernel, vector):
+        """Returns a norm for any weights, with the gradient of `_norm`."""
+        for _ in range(_LAST_ITERATIONS):
+            vector = self._iterate(vector, kernel)
+        return self._norm(kernel, vector)
 
     def _iterate(self, vector, kernel):
         """Returns A^T A v at length one, or `v` if that is zero or not finite."""
@@ -127,10 +144,14 @@ class SpectrallyNormalizedDense(SpectralNormalization, keras.layers.Dense):
     activation that does not expand, such as tanh or ReLU, a cell of this layer has
     exactly one equilibrium.
 
-    A power iteration estimates sigma. Its vector is a weight of the layer. Each
-    training step updates the vector once, so the norm can exceed `max_norm` slightly
-    while the kernel changes. Unlike `keras.layers.SpectralNormalization`, the layer
-    never scales kernels up, and does not update the vector during a solve.
+    At inference, and for `kernel`, an upper bound takes the place of sigma, which is at
+    most 1.4 % larger for up to 1,024 units. The norm is thus at most `max_norm`, for
+    all weights. The bound costs 8 products of square matrices for each call or, in a
+    cell, for each solve. In a training step, a power iteration estimates sigma. Its
+    vector is a weight of the layer, and each step updates it once, so the norm can
+    exceed `max_norm` by a few percent while the kernel changes. Unlike
+    `keras.layers.SpectralNormalization`, the layer never scales kernels up, and does
+    not update the vector during a solve.
 
     Args:
         units: Positive integer. Size of the output space.
@@ -171,6 +192,11 @@ class SpectrallyNormalizedDense(SpectralNormalization, keras.layers.Dense):
             check_count("units", units), *args, max_norm=max_norm, **kwargs
         )
 
+    def _inference_norm(self, kernel, vector):
+        norm = self._norm(kernel, vector)
+        bound = spectral_norm_bound(ops.stop_gradient(kernel), _GRAM_STEPS)
+        return norm + ops.stop_gradient(bound - norm)
+
 
 @keras.saving.register_keras_serializable(package="deq_keras")
 class SpectrallyNormalizedConv2D(
@@ -184,8 +210,12 @@ class SpectrallyNormalizedConv2D(
 
     with sigma the largest singular value of the convolution with `w`, as a map of whole
     feature maps, with its padding, strides and dilation. The norm of the kernel as
-    a matrix, which other implementations use, is not a bound of this norm. See
-    `SpectrallyNormalizedDense`.
+    a matrix, which other implementations use, is not a bound of this norm.
+
+    A power iteration estimates sigma from below, by one step in each training step and
+    ten more at inference. If a large learning rate changes the kernel quickly, the norm
+    can exceed `max_norm` by several percent, also at inference. See
+    `SpectrallyNormalizedDense`, which has a bound instead.
 
     The bound holds for the height and width with which the layer was built. The layer
     accepts no other sizes, because the norm grows with the size of the map.
@@ -254,3 +284,39 @@ def _unit(vector, otherwise=0.0):
     length = ops.sqrt(ops.sum(ops.square(vector)))
     has_length = length > 0
     return ops.where(has_length, vector / ops.where(has_length, length, 1), otherwise)
+
+
+def spectral_norm_bound(matrix, num_steps=12):
+    """Returns an upper bound of the spectral norm of a matrix, a scalar tensor.
+
+    Computes the Frobenius norm of G after several steps G <- G^T G, which bounds the
+    norm from above at every step. A power iteration would bound it from below. Every
+    export format supports these products, but not a singular value decomposition.
+
+    Args:
+        matrix: Tensor `(rows, columns)`.
+        num_steps: Positive integer k. The bound exceeds the norm by at most the factor
+            rank^(1 / 2^(k + 1)). Defaults to `12`: 0.09 % for a rank of 1,024.
+
+    Reference:
+
+    - Delattre, Barthelemy, Araujo and Allauzen (2023), "Efficient bound of Lipschitz
+      constant for convolutional layers by Gram iteration".
+    """
+    gram = at_least_float32(matrix)
+    if gram.shape[0] < gram.shape[1]:
+        gram = ops.transpose(gram)
+    log_norm, power = 0.0, 1.0
+    for _ in range(num_steps):
+        # Scaling keeps the powers of large and small matrices finite.
+        size = _frobenius(gram)
+        log_norm += power * ops.log(size)
+        gram = gram / size
+        gram = ops.matmul(ops.transpose(gram), gram)
+        power /= 2
+    return ops.exp(log_norm + power * ops.log(_frobenius(gram)))
+
+
+def _frobenius(matrix):
+    smallest = 1e-30 if matrix.dtype == "float32" else 1e-250
+    return ops.maximum(ops.sqrt(ops.sum(ops.square(matrix))), smallest)

@@ -238,7 +238,7 @@ def state_specs(model, inputs):
         )
 
     def solve(inputs):
-        with SolveScope() as scope:
+        with SolveScope(model) as scope:
             model(inputs, training=False)
         return {name: found.value for name, found in scope.solutions.items()}
 

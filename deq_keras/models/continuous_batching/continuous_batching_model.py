@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
+from keras import tree
 
 from deq_keras.core.checks import (
     check_fraction,
@@ -12,7 +13,8 @@ from deq_keras.core.checks import (
     did_you_mean,
 )
 from deq_keras.core.random import SavesRandomState, next_seed, uniform
-from deq_keras.layers import CarryScope
+from deq_keras.core.structure import where_rows
+from deq_keras.layers import DEQ, SolveScope
 from deq_keras.metrics import StepMean
 from deq_keras.models.continuous_batching.carry import (
     Carry,
@@ -145,6 +147,7 @@ class ContinuousBatchingModel(SavesRandomState, keras.Model):
         _check_replicas()
         of_batch = self.examples.with_batch_size(self.batch_size)
         self.carry = Carry(of_batch, state_specs(model, of_batch[0]), name="carry")
+        self._outputs = None
         self._segments = StepMean("segments")
         self._finished = StepMean("finished")
         self.built = True
@@ -157,8 +160,7 @@ class ContinuousBatchingModel(SavesRandomState, keras.Model):
         for metric in (self._segments, self._finished):
             metric.is_updated = bool(training)
         outputs = self.model(inputs, training=training)
-        if training and CarryScope.entered() is not None:
-            CarryScope.entered().outputs = outputs
+        self._outputs = outputs if training else None
         return outputs
 
     def train_step(self, data):
@@ -168,13 +170,30 @@ class ContinuousBatchingModel(SavesRandomState, keras.Model):
         admitted = self.carry.admit(data, draw < self.inherited)
         self._segments.update_state(admitted.left_after)
         self._finished.update_state(admitted.left_finished)
-        with _Step(admitted.state, admitted.continues) as step:
-            logs = super().train_step(admitted.examples)
-        segment = SearchSegment(
-            admitted.examples, step.outputs, step.solution, self.carry.num_segments + 1
+        # A sample that does not continue starts at the layer's initial state, as
+        # samples with a non-finite state do.
+        state = where_rows(
+            admitted.continues, admitted.state, _nan_like(admitted.state)
         )
-        self.carry.store(step.state, self._has_finished(segment))
+        (name,) = (layer.name for layer in self._equilibrium_layers())
+        with SolveScope(self.model, initial_states={name: state}) as scope:
+            logs = super().train_step(admitted.examples)
+        outputs, self._outputs = self._outputs, None
+        if len(scope.solutions) != 1:
+            raise ValueError(
+                "A state is carried by one equilibrium layer that is called once in a "
+                f"training step. Received: the calls {list(scope.solutions)}."
+            )
+        solution = scope.solutions[name]
+        segment = SearchSegment(
+            admitted.examples, outputs, solution, self.carry.num_segments + 1
+        )
+        self.carry.store(solution.value, self._has_finished(segment))
         return logs
+
+    def _equilibrium_layers(self):
+        layers = self.model._flatten_layers()
+        return [layer for layer in layers if isinstance(layer, DEQ)]
 
     def get_config(self):
         model = keras.saving.serialize_keras_object(self.model)
@@ -206,10 +225,11 @@ class ContinuousBatchingModel(SavesRandomState, keras.Model):
         return has_finished
 
 
-class _Step(CarryScope):
-    """A training step that also keeps the outputs of the model."""
-
-    outputs = None
+def _nan_like(state):
+    return tree.map_structure(
+        lambda leaf: tf.fill(tf.shape(leaf), tf.constant(float("nan"), leaf.dtype)),
+        state,
+    )
 
 
 def _without_none(data):

@@ -62,7 +62,7 @@ def train(folder, regularizer=FixedProbe(0.5)):
     tags = {tag: sorted(steps) for tag, steps in written.items()}
     predicted = {}
     for budget in (2, 40):
-        with layers.SolveScope(max_iter=budget, tol=0.0):
+        with layers.SolveScope(model, max_iter=budget, tol=0.0):
             predicted[budget] = model.predict(inputs, batch_size=8, verbose=0).tolist()
     results = {"history": history, "weights": weights, "tags": tags}
     return deq, {**results, "predicted": predicted}

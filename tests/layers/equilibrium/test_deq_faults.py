@@ -178,7 +178,7 @@ def test_the_last_status_is_that_of_the_function_that_asks():
     np.testing.assert_array_equal(call(_poisoned()), statuses[False])
     with pytest.raises(ValueError, match="in the same function"):
         _ = deq.last_status
-    with layers.SolveScope(max_iter=1, tol=0.0):
+    with layers.SolveScope(deq, max_iter=1, tol=0.0):
         deq(_poisoned())
     expected = np.full(6, solvers.MAX_ITER)
     expected[2] = solvers.DIVERGED

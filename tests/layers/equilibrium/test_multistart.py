@@ -175,13 +175,6 @@ def test_what_is_no_number_of_restarts_is_refused(number):
         multistart.solve(deq, INPUTS, number)
 
 
-def test_inputs_without_a_copy_for_each_restart_are_refused():
-    deq = layers.DEQ(TanhCell(3))
-    with pytest.raises(ValueError, match="repeat_rows.*4 samples, restarts=3"):
-        with layers.SolveScope(restarts=3):
-            deq(INPUTS)
-
-
 def test_an_unknown_selection_is_refused():
     deq = layers.DEQ(TanhCell(3))
     with pytest.raises(ValueError, match="Did you mean 'residual'"):

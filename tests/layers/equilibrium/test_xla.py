@@ -66,7 +66,7 @@ def _results(jit_compile, cell_class=DenseCell, policy="float32", **components):
     model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=jit_compile)
     x, y = _data()
     history = model.fit(x, y, batch_size=8, shuffle=False, verbose=0).history
-    with SolveScope(max_iter=5):
+    with SolveScope(model, max_iter=5):
         cheap = model.predict(x, verbose=0)
     evaluation = model.evaluate(x, y, verbose=0, return_dict=True)
     results = {

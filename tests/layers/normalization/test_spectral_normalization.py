@@ -171,6 +171,35 @@ def test_trained_cell_stays_within_the_bound(tmp_path):
     np.testing.assert_array_equal(loaded.predict(X, verbose=0), expected)
 
 
+@pytest.mark.parametrize("learning_rate", [1e-3, 1e-1])
+def test_norm_at_inference_is_bounded_after_training(learning_rate, tmp_path):
+    model, layer = _model()
+    model.compile(keras.optimizers.Adam(learning_rate), "mse")
+    model.fit(X, Y, epochs=8, verbose=0)
+    assert np.linalg.norm(layer._kernel, 2) > 1.0
+    assert np.linalg.norm(layer.kernel, 2) <= 0.8 * (1 + 1e-6)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded.layers[0].cell.layer.kernel, layer.kernel)
+
+
+@pytest.mark.parametrize("shape", [(5, 5), (7, 3), (3, 7)])
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
+def test_norm_at_inference_is_bounded_for_weights_that_the_vector_does_not_fit(
+    shape, scale
+):
+    layer = SpectrallyNormalizedDense(shape[1], max_norm=0.9)
+    layer.build((None, shape[0]))
+    random = np.random.default_rng(3)
+    for kernel in (random.normal(size=shape), np.eye(*shape), np.ones(shape)):
+        layer.set_weights([scale * kernel, *layer.get_weights()[1:]])
+        norm = np.linalg.norm(scale * kernel, 2)
+        actual = np.linalg.norm(layer.kernel.numpy().astype("float64"), 2)
+        assert actual <= min(norm, 0.9) * (1 + 1e-6)
+        # The largest excess, of equal singular values.
+        assert actual >= min(norm, 0.9) * 7 ** (-1 / 2**9) * (1 - 1e-6)
+
+
 @pytest.mark.parametrize("max_iter", [2, 9])
 def test_a_step_updates_the_vector_once_whatever_its_solve_costs(max_iter):
     model, layer = _model(max_iter)

@@ -1,4 +1,4 @@
-"""`deq-keras audit` of a run, of a saved model, and of the parts of any other."""
+"""`deq-keras audit` of a run and of a saved model."""
 
 import json
 import types
@@ -18,64 +18,61 @@ PROBLEMS = {"inputs": VECTORS, "targets": (VECTORS > 0).astype("int32")}
 BUDGETS = ["--budgets", "2", "4", "20", "40"]
 
 
-def _signs():
-    """Scores of the classes "not positive" and "positive" of every entry."""
-    scores = keras.layers.Dense(2, use_bias=False)
-    model = keras.Sequential([keras.Input((2,)), keras.layers.Reshape((2, 1)), scores])
+@keras.saving.register_keras_serializable("audit_tests")
+class Halving(deq_keras.layers.EquilibriumCell):
+    """f(z, x) = slope z + x, which has the equilibrium x / (1 - slope)."""
+
+    def __init__(self, slope=0.5, **kwargs):
+        super().__init__(**kwargs)
+        self.slope = slope
+
+    def call(self, state, injection):
+        return self.slope * state + injection
+
+    def get_config(self):
+        return {**super().get_config(), "slope": self.slope}
+
+
+def _save(path, slope=0.5):
+    """Saves a model whose scores of every entry are of "not positive", "positive"."""
+    inputs = keras.Input((2,))
+    solver = deq_keras.solvers.FixedPointIteration(tol=1e-3)
+    state = deq_keras.layers.DEQ(Halving(slope), solver)(inputs)
+    scores = keras.layers.Dense(2, use_bias=False, name="scores")
+    model = keras.Model(inputs, scores(keras.layers.Reshape((2, 1))(state)))
     scores.set_weights([np.array([[-1.0, 1.0]])])
-    return model
-
-
-def _cell(slope=0.5):
-    state, injection = keras.Input((2,)), keras.Input((2,))
-    return keras.Model(
-        [state, injection], keras.layers.Rescaling(slope)(state) + injection
-    )
+    model.save(path)
 
 
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory):
-    """A folder of parts that make a contraction, of others, and of problems."""
+    """A folder of a contraction, of a model without a layer, and of problems."""
     folder = tmp_path_factory.mktemp("parts")
-    models = {
-        "cell": _cell(),
-        "expansion": _cell(2.0),
-        "encoder": keras.Sequential([keras.Input((2,)), keras.layers.Rescaling(2.0)]),
-        "head": _signs(),
-        "wide": keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]),
-    }
-    for name, model in models.items():
-        model.save(folder / f"{name}.keras")
+    _save(folder / "model.keras")
+    plain = keras.Sequential([keras.Input((2,)), keras.layers.Rescaling(2.0)])
+    plain.save(folder / "plain.keras")
     np.savez(folder / "easy.npz", **PROBLEMS)
     more = {"difficulty": [1, 2, 2, 3], "distance": [4, 4, 5, 9]}
     np.savez(folder / "hard.npz", **PROBLEMS, **more)
+    np.savez(folder / "wide.npz", inputs=np.ones((4, 3)), targets=PROBLEMS["targets"])
     return folder
 
 
-def _arguments(parts, out, **changes):
-    options = {
-        "cell": parts / "cell.keras",
-        "encoder": parts / "encoder.keras",
-        "head": parts / "head.keras",
-        "data": parts / "easy.npz",
-        "out": out,
-        **changes,
-    }
+def _arguments(parts, out, model="{parts}/model.keras", **changes):
+    options = {"data": parts / "easy.npz", "out": out, **changes}
     given = {name: value for name, value in options.items() if value is not None}
     words = (word for name in given for word in (f"--{name}", str(given[name])))
-    return ["audit", *words, *BUDGETS]
+    return ["audit", str(model).format(parts=parts), *words, *BUDGETS]
 
 
-def test_parts_of_any_model(parts, tmp_path, capsys):
-    arguments = _arguments(parts, tmp_path / "audit", data=None, reach=4)
+def test_a_saved_model(parts, tmp_path, capsys):
+    arguments = _arguments(parts, tmp_path / "audit.json", data=None, reach=4)
     data = ["--data", str(parts / "easy.npz"), str(parts / "hard.npz")]
     assert main([*arguments, *data]) == 0
     output = capsys.readouterr().out
     assert "Verdict: an equilibrium, unique: " in output
     assert output.count("passed: ") == 4
-    files = sorted(file.name for file in (tmp_path / "audit").iterdir())
-    assert files == ["audit.html", "audit.json"]
-    found = json.loads((tmp_path / "audit" / "audit.json").read_text())
+    found = json.loads((tmp_path / "audit.json").read_text())
     easy, hard = found["groups"]
     assert (easy["label"], easy["floor"]) == ("easy", None)
     assert (hard["label"], hard["floor"]) == ("hard", 3)
@@ -83,28 +80,19 @@ def test_parts_of_any_model(parts, tmp_path, capsys):
     assert easy["exact"] == [1.0] * 4 and found["criteria"][0]["passed"]
 
 
-@pytest.mark.slow
-def test_an_expansion_misses(parts, tmp_path, capsys):
-    arguments = _arguments(parts, tmp_path / "audit", cell=parts / "expansion.keras")
-    assert main(arguments) == 0
+def test_tolerance_and_damping_of_the_command(parts, tmp_path, capsys):
+    """Damped by a half the slope -1 is a contraction to one point at once."""
+    _save(tmp_path / "turning.keras", slope=-1.0)
+    missed = _arguments(parts, tmp_path / "one.json", tmp_path / "turning.keras")
+    assert main(missed) == 0
     output = capsys.readouterr().out
     assert "Verdict: no equilibrium: " in output
     assert "missed: converged 0.0000 (at least 0.99; easy" in output
-
-
-@pytest.mark.slow
-def test_thresholds_and_iteration_of_the_command(parts, tmp_path, capsys):
-    """Damped by a half the slope -1 is a contraction to one point at once."""
-    _cell(-1.0).save(tmp_path / "turning.keras")
-    turning = {"cell": tmp_path / "turning.keras"}
-    missed = _arguments(parts, tmp_path / "one", **turning)
-    assert main(missed) == 0
-    assert "missed: converged 0.0000" in capsys.readouterr().out
-    damped = {**turning, "damping": 0.5, "tol": 1e-4, "converged": 1.0, "lost": 0}
-    assert main(_arguments(parts, tmp_path / "two", **damped)) == 0
-    output = capsys.readouterr().out
-    assert "Verdict: an equilibrium, unique: " in output and "(at least 1; " in output
-    found = json.loads((tmp_path / "two" / "audit.json").read_text())
+    damped = {"damping": 0.5, "tol": 1e-4}
+    out = tmp_path / "two.json"
+    assert main(_arguments(parts, out, tmp_path / "turning.keras", **damped)) == 0
+    assert "Verdict: an equilibrium, unique: " in capsys.readouterr().out
+    found = json.loads(out.read_text())
     assert (found["tol"], found["damping"]) == (1e-4, 0.5)
 
 
@@ -122,22 +110,22 @@ def test_a_saved_model_with_one_layer(parts, dtype, tmp_path, capsys):
     outputs = keras.layers.Reshape((2, 2))(scores)
     keras.Model(inputs, outputs).save(with_layer)
     data = str(parts / "easy.npz")
-    out = tmp_path / "audit"
+    out = tmp_path / "audit.json"
     arguments = ["audit", str(with_layer), "--data", data, "--out", str(out)]
     assert main([*arguments, *BUDGETS]) == 0
     assert "Verdict: " in capsys.readouterr().out
-    found = json.loads((out / "audit.json").read_text())
+    found = json.loads(out.read_text())
     assert (found["tol"], found["damping"]) == (1e-2, 0.5)
 
 
 @pytest.mark.slow
 def test_a_run_of_images(finished_run, tmp_path, capsys):
-    run, out = str(finished_run.path), tmp_path / "audit"
+    run, out = str(finished_run.path), tmp_path / "audit.json"
     before = {file: file.read_bytes() for file in finished_run.path.rglob("*.*")}
     arguments = ["audit", run, "--variant", "equilibrium", "--out", str(out), *BUDGETS]
     assert main(arguments) == 0
     assert "Verdict: " in capsys.readouterr().out
-    found = json.loads((out / "audit.json").read_text())
+    found = json.loads(out.read_text())
     assert [group["label"] for group in found["groups"]] == ["test"]
     assert found["groups"][0]["examples"] == 32
     after = {file: file.read_bytes() for file in finished_run.path.rglob("*.*")}
@@ -147,71 +135,48 @@ def test_a_run_of_images(finished_run, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"cell": None}, "Name either a run or a .keras file, or the parts"),
         ({"variant": "x"}, "--variant belongs to a run. Received: x."),
         ({"data": None}, "give --data FILE"),
         ({"data": "nothing.npz"}, "nothing.npz does not exist"),
-        ({"cell": "nothing.keras"}, "nothing.keras does not exist"),
-        ({"cell": "{parts}/easy.npz"}, "easy.npz cannot be read"),
-        ({"cell": "{parts}/wide.keras"}, "of two inputs, keras.Model([state, inj"),
-        ({"encoder": "{parts}/wide.keras"}, "do not fit together"),
-        ({"head": "{parts}/wide.keras"}, "do not fit together"),
-        ({"head": None}, "positions of the targets, (2,)"),
-        ({"out": "{parts}"}, "--out must be a new folder"),
-        ({"out": "{parts}/nothing/audit"}, "nothing does not exist"),
+        ({"data": "{parts}/wide.npz"}, "do not fit together"),
+        ({"model": "nothing.keras"}, "nothing.keras does not exist"),
+        ({"model": "{parts}/easy.npz"}, "easy.npz cannot be read"),
+        ({"model": "{parts}/plain.keras"}, "plain.keras: Expected a DEQ layer"),
+        ({"out": "{parts}"}, "--out must be a new file"),
+        ({"out": "{parts}/nothing/audit.json"}, "nothing does not exist"),
         ({"tol": "nan"}, "--tol, --damping: `tol` must be a finite number >= 0"),
         ({"damping": "2"}, "--tol, --damping: `damping` must be a number in (0, 1]"),
-        ({"lost": "-1"}, "`lost` must be a number from 0 to 1"),
     ],
 )
 def test_what_cannot_be_audited(parts, changes, words, tmp_path, capsys):
     changes = {
         name: value and value.format(parts=parts) for name, value in changes.items()
     }
-    assert main(_arguments(parts, **{"out": tmp_path / "audit", **changes})) == 2
+    out = tmp_path / "audit.json"
+    assert main(_arguments(parts, **{"out": out, **changes})) == 2
     error = capsys.readouterr().err
     assert words in error and "Traceback" not in error
-    assert not (tmp_path / "audit").exists()
-
-
-def test_a_model_without_a_layer_cannot_be_audited(parts, tmp_path, capsys):
-    model, data = str(parts / "encoder.keras"), str(parts / "easy.npz")
-    out = tmp_path / "audit"
-    assert main(["audit", model, "--data", data, "--out", str(out), *BUDGETS]) == 2
-    error = capsys.readouterr().err
-    assert "encoder.keras: Expected a DEQ layer" in error and not out.exists()
-
-
-_HALVING = """
-import keras
-
-@keras.saving.register_keras_serializable("theirs")
-class Halving(keras.layers.Layer):
-    def call(self, inputs):
-        return 0.5 * inputs
-"""
+    assert not out.exists()
 
 
 def test_a_class_that_is_not_known_is_named_and_can_be_imported(
     parts, tmp_path, monkeypatch, capsys
 ):
-    (tmp_path / "their_layers.py").write_text(_HALVING)
-    state, injection = keras.Input((2,)), keras.Input((2,))
-    names = {}
-    exec(_HALVING, names)
-    halved = names["Halving"]()(state)
-    keras.Model([state, injection], halved + injection).save(tmp_path / "a.keras")
     registered = keras.saving.get_custom_objects()
-    monkeypatch.delitem(registered, "theirs>Halving")
-    arguments = _arguments(parts, tmp_path / "audit", cell=tmp_path / "a.keras")
+    monkeypatch.delitem(registered, "audit_tests>Halving")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "their_cells.py").write_text(
+        f"import keras\nimport {__name__} as cells\n"
+        "keras.saving.get_custom_objects()['audit_tests>Halving'] = cells.Halving\n"
+    )
+    arguments = _arguments(parts, tmp_path / "audit.json")
     assert main(arguments) == 2
     error = capsys.readouterr().err
-    assert "a.keras has the class `Halving`, which is not registered" in error
+    assert "model.keras has the class `Halving`, which is not registered" in error
     assert "--import MODULE" in error and "damaged" not in error
-    monkeypatch.chdir(tmp_path)
-    assert main([*arguments, "--import", "their_layer"]) == 2
-    assert "--import their_layer failed: ModuleNotFound" in capsys.readouterr().err
-    assert main([*arguments, "--import", "their_layers"]) == 0
+    assert main([*arguments, "--import", "their_cell"]) == 2
+    assert "--import their_cell failed: ModuleNotFound" in capsys.readouterr().err
+    assert main([*arguments, "--import", "their_cells"]) == 0
     assert "Verdict: an equilibrium, unique" in capsys.readouterr().out
 
 
@@ -221,19 +186,17 @@ def test_a_class_that_is_not_known_is_named_and_can_be_imported(
         (["{run}"], "one --variant of equilibrium, tied"),
         (["{run}", "--variant", "tide"], "Did you mean `tied`?"),
         (["{run}", "--data", "x.npz"], "--data belongs to a model that is no run"),
-        (["{run}", "--cell", "x.keras"], "Name either a run or"),
         (["{run}", "--import", "x"], "--import belongs to a model that is no run"),
         (["{run}", "--variant", "tied"], "`tol` must be a number"),
         (["nothing"], "nothing does not exist"),
-        ([], "Received: neither"),
     ],
 )
 def test_runs_that_cannot_be_audited(finished_run, arguments, words, tmp_path, capsys):
     arguments = [argument.format(run=finished_run.path) for argument in arguments]
-    out = ["--out", str(tmp_path / "audit"), *BUDGETS]
+    out = ["--out", str(tmp_path / "audit.json"), *BUDGETS]
     assert main(["audit", *arguments, *out]) == 2
     assert words in capsys.readouterr().err
-    assert not (tmp_path / "audit").exists()
+    assert not (tmp_path / "audit.json").exists()
 
 
 def test_an_experiment_that_does_not_say_what_is_right():

@@ -3,7 +3,9 @@
 import pytest
 from keras_hub.tokenizers import ByteTokenizer
 
-from deq_keras import models, tokenizers
+from deq_keras import models
+from deq_keras.tokenizers import CharacterTokenizer
+from training.data.text import WordTokenizer, find_tokenizer
 from training.errors import InputError
 from training.evaluation.generation import generate
 
@@ -25,28 +27,28 @@ def _causal_lm(tokenizer):
 @pytest.mark.parametrize(
     ("tokenizer", "prompt", "words"),
     [
-        (tokenizers.CharacterTokenizer.learn([TEXT]), "to XéX", "characters.*'X', 'é'"),
+        (CharacterTokenizer.learn([TEXT]), "to XéX", "characters.*'X', 'é'"),
         (
-            tokenizers.CharacterTokenizer.learn([TEXT, "xy"], minimum_count=2),
+            CharacterTokenizer.learn([TEXT, "xy"], minimum_count=2),
             "to x",
             "characters.*Leave out: 'x'",
         ),
         (
-            tokenizers.WordTokenizer.learn([TEXT], lowercase=True),
+            WordTokenizer.learn([TEXT], lowercase=True),
             "To see, or not",
             "words.*Leave out: 'see,'. Received",
         ),
         (
-            tokenizers.SubwordTokenizer.learn([TEXT] * 20, 30),
+            find_tokenizer("subword", TEXT * 20, vocabulary_size=30)[0],
             "to bé, x",
             "characters.*'é', 'x'",
         ),
         (
-            tokenizers.CharacterTokenizer.learn([TEXT]),
+            CharacterTokenizer.learn([TEXT]),
             "".join(map(chr, range(1000, 1030))),
             "and 10 more",
         ),
-        (tokenizers.CharacterTokenizer.learn([TEXT]), "", "at least one token"),
+        (CharacterTokenizer.learn([TEXT]), "", "at least one token"),
         (ByteTokenizer(lowercase=False), "é" * 5, "more than 10, .*max_length=8"),
     ],
     ids=["characters", "rare", "words", "subwords", "many", "empty", "long"],
@@ -58,7 +60,7 @@ def test_a_prompt_that_cannot_be_continued(tokenizer, prompt, words):
 
 @pytest.mark.slow
 def test_the_same_seed_repeats_a_text_and_one_token_needs_no_seed():
-    causal_lm = _causal_lm(tokenizers.CharacterTokenizer.learn([TEXT]))
+    causal_lm = _causal_lm(CharacterTokenizer.learn([TEXT]))
     texts = [generate(causal_lm, "to", 30, 5.0, 100, seed) for seed in (0, 0, 1)]
     assert texts[0] == texts[1] != texts[2]
     assert all(len(text) == 30 and text.startswith("to") for text in texts)
@@ -67,7 +69,7 @@ def test_the_same_seed_repeats_a_text_and_one_token_needs_no_seed():
 
 
 def test_a_network_that_does_not_generate():
-    tokenizer = tokenizers.CharacterTokenizer.learn([TEXT])
+    tokenizer = CharacterTokenizer.learn([TEXT])
     backbone = models.TrellisNetBackbone(
         tokenizer.vocabulary_size(), hidden_dim=4, intermediate_dim=8, num_layers=2
     )

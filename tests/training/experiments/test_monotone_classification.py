@@ -40,9 +40,9 @@ def test_a_run_from_the_config_to_the_table(tmp_path):
     assert (directory.run("model") / "evaluation.json").exists()
     (row,) = report.histories(directory)["model"]
     assert 0 < float(row["deq_spectral_radius"]) and 0 < float(row["deq_jacobian_norm"])
-    audit = ["audit", str(directory.path), "--out", str(tmp_path / "audit")]
+    audit = ["audit", str(directory.path), "--out", str(tmp_path / "audit.json")]
     assert main([*audit, "--budgets", "1", "10"]) == 0
-    assert (tmp_path / "audit" / "audit.html").exists()
+    assert (tmp_path / "audit.json").exists()
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import keras
 import numpy as np
 import pytest
 
-from deq_keras.tokenizers import WordTokenizer
 from tests.training.runs import small_runs
 from training.config import reading as configs
+from training.data.text import WordTokenizer
 from training.errors import InputError
 from training.experiments.language_model import text
 from training.experiments.language_model.job import LanguageModelJob

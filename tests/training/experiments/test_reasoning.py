@@ -270,7 +270,7 @@ class TestLoss:
 
 REFUSED = [
     ({"data__task": "maze"}, "data.task.*Did you mean `mazes`"),
-    ({"data__task__num_puzzles": 3}, "data.task.*Mazes.. takes no arguments"),
+    ({"data__task__side": 3}, "data.task.*Mazes.. takes no arguments"),
     ({"data__levels": [4]}, "side of the maze.*level=4"),
     ({"data__test__1__level": 8}, "side of the maze.*level=8"),
     ({"data__levels": []}, "data.levels.*at least one"),

@@ -21,7 +21,7 @@ def maze():
 
 @pytest.fixture(scope="module")
 def board():
-    task = Sudoku(4, num_puzzles=30)
+    task = Sudoku(4)
     examples = task.examples(np.random.default_rng(0), 1, 0)
     even, sure = np.full((4, 4, 4), 0.25), np.eye(4)[examples.targets[0]]
     return task, examples, np.stack([even, sure])
@@ -126,7 +126,7 @@ def test_accuracy_against_the_budget(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "task, level", [(Mazes(), 5), (Sudoku(4, num_puzzles=30), 0)], ids=["maze", "board"]
+    "task, level", [(Mazes(), 5), (Sudoku(4), 0)], ids=["maze", "board"]
 )
 def test_panels_show_what_is_wrong(task, level, tmp_path):
     examples = task.examples(np.random.default_rng(0), 1, level)

@@ -84,7 +84,7 @@ def test_a_refused_config_leaves_an_empty_folder_empty(tmp_path):
 
 def test_the_vocabulary_is_kept_when_the_run_begins(tmp_path, monkeypatch):
     """It has been learnt for the check already, and is not learnt again."""
-    from deq_keras.tokenizers import WordTokenizer
+    from training.data.text import WordTokenizer
     from training.runs import variants
     from training.runs.work_directory import WorkDirectory
 

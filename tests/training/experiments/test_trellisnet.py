@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from deq_keras import models
-from deq_keras.tokenizers import CharacterTokenizer, WordTokenizer
+from deq_keras.tokenizers import CharacterTokenizer
 from tests.training.experiments import small_texts
 from tests.training.runs import small_runs
 from training.cli import main
 from training.config import reading as configs
+from training.data.text import WordTokenizer
 from training.errors import InputError
 from training.experiments.language_model import text
 from training.experiments.language_model.job import build_model as build_transformer

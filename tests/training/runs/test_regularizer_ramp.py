@@ -36,7 +36,7 @@ def test_a_resumed_ramp_equals_an_uninterrupted_one(tmp_path, small):
         None,
     ]
     assert history[2]["deq_penalty_probability"] == pytest.approx(0.5 + 0.5 * 7 / 8)
-    assert model.get_layer("deq").penalty_factor is None
+    assert model.get_layer("deq").penalty_factor == 1.0
     with pytest.raises(Killed):
         train(RegressionJob.of(small, phases, dies_in=2), tmp_path / "parts")
     resumed, again = train(RegressionJob.of(small, phases), tmp_path / "parts")

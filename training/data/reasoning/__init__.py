@@ -9,10 +9,7 @@ from .sequences import (
     Chains,
     PrefixSums,
     Words,
-    chain_adjacency,
     compositions,
-    draw_chains,
-    running_products,
 )
 from .sudoku import Sudoku, read_puzzles
 from .task import (
@@ -38,15 +35,12 @@ __all__ = [
     "ReasoningTask",
     "Sudoku",
     "Words",
-    "chain_adjacency",
     "compositions",
-    "draw_chains",
     "held_out_examples",
     "in_even_batches",
     "least_evaluations",
     "read_mazes",
     "read_puzzles",
-    "running_products",
     "solved",
     "training_batches",
 ]

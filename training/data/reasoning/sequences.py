@@ -35,12 +35,6 @@ def draw_chains(generator, count, chains, length):
     return features.reshape(count, chains * length, -1), np.repeat(classes, length, 1)
 
 
-def chain_adjacency(chains, length):
-    """Returns the matrix `(nodes, nodes)` of edges within each chain."""
-    steps = np.eye(length, k=1)
-    return np.kron(np.eye(chains), steps + steps.T)
-
-
 def compositions(factors, elements):
     """Returns the table of a product of permutations.
 
@@ -123,10 +117,9 @@ class PrefixSums(ReasoningTask):
 class Chains(ReasoningTask):
     """The class of a chain at all of its nodes, given at its first node only.
 
-    A graph has three chains with consecutive nodes. A message-passing cell takes
-    `chain_adjacency(3, length)`; to a cell that sees neighboring positions, the node
-    with a class marks the start of a chain. Information travels `length - 1` nodes.
-    Difficulty is the length of a chain.
+    A graph has three chains with consecutive nodes. To a cell that sees neighboring
+    positions, the node with a class marks the start of a chain. Information travels
+    `length - 1` nodes. Difficulty is the length of a chain.
 
     Example:
 

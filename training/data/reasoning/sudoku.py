@@ -10,17 +10,13 @@ from ...files.input_file import read_text
 from .sudoku_boards import (
     Puzzles,
     find_board,
-    minimal_puzzles,
     orbit,
     solve,
     transformed,
     with_further_givens,
 )
-from .task import Examples, Levels, ReasoningTask, check_count
+from .task import Examples, Levels, ReasoningTask
 
-# The default puzzles of 6 x 6 cells, which take ten seconds to generate.
-_SHIPPED = Path(__file__).with_name("sudoku_6x6.npz")
-_SHIPPED_ARGUMENTS = (6, 2000, 0)  # Side, number of puzzles, seed.
 # Distance between cells without a common unit: both share one with a third cell.
 _DISTANCE = 2
 # About one orbit in five is held out.
@@ -35,11 +31,12 @@ class Sudoku(ReasoningTask):
     needed. The input of a cell is a token, `(side, side)`: 0 if it is empty, or its
     digit. The target is the digit minus one; every cell counts, also given ones.
 
-    Examples are random symmetries of `num_puzzles` puzzles: digits are renamed, and
-    bands, stacks, rows and columns permuted. Puzzles of 6 x 6 cells thus hardly repeat.
-    No symmetry maps a training example to a held-out one. With 6 x 6 cells, solutions
-    are held out, of 49 that differ by more than a symmetry. With 4 x 4 cells there are
-    only two, so puzzles are held out, of 36 minimal ones.
+    Examples are random symmetries of 2000 minimal puzzles, which
+    `docs/make_sudoku_puzzles.py` generated: digits are renamed, and bands, stacks, rows
+    and columns permuted. Puzzles of 6 x 6 cells thus hardly repeat. No symmetry maps a
+    training example to a held-out one. With 6 x 6 cells, solutions are held out, of 49
+    that differ by more than a symmetry. With 4 x 4 cells there are only two, so puzzles
+    are held out, of 36 minimal ones.
 
     Difficulty is the number of guesses of a solver that fills cells with one candidate:
     always 0 with 4 x 4 cells. Distance is 2, in steps to a cell of the same row, column
@@ -47,16 +44,14 @@ class Sudoku(ReasoningTask):
 
     Args:
         side: `4` or `6`.
-        num_puzzles: Positive integer. The number of puzzles whose symmetries are drawn,
-            including held-out ones. They are generated when they are first needed; the
-            default ones of 6 x 6 cells are shipped. Defaults to `2000`.
-        seed: Integer. The seed of these puzzles. Defaults to `0`.
 
     Attributes:
         box_shape: `(rows, columns)` of a box.
+        puzzles: The minimal `Puzzles` whose symmetries are drawn, including held-out
+            ones.
 
     Raises:
-        InputError: If an argument is out of range.
+        InputError: If the side is neither 4 nor 6.
 
     Example:
 
@@ -65,17 +60,14 @@ class Sudoku(ReasoningTask):
     ((2, 4, 4), (2, 4, 4))
     """
 
-    def __init__(self, side, num_puzzles=2000, seed=0):
+    def __init__(self, side):
         self._board = find_board(side)
-        check_count("num_puzzles", num_puzzles)
         self.name = f"sudoku_{side}x{side}"
         self.num_classes = side
         self.num_tokens = side + 1
         # A minimal puzzle leaves more than half of the cells empty.
         self.levels = Levels("how many more digits are given", 0, side**2 // 2)
         self.box_shape = self._board.box_height, self._board.box_width
-        self._num_puzzles = num_puzzles
-        self._seed = seed
         self._stocks = {}
 
     def positions(self, level):
@@ -90,18 +82,15 @@ class Sudoku(ReasoningTask):
 
     def _stocks_of(self, level):
         if level not in self._stocks:
-            generator = np.random.default_rng([self._seed, level])
-            found = _stocks(generator, self._board, self._minimal, level)
+            generator = np.random.default_rng([0, level])
+            found = _stocks(generator, self._board, self.puzzles, level)
             self._stocks[level] = found
         return self._stocks[level]
 
     @functools.cached_property
-    def _minimal(self):
-        if (self._board.side, self._num_puzzles, self._seed) == _SHIPPED_ARGUMENTS:
-            with np.load(_SHIPPED) as file:
-                return Puzzles(file["givens"], file["solutions"])
-        generator = np.random.default_rng(self._seed)
-        return minimal_puzzles(generator, self._board, self._num_puzzles)
+    def puzzles(self):
+        with np.load(Path(__file__).with_name(f"{self.name}.npz")) as file:
+            return Puzzles(file["givens"], file["solutions"])
 
 
 def read_puzzles(path, side):
@@ -148,9 +137,6 @@ def _stocks(generator, board, puzzles, level):
         board: `Board`.
         puzzles: Minimal `Puzzles`.
         level: Integer. The number of further given digits.
-
-    Raises:
-        InputError: If one of the two is empty.
     """
     puzzles = with_further_givens(generator, puzzles, level)
     guesses = [solve(board, givens).guesses for givens in puzzles.givens]
@@ -158,11 +144,6 @@ def _stocks(generator, board, puzzles, level):
     grids = puzzles.solutions if board.splits_solutions else puzzles.givens
     orbits = np.array([orbit(board, grid.tobytes()) for grid in grids])
     is_held_out = orbits % _HELD_OUT == 0
-    if is_held_out.all() or not is_held_out.any():
-        raise InputError(
-            "`num_puzzles` must be large enough for puzzles to train on and others to "
-            f"hold out. Received: num_puzzles={len(grids)}."
-        )
     return puzzles.at(~is_held_out), puzzles.at(is_held_out)
 
 

@@ -1,4 +1,4 @@
-"""The boards of Sudoku: solve puzzles, generate minimal ones, apply symmetries."""
+"""The boards of Sudoku: solve puzzles, add givens, apply symmetries."""
 
 import functools
 import itertools
@@ -119,16 +119,6 @@ def solve(board, puzzle, limit=2, order=list):
     return Solutions(solutions, guesses)
 
 
-def is_needed(board, puzzle, cell):
-    """Returns whether a puzzle with one solution has more without a cell's digit."""
-    others = list(puzzle)
-    for digit in range(1, board.side + 1):
-        others[cell] = digit
-        if digit != puzzle[cell] and solve(board, others, limit=1).solutions:
-            return True
-    return False
-
-
 class _Grid:
     """The digits in cells, and the digits of each row, column and box, as bits."""
 
@@ -188,17 +178,6 @@ def _descend(grid, solutions, limit, order):
     return guesses
 
 
-def minimal_puzzles(generator, board, count):
-    """Draws minimal `Puzzles`: each digit is needed for a unique solution.
-
-    The solution is found by trying digits in random order. Its digits are then removed
-    in random order unless they are needed.
-    """
-    solutions = [_full(generator, board) for _ in range(count)]
-    givens = [_stripped(generator, board, solution) for solution in solutions]
-    return Puzzles(np.array(givens, "uint8"), np.array(solutions, "uint8"))
-
-
 def with_further_givens(generator, puzzles, count):
     """Returns the `Puzzles` with `count` more digits of the solution given in each."""
     givens, solutions, _ = puzzles
@@ -211,22 +190,6 @@ def with_further_givens(generator, puzzles, count):
     digits = np.take_along_axis(solutions, chosen, axis=1)
     np.put_along_axis(givens, chosen, digits, axis=1)
     return Puzzles(givens, solutions)
-
-
-def _full(generator, board):
-    def shuffled(digits):
-        return generator.permutation(digits).tolist()
-
-    empty = [0] * board.num_cells
-    return solve(board, empty, limit=1, order=shuffled).solutions[0]
-
-
-def _stripped(generator, board, solution):
-    puzzle = list(solution)
-    for cell in generator.permutation(board.num_cells):
-        if not is_needed(board, puzzle, cell):
-            puzzle[cell] = 0
-    return puzzle
 
 
 def transformed(generator, board, *grids):

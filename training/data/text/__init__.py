@@ -3,9 +3,11 @@
 from .corpus import Corpus, embedded, fetch, from_directory, from_file, from_tfds
 from .segments import encode, segments
 from .tokenizer import find_tokenizer
+from .word_tokenizer import WordTokenizer
 
 __all__ = [
     "Corpus",
+    "WordTokenizer",
     "embedded",
     "encode",
     "fetch",

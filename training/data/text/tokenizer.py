@@ -6,17 +6,21 @@ import hashlib
 import json
 from pathlib import Path
 
-from deq_keras import tokenizers
+import keras_hub
+import tensorflow as tf
+
+from deq_keras.tokenizers import CharacterTokenizer
 
 from ...config.errors import closest
 from ...errors import InputError
 from ...files import atomic_file
 from .segments import lines
+from .word_tokenizer import WordTokenizer
 
 _LEARNED = {
-    "word": tokenizers.WordTokenizer,
-    "character": tokenizers.CharacterTokenizer,
-    "subword": tokenizers.SubwordTokenizer,
+    "word": WordTokenizer,
+    "character": CharacterTokenizer,
+    "subword": keras_hub.tokenizers.WordPieceTokenizer,
 }
 _LEVELS = (*_LEARNED, "byte")
 
@@ -50,9 +54,9 @@ def find_tokenizer(
             only for them.
 
     Returns:
-        A tokenizer of `deq_keras.tokenizers`, or KerasHub's `ByteTokenizer`; and a
-        function of the folder of the cache, which writes it and creates the folder if
-        needed.
+        A `WordTokenizer`, a `CharacterTokenizer`, or KerasHub's `WordPieceTokenizer` or
+        `ByteTokenizer`; and a function of the folder of the cache, which writes it and
+        creates the folder if needed.
 
     Raises:
         InputError: If the text is empty, an argument is invalid, or the cache has
@@ -62,9 +66,7 @@ def find_tokenizer(
     _check(level, training_text)
     arguments = _arguments(level, lower_case, minimum_count, vocabulary_size)
     if level == "byte":
-        from keras_hub.tokenizers import ByteTokenizer
-
-        return ByteTokenizer(lowercase=False), _keep_nothing
+        return keras_hub.tokenizers.ByteTokenizer(lowercase=False), _keep_nothing
     cls, name = _LEARNED[level], f"vocabulary.{level}.json"
     digest = hashlib.sha256(training_text.encode()).hexdigest()
     key = {"lower_case": lower_case, **arguments, "sha256_of_training_text": digest}
@@ -72,7 +74,13 @@ def find_tokenizer(
     if cached is not None and cached == {**cached, **key}:
         return cls(cached["tokens"], lowercase=lower_case), _keep_nothing
     try:
-        tokenizer = cls.learn(lines(training_text), lowercase=lower_case, **arguments)
+        if level == "subword":
+            tokens = _word_pieces(training_text, lower_case, vocabulary_size)
+            tokenizer = cls(tokens, lowercase=lower_case)
+        else:
+            tokenizer = cls.learn(
+                lines(training_text), lowercase=lower_case, **arguments
+            )
     except ValueError as error:
         raise InputError(str(error)) from error
     tokens = tokenizer.get_vocabulary()
@@ -84,6 +92,24 @@ def find_tokenizer(
         )
     content = {**key, "sha256_of_tokens": _digest(tokens), "tokens": tokens}
     return tokenizer, functools.partial(_keep, name, content)
+
+
+def _word_pieces(training_text, lower_case, vocabulary_size):
+    """Returns a vocabulary of `WordPieceTokenizer` that knows all characters."""
+    texts = tf.data.Dataset.from_tensor_slices(list(lines(training_text))).batch(1024)
+    tokens = keras_hub.tokenizers.compute_word_piece_vocabulary(
+        texts, vocabulary_size, lowercase=lower_case, reserved_tokens=["[UNK]"]
+    )
+    # Vocabulary files strip white space, which can end a token (U+00A0, U+3000).
+    tokens = [token for token in tokens if token == token.rstrip()]
+    inside = {f"##{token}" for token in tokens if len(token) == 1}
+    if not inside or not inside <= set(tokens):
+        raise ValueError(
+            "`data.vocabulary_size` must be more than twice the number of different "
+            "characters of the text: each is a token at the start of words and one "
+            f"inside. Received: vocabulary_size={vocabulary_size}."
+        )
+    return tokens
 
 
 def _keep(name, content, directory):

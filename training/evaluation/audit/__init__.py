@@ -1,10 +1,9 @@
-"""Audits whether a model has an equilibrium: measurements, figures, a verdict."""
+"""Audits whether a model has an equilibrium: measurements and a verdict."""
 
 from .audit import BUDGETS, Audit, audit
 from .group import Group, read_problems
 from .group_measurement import GroupMeasurement
-from .model_file import Audited, assembled, of_layer, opened
-from .page import write_page
+from .model_file import Audited, of_layer, opened
 
 __all__ = [
     "BUDGETS",
@@ -12,10 +11,8 @@ __all__ = [
     "Audited",
     "Group",
     "GroupMeasurement",
-    "assembled",
     "audit",
     "of_layer",
     "opened",
     "read_problems",
-    "write_page",
 ]

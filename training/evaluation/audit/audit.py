@@ -10,7 +10,7 @@ from deq_keras import solvers
 from ...config.bounds import BUDGET
 from ...errors import InputError
 from ..settling import correlation
-from ..verdict import Thresholds, check_thresholds, criteria, verdict
+from ..verdict import criteria, verdict
 from .group import check_groups
 from .group_measurement import GroupMeasurement
 
@@ -69,7 +69,6 @@ def audit(
     groups,
     budgets=BUDGETS,
     solver=None,
-    thresholds=None,
     batch_size=100,
     seed=0,
 ):
@@ -85,7 +84,6 @@ def audit(
             be ten times another. Defaults to `BUDGETS`.
         solver: `FixedPointIteration`. Defines damping, tolerance and residual. Defaults
             to `None`, which uses its defaults.
-        thresholds: `Thresholds`. Defaults to `None`, which uses their defaults.
         batch_size: Integer, at least 3. Maximum number of problems that are solved at
             once. Defaults to `100`.
         seed: Integer. Seed of random initial states. Defaults to `0`.
@@ -94,21 +92,19 @@ def audit(
         An `Audit`.
 
     Raises:
-        InputError: If the groups, the budgets or the thresholds are invalid, or the
-            components of the model and the problems do not fit together.
+        InputError: If the groups or the budgets are invalid, or the model and the
+            problems do not fit together.
     """
-    thresholds = thresholds or Thresholds()
     solver = solver or solvers.FixedPointIteration()
     check_groups(groups)
-    check_thresholds(thresholds)
     _check_budgets(budgets)
     _check_iteration(solver, batch_size)
     for group in groups:
         _check_fit(model, group)
     measure = GroupMeasurement(model, budgets, solver, batch_size, seed)
     found = [measure(group) for group in groups]
-    judged = criteria(found, thresholds)
-    kind, text = verdict(found, judged, thresholds)
+    judged = criteria(found)
+    kind, text = verdict(found, judged)
     return Audit(
         kind=kind,
         verdict=text,

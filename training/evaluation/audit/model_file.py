@@ -1,8 +1,6 @@
-"""Loads models to audit: with one DEQ layer, or saved as cell, encoder and head."""
+"""Loads models with one DEQ layer to audit."""
 
 from typing import NamedTuple
-
-import tensorflow as tf
 
 import deq_keras
 from deq_keras import diagnostics, solvers
@@ -62,52 +60,20 @@ def opened(path):
         InputError: If the file does not exist, or it is neither a `ReasonerTagger` nor
             a functional model with one input, one output and one DEQ layer.
     """
-    model = _load("model", path)
+    check_file(path, "file of the model")
+    model = saved_model.load(path, _REMEDY)
     if isinstance(model, deq_keras.models.ReasonerTagger):
         return of_layer(split_reasoner(model))
     ends = [len(getattr(model, name, None) or ()) for name in ("inputs", "outputs")]
     if ends != [1, 1]:
         raise InputError(
             f"{path} must be a functional model of one input and one output. Received: "
-            f"a {type(model).__name__}. Save its parts, and name them by --cell, "
-            "--encoder and --head."
+            f"a {type(model).__name__}."
         )
     try:
         return of_layer(split_model(model))
     except ValueError as error:
         raise InputError(f"{path}: {error}") from error
-
-
-def assembled(cell, encoder=None, head=None):
-    """Returns the `Audited` of a model saved as separate components.
-
-    Its initial state is zero.
-
-    Args:
-        cell: Path of a `.keras` file with a functional model from `[state, injection]`
-            to the next state.
-        encoder: Path of a `.keras` file with a model from inputs to the injection.
-            Defaults to `None`, the identity.
-        head: Path of a `.keras` file with a model from a state to class scores.
-            Defaults to `None`, the identity.
-
-    Raises:
-        InputError: If a file cannot be read, or the cell has other inputs.
-    """
-    loaded = {
-        name: path and _load(name, path)
-        for name, path in (("cell", cell), ("encoder", encoder), ("head", head))
-    }
-    _check_cell(cell, loaded["cell"])
-    shape, dtype = loaded["cell"].inputs[0].shape, loaded["cell"].outputs[0].dtype
-
-    def zeros(injection):
-        like = tf.shape(injection)
-        sizes = [like[i] if size is None else size for i, size in enumerate(shape)]
-        return tf.zeros(sizes, dtype)
-
-    model = diagnostics.WeightTiedModel(**loaded, initial_state=zeros)
-    return Audited(model, solvers.FixedPointIteration())
 
 
 class _CellOfLayer:
@@ -126,28 +92,3 @@ class _CellOfLayer:
 
     def __call__(self, state, injection):
         return self._parts.step(state, injection[0])
-
-
-def _load(kind, path):
-    check_file(path, f"file of the {kind}")
-    return saved_model.load(path, _REMEDY)
-
-
-def _check_cell(path, cell):
-    """Raises `InputError` unless the shape of a cell's state is known, with unknown
-    axes from the injection."""
-    inputs = getattr(cell, "inputs", None) or ()
-    if len(inputs) != 2:
-        raise InputError(
-            "The cell must be a functional model of two inputs, keras.Model([state, "
-            f"injection], next_state). Received: {path}, a {type(cell).__name__} of "
-            f"{len(inputs)} inputs."
-        )
-    state, injection = inputs
-    unknown = [axis for axis, size in enumerate(state.shape) if size is None]
-    if unknown and unknown[-1] >= len(injection.shape):
-        raise InputError(
-            "An axis of the state whose size is not known must be one of the "
-            f"injection. Received: {path}, a state of shape {state.shape} and an "
-            f"injection of shape {injection.shape}."
-        )

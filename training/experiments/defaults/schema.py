@@ -12,24 +12,13 @@ TASKS = (
     "digits_pooled",
     "digits_positions",
     "digits_dense",
-    "sorting",
     "regression",
-    "parity",
-    "blobs",
-    "gated",
-    "seen_before",
-    "chain",
-    "addition",
-    "flood",
-    "permutations",
-    "tabular_gated",
-    "tabular_leaky",
-    "tabular_normalized",
-    "field",
-    "groups",
-    "brackets",
     "tabular_gru",
-    "distances",
+    "parity",
+    "seen_before",
+    "brackets",
+    "blobs",
+    "flood",
 )
 
 # Drawn examples are in memory; grids and images are the largest.
@@ -46,37 +35,22 @@ class DataConfig:
             - `digits_pooled`, `digits_positions`: digits, by a residual block on images
               without and with positions in the head.
             - `digits_dense`: digits, by a dense cell on pixels.
-            - `sorting`: sequences of symbols, by an attention cell.
             - `regression`: a function of four numbers, by a dense cell.
-            - `gated`: a class of eight numbers, by a gated cell.
-
-            - `tabular_gated`, `tabular_leaky`, `tabular_normalized`: a function of six
-              numbers, by cells that converge slowly.
-            - `field`: the potential of sources on a grid, by convolutions.
-            - `tabular_gru`: the same function, by the GRU cell of Keras.
-            - `groups`: how many connected groups the pixels of a grid form, by
-              convolutions and a pooled head.
+            - `tabular_gru`: a function of six numbers, by the GRU cell of Keras, which
+              converges slowly.
 
             In the other tasks, information must travel; all except `blobs` have a label
             at each position.
 
             - `parity`: parity of every prefix of 16 bits, by convolutions.
-            - `addition`: bits of the sum of two numbers of 16 bits, the lowest first,
-              by convolutions.
-            - `permutations`: the permutation of three items after every prefix of 12
-              swaps, by convolutions.
+            - `seen_before`: whether a token has been seen before, by a transformer
+              cell.
+            - `brackets`: whether a bracket has a partner, by a transformer block of
+              KerasHub.
             - `blobs`: how many squares are in an image, by convolutions and a pooled
               head.
             - `flood`: which free pixels of a grid have a path to the source, by
               convolutions; the score covers free pixels.
-            - `seen_before`: whether a token has been seen before, by a transformer
-              cell.
-            - `chain`: the class of the input at one end of a chain, by messages between
-              neighbors.
-            - `brackets`: whether a bracket has a partner, by a transformer block of
-              KerasHub.
-            - `distances`: the distance of every node of a random graph from the marked
-              node, by messages between neighbors; the graph is a part of the input.
         batch_size: Positive integer. Batch size of training.
         train_examples: Positive integer. Training examples, the first ones of the
             digits. Null uses all digits, or 2048 examples of a drawn task.

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import operator
+from contextlib import nullcontext
 
 import keras
 import numpy as np
@@ -219,7 +220,8 @@ def losses_at_budgets(model, layer, segments, budgets):
     model.compile(keras.optimizers.SGD())
     rows, bar = [], BudgetBar(budgets, len(segments))
     for budget in budgets:
-        with SolveScope(max_iter=budget):
+        scope = SolveScope(layer, max_iter=budget) if layer else nullcontext()
+        with scope:
             logs = model.evaluate(
                 segments, verbose=0, callbacks=[_Counted(bar, budget)], return_dict=True
             )

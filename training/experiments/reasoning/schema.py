@@ -11,7 +11,7 @@ from ...data.reasoning import TASKS
 # Each task checks its own range; see `ReasoningTask.levels`.
 _LEVEL = {"minimum": 0, "maximum": 2**14}
 
-_TASK = component(tuple(TASKS), plug_ins=False, num_puzzles=DRAWN, seed=SEED)
+_TASK = component(tuple(TASKS), plug_ins=False)
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class DataConfig:
     """The problems, which are all generated.
 
     Args:
-        task: Name in `TASKS`, alone or with its arguments: `{class_name: sudoku_6x6,
-            num_puzzles: 2000}`.
+        task: Name in `TASKS`, alone or with its arguments: `{class_name: words,
+            letters: generators}`.
         levels: List of integers. Levels of training. Each batch has one level, drawn
             uniformly from this list, which may contain duplicates.
         validation: List of levels for validation after each epoch. The score is

@@ -45,7 +45,7 @@ def test_no_test_is_a_batch_of_training():
 
 
 def test_puzzles_of_a_test_are_held_out():
-    task = reasoning.Sudoku(4, num_puzzles=30)
+    task = reasoning.Sudoku(4)
     drawn = reasoning.held_out_examples(task, 2, 5, seed=3)
     generator = np.random.default_rng([1, 3, 2])
     expected = task.examples(generator, 5, 2, held_out=True)
@@ -60,7 +60,7 @@ def test_levels_and_sizes_are_checked(levels, size):
 
 
 def test_a_dataset_has_the_batches_of_its_steps():
-    task = reasoning.Sudoku(4, num_puzzles=30)
+    task = reasoning.Sudoku(4)
     arguments = task, [0, 1], 3, 5, range(2, 6)
     dataset = training_dataset(*arguments)
     assert [tuple(spec.shape) for spec in dataset.element_spec] == [(3, 4, 4)] * 3

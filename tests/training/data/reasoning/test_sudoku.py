@@ -1,13 +1,14 @@
 """Puzzles: of one solution each, whatever is done to them; and those of users."""
 
 import itertools
+import pathlib
+import runpy
 
 import numpy as np
 import pytest
 
 from training.data.reasoning import Sudoku, read_puzzles, sudoku_boards
-from training.data.reasoning.sudoku import _SHIPPED_ARGUMENTS
-from training.data.reasoning.sudoku_boards import find_board, solve
+from training.data.reasoning.sudoku_boards import Puzzles, find_board, solve
 from training.errors import InputError
 
 SIDES = (4, 6)
@@ -19,7 +20,7 @@ BOARDS = {side: find_board(side) for side in SIDES}
 def minimal():
     """Minimal puzzles of both boards."""
     return {
-        side: sudoku_boards.minimal_puzzles(np.random.default_rng(0), BOARDS[side], 60)
+        side: Puzzles(*(grids[:60] for grids in Sudoku(side).puzzles[:2]))
         for side in SIDES
     }
 
@@ -138,8 +139,11 @@ def test_guesses():
 
 
 @pytest.fixture(scope="module")
-def task():
-    return {side: Sudoku(side, num_puzzles=60) for side in SIDES}
+def task(minimal):
+    tasks = {side: Sudoku(side) for side in SIDES}
+    for side in SIDES:
+        tasks[side].puzzles = minimal[side]
+    return tasks
 
 
 class TestTask:
@@ -181,27 +185,11 @@ class TestTask:
         assert 0.15 < np.mean(hard > 0) < 0.65 and np.mean(easy > 0) < 0.05
         assert not task[4].examples(generator, 200, 0).difficulty.any()
 
-    def test_puzzles_follow_from_the_seed(self):
-        first, again, other = (
-            Sudoku(4, num_puzzles=30, seed=seed).examples(
-                np.random.default_rng(0), 9, 1
-            )
-            for seed in (0, 0, 1)
-        )
-        np.testing.assert_array_equal(first.inputs, again.inputs)
-        assert np.any(first.inputs != other.inputs)
-
     def test_boards_have_4_or_6_cells_a_side(self, tmp_path):
         for make in (Sudoku, lambda side: read_puzzles(tmp_path / "none", side)):
             with pytest.raises(InputError, match="must be 4 or 6.*side=9"):
                 make(9)
-        with pytest.raises(InputError, match="num_puzzles=0"):
-            Sudoku(4, num_puzzles=0)
         assert [Sudoku(side).box_shape for side in SIDES] == [(2, 2), (2, 3)]
-
-    def test_a_puzzle_is_no_two_splits(self):
-        with pytest.raises(InputError, match="others to hold out.*num_puzzles=1"):
-            Sudoku(4, num_puzzles=1).examples(np.random.default_rng(0), 1, 0)
 
 
 @pytest.mark.slow
@@ -221,14 +209,16 @@ def test_every_level_has_both_splits_and_one_solution(side):
                 assert found.solutions == [solution.tolist()]
 
 
-@pytest.mark.slow
-def test_shipped_puzzles_are_those_of_their_seed():
-    side, num_puzzles, seed = _SHIPPED_ARGUMENTS
-    generator = np.random.default_rng(seed)
-    generated = sudoku_boards.minimal_puzzles(generator, BOARDS[side], num_puzzles)
-    for shipped, grids in zip(Sudoku(side)._minimal, generated, strict=True):
-        assert shipped.dtype == np.uint8
-        np.testing.assert_array_equal(shipped, grids)
+@pytest.mark.parametrize("count", [5, pytest.param(2000, marks=pytest.mark.slow)])
+def test_the_script_generates_the_shipped_puzzles(tmp_path, count):
+    script = pathlib.Path(__file__).parents[4] / "docs" / "make_sudoku_puzzles.py"
+    runpy.run_path(str(script))["main"](tmp_path, count)
+    for side in SIDES:
+        givens, solutions, _ = Sudoku(side).puzzles
+        with np.load(tmp_path / f"sudoku_{side}x{side}.npz") as generated:
+            np.testing.assert_array_equal(generated["solutions"], solutions[:count])
+            if count == len(givens):  # Givens are removed after all solutions.
+                np.testing.assert_array_equal(generated["givens"], givens)
 
 
 @pytest.fixture

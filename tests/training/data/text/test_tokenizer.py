@@ -2,9 +2,11 @@ import json
 
 import numpy as np
 import pytest
+from keras_hub.tokenizers import WordPieceTokenizer
 
-from deq_keras.tokenizers import CharacterTokenizer, SubwordTokenizer, WordTokenizer
+from deq_keras.tokenizers import CharacterTokenizer
 from training.data import text
+from training.data.text import WordTokenizer
 from training.errors import InputError
 
 TRAIN = " b a <unk> \n\n c b A \n"
@@ -110,14 +112,15 @@ def tokenizer(request):
 
 
 def test_subwords(subwords):
+    assert isinstance(subwords, WordPieceTokenizer)
     assert subwords.vocabulary_size() <= 80
     content = "newest\n\n  low (lower\r), naïve 🜚"
     ids = text.encode(subwords, content)
     assert ids.dtype == np.int32
     assert len(ids) < len(content)
-    assert subwords.detokenize(ids) == content.replace("\r", "")
+    assert subwords.detokenize(ids) == "newest low ( lower ) , naïve 🜚"
     assert text.encode(subwords, "").tolist() == []
-    assert subwords.detokenize(text.encode(subwords, "low Ω")) == "low\ufffd"
+    assert subwords.detokenize(text.encode(subwords, "low Ω")) == "low [UNK]"
 
 
 def test_lower_case_subwords():
@@ -126,6 +129,16 @@ def test_lower_case_subwords():
     )
     ids = text.encode(tokenizer, "LOW newest")
     assert tokenizer.detokenize(ids) == "low newest"
+
+
+@pytest.mark.parametrize("space", ["\u00a0", "\u3000", "\u2028", "\x85"])
+def test_saved_subwords_of_other_white_space(tmp_path, space):
+    tokenizer = load("subword", f"low{space}lower {space}\n" * 20, vocabulary_size=40)
+    tokenizer.save_assets(tmp_path)
+    copy = WordPieceTokenizer()
+    copy.load_assets(tmp_path)
+    assert copy.get_vocabulary() == tokenizer.get_vocabulary()
+    np.testing.assert_array_equal(copy("lower low"), tokenizer("lower low"))
 
 
 def test_too_few_subwords():
@@ -137,7 +150,8 @@ def test_a_corpus_has_the_ids_of_the_tokenizer(tokenizer):
     for content in (SENTENCE, "low new\n\nnewest (naïve\n"):
         ids = text.encode(tokenizer, content)
         np.testing.assert_array_equal(tokenizer(content), ids)
-        assert tokenizer.detokenize(ids) == content
+        if not isinstance(tokenizer, WordPieceTokenizer):
+            assert tokenizer.detokenize(ids) == content
 
 
 def test_a_long_corpus_has_the_ids_of_the_tokenizer(tokenizer):
@@ -159,7 +173,7 @@ def test_a_corpus_in_lower_case_has_the_ids_of_the_tokenizer(level):
 def counted(monkeypatch):
     """The texts that vocabularies were counted from."""
     texts = []
-    for cls in (WordTokenizer, CharacterTokenizer, SubwordTokenizer):
+    for cls in (WordTokenizer, CharacterTokenizer):
 
         def counting(lines, learn=cls.learn, **kwargs):
             texts.append("".join(lines))
@@ -182,11 +196,10 @@ def test_second_time_from_the_cache(tmp_path, counted, level):
     assert [file.name for file in folder.iterdir()] == [f"vocabulary.{level}.json"]
 
 
-def test_subwords_from_the_cache(tmp_path, counted):
-    made, read = (
-        load("subword", SENTENCE * 20, tmp_path, vocabulary_size=80) for _ in range(2)
-    )
-    assert len(counted) == 1
+def test_subwords_from_the_cache(tmp_path, monkeypatch):
+    made = load("subword", SENTENCE * 20, tmp_path, vocabulary_size=80)
+    monkeypatch.setattr("keras_hub.tokenizers.compute_word_piece_vocabulary", None)
+    read = load("subword", SENTENCE * 20, tmp_path, vocabulary_size=80)
     assert read.get_vocabulary() == made.get_vocabulary()
     np.testing.assert_array_equal(
         text.encode(read, SENTENCE), text.encode(made, SENTENCE)

@@ -1,7 +1,7 @@
 """The tasks of the study, in files by the shape of their inputs."""
 
 from ..schema import TASKS as _NAMES
-from . import graphs, grids, sequences, vectors
+from . import grids, sequences, vectors
 
-_TASKS = {**graphs.TASKS, **grids.TASKS, **sequences.TASKS, **vectors.TASKS}
+_TASKS = {**grids.TASKS, **sequences.TASKS, **vectors.TASKS}
 TASKS = {name: _TASKS[name] for name in _NAMES}

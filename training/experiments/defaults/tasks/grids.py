@@ -10,17 +10,16 @@ from deq_keras.layers import DenseCell, ResidualBlockCell
 from ....data.images import digits
 from ...classification.build import head, stem
 from ...classification.schema import HeadConfig, StemConfig
-from ..cells import ConvolutionalCell
 from .task import (
     IGNORED,
     Examples,
     Task,
     cell_of,
+    convolution_cell,
     cross_entropy,
     dense,
     drawn,
 )
-from .vectors import regression
 
 _LARGEST_COUNT = 4
 # Every blob has its own tile of the image, so that blobs are a pixel apart.
@@ -31,18 +30,6 @@ _NOISE = 0.1
 _FLOOD_SIDE = 8
 # Paths are longest near the fraction at which clusters begin to span the grid.
 _FREE_SHARE = 0.6
-
-_FIELD_SIDE = 8
-_SOURCES = 0.3
-# Above 4 the field of a source decays: by about a half from pixel to pixel.
-_SCREENING = 4.3
-# The standard deviation of the field is then about one.
-_SCALE = 4.2
-
-_GROUPS_SIDE = 10
-_FILLED = 0.25
-_FEWEST = 11
-_NUM_CLASSES = 10
 
 
 def _blob_examples(generator, size):
@@ -91,54 +78,6 @@ def _with_neighbors(pixels):
     return grown
 
 
-def _field_examples(generator, size):
-    """Draws sources and their fields, `(side, side, 1)` each.
-
-    The field is 4.2 u, where 4.3 u(p) - (sum of u over the neighbors of p) = source(p).
-    """
-    side = _FIELD_SIDE
-    line = np.eye(side, k=1) + np.eye(side, k=-1)
-    neighbors = np.kron(line, np.eye(side)) + np.kron(np.eye(side), line)
-    shape = (size, side * side)
-    sources = generator.normal(size=shape) * (generator.random(shape) < _SOURCES)
-    operator = _SCREENING * np.eye(side * side) - neighbors
-    fields = _SCALE * np.linalg.solve(operator, sources.T).T
-    return tuple(array.reshape(size, side, side, 1) for array in (sources, fields))
-
-
-def _group_examples(generator, size):
-    """Draws grids of filled pixels, `(side, side, 1)`, and their numbers of connected
-    groups: a class from 11 or fewer groups to 20 or more."""
-    filled = generator.random((size, _GROUPS_SIDE, _GROUPS_SIDE)) < _FILLED
-    counts = num_groups(filled) - _FEWEST
-    return filled[..., None], np.clip(counts, 0, _NUM_CLASSES - 1)
-
-
-def num_groups(filled):
-    """Returns the number of connected groups of filled pixels of each grid.
-
-    Every pixel takes the smallest index in its neighborhood until nothing changes. The
-    groups are then the filled pixels that keep their own index.
-    """
-    size, height, width = filled.shape
-    own = np.arange(height * width).reshape(1, height, width)
-    nothing = height * width
-    labels = np.where(filled, own, nothing)
-    while True:
-        padded = np.pad(labels, ((0, 0), (1, 1), (1, 1)), constant_values=nothing)
-        around = (
-            padded[:, :-2, 1:-1],
-            padded[:, 2:, 1:-1],
-            padded[:, 1:-1, :-2],
-            padded[:, 1:-1, 2:],
-        )
-        smallest = np.minimum(labels, np.min(around, axis=0))
-        smallest = np.where(filled, smallest, nothing)
-        if np.array_equal(smallest, labels):
-            return np.sum(filled & (labels == own), axis=(1, 2))
-        labels = smallest
-
-
 def _stem(inputs, units):
     return keras.layers.Conv2D(
         units, 3, padding="same", activation="relu", name="stem_convolution"
@@ -177,20 +116,22 @@ def _pooled(num_classes, pool_size=None):
     )
 
 
-_CELL = cell_of(ConvolutionalCell, rank=2)
 _BLOCK = cell_of(ResidualBlockCell, expansion=2, groups=4)
 _DIGITS = digits.NUM_CLASSES
 TASKS = {
-    "blobs": Task(drawn(_blob_examples), _CELL, _pooled(_LARGEST_COUNT + 1), _stem),
+    "blobs": Task(
+        drawn(_blob_examples),
+        convolution_cell(rank=2),
+        _pooled(_LARGEST_COUNT + 1),
+        _stem,
+    ),
     "digits_dense": Task(_digits, cell_of(DenseCell), dense(_DIGITS), _flattened),
     "digits_pooled": Task(_digits, _BLOCK, _pooled(_DIGITS), _normalized_stem),
     "digits_positions": Task(_digits, _BLOCK, _pooled(_DIGITS, 2), _normalized_stem),
-    "field": regression(_field_examples, _CELL),
     "flood": Task(
         drawn(_flood_examples),
-        _CELL,
+        convolution_cell(2, rank=2),
         dense(2),
         loss=functools.partial(cross_entropy, IGNORED),
     ),
-    "groups": Task(drawn(_group_examples), _CELL, _pooled(_NUM_CLASSES)),
 }

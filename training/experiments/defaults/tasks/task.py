@@ -1,10 +1,13 @@
 """The parts of a task, and functions that several tasks share."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
+
+from deq_keras.layers import GroupNormalization, cell_from
 
 # Label of positions that loss and score ignore.
 IGNORED = -1
@@ -76,6 +79,33 @@ def cell_of(cls, **arguments):
 
     def make(units):
         return cls(units, name="cell", **arguments)
+
+    return make
+
+
+def convolution_cell(channels=None, rank=1, groups=4):
+    """Returns the `cell` of a task: one residual block of two convolutions.
+
+        f(z, x) = norm(relu(z + W2 * relu(W1 * [z, x] + b1) + b2))
+
+    All windows have three positions a side, so that information travels by at most two
+    positions in an evaluation. The norm is a group norm over all positions.
+
+    Args:
+        channels: Positive integer. Channels of the inputs x. Defaults to `None`, as
+            many as the state has.
+        rank: Integer, 1 for sequences or 2 for images. Defaults to `1`.
+        groups: Positive integer. Groups of channels of the norm. Defaults to `4`.
+    """
+    cls = keras.layers.Conv1D if rank == 1 else keras.layers.Conv2D
+
+    def make(units):
+        convolution = functools.partial(cls, units, 3, padding="same")
+        joint = keras.Input((*[None] * rank, units + (channels or units)))
+        change = convolution()(convolution(activation="relu")(joint))
+        state = keras.layers.ReLU()(joint[..., :units] + change)
+        block = keras.Model(joint, GroupNormalization(groups)(state))
+        return cell_from(block, injection="concat", name="cell")
 
     return make
 

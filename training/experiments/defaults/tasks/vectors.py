@@ -1,11 +1,10 @@
-"""Tasks on vectors: smooth functions of four and of six numbers, and a class."""
+"""Tasks on vectors: smooth functions of four and of six numbers."""
 
 import keras
 import numpy as np
 
 from deq_keras.layers import DenseCell, cell_from
 
-from ..cells import GatedCell, LeakyCell, NormalizedCell
 from .task import Task, cell_of, dense, drawn
 
 _NOISE = 0.02
@@ -42,18 +41,8 @@ def _tabular_examples(generator, size):
     return inputs, (targets + generator.normal(0.0, _NOISE, size))[:, None]
 
 
-def _gated_examples(generator, size):
-    """Draws x from N(0, 1)^8; the target is its class.
-
-    The class is 1 if x1 x2 + x3 x4 / 2 + sin(2 x5) > 0, else 0.
-    """
-    inputs = generator.normal(size=(size, 8))
-    x1, x2, x3, x4, x5 = inputs.T[:5]
-    return inputs, (x1 * x2 + x3 * x4 / 2 + np.sin(2.0 * x5) > 0).astype("int32")
-
-
-def regression(examples, cell):
-    """Returns the task of a number at every position, by R^2."""
+def _regression(examples, cell):
+    """Returns the task of a number, by R^2."""
     return Task(
         drawn(examples),
         cell,
@@ -68,10 +57,6 @@ def _gru_cell(units):
 
 
 TASKS = {
-    "gated": Task(drawn(_gated_examples), cell_of(GatedCell), dense(2)),
-    "regression": regression(_regression_examples, cell_of(DenseCell)),
-    "tabular_gated": regression(_tabular_examples, cell_of(GatedCell, retention=1.0)),
-    "tabular_gru": regression(_tabular_examples, _gru_cell),
-    "tabular_leaky": regression(_tabular_examples, cell_of(LeakyCell)),
-    "tabular_normalized": regression(_tabular_examples, cell_of(NormalizedCell)),
+    "regression": _regression(_regression_examples, cell_of(DenseCell)),
+    "tabular_gru": _regression(_tabular_examples, _gru_cell),
 }

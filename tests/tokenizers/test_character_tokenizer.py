@@ -1,5 +1,4 @@
 import json
-import sys
 
 import keras
 import keras_hub
@@ -7,56 +6,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from deq_keras.tokenizers import CharacterTokenizer, SubwordTokenizer, WordTokenizer
+from deq_keras.tokenizers import CharacterTokenizer
 
-WORDS = ["<eos>", "to", "be", "naïve", "🜚", "<unk>"]
 CHARACTERS = ["\n", " ", "a", "n", "é", "🜚", "\ufffd"]
 
 
-@pytest.fixture(
-    params=[
-        WordTokenizer(WORDS),
-        CharacterTokenizer(CHARACTERS),
-        SubwordTokenizer.learn(["naïve 🜚\n"] * 20, 20),
-    ],
-    ids=["word", "character", "subword"],
-)
-def tokenizer(request):
-    return request.param
-
-
-@pytest.mark.parametrize(
-    "text, ids",
-    [
-        ("to be", [1, 2]),
-        ("to be\n", [1, 2, 0]),
-        ("\n\n to\n", [0, 0, 1, 0]),
-        ("naïve\x0b🜚\u2028be", [3, 4, 2]),  # White space, but no line ends.
-        ("to zebra", [1, 5]),
-        ("", []),
-    ],
-)
-def test_words_between_white_space(text, ids):
-    np.testing.assert_array_equal(WordTokenizer(WORDS)(text), ids)
-
-
-def test_white_space_is_that_of_python():
-    codes = [i for i in range(sys.maxunicode + 1) if not 0xD800 <= i < 0xE000]
-    text = "".join(f"x{chr(code)}" for code in codes).replace("\n", " ")
-    vocabulary = sorted(set(text.split()))
-    ids = WordTokenizer(vocabulary)(text)
-    assert [vocabulary[index] for index in np.array(ids)] == text.split()
-
-
-@pytest.mark.parametrize("text", ["to be\n\n\nnaïve 🜚\n", "to\nbe", "\nto", "<unk>"])
-def test_words_survive_a_round_trip(text):
-    tokenizer = WordTokenizer(WORDS)
-    assert tokenizer.detokenize(tokenizer(text)) == text
-
-
-def test_a_word_that_contains_the_end_of_line_is_a_word():
-    tokenizer = WordTokenizer(["<eos>", "a<eos>b", "c"])
-    assert tokenizer.detokenize([2, 1, 0, 2]) == "c a<eos>b\nc"
+@pytest.fixture
+def tokenizer():
+    return CharacterTokenizer(CHARACTERS)
 
 
 def test_characters_survive_a_round_trip():
@@ -71,28 +28,15 @@ def test_unknown_characters_become_the_replacement_character():
     assert tokenizer.detokenize(tokenizer("aßa")) == "a\ufffda"
 
 
-@pytest.mark.parametrize(
-    "tokenizer, text, unknown",
-    [
-        (WordTokenizer(["<eos>", "to"]), "to zebra", "zebra"),
-        (CharacterTokenizer(["a"]), "aß", "ß"),
-    ],
-)
-def test_unknown_without_a_token_for_it(tokenizer, text, unknown):
-    with pytest.raises(ValueError, match=f"must have each token.*{unknown!r}"):
-        tokenizer(text)
+def test_unknown_without_a_token_for_it():
+    tokenizer = CharacterTokenizer(["a"])
+    with pytest.raises(ValueError, match="must have each token.*'ß'"):
+        tokenizer("aß")
     with pytest.raises(ValueError, match="must have each token"):
-        tokenizer.token_to_id(unknown)
-    dataset = tf.data.Dataset.from_tensors(text).map(tokenizer)
+        tokenizer.token_to_id("ß")
+    dataset = tf.data.Dataset.from_tensors("aß").map(tokenizer)
     with pytest.raises(tf.errors.InvalidArgumentError, match="must have each token"):
         next(iter(dataset))
-
-
-@pytest.mark.parametrize("text", ["ÀÉ", "ΑΣ ΣΑ", "İI", "ẞ"])
-def test_lower_case_is_that_of_python(text):
-    vocabulary = ["<eos>", *text.lower().split()]
-    ids = WordTokenizer(vocabulary, lowercase=True)(text)
-    assert [vocabulary[i] for i in np.array(ids)] == text.lower().split()
 
 
 def test_batches(tokenizer):
@@ -121,16 +65,16 @@ def test_vocabulary(tokenizer):
     for index, token in enumerate(tokens):
         assert tokenizer.token_to_id(token) == index
         assert tokenizer.id_to_token(index) == token
-    with pytest.raises(ValueError, match=f"(id=|Received: ){len(tokens)}"):
+    with pytest.raises(ValueError, match=f"id={len(tokens)}"):
         tokenizer.id_to_token(len(tokens))
 
 
 def test_the_vocabulary_is_an_asset(tokenizer, tmp_path):
     config = keras.saving.serialize_keras_object(tokenizer)
-    assert "naïve" not in json.dumps(config, ensure_ascii=False)
+    assert "🜚" not in json.dumps(config, ensure_ascii=False)
     copy = keras.saving.deserialize_keras_object(config)
     assert isinstance(copy, keras_hub.tokenizers.Tokenizer)
-    with pytest.raises(ValueError, match="(?i)no vocabulary (yet|has been set)"):
+    with pytest.raises(ValueError, match="no vocabulary yet"):
         copy("🜚")
     tokenizer.save_assets(tmp_path)
     copy.load_assets(tmp_path)
@@ -150,32 +94,21 @@ def test_ids_out_of_range(index):
         CharacterTokenizer(CHARACTERS).detokenize([0, index])
 
 
-def test_words_are_learnt_in_the_order_of_their_counts():
-    texts = ["b a\n", "c b <eos> A\n"]
-    learnt = WordTokenizer.learn(texts).get_vocabulary()
-    assert learnt == ["<eos>", "b", "a", "c", "A"]
-    lowercase = WordTokenizer.learn(texts, lowercase=True)
-    assert lowercase.get_vocabulary() == ["<eos>", "b", "a", "c"]
-    assert lowercase("B") == [1]
-
-
 def test_characters_are_learnt_in_the_order_of_their_code_points():
     learnt = CharacterTokenizer.learn(iter(["né\n", "an 🜚"])).get_vocabulary()
     assert learnt == ["\n", " ", "a", "n", "é", "🜚"]
 
 
-@pytest.mark.parametrize("cls", [WordTokenizer, CharacterTokenizer])
-def test_rare_tokens_are_taken_for_the_unknown_one(cls):
-    tokenizer = cls.learn(["a a b c", " d d d"], minimum_count=2)
-    rest = tokenizer.get_vocabulary()
-    assert {"a", "d", cls.unknown_token} <= set(rest) and "b" not in rest
-    assert tokenizer("b") == [tokenizer.token_to_id(cls.unknown_token)]
+def test_rare_characters_become_the_unknown_one():
+    tokenizer = CharacterTokenizer.learn(["a a b c", " d d d"], minimum_count=2)
+    assert tokenizer.get_vocabulary() == [" ", "a", "d", "\ufffd"]
+    assert tokenizer("b") == [3]
 
 
 @pytest.mark.parametrize("count", [0, 1.5, True])
 def test_a_count_that_is_none(count):
     with pytest.raises(ValueError, match=f"minimum_count={count}"):
-        WordTokenizer.learn(["a"], minimum_count=count)
+        CharacterTokenizer.learn(["a"], minimum_count=count)
 
 
 def test_from_text_keeps_all_characters_of_a_text():

@@ -435,11 +435,10 @@ def _check_injection(cell: keras.layers.Layer, injection: Nest) -> None:
             )
 
 
-def check_noise(solver: FixedPointSolver, problem: FixedPointProblem) -> None:
-    """Raises `ValueError` if the noise of a solver would reach padding."""
-    if problem.mask is not None and solver.noise > 0:
-        raise ValueError(
-            "The noise of a solver would reach the positions that are padding. Use "
-            "samples without padding, or a solver without noise. Received: a mask "
-            f"and solver={solver!r}."
-        )
+def refuse_noise(solver: FixedPointSolver) -> None:
+    """Raises `ValueError`, because the noise of a solver would reach padding."""
+    raise ValueError(
+        "The noise of a solver would reach the positions that are padding. Use "
+        "samples without padding, or a solver without noise. Received: a mask "
+        f"and solver={solver!r}."
+    )

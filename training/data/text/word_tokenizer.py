@@ -1,18 +1,21 @@
-"""A tokenizer of words and line ends."""
+"""A tokenizer of words and line ends, in the order of adaptive softmaxes."""
 
 import keras
 import tensorflow as tf
 
-from deq_keras.tokenizers.vocabulary_tokenizer import VocabularyTokenizer
+from deq_keras.tokenizers import VocabularyTokenizer
 
 END_OF_LINE = "<eos>"
 # The characters that `str.split` treats as white space.
 _WHITE_SPACE = r"[\t-\r\x1c-\x1f\x{85}\p{Z}]+"
 
 
-@keras.saving.register_keras_serializable(package="deq_keras")
+@keras.saving.register_keras_serializable(package="deq_keras_training")
 class WordTokenizer(VocabularyTokenizer):
     """Tokenizer of the words between white space, as in Transformer-XL.
+
+    The vocabulary has `<eos>` first, then the words by descending count. The cutoffs of
+    an adaptive softmax rely on this order.
 
     Every line end is the token `<eos>`. A text without a final line end is treated as
     an incomplete line. A word that the vocabulary lacks becomes `<unk>`. If the

@@ -1,0 +1,100 @@
+"""What `"auto"` means: the components that suit a cell."""
+
+import warnings
+from typing import Any
+
+import keras
+
+from deq_keras import gradients, regularizers, solvers
+from deq_keras.core.serialization import Config
+from deq_keras.layers.equilibrium.cell_problem import declares
+
+# The truncated gradient differentiates up to 12 steps after free steps. A solver with
+# less than twice this budget would take fewer steps than most training steps.
+_TRUNCATED_BUDGET = 24
+
+# Machine epsilon of the dtypes whose rounding hides common tolerances.
+_EPSILON = {"bfloat16": 2.0**-7, "float16": 2.0**-10}
+
+
+def choose_components(
+    cell: keras.layers.Layer,
+    solver: str | Config | solvers.FixedPointSolver,
+    gradient: str | Config | gradients.EquilibriumGradient,
+    regularizer: str | Config | regularizers.EquilibriumRegularizer | None,
+) -> tuple[Any, Any, Any]:
+    """Returns solver, gradient and regularizer of a layer.
+
+    `"auto"` selects a component that suits the cell and the other components: training
+    and inference must compute the same function. The study "defaults" chose the
+    truncated gradient, which also trains tasks that propagate information over long
+    distances (docs/guides/choose.md, "The defaults").
+
+    Args:
+        cell: The cell of the layer.
+        solver: See `DEQ`.
+        gradient: See `DEQ`.
+        regularizer: See `DEQ`.
+    """
+    is_monotone = declares(cell, "operator_splitting")
+    if gradient == "auto":
+        gradient = "implicit" if is_monotone else _gradient_of_solver(solver)
+    gradient = gradients.get(gradient)
+    defaults: tuple[str, str | None]
+    if gradient.differentiates_iterates:
+        # Takes the same plain steps as in training: Anderson's mixing stalls on tasks
+        # that propagate information.
+        defaults = ("fixed_point_iteration", "residual")
+    elif is_monotone:
+        # A monotone cell has an equilibrium that this solver finds, without a penalty.
+        defaults = ("peaceman_rachford", None)
+    else:
+        defaults = ("anderson", "contraction")
+    solver = defaults[0] if solver == "auto" else solver
+    # Monotone cells are solved in float32 or better, regardless of their dtype.
+    dtype = "float32" if is_monotone else cell.compute_dtype
+    regularizer = defaults[1] if regularizer == "auto" else regularizer
+    return _with_reachable_tolerance(solver, dtype), gradient, regularizer
+
+
+def _gradient_of_solver(solver: str | Config | solvers.FixedPointSolver) -> str:
+    """Returns the default gradient, which must train what the solver computes."""
+    if solver == "auto":
+        return "truncated"
+    found = solvers.get(solver)
+    if not takes_plain_steps(found):
+        return "neumann"
+    return "truncated" if found.max_iter >= _TRUNCATED_BUDGET else "unrolled"
+
+
+def takes_plain_steps(solver: solvers.FixedPointSolver) -> bool:
+    """Returns whether a solver takes the steps of `TruncatedGradient`."""
+    is_iteration = type(solver).step is solvers.FixedPointIteration.step
+    return is_iteration and getattr(solver, "patience", None) is None
+
+
+def _with_reachable_tolerance(
+    solver: str | Config | solvers.FixedPointSolver, dtype: str
+) -> solvers.FixedPointSolver:
+    """Returns a solver. A solver given by name gets a tolerance above rounding."""
+    found = solvers.get(solver)
+    epsilon = _EPSILON.get(dtype, 0.0)
+    if not found.tol or found.tol >= epsilon / 4:  # Zero spends the budget, too.
+        return found
+    if isinstance(solver, str):
+        return found.from_config({**found.get_config(), "tol": epsilon})
+    warnings.warn(
+        f"The tolerance is out of reach in {dtype}, so samples spend the whole budget: "
+        f"rounding alone leaves a relative residual of about {epsilon / 4:.0e}. "
+        f"Use tol={epsilon:.0e} or more, or tol=None. Received: solver={found!r}.",
+        stacklevel=4,
+    )
+    return found
+
+
+def unquantized_policy(cell: keras.layers.Layer) -> keras.DTypePolicy:
+    """Returns the dtype policy of a cell, without its quantization."""
+    policy = cell.dtype_policy
+    name = f"mixed_{policy.compute_dtype}"
+    is_mixed = policy.compute_dtype != policy.variable_dtype
+    return keras.DTypePolicy(name if is_mixed else policy.compute_dtype)

@@ -1,0 +1,217 @@
+"""The metrics of an equilibrium layer."""
+
+import itertools
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from deq_keras import gradients, solvers
+from deq_keras.core import nonfinite, replicas
+from deq_keras.layers.equilibrium.defaults import takes_plain_steps
+from deq_keras.metrics import GradientError, RunningMean
+from deq_keras.metrics.means import WatchedMean
+
+
+class SolveMetrics:
+    """The metrics of a `DEQ` layer, which Keras shows in the logs.
+
+    Args:
+        layer: The `DEQ` layer.
+    """
+
+    def __init__(self, layer: Any) -> None:
+        self._layer = weakref.ref(layer)
+        self.evaluations = RunningMean()
+        self.residual = RunningMean()
+        self.converged = RunningMean()
+        self.failed = RunningMean()
+        self.adjoint_evaluations = RunningMean()
+        self.adjoint_residual = RunningMean()
+        self.gradient_error = GradientError()
+        self.loss_error = RunningMean()
+        self.penalty = RunningMean()
+        self.lost = LostEquilibrium(layer)
+        self._model: Any = None
+        self._checked_components: Any = None
+        self._name(layer.name)
+
+    def logged(self) -> list[keras.metrics.Metric]:
+        """Returns the metrics of the layer's components."""
+        solve = [self.evaluations, self.residual, self.converged, self.failed]
+        return [*solve, self.lost, *self._of_training()]
+
+    def _of_training(self) -> list[keras.metrics.Metric]:
+        """Returns the metrics that are 0 in evaluations."""
+        layer: Any = self._layer()
+        metrics: list[keras.metrics.Metric] = []
+        if layer.gradient.has_adjoint:
+            metrics += [self.adjoint_evaluations, self.adjoint_residual]
+            if layer.gradient.assumes_convergence:
+                metrics.append(self.gradient_error)
+            # In float16, loss scaling multiplies the gradients, and so the estimate,
+            # by a factor that the layer does not know.
+            if layer.compute_dtype != "float16":
+                metrics.append(self.loss_error)
+        if layer.regularizer is not None:
+            metrics.append(self.penalty)
+        return metrics
+
+    def record(self, solution: solvers.Solution, training: bool) -> None:
+        """Adds the samples of a solve.
+
+        Args:
+            solution: The `Solution`.
+            training: Boolean.
+        """
+        layer = self._layer()
+        self._name_after_model(layer)
+        self.evaluations.update_state(solution.num_evaluations)
+        self.residual.update_state(solution.residual)
+        self.converged.update_state(tf.equal(solution.status, solvers.CONVERGED))
+        self.failed.update_state(tf.equal(solution.status, solvers.DIVERGED))
+        if training:
+            self._warn_if_unlike(layer, solution)
+            self.lost.record(layer, solution)
+            return
+        # An evaluation has neither a penalty nor a backward pass. It logs zeros, so
+        # that training and validation log the same names.
+        for metric in self._of_training():
+            zeros = (0.0, 0.0) if metric is self.gradient_error else (0.0,)
+            metric.update_state(*zeros)
+
+    @property
+    def record_adjoint(self) -> Callable[[gradients.AdjointReport], None]:
+        """A function that adds the samples of an adjoint solve.
+
+        Gradient functions of a graph hold it, and must not keep the metrics alive.
+        """
+        metrics = weakref.ref(self)
+
+        def record(report: gradients.AdjointReport) -> None:
+            found = metrics()
+            if found is not None:
+                found._add_adjoint(report)
+
+        return record
+
+    def _add_adjoint(self, report: gradients.AdjointReport) -> None:
+        solution = report.solution
+        self.adjoint_evaluations.update_state(solution.num_evaluations)
+        self.adjoint_residual.update_state(solution.residual)
+        self.gradient_error.update_state(report.forward_error, report.adjoint_error)
+        errors = tf.abs(report.loss_error)
+        total, _ = nonfinite.finite_total(errors, self.loss_error.dtype)
+        # Keras divides the loss of a replica by the number of replicas.
+        self.loss_error.update_state(total * replicas.count(self.loss_error.total))
+
+    def _name_after_model(self, layer: Any) -> None:
+        """Names the metrics after the layer; with a number if others in the model have
+        its name.
+
+        Keras merges the logs of all layers, so that equal names would hide a layer.
+        """
+        model = layer._get_call_context().entry_layer
+        if model is None or (self._model is not None and self._model() is model):
+            return
+        self._model = weakref.ref(model)
+        layers = [one for one in model._flatten_layers() if hasattr(one, "_scope")]
+        names = [one.name for one in layers]
+        before = itertools.takewhile(lambda one: one is not layer, layers)
+        index = sum(one.name == layer.name for one in before)
+        numbered = (f"{layer.name}_{i}" for i in itertools.count(2))
+        free = (name for name in numbered if name not in names)
+        others = itertools.islice(free, index - 1, None) if index else iter(())
+        self._name(next(others, layer.name))
+
+    def _name(self, prefix: str) -> None:
+        for suffix, metric in vars(self).items():
+            if isinstance(metric, keras.metrics.Metric):
+                metric.name = f"{prefix}_{suffix}"
+
+    def _warn_if_unlike(self, layer: Any, solution: solvers.Solution) -> None:
+        """Warns if the steps of training and the solver compute different functions."""
+        components = (layer.gradient, layer.solver)
+        if layer.gradient.uses_solver or self._checked_components == components:
+            return
+        self._checked_components = components
+        name, solver = type(layer.gradient).__name__, layer.solver
+        fewest = layer.gradient.fewest_steps(solution.point, solver)
+        if not takes_plain_steps(solver):
+            cause = "and ignores the solver, which predict uses"
+        elif fewest > solver.max_iter:
+            cause = f"at least {fewest} of them, more than the solver's budget"
+        else:
+            return
+        warnings.warn(
+            f"The layer {layer.name!r} computes different functions in fit and "
+            f"predict: {name} takes plain steps of f, {cause}. Use gradient='neumann' "
+            "or 'unrolled', which train what the solver computes, or "
+            "FixedPointIteration with a larger `max_iter` as the solver. Received: "
+            f"solver={solver!r}, gradient={layer.gradient!r}.",
+            stacklevel=2,
+        )
+
+
+class LostEquilibrium(WatchedMean):
+    """The fraction of training samples that are far from an equilibrium. Not logged.
+
+    Args:
+        layer: The `DEQ` layer.
+    """
+
+    # An exponentially growing state with the factor g has the residual 1 - 1 / g.
+    _LARGEST_RESIDUAL = 0.3
+    # Samples with fewer evaluations need not be at an equilibrium.
+    _FEWEST_EVALUATIONS = 12
+
+    def __init__(self, layer: Any) -> None:
+        super().__init__(name=f"{layer.name}_lost")
+        self._layer = weakref.ref(layer)
+
+    def record(self, layer: Any, solution: solvers.Solution) -> None:
+        """Adds the samples of a training step of the layer."""
+        solver, gradient = layer.solver, layer.gradient
+        has_tol = solver.tol if gradient.uses_solver else gradient.stops_early
+        residual = solution.residual
+        is_lost = tf.where(residual > self._LARGEST_RESIDUAL, 1.0, 0.0)
+        is_judged = solution.num_evaluations >= self._FEWEST_EVALUATIONS
+        # A residual of `stop_mode="rel_max"` may be large while information travels.
+        is_judged &= bool(has_tol and solver.stop_mode == "rel")
+        # The mean excludes NaN.
+        is_lost = tf.where(is_judged, is_lost, float("nan"))
+        self.update_state(tf.where(tf.math.is_finite(residual), is_lost, 1.0))
+
+    def result(self) -> dict[str, Any]:
+        super().result()
+        return {}
+
+    def message(self, mean: float) -> str | None:
+        layer = self._layer()
+        if layer is None:
+            return None
+        # NaN weights can hide: `relu` maps NaN to 0 on some devices.
+        weights = layer.trainable_variables
+        if not all(bool(ops.all(ops.isfinite(weight))) for weight in weights):
+            found = "its weights are not finite after an epoch of training"
+        elif mean > 0.5:
+            found = (
+                f"{mean:.0%} of the samples that took {self._FEWEST_EVALUATIONS} or "
+                "more evaluations in an epoch of training ended with a relative "
+                f"residual above {self._LARGEST_RESIDUAL} or not finite"
+            )
+        else:
+            return None
+        return (
+            f"The layer {layer.name!r} has no equilibrium: {found}. A cell that "
+            "expands causes this. If its initial weights expand, use an initializer "
+            "with a smaller standard deviation, or `cell_from` of a "
+            "SpectrallyNormalizedDense. If updates of many weights make it expand, use "
+            "a tenth of the learning rate, or gradient='neumann' or 'implicit'. "
+            "Clipping gradients does not help with Adam, whose updates do not depend "
+            "on their scale. NaN weights stay NaN: build the model again."
+        )

@@ -1,11 +1,11 @@
-"""Takes the pictures of the guide to TensorBoard: its own screen, of a finished run.
+"""Takes the picture of the guide to TensorBoard: its own screen, of a finished run.
 
     deq-keras train digits/main --set tensorboard=true --set seeds=null
     pip install PyQt6-WebEngine
     tensorboard --logdir runs/digits-main --port 6016 &
     python docs/make_tensorboard_pictures.py
 
-They go to docs/images.
+It goes to docs/images.
 """
 
 import os
@@ -22,11 +22,10 @@ ADDRESS = "http://127.0.0.1:6016"
 # Name of a picture -> the end of its address, its top and its height in pixels.
 PICTURES = {
     "histograms": (
-        "?runFilter=contraction&tagFilter=deq/(evaluations|log10_residual)",
+        "?runFilter=contraction.*equilibrium&tagFilter=deq/(evaluations|log10_residual)",
         64,
         450,
     ),
-    "curves": ("#custom_scalars&_smoothingWeight=0&regexInput=contraction", 320, 520),
 }
 WIDTH = 1280
 
@@ -34,7 +33,6 @@ WIDTH = 1280
 # is nothing to click, nothing happens.
 CLICKS = {
     "histograms": ("[aria-label='Close side pane']",),
-    "curves": ("[icon='line-weight']", "[icon='fullscreen']"),
 }
 # The charts of some tabs are in shadow roots, which `querySelector` does not enter.
 FIND = """

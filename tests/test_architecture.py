@@ -181,11 +181,17 @@ def test_the_library_needs_no_other_framework():
     for path in _sources("deq_keras"):
         roots = {module.split(".")[0] for module, _ in _imports(path)}
         assert not roots & OTHER_BACKENDS, path
-        assert not roots & {"training", "tests"}, path
+        assert not roots & {"training", "benchmarks", "tests"}, path
+
+
+def test_the_application_needs_no_benchmark():
+    for path in _sources("training"):
+        roots = {module.split(".")[0] for module, _ in _imports(path)}
+        assert not roots & {"benchmarks", "tests"}, path
 
 
 def _outside_modules():
-    return _sources("training") + _sources("tests")
+    return _sources("training") + _sources("benchmarks") + _sources("tests")
 
 
 @pytest.mark.parametrize("path", _outside_modules(), ids=_module_name)
@@ -249,7 +255,7 @@ def test_source_has_no_assert():
 
 
 def test_rooms_have_telling_names():
-    for path in _sources("deq_keras") + _sources("training"):
+    for path in _sources("deq_keras") + _outside_modules():
         assert path.stem not in {"utils", "misc", "common", "helpers"}, path
 
 

@@ -43,9 +43,7 @@ def commands():
     """Yields page and text of every command that a page shows with its config."""
     for page, text in PAGES.items():
         shown = [line for code in blocks(page, "sh") for line in code.splitlines()]
-        shown += re.findall(
-            r"`(deq-keras (?:train|benchmark|reproduce) [a-z].*?)`", text
-        )
+        shown += re.findall(r"`(deq-keras (?:train|reproduce) [a-z].*?)`", text)
         for line in shown:
             _, found, command = line.rpartition("deq-keras ")
             if found:

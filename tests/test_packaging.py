@@ -188,7 +188,7 @@ def _install_wheel(python, path):
 
 
 @pytest.mark.slow
-def test_a_wheel_trains_a_shipped_config_and_runs_a_benchmark(tmp_path):
+def test_a_wheel_trains_a_shipped_config(tmp_path):
     python = _environment(tmp_path / "environment")
     _install_wheel(python, tmp_path)
     sets = [part for value in SMALL for part in ("--set", value)]
@@ -198,10 +198,7 @@ def test_a_wheel_trains_a_shipped_config_and_runs_a_benchmark(tmp_path):
     assert (tmp_path / "runs" / "digits-main" / "report.txt").is_file()
     source = (
         "import sys\n"
-        "from deq_keras_training.benchmarks.mdeq import training_times\n"
-        "model = {'preset': 'mdeq_tiny_cifar10', 'budget': 1}\n"
-        "times = training_times((0.0, 1, 1, 1.0), {'tiny': model}, 1, 16)\n"
-        "assert times['tiny']['median'] > 0\n"
+        "from deq_keras_training.experiments.classification import job\n"
         # One copy of each class that Keras knows by its name.
         "assert 'training' not in sys.modules\n"
     )

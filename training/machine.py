@@ -1,4 +1,4 @@
-"""Facts about machine and software, for bug reports and benchmarks."""
+"""Facts about machine and software, for bug reports and measurements."""
 
 import datetime
 import importlib.metadata

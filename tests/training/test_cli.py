@@ -305,7 +305,6 @@ def test_an_interruption_before_anything_is_written(
     [
         [],
         ["trian"],
-        ["benchmark", "speed"],
         ["evaluate", "x", "--budgets", "0"],
         ["generate", "x"],
         *(
@@ -336,7 +335,6 @@ def test_unknown_commands_and_arguments(arguments):
         (["train", "--help"], 0, "--work-dir"),
         (["--version"], 0, f"deq-keras {deq_keras.__version__}\n"),
         (["trian", "x"], 2, "Did you mean `train`?"),
-        (["benchmark", "sovlers"], 2, "Did you mean `solvers`?"),
         (["train", "digits/mian"], 2, "Did you mean `digits/main`?"),
         (["train", "{file}"], 2, "Did you mean `seed`?"),
         (

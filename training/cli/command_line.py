@@ -9,7 +9,6 @@ import shlex
 import sys
 from pathlib import Path
 
-from ..benchmarks import MODULES as BENCHMARKS
 from ..config.bounds import SEED
 from ..config.errors import closest
 from ..errors import InputError, LostWorker, describe
@@ -148,13 +147,8 @@ def parser():
     )
     _add_import_checkpoint(commands)
     _add_demo(commands)
-    benchmark = _add(commands, "benchmark", "measure the library's speed")
-    benchmark.add_argument("name", choices=BENCHMARKS)
-    benchmark.add_argument(
-        "arguments", nargs=argparse.REMAINDER, help="arguments of the benchmark"
-    )
     reproduce = _add(
-        commands, "reproduce", "make a table and a figure of the papers, or list them"
+        commands, "reproduce", "train an experiment of the papers, or list them"
     )
     add_reproduce_arguments(reproduce)
     _add(commands, "doctor", "print the machine, the versions and a self-test")

@@ -18,7 +18,6 @@ from .selection import only, selected
 
 __all__ = [
     "audit",
-    "benchmark",
     "demo",
     "diagnose",
     "doctor",
@@ -254,12 +253,6 @@ def import_checkpoint(arguments):
     path = arguments.checkpoint
     model = conversion.import_checkpoint(path, arguments.out, architecture)
     print(f"Wrote {arguments.out}: {model.count_params():,} parameters.")
-
-
-def benchmark(arguments):
-    from ..benchmarks.runner import main
-
-    return main(arguments.name, arguments.arguments)
 
 
 def doctor(arguments):

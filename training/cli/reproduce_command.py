@@ -1,24 +1,139 @@
-"""The command `deq-keras reproduce`: tables and figures of the papers."""
+"""The command `deq-keras reproduce`: experiments of the papers, at a small size."""
 
-import importlib
-import shlex
 from pathlib import Path
+from typing import NamedTuple
 
-from .. import machine
-from ..benchmarks.measuring import plain
 from ..errors import InputError
 from ..evaluation.summary import aligned
-from ..files import records
-from ..files.atomic_file import is_partial
-from ..reproduce.experiments import EXPERIMENTS, arguments_of
 
-_STATE = "experiment.json"
+
+class Experiment(NamedTuple):
+    """A config, whose `published` has the numbers of a paper, and how it is run.
+
+    2019 is Bai et al. (2019), "Deep Equilibrium Models"; 2021 is Bai et al. (2021),
+    "Stabilizing Equilibrium Models by Jacobian Regularization".
+
+    Attributes:
+        config: String. A shipped config.
+        shows: String. Subject of the comparison.
+        source: String. The tables and figures of the papers.
+        minutes: Positive integer. Expected time on two cores.
+        quick_minutes: Positive integer. The same for `--quick`.
+        quick_variants: Tuple of the variants of `--quick`.
+        quick_overrides: Tuple of strings `a.b=c` that make `--quick` small.
+        overrides: Tuple of strings `a.b=c` that always apply.
+        quick_config: String. The config of `--quick`. `None`: the same.
+    """
+
+    config: str
+    shows: str
+    source: str
+    minutes: int
+    quick_minutes: int
+    quick_variants: tuple
+    quick_overrides: tuple
+    overrides: tuple = ()
+    quick_config: str | None = None
+
+
+EXPERIMENTS = {
+    "language": Experiment(
+        "papers/language",
+        "Transformer-XL and DEQ-Transformers of several training budgets on "
+        "characters, with and without JR, three seeds",
+        "2021, table 1 and figures 1c, 3, 7 and 8; 2019, figure 2",
+        minutes=90,
+        quick_minutes=5,
+        quick_variants=("transformer_xl", "tied_12", "deq_15", "jr_13"),
+        quick_overrides=(
+            "seeds=[0, 1]",
+            "data.steps_per_epoch=10",
+            "phases.0.epochs=1",
+            "phases.1.epochs=1",
+            "variants.transformer_xl.phases=[{epochs: 2}]",
+            "variants.tied_12.phases=[{epochs: 2}]",
+            "evaluation.budgets=[6, 12, 13, 15]",
+        ),
+    ),
+    "vision": Experiment(
+        "papers/vision",
+        "a small MDEQ on CIFAR-10, at its budget and stopped early, with and without "
+        "JR, three seeds",
+        "2021, table 2 and figures 1a and 10",
+        minutes=60,
+        quick_minutes=5,
+        quick_variants=("weight_0", "weight_06"),
+        quick_overrides=("seeds=[0, 1]", "phases.0.epochs=3"),
+        # The embedded digits: CIFAR-10 is not in the package.
+        quick_config="mdeq/digits",
+    ),
+    "networks": Experiment(
+        "papers/networks",
+        "explicit and monotone networks on CIFAR-10, trained like the small MDEQ, "
+        "three seeds",
+        "2021, table 2",
+        minutes=85,
+        quick_minutes=5,
+        quick_variants=("resnet_18", "monotone"),
+        quick_overrides=(
+            "data={name: digits, batch_size: 64}",
+            "seeds=[0, 1]",
+            "phases.0.epochs=1",
+        ),
+    ),
+    "penalty": Experiment(
+        "mdeq/digits",
+        "accuracy at budgets for four weights of JR, and with weight decay, on digits, "
+        "three seeds",
+        "2021, table 3 and figure 10a",
+        minutes=36,
+        quick_minutes=5,
+        quick_variants=("weight_0", "weight_12", "weight_decay"),
+        quick_overrides=("seeds=[0, 1]", "phases.0.epochs=3"),
+        overrides=("seeds=[0, 1, 2]",),
+    ),
+    "copy_memory": Experiment(
+        "copy_memory/published",
+        "DEQ-Transformer, TCN, LSTM and GRU on copy memory over a delay of 400, one "
+        "run",
+        "2019, table 1",
+        minutes=65,
+        quick_minutes=5,
+        quick_variants=("deq_transformer", "gru"),
+        quick_overrides=(
+            "data.delay=20",
+            "data.num_train=160",
+            "data.num_test=32",
+            "phases.0.epochs=1",
+            "variants.deq_transformer.phases=[{epochs: 1}]",
+        ),
+    ),
+}
 
 
 def reproduce(arguments):
     """Lists the experiments, or runs the experiment that `arguments.name` names."""
-    if arguments.name is not None:
-        return _run(arguments)
+    from ..runs.work_directory import WorkDirectory, is_run
+
+    name, is_quick = arguments.name, arguments.quick
+    if name is None:
+        return _list(arguments)
+    config = resolved(name, is_quick, arguments.overrides)
+    ending = "-quick" if is_quick else ""
+    path = Path(arguments.work_dir or f"runs/reproduce-{name}{ending}")
+    # An interrupted command continues.
+    enter = WorkDirectory.resume if is_run(path) else WorkDirectory.start
+    directory = enter(path, config)
+    experiment = EXPERIMENTS[name]
+    minutes = experiment.quick_minutes if is_quick else experiment.minutes
+    print(f"{name}: {experiment.source}; about {minutes} minutes", flush=True)
+    from ..runs import distribution, variants
+
+    devices = distribution.start(config.distribution)
+    return variants.run(variants.make_jobs(directory, distribution=devices), directory)
+
+
+def _list(arguments):
     if arguments.quick or arguments.overrides or arguments.work_dir is not None:
         raise InputError(
             "--quick, --set and --work-dir are options of an experiment. Name one of "
@@ -32,95 +147,29 @@ def reproduce(arguments):
     print("\nTimes are for two cores that do nothing else.")
 
 
-def _run(arguments):
-    from ..reproduce import results, trained
-
-    name, is_quick = arguments.name, arguments.quick
-    experiment = EXPERIMENTS[name]
-    chosen = _overridden(name, arguments_of(name, is_quick), arguments.overrides)
-    folder = Path(
-        arguments.work_dir or f"runs/reproduce-{name}{'-quick' if is_quick else ''}"
-    )
-    if "config" in chosen:  # A mistake in it must not leave a folder.
-        keys = {"config", "variants", "overrides"} & set(chosen)
-        trained.resolved(**{key: chosen[key] for key in keys})
-    facts = _enter(folder, {"name": name, "arguments": plain(chosen)})
-    minutes = experiment.quick_minutes if is_quick else experiment.minutes
-    print(f"{name}: about {minutes} minutes, in {folder}", flush=True)
-    module, _, function = experiment.run.partition(":")
-    module = importlib.import_module(f"..reproduce.{module}", __package__)
-    command = ["deq-keras", "reproduce", name, *(["--quick"] if is_quick else [])]
-    command += [word for one in arguments.overrides for word in ("--set", one)]
-    found = getattr(module, function)(folder, **chosen)
-    facts = {"Command": f"`{shlex.join(command)}`", **_described(facts)}
-    table = results.write(folder, f"{name}: {experiment.source}", found, facts)
-    print(f"\n{table}\n\nTable, numbers and figure are in {folder}.")
-
-
-def _overridden(name, chosen, overrides):
-    """Returns the arguments of an experiment with the overrides of its config.
+def resolved(name, is_quick, overrides=()):
+    """Returns the config of an experiment.
 
     Raises:
-        InputError: If the experiment does not train a config.
+        InputError: If an override is invalid, or replaces a variant that is compared.
     """
-    if overrides and "config" not in chosen:
+    # Imported here: without YAML, the parser of all commands still works.
+    from ..config import reading as configs
+    from ..config import shipped
+
+    one = EXPERIMENTS[name]
+    if not is_quick:
+        return configs.load(shipped.find(one.config), [*one.overrides, *overrides])
+    path = shipped.find(one.quick_config or one.config)
+    config = configs.load(path, [*one.quick_overrides, *overrides])
+    if not set(one.quick_variants) <= set(config.variants):
         raise InputError(
-            f"The experiment {name} has no config that --set could change. Leave it "
-            f"out. Received: {', '.join(overrides)}."
+            f"--quick compares the variants {', '.join(one.quick_variants)}. Change "
+            "their values, such as --set variants.NAME=VALUES, and keep their names. "
+            f"Received: variants={', '.join(config.variants)}."
         )
-    if not overrides:
-        return chosen
-    return {**chosen, "overrides": [*chosen.get("overrides", ()), *overrides]}
-
-
-def _enter(folder, state):
-    """Starts or continues an experiment; returns the environments of its commands.
-
-    Raises:
-        InputError: If the folder holds something else.
-    """
-    file, environments = folder / _STATE, []
-    remedy = f"Remove {folder} and run the command again."
-    if file.is_file():
-        saved = records.read_json(file, remedy)
-        if not isinstance(saved, dict) or saved.get("state") != state:
-            raise InputError(
-                f"{folder} holds another experiment, or the same one of another "
-                "version, with another --set or with the other --quick. Choose "
-                "another --work-dir. "
-                f"Received: work_dir={folder}."
-            )
-        environments = saved["environments"]
-    elif folder.is_dir() and not all(map(is_partial, folder.iterdir())):
-        raise InputError(
-            "--work-dir must be a new folder, or the folder of an interrupted "
-            f"experiment. Received: work_dir={folder}, which is not empty."
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-    now = machine.environment()
-    if now["commit"] not in [one["commit"] for one in environments]:
-        environments = [*environments, now]
-        records.write_json(file, {"state": state, "environments": environments})
-    return environments
-
-
-def _described(environments):
-    """Returns the commits and the machines of an experiment as text."""
-    commits = [
-        f"{(one['commit'] or 'unknown')[:7]}"
-        f"{' with uncommitted changes' if one['uncommitted_changes'] else ''}, "
-        f"{one['time'][:10]}"
-        for one in environments
-    ]
-    machines = [
-        f"{one['processor']}, processors: {one['processors_usable']}, TensorFlow "
-        f"{one['versions']['tensorflow']}"
-        for one in environments
-    ]
-    return {
-        "Commit": "; ".join(commits),
-        "Machine": "; ".join(dict.fromkeys(machines)),
-    }
+    chosen = {key: config.variants[key] for key in one.quick_variants}
+    return configs.resolve(configs.to_mapping(config), [("variants", chosen)])
 
 
 def add_arguments(parser):

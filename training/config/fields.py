@@ -237,6 +237,8 @@ class VariantsConfig:
         tasks: Mapping of names to {dotted path: value}, or null. Every variant trains
             on every task: the values of the task are replaced first. The variants then
             have the names `TASK.VARIANT`.
+        published: Mapping of headings to {variant: number or text}: the numbers of a
+            paper, which the report shows beside ours.
     """
 
     experiment: str
@@ -260,3 +262,4 @@ class VariantsConfig:
         default_factory=lambda: {"model": {}}, metadata=_CHANGES
     )
     tasks: dict[str, Any] | None = field(default=None, metadata=_CHANGES)
+    published: dict[str, Any] = field(default_factory=dict, metadata={"max_items": 10})

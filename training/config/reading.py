@@ -7,7 +7,7 @@ import re
 
 from .. import registry
 from ..errors import InputError
-from .errors import closest, received, shortened
+from .errors import closest, fail, received, shortened
 from .sanitize import MAX_KEY, dump, parse, plain
 from .validation import from_mapping
 
@@ -63,9 +63,19 @@ def resolve(mapping, assignments=()):
         raise InputError(f"A config must hold a mapping. {received('', mapping)}")
     cls = _schema(mapping.get("experiment"))
     config = from_mapping(cls, mapping)
+    _check_published(config)
     if assignments:
         # Assigns to the mapping with all defaults, to change parts of a default.
-        config = from_mapping(cls, assign(to_mapping(config), assignments))
+        mapping = assign(to_mapping(config), assignments)
+        if {"variants", "tasks"} & set(dict(assignments)):
+            # Drops published numbers of variants that the assignments remove.
+            names = variant_names(from_mapping(cls, mapping))
+            mapping["published"] = {
+                heading: {name: row[name] for name in row if name in names}
+                for heading, row in mapping["published"].items()
+            }
+        config = from_mapping(cls, mapping)
+        _check_published(config)
         _check_seed(config, assignments)
     known = {}
     for name in variant_names(config):
@@ -77,6 +87,22 @@ def resolve(mapping, assignments=()):
                 "`seeds` to train with several seeds. Received: equal values."
             )
     return config
+
+
+def _check_published(config):
+    names = variant_names(config)
+    for heading, numbers in config.published.items():
+        path = f"published.{heading}"
+        if not isinstance(numbers, dict):
+            fail(path, "a mapping of variants to numbers or texts", numbers)
+        for name, value in numbers.items():
+            if name not in names:
+                raise InputError(
+                    f"`{path}` must name variants of the config: {', '.join(names)}. "
+                    f"Received: variant={shortened(name)}.{closest(name, names)}"
+                )
+            if isinstance(value, bool) or not isinstance(value, int | float | str):
+                fail(f"{path}.{name}", "a number or a text", value)
 
 
 def _check_seed(config, assignments):
@@ -177,7 +203,7 @@ def _variant(config, name):
     ]
     try:
         mapping = assign(to_mapping(config), assignments)
-        del mapping["variants"], mapping["tasks"]
+        del mapping["variants"], mapping["tasks"], mapping["published"]
         found = from_mapping(type(config), mapping)
     except InputError as error:
         raise InputError(f"variant `{name}`: {error}") from error
@@ -213,7 +239,7 @@ def _assignments(config, place, changes):
             f"`{kind}` must not be named like a seed. Choose another name, or set "
             f"`seeds` to train with several seeds. Received: {name}."
         )
-    shared = ["variants", "tasks", "distribution", "imports", "seeds"]
+    shared = ["variants", "tasks", "published", "distribution", "imports", "seeds"]
     if config.seeds is not None:
         shared.append("seed")
     for path in changes:

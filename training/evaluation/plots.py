@@ -21,6 +21,8 @@ _PANELS = (
     ("loss (dashed: validation)", ("loss", "val_loss"), False),
     ("residual (dashed: validation)", ("{}_residual", "val_{}_residual"), True),
     ("NFE (dashed: validation)", ("{}_evaluations", "val_{}_evaluations"), False),
+    ("adjoint residual", ("{}_adjoint_residual",), True),
+    ("adjoint NFE", ("{}_adjoint_evaluations",), False),
     ("penalty (dashed: norm of J)", ("{}_penalty", "{}_jacobian_norm"), False),
     ("spectral radius", ("{}_spectral_radius",), False),
 )

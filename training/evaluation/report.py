@@ -22,7 +22,8 @@ def report(directory):
     rows, diagnoses = measurements(directory)
     sections = [_progress(directory, score)]
     if rows:
-        sections.append(score_table(rows, score))
+        published = directory.config.published
+        sections.append(score_table(rows, score, published=published))
     if diagnoses:
         sections.append(_diagnosis_table(diagnoses))
     further = registry.tables(directory)
@@ -81,7 +82,7 @@ def _progress(directory, score):
     return aligned(rows)
 
 
-def score_table(rows, score, latencies=None, at="budget"):
+def score_table(rows, score, latencies=None, at="budget", published=None):
     """Returns the table of scores and residuals at all budgets, one line per variant.
 
     Args:
@@ -91,17 +92,25 @@ def score_table(rows, score, latencies=None, at="budget"):
         at: String. `"budget"` or `"tolerance"`, the key of the varied number in rows.
             With tolerances, the table has the mean number of evaluations as well.
             Defaults to `"budget"`.
+        published: Optional dict from headings to dicts from variants to the numbers of
+            a paper, which are columns beside the scores. Defaults to `None`.
     """
+    published = published or {}
     budgets = sorted({row[at] for run in rows.values() for row in run})
     numbers, where, tables = [score, ("residual", "residual", 1, ".2g")], "NFE", []
     if at == "tolerance":
         where = at
         numbers.append(("evaluations", "mean NFE", 1, ".1f"))
     for key, label, scale, digits in numbers:
-        table = [[f"{label} at {where}", *map(str, budgets)]]
+        headings = [f"published {name}" for name in published]
+        columns = list(published.values())
+        if key != score.name:
+            headings, columns = [""] * len(published), [{}] * len(published)
+        table = [[f"{label} at {where}", *map(str, budgets), *headings]]
         for name, runs in by_variant(rows).items():
             values = at_budgets(runs, key, at)
             cells = [mean_text(values.get(b, ()), digits, scale) for b in budgets]
+            cells += [str(column.get(name, "")) for column in columns]
             table.append([name, *cells])
         tables += table
     if latencies is None:

@@ -197,7 +197,6 @@ def _trained(job, folder):
         )
     if job.distribution.is_chief:
         _rewrite_table(folder, history)
-        event_files.rewind(folder, len(history))
     # Enters the last phase even after the last epoch, to save the model in this phase.
     for span in [span for span in spans if span.epochs.stop > len(history)] or spans[
         -1:
@@ -295,8 +294,6 @@ def _callbacks(job, model, span, folder, history):
     if sys.stdout.isatty():
         callbacks.append(ShortBar(score))
     callbacks.append(EpochLine(score, layer and layer.name, num_epochs))
-    # Precedes the checkpoint, so that event files contain every checkpointed epoch.
-    callbacks += event_files.callbacks(job, model, span, folder)
     callbacks.append(
         EpochRecorder(
             folder,
@@ -309,4 +306,4 @@ def _callbacks(job, model, span, folder, history):
             not job.counts_failures,
         )
     )
-    return callbacks
+    return callbacks + event_files.callbacks(job, model, span, folder)

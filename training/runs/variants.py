@@ -11,7 +11,6 @@ from ..evaluation.plots import draw_comparison, draw_run
 from ..files import records, saved_model
 from ..files.atomic_file import write_text
 from .checkpoint import compiled_once
-from .event_files import write_scores
 from .train import MODEL, REMEDY, check, train
 
 
@@ -86,7 +85,6 @@ def _finish(job, directory, name, figures):
         evaluate(job, model, folder)
     if not (folder / records.DIAGNOSIS).exists():
         diagnose(job, model, folder)
-    write_scores(directory.config, folder, name)
     draw_run(directory, name, figures)
 
 

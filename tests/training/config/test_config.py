@@ -2,6 +2,8 @@ import pytest
 
 from training.config import reading as configs
 from training.errors import InputError
+from training.evaluation.report import score_table
+from training.registry import Score
 
 
 def write(tmp_path, text):
@@ -64,6 +66,12 @@ def test_resolved_mapping_resolves_to_the_same(tmp_path):
         ({"variants": {"a": None}}, ["`variants.a`", "{} for the config itself"]),
         ({"variants": {"seed_0": {}}}, ["`variants`", "`seeds`", "Received: seed_0"]),
         ({"variants": {"a": {}, "b": {"seed": 0}}}, ["`a` and `b` must differ"]),
+        ({"published": [1]}, ["`published`", "mapping"]),
+        ({"published": {"loss": 3}}, ["`published.loss`", "loss=3"]),
+        ({"published": {"loss": {"modle": 1}}}, ["variant='modle'", "`model`?"]),
+        ({"published": {"loss": {"model": None}}}, ["`published.loss.model`"]),
+        ({"published": {"loss": {"model": True}}}, ["`published.loss.model`", "True"]),
+        ({"variants": {"a": {"published": {}}}}, ["`variants.a` cannot change"]),
         ({"tasks": {"a": {}}}, ["`tasks.a` must be a mapping", "Received: a={}"]),
         ({"tasks": {"a": None}}, ["`tasks.a` must be a mapping", "Received: a=None"]),
         ({"experiment": "clasification"}, ["Did you mean `classification`?"]),
@@ -245,3 +253,24 @@ def test_unknown_variant(small):
     config = configs.resolve({**small, "variants": {"plain": {}}})
     with pytest.raises(InputError, match="Did you mean `plain`"):
         configs.variant(config, "plane")
+
+
+def test_published_numbers_are_those_of_the_variants(small):
+    small["variants"] = {"one": {}, "two": {"optimizer.learning_rate": 0.5}}
+    small["published"] = {"loss": {"one": 1.5, "two": "diverged"}}
+    config = configs.resolve(small)
+    assert configs.resolve(configs.to_mapping(config)) == config
+    assert configs.variant(config, "two").published == {}
+    chosen = configs.resolve(small, [("variants", {"two": {}})])
+    assert chosen.published == {"loss": {"two": "diverged"}}
+    with pytest.raises(InputError, match="Received: variant='three'"):
+        configs.resolve(small, [("published.loss.three", 1)])
+
+
+def test_published_numbers_are_columns_of_the_scores():
+    rows = {"one": [{"budget": 6, "loss": 1.25, "residual": 0.5}]}
+    score = Score("loss", "loss", 1, ".2f")
+    table = score_table(rows, score, published={"loss": {"one": 1.5}, "time": {}})
+    heading, line, _, residual = (row.split() for row in table.splitlines())
+    assert heading[-4:] == ["published", "loss", "published", "time"]
+    assert line == ["one", "1.25", "1.5"] and residual == ["one", "0.5"]

@@ -4,15 +4,13 @@ import keras
 import numpy as np
 import pytest
 
-from training.benchmarks import workloads
-from training.benchmarks.workloads import arrays
+from benchmarks import solvers
 
 _SIZES = {
     "transformer_layer": {"batch": 2, "length": 5, "width": 16, "inner": 24},
     "conv_block": {"batch": 2, "size": 4, "channels": 16},
     "tiny_mlp": {"batch": 3, "hidden": 7},
 }
-_ARGUMENTS = {"transformer_layer": {"inner": 24}, "tiny_mlp": {"hidden": 7}}
 
 
 def _normalize(x, axes):
@@ -75,25 +73,26 @@ _FORMULAS = {
 }
 
 
-def _drawn(name, random):
-    """The workload's weights, disturbed so that no bias is zero and no scale one."""
-    values = arrays(name, **_SIZES[name])
+def _disturbed(name):
+    """Returns a workload none of whose biases is zero and no scale one, and a state."""
+    random = np.random.default_rng(0)
+    work = solvers.build(name, _SIZES[name], "float64")
     weights = {
         key: value + 0.1 * random.standard_normal(value.shape)
-        for key, value in values.weights.items()
+        for key, value in work.arrays.items()
+        if key not in ("injection", "target")
     }
-    return weights, values, random.standard_normal(values.injection.shape)
+    work.cell.set_weights(list(weights.values()))
+    state = random.standard_normal(work.arrays["injection"].shape)
+    return work, weights, state
 
 
 @pytest.mark.parametrize("name", _SIZES)
 def test_cell_equals_its_formula(name):
-    weights, values, state = _drawn(name, np.random.default_rng(0))
-    workload = workloads.build(
-        name, "float64", _SIZES[name], **_ARGUMENTS.get(name, {})
-    )
-    workload.cell.set_weights(list(weights.values()))
-    expected = _FORMULAS[name](state, values.injection, weights)
-    result = workload.cell(keras.ops.convert_to_tensor(state), workload.injection)
+    work, weights, state = _disturbed(name)
+    injection = work.arrays["injection"]
+    result = work.cell(keras.ops.convert_to_tensor(state), work.injection)
+    expected = _FORMULAS[name](state, injection, weights)
     np.testing.assert_allclose(result, expected, rtol=1e-9, atol=1e-9)
 
 
@@ -101,39 +100,24 @@ def test_cell_equals_its_formula(name):
 def test_torch_function_equals_its_formula(name):
     torch = pytest.importorskip("torch")
     pytest.importorskip("torchdeq")
-    from training.benchmarks import torchdeq_peer
+    from benchmarks import torchdeq_peer
 
-    values = arrays(name, **_SIZES[name])
-    inputs = {"injection": values.injection, "target": values.target}
-    work = torchdeq_peer.build(name, {**values.weights, **inputs}, torch.float64)
-    expected = _FORMULAS[name](
-        np.zeros_like(values.injection), values.injection, values.weights
+    work, weights, _ = _disturbed(name)
+    injection = work.arrays["injection"]
+    function, _, start, _ = torchdeq_peer.build(
+        name, {**work.arrays, **weights}, torch.float64
     )
-    result = work.function(work.start).detach().numpy()
+    result = function(start).detach().numpy()
     if result.ndim == 4:
         result = result.transpose(0, 2, 3, 1)
+    expected = _FORMULAS[name](np.zeros_like(injection), injection, weights)
     np.testing.assert_allclose(result, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_benchmark_sizes():
-    shapes = {name: arrays(name).injection.shape for name in _SIZES}
+def test_sizes_of_measurements():
+    shapes = {name: solvers.build(name).injection.shape for name in _SIZES}
     assert shapes == {
         "transformer_layer": (16, 128, 256),
         "conv_block": (16, 32, 32, 64),
         "tiny_mlp": (4096, 1),
     }
-
-
-def test_named_sizes(monkeypatch):
-    large = {"transformer_layer": {"batch": 2, "length": 3, "width": 16, "inner": 24}}
-    monkeypatch.setitem(workloads.SIZES, "large", large)
-    workload = workloads.build("transformer_layer", sizes="large")
-    assert workload.injection.shape == (2, 3, 16)
-    assert workload.cell.inner == 24
-    assert workloads.sized("tiny_mlp", "large") == {}
-    assert workloads.sized("tiny_mlp") == workloads.sized("tiny_mlp", "default") == {}
-
-
-def test_unknown_workload_is_refused():
-    with pytest.raises(ValueError, match="Received: name='mlp'"):
-        arrays("mlp")

@@ -1,22 +1,17 @@
 """The calls of torchdeq that `solvers.torchdeq` measures, in a separate process.
 
-The process reads weights and inputs from a file, and does not need TensorFlow. It uses
-a GPU if torch finds one, with TensorFlow's default precision of products, TF32.
+The process reads weights and inputs from a file. It uses a GPU if torch finds one, with
+TensorFlow's default precision of products, TF32.
 """
 
 import functools
 import importlib.metadata
-from collections.abc import Callable
-from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import torchdeq
 from torch.nn import functional
 
-from .measuring import resident_memory
-
-_UNROLLED = "unrolled"
 _SOLVERS = {
     "fixed_point_iteration": "fixed_point_iter",
     "anderson": "anderson",
@@ -31,30 +26,10 @@ if _DEVICE.type == "cuda":
     torch.backends.cudnn.allow_tf32 = True
 
 
-class TorchWorkload(NamedTuple):
-    """What is solved.
-
-    Attributes:
-        function: f, from a state to a state.
-        parameters: Dict from name to leaf tensor that requires a gradient.
-        start: State of zeros; images have their channels first.
-        target: Tensor like the state.
-    """
-
-    function: Callable
-    parameters: dict
-    start: Any
-    target: Any
-
-
 def build(name, arrays, dtype=torch.float32):
-    """Returns the `TorchWorkload` of a name.
+    """Returns f, its parameters, the initial state and the target of a workload.
 
-    Args:
-        name: A workload of `workloads`.
-        arrays: Mapping of the names of all weights, `injection` and `target` to arrays
-            in the layouts of `workloads.Arrays`.
-        dtype: Torch dtype. Defaults to `torch.float32`.
+    `solvers.Workload` describes `arrays`. Images have their channels first.
     """
 
     def tensor(array, axes):
@@ -73,7 +48,7 @@ def build(name, arrays, dtype=torch.float32):
     def function(state):
         return _FUNCTIONS[name](state, injection, parameters)
 
-    return TorchWorkload(function, parameters, torch.zeros_like(injection), target)
+    return function, parameters, torch.zeros_like(injection), target
 
 
 def _transformer_layer(state, injection, p):
@@ -129,15 +104,10 @@ def versions():
 
 
 def evaluate(name, path):
-    """Evaluates f once.
-
-    Args:
-        name: A workload of `workloads`.
-        path: File of its arrays, written by `numpy.savez`.
-    """
-    work = _loaded(name, path)
+    """Evaluates f once, for a workload whose arrays are in a file of `numpy.savez`."""
+    function, _, start, _ = _load(name, path)
     with torch.no_grad():
-        work.function(work.start)
+        function(start)
     _wait()
 
 
@@ -147,15 +117,39 @@ def solve(name, path, solver, budget):
     Raises:
         RuntimeError: If torchdeq evaluates f another number of times.
     """
-    _, count = forward_solve(_loaded(name, path), solver, budget)
+    (function, _, start, _), count = _load(name, path), 0
+
+    def counted(state):
+        nonlocal count
+        count += 1
+        return function(state)
+
+    with torch.no_grad():
+        torchdeq.solver.get_solver(_SOLVERS[solver])(
+            counted,
+            start,
+            max_iter=_max_iter(solver, budget),
+            tol=0.0,
+            stop_mode="rel",
+        )
     _wait()
     if count != budget:
         raise RuntimeError(f"torchdeq evaluated f {count} times. Expected: {budget}.")
 
 
 def step(name, path, solver, budget):
-    """Computes loss and gradients; the two solves have a budget. See `evaluate`."""
-    training_step(_loaded(name, path), solver, budget)
+    """Computes mean((z - target)^2) and the gradients of all weights.
+
+    Both solves have the budget. See `evaluate`.
+    """
+    function, parameters, state, target = _load(name, path)
+    if solver == "unrolled":
+        for _ in range(budget):
+            state = function(state)
+    else:
+        state = _deq(solver, budget)(function, state)[0][-1]
+    loss = (state - target).square().mean()
+    torch.autograd.grad(loss, list(parameters.values()))
     _wait()
 
 
@@ -165,58 +159,8 @@ def _wait():
         torch.cuda.synchronize()
 
 
-def peak_memory(name, path, solver, budget):
-    """Returns the growth of memory in the first training step, in MiB.
-
-    Of allocated memory on a GPU, of resident memory on a CPU. The growth is `None`
-    where resident memory is unknown. Only the first step of a process is measured:
-    freed memory stays with the process and hides later steps.
-    """
-    work = _loaded(name, path)
-    if _DEVICE.type == "cuda":
-        start = torch.cuda.memory_allocated()
-        training_step(work, solver, budget)
-        return (torch.cuda.max_memory_allocated() - start) / 2**20
-    start = resident_memory("VmRSS")
-    training_step(work, solver, budget)
-    return None if start is None else max(0.0, resident_memory() - start)
-
-
-def forward_solve(work, name, num_evaluations):
-    """Solves from zero with an exact budget; returns the state and the evaluations."""
-    count = 0
-
-    def counted(state):
-        nonlocal count
-        count += 1
-        return work.function(state)
-
-    with torch.no_grad():
-        solve = torchdeq.solver.get_solver(_SOLVERS[name])
-        state, _, _ = solve(
-            counted,
-            work.start,
-            max_iter=_max_iter(name, num_evaluations),
-            tol=0.0,
-            stop_mode="rel",
-        )
-    return state, count
-
-
-def training_step(work, name, num_evaluations):
-    """Returns loss and parameter gradients of mean((z* - target)^2)."""
-    if name == _UNROLLED:
-        state = work.start
-        for _ in range(num_evaluations):
-            state = work.function(state)
-    else:
-        state = _deq(name, num_evaluations)(work.function, work.start)[0][-1]
-    loss = (state - work.target).square().mean()
-    return loss, torch.autograd.grad(loss, list(work.parameters.values()))
-
-
 @functools.cache
-def _loaded(name, path):
+def _load(name, path):
     return build(name, np.load(path))
 
 

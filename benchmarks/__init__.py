@@ -1,0 +1,5 @@
+"""Benchmarks of the library, which are not installed: `python -m benchmarks.solvers`.
+
+Each module measures one subject, and `--help` lists its measurements. `measuring` has
+what they share. Run them from the root of a checkout, on a quiet machine.
+"""

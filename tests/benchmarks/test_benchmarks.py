@@ -1,0 +1,355 @@
+"""Every benchmark runs at its smallest size, and compares the same work."""
+
+import importlib
+import json
+import pathlib
+import re
+import time
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import deq_keras
+from benchmarks import gradients, measuring, models, serving, solvers, time_to_accuracy
+
+ROOT = pathlib.Path(__file__).parents[2]
+EFFORT = measuring.Effort(seconds=0.0, min_rounds=2, attempts=1)
+TINY = {"names": ["tiny_mlp"], "sizes": {"batch": 8, "hidden": 4}}
+
+
+def tiny(dtype="float32"):
+    return solvers.build("tiny_mlp", TINY["sizes"], dtype)
+
+
+def test_ratio_is_numerator_over_denominator():
+    # Far enough apart for any load of the machine.
+    ratio = measuring.compare(lambda: time.sleep(0.1), lambda: None, EFFORT)
+    assert ratio.median > 1 and ratio.difference > 0
+    assert ratio.numerator.rounds == 2
+
+
+def test_worker_calls_functions_until_it_fails():
+    with measuring.Worker() as call:
+        for value in (1.0, 2.0):
+            assert call(measuring.spread, values=[value])["median"] == value
+        with pytest.raises(RuntimeError, match=r"measuring\.spread.*exit status 1"):
+            call(measuring.spread, number=3)
+
+
+def test_peak_is_what_a_call_allocates():
+    if not measuring.is_memory_measurable():
+        pytest.skip("The allocator does not collect statistics.")
+    cases = {"64 MiB": {"rows": 16}, "nothing": {"rows": 0}}
+
+    def make(rows):
+        return lambda: tf.reduce_sum(tf.ones((rows, 2**20)))
+
+    # Small tensors of others come and go meanwhile.
+    assert measuring.peaks(make, cases) == pytest.approx(
+        {"64 MiB": 64.0, "nothing": 0.0}, abs=6.0
+    )
+
+
+def test_peaks_without_statistics_are_not_measurable(monkeypatch):
+    monkeypatch.setattr(measuring, "peak_growth", lambda call: None)
+    assert measuring.peaks(lambda: None, {"nothing": {}}) == measuring.NOT_MEASURABLE
+
+
+def test_command_prints_chosen_measurements_and_writes_json(tmp_path, capsys):
+    def ratio(effort, size):
+        found = measuring.compare(lambda: None, lambda: None, effort)
+        return {"f": found, "size": size}
+
+    def add_arguments(parser):
+        parser.add_argument("--size", type=int)
+
+    measurements = {"ratio": ratio, "never": lambda effort: 1 / 0}
+    out = tmp_path / "results.json"
+    command = ["--only", "ratio", "--quick", "--size", "5", "--out", str(out)]
+    measuring.run("name", "Measures.", measurements, command, add_arguments)
+    results = json.loads(out.read_text())
+    assert results["ratio"]["size"] == 5
+    assert results["ratio"]["f"]["numerator"]["rounds"] >= 2
+    assert {"time", "commit", "processor"} <= set(results["environment"])
+    printed = capsys.readouterr().out
+    assert "ratio, size: 5" in printed and "ratio, f: " in printed
+
+
+def test_commands_of_the_docs_name_measurements():
+    pages = [page.read_text() for page in (ROOT / "docs").rglob("*.md")]
+    commands = re.findall(r"`python -m benchmarks\.(\w+)([^`]*)`", "".join(pages))
+    assert commands
+    for name, options in commands:
+        _, _, chosen = options.partition("--only ")
+        measurements = importlib.import_module(f"benchmarks.{name}").MEASUREMENTS
+        assert set(chosen.partition(" --")[0].split()) <= set(measurements)
+
+
+@pytest.mark.parametrize("module", [solvers, gradients, models, serving])
+def test_help_lists_measurements(module, capsys):
+    with pytest.raises(SystemExit) as error:
+        module.main(["--help"])
+    assert error.value.code == 0
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in module.MEASUREMENTS)
+
+
+def test_output_in_a_missing_folder_raises(capsys):
+    with pytest.raises(SystemExit):
+        gradients.main(["--out", "/missing/folder/file.json"])
+    assert "/missing/folder/file.json" in capsys.readouterr().err
+
+
+def test_solve_that_stops_early_raises():
+    workload = tiny()
+    workload.cell.set_weights([0.0 * w for w in workload.cell.get_weights()])
+    cell = solvers.CompiledCell(workload)
+    with pytest.raises(RuntimeError, match="Received: 1 of 6 evaluations"):
+        solvers.solve_cost(workload, cell, "anderson", 6, EFFORT)
+
+
+def test_implicit_and_unrolled_steps_agree_at_convergence():
+    workload = tiny("float64")
+    implicit, unrolled = (
+        solvers.training_step(workload, name, 60)()
+        for name in ("fixed_point_iteration", "unrolled")
+    )
+    for one, two in zip(*map(tf.nest.flatten, (implicit, unrolled)), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-3, atol=1e-8)
+
+
+def test_derivatives_equal_the_jacobian():
+    cell = solvers.CompiledCell(tiny("float64"))
+    once, _ = cell.differentiate(0, with_weights=False)()
+    thrice, _ = cell.differentiate(2, with_weights=False)()
+    slope = once / cell._cotangent  # df/dz is diagonal: each state is one number
+    np.testing.assert_allclose(thrice, slope**3 * cell._cotangent, rtol=1e-9)
+
+
+@pytest.mark.parametrize("remat", [False, True])
+def test_truncated_step_equals_the_step_by_hand(remat):
+    workload = tiny("float64")
+    expected = gradients.step_by_hand(workload, 3)()
+    actual = gradients.truncated_step(workload, 3, remat)()
+    for one, two in zip(*map(tf.nest.flatten, (actual, expected)), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_solvers():
+    results = solvers.times(EFFORT, **TINY, budgets=(6,), step_budget=4)["tiny_mlp"]
+    assert results["calls_ms"]["evaluate"] > 0
+    for name in solvers.SOLVERS:
+        assert results["solve"][f"{name}, NFE 6"]["median"] > 0
+        assert results["train"][name].median > 0
+
+
+@pytest.mark.slow
+def test_memory_of_solvers():
+    sizes = {"batch": 8, "length": 64, "width": 256, "inner": 256}
+    peaks = solvers.memory(EFFORT, ["transformer_layer"], sizes, (6, 30))
+    peaks = peaks["transformer_layer"]
+    if peaks["unrolled"] != measuring.NOT_MEASURABLE:
+        assert peaks["unrolled"][30] > 3 * peaks["unrolled"][6]
+        assert peaks["anderson"][30] < 1.2 * peaks["anderson"][6]
+
+
+@pytest.mark.slow
+def test_compaction():
+    sizes = {"batch": 8, "length": 4, "width": 8, "inner": 16}
+    results = solvers.compaction(EFFORT, ["transformer_layer"], sizes)
+    assert len(results) == len(solvers.SOLVERS)
+    for cost in results.values():
+        assert 1.0 <= cost["rows"] < cost["masked_rows"]
+        assert cost["median_evaluations"] < cost["most_evaluations"]
+
+
+def test_torchdeq_that_is_missing_is_reported(monkeypatch):
+    monkeypatch.setattr(solvers.importlib.util, "find_spec", lambda name: None)
+    assert "not installed" in solvers.torchdeq(EFFORT, **TINY)
+
+
+def test_torchdeq():
+    pytest.importorskip("torchdeq")
+    results = solvers.torchdeq(EFFORT, **TINY, budgets=(6,), step_budget=4)["tiny_mlp"]
+    for name in solvers.SOLVERS:
+        assert results["solve"][f"{name}, NFE 6"].median > 0
+        assert results["train"][name].denominator.median > 0
+
+
+@pytest.mark.slow
+def test_memory_of_gradients():
+    """A tenfold budget needs little more memory, while the control grows."""
+    sizes = {"batch": 8, "length": 256, "width": 64, "inner": 256}
+    growth = gradients.solve_peaks(EFFORT, ["transformer_layer"], sizes=sizes)
+    if measuring.NOT_MEASURABLE not in growth.values():
+        ratios = {name: found["ratio"] for name, found in growth.items()}
+        assert ratios["transformer_layer, unrolled"] > 4.0
+        assert ratios["transformer_layer, reversible, beta 0.5"] <= 1.3
+        most = {name: found["mib"][60] for name, found in growth.items()}
+        unrolled = most["transformer_layer, unrolled"]
+        assert most["transformer_layer, checkpoints"] < 0.25 * unrolled
+    sizes = {"batch": 8, "length": 64, "width": 256, "inner": 256}
+    growth = gradients.training_peaks(EFFORT, ["transformer_layer"], (2, 6), sizes)
+    if measuring.NOT_MEASURABLE not in growth.values():
+        plain = growth["transformer_layer, plain"]["states_per_step"]
+        remat = growth["transformer_layer, remat"]["states_per_step"]
+        assert remat < 2.0 < plain
+
+
+SIZES = {"hidden_dim": 40, "num_heads": 10, "intermediate_dim": 40, "length": 4}
+EXPLICIT = {"family": "transformer_xl", **SIZES, "num_layers": 2, "memory_length": 4}
+EQUILIBRIUM = {
+    "family": "deq_transformer",
+    **SIZES,
+    **models._anderson(2, 2, {"class_name": "jacobian"}),
+}
+
+
+@pytest.mark.slow
+def test_memory_of_models():
+    group = {
+        "layers": {**EXPLICIT, "published": 8.0},
+        "DEQ": {**EQUILIBRIUM, "published": 2.0},
+        "inference": {**EQUILIBRIUM, "training": False},
+    }
+    found = models.memory(EFFORT, {"group": group})["group"]
+    assert found["DEQ"]["published_relative"] == 0.25
+    assert all(one["milliseconds"] > 0 for one in found.values())
+    assert "published_gb" not in found["inference"]
+
+
+@pytest.mark.slow
+def test_runtime_of_models(monkeypatch):
+    monkeypatch.setattr(models, "in_fresh_process", lambda call, **pair: call(**pair))
+    network, explicit = dict(EQUILIBRIUM), dict(EXPLICIT)
+    del network["length"], explicit["length"]
+    found = models.runtime(EFFORT, {"DEQ": (network, explicit, 3.1, None)})["DEQ"]
+    assert found["training"]["median"] > 0 and found["inference"]["median"] > 0
+    assert found["published_training"] == 3.1
+
+
+def test_model_of_images():
+    network = {**models._mdeq("tiny", 2), "regularizer": None}
+    weights = models.build(**network).trainable_variables
+    assert sum(np.prod(weight.shape) for weight in weights) == 158_890
+
+
+@pytest.mark.slow
+def test_signatures():
+    for cost in serving.signatures(EFFORT).values():
+        sides = [cost[side].median for side in ("numerator", "denominator")]
+        assert cost["overhead_ms"] == sides[0] - sides[1]
+
+
+def test_images_move_to_and_fro():
+    image = np.zeros((1, 5, 5, 1), "float32")
+    image[0, 2, 2] = 1.0
+    columns = [
+        float((frame[0].sum(axis=(0, 2)) * np.arange(5)).sum())
+        for frame in serving.moving(image, 0.5, 9)
+    ]
+    np.testing.assert_allclose(np.abs(np.diff(columns)), 0.5, atol=1e-5)
+    assert (min(columns), max(columns)) == pytest.approx((1, 3), abs=1e-5)
+    assert columns[0] == columns[-1] == 2
+
+
+@pytest.mark.slow
+def test_warm_starts_save_evaluations_of_images_at_rest():
+    keras.utils.set_random_seed(0)
+    inputs = keras.Input((3, 3, 1), name="image")
+    deq = deq_keras.layers.DEQ(
+        deq_keras.layers.DenseCell(4), deq_keras.solvers.Anderson(30, tol=1e-3)
+    )
+    outputs = keras.layers.Dense(2)(deq(keras.layers.Flatten()(inputs)))
+    images = np.random.default_rng(0).normal(size=(2, 3, 3, 1)).astype("float32")
+    found = serving._warm_evaluations(keras.Model(inputs, outputs), images, 0.0, 3)
+    assert found["warm"] < found["cold"]
+    assert found["agreement"] == found["converged"] == 1.0
+
+
+# The labels are the signs of the first input: any network learns them.
+INPUTS = np.random.default_rng(0).normal(size=(40, 3)).astype("float32")
+EXAMPLES = time_to_accuracy.Examples(INPUTS, (INPUTS[:, 0] > 0).astype("int32"))
+
+
+def contest(**changes):
+    def build(kind, depth, training):
+        cell = (6, deq_keras.layers.DenseCell), (3, deq_keras.layers.DenseCell)
+        return time_to_accuracy.build(
+            *(kind, depth, training),
+            lambda inputs, units: inputs,
+            keras.layers.Dense(2),
+            *cell,
+        )
+
+    values = {"depth": 4, "batch_size": 8, "learning_rate": 0.05, "target": 90.0}
+    values |= {"every": 2, "max_updates": 200, "narrow_state": 3}
+    load = lambda: (EXAMPLES, EXAMPLES)  # noqa: E731
+    return time_to_accuracy.Contest(load, build, **{**values, **changes})
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "DEQ",
+        *(pytest.param(k, marks=pytest.mark.slow) for k in ("weight-tied", "untied")),
+    ],
+)
+def test_training_ends_at_the_target(kind):
+    keras.utils.set_random_seed(0)
+    small = contest()
+    model = small.build(kind, small.depth, EXAMPLES)
+    found = time_to_accuracy.train(model, small, EXAMPLES, EXAMPLES, 0)
+    assert found["reached"] and found["best_accuracy"] >= 90.0
+    assert found["updates"] < 200 and found["updates"] % small.every == 0
+    if kind == "DEQ":
+        assert found["updates"] < found["evaluations"] <= 30 * found["updates"]
+    else:
+        assert found["evaluations"] == small.depth * found["updates"]
+
+
+def test_explicit_layers_are_applied_in_order():
+    cells = [deq_keras.layers.DenseCell(6) for _ in range(3)]
+    found = time_to_accuracy.ExplicitLayers(cells, 3)(INPUTS)
+    state = cells[0].initial_state(cells[0].inject(INPUTS))
+    for cell in cells:
+        state = cell(state, cell.inject(INPUTS))
+    np.testing.assert_allclose(found, state, atol=1e-6)
+
+
+def test_seeds_without_the_target_count_as_longest():
+    runs = [
+        {"reached": True, "seconds": 9.0},
+        {"reached": False, "seconds": 5.0},
+        {"reached": True, "seconds": 3.0},
+    ]
+    found = time_to_accuracy.summary(runs)
+    assert found["reached"] == "2 of 3" and found["median_seconds"] == 9.0
+    runs[0]["reached"] = False
+    found = time_to_accuracy.summary(runs)
+    assert found["median_seconds"] == time_to_accuracy.NOT_REACHED
+
+
+@pytest.mark.parametrize(
+    "name", ["digits", pytest.param("characters", marks=pytest.mark.slow)]
+)
+def test_networks_of_a_contest_have_as_many_parameters(name):
+    contest = time_to_accuracy.CONTESTS[name]
+    training, _ = contest.load()
+    deq, tied, untied = (
+        contest.build(kind, contest.depth, training).count_params()
+        for kind in time_to_accuracy.MODELS
+    )
+    assert tied == deq
+    assert untied == pytest.approx(deq, rel=0.03)
+
+
+@pytest.mark.slow
+def test_time_to_accuracy(tmp_path):
+    results = time_to_accuracy.main(["--only", "digits", "--quick"])["digits"]
+    for kind in time_to_accuracy.MODELS:
+        assert results[kind]["reached"] in ("0 of 1", "1 of 1")
+        assert len(results[kind]["updates"]) == 1

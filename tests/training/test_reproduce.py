@@ -1,0 +1,88 @@
+"""`deq-keras reproduce`: the list, resumption, bad input, quick variants."""
+
+import pytest
+import yaml
+
+from training.cli import main
+from training.cli.reproduce_command import EXPERIMENTS, resolved
+
+
+def test_list_has_all_experiments(capsys):
+    assert main(["reproduce"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for name, experiment in EXPERIMENTS.items():
+        (line,) = [line for line in lines if line.startswith(f"{name} ")]
+        assert experiment.source in line and experiment.shows in line
+
+
+def test_misspelled_name_has_a_hint(capsys):
+    with pytest.raises(SystemExit) as error:
+        main(["reproduce", "langauge"])
+    assert error.value.code == 2
+    assert "Did you mean `language`?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--quick"], "Received: name=None"),
+        (["penalty", "--work-dir", "{full}"], "not empty"),
+        (["language", "--quick", "--set", "sede=1", "--work-dir", "{new}"], "sede"),
+        (
+            ["vision", "--quick", "--set", "variants={{a: {{}}}}"],
+            "Received: variants=a",
+        ),
+    ],
+)
+def test_bad_input_raises(arguments, words, tmp_path, capsys):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").write_text("mine")
+    places = {name: tmp_path / name for name in ("full", "new")}
+    command = ["reproduce", *(word.format(**places) for word in arguments)]
+    assert main(command) == 2
+    assert words in capsys.readouterr().err
+    assert not places["new"].exists()
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_configs_have_published_numbers(name):
+    assert resolved(name, is_quick=False).published
+    quick = resolved(name, is_quick=True)
+    assert tuple(quick.variants) == EXPERIMENTS[name].quick_variants
+    assert set().union(*quick.published.values()) <= set(quick.variants)
+
+
+def test_report_shows_published_numbers_and_second_command_continues(
+    tmp_path, small, monkeypatch, capsys
+):
+    small["variants"] = {"one": {}, "two": {"optimizer.learning_rate": 0.02}}
+    small["published"] = {"accuracy": {"one": 84.4, "two": "diverged"}}
+    config = tmp_path / "config.yaml"
+    config.write_text(yaml.safe_dump(small))
+    experiment = EXPERIMENTS["penalty"]._replace(
+        config=str(config), quick_variants=("two",), quick_overrides=("seeds=[0]",)
+    )
+    monkeypatch.setitem(EXPERIMENTS, "penalty", experiment)
+    command = ["reproduce", "penalty", "--quick", "--work-dir", str(tmp_path / "run")]
+    assert main(command) == 0
+    rows = (tmp_path / "run" / "report.txt").read_text().splitlines()
+    (heading,) = [index for index, row in enumerate(rows) if "published" in row]
+    assert rows[heading].endswith("published accuracy")
+    assert rows[heading + 1].split()[0] == "two"
+    assert rows[heading + 1].endswith(" diverged")
+    # All is there: nothing is trained again.
+    model = tmp_path / "run" / "two" / "seed_0" / "model.keras"
+    before = model.stat().st_mtime_ns
+    assert main(command) == 0
+    assert model.stat().st_mtime_ns == before
+    assert main([*command, "--set", "optimizer.learning_rate=0.5"]) == 2
+    assert "another config" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_quick_variants_run(name, tmp_path):
+    folder = tmp_path / "run"
+    assert main(["reproduce", name, "--quick", "--work-dir", str(folder)]) == 0
+    report = (folder / "report.txt").read_text()
+    assert all(variant in report for variant in EXPERIMENTS[name].quick_variants)

@@ -9,8 +9,6 @@ import tensorflow as tf
 from keras import ops
 
 from deq_keras import layers, models, serving, solvers
-from deq_keras.serving.served_model import ServedModel
-from deq_keras.serving.signature import named
 from tests.layers.cells import TanhCell, TwoScaleCell
 
 RANDOM = np.random.RandomState(0)
@@ -397,7 +395,7 @@ def test_invalid_sample_must_not_change_others(tmp_path, monkeypatch):
     model = _sequential()
     inputs = keras.Input((4,))
     mixed = inputs + 0.0 * ops.mean(inputs, axis=0, keepdims=True)
-    mixing = ServedModel(keras.Model(inputs, model(mixed)))
+    mixing = serving.served_model.ServedModel(keras.Model(inputs, model(mixed)))
     convert = serving.litert._converted
     monkeypatch.setattr(
         serving.litert, "_converted", lambda _: convert(mixing.single_function(False))
@@ -512,6 +510,7 @@ def test_input_names_become_ascii(tmp_path):
     path, _ = _exported("litert", tmp_path, model)
     assert list(serving.load(path).inputs) == ["gr__e"]
     specs = [tf.TensorSpec((None, 4), name=name) for name in ("入力", "_x")]
+    named = serving.signature.named
     assert list(named(specs)) == ["inputs___", "inputs__x"]
     with pytest.raises(ValueError, match="must have unique names.*Received"):
         named([tf.TensorSpec((None, 4), name=name) for name in ("入力", "出力")])

@@ -164,7 +164,9 @@ def test_a_compiled_model_broadcasts_no_rows(jit_compile):
     assert ask(request)["outputs"].shape == (6, 2)
     for samples, states in ((6, 1), (1, 6)):
         sent = {"features": INPUTS[:samples], "initial_state": STATES[:states]}
-        with pytest.raises(tf.errors.InvalidArgumentError, match="(?i)reshape|same number of rows"):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match="(?i)reshape|same number of rows"
+        ):
             ask(sent)
         with pytest.raises(ValueError, match="same number of rows"):
             tf.function(warm)({k: tf.constant(v) for k, v in sent.items()})

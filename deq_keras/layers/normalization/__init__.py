@@ -6,6 +6,7 @@ from deq_keras.layers.normalization.normalized_kernel import apply_kernel
 from deq_keras.layers.normalization.spectral_normalization import (
     SpectrallyNormalizedConv2D,
     SpectrallyNormalizedDense,
+    spectral_norm_bound,
 )
 from deq_keras.layers.normalization.weight_normalization import (
     WeightNormalizedConv1D,
@@ -22,4 +23,5 @@ __all__ = [
     "WeightNormalizedConv2D",
     "WeightNormalizedDense",
     "apply_kernel",
+    "spectral_norm_bound",
 ]

@@ -90,6 +90,7 @@ def test_training_logs_the_evaluations_of_its_own_steps(arguments):
         "deq_evaluations",
         "deq_residual",
         "deq_converged",
+        "deq_failed",
     }
 
 

@@ -38,7 +38,8 @@ def test_a_state_that_grows_without_limit_does_not_converge(drift):
         solvers.Anderson(300, 1e-2),
         solvers.Anderson(300, 1e-2, history=8),
         solvers.Aitken(300, 1e-2),
-        solvers.Broyden(6, 1e-2),
+        # Its steps grow a thousandfold. In float32, z + 1 = z from the sixth on.
+        solvers.Broyden(5, 1e-2),
     ],
     ids=lambda solver: type(solver).__name__,
 )

@@ -329,7 +329,7 @@ class Mixed(InitialState):
         )
 
     def __call__(self, state: Nest, seed: Seed = None, learned: Nest = None) -> Nest:
-        first = None if seed is None else fold_in(seed, 1)
+        first = fold_in(seed, 1)
         result = self.initial_states[0](state, first, learned)
         if seed is None:
             return result

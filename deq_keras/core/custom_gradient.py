@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
+from keras import tree
 from tensorflow.python.eager import forwardprop_util, record
 
 # Returns the outputs, and the function from their cotangents to input cotangents.
@@ -77,8 +79,51 @@ def without_variables(function: Callable[..., Any], *arguments: Any) -> Any:
     """
     with record.VariableWatcher() as watcher:
         result = function(*arguments)
-    _check_variables(watcher.watched_variables())
+    if watcher.watched_variables():
+        raise TypeError(
+            "A function with a custom gradient must get trainable variables as inputs, "
+            "or their gradient would be lost. Received: a function that reads "
+            f"{[variable.name for variable in watcher.watched_variables()]}. Make the "
+            "variables weights of the cell or of one of its sublayers."
+        )
     return result
+
+
+def guard_second_order(
+    carrier: Any, name: str, reason: str, is_refused: bool = True
+) -> Any:
+    """Returns `carrier`, with a gradient that raises or warns if it is differentiated.
+
+    Use it for a gradient that holds z* constant: its second derivatives are wrong.
+
+    Args:
+        carrier: Any of tensors.
+        name: String. Name of the gradient that the user chose, for the message.
+        reason: String. Why the second derivative is wrong.
+        is_refused: Boolean. Whether to raise an error. Otherwise, warns.
+    """
+    kind = "no" if is_refused else "only approximate"
+    message = (
+        f"{name} has {kind} second derivatives: {reason}. For second derivatives, use "
+        "UnrolledGradient or TruncatedGradient(num_free_steps=0), and call the layer "
+        "with `training=True`."
+    )
+
+    def second_order(gradient: tf.Tensor) -> list[tf.Tensor | None]:
+        if is_refused:
+            raise NotImplementedError(message)
+        warnings.warn(message, stacklevel=2)
+        return [gradient, None]
+
+    def guard(leaf: tf.Tensor) -> tuple[tf.Tensor, Callable]:
+        # The first derivative also takes `leaf`, which connects it to everything that
+        # the equilibrium depends on. Otherwise a second derivative would be zero.
+        first_order = custom_gradient(
+            lambda cotangent, source: (tf.identity(cotangent), second_order)
+        )
+        return tf.identity(leaf), lambda cotangent: first_order(cotangent, leaf)
+
+    return tree.map_structure(custom_gradient(guard), carrier)
 
 
 def _call(forward: Forward, inputs: list[tf.Tensor]) -> Any:
@@ -109,13 +154,3 @@ def _call(forward: Forward, inputs: list[tf.Tensor]) -> Any:
         tensors = tf.identity_n(sources)
     record.record_operation("CustomGradient", tensors, sources, of_tape)
     return tuple(tensors[:size]) if is_sequence else tensors[0]
-
-
-def _check_variables(variables: Sequence[tf.Variable]) -> None:
-    if variables:
-        raise TypeError(
-            "A function with a custom gradient must get trainable variables as inputs, "
-            "or their gradient would be lost. Received: a function that reads "
-            f"{[variable.name for variable in variables]}. Make the variables weights "
-            "of the cell or of one of its sublayers."
-        )

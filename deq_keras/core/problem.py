@@ -163,7 +163,10 @@ class FixedPointProblem:
             return self._weights
         with keras.StatelessScope(initialize_variables=False) as inner:
             scope = inner.original_scope  # `stateless_call` enters one.
-        return [_tensor(variable, scope) for variable in self._variables]
+        tensors = []
+        for variable in self._variables:
+            tensors.append(_tensor(variable, scope))
+        return tensors
 
     @property
     def has_rows(self) -> Nest | None:

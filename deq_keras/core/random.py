@@ -38,8 +38,10 @@ def next_seed(generator: keras.random.SeedGenerator) -> tf.Tensor:
     return tf.cast(tf.math.floormod(generator.next(), tf.int32.max - 1), tf.int32)
 
 
-def fold_in(seed: tf.Tensor, number: int | tf.Tensor) -> tf.Tensor:
-    """Returns a new seed, a function of a seed and a number."""
+def fold_in(seed: Any, number: int | tf.Tensor) -> Any:
+    """Returns a new seed, a function of a seed and a number; `None` for `None`."""
+    if seed is None:
+        return None
     if not graphs.is_compiled_by_xla():
         return tf.random.fold_in(seed, number)
     return tf.stack([_integers([], seed, tf.int32), number])
@@ -100,10 +102,9 @@ def _philox(
 
 def normal_like(value: Nest, seed: tf.Tensor) -> Nest:
     """Returns a nest of standard normal tensors like `value`."""
-    leaves = [
-        normal(tf.shape(leaf), fold_in(seed, i), dtype=leaf.dtype)
-        for i, leaf in enumerate(tree.flatten(value))
-    ]
+    leaves = []
+    for i, leaf in enumerate(tree.flatten(value)):
+        leaves.append(normal(tf.shape(leaf), fold_in(seed, i), dtype=leaf.dtype))
     return tree.pack_sequence_as(value, leaves)
 
 

@@ -1,6 +1,5 @@
 """The parts that the gradient strategies share."""
 
-import warnings
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -71,40 +70,3 @@ def replace_gradient(solution: Solution, carrier: Nest) -> Nest:
 
     leaves = custom_gradient(forward)(*value, *tree.flatten(carrier))
     return tree.pack_sequence_as(solution.value, leaves)
-
-
-def guard_second_order(
-    carrier: Nest, name: str, reason: str, is_refused: bool = True
-) -> Nest:
-    """Returns `carrier`, with a gradient that raises or warns if it is differentiated.
-
-    Use it for a gradient that holds z* constant: its second derivatives are wrong.
-
-    Args:
-        carrier: Nest of tensors.
-        name: String. Name of the gradient that the user chose, for the message.
-        reason: String. Why the second derivative is wrong.
-        is_refused: Boolean. Whether to raise an error. Otherwise, warns.
-    """
-    kind = "no" if is_refused else "only approximate"
-    message = (
-        f"{name} has {kind} second derivatives: {reason}. For second derivatives, use "
-        "UnrolledGradient or TruncatedGradient(num_free_steps=0), and call the layer "
-        "with `training=True`."
-    )
-
-    def second_order(gradient: tf.Tensor) -> list[tf.Tensor | None]:
-        if is_refused:
-            raise NotImplementedError(message)
-        warnings.warn(message, stacklevel=2)
-        return [gradient, None]
-
-    def guard(leaf: tf.Tensor) -> tuple[tf.Tensor, Callable]:
-        # The first derivative also takes `leaf`, which connects it to everything that
-        # the equilibrium depends on. Otherwise a second derivative would be zero.
-        first_order = custom_gradient(
-            lambda cotangent, source: (tf.identity(cotangent), second_order)
-        )
-        return tf.identity(leaf), lambda cotangent: first_order(cotangent, leaf)
-
-    return tree.map_structure(custom_gradient(guard), carrier)

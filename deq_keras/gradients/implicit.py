@@ -8,7 +8,7 @@ from keras import tree
 
 from deq_keras import solvers
 from deq_keras.core import nonfinite
-from deq_keras.core.custom_gradient import custom_gradient
+from deq_keras.core.custom_gradient import custom_gradient, guard_second_order
 from deq_keras.core.graphs import is_in_control_flow
 from deq_keras.core.linearization import Linearization, linearize
 from deq_keras.core.problem import FixedPointProblem
@@ -17,7 +17,6 @@ from deq_keras.core.splitting import Splitting
 from deq_keras.core.structure import Nest, at_least_float32, interpolate
 from deq_keras.gradients.adjoint_report import AdjointReport, adjoint_report
 from deq_keras.gradients.forward import (
-    guard_second_order,
     linearize_equilibrium,
     replace_gradient,
     solve_without_gradient,

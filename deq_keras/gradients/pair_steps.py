@@ -13,8 +13,7 @@ from deq_keras.core.custom_gradient import custom_gradient
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.structure import Nest, StateStructure, where_rows, wide_dtype
 from deq_keras.solvers import DIVERGED, MAX_ITER, Solution
-from deq_keras.solvers.loop import Evaluation
-from deq_keras.solvers.stopping import StoppingRule, first_status
+from deq_keras.solvers.stopping import Evaluation, StoppingRule, first_status
 
 
 class Pairs(NamedTuple):

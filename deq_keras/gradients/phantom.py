@@ -6,12 +6,12 @@ import keras
 
 from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_count, check_positive_fraction
+from deq_keras.core.custom_gradient import guard_second_order
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.core.structure import interpolate
 from deq_keras.gradients.adjoint_report import AdjointReport
 from deq_keras.gradients.forward import (
-    guard_second_order,
     replace_gradient,
     solve_without_gradient,
 )

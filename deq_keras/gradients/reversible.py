@@ -9,11 +9,11 @@ from keras import tree
 
 from deq_keras.core import nonfinite
 from deq_keras.core.checks import check_open_fraction, check_optional_count
-from deq_keras.core.custom_gradient import without_variables
+from deq_keras.core.custom_gradient import guard_second_order, without_variables
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.gradients.adjoint_report import AdjointReport
-from deq_keras.gradients.forward import guard_second_order, linearize_equilibrium
+from deq_keras.gradients.forward import linearize_equilibrium
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
 from deq_keras.gradients.implicit import solve_implicitly
 from deq_keras.gradients.neumann import neumann_series

@@ -17,6 +17,7 @@ from deq_keras.core.checks import (
     check_optional_count,
     check_positive_fraction,
 )
+from deq_keras.core.custom_gradient import guard_second_order
 from deq_keras.core.problem import FixedPointProblem
 from deq_keras.core.random import as_seed, fold_in, normal_like, uniform
 from deq_keras.core.serialization import Config, arguments_of
@@ -29,7 +30,6 @@ from deq_keras.core.structure import (
 )
 from deq_keras.gradients import step_counts
 from deq_keras.gradients.adjoint_report import AdjointReport
-from deq_keras.gradients.forward import guard_second_order
 from deq_keras.gradients.gradient import Equilibrium, EquilibriumGradient
 from deq_keras.gradients.implicit import solve_implicitly
 from deq_keras.gradients.neumann import neumann_series
@@ -240,7 +240,9 @@ class TruncatedGradient(EquilibriumGradient):
 
     def _plan(self, state: Nest, solver: FixedPointSolver) -> "_Plan":
         """Returns all numbers of a solve, with defaults that suit its state."""
-        has_positions = max(len(leaf.shape) for leaf in tree.flatten(state)) > 2
+        has_positions = False
+        for leaf in tree.flatten(state):
+            has_positions |= leaf.shape.rank > 2
         max_steps = self.max_steps or _NUM_BUDGETS * solver.max_iter
         free_steps, num_steps = self._counts(max_steps)
         fraction, tol, interval = self.free_fraction, self.tol, None
@@ -304,8 +306,8 @@ class TruncatedGradient(EquilibriumGradient):
             if self.max_steps is None:
                 budget *= _NUM_BUDGETS
             room = tf.maximum(budget, free_steps.needed + steps.needed)
-        num_free_steps = free_steps.draw(room - steps.needed, _fold(seed, 0))
-        return num_free_steps, steps.draw(room - num_free_steps, _fold(seed, 1))
+        num_free_steps = free_steps.draw(room - steps.needed, fold_in(seed, 0))
+        return num_free_steps, steps.draw(room - num_free_steps, fold_in(seed, 1))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -398,7 +400,7 @@ def _graded_steps(
 ) -> tuple[Nest, tf.Tensor, int | tf.Tensor]:
     """Returns the state after the differentiated steps, a mask of samples that became
     non-finite, and the number of steps."""
-    noise_seed = _fold(seed, 4) if plan.solver.noise else None
+    noise_seed = fold_in(seed, 4) if plan.solver.noise else None
 
     def body(
         i: tf.Tensor, state: Nest, failed: tf.Tensor, _: tf.Tensor
@@ -465,8 +467,8 @@ def _free_steps(
             the root mean square of the features of each position.
         seed: Int32 tensor of shape `(2,)`, or `None` if nothing is random.
     """
-    noise_seed = _fold(seed, 2) if plan.solver.noise else None
-    seed = _fold(seed, 3)
+    noise_seed = fold_in(seed, 2) if plan.solver.noise else None
+    seed = fold_in(seed, 3)
     start, injection = tree.map_structure(
         tf.stop_gradient, (initial_state, problem.injection)
     )
@@ -551,7 +553,3 @@ def _scale(leaf: tf.Tensor) -> tf.Tensor:
     squares = tf.square(tf.cast(leaf, tf.float32))
     mean = tf.reduce_mean(squares, axis, keepdims=True)
     return tf.cast(tf.sqrt(mean), leaf.dtype)
-
-
-def _fold(seed: tf.Tensor | None, index: int) -> tf.Tensor | None:
-    return None if seed is None else fold_in(seed, index)

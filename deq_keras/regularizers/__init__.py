@@ -7,10 +7,10 @@ from deq_keras.core.serialization import Config
 from deq_keras.regularizers.penalties import (
     PENALTIES,
     ContractionRegularizer,
+    EquilibriumRegularizer,
     JacobianRegularizer,
     ResidualRegularizer,
 )
-from deq_keras.regularizers.regularizer import EquilibriumRegularizer
 
 __all__ = [
     "ALL_OBJECTS",

@@ -12,7 +12,6 @@ from deq_keras.solvers.anderson import Anderson
 from deq_keras.solvers.broyden import Broyden
 from deq_keras.solvers.fixed_point_iteration import FixedPointIteration
 from deq_keras.solvers.linear import GMRES, BiCGStab, LinearSolver
-from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.operator_splitting import (
     ForwardBackward,
     OperatorSplitting,
@@ -26,7 +25,7 @@ from deq_keras.solvers.solution import (
     Solution,
 )
 from deq_keras.solvers.solver import FixedPointSolver
-from deq_keras.solvers.stopping import UnchangedAnswer
+from deq_keras.solvers.stopping import Evaluation, UnchangedAnswer
 
 __all__ = [
     "ALL_OBJECTS",

@@ -8,8 +8,8 @@ import tensorflow as tf
 from deq_keras.core.checks import check_positive
 from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.core.structure import squared_norm
-from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solver import FixedPointSolver
+from deq_keras.solvers.stopping import Evaluation
 
 
 class _Secant(NamedTuple):

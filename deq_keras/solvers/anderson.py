@@ -13,8 +13,8 @@ from deq_keras.core.checks import (
 )
 from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.solvers.columns import Columns, zero_columns
-from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solver import FixedPointSolver
+from deq_keras.solvers.stopping import Evaluation
 
 # The newest column should receive all the weight if its residual is zero, or its square
 # underflows: its pivot is 1, and its right-hand side is this number, whose square is

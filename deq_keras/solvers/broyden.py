@@ -12,8 +12,8 @@ from deq_keras.core.checks import check_count
 from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.core.structure import squared_norm
 from deq_keras.solvers.columns import Columns, zero_columns
-from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solver import FixedPointSolver
+from deq_keras.solvers.stopping import Evaluation
 
 # Bounds the scaling 1 / (1 - c) of a step by 1 / _SMALLEST_PIVOT, so that the
 # approximate Jacobian does not become singular (More and Trangenstein, 1976).

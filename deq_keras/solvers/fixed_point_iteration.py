@@ -11,8 +11,8 @@ from deq_keras.core.checks import (
     check_positive_fraction,
 )
 from deq_keras.core.serialization import Config, arguments_of
-from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solver import FixedPointSolver
+from deq_keras.solvers.stopping import Evaluation
 
 
 class _Patience(NamedTuple):

@@ -21,9 +21,9 @@ from deq_keras.core.structure import (
     where_rows,
 )
 from deq_keras.solvers.columns import Columns, zero_columns
-from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solution import Solution
 from deq_keras.solvers.solver import FixedPointSolver
+from deq_keras.solvers.stopping import Evaluation
 
 # Number of columns without `restart`, as in most libraries.
 _RESTART = 20

@@ -4,43 +4,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from deq_keras.core.structure import Nest, StateStructure, squared_norm
 from deq_keras.solvers.solution import Solution
-
-
-class Evaluation(NamedTuple):
-    """One evaluation of f, as matrices.
-
-    Attributes:
-        point: Tensor `(batch, features)`. The point z.
-        value: Tensor `(batch, features)`. f(z).
-        residual: Tensor `(batch, features)`. g(z) = f(z) - z.
-        squared_norm: Tensor `(batch, 1)`. |g(z)|^2.
-    """
-
-    point: tf.Tensor
-    value: tf.Tensor
-    residual: tf.Tensor
-    squared_norm: tf.Tensor
-
-    @classmethod
-    def of(
-        cls, structure: StateStructure, point: tf.Tensor, state: Nest
-    ) -> "Evaluation":
-        """Returns the evaluation with f(point) = `state`.
-
-        Args:
-            structure: `StateStructure` of the state.
-            point: Tensor `(batch, features)`.
-            state: Nest of tensors. Value of f at `point`.
-
-        Raises:
-            ValueError: If `state` does not have the structure.
-        """
-        structure.check(state, "What the function of a fixed-point problem returns")
-        value = structure.to_matrix(state)
-        residual = value - point
-        return cls(point, value, residual, squared_norm(residual))
 
 
 class LoopState(NamedTuple):

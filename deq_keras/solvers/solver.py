@@ -19,9 +19,14 @@ from deq_keras.core.request import INT32, SolveRequest, check_request
 from deq_keras.core.serialization import Config, Configured, arguments_of
 from deq_keras.core.structure import Nest, StateStructure, where_rows
 from deq_keras.solvers.compaction import ActiveBatch
-from deq_keras.solvers.loop import Evaluation, LoopState
+from deq_keras.solvers.loop import LoopState
 from deq_keras.solvers.solution import DIVERGED, MAX_ITER, Solution
-from deq_keras.solvers.stopping import STOP_MODES, StoppingRule, first_status
+from deq_keras.solvers.stopping import (
+    STOP_MODES,
+    Evaluation,
+    StoppingRule,
+    first_status,
+)
 
 
 class FixedPointSolver(Configured):

@@ -14,7 +14,6 @@ from deq_keras.core.structure import (
     StateStructure,
     squared_norm,
 )
-from deq_keras.solvers.loop import Evaluation
 from deq_keras.solvers.solution import CONVERGED, DIVERGED, MAX_ITER, UNCHANGED
 
 # A relative residual divides by at least this fraction of the norm of the initial
@@ -25,6 +24,41 @@ _TINY = 1e-12
 _SMALLEST_NORM = 1e-15
 
 STOP_MODES = ("rel", "abs", "rel_max", "abs_max")
+
+
+class Evaluation(NamedTuple):
+    """One evaluation of f, as matrices.
+
+    Attributes:
+        point: Tensor `(batch, features)`. The point z.
+        value: Tensor `(batch, features)`. f(z).
+        residual: Tensor `(batch, features)`. g(z) = f(z) - z.
+        squared_norm: Tensor `(batch, 1)`. |g(z)|^2.
+    """
+
+    point: tf.Tensor
+    value: tf.Tensor
+    residual: tf.Tensor
+    squared_norm: tf.Tensor
+
+    @classmethod
+    def of(
+        cls, structure: StateStructure, point: tf.Tensor, state: Nest
+    ) -> "Evaluation":
+        """Returns the evaluation with f(point) = `state`.
+
+        Args:
+            structure: `StateStructure` of the state.
+            point: Tensor `(batch, features)`.
+            state: Nest of tensors. Value of f at `point`.
+
+        Raises:
+            ValueError: If `state` does not have the structure.
+        """
+        structure.check(state, "What the function of a fixed-point problem returns")
+        value = structure.to_matrix(state)
+        residual = value - point
+        return cls(point, value, residual, squared_norm(residual))
 
 
 class Answers(NamedTuple):

@@ -91,7 +91,7 @@ class CellFunction:
     @property
     def variables(self) -> list[keras.Variable]:
         """The variables that the function reads."""
-        return self.cell.variables
+        return (self._cell() or self.cell).variables
 
     def __call__(self, state: Nest, injection: Nest) -> Nest:
         cell = self._cell() or self.cell  # The property raises.
@@ -203,23 +203,6 @@ def single_mask(mask: Nest | None) -> tf.Tensor | None:
             f"Pass it as `mask`. Received: {len(masks)} masks."
         )
     return tf.cast(masks[0], tf.bool) if masks else None
-
-
-def masks_of_leaves(mask: Nest | None, ranks: tuple[int, ...]) -> list[Any]:
-    """Returns the mask of each leaf of a state: `None` unless it has more axes.
-
-    Keras would attach the masks of the inputs to the first outputs, in their order.
-
-    Args:
-        mask: Nest of the masks of the inputs. Keras' masks can be symbolic.
-        ranks: Ranks of the leaves.
-    """
-    if mask is None:
-        return []
-    masks = [leaf for leaf in tree.flatten(mask) if leaf is not None]
-    if len(masks) != 1:
-        return []
-    return [masks[0] if rank > len(masks[0].shape) else None for rank in ranks]
 
 
 def cell_state(cell: keras.layers.Layer, injection: Nest) -> Nest:

@@ -7,11 +7,7 @@ from deq_keras.core.checks import check_boolean, check_count, check_seed
 from deq_keras.core.serialization import arguments_of
 from deq_keras.layers.equilibrium import lipschitz
 from deq_keras.layers.equilibrium.cell import EquilibriumCell
-from deq_keras.layers.normalization import (
-    LayerNormalization,
-    WeightNormalizedDense,
-    apply_kernel,
-)
+from deq_keras.layers.normalization import LayerNormalization, WeightNormalizedDense
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
@@ -147,7 +143,10 @@ class DenseCell(EquilibriumCell):
         return ops.zeros_like(injection["inputs"])
 
     def call(self, state, injection):
-        recurrent = apply_kernel(self.recurrent, state, injection.get("kernel"))
+        if self.weight_normalization:
+            recurrent = self.recurrent(state, kernel=injection["kernel"])
+        else:
+            recurrent = self.recurrent(state)
         outputs = self.activation(recurrent + injection["inputs"])
         return outputs if self.norm is None else self.norm(outputs)
 

@@ -418,7 +418,15 @@ class DEQ(keras.layers.Layer):
     def compute_mask(self, inputs: Nest, previous_mask: Nest) -> list[Any]:
         """Returns the mask of each leaf of the output, `None` without positions."""
         del inputs
-        return cell_problem.masks_of_leaves(previous_mask, self._ranks)
+        # Keras would attach the masks of the inputs to the first outputs, in order.
+        masks = []
+        for mask in tree.flatten(previous_mask):
+            if mask is not None:
+                masks.append(mask)
+        if len(masks) != 1:
+            return []
+        rank = len(masks[0].shape)  # Keras' masks can be symbolic.
+        return [masks[0] if own > rank else None for own in self._ranks]
 
     def _input_specs(self, inputs_shape: Nest) -> Nest:
         """Returns a nest of `tf.TensorSpec` for a nest of shapes."""
@@ -480,13 +488,13 @@ class DEQ(keras.layers.Layer):
             tol = self._controls.tol.value if tol is None else tol
             if is_compiled_by_xla():
                 # XLA needs static shapes.
-                limit = self._xla_limit = max(self.solver.max_iter, self._max_iter)
+                limit = self._xla_limit = max(self._solver.max_iter, self._max_iter)
         request = SolveRequest(
             self._first_state(problem, initial_state),
             max_iter,
             tol,
             limit=limit,
-            takes_last=self.solver.tol is None,
+            takes_last=self._solver.tol is None,
             records_trace=scope is not None,
         )
         if scope is not None:
@@ -495,10 +503,10 @@ class DEQ(keras.layers.Layer):
         if tf.executing_eagerly():
             is_differentiated = record.could_possibly_record()
         if is_differentiated:
-            equilibrium = self.gradient.infer(problem, request, self.solver)
+            equilibrium = self._gradient.infer(problem, request, self._solver)
             value, solution = equilibrium.value, equilibrium.solution
         else:
-            solution = self.solver.solve(problem, request)
+            solution = self._solver.solve(problem, request)
             value = solution.value
         if scope is not None:
             scope.record(name, problem, solution)
@@ -516,35 +524,38 @@ class DEQ(keras.layers.Layer):
         name = "" if scope is None else scope.reserve_name(self.name)
         if scope is not None and initial_state is None:
             initial_state = scope.initial_states.get(name)
-        solver = self._solver_of_training(max_iter, tol)
+        solver = self._solver
+        if max_iter is not None or tol is not None:
+            solver = self._solver_of_training(max_iter, tol)
         if problem.mask is not None and solver.noise > 0:
             cell_contract.refuse_noise(solver)
-        seed = self._next_seed() if self.initial_state.is_random else None
+        seed = next_seed(self.seed_generator) if self._initial_state.is_random else None
         state = self._first_state(problem, initial_state, seed, training=True)
         budget = None
-        if self.max_iter_jitter > 0:
+        if self._max_iter_jitter > 0:
             # A call, or a later solver, may have a smaller budget than the jitter.
-            jitter = min(self.max_iter_jitter, solver.max_iter - 1)
-            budget = solver.max_iter - integer(self._next_seed(), 0, jitter + 1)
-        is_random = self.gradient.is_random or solver.noise > 0
+            jitter = min(self._max_iter_jitter, solver.max_iter - 1)
+            draw = next_seed(self.seed_generator)
+            budget = solver.max_iter - integer(draw, 0, jitter + 1)
+        is_random = self._gradient.is_random or solver.noise > 0
         request = SolveRequest(
             state,
             max_iter=budget,
             limit=solver.max_iter,
-            seed=self._next_seed() if is_random else None,
+            seed=next_seed(self.seed_generator) if is_random else None,
             records_trace=False,
             allows_compaction=False,
         )
-        equilibrium = self.gradient.solve(
+        equilibrium = self._gradient.solve(
             problem, request, solver, self._metrics_of_solves.record_adjoint
         )
         value, is_usable = equilibrium.value, problem.is_usable
         solution = nonfinite.mark_unusable_as_diverged(
             equilibrium.solution, state, is_usable
         )
-        if self.regularizer is not None:
+        if self._regularizer is not None:
             self._add_penalty(equilibrium)
-        if self.initial_state.layer is not None:
+        if self._initial_state.layer is not None:
             self._add_prediction_loss(problem, value, solution)
         if scope is not None:
             constant = tree.map_structure(tf.stop_gradient, value)
@@ -555,9 +566,7 @@ class DEQ(keras.layers.Layer):
     def _solver_of_training(
         self, max_iter: int | tf.Tensor | None, tol: float | tf.Tensor | None
     ) -> solvers.FixedPointSolver:
-        if max_iter is None and tol is None:
-            return self.solver
-        config = self.solver.get_config()
+        config = self._solver.get_config()
         for name, value in (("max_iter", max_iter), ("tol", tol)):
             if value is None:
                 continue
@@ -569,7 +578,7 @@ class DEQ(keras.layers.Layer):
                     "`max_iter_jitter` of DEQ to vary the budget. Received: "
                     f"{name}={value!r}."
                 )
-        return self.solver.from_config(config)
+        return self._solver.from_config(config)
 
     def inject(
         self, inputs: Nest, mask: tf.Tensor | None = None, training: bool = False
@@ -719,12 +728,12 @@ class DEQ(keras.layers.Layer):
         state = cell_problem.cell_state(self.cell, problem.injection)
         twice = (
             training
-            and self.regularizer is not None
-            and self.regularizer.differentiates_jacobian
+            and self._regularizer is not None
+            and self._regularizer.differentiates_jacobian
         )
         if (training, twice) not in self._checked_modes:
             cell_contract.check_cell(self, state, problem.injection, training)
-        source = source or self.initial_state
+        source = source or self._initial_state
         learned = self._learned_state
         if source.layer is not None:
             # No gradient of the model's loss reaches the predictor.
@@ -754,9 +763,6 @@ class DEQ(keras.layers.Layer):
                 f"DEQ layer. Received: initial_state={source!r}."
             )
 
-    def _next_seed(self) -> tf.Tensor:
-        return next_seed(self.seed_generator)
-
     def _cast(self, value: Nest) -> Nest:
         """Casts a value to the dtype of the layer, if its cell has another."""
         if self.cell.compute_dtype == self.compute_dtype:
@@ -768,8 +774,9 @@ class DEQ(keras.layers.Layer):
     def _add_penalty(self, equilibrium: gradients.Equilibrium) -> None:
         """Adds the loss of the regularizer."""
         linearization = equilibrium.linearization
-        regularizer: Any = self.regularizer
-        seed, probability = self._next_seed(), self._controls.penalty_probability
+        regularizer: Any = self._regularizer
+        seed = next_seed(self.seed_generator)
+        probability = self._controls.penalty_probability
         if probability is not None:
             regularizer = regularizer.with_probability(probability.value)
         loss = regularizer(linearization, seed)

@@ -186,6 +186,7 @@ def test_a_learned_start_of_a_built_layer_is_refused():
     deq.initial_state = "normal"
 
 
+@pytest.mark.filterwarnings("ignore:`FunctionCell.call` does not use:UserWarning")
 @pytest.mark.parametrize(
     "initial_state",
     [lambda u: u[:, 0], lambda u: tf.zeros([tf.shape(u)[0], tf.shape(u)[0]])],

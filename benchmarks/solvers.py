@@ -150,12 +150,7 @@ SIZES = {
     "default": {},
     # Fill a GPU of 80 GB.
     "large": {
-        "transformer_layer": {
-            "batch": 64,
-            "length": 256,
-            "width": 1024,
-            "inner": 4096,
-        },
+        "transformer_layer": {"batch": 64, "length": 256, "width": 1024, "inner": 4096},
         "conv_block": {"batch": 128, "channels": 256},
     },
 }
@@ -424,9 +419,7 @@ def torchdeq(
     """
     if not all(map(importlib.util.find_spec, ("torch", "torchdeq"))):
         return "torch and torchdeq are not installed: pip install -e '.[benchmark]'"
-    from . import torchdeq_peer
-
-    results = {"versions": measuring.in_fresh_process(torchdeq_peer.versions)}
+    results = {"versions": measuring.in_fresh_process(_peer, call="versions")}
     with tempfile.TemporaryDirectory() as folder:
         for name in names:
             workload = build(name, sizes)
@@ -434,29 +427,35 @@ def torchdeq(
             np.savez(work["path"], **workload.arrays)
             with measuring.Worker() as peer:
                 results[name] = in_turns(
-                    workload, torchdeq_peer, peer, work, budgets, step_budget, effort
+                    workload, peer, work, budgets, step_budget, effort
                 )
     return results
 
 
-def in_turns(workload, functions, peer, work, budgets, step_budget, effort):
-    """Returns our times over a peer's, by kind of call, solver and budget.
+def _peer(call, **arguments):
+    """Calls a function of `torchdeq_peer`: only a worker imports torch."""
+    from . import torchdeq_peer
 
-    `peer` is the `measuring.Worker` that calls `evaluate`, `solve` and `step` of the
-    module `functions`, with the arguments `work`. See `times`.
+    return getattr(torchdeq_peer, call)(**arguments)
+
+
+def in_turns(workload, peer, work, budgets, step_budget, effort):
+    """Returns our times over torchdeq's, by kind of call, solver and budget.
+
+    `peer` is a `measuring.Worker`, and `work` are arguments of its calls. See `times`.
     """
 
-    def ratio(call, function, **request):
-        other = functools.partial(peer, function, **work, **request)
-        return compare(call, other, effort, workers=(peer,))
+    def ratio(ours, call, **request):
+        theirs = functools.partial(peer, _peer, call=call, **work, **request)
+        return compare(ours, theirs, effort, workers=(peer,))
 
     on_gpu = _has_gpu()
     return {
-        "evaluate": ratio(CompiledCell(workload, on_gpu).evaluate, functions.evaluate),
+        "evaluate": ratio(CompiledCell(workload, on_gpu).evaluate, "evaluate"),
         "solve": {
             f"{solver}, NFE {budget}": ratio(
                 compiled_solve(workload, solver, budget, on_gpu),
-                functions.solve,
+                "solve",
                 solver=solver,
                 budget=budget,
             )
@@ -466,7 +465,7 @@ def in_turns(workload, functions, peer, work, budgets, step_budget, effort):
         "train": {
             solver: ratio(
                 training_step(workload, solver, step_budget, on_gpu),
-                functions.step,
+                "step",
                 solver=solver,
                 budget=step_budget,
             )

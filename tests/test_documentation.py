@@ -97,7 +97,7 @@ def test_examples_of_a_page_run(page, tmp_path, monkeypatch):
 @pytest.mark.parametrize(("page", "command"), list(commands()))
 def test_command_is_one(page, command, monkeypatch):
     monkeypatch.chdir(ROOT)
-    arguments = cli.parser().parse_args(shlex.split(command))
+    arguments = cli.parser().parse_args(shlex.split(command, comments=True))
     if hasattr(arguments, "config"):
         reading.load(shipped.find(arguments.config), arguments.overrides)
 

@@ -222,8 +222,7 @@ class GradientGate:
     its result.
     """
 
-    def __init__(self) -> None:
-        self._is_closed: tf.Tensor | None = None
+    _is_closed: tf.Tensor | None = None
 
     def close_if(self, failed: tf.Tensor, is_usable: tf.Tensor | None) -> None:
         """Closes the gate if a usable sample failed.

@@ -165,7 +165,14 @@ class FixedPointProblem:
             scope = inner.original_scope  # `stateless_call` enters one.
         tensors = []
         for variable in self._variables:
-            tensors.append(_tensor(variable, scope))
+            value = None if scope is None else scope.get_current_value(variable)
+            if value is None:
+                # `value` casts to the compute dtype of the layer that reads it. Keras
+                # has no public name for the tensor of a variable in its own dtype.
+                value = variable._value
+            if value is None:  # Keras infers shapes before it creates variables.
+                value = tf.cast(variable.value, variable.dtype)
+            tensors.append(tf.convert_to_tensor(value))
         return tensors
 
     @property
@@ -269,23 +276,6 @@ class FixedPointProblem:
                 return fn(*arguments)
             with constant_permutations():
                 return fn(*arguments)
-
-
-def _tensor(variable: keras.Variable, scope: Any) -> tf.Tensor:
-    """Returns the tensor of a variable in the dtype of the variable.
-
-    Args:
-        variable: Variable that f reads.
-        scope: `keras.StatelessScope` that may have another value, or `None`.
-    """
-    value = None if scope is None else scope.get_current_value(variable)
-    if value is not None:
-        return tf.convert_to_tensor(value)
-    if variable._value is None:  # Keras infers shapes before it creates variables.
-        return tf.cast(variable.value, variable.dtype)
-    # `value` casts to the compute dtype of the layer that reads it. Keras has no
-    # public name for the tensor of a variable in its own dtype.
-    return tf.convert_to_tensor(variable._value)
 
 
 def in_dtype(number: Any, dtype: tf.DType) -> tf.Tensor:

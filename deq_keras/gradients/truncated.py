@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -19,7 +19,7 @@ from deq_keras.core.checks import (
 )
 from deq_keras.core.custom_gradient import guard_second_order
 from deq_keras.core.problem import FixedPointProblem
-from deq_keras.core.random import as_seed, fold_in, normal_like, uniform
+from deq_keras.core.random import as_seed, fold_in, normal, uniform
 from deq_keras.core.serialization import Config, arguments_of
 from deq_keras.core.structure import (
     Nest,
@@ -203,7 +203,7 @@ class TruncatedGradient(EquilibriumGradient):
         if plan.tol is not None:
             # Samples that stopped early, or took few steps, need not have converged.
             budget = solver.max_iter if request.max_iter is None else request.max_iter
-            has_budget = num_evaluations >= tf.minimum(budget, plan.largest)
+            has_budget = num_evaluations >= tf.minimum(budget, plan.largest_sum)
             is_excluded |= ~(has_budget | (count < num_steps))
         linearization = nonfinite.usable_linearization(linearization, is_excluded)
         solution = tree.map_structure(tf.stop_gradient, solution)._replace(
@@ -257,11 +257,14 @@ class TruncatedGradient(EquilibriumGradient):
             interval = -(-num_steps.largest(max_steps) // self.checkpoints)
         elif self.remat:
             interval = 1
+        most = num_steps.largest(max_steps)
+        most += free_steps.largest(max_steps) if fraction > 0 else 0
         return _Plan(
             solver=solver,
             free_steps=free_steps,
             num_steps=num_steps,
             max_steps=max_steps,
+            largest_sum=min(max_steps, most),
             free_fraction=fraction,
             damping=solver.damping if self.damping is None else self.damping,
             tol=None if graphs.is_vectorized() else tol or None,
@@ -319,6 +322,7 @@ class _Plan:
         free_steps: `StepCounts` of steps without a gradient.
         num_steps: `StepCounts` of steps with a gradient.
         max_steps: Integer. Upper bound of their sum.
+        largest_sum: Integer. The largest number of steps of a sample.
         free_fraction: Float in [0, 1]. Expected fraction of samples with free steps.
         damping: Float in (0, 1]. Weight of the new value in a step.
         tol: Positive float, or `None` to take all steps.
@@ -330,17 +334,11 @@ class _Plan:
     free_steps: StepCounts
     num_steps: StepCounts
     max_steps: int
+    largest_sum: int
     free_fraction: float
     damping: float
     tol: float | None
     interval: int | None
-
-    @property
-    def largest(self) -> int:
-        """The largest number of steps of a sample."""
-        free_steps = self.free_steps.largest(self.max_steps)
-        free_steps = free_steps if self.free_fraction > 0 else 0
-        return min(self.max_steps, self.num_steps.largest(self.max_steps) + free_steps)
 
     def step(
         self,
@@ -383,12 +381,19 @@ class _Plan:
         residual = tf.stop_gradient(tf.sqrt(tf.math.divide_no_nan(total, count)))
         return next_state, residual
 
-    def continues(
-        self, i: tf.Tensor, num_steps: int | tf.Tensor, residual: tf.Tensor
-    ) -> tf.Tensor:
-        """Returns whether another step follows."""
-        has_steps = i < num_steps
-        return has_steps if self.tol is None else has_steps & (residual > self.tol)
+    def condition(self, num_steps: int | tf.Tensor) -> Callable[..., tf.Tensor]:
+        """Returns the condition of a loop of at most `num_steps` steps.
+
+        The first variable of the loop is the number of the step, the last the residual.
+        """
+
+        def continues(i: tf.Tensor, *variables: Any) -> tf.Tensor:
+            has_steps = i < num_steps
+            if self.tol is None:
+                return has_steps
+            return has_steps & (variables[-1] > self.tol)
+
+        return continues
 
 
 def _graded_steps(
@@ -408,11 +413,7 @@ def _graded_steps(
         state, residual = plan.step(problem, structure, state, i, noise_seed)
         return i + 1, state, failed | nonfinite.failed_rows(state), residual
 
-    def continues(
-        i: tf.Tensor, state: Nest, failed: tf.Tensor, residual: tf.Tensor
-    ) -> tf.Tensor:
-        return plan.continues(i, num_steps, residual)
-
+    continues = plan.condition(num_steps)
     structure = StateStructure(state)
     failed = tf.zeros_like(nonfinite.failed_rows(state))
     variables = (tf.constant(0), state, failed, tf.constant(math.inf))
@@ -489,18 +490,14 @@ def _free_steps(
             return i + 1, *plan.step(problem, structure, state, i, noise_seed)
 
         count, last, _ = graphs.while_loop(
-            lambda i, _, residual: plan.continues(i, num_steps, residual),
+            plan.condition(num_steps),
             body,
             (tf.constant(0), state, tf.constant(math.inf)),
             plan.max_steps,
         )
         failed = nonfinite.failed_rows(last)
         if noise > 0.0:
-            last = tree.map_structure(
-                lambda leaf, draw: leaf + noise * _scale(leaf) * draw,
-                last,
-                normal_like(last, fold_in(seed, 3)),
-            )
+            last = _with_noise(last, noise, fold_in(seed, 3))
         count = num_steps if plan.tol is None else count
         return _FreeResult(
             where_rows(failed, state, last), failed, tf.fill(tf.shape(failed), count)
@@ -547,9 +544,14 @@ def _free_steps(
     return result._replace(state=state)
 
 
-def _scale(leaf: tf.Tensor) -> tf.Tensor:
-    """Returns the root mean square of each position, which is 0 at padding."""
-    axis = [-1] if leaf.shape.rank > 1 else []
-    squares = tf.square(tf.cast(leaf, tf.float32))
-    mean = tf.reduce_mean(squares, axis, keepdims=True)
-    return tf.cast(tf.sqrt(mean), leaf.dtype)
+def _with_noise(state: Nest, noise: float, seed: tf.Tensor) -> Nest:
+    """Adds noise to a state, relative to the root mean square of each position, which
+    is 0 at padding."""
+    leaves = tree.flatten(state)
+    for i, leaf in enumerate(leaves):
+        axis = [-1] if leaf.shape.rank > 1 else []
+        squares = tf.square(tf.cast(leaf, tf.float32))
+        scale = tf.sqrt(tf.reduce_mean(squares, axis, keepdims=True))
+        draw = normal(tf.shape(leaf), fold_in(seed, i), leaf.dtype)
+        leaves[i] = leaf + noise * tf.cast(scale, leaf.dtype) * draw
+    return tree.pack_sequence_as(state, leaves)

@@ -7,6 +7,7 @@ import pytest
 from deq_keras.diagnostics import split_model
 from deq_keras.layers import DEQ, DenseCell, TransformerCell
 from deq_keras.solvers import FixedPointIteration
+from tests.layers.cells import TwoScaleCell
 
 X = np.linspace(-1, 1, 6, dtype="float32").reshape(2, 3)
 
@@ -30,7 +31,14 @@ def _last():
     return keras.Sequential([keras.Input((3,)), keras.layers.Dense(4), _layer()])
 
 
-@pytest.mark.parametrize("build", [_nested, _first, _last, _layer])
+def _of_a_dict():
+    inputs = keras.Input((3,))
+    parts = {"x": inputs, "y": keras.layers.Dense(2)(inputs)}
+    state = DEQ(TwoScaleCell(4))(parts)
+    return keras.Model(inputs, keras.layers.Dense(2)(state["vector"]))
+
+
+@pytest.mark.parametrize("build", [_nested, _first, _last, _layer, _of_a_dict])
 def test_parts_put_together_are_the_model(build):
     model = build()
     expected = model(X)

@@ -10,7 +10,6 @@ import tensorflow as tf
 
 import deq_keras
 from deq_keras.solvers import SolveRequest
-from tests.training.experiments.small_tasks import model_of
 from training.config import reading as configs
 from training.data import images as datasets
 from training.errors import InputError
@@ -51,14 +50,6 @@ def test_parts_put_together_are_the_model(model, split):
     images = split.images.astype("float32")
     logits = parts.classify(parts.layer(parts.encode(images)))
     np.testing.assert_allclose(logits, model(images), atol=1e-5)
-
-
-def test_a_layer_that_takes_a_dict_gets_one():
-    model, (inputs, _) = model_of("distances")
-    parts = split_model(model)
-    assert set(parts.encode(inputs)) == {"adjacency", "nodes"}
-    outputs = parts.classify(parts.layer(parts.encode(inputs)))
-    np.testing.assert_allclose(outputs, model(inputs), atol=1e-5)
 
 
 def test_accuracy_at_the_trained_budget_is_keras_own(model, answer, split):

@@ -63,8 +63,17 @@ def _curves(axes):
 
 def test_a_history_has_a_panel_for_each_quantity(drawn):
     panels = drawn({"model": ROWS})
-    loss, residual, evaluations, jacobian, radius = panels.values()
-    assert list(panels)[-1] == "spectral radius"
+    assert list(panels) == [
+        "loss (dashed: validation)",
+        "residual (dashed: validation)",
+        "NFE (dashed: validation)",
+        "adjoint residual",
+        "adjoint NFE",
+        "penalty (dashed: norm of J)",
+        "spectral radius",
+    ]
+    loss, residual, evaluations, *adjoint, jacobian, radius = panels.values()
+    assert [_curves(axes) for axes in adjoint] == [[[5.0] * 4], [[12.0] * 4]]
     assert _curves(loss) == [[1, 1 / 2, 1 / 3, 1 / 4], [1.5, 0.75, 0.5, 0.375]]
     assert residual.get_yscale() == "log" and _curves(residual)[1] == [0.1] * 4
     assert _curves(evaluations)[0] == [4.0] * 4
@@ -131,7 +140,7 @@ def test_an_explicit_network_has_its_loss_alone(drawn):
     assert len(drawn({"untied": EXPLICIT})) == 1
     panels = drawn({"untied": EXPLICIT, "model/seed_1": ROWS, "model/seed_2": [*ROWS]})
     loss = panels["loss (dashed: validation)"]
-    assert len(panels) == 5 and len(_curves(loss)) == 6
+    assert len(panels) == 7 and len(_curves(loss)) == 6
     labels = [text.get_text() for text in loss.get_legend().get_texts()]
     assert labels == ["untied", "model"]
 

@@ -222,9 +222,9 @@ class StoppingRule(NamedTuple):
             samples are done; and the new memory.
         """
         # The result only controls the loop. A square root has no derivative at 0.
-        _, value, residual, squared = map(tf.stop_gradient, evaluation)
+        value, residual, squared = map(tf.stop_gradient, evaluation[1:])
         is_active, answers = tf.equal(status, MAX_ITER), progress.answers
-        stands: tf.Tensor | bool = False
+        stands: tf.Tensor | None = None
         if self.halting is not None:
             state = self.structure.to_state(value)
             answers, stands = self.halting.update(answers, state)
@@ -232,7 +232,12 @@ class StoppingRule(NamedTuple):
         def settle(norm: tf.Tensor, size: tf.Tensor) -> tuple[tf.Tensor, ...]:
             """Decides from exact norms, which are also returned."""
             error = self._error(norm, size, progress)
-            new = tf.where(stands, tf.constant(UNCHANGED, tf.int64), status)
+            if self.stop_mode.startswith("rel"):
+                # An overflowed norm would make any residual seem small.
+                error = tf.where(tf.math.is_finite(size), error, size)
+            new = status
+            if stands is not None:
+                new = tf.where(stands, tf.constant(UNCHANGED, tf.int64), status)
             if self.tol is not None:
                 has_converged = error <= self.tol
                 if self.stop_mode.startswith("rel"):
@@ -264,8 +269,12 @@ class StoppingRule(NamedTuple):
             # out whether all samples are done: only a decision can change that.
             norm, size = self._norms(residual, value, squared)
             error = self._error(norm, size, progress)
-            is_exact = tf.math.is_finite(norm + size) & (norm > _SMALLEST_NORM)
-            is_due = ~is_exact | stands
+            # A lost residual does not matter beside a state that is much larger.
+            is_large = tf.maximum(norm, 1e-10 * size) > _SMALLEST_NORM
+            is_exact = tf.math.is_finite(norm + size) & is_large
+            is_due = ~is_exact
+            if stands is not None:
+                is_due |= stands
             if self.tol is not None:
                 is_due |= error <= self.tol
 
@@ -287,7 +296,9 @@ class StoppingRule(NamedTuple):
                 settle_exactly,
                 lambda: (norm, size, error, status, budget_if_running),
             )
-        smallest = tf.where(norm < progress.residual, norm, progress.residual)
+        smallest = progress.residual
+        if self.tol is not None:
+            smallest = tf.where(norm < smallest, norm, smallest)
         progress = Progress(answers, progress.start, smallest, size)
         return error, status, running, progress
 
@@ -296,9 +307,7 @@ class StoppingRule(NamedTuple):
         if self.stop_mode.startswith("abs"):
             return norm
         least = _TINY * tf.maximum(progress.start, norm)
-        error = tf.math.divide_no_nan(norm, tf.maximum(size, least))
-        # An overflowed norm would make any residual seem small.
-        return tf.where(tf.math.is_finite(size), error, size)
+        return tf.math.divide_no_nan(norm, tf.maximum(size, least))
 
     def is_better(self, error: tf.Tensor, best_error: tf.Tensor) -> tf.Tensor:
         """Returns a mask of samples whose newest iterate becomes the result.
@@ -329,7 +338,7 @@ class StoppingRule(NamedTuple):
         """
         if squared is None:
             squared = squared_norm(residual)
-        one = tf.sqrt(squared[:, 0])
+        one = tf.sqrt(tf.reshape(squared, [-1]))
         two = tf.sqrt(tf.reduce_sum(tf.square(value), axis=1))
         if not self.stop_mode.endswith("max"):
             return one, two

@@ -166,6 +166,8 @@ class LostEquilibrium(WatchedMean):
 
     # An exponentially growing state with the factor g has the residual 1 - 1 / g.
     _LARGEST_RESIDUAL = 0.3
+    # Models that learn can lose half of the samples in an epoch.
+    _MOST_LOST = 0.75
     # Samples with fewer evaluations need not be at an equilibrium.
     _FEWEST_EVALUATIONS = 12
 
@@ -198,7 +200,7 @@ class LostEquilibrium(WatchedMean):
         weights = layer.trainable_variables
         if not all(bool(ops.all(ops.isfinite(weight))) for weight in weights):
             found = "its weights are not finite after an epoch of training"
-        elif mean > 0.5:
+        elif mean > self._MOST_LOST:
             found = (
                 f"{mean:.0%} of the samples that took {self._FEWEST_EVALUATIONS} or "
                 "more evaluations in an epoch of training ended with a relative "

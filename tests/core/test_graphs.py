@@ -61,6 +61,7 @@ class Doubled:
 def test_instances_that_are_traced_once_cause_no_warning(caplog):
     # TensorFlow's logger does not pass its records on, so the handler is added to it.
     logger = tf.get_logger()
+    caplog.set_level("WARNING", logger=logger.name)  # Commands make it quieter.
     logger.addHandler(caplog.handler)
     try:
         assert [int(Doubled().call(tf.constant(3))) for _ in range(8)] == [6] * 8

@@ -101,13 +101,6 @@ def check_fraction(name: str, value: Any) -> float:
     return float(value)
 
 
-def check_finite(name: str, value: Any) -> float:
-    """Returns a finite float."""
-    if not _is_finite(value):
-        raise ValueError(_message(name, value, "a finite number"))
-    return float(value)
-
-
 def check_non_negative(name: str, value: Any) -> float:
     """Returns a finite float >= 0."""
     if not _is_finite(value) or value < 0:

@@ -292,11 +292,8 @@ class TruncatedGradient(EquilibriumGradient):
         self, plan: "_Plan", budget: tf.Tensor | None, seed: tf.Tensor | None
     ) -> tuple[int | tf.Tensor, int | tf.Tensor]:
         """Returns the numbers of steps without a gradient and with a gradient."""
-        free_steps, steps, fraction = (
-            plan.free_steps,
-            plan.num_steps,
-            plan.free_fraction,
-        )
+        free_steps, steps = plan.free_steps, plan.num_steps
+        fraction = plan.free_fraction
         has_free_steps = free_steps.is_random or free_steps.smallest > 0
         draws_samples = 0 < fraction < 1 or (fraction > 0 and self.free_noise > 0)
         is_random = steps.is_random or free_steps.is_random

@@ -10,7 +10,6 @@ from deq_keras.core.checks import (
     check_choice,
     check_count,
     check_counts,
-    check_finite,
     check_integer,
     check_non_negative,
     check_optional_count,
@@ -32,7 +31,6 @@ from deq_keras.core.checks import (
         (check_rate, [0, 0.25, np.float64(0.5)]),
         (check_non_negative, [0, 2, 0.5, np.float32(0.5)]),
         (check_positive, [1, 1e-12, np.int64(2)]),
-        (check_finite, [-1, 0.5, np.float32(0.5)]),
         (check_boolean, [True, False, np.bool_(True)]),
     ],
 )
@@ -55,7 +53,6 @@ def test_returns_the_same_value_as_plain_python(check, values):
         (check_rate, "a number in", [1, -0.1, np.nan, False, "0", None]),
         (check_non_negative, "a finite number", [-1, np.inf, np.nan, True]),
         (check_non_negative, "a finite number", [10**400, "0", None, 1j]),
-        (check_finite, "a finite number", [np.nan, True, "0", None]),
         (check_positive, "a finite number", [0, -1, np.inf, np.nan, True]),
         (check_boolean, "True or False", [0, 1, "true", None, np.int8(1)]),
     ],

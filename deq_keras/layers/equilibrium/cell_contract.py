@@ -314,7 +314,7 @@ def _examples(specs: Nest, value: Nest) -> Iterator[Nest]:
     nests = [*leaves, *tree.flatten(value)]
     rows = {axis for leaf in nests for axis in leaf.shape[:1]} - {None}
     if 1 in rows:
-        return  # There is no other sample.
+        return  # A batch of one sample cannot show a dependence.
     axes = {axis for leaf in leaves for axis in leaf.shape[1:]} - {None}
     sizes = [(2, 2), (2, 32), *((n, n) for n in [*sorted(rows), *sorted(axes)])]
     random = np.random.default_rng(0)

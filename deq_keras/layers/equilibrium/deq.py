@@ -205,7 +205,7 @@ class DEQ(keras.layers.Layer):
         self._metrics_of_solves = SolveMetrics(self)
         self._last_status: tf.Tensor | None = None
 
-        # What is known of the cell and of the inputs.
+        # Results of inspecting the cell and the inputs.
         inject = getattr(cell, "inject", None)
         self._inject_options = inspect.signature(inject).parameters if inject else {}
         self._checked_modes: set[tuple[bool, bool]] = set()
@@ -216,7 +216,8 @@ class DEQ(keras.layers.Layer):
         # Dtypes of inputs that are not floating-point, else `None`. Keras passes only
         # shapes to `build`, where a cell that uses an input as indices is traced.
         self._input_dtypes: tuple[str | None, ...] = ()
-        self._ranks: tuple[int, ...] = ()  # Of the leaves of the state.
+        # The rank of each leaf of the state.
+        self._ranks: tuple[int, ...] = ()
 
     # === Components ===
 

@@ -36,9 +36,8 @@ class SolveRequest(NamedTuple):
         halting: Optional `deq_keras.solvers.UnchangedAnswer`. Stops each sample whose
             readout has not changed for several evaluations, and makes the last iterate
             the result, as `tol=None` does.
-        takes_last: Boolean, or Boolean scalar tensor. Whether the result is the last
-            finite iterate instead of the best one. `None`: true without a tolerance or
-            with `halting`.
+        takes_last: Boolean. Whether the result is the last finite iterate instead of
+            the best one. `None`: true without a tolerance or with `halting`.
         records_trace: Boolean. Whether the solution contains the residual of every
             evaluation. With a tiny cell, this costs several percent of the time.
         allows_compaction: Boolean. Whether a solver with `compact=True` may remove
@@ -59,7 +58,7 @@ class SolveRequest(NamedTuple):
     limit: int | None = None
     seed: Any = None
     halting: Any = None
-    takes_last: bool | tf.Tensor | None = None
+    takes_last: bool | None = None
     records_trace: bool = True
     allows_compaction: bool = True
     checkpoints: int | None = None
@@ -92,9 +91,8 @@ def check_request(request: Any, needs_state: bool = True) -> SolveRequest:
     request = request._replace(
         max_iter=as_max_iter(request.max_iter), tol=as_tol(request.tol)
     )
-    takes_last = request.takes_last
-    if not (takes_last is None or type(takes_last) is bool or tf.is_tensor(takes_last)):
-        check_boolean("takes_last", takes_last)
+    if request.takes_last is not None:
+        check_boolean("takes_last", request.takes_last)
     for name in ("records_trace", "allows_compaction"):
         if type(getattr(request, name)) is not bool:
             check_boolean(name, getattr(request, name))

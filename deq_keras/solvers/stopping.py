@@ -170,8 +170,8 @@ class StoppingRule(NamedTuple):
         stop_mode: String. One of `STOP_MODES`.
         tol: Float scalar tensor or `None`, no tolerance.
         halting: An `UnchangedAnswer` or `None`.
-        takes_last_iterate: Boolean, or Boolean scalar tensor. Whether the result is the
-            last finite iterate instead of the best one.
+        takes_last_iterate: Boolean. Whether the result is the last finite iterate
+            instead of the best one.
         is_branchless: Boolean. Whether branches that depend on samples are impossible
             or slow, as under XLA.
     """
@@ -180,7 +180,7 @@ class StoppingRule(NamedTuple):
     stop_mode: str
     tol: tf.Tensor | None
     halting: UnchangedAnswer | None
-    takes_last_iterate: bool | tf.Tensor
+    takes_last_iterate: bool
     is_branchless: bool
 
     @property
@@ -318,9 +318,6 @@ class StoppingRule(NamedTuple):
             best_error: Float tensor `(batch,)`. Smallest residuals so far, infinite
                 before the first evaluation.
         """
-        if tf.is_tensor(self.takes_last_iterate):
-            infinite = tf.constant(float("inf"), best_error.dtype)
-            return error < tf.where(self.takes_last_iterate, infinite, best_error)
         if self.takes_last_iterate:
             return tf.math.is_finite(error)
         return error < best_error

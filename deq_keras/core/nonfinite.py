@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
-from keras import ops, tree
+from keras import tree
 
 from deq_keras.core.custom_gradient import custom_gradient
 from deq_keras.core.linearization import Linearization
@@ -203,9 +203,10 @@ def undefined_linearization(
 
 def finite_total(values: Any, dtype: str) -> tuple[Any, Any]:
     """Returns the sum of the finite values, and their number."""
-    is_finite = ops.isfinite(values)
-    total = ops.sum(ops.cast(ops.where(is_finite, values, 0.0), dtype))
-    return total, ops.sum(ops.cast(is_finite, dtype))
+    values = tf.cast(values, dtype)
+    is_finite = tf.math.is_finite(values)
+    total = tf.reduce_sum(tf.where(is_finite, values, 0.0))
+    return total, tf.reduce_sum(tf.cast(is_finite, dtype))
 
 
 class GradientGate:

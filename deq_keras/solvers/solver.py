@@ -324,7 +324,7 @@ class FixedPointSolver(Configured):
             tol: Float >= 0, or `None`: no sample counts as converged.
         """
         rule = self.stopping_rule(SolveRequest(point, tol=0.0 if tol is None else tol))
-        structure = rule.structure
+        rule, structure = rule._replace(is_branchless=True), rule.structure
         evaluation = Evaluation.of(structure, structure.to_matrix(point), value)
         status = first_status(evaluation.squared_norm[:, 0], ~failed)
         one = tf.constant(1)

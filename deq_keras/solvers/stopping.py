@@ -16,8 +16,8 @@ from deq_keras.core.structure import (
 )
 from deq_keras.solvers.solution import CONVERGED, DIVERGED, MAX_ITER, UNCHANGED
 
-# A relative residual divides by at least this fraction of the norm of the initial
-# state, so that iterates that shrink to a fixed point of exactly zero converge.
+# A relative residual divides by at least this fraction of the largest entry of the
+# initial state, so that iterates that shrink to a fixed point of exactly zero converge.
 _TINY = 1e-12
 
 # Norms below this number may have lost entries, whose squares underflow in float32.
@@ -144,7 +144,7 @@ class Progress(NamedTuple):
 
     Attributes:
         answers: `Answers`, or an empty tuple without an `UnchangedAnswer`.
-        start: Float tensor `(batch,)`. Norm of the initial state.
+        start: Float tensor `(batch,)`. The largest entry of the initial state.
         residual: Float tensor `(batch,)`. The smallest |f(z) - z|, or infinity.
         size: Float tensor `(batch,)`. The last |f(z)|, or infinity.
     """
@@ -194,8 +194,7 @@ class StoppingRule(NamedTuple):
         answers: Any = ()
         if self.halting is not None:
             answers = self.halting.start(template, self.structure.batch_size)
-        point = self.structure.to_matrix(template)
-        start, _ = self._scaled_norms(point, point)
+        start = tf.reduce_max(tf.abs(self.structure.to_matrix(template)), axis=1)
         infinite = tf.fill(tf.shape(start), tf.constant(float("inf"), start.dtype))
         infinite = tf.ensure_shape(infinite, start.shape)
         return Progress(answers, start, infinite, infinite)

@@ -5,7 +5,6 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
@@ -97,12 +96,17 @@ def while_loop(
 
 
 @contextlib.contextmanager
-def constant_permutations() -> Iterator[None]:
-    """Replaces permutations in gradients of transpositions by constants, in a scope.
+def differentiable_by_xla() -> Iterator[None]:
+    """Lets XLA compile the gradient of a loop with what is traced in a scope.
 
-    `tf.tensordot`, and thus `keras.layers.Dense`, computes its permutation by an
-    operation. The gradient of a loop would store the permutation in every iteration.
-    XLA cannot compile it, because it needs a constant.
+    XLA needs constants for shapes, permutations and repetitions. TensorFlow's gradient
+    of a loop stores what an operation computes in every iteration, also if it is known:
+
+    1. `tf.tensordot`, and thus the layer `Dense`, computes permutations that are known
+       when the function is traced. Constants replace them.
+    2. A shape with an unknown batch size is known to XLA, but only if the operation
+       that reads it belongs to the gradient. `tf.repeat`, and thus `UpSampling2D`, and
+       `tf.broadcast_to` get gradients that compute shapes there.
     """
     if not is_compiled_by_xla():
         yield
@@ -111,17 +115,28 @@ def constant_permutations() -> Iterator[None]:
     num_older = len(graph.get_operations())
     yield
     for operation in graph.get_operations()[num_older:]:
-        if operation.type == "Transpose":
-            operation._gradient_function = _transposed_back
+        for i, operand in enumerate(operation.inputs):
+            if not operand.dtype.is_integer or operand.op.type == "Const":
+                continue
+            known = tf.get_static_value(operand)
+            if known is not None:
+                # TensorFlow offers no public function for this, nor for a gradient.
+                operation._update_input(i, tf.constant(known, operand.dtype))
+        if operation.type in ("BroadcastTo", "Tile"):
+            operation._gradient_function = _sum_of_copies
 
 
-def _transposed_back(operation: tf.Operation, gradient: tf.Tensor) -> list:
-    permutation = operation.inputs[1]
-    known = tf.get_static_value(permutation)
-    inverse = (
-        tf.math.invert_permutation(permutation) if known is None else np.argsort(known)
-    )
-    return [tf.transpose(gradient, inverse), None]
+def _sum_of_copies(operation: tf.Operation, gradient: tf.Tensor) -> list:
+    """Returns the gradients of the inputs of a `BroadcastTo` or `Tile`."""
+    # Of the gradient's own tensors, XLA knows the shapes.
+    shape, copies_shape = tf.shape(tf.identity(operation.inputs[0])), tf.shape(gradient)
+    if operation.type == "BroadcastTo":
+        axes, _ = tf.raw_ops.BroadcastGradientArgs(s0=shape, s1=copies_shape)
+        return [tf.reshape(tf.reduce_sum(gradient, axes), shape), None]
+    num_copies = copies_shape // tf.maximum(shape, 1)
+    by_copy = tf.reshape(tf.stack([num_copies, shape], axis=1), [-1])
+    axes = tf.range(0, tf.size(by_copy), 2)
+    return [tf.reduce_sum(tf.reshape(gradient, by_copy), axes), None]
 
 
 def is_compiled_by_xla() -> bool:

@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras import tree
 
 from deq_keras.core import nonfinite
-from deq_keras.core.graphs import constant_permutations
+from deq_keras.core.graphs import differentiable_by_xla
 from deq_keras.core.linearization import Linearization, linearize
 from deq_keras.core.splitting import Splitting
 from deq_keras.core.structure import (
@@ -274,7 +274,7 @@ class FixedPointProblem:
         with scope:
             if tf.executing_eagerly():
                 return fn(*arguments)
-            with constant_permutations():
+            with differentiable_by_xla():
                 return fn(*arguments)
 
 

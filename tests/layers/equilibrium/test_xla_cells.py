@@ -1,0 +1,58 @@
+"""XLA compiles training steps of cells that copy, gather or transpose entries."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from deq_keras.layers import DEQ, cell_from
+from deq_keras.solvers import FixedPointIteration
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class Copies(keras.layers.Layer):
+    """Repeats, tiles, broadcasts and gathers along the positions of a sequence."""
+
+    def build(self, shape):
+        self.kernel = self.add_weight(shape=(shape[-1], shape[-1]), name="kernel")
+        self.built = True
+
+    def call(self, inputs):
+        repeated = ops.repeat(inputs[:, ::2], 2, axis=1)
+        mean = ops.mean(inputs, axis=1, keepdims=True)
+        tiled = ops.tile(mean, (1, inputs.shape[1], 1))
+        # Broadcasts both arguments, and gathers.
+        order = ops.argsort(inputs, axis=1)
+        gathered = ops.take_along_axis(inputs, order, axis=1)
+        return 0.3 * ops.tanh((repeated + tiled + gathered) @ self.kernel)
+
+
+def resizing():
+    return keras.Sequential(
+        [
+            keras.layers.Conv2D(2, 3, strides=2, padding="same"),
+            keras.layers.UpSampling2D(2),
+            keras.layers.Dense(2, activation="tanh"),
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    "make_layer, shape, gradient",
+    [(Copies, (4, 3), "unrolled"), (resizing, (4, 4, 2), "truncated")],
+)
+def test_fit_equals_fit_without_xla(make_layer, shape, gradient):
+    # The batch size is unknown when the step is traced, and the last batch is smaller.
+    x = np.random.default_rng(0).normal(size=(5, *shape)).astype("float32")
+    y = np.ones((5, 1), "float32")
+    weights = []
+    for jit_compile in (False, True):
+        keras.utils.set_random_seed(0)
+        deq = DEQ(cell_from(make_layer()), FixedPointIteration(4), gradient)
+        head = [keras.layers.Flatten(), keras.layers.Dense(1)]
+        model = keras.Sequential([keras.Input(shape), deq, *head])
+        model.compile("sgd", "mse", jit_compile=jit_compile)
+        model.fit(x, y, batch_size=2, shuffle=False, verbose=0)
+        weights.append(model.get_weights())
+    for one, other in zip(*weights, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)

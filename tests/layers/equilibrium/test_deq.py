@@ -296,7 +296,8 @@ class TestPrecision:
         assert layers.DEQ(TanhCell(5)).solver.tol == 1e-3
 
 
-@pytest.mark.parametrize("solver", [solvers.FixedPointIteration(3), slow("auto")])
+@pytest.mark.slow
+@pytest.mark.parametrize("solver", [solvers.FixedPointIteration(3), "auto"])
 def test_training_and_inference_compute_the_same_function(solver):
     """Two spirals: a model that trains other steps than it predicts with fails."""
     random = np.random.default_rng(0)

@@ -118,6 +118,7 @@ def test_is_a_keras_layer(tmp_path):
     harness.check_save(_deq, inputs, tmp_path)
 
 
+@pytest.mark.slow
 def test_contract():
     inputs = _inputs((2, 4, 4, 3)).astype("float32")
     options = {

@@ -27,7 +27,7 @@ def test_spectral_radius_of_the_golden_jacobians(name):
     assert result.num_iterations < 300
 
 
-def test_xla_is_refused():
+def test_xla_raises():
     linearization = _linear(np.eye(2)[None])
     compiled = tf.function(
         lambda: diagnostics.spectral_radius(linearization), jit_compile=True
@@ -45,7 +45,7 @@ def test_non_normal_jacobians():
     np.testing.assert_allclose(result.value, 0.7, rtol=2e-2)
 
 
-def test_says_when_it_has_not_converged():
+def test_estimate_that_has_not_converged():
     close = np.diag(1.0 - 0.001 * np.arange(40))
     basis = np.random.RandomState(0).normal(size=(40, 40))
     jacobian = basis @ close @ np.linalg.inv(basis)
@@ -126,16 +126,6 @@ def test_the_squared_frobenius_norm_is_unbiased():
     error = np.std(squares) / np.sqrt(len(squares))
     assert abs(np.mean(squares) - np.sum(jacobian**2)) < 4 * error
     assert len(np.unique(squares)) == 40
-
-
-def test_frobenius_norm_of_nests_is_that_of_the_whole_state():
-    nested = diagnostics.linearize(
-        lambda s: {"a": 2.0 * s["a"], "b": 3.0 * s["b"]},
-        {"a": tf.zeros((2, 30)), "b": tf.zeros((2, 10, 2))},
-    )
-    expected = np.sqrt(4 * 30 + 9 * 20)
-    norm = diagnostics.jacobian_norm(nested, num_probes=200)
-    np.testing.assert_allclose(norm, expected, rtol=0.1)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

@@ -32,7 +32,7 @@ def test_states_that_are_zero(value, expected):
     np.testing.assert_allclose(penalty, expected)
 
 
-def test_gradient_equals_finite_differences_with_a_constant_divisor():
+def test_gradient_equals_finite_differences():
     random = np.random.RandomState(0)
     point = tf.constant(random.normal(size=(3, 4)))
     bias = tf.constant(random.normal(size=4))

@@ -293,14 +293,6 @@ def test_invalid_sample_must_not_change_others(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_model_that_fails_on_an_invalid_sample(tmp_path):
-    """`Embedding` casts NaN to an index that does not exist."""
-    stem = [keras.layers.Embedding(9, 3), keras.layers.Flatten()]
-    ids = RANDOM.randint(0, 9, size=(3, 4)).astype("float32")
-    _, difference = _exported("onnx", tmp_path, _sequential(*stem), samples=ids)
-    assert difference < 1e-4
-
-
 def _recurrent_cell():
     cell = layers.cell_from(keras.layers.LSTM(3, return_sequences=True))
     return [layers.DEQ(cell), keras.layers.Flatten()]

@@ -64,13 +64,6 @@ def test_contraction_that_looks_like_a_drift():
     np.testing.assert_allclose(solution.value, [[100.0]], rtol=0.3)
 
 
-def test_a_warm_start_converges_at_once():
-    solver = solvers.FixedPointIteration(100, 1e-3)
-    near = _solve(solver, lambda z: 0.9 * z + 1.0, tf.constant([[9.95]]))
-    assert near.status[0] == solvers.CONVERGED
-    assert near.num_evaluations[0] == 1
-
-
 @pytest.mark.parametrize("solver_class", [solvers.Anderson, solvers.Broyden])
 @pytest.mark.parametrize("scale", [1e-30, 1e30])
 def test_states_of_any_magnitude(solver_class, scale):

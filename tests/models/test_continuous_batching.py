@@ -205,7 +205,7 @@ def test_resumed_training_is_equal(gradient, run_eagerly, tmp_path):
     keras.utils.clear_session(free_memory=False)  # A resumed run has the same names.
     resumed = _compiled(_reasoner(gradient), run_eagerly=run_eagerly)
     first, second = DATA.take(2), DATA.skip(2).take(2)
-    model.inherited = resumed.inherited = 0.5  # The checkpoint holds the seed too.
+    model.inherited = resumed.inherited = 0.5
     model.fit(first, shuffle=False, verbose=0)
     checkpoint.save(tmp_path, model, history=[{"epoch": 1}])
     model.fit(second, shuffle=False, verbose=0)
@@ -273,6 +273,14 @@ def test_precisions_and_xla(dtype, jit_compile, tmp_path):
     other = _reasoner(FREE_STEPS, dtype)
     other.load_weights(tmp_path / "model.weights.h5")
     np.testing.assert_array_equal(state, other.carry.weights[2])
+
+
+def test_file_holds_the_random_state(shared, tmp_path):
+    shared.seed_generator.state.assign([5, 6])
+    shared.save_weights(tmp_path / "model.weights.h5")
+    restored = _counting()
+    restored.load_weights(tmp_path / "model.weights.h5")
+    np.testing.assert_array_equal(restored.seed_generator.state, [5, 6])
 
 
 def test_file_of_another_batch_size_raises(shared, tmp_path):

@@ -138,11 +138,6 @@ def test_presets_accept_other_arguments():
         models.MDEQBackbone.from_preset("characters")
 
 
-def test_from_preset_without_compilation():
-    task = models.DEQTransformerCausalLM.from_preset("characters", compile=False)
-    assert not task.compiled
-
-
 def test_a_task_from_a_config_trains_and_generates():
     model = models.TransformerXLCausalLM(_transformer_xl())
     copy = models.TransformerXLCausalLM.from_config(model.get_config())

@@ -193,6 +193,7 @@ def test_full_disk_is_named(config_file, tmp_path, monkeypatch, capsys):
     def fail(descriptor):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
+    monkeypatch.setattr("training.runs.variants.check", lambda *_: None)
     monkeypatch.setattr(os, "fsync", fail)
     assert main(["train", str(config_file), "--work-dir", str(path)]) == 2
     error = capsys.readouterr().err
@@ -210,6 +211,7 @@ def test_interruption_shows_the_command_to_resume(
     path = str(tmp_path / "run")
     command = ["train", str(config_file), "--work-dir", path, "--set", "seed=3"]
     with monkeypatch.context() as patch:
+        patch.setattr("training.runs.variants.check", lambda *_: None)
         patch.setattr(EpochRecorder, "on_epoch_begin", interrupt)
         assert main(command) == 130
     error = capsys.readouterr().err

@@ -119,8 +119,10 @@ def _count(file, state):
         zero = tf.constant(0, tf.int64)
         number = int(records.reduce(zero, lambda count, _: count + 1))
     except tf.errors.OpError as error:
+        # TensorFlow prefixes the message with the name of the operation, {{...}}.
+        reason = error.message.rpartition("}}")[2].partition("[Op:")[0].strip()
         raise InputError(
-            f"{file} is truncated or damaged, or no TFRecord file: {error.message}"
+            f"{file} is truncated or damaged, or no TFRecord file: {reason}"
         ) from error
     if not number:
         raise InputError(f"{file} holds no records.")

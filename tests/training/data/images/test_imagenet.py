@@ -36,9 +36,10 @@ def labels(split):
 )
 def test_tensorflow_datasets(prepared, name, num_classes):
     prepared(name)
-    data = datasets.load(DataConfig(name=name, validation_examples=3))
+    assert datasets.load(DataConfig(name=name)).image_shape == (224, 224, 3)
+    config = DataConfig(name=name, validation_examples=3, image_size=16)
+    data = datasets.load(config)
     assert data.num_classes == num_classes
-    assert data.image_shape == (224, 224, 3)
     assert data.mean == pytest.approx((123.675, 116.28, 103.53))
     assert labels(data.training) == [0, 1, 2, 3, 4, 5, 6]
     assert labels(data.validation) == [7, 8, 9]
@@ -47,7 +48,7 @@ def test_tensorflow_datasets(prepared, name, num_classes):
         data.training, 7, AugmentationConfig(resized_crop=True), 0, range(1)
     )
     ((images, received),) = batches
-    assert images.shape == (7, 224, 224, 3)
+    assert images.shape == (7, 16, 16, 3)
     assert sorted(received.numpy()) == [0, 1, 2, 3, 4, 5, 6]
 
 

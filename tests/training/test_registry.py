@@ -26,19 +26,12 @@ def test_every_folder_is_found():
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_what_is_declared_is_there(name):
+def test_declared_classes_exist(name):
     assert dataclasses.is_dataclass(registry.find(name).schema)
     assert issubclass(registry.implementation(name), Job)
 
 
-def test_a_score_may_have_no_unit():
-    plain = registry.Score("error", "test error", 1, ".3f")
-    assert (plain.unit, plain.heading, plain.text(0.5)) == ("", "error", "0.500")
-    accuracy = registry.ACCURACY
-    assert (accuracy.heading, accuracy.text(0.951)) == ("accuracy [%]", "95.1")
-
-
-def test_finding_an_experiment_takes_no_tensorflow():
+def test_experiments_are_found_without_tensorflow():
     source = (
         "import sys; from training import registry\n"
         "for name in registry.names(): registry.find(name)\n"
@@ -48,7 +41,7 @@ def test_finding_an_experiment_takes_no_tensorflow():
     assert subprocess.run([sys.executable, "-c", source], cwd=root).returncode == 0
 
 
-def test_variants_with_the_same_data_share_them(small, tmp_path, monkeypatch):
+def test_variants_share_equal_data(small, tmp_path, monkeypatch):
     loads = []
     load = digits.load
     monkeypatch.setattr(digits, "load", lambda: loads.append(1) or load())

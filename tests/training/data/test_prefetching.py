@@ -32,4 +32,4 @@ def test_nobody_waits_for_the_autotuner(make):
 def test_fit_does_not_wait_for_the_autotuner(small, use):
     config = configs.resolve(small)
     job = ClassificationJob(config, lambda: images.load(config.data))
-    check(job.fit_arguments(range(1))[use])
+    check(job.feed(range(1))[use])

@@ -13,7 +13,6 @@ from training.config import reading as configs
 from training.data import images as datasets
 from training.errors import InputError
 from training.evaluation.report import report
-from training.experiments.classification.build import build_model
 from training.experiments.classification.mdeq import build_explicit, build_mdeq
 
 SMALL = {
@@ -123,30 +122,6 @@ def test_starts_from_the_backbone_of_another(finished, small):
     expected = keras.models.load_model(path, compile=False).backbone.get_weights()
     for one, other in zip(model.backbone.get_weights(), expected, strict=True):
         np.testing.assert_array_equal(one, other)
-
-
-@pytest.mark.parametrize(
-    "changes, words",
-    [
-        ({"groups": 3}, "even"),
-        ({"filters": [8, 8, 8, 8, 8]}, "divisible by 16"),
-        ({"head_filters": []}, "one entry for each scale"),
-        ({"head_filters": [2]}, "2 maps"),
-        ({"initial_weights": "nothing.keras"}, "initial_weights"),
-        ({"solver": {"class_name": "anderson", "max_iterations": 3}}, "max_iterations"),
-        # These are refused as configs.
-        ({"filters": []}, "filters"),
-        ({"filters": [0]}, "filters"),
-        ({"explicit": {"network": "resnet_19"}}, "resnet_19"),
-        ({"explicit": {"network": "resnet_18", "upsampling": 0}}, "upsampling"),
-        ({"explicit": {"network": "resnet_18", "growth_rate": 4}}, "growth_rate"),
-        ({"num_branches": 2}, "num_branches"),
-    ],
-)
-def test_bad_models_are_refused(small, changes, words):
-    small["model"].update(changes)
-    with pytest.raises(InputError, match=words):
-        build_model(configs.resolve(small).model, _data(small), "float32")
 
 
 @pytest.mark.slow

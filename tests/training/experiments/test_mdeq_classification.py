@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from deq_keras import models
 from tests.training.runs import small_runs
 from training.cli import main
 from training.config import reading as configs
@@ -84,21 +83,6 @@ def test_explicit_network_in_its_place(small, tmp_path):
     header = (directory.run("resnet") / "history.csv").read_text().splitlines()[0]
     assert "spectral_radius" not in header
     assert not (directory.run("resnet") / "diagnosis.json").exists()
-
-
-@pytest.mark.slow
-def test_accuracy_is_keras_own(finished):
-    model = keras.models.load_model(finished.run("mdeq") / "model.keras", compile=False)
-    assert isinstance(model, models.MDEQImageClassifier)
-    test = _data(SMALL).test
-    model.compile(
-        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=["accuracy"],
-    )
-    logs = model.evaluate(test.images, test.labels, verbose=0, return_dict=True)
-    row = _evaluation(finished, "mdeq")["budgets"][1]
-    assert row["accuracy"] == pytest.approx(logs["accuracy"], abs=1e-6)
-    assert row["residual"] == pytest.approx(logs["deq_residual"], rel=1e-3)
 
 
 @pytest.mark.slow

@@ -48,17 +48,3 @@ def test_next_file_assigns_its_weights_to_the_model(tmp_path):
     path.write_bytes(path.read_bytes()[:-30])
     with pytest.raises(InputError, match="Remove it"):
         compiled.load(path, "Remove it.")
-
-
-def test_results_are_kept_for_one_model():
-    compiled, made = CompiledVariant(), []
-
-    def make():
-        made.append(None)
-        return len(made)
-
-    one, other = object(), object()
-    assert [compiled.once(one, "split", make) for _ in range(2)] == [1, 1]
-    assert compiled.once(one, "diagnosis", make) == 2
-    assert compiled.once(other, "split", make) == 3
-    assert compiled.once(one, "split", make) == 4

@@ -53,7 +53,7 @@ def test_share_of_an_epoch(seconds, low, high):
         # Slow, and no part of training.
         validation_data=stopwatch.over(slow_data(0.2).take(1)),
         epochs=2,
-        steps_per_epoch=4,
+        steps_per_epoch=8,
         callbacks=[DataWait(stopwatch)],
         shuffle=False,
         verbose=0,

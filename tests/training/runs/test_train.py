@@ -75,18 +75,6 @@ def test_resumed_run_equals_uninterrupted(tmp_path, phased, kill_in_epoch, monke
     assert rows[0]["deq_penalty"] == "" and float(rows[1]["deq_penalty"]) > 0
 
 
-@pytest.mark.slow
-def test_finished_run_is_only_loaded(tmp_path, small):
-    config = configs.resolve(small)
-    model, history = run(config, tmp_path)
-    before = (tmp_path / "checkpoint.npz").stat().st_mtime_ns
-    again, same_history = run(config, tmp_path)
-    assert (tmp_path / "checkpoint.npz").stat().st_mtime_ns == before
-    assert same_history == history
-    images = tf.zeros((2, 8, 8, 1))
-    np.testing.assert_allclose(again(images), model(images), atol=1e-6)
-
-
 def test_finished_run_continues_with_more_epochs(tmp_path, small):
     def train(epochs, folder):
         folder.mkdir(exist_ok=True)

@@ -109,7 +109,8 @@ def _evaluate_export(path, directory, names, budgets):
 
     job = variants.make_jobs(directory, [name])[name]
     exported = ExportedModel(path)
-    rows = job.evaluate_export(exported, budgets or job.config.evaluation.budgets)
+    budgets = budgets or job.config.evaluation.budgets
+    rows = job.measure(exported.answer(), budgets)
     latencies = exported.latencies(sorted({row["budget"] for row in rows}))
     score = registry.find(directory.config.experiment).score
     print(score_table({name: rows}, score, latencies))

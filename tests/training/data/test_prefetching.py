@@ -32,4 +32,4 @@ def test_streams_have_no_autotuner(make):
 def test_streams_of_fit_have_no_autotuner(small, use):
     config = configs.resolve(small)
     job = ClassificationJob(config, lambda: images.load(config.data))
-    check(job.fit_arguments(range(1))[use])
+    check(job.feed(range(1))[use])

@@ -240,11 +240,11 @@ def _num_own_classes(model):
     return 1 + max(map(_num_own_classes, bases))
 
 
-def test_models_have_one_base_of_our_own_at_most():
+def test_models_have_two_bases_of_our_own_at_most():
     for name in deq_keras.models.__all__:
         model = getattr(deq_keras.models, name)
         if issubclass(model, keras.Model):
-            assert _num_own_classes(model) <= 2, name
+            assert _num_own_classes(model) <= 3, name
 
 
 def test_source_has_no_assert():

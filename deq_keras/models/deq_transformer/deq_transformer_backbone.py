@@ -8,15 +8,14 @@ from deq_keras.core.checks import (
     check_optional_count,
     check_rate,
 )
+from deq_keras.core.serialization import arguments_of
 from deq_keras.layers import (
     DEQ,
     AdaptiveEmbedding,
     SegmentMemory,
     TransformerCell,
-    VariationalDropout,
 )
 from deq_keras.models.deq_transformer.deq_transformer_presets import PRESETS
-from deq_keras.models.kerashub import equilibrium_config
 from deq_keras.models.language import LanguageBackbone
 
 
@@ -27,7 +26,8 @@ class DEQTransformerBackbone(LanguageBackbone):
     The model embeds token ids and injects them into one Transformer layer, which it
     applies until a fixed point: `AdaptiveEmbedding`, `VariationalDropout`,
     `SegmentMemory` around `DEQ` of a `TransformerCell`, `VariationalDropout`. Positions
-    are relative, so sequences can have any length.
+    are relative, so sequences can have any length. `LanguageBackbone` describes the
+    inputs and outputs.
 
     With a `memory_length`, consecutive calls are consecutive segments of the same
     texts; see `SegmentMemory` and `reset_memory`.
@@ -66,17 +66,6 @@ class DEQTransformerBackbone(LanguageBackbone):
         initial_state: See `DEQ`. Defaults to `"cell"`.
         name: String. Name of the model. Defaults to `None`.
         trainable: Boolean. Defaults to `True`.
-
-    Call arguments:
-        inputs: Integer tensor `(batch, length)`, or a dict of it as `"token_ids"`.
-            A `"padding_mask"`, `(batch, length)`, false at padding, excludes padding
-            from the solve. Without it, results depend on the amount of padding.
-
-    Input shape:
-        `(batch, length)`.
-
-    Output shape:
-        `(batch, length, hidden_dim)`.
 
     Example:
 
@@ -157,43 +146,21 @@ class DEQTransformerBackbone(LanguageBackbone):
         segment_layer = SegmentMemory(
             deq, memory_length, dtype=dtype, name="segment_memory"
         )
-        embedding_dropout = VariationalDropout(
-            dropout,
-            noise_shape=(None, 1, None),
-            dtype=dtype,
-            name="embedding_dropout",
-        )
-        output_dropout = VariationalDropout(
-            dropout,
-            noise_shape=(None, 1, None),
-            dtype=dtype,
-            name="output_dropout",
-        )
-
-        # === Functional Model ===
-        token_ids = keras.Input((None,), dtype="int32", name="token_ids")
-        x = token_embedding(token_ids)
-        x = embedding_dropout(x)
-        x = segment_layer(x)
         super().__init__(
-            inputs=token_ids,
-            outputs=output_dropout(x),
+            token_embedding,
+            segment_layer,
+            embedding_dropout=dropout,
+            output_dropout=dropout,
             dtype=dtype,
             name=name,
             trainable=trainable,
         )
 
         # === Config ===
-        self.segment_layer = segment_layer
-        self.token_embedding = token_embedding
-        self.embedding_dropout = embedding_dropout
-        self.output_dropout = output_dropout
-        self.vocabulary_size = token_embedding.vocabulary_size
         self.hidden_dim = hidden_dim
         self.num_heads = cell.num_heads
         self.intermediate_dim = cell.intermediate_dim
         self.embedding_dim = embedding_dim
-        self.cutoffs = token_embedding.cutoffs
         self.div_val = token_embedding.div_val
         self.normalize_first = cell.normalize_first
         self.local_size = cell.local_size
@@ -202,23 +169,8 @@ class DEQTransformerBackbone(LanguageBackbone):
         self.weight_normalization = cell.weight_normalization
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "vocabulary_size": self.vocabulary_size,
-            "hidden_dim": self.hidden_dim,
-            "num_heads": self.num_heads,
-            "intermediate_dim": self.intermediate_dim,
-            "embedding_dim": self.embedding_dim,
-            "cutoffs": list(self.cutoffs),
-            "div_val": self.div_val,
-            "normalize_first": self.normalize_first,
-            "memory_length": self.memory_length,
-            "local_size": self.local_size,
-            "dropout": self.dropout,
-            "attention_dropout": self.attention_dropout,
-            "weight_normalization": self.weight_normalization,
-            **equilibrium_config(self.deq),
-        }
+        arguments = arguments_of(self, DEQTransformerBackbone, self.deq)
+        return {**arguments, **super().get_config()}
 
     @property
     def deq(self):

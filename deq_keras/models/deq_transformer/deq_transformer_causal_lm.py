@@ -75,16 +75,6 @@ class DEQTransformerCausalLM(LanguageCausalLM):
         backbone: `DEQTransformerBackbone`.
         **kwargs: See `LanguageCausalLM`.
 
-    Call arguments:
-        inputs: Integer tensor `(batch, length)`, or a dict of it as `"token_ids"`, with
-            or without a `"padding_mask"`.
-
-    Input shape:
-        `(batch, length)`.
-
-    Output shape:
-        `(batch, length, vocabulary_size)`.
-
     Example:
 
     >>> backbone = DEQTransformerBackbone(

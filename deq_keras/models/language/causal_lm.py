@@ -34,6 +34,15 @@ class LanguageCausalLM(SegmentReading, IncrementalGeneration, RestorableTask, Ca
             `True`.
         name: String. Name of the model. Defaults to `None`.
         head_dtype: Dtype or policy of the softmax. Defaults to `None`, the backbone's.
+
+    Call arguments:
+        inputs: See `LanguageBackbone`.
+
+    Input shape:
+        `(batch, length)`.
+
+    Output shape:
+        `(batch, length, vocabulary_size)`.
     """
 
     def __init__(

@@ -8,8 +8,9 @@ from keras_hub.models import Backbone
 
 from deq_keras import gradients, solvers
 from deq_keras.core.checks import check_sizes
+from deq_keras.core.serialization import arguments_of
 from deq_keras.layers import DEQ
-from deq_keras.models.kerashub import PackagedBackbone, equilibrium_config
+from deq_keras.models.kerashub import PackagedBackbone
 from deq_keras.models.reasoner.reasoner_presets import PRESETS
 
 # The plain steps of training: neither history nor damping. Every position converges.
@@ -142,14 +143,8 @@ class ReasonerBackbone(PackagedBackbone, Backbone):
         return inputs if self.encoder is None else self.encoder(inputs)
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "cell": keras.saving.serialize_keras_object(self.deq.cell),
-            "input_size": list(self.input_size),
-            "encoder": keras.saving.serialize_keras_object(self.encoder),
-            "problem_dtype": self.problem_dtype,
-            **equilibrium_config(self.deq),
-        }
+        arguments = arguments_of(self, ReasonerBackbone, self.deq)
+        return {**arguments, **super().get_config()}
 
     @classmethod
     def from_config(cls, config):

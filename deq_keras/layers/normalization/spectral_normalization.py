@@ -7,10 +7,7 @@ from keras import ops
 from deq_keras.core.checks import check_count, check_positive
 from deq_keras.core.linearization import linearize
 from deq_keras.core.structure import at_least_float32
-from deq_keras.layers.normalization.normalized_kernel import (
-    ConvolutionKernel,
-    NormalizedKernel,
-)
+from deq_keras.layers.normalization.normalized_kernel import NormalizedKernel
 
 # Iterations on the initial kernel. One iteration per training step suffices for a
 # kernel that changes slowly, but not for a random initial vector.
@@ -67,7 +64,12 @@ class SpectralNormalization(NormalizedKernel):
         )
 
     def _vector_shape(self, input_shape):
-        return (1, input_shape[-1])
+        """Returns the shape of `v`, an input of a batch of one."""
+        raise NotImplementedError
+
+    def _linear(self, inputs, kernel):
+        """Returns A applied to inputs."""
+        raise NotImplementedError
 
     def _initialize_vector(self, shape, dtype=None):
         kernel = at_least_float32(self._kernel)
@@ -192,6 +194,12 @@ class SpectrallyNormalizedDense(SpectralNormalization, keras.layers.Dense):
             check_count("units", units), *args, max_norm=max_norm, **kwargs
         )
 
+    def _vector_shape(self, input_shape):
+        return (1, input_shape[-1])
+
+    def _linear(self, inputs, kernel):
+        return ops.matmul(inputs, kernel)
+
     def _inference_norm(self, kernel, vector):
         norm = self._norm(kernel, vector)
         bound = spectral_norm_bound(ops.stop_gradient(kernel), _GRAM_STEPS)
@@ -199,9 +207,7 @@ class SpectrallyNormalizedDense(SpectralNormalization, keras.layers.Dense):
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")
-class SpectrallyNormalizedConv2D(
-    ConvolutionKernel, SpectralNormalization, keras.layers.Conv2D
-):
+class SpectrallyNormalizedConv2D(SpectralNormalization, keras.layers.Conv2D):
     """2D convolution whose linear map has a spectral norm of at most `max_norm`.
 
     ```
@@ -277,6 +283,9 @@ class SpectrallyNormalizedConv2D(
         axes = {axis: size for axis, size in enumerate(shape, start=1)}
         self.input_spec = keras.InputSpec(ndim=len(input_shape), axes=axes)
         return (1, *shape)
+
+    def _linear(self, inputs, kernel):
+        return self.convolution_op(inputs, kernel)
 
 
 def _unit(vector, otherwise=0.0):

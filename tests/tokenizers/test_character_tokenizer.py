@@ -109,13 +109,3 @@ def test_rare_characters_become_the_unknown_one():
 def test_a_count_that_is_none(count):
     with pytest.raises(ValueError, match=f"minimum_count={count}"):
         CharacterTokenizer.learn(["a"], minimum_count=count)
-
-
-def test_from_text_keeps_all_characters_of_a_text():
-    tokenizer = CharacterTokenizer.from_text("Banana")
-    assert tokenizer.get_vocabulary() == ["B", "a", "n"]
-    assert tokenizer.detokenize(tokenizer("nanB")) == "nanB"
-    assert CharacterTokenizer.from_text("Bb", lowercase=True).vocabulary == ["b"]
-    for text in ("", ["banana"], None):
-        with pytest.raises(ValueError, match="`text` must be a string.*Received"):
-            CharacterTokenizer.from_text(text)

@@ -31,7 +31,7 @@ class NormalizedKernel:
     def build(self, input_shape):
         if self.quantization_mode is not None:
             raise self._quantization_error(f"dtype={self.dtype_policy.name!r}")
-        super().build(input_shape)
+        super().build(input_shape)  # Creates the variable `_kernel`.
         # `super().build` has marked the layer as built too early.
         self.built = False
         self._add_normalization_weight(input_shape)

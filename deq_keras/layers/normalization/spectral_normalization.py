@@ -127,6 +127,7 @@ class SpectralNormalization(NormalizedKernel):
     def _iterate(self, vector, kernel):
         """Returns A^T A v at length one, or `v` if that is zero or not finite."""
         kernel = ops.stop_gradient(kernel)
+        # A is linear, so the vector-Jacobian product with A v is A^T A v.
         image = linearize(lambda point: self._linear(point, kernel), vector)
         return ops.stop_gradient(_unit(image.vjp(image.value), otherwise=vector))
 
@@ -232,15 +233,8 @@ class SpectrallyNormalizedConv2D(SpectralNormalization, keras.layers.Conv2D):
             window.
         max_norm: Positive float. Bound of the spectral norm. Defaults to `0.99`, as
             torchdeq recommends for implicit graph networks.
-        **kwargs: Other arguments of `keras.layers.Conv2D`, with the same meaning.
-            `kernel_regularizer` and `kernel_constraint` act on `w`.
-
-    Call arguments:
-        inputs: Tensor of shape `(batch, height, width, channels)`.
-        kernel: Tensor of shape `kernel_size + (channels, filters)`, the value of
-            `normalized_kernel(training)` at the start of a solve. Defaults to `None`,
-            which computes it from the weights in this call.
-        training: Boolean. Whether a call without `kernel` updates the vector.
+        **kwargs: Other arguments of `keras.layers.Conv2D`; see
+            `SpectrallyNormalizedDense`, also for the argument `kernel` of a call.
 
     Input shape:
         `(batch, height, width, channels)`, with a static height and width.

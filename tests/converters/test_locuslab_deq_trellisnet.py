@@ -146,8 +146,8 @@ def test_names_of_other_releases():
 @pytest.mark.parametrize(
     "change, arguments, message",
     [
-        ({}, {"dilation": 0}, "`dilation` must be an integer from 1.*dilation=0"),
-        ({}, {"splits": 5}, "`splits` must be a list.*splits=5"),
+        ({}, {"dilation": 0}, "`dilation` must be a positive.*dilation=0"),
+        ({}, {"splits": 5}, "`splits` must be a tuple.*splits=5"),
         ({}, {"splits": [3]}, "missing: tail_bias; missing: tail_vectors"),
         ({"encoder.weight": None}, {}, "it has no encoder.weight"),
         ({"decoder.bias": np.zeros(3)}, {}, "wrong shape: decoder.bias"),

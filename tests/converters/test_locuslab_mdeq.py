@@ -348,9 +348,9 @@ def test_everything_that_does_not_fit_is_named_in_one_error():
     message = str(error.value)
     assert "missing: incre_modules.0.0.bn2.running_var; missing: stage0.1.b" in message
     assert "left over: fullstage.extra" in message
-    wrong = "downsample.0.weight, which is (8, 4, 3, 3) and not (8, 3, 3, 3)"
-    assert f"wrong shape: {wrong}" in message
-    assert "wrong shape: classifier.bias, which is (7,) and not (10,)" in message
+    wrong = "downsample.0.weight of shape (8, 4, 3, 3), which in Keras' layout is"
+    assert f"wrong shape: {wrong} (3, 3, 4, 8) and not (3, 3, 3, 8)" in message
+    assert "wrong shape: classifier.bias of shape (7,)" in message
 
 
 @pytest.mark.parametrize(
@@ -363,16 +363,10 @@ def test_everything_that_does_not_fit_is_named_in_one_error():
         ({"num_classes": 11}, "classifies into 10 classes.*num_classes=11.*drop_head"),
         ({"num_groups": 3}, "`groups` must be a positive even integer.*groups=3"),
         ({"NUM_GROUPS": 8}, "`num_groups` is given twice, in two spellings"),
-        ({"downsample_times": -1}, "`downsample_times` must be an integer from 0 to"),
-        ({"num_classes": 10**12}, "`num_classes` must be an integer from 1"),
-        ({"num_channels": 8}, "`num_channels` must be a list"),
-        ({"big_kernels": [3]}, r"`big_kernels\[0\]` must be an integer from 0 to 2"),
-        (
-            {"expansion_factor": float("inf")},
-            "`expansion_factor` must be a finite number",
-        ),
+        ({"downsample_times": -1}, "`num_downsamplings` must be an integer"),
+        ({"num_channels": 8}, "Received: num_channels=8"),
+        ({"big_kernels": [3]}, r"Received: big_kernels=\[3\]"),
         ({"dropout": 1.0}, r"`dropout` must be a number in \[0, 1\)"),
-        ({"fuse_method": 3}, "`fuse_method` must be a text"),
         ({"drop_head": "maybe"}, "`drop_head` must be True or False"),
     ],
 )

@@ -122,7 +122,7 @@ def test_arguments():
     [
         ({"m": 0}, "`m` must be a finite number > 0. Received: m=0"),
         ({"image_size": 4}, "`image_size` is None: a dense.*image_size=4"),
-        ({"dtype": "int8"}, "`dtype` must be one of.*int8"),
+        ({"dtype": "int8"}, "Received: policy=int8"),
         ({"solver": "peaceman"}, "Did you mean 'peaceman_rachford'"),
     ],
 )

@@ -278,7 +278,7 @@ def test_validation_solves_from_the_start():
     assert {"segments", "finished", "deq_residual", "val_accuracy"} <= set(history)
     assert not {"val_segments", "val_finished"} & set(history)
     assert np.isfinite([history[name] for name in history]).all()
-    # 8 in search, 2 fresh a step.
+    # 8 in the running batch, 2 fresh ones a step.
     assert 1.0 < history["segments"][1] < 8.0
     carried = [weight.numpy() for weight in model.carry.weights]
     expected = _compiled(model.model).evaluate(DATA, verbose=0, return_dict=True)
@@ -333,7 +333,7 @@ def test_a_file_of_another_batch_size_is_refused(shared, tmp_path):
 
 def test_what_fit_may_not_get(carried):
     for data, message in (
-        (np.zeros((6, 1), "float32"), "must be smaller than the batch in search"),
+        (np.zeros((6, 1), "float32"), "must be smaller than the running batch"),
         (np.zeros((2, 2), "float32"), "must be like `examples`"),
         (np.zeros((2, 1), "int32"), "must be like `examples`"),
     ):

@@ -2,7 +2,6 @@
 
 import functools
 
-import keras_hub
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -95,19 +94,3 @@ def test_other_errors_of_a_graph_stay_as_they_are():
     model.train_step = fail
     with pytest.raises(tf.errors.InvalidArgumentError, match="Another error"):
         model.fit(*_examples(2), **QUIET)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["list", "dataset"])
-def test_texts_that_do_not_continue_each_other_are_mentioned(kind):
-    preprocessor = models.DEQTransformerCausalLMPreprocessor(
-        keras_hub.tokenizers.ByteTokenizer(lowercase=False), sequence_length=8
-    )
-    texts = ["to be", "or not", "to be", "or that"]
-    data = tf.data.Dataset.from_tensor_slices(texts).batch(2)
-    model = _causal_lm(4, preprocessor)
-    fit = functools.partial(model.fit, shuffle=False, **QUIET)
-    with pytest.warns(UserWarning, match="each string is read as a separate text"):
-        fit(data) if kind == "dataset" else fit(texts, batch_size=2)
-    # A single batch continues nothing. Warnings are errors here.
-    fit(data.take(1)) if kind == "dataset" else fit(texts, batch_size=4)

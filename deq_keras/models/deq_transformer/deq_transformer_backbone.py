@@ -37,27 +37,23 @@ class DEQTransformerBackbone(LanguageBackbone):
         hidden_dim: Positive even integer, a multiple of `num_heads`. Size of the
             hidden states.
         num_heads: Positive integer. Number of attention heads.
-        intermediate_dim: Positive integer. Number of units of the hidden layer of the
-            cell's second branch.
+        intermediate_dim: See `TransformerCell`.
         embedding_dim: Positive integer. Size of the embedding of frequent tokens.
             Defaults to `None`, that is `hidden_dim`.
         cutoffs: Tuple of positive integers. First token of each bucket of the adaptive
             embedding except the first. Defaults to `()`, one bucket.
         div_val: Positive integer. Factor by which the embedding shrinks from bucket to
             bucket. Defaults to `1`.
-        normalize_first: Boolean. Whether the norm comes before the attention (pre-LN)
-            or after both branches (post-LN). Defaults to `False`.
+        normalize_first: See `TransformerCell`. Defaults to `False`.
         memory_length: Non-negative integer. Number of positions remembered from
             previous segments. Defaults to `0`.
-        local_size: Positive integer or `None`. Number of positions that a position
-            sees, including its own. Defaults to `None`, all.
+        local_size: See `TransformerCell`. Defaults to `None`.
         dropout: Float in `[0, 1)`. Rate at which channels of the embedding, the cell
             and the hidden states are dropped, each for all positions of a sample.
             Defaults to `0.0`.
-        attention_dropout: Float in `[0, 1)`. Rate at which attention weights are
-            dropped. Defaults to `0.0`.
-        weight_normalization: Boolean. Whether the kernels of the cell are weight
-            normalized. Defaults to `True`.
+        attention_dropout: See `attention_dropout_rate` of `TransformerCell`. Defaults
+            to `0.0`.
+        weight_normalization: See `TransformerCell`. Defaults to `True`.
         solver: See `DEQ`. Defaults to `"anderson"`.
         gradient: See `DEQ`. Defaults to `"neumann"`.
         regularizer: See `DEQ`. Defaults to `"contraction"`.

@@ -8,7 +8,7 @@ from deq_keras.models.deq_transformer.deq_transformer_backbone import (
 )
 from deq_keras.models.deq_transformer.deq_transformer_presets import PRESETS
 from deq_keras.models.language import LanguageCausalLM, TextPreprocessor
-from deq_keras.models.language.generation import filled_positions
+from deq_keras.models.language.causal_lm import filled_positions
 
 
 @keras.saving.register_keras_serializable(package="deq_keras")

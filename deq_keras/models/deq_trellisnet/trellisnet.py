@@ -204,7 +204,7 @@ class TrellisNetCausalLM(LanguageCausalLM):
             "A TrellisNetCausalLM does not generate. Use a DEQTrellisNetCausalLM."
         )
 
-    # The parts of `generate` that KerasHub and `IncrementalGeneration` make public.
+    # The parts of `generate` that KerasHub and `LanguageCausalLM` make public.
     generate_step = build_cache = call_with_cache = generate
     read_after = generation_constants = generate
 

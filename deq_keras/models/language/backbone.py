@@ -87,7 +87,7 @@ class LanguageBackbone(SegmentReading, PackagedBackbone, Backbone):
         token_ids, padding_mask = token_ids_of(inputs), padding_mask_of(inputs)
         if padding_mask is None:
             return super().call(token_ids, training=training, mask=mask)
-        # The functional model has no input for the mask.
+        # The functional model takes only token ids.
         embedded = self.embedding_dropout(
             self.token_embedding(token_ids), training=training
         )

@@ -1,9 +1,7 @@
 """Models that read texts segment by segment, in consecutive batches."""
 
 import contextlib
-import warnings
 
-import numpy as np
 import tensorflow as tf
 from keras import tree
 
@@ -22,8 +20,7 @@ class SegmentReading:
     use no memory, unless they are made within `reading_segments`.
 
     With a memory, `fit` and `evaluate` raise a ValueError if arrays have an incomplete
-    last batch or `fit` would shuffle their rows. They warn if every row is a string,
-    which the preprocessor reads as an independent text.
+    last batch or `fit` would shuffle their rows.
     """
 
     def reset_memory(self):
@@ -39,7 +36,8 @@ class SegmentReading:
     def fit(self, x=None, y=None, batch_size=None, *args, **kwargs):
         """See `keras.Model.fit`, and `SegmentReading` for the batches."""
         if self.segment_layer.length:
-            # KerasHub's models make a dataset of arrays, and never shuffle it.
+            # Keras shuffles arrays by default. KerasHub's models make a dataset of them
+            # first, which is never shuffled.
             shuffles = not hasattr(self, "preprocess_samples") and kwargs.get(
                 "shuffle", True
             )
@@ -93,7 +91,7 @@ def _short_errors():
 
 
 def _check_segments(x, batch_size, validation_split=0.0, shuffles=False):
-    """Raises or warns if the rows of `x` cannot be consecutive segments.
+    """Raises `ValueError` if the rows of `x` cannot be consecutive segments.
 
     Cannot check the batch size and the order of datasets, which they do not reveal.
     """
@@ -102,7 +100,15 @@ def _check_segments(x, batch_size, validation_split=0.0, shuffles=False):
     if num_rows is not None:
         num_trained = int(num_rows * (1.0 - validation_split))
         for count in (num_trained, num_rows - num_trained):
-            _check_last_batch(count, batch_size)
+            rest = count % batch_size
+            if rest and count > batch_size:
+                raise ValueError(
+                    "With a memory all batches must have the same number of rows, "
+                    f"which continue each other. Received: {count} rows and batch_size="
+                    f"{batch_size}, which leaves {rest} to the last batch. Leave these "
+                    "rows out, choose another batch size, or set the length of the "
+                    "memory to 0."
+                )
         if shuffles and num_trained > batch_size:
             raise ValueError(
                 "With a memory, row b of a batch continues row b of the batch before. "
@@ -110,51 +116,11 @@ def _check_segments(x, batch_size, validation_split=0.0, shuffles=False):
                 "Pass shuffle=False if the rows are such segments; if they are "
                 "independent texts, set the length of the memory to 0."
             )
-    is_single = num_rows is not None and num_rows <= batch_size
-    if isinstance(x, tf.data.Dataset):
-        is_single = int(x.cardinality()) == 1
-    if _has_strings(x) and not is_single:
-        warnings.warn(
-            "The memory continues from batch to batch within an epoch, but each string "
-            "is read as a separate text. Set the length of the memory to 0, unless the "
-            "strings of a batch continue the strings of the previous batch.",
-            stacklevel=3,
-        )
-
-
-def _check_last_batch(num_rows, batch_size):
-    rest = num_rows % batch_size
-    if rest and num_rows > batch_size:
-        raise ValueError(
-            "With a memory all batches must have the same number of rows, which "
-            f"continue each other. Received: {num_rows} rows and batch_size="
-            f"{batch_size}, which leaves {rest} to the last batch. Leave these rows "
-            "out, choose another batch size, or set the length of the memory to 0."
-        )
-
-
-def _is_texts(x):
-    return (
-        isinstance(x, (list, tuple)) and len(x) > 0 and isinstance(x[0], (str, bytes))
-    )
 
 
 def _num_rows(x):
     """Returns the number of rows of arrays or of a list of texts; else None."""
-    if _is_texts(x):
+    if isinstance(x, (list, tuple)) and x and isinstance(x[0], (str, bytes)):
         return len(x)
     leaves = [leaf for leaf in tree.flatten(x) if getattr(leaf, "shape", None)]
     return leaves[0].shape[0] if leaves else None
-
-
-def _has_strings(x):
-    if _is_texts(x):
-        return True
-    # Expands the composite specs of a distributed dataset, which lack a dtype.
-    leaves = tf.nest.flatten(getattr(x, "element_spec", x), expand_composites=True)
-    return any(
-        tf.as_dtype(leaf.dtype) == tf.string
-        if isinstance(leaf, (tf.Tensor, tf.TypeSpec))
-        else isinstance(leaf, np.ndarray) and leaf.dtype.kind in "OSU"
-        for leaf in leaves
-    )

@@ -271,7 +271,6 @@ ROWS = [
         0,
         1.5,
     ),
-    (tokenizers.CharacterTokenizer.from_text, "text", "", ["banana"], None),
     (functools.partial(tuning.upper_bound, num_samples=1), "num_changed", 2),
     (functools.partial(tuning.upper_bound, 0, 9), "confidence", 1.0),
     (tuning.Tuning.from_dict, "record", "tune.json"),

@@ -97,10 +97,3 @@ def test_rare_characters_become_the_unknown_one():
     tokenizer = CharacterTokenizer.learn(["a a b c", " d d d"], minimum_count=2)
     assert tokenizer.get_vocabulary() == [" ", "a", "d", "\ufffd"]
     assert tokenizer("b") == [3]
-
-
-def test_from_text_keeps_all_characters_of_a_text():
-    tokenizer = CharacterTokenizer.from_text("Banana")
-    assert tokenizer.get_vocabulary() == ["B", "a", "n"]
-    assert tokenizer.detokenize(tokenizer("nanB")) == "nanB"
-    assert CharacterTokenizer.from_text("Bb", lowercase=True).vocabulary == ["b"]

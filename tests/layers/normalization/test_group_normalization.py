@@ -68,16 +68,6 @@ def test_constant_map_gives_beta():
     np.testing.assert_allclose(outputs, expected, atol=1e-5)
 
 
-def test_one_group_a_channel_and_channels_first():
-    inputs = _inputs((2, 5, 4, 8))
-    expected = group_norm(inputs, 8)
-    layer = GroupNormalization(-1, dtype="float64")
-    np.testing.assert_allclose(layer(inputs), expected, atol=1e-12)
-    layer = GroupNormalization(8, axis=1, dtype="float64")
-    outputs = layer(inputs.transpose(0, 3, 1, 2))
-    np.testing.assert_allclose(outputs, expected.transpose(0, 3, 1, 2), atol=1e-12)
-
-
 def test_dynamic_batch_and_size():
     layer = GroupNormalization(2, dtype="float64")
     spec = tf.TensorSpec((None, None, None, 4), "float64")

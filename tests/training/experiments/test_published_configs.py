@@ -180,4 +180,7 @@ def test_takes_a_step_of_each_phase(name):
         batch = [arguments[key] for key in ("x", "y") if key in arguments]
         if len(batch) == 1:
             batch = next(iter(batch[0]))
-        take_step(trainer, *batch)
+        if trainer is model:
+            take_step(model, *batch)
+        else:  # In segments, the first step does not reach every weight.
+            assert np.isfinite(trainer.train_on_batch(*batch, return_dict=True)["loss"])

@@ -1,0 +1,73 @@
+"""Compares the anchors of links with the headings of the pages that they name."""
+
+import pathlib
+import re
+import unicodedata
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+
+
+def links(text):
+    """Yields page (empty for the same page) and anchor of every link with an anchor."""
+    for link in re.findall(r"\]\(([^)\s]+)[^)]*\)", FENCED.sub("", text)):
+        page, _, anchor = link.partition("#")
+        if anchor and not page.startswith("http"):
+            yield page, anchor
+
+
+def anchors(text):
+    """Returns the anchors that MkDocs makes of headings. Repeated ones get a number."""
+    found = []
+    for heading in re.findall(r"^#+ (.*)$", FENCED.sub("", text), re.MULTILINE):
+        shown = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading)  # links in headings
+        ascii_only = unicodedata.normalize("NFKD", shown).encode("ascii", "ignore")
+        words = re.sub(r"[^\w\s-]", "", ascii_only.decode()).strip().lower()
+        anchor = name = re.sub(r"[-\s]+", "-", words)
+        repeated = 0
+        while anchor in found:
+            repeated += 1
+            anchor = f"{name}_{repeated}"
+        found.append(anchor)
+    return found
+
+
+def dead_links(page, text):
+    """Returns the links of a page whose anchor is no heading."""
+    dead = []
+    for name, anchor in links(text):
+        target = (page.parent / name).resolve() if name else page
+        # mkdocstrings makes these anchors of docstrings.
+        if not anchor.startswith("deq_keras.") and anchor not in anchors(
+            text if target == page else target.read_text(encoding="utf-8")
+        ):
+            dead.append(f"{name}#{anchor}")
+    return dead
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_anchors_of_links_are_headings(page):
+    assert not dead_links(page, page.read_text(encoding="utf-8"))
+
+
+def test_dead_anchors_are_found():
+    """Of a link within a page and of a link to another page."""
+    page = ROOT / "docs" / "index.md"
+    text = "# Two `words`\n[a](#two-words) [b](#two) [c](results/costs.md#generation)"
+    assert dead_links(page, text) == ["#two", "results/costs.md#generation"]
+
+
+def test_strict_mode_of_mkdocs_sees_warnings():
+    """`mkdocs build --quiet --strict` passes with warnings: quiet hides them."""
+    commands = re.findall(r"mkdocs build.*", (ROOT / ".ci" / "run").read_text())
+    assert commands
+    for command in commands:
+        assert "--strict" in command
+        assert "quiet" not in command
+        assert " -q" not in command

@@ -124,7 +124,7 @@ def test_without_the_extra_the_command_says_what_to_install(module):
     assert line.startswith(
         f"deq-keras: error: The package `{EXTRA[module]}` is missing."
     )
-    assert line.endswith(': pip install "deq-keras[train]"')
+    assert line.endswith(': pip install ".[train]" in a clone of deq_keras')
 
 
 def test_another_import_that_fails_is_no_matter_of_the_extra():

@@ -43,8 +43,8 @@ class KerasDocstrings(griffe.Extension):
 def in_google_style(docstring, types=()):
     """Returns the text of a docstring of Keras' grammar in Google's.
 
-    `types` are those of the arguments of `call`. Without them, Griffe would take the
-    type of the constructor's argument of the same name.
+    `types` has the types of the arguments of `call`. Without them, Griffe would take
+    the type of the constructor's argument of the same name.
     """
     sections = _sections(inspect.cleandoc(docstring))
     for index, (heading, body) in enumerate(sections):

@@ -39,7 +39,7 @@ def anchors(text):
 
 
 def dead_links(page, text):
-    """Returns the links of a page whose anchor is no heading."""
+    """Returns the links of a page whose anchor is not a heading."""
     dead = []
     for name, anchor in links(text):
         target = (page.parent / name).resolve() if name else page

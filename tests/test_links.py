@@ -1,7 +1,8 @@
-"""Compares the anchors of links with the headings of the pages that they name."""
+"""Checks what pages point to: anchors, commits, and packages to install."""
 
 import pathlib
 import re
+import subprocess
 import unicodedata
 
 import pytest
@@ -61,6 +62,29 @@ def test_dead_anchors_are_found():
     page = ROOT / "docs" / "index.md"
     text = "# Two `words`\n[a](#two-words) [b](#two) [c](results/costs.md#generation)"
     assert dead_links(page, text) == ["#two", "results/costs.md#generation"]
+
+
+def test_commits_exist():
+    """Those that pages state as the origin of numbers."""
+
+    def git(*arguments, **options):
+        command = ["git", "-C", str(ROOT), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, **options)
+
+    if git("rev-parse", "--is-shallow-repository").stdout.strip() != "false":
+        pytest.skip("needs the whole history")
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    names = set(re.findall(r"\b(?=\w*[a-f])(?=\w*\d)[0-9a-f]{7}\b", text))
+    kinds = git("cat-file", "--batch-check", input="\n".join(sorted(names))).stdout
+    assert len(names) > 20
+    found = {line.split()[0][:7] for line in kinds.splitlines() if " commit " in line}
+    assert names - found == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_pages_install_from_a_clone(page):
+    """The package is not published: its name may be somebody else's."""
+    assert not re.search(r"pip install \S*deq.keras", page.read_text(encoding="utf-8"))
 
 
 def test_strict_mode_of_mkdocs_sees_warnings():

@@ -116,13 +116,13 @@ MEMORY = {
         "60 levels": _levels(_PTB, 60, 12, published=8.5),
         "60 levels, recomputed": _levels(_PTB, 60, 12, recompute=True),
         _B51: _trellisnet(_PTB, _broyden(51, 81), published=1.2),
-        _A51: _trellisnet(_PTB, _neumann(51, 20)),
+        _A51: _trellisnet(_PTB, _neumann(51, 20), regularizer=None),
     },
     "TrellisNet, WikiText-103 (2019, table 3)": {
         "70 levels": {**_LEVELS_70, "published": 24.7},
         "70 levels, recomputed": {**_LEVELS_70, "recompute": True, "published": 5.2},
         _B46: _trellisnet(_WT103, _broyden(46, 46), published=3.3),
-        _A46: _trellisnet(_WT103, _neumann(46, 20)),
+        _A46: _trellisnet(_WT103, _neumann(46, 20), regularizer=None),
     },
     "Transformer, small (2019, table 3)": {
         "16 tied layers": _layers(500, 3250, 16, weight_tied=True, published=6.8),
